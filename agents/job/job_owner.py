@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import struct
+import sys
 import time
 from collections import deque
 
@@ -18,6 +19,7 @@ from agents.job.pace import Pace
 from agents.job.processors import Processors
 from agents.job.relay_frames import HELLO, OVER, pack_answer, parse
 from agents.job.section_nodes import Node, SectionNodes
+from agents.job.standby import Standby
 from agents.job.start import SOCKET, beside, start_dependents
 from agents.job.task_list import TaskList
 from agents.link.acceptor import Acceptor
@@ -92,12 +94,14 @@ class JobOwner:
         self._loop, self._job, self._on_end = loop, job, on_end
         self._described = read(job)
         self._owner = Owner(job, loop.after, self._on_failure)
+        wanted = self._described.standby and self._described.functions is None
+        self._standby = Standby(loop, self._owner, self._on_fenced, wanted=wanted)
         self._tasks = TaskList(self._described.retries, self._described.max_fails)
         self._pace = Pace()
         self._workers: List[Worker] = []
         self._slots = 0
         self._waiters: List[Tuple[Connection, Any]] = []
-        self._ending = self._over = self._suspends = self._taken_up = False
+        self._ending = self._over = self._suspends = self._taken_up = self._fenced = False
         self._early: List[Tuple[Connection, Dict[str, Any]]] = []  # commands that came before the tasks were known
         self._path = beside(job.path, SOCKET)
         self._sock: Optional[socket.socket] = None
@@ -137,6 +141,7 @@ class JobOwner:
         self._job.set_meta(pid=os.getpid(), host=os.uname().nodename)
         self._tasks.held = bool(self._job.meta("held"))
         self._job.commit()
+        self._standby.begin()
         # by the loop: a job with nothing left to do ends at once, and would stop a loop that does not run yet
         self._loop.after(0.0, lambda: self._await_left(left))
 
@@ -145,7 +150,7 @@ class JobOwner:
         if self._over:
             return  # suspended meanwhile
         left = [one for one in left if alive(one[0], one[1])]
-        if left:
+        if left or not self._standby.clear:
             self._loop.after(_LOOK_S, lambda: self._await_left(left))
             return
         self._take_up()
@@ -652,7 +657,19 @@ class JobOwner:
             self._loop.after(2 * pause, self._processors.abandon)
         self._end_if_free()
 
+    def _on_fenced(self, reason: str) -> None:
+        """The job was given to its standby, which goes on with it: nothing of ours is written any more."""
+        self._over = self._ending = self._fenced = True
+        print(f"job {self._job.uuid}: {reason}", file=sys.stderr, flush=True)
+        self._owner.stop()
+        self._job.close(abandon=True)
+        self._leave(WAITING)
+        self._processors.end(kill=True)
+        self._end_if_free()
+
     def _end_if_free(self) -> None:
+        if self._fenced and not self._processors.grants:
+            self._on_end()
         if self._processors.grants or self._over:
             return
         if not self._suspends:
@@ -675,6 +692,12 @@ class JobOwner:
             self._job.close()
         except StateError:
             pass  # recorded as far as there was room
+        self._leave(state)
+        self._on_end()
+
+    def _leave(self, state: str) -> None:
+        """Nobody is served any more."""
+        self._standby.close()
         if self._acceptor is not None and self._sock is not None:
             self._acceptor.close()
             self._sock.close()
@@ -683,7 +706,6 @@ class JobOwner:
             if connection.link is not None:
                 connection.link.send({"re": number, "state": state})
                 connection.link.close(flush=True)
-        self._on_end()
 
     def fail(self, reason: str) -> None:
         """End the job before it began: nothing of it runs."""

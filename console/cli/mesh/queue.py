@@ -25,7 +25,7 @@ from console.launch.daemons.connect import user
 from console.launch.options.limits import duration
 from console.settings import Settings
 from redmesh.sanitise import clean
-from redmesh.state import CANCELLED, FAILED, RUNNING, WAITING, StateError, StateObject, job_path, owned
+from redmesh.state import CANCELLED, FAILED, RUNNING, WAITING, StateError, StateObject, is_uuid, job_path, owned
 
 _LOOK_S = 0.5
 _WIDTH = 200
@@ -53,6 +53,7 @@ def submit_job(settings: Settings, options: argparse.Namespace) -> int:
     if described.output and "{}" not in described.output and (ranges != [(1, 1)] or options.tasks):
         raise UsageError(f"--output {described.output}: every task would write the same file", "--output 'out/{}.txt'")
     described.after = parse_after(settings, options.after)
+    described.standby = not options.no_standby
     if options.functions:
         described.functions, ranges = json.loads(options.functions), []
     inputs = _lines(options.tasks) if options.tasks else None
@@ -281,7 +282,7 @@ def resume(settings: Settings, options: argparse.Namespace) -> int:
     found = resumable(settings)
     if not options.jobs and not found and not options.json:
         print("no job can be resumed", file=sys.stderr)
-    named = {find(settings, name) for name in options.jobs}
+    named = {_found(settings, name) for name in options.jobs}
     status, resumed = 0, []
     for job in found if not named else [summary(path) for path in sorted(named)]:
         if job["state"] in ENDED or owned(job["path"]):
@@ -300,6 +301,18 @@ def resume(settings: Settings, options: argparse.Namespace) -> int:
     elif resumed:
         print("\n".join(resumed))
     return status
+
+
+def _found(settings: Settings, name: str) -> str:
+    """The job of this host; one that is elsewhere, or whose node was lost, is brought here."""
+    try:
+        return find(settings, name)
+    except ConsoleError:
+        if not is_uuid(name):
+            raise
+    from console.tracker.standby import bring
+
+    return bring(settings, name)
 
 
 def suspend_all(settings: Settings, *, force: bool) -> None:
