@@ -16,14 +16,20 @@ import os
 import re
 import sqlite3
 import time
+from base64 import b64decode, b64encode
+from itertools import islice
 
 from redmesh.filesystem import NETWORK_FILESYSTEMS, filesystem_of
 
 TYPE_CHECKING = False  # typing itself is not loaded: agents start faster without it
 if TYPE_CHECKING:
-    from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
+    from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
     Value = Union[str, int, float, bytes, None]
+    #: Gets the number of each commit and its statements, in order, each with the rows of values that it was run with.
+    #: The number 0: a statement failed, and what follows cannot be told any more.
+    Statements = List[Tuple[str, List[Sequence[Any]]]]
+    Follower = Callable[[int, Statements], None]
 
 #: The number of the format, in ``user_version``; files of a higher number are refused.
 FORMAT = 1
@@ -39,6 +45,7 @@ SOFT = 0.9
 #: Longest key and value of the job's own, longest log line, last lines kept of one task, in bytes.
 MAX_KEY, MAX_VALUE, MAX_TEXT, MAX_LINES = 200, 64 << 10, 4 << 10, 4 << 10
 _PAGE = 4096
+_AT_ONCE = 10_000  # tasks of a list that one statement inserts
 _BUSY_S = 5.0
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
@@ -167,6 +174,8 @@ class StateObject:
         self._limit_pages(self.limit // _PAGE)
         self._changes: List[Tuple[Any, ...]] = []
         self._writes = False
+        self._follower: Optional[Follower] = None
+        self._followed: Statements = []  # since the last commit
         self.full = self._used() > self.limit * SOFT
 
     @classmethod
@@ -254,19 +263,13 @@ class StateObject:
 
     def add_list(self, inputs: Iterable[str], first: int = 1) -> int:
         """Put a task with an input of its own on the list for each of ``inputs``: how many they were."""
-        self._begin()
-        number = first - 1
-
-        def rows() -> Iterator[Tuple[int, int, str, str]]:
-            nonlocal number
-            for number, text in enumerate(inputs, first):
-                yield number, number, WAITING, text
-
-        self._guarded(
-            lambda: self._db.executemany("INSERT INTO task (first, last, state, input) VALUES (?, ?, ?, ?)", rows())
-        )
-        self._count(WAITING, number - first + 1)
-        return number - first + 1
+        number, rest = first, iter(inputs)
+        while texts := list(islice(rest, _AT_ONCE)):
+            rows = [(one, one, WAITING, text) for one, text in enumerate(texts, number)]
+            self._writemany("INSERT INTO task (first, last, state, input) VALUES (?, ?, ?, ?)", rows)
+            number += len(texts)
+        self._count(WAITING, number - first)
+        return number - first
 
     def take(self, count: int, node: str, slot: int = 0) -> List[Task]:
         """Hand out the next ``count`` waiting tasks to a worker on ``node``: in order, fewer when there are no more."""
@@ -525,6 +528,21 @@ class StateObject:
         self._guarded(lambda: self._db.execute("COMMIT"))
         self._writes = False
         self.full = self._used() > self.limit * SOFT
+        if self._follower is not None:
+            followed, self._followed = self._followed, []
+            self._follower(self._commits, followed)
+
+    @property
+    def commits(self) -> int:
+        """How many commits there were."""
+        return self._commits
+
+    def follow(self, follower: Optional[Follower]) -> None:
+        """Tell ``follower`` every commit from now on: a copy of the file as it is now, on which the same statements
+        are run in the same order, stays the same. None: nobody."""
+        self.commit()
+        self._follower = follower
+        self._followed.clear()
 
     def finish(self, state: str, cause: str = "", **entries: Value) -> None:
         """Record the end of the job, for which there is always room, and commit."""
@@ -547,9 +565,12 @@ class StateObject:
         self._db.execute(f"PRAGMA busy_timeout = {int(_BUSY_S * 1000)}")
         return str(mode) == "delete"
 
-    def close(self) -> None:
-        """Commit, leave one file, and stop owning it."""
+    def close(self, *, abandon: bool = False) -> None:
+        """Commit, leave one file, and stop owning it. ``abandon``: what was not committed is given up."""
         try:
+            if abandon and self._writes:
+                self._db.execute("ROLLBACK")
+                self._writes = False
             self.seal()
         finally:
             self._db.close()
@@ -568,13 +589,18 @@ class StateObject:
         if not self._writes:
             self._begin()
         try:
-            return self._db.execute(statement, values).rowcount
+            changed = self._db.execute(statement, values).rowcount
         except sqlite3.Error as error:
             raise self._failed(error) from None
+        if self._follower is not None:
+            self._followed.append((statement, [values]))
+        return changed
 
     def _writemany(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
         self._begin()
         self._guarded(lambda: self._db.executemany(statement, rows))
+        if self._follower is not None and rows:
+            self._followed.append((statement, list(rows)))
 
     def _guarded(self, do: Any) -> None:
         try:
@@ -584,6 +610,10 @@ class StateObject:
 
     def _failed(self, error: sqlite3.Error) -> StateError:
         """SQLite may have rolled back the whole batch: then nothing since the last commit is recorded."""
+        follower, self._follower = self._follower, None
+        self._followed.clear()
+        if follower is not None:
+            follower(0, [])
         if self._writes and not self._db.in_transaction:
             self._writes = False
             self._changes.clear()
@@ -605,6 +635,52 @@ class StateObject:
 
     def _limit_pages(self, pages: int) -> None:
         self._db.execute(f"PRAGMA max_page_count = {max(pages, 16)}")
+
+
+def encode_commit(number: int, statements: "Statements") -> bytes:
+    """A commit, as a follower is told it, as one line of JSON."""
+    return json.dumps([number, statements], default=_packed, separators=(",", ":")).encode() + b"\n"
+
+
+def decode_commit(line: bytes) -> "Tuple[int, Statements]":
+    """The inverse. ValueError."""
+    number, statements = json.loads(line, object_hook=lambda told: b64decode(told["bytes"]))
+    return number, statements
+
+
+def _packed(value: Any) -> Dict[str, str]:
+    return {"bytes": b64encode(value).decode()}
+
+
+def own_connection(path: str) -> sqlite3.Connection:
+    """A connection that writes to a copy which nobody else uses. StateError."""
+    db = _connect(path)
+    try:
+        _check_format(db, path)
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def note_takeover(path: str, counter: int, node: str) -> None:
+    """Note in a standby copy, which nobody uses yet, that it is the job's object now, under ``counter``. StateError."""
+    db = own_connection(path)
+    try:
+        db.execute("PRAGMA journal_mode = delete")
+        uuid = db.execute("SELECT value FROM meta WHERE key = 'uuid'").fetchone()[0]
+        host = (db.execute("SELECT value FROM meta WHERE key = 'host'").fetchone() or ("",))[0]
+        now, here = time.time(), url_on(node, uuid)
+        db.execute("BEGIN")
+        db.execute("INSERT OR REPLACE INTO move VALUES (?, ?, ?, ?, ?)", (counter, now, f"{SCHEME}{host}", here, now))
+        db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", [("counter", counter), ("host", node)])
+        db.execute("INSERT INTO log (at, node, text) VALUES (?, ?, ?)", (now, node, "the standby goes on: the owner"
+                   f" on {host} was lost"))  # fmt: skip
+        db.execute("COMMIT")
+    except sqlite3.Error as error:
+        raise damaged(path, error) from None
+    finally:
+        db.close()
 
 
 def note_arrival(path: str, counter: int, node: str) -> None:
@@ -686,7 +762,8 @@ def _check_there(path: str) -> None:
 def owned(path: str) -> bool:
     """Whether an owner process holds the object just now."""
     try:
-        fd = os.open(path + ".lock", os.O_RDWR | os.O_CLOEXEC)
+        # for reading alone: the closing of a file that was open for writing is what tells watchers of an owner's death
+        fd = os.open(path + ".lock", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return False
     try:

@@ -433,7 +433,30 @@ class Operations:
         found = locations.locate(self.store, message["uuid"]) if is_uuid(message["uuid"]) else None
         if found is None or not (uid == found.uid or self.rights.is_admin(uid)):  # of others' jobs not even that
             raise AgentError(f"no job {message['uuid'][:60]} is known here", "mesh job list", code="invalid")
-        return Answer({"url": found.url, "counter": found.counter, "proxied": found.proxied})
+        return Answer(self._place(found))
+
+    def _state_standby(self, uid: int, message: Message) -> Answer:
+        uuid, node, owner = self._of_job(uid, message, "node")
+        locations.register(self.store, uuid, node, owner)
+        found = locations.stand_by(self.store, uuid, node, message["counter"], owner, message["standby"])
+        if found is None or found.uid != owner:
+            raise AgentError(f"no job {uuid} is known here", "mesh job list", code="invalid")
+        return Answer(self._place(found))
+
+    def _state_takeover(self, uid: int, message: Message) -> Answer:
+        uuid, node, owner = self._of_job(uid, message, "node")
+        witness = node if message.get("witness") else ""
+        found = locations.take_over(self.store, uuid, message["counter"], owner, witness)
+        if found is None:
+            raise AgentError(
+                f"job {uuid} stays where it is: its node is not down, or it has no standby", "mesh job show",
+                code="state",
+            )  # fmt: skip
+        return Answer(self._place(found))
+
+    @staticmethod
+    def _place(found: locations.Location) -> Message:
+        return {"url": found.url, "counter": found.counter, "proxied": found.proxied, "standby": found.standby}
 
     def _of_job(self, uid: int, message: Message, node: str) -> tuple[str, str, int]:
         """A job's UUID, the node that reports, and the job's uid: users report for themselves, daemons for all."""

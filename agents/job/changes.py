@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import ctypes
-import errno
 import os
 import select
+import struct
 import time
 
 from agents.job.http_query import etag
 from redmesh.state import StateError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Iterator, Set
 
 _MODIFY, _CLOSE_WRITE, _MOVED_FROM, _MOVED_TO, _CREATE, _DELETE = 0x2, 0x8, 0x40, 0x80, 0x100, 0x200
 _NONBLOCK, _CLOEXEC = 0o4000, 0o2000000
@@ -20,44 +24,69 @@ _GULP, _PAUSE_S = 64 << 10, 0.02
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
+class DirectoryChanges:
+    """What happens to the objects of one directory; ``fd`` is readable when there is something. OSError where the
+    kernel has no watch left."""
+
+    def __init__(self, directory: str) -> None:
+        self.fd = _libc.inotify_init1(_NONBLOCK | _CLOEXEC)
+        if self.fd < 0:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        mask = _MODIFY | _CLOSE_WRITE | _MOVED_FROM | _MOVED_TO | _CREATE | _DELETE
+        # the directory, for the log beside an object comes and goes
+        if _libc.inotify_add_watch(self.fd, os.fsencode(directory or "."), mask) < 0:
+            number = ctypes.get_errno()
+            os.close(self.fd)
+            raise OSError(number, os.strerror(number))
+
+    def gulps(self) -> Iterator[bytes]:
+        """Events as the kernel has them (inotify(7)), until there is none any more."""
+        while True:
+            try:
+                yield os.read(self.fd, _GULP)
+            except BlockingIOError:
+                return
+
+    def names(self) -> Set[str]:
+        """The names of the files that changed, or whose writer closed them: ``UUID.job``, ``UUID.job-wal`` ….
+
+        What a reader of an object leaves behind (it opens its log, and makes the log's shared memory) is left out.
+        """
+        found = set()
+        for data in self.gulps():
+            at = 0
+            while at < len(data):
+                _, mask, _, length = struct.unpack_from("iIII", data, at)
+                name = data[at + 16 : at + 16 + length].rstrip(b"\0").decode("utf-8", "replace")
+                at += 16 + length
+                if not name.endswith("-shm") and (not name.endswith("-wal") or mask & _MODIFY):
+                    found.add(name)
+        return found
+
+    def close(self) -> None:
+        """Watch no more."""
+        os.close(self.fd)
+
+
 class Changes:
     """The changes of one object's files. OSError where the kernel has no watch left."""
 
     def __init__(self, path: str) -> None:
-        self._fd = _libc.inotify_init1(_NONBLOCK | _CLOEXEC)
-        if self._fd < 0:
-            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        self._directory = DirectoryChanges(os.path.dirname(path))
         self._name = os.path.basename(path).encode()
-        mask = _MODIFY | _CLOSE_WRITE | _MOVED_FROM | _MOVED_TO | _CREATE | _DELETE
-        # the directory, for the log beside the object comes and goes; what is written there is read from it by name
-        if _libc.inotify_add_watch(self._fd, os.fsencode(os.path.dirname(path) or "."), mask) < 0:
-            number = ctypes.get_errno()
-            os.close(self._fd)
-            raise OSError(number, os.strerror(number))
 
     def wait(self, seconds: float) -> bool:
         """Whether something of the object changed within ``seconds``."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
-            ready, _, _ = select.select([self._fd], [], [], left)
-            if ready and self._ours():
+            ready, _, _ = select.select([self._directory.fd], [], [], left)
+            if ready and self._name in b"".join(self._directory.gulps()):
                 return True
         return False
 
-    def _ours(self) -> bool:
-        found = False
-        while True:
-            try:
-                data = os.read(self._fd, _GULP)
-            except OSError as error:
-                if error.errno != errno.EAGAIN:
-                    raise
-                return found
-            found = found or self._name in data
-
     def close(self) -> None:
         """Watch no more."""
-        os.close(self._fd)
+        self._directory.close()
 
 
 def wait_for_change(path: str, known: str, seconds: float) -> None:

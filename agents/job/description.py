@@ -22,7 +22,7 @@ class Description:
 
     __slots__ = (
         "after", "command", "cpus", "cwd", "env", "functions", "gpus", "limit", "max_fails", "name", "output",
-        "retries", "sections", "stdin", "time_s",
+        "retries", "sections", "standby", "stdin", "time_s",
     )  # fmt: skip
 
     def __init__(self, command: List[str], cwd: str) -> None:
@@ -34,6 +34,7 @@ class Description:
         self.limit = 0  # processors; 0: as many as there are tasks
         self.time_s = 0.0  # for each task; 0: none
         self.cpus, self.gpus = 1, 0  # for each task
+        self.standby = True  # its object is copied to a second host, where there is one
         self.after: List[List[str]] = []  # UUID, "ok" or "any"
         #: Of redmesh.Executor: the program's Python, its minor version, cloudpickle's version, sys.path, a directory.
         self.functions: Optional[Dict[str, Any]] = None

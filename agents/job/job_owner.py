@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import struct
+import sys
 import time
 from collections import deque
 
@@ -18,6 +19,7 @@ from agents.job.pace import Pace
 from agents.job.processors import Processors
 from agents.job.relay_frames import HELLO, OVER, pack_answer, parse
 from agents.job.section_nodes import Node, SectionNodes
+from agents.job.standby import Standby
 from agents.job.start import SOCKET, beside, start_dependents
 from agents.job.task_list import TaskList
 from agents.link.acceptor import Acceptor
@@ -44,16 +46,16 @@ if TYPE_CHECKING:
 
 #: Bytes of inputs in one batch, at most: a frame has its limit.
 _BATCH_BYTES = 256 << 10
-#: Seconds for which launches may take to end by themselves at the end of the job, and between two looks at yods that
-#: an owner before this one has left.
-_END_S, _LOOK_S = 10.0, 0.2
+#: Seconds for which launches may take to end by themselves at the end of the job (of sections: a second copy may be on
+#: a node that is silent), and between two looks at yods that an owner before this one has left.
+_END_S, _SECTIONS_END_S, _LOOK_S = 10.0, 3.0, 0.2
 #: Seconds after which ranks of a yod that was killed have been ended by their nodes.
 _LOST_S = 5.0
 #: Where a request of a program goes that is not a worker's: agents/job/owner.py.
 _OWN = ("work", "worked", "tested", "report")
 #: Commands for which the owner has to know the tasks.
 _OF_TASKS = ("cancel", "hold", "release", "retry")
-#: Bytes kept of what a section that failed wrote last: a hundred lines, mostly.
+#: Bytes kept of what a section wrote last: a hundred lines of each of its two streams, mostly.
 _SECTION_LINES = 32 << 10
 #: A section is copied to an idle worker when it has run this many times the mean, and at least this many seconds.
 _SLOW, _SLOW_S = 2.0, 1.0
@@ -92,12 +94,14 @@ class JobOwner:
         self._loop, self._job, self._on_end = loop, job, on_end
         self._described = read(job)
         self._owner = Owner(job, loop.after, self._on_failure)
+        wanted = self._described.standby and self._described.functions is None
+        self._standby = Standby(loop, self._owner, self._on_fenced, wanted=wanted)
         self._tasks = TaskList(self._described.retries, self._described.max_fails)
         self._pace = Pace()
         self._workers: List[Worker] = []
         self._slots = 0
         self._waiters: List[Tuple[Connection, Any]] = []
-        self._ending = self._over = self._suspends = self._taken_up = False
+        self._ending = self._over = self._suspends = self._taken_up = self._fenced = False
         self._early: List[Tuple[Connection, Dict[str, Any]]] = []  # commands that came before the tasks were known
         self._path = beside(job.path, SOCKET)
         self._sock: Optional[socket.socket] = None
@@ -111,7 +115,7 @@ class JobOwner:
             words += ["-io", self._described.functions["directory"]]
         self._calls = Calls() if self._described.functions else None
         self._processors = Processors(
-            loop, [*words, "yodwork"], self._described.limit,
+            loop, [*words, "yodwork", *self._shown()], self._described.limit,
             on_asked=self._on_asked, on_granted=self._on_granted, on_over=self._on_grant_over,
             on_hopeless=self._on_hopeless,
         )  # fmt: skip
@@ -120,6 +124,12 @@ class JobOwner:
         self._nodes = None if rules is None else SectionNodes(float(rules["recheck_s"]))
         self._began: Dict[int, float] = {}  # sections that run: when the first copy was handed out
         self._looks = False  # at excluded nodes and slow sections, after a pause
+
+    def _shown(self) -> List[str]:
+        """What the workers' launches are called in showmesh, pingd and the history: the job, and what it runs."""
+        described = self._described
+        what = described.name or " ".join(described.command)[:200]
+        return ["job", self._job.uuid[:8], *([what] if what else [])]
 
     # begin
 
@@ -131,6 +141,7 @@ class JobOwner:
         self._job.set_meta(pid=os.getpid(), host=os.uname().nodename)
         self._tasks.held = bool(self._job.meta("held"))
         self._job.commit()
+        self._standby.begin()
         # by the loop: a job with nothing left to do ends at once, and would stop a loop that does not run yet
         self._loop.after(0.0, lambda: self._await_left(left))
 
@@ -139,7 +150,7 @@ class JobOwner:
         if self._over:
             return  # suspended meanwhile
         left = [one for one in left if alive(one[0], one[1])]
-        if left:
+        if left or not self._standby.clear:
             self._loop.after(_LOOK_S, lambda: self._await_left(left))
             return
         self._take_up()
@@ -595,7 +606,7 @@ class JobOwner:
             if op == "release":
                 self._owner.record(lambda _job: self._mark_running())
         elif op == "retry":
-            self._retry()
+            self._retry(message.get("tasks"))
         elif op == "suspend":
             self.suspend()
         else:
@@ -605,11 +616,14 @@ class JobOwner:
         link.send({"re": number})
         self._serve()
 
-    def _retry(self) -> None:
-        for first, last, state, attempts in self._job.ranges():
-            if state in (FAILED, CANCELLED):
-                self._tasks.again(state, first, last, attempts)
-                self._change(first, last, WAITING, "mesh retry")
+    def _retry(self, only: Optional[List[int]]) -> None:
+        for first, last, state, attempts in list(self._job.ranges()):
+            if state not in (FAILED, CANCELLED):
+                continue
+            own = [(first, last)] if only is None else [(number, number) for number in only if first <= number <= last]
+            for one in own:
+                self._tasks.again(state, *one, attempts)
+                self._change(*one, WAITING, "mesh retry")
 
     def _change(self, first: int, last: int, state: str, cause: str) -> None:
         self._owner.record(lambda job: job.change(first, last, state, cause=cause))
@@ -637,10 +651,25 @@ class JobOwner:
     def _end(self) -> None:
         self._ending = True
         self._processors.end(kill=False)
-        self._loop.after(_END_S, lambda: self._processors.end(kill=True))
+        pause = _END_S if self._nodes is None else _SECTIONS_END_S
+        self._loop.after(pause, lambda: self._processors.end(kill=True))
+        if self._nodes is not None:
+            self._loop.after(2 * pause, self._processors.abandon)
+        self._end_if_free()
+
+    def _on_fenced(self, reason: str) -> None:
+        """The job was given to its standby, which goes on with it: nothing of ours is written any more."""
+        self._over = self._ending = self._fenced = True
+        print(f"job {self._job.uuid}: {reason}", file=sys.stderr, flush=True)
+        self._owner.stop()
+        self._job.close(abandon=True)
+        self._leave(WAITING)
+        self._processors.end(kill=True)
         self._end_if_free()
 
     def _end_if_free(self) -> None:
+        if self._fenced and not self._processors.grants:
+            self._on_end()
         if self._processors.grants or self._over:
             return
         if not self._suspends:
@@ -663,6 +692,12 @@ class JobOwner:
             self._job.close()
         except StateError:
             pass  # recorded as far as there was room
+        self._leave(state)
+        self._on_end()
+
+    def _leave(self, state: str) -> None:
+        """Nobody is served any more."""
+        self._standby.close()
         if self._acceptor is not None and self._sock is not None:
             self._acceptor.close()
             self._sock.close()
@@ -671,7 +706,6 @@ class JobOwner:
             if connection.link is not None:
                 connection.link.send({"re": number, "state": state})
                 connection.link.close(flush=True)
-        self._on_end()
 
     def fail(self, reason: str) -> None:
         """End the job before it began: nothing of it runs."""

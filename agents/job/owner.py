@@ -80,6 +80,13 @@ class Owner:
         for reply, answer in replies:
             reply(answer)
 
+    def stop(self) -> None:
+        """Record nothing any more; whoever waits for a commit is refused."""
+        self._failed = True
+        replies, self._replies = self._replies, []
+        for reply, _ in replies:
+            reply(_refused(StateError(f"job {self.job.uuid} was given to its standby", "mesh job show finds it")))
+
     def _fail(self, error: StateError) -> None:
         if not self._failed:
             self._failed = True

@@ -223,3 +223,9 @@ class Processors:
             if kill or not grant.allocated:
                 grant.stopping = True
                 grant.process.send_signal(signal.SIGTERM)
+
+    def abandon(self) -> None:
+        """Kill what has not ended by itself: the RCA cleans up. A yod waits for a node that is silent until it answers,
+        and nothing that it may still say is wanted."""
+        for grant in self.grants.values():
+            grant.process.kill()

@@ -46,8 +46,12 @@ class Client:
 
     def tell(self, message: Message) -> None:
         """Send what has no reply."""
+        self.send(control(message))
+
+    def send(self, data: bytes) -> None:
+        """Send frames."""
         try:
-            self.sock.sendall(control(message))
+            self.sock.sendall(data)
         except OSError as error:
             self._hear_refusal()
             raise Unreachable(f"{self.path}: {error.strerror or error}") from None

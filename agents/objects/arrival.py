@@ -17,7 +17,7 @@ class Arrival:
     def __init__(self, holder: Holder, message: Message) -> None:
         self.uuid, self.counter = str(message["uuid"]), int(message["counter"])
         self.sender, self._left = str(message["sender"]), int(message["size"])
-        if not is_uuid(self.uuid) or not 0 < self.counter < 1 << 62 or not 0 < self._left <= LIMIT * 64:
+        if not is_uuid(self.uuid) or not 0 <= self.counter < 1 << 62 or not 0 < self._left <= LIMIT * 64:
             raise AgentError("that is no offer of a state object", code="invalid")
         os.makedirs(holder.directory, 0o700, exist_ok=True)
         self.path = os.path.join(holder.directory, f"{self.uuid}{SUFFIX}{PART}{os.getpid()}")
@@ -36,9 +36,14 @@ class Arrival:
 
     def finish(self, message: Message, node: str) -> None:
         """All of it is on the disk. AgentError when it is not what was sent, StateError, OSError."""
+        self.verify(message)
+        note_arrival(self.path, self.counter, node)
+        os.fsync(self._fd)
+
+    def verify(self, message: Message) -> None:
+        """AgentError when it is not what was sent."""
         if self._left or message["digest"] != self._digest.hexdigest() or message["counter"] != self.counter:
             raise AgentError(f"job {self.uuid} did not arrive as it was sent", "it is sent again", code="invalid")
-        note_arrival(self.path, self.counter, node)
         os.fsync(self._fd)
 
     def close(self) -> None:

@@ -3,6 +3,8 @@
     UUID.job            live: its owner may open it
     UUID.job.arrived    whole, waits for the sender's word
     UUID.job.sent       sent, waits for the receiver's word: nobody can own it
+    UUID.job.standby    the copy of an object that is live elsewhere, fed by its owner: nobody can own it
+    UUID.job.fenced     was live here when the tracker gave the object to its standby: kept for people
     UUID.place          the node's state and counter, and where the object went: JSON, replaced whole
 
 Whoever is killed between two steps leaves files that the next one to look puts in order (:meth:`Holder.entry`).
@@ -17,7 +19,16 @@ import os
 import time
 
 from agents.objects.states import Action, Event, Place, State
-from redmesh.state import SUFFIX, StateError, StateObject, is_uuid, job_path, open_for_reading, sync_directory
+from redmesh.state import (
+    SUFFIX,
+    StateError,
+    StateObject,
+    is_uuid,
+    job_path,
+    note_takeover,
+    open_for_reading,
+    sync_directory,
+)
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
@@ -28,6 +39,7 @@ if TYPE_CHECKING:
 FORWARD_S, REMEMBER_S, MOST_ENTRIES = 600.0, 86400.0, 10_000
 #: Seconds for readers of the object to finish before it is sent.
 SEAL_S = 5.0
+STANDBY, _FENCED = ".standby", ".fenced"
 _ARRIVED, _SENT, _PLACE, PART = ".arrived", ".sent", ".place", ".part-"
 _AGAIN_S = 0.02
 
@@ -207,6 +219,54 @@ class Holder:
                 entry.settled = True
                 self._write(entry)
 
+    # standby copies
+
+    def standby(self, uuid: str) -> str:
+        """Where the standby copy of an object is, whether there is one or not."""
+        return self.path(uuid) + STANDBY
+
+    def stand_by(self, uuid: str, counter: int, path: str, sender: str) -> None:
+        """A whole copy of the object of ``sender`` is in the file ``path``: it is the standby. StateError when a later
+        life of the object is known here."""
+        with _Locked(self, uuid) as entry:
+            if entry.place.state not in (State.ABSENT, State.GONE) or counter < entry.place.counter:
+                raise StateError(f"{self.node} knows a later state of job {uuid}", "mesh job show tells where it is")
+            for ending in ("-wal", "-shm"):
+                _unlink(self.standby(uuid) + ending)
+            os.rename(path, self.standby(uuid))
+            sync_directory(self.directory)
+
+    def promote(self, uuid: str, counter: int) -> Action:
+        """The tracker has given the object to the copy here, as its move ``counter``: PROMOTE when it is live now."""
+        with _Locked(self, uuid) as entry:
+            standby = self.standby(uuid)
+            if not os.path.exists(standby):
+                return Action.NONE
+            action = entry.place.handle(Event.PROMOTED, counter)
+            if action is Action.PROMOTE:
+                note_takeover(standby, counter, self.node)
+                os.rename(standby, self.path(uuid))  # before the entry: a file that is there is live
+                entry.at, entry.settled = time.time(), True
+                self._write(entry)
+            return action
+
+    def fence(self, uuid: str, counter: int, node: str, address: str) -> bool:
+        """The tracker has the object on ``node`` under a higher counter: put the file here aside; whether it was live.
+
+        Nobody may own it meanwhile.
+        """
+        with _Locked(self, uuid) as entry:
+            entry.other, entry.address = node, address
+            entry.at, entry.settled = time.time(), True
+            path = self.path(uuid)
+            if entry.place.handle(Event.FENCED, counter) is not Action.FORWARD:
+                return False
+            for ending in ("", "-wal", "-shm", _SENT):
+                if os.path.exists(path + ending):
+                    os.rename(path + ending, path + _FENCED + ending.replace(_SENT, ""))
+            self._write(entry)
+            return True
+
     def forget_old(self) -> None:
         """Delete entries of objects that are not here any more and that nobody can ask about, and what arrived and was
         never taken, or only in part."""
@@ -283,6 +343,8 @@ class Holder:
             os.rename(path, path + _SENT)  # power was lost between the two names
         elif entry.place.state is State.ABSENT and os.path.exists(path):
             entry.place = Place(State.LIVE, max(entry.place.counter, _counter(path)))  # it was made here
+        if entry.place.state is State.GONE and os.path.exists(path) and _counter(path) > entry.place.counter:
+            entry.place = Place(State.LIVE, _counter(path))  # a standby copy, whose record was not written any more
         return entry
 
 

@@ -6,6 +6,7 @@ memory: who is killed here leaves files, which the next one puts in order (agent
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import time
@@ -15,12 +16,13 @@ from agents.objects import http, sender
 from agents.objects.answers import ask
 from agents.objects.arrival import Arrival
 from agents.objects.holder import Holder, Offer
+from agents.objects.replica import Replica, commits_of
 from agents.objects.states import Action, Event, State
 from agents.wire.control import Message, control, decode
 from agents.wire.errors import AgentError, WireError
 from agents.wire.frames import CONTROL, FILE, Decoder, frame
 from agents.wire.messages import OBJECT, check, check_hello, hello
-from redmesh.state import StateError
+from redmesh.state import StateError, owned
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
@@ -32,6 +34,11 @@ if TYPE_CHECKING:
 #: Seconds without a word after which a connection is given up; that ``move`` waits for the receiver's word.
 STILL_S, MOVE_S = 90.0, 5.0
 _GULP = 256 << 10
+#: Seconds without a word after which the owner of an object is not feeding its standby any more; it says one each
+#: FED_S / 5. Bytes of commits in one message.
+FED_S, _MOST_COMMITS = 10.0, 64 << 20
+#: Beside a copy that is fed: somebody wants to go on with it.
+_CLAIM = ".claim"
 #: Seconds that an object process asks about objects in doubt before it leaves that to another.
 _SETTLE_S = 86400.0
 
@@ -49,6 +56,9 @@ class ObjectProcess:
         self._decoder = Decoder()
         self._frames: List[Frame] = []
         self._arrival: Optional[Arrival] = None
+        self._replica: Optional[Replica] = None  # of an object whose owner feeds it
+        self._commits = bytearray()
+        self._fed = -1  # the lock that says so
         self._body = b""  # what follows the reply
         self._offer_given: Optional[Offer] = None  # to the peer, who fetches an object
 
@@ -60,6 +70,8 @@ class ObjectProcess:
                 kind, payload = one
                 if kind == FILE and self._arrival is not None:
                     self._arrival.write(payload)
+                elif kind == FILE and self._replica is not None and len(self._commits) < _MOST_COMMITS:
+                    self._commits += payload
                 elif kind != CONTROL:
                     raise WireError(f"a frame of kind {kind} where a request was expected")
                 elif greeted:
@@ -73,6 +85,7 @@ class ObjectProcess:
                 self._arrival.close()
             if self._offer_given is not None:
                 self._offer_given.job.close()
+            self._end_feeding()
 
     def _next(self) -> "Optional[Frame]":
         while not self._frames:
@@ -187,10 +200,98 @@ class ObjectProcess:
     def _held(self, _message: Message) -> Message:
         return {"jobs": self._holder.uuids(), "doubtful": self._holder.doubtful()}
 
+    # a standby: its owner feeds the copy here
+
+    def _copy(self, message: Message) -> Message:
+        self._end_feeding()
+        uuid = str(message["uuid"])
+        holder = self._holder
+        if holder.entry(uuid).place.state not in (State.ABSENT, State.GONE):
+            raise AgentError(f"job {uuid} is on {holder.node}: it needs no copy there", code="state")
+        self._arrival = Arrival(holder, message)
+        self._fed = _feeding(holder.standby(uuid))
+        _unlink(holder.standby(uuid) + _CLAIM)  # the owner has asked the tracker since
+        return {}
+
+    def _copied(self, message: Message) -> Message:
+        arrival, self._arrival = self._arrival, None
+        if arrival is None:
+            raise AgentError("no copy was sent", code="invalid")
+        try:
+            arrival.verify(message)
+            self._holder.stand_by(arrival.uuid, arrival.counter, arrival.path, arrival.sender)
+            self._replica = Replica(self._holder.standby(arrival.uuid))
+        finally:
+            arrival.close()
+        self._sock.settimeout(FED_S)
+        return {"commits": self._replica.commits}
+
+    def _apply(self, message: Message) -> Message:
+        replica, data = self._replica, bytes(self._commits)
+        self._commits.clear()
+        if replica is None or replica.path != self._holder.standby(str(message["uuid"])):
+            raise AgentError(f"no copy of job {message['uuid']} is fed here", code="invalid")
+        if os.path.exists(replica.path + _CLAIM):
+            raise AgentError(f"somebody says that job {message['uuid']} is to go on here", "ask a CPA", code="state")
+        if len(data) != message["size"]:
+            raise AgentError(f"{len(data)} bytes of commits came, not {message['size']}", code="invalid")
+        replica.apply(data)
+        return {"commits": replica.commits}
+
+    def _standing(self, message: Message) -> Message:
+        path = self._holder.standby(str(message["uuid"]))
+        if not os.path.exists(path):
+            return {"commits": -1, "fed": False}
+        return {"commits": commits_of(path), "fed": owned(path)}
+
+    def _promote(self, message: Message) -> Message:
+        uuid, counter = str(message["uuid"]), int(message["counter"])
+        if owned(self._holder.standby(uuid)):
+            with open(self._holder.standby(uuid) + _CLAIM, "w"):
+                pass  # its owner hears of it within FED_S / 5, and asks the tracker
+            raise AgentError(f"the owner of job {uuid} still feeds its standby", "try again in 10 s", code="state")
+        action = self._holder.promote(uuid, counter)
+        self._log.write("object standby", uuid=uuid, counter=counter, what=action.value)
+        live = self._holder.entry(uuid).place
+        return {"live": live.state is State.LIVE and live.counter >= counter}
+
+    def _drop(self, message: Message) -> Message:
+        """The job has ended, or has another standby: its owner says so."""
+        self._end_feeding()
+        for ending in ("", "-wal", "-shm", ".lock", _CLAIM):
+            _unlink(self._holder.standby(str(message["uuid"])) + ending)
+        return {}
+
+    def _end_feeding(self) -> None:
+        if self._replica is not None:
+            self._replica.close()
+        if self._fed >= 0:
+            os.close(self._fed)
+        self._replica, self._fed = None, -1
+
     _DO = {
         "offer": _offer, "sent": _sent, "take": _take, "settled": _settled, "move": _move, "ask": _ask, "held": _held,
-        "give": _give, "confirm": _confirm, "answer": _answer,
+        "give": _give, "confirm": _confirm, "answer": _answer, "copy": _copy, "copied": _copied, "commits": _apply,
+        "standing": _standing, "promote": _promote, "drop": _drop,
     }  # fmt: skip
+
+
+def _unlink(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+
+
+def _feeding(path: str) -> int:
+    """The lock that says that an owner feeds the copy at ``path``, until it is closed. AgentError when another does."""
+    fd = os.open(path + ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(fd)
+        raise AgentError("another connection feeds this copy", "try again in 10 s", code="state") from None
+    return fd
 
 
 def settle(holder: Holder, log: Journal) -> None:

@@ -44,6 +44,7 @@ class Event(Enum):
     RETRY = "retry"
     RESTARTED = "restarted"
     FENCED = "fenced"  # the tracker knows a higher counter elsewhere
+    PROMOTED = "promoted"  # the tracker has given the object to the standby copy that is here, under a new counter
 
 
 class Action(Enum):
@@ -61,6 +62,7 @@ class Action(Enum):
     ASK = "ask"  # say take again
     RESUME = "resume"
     FORWARD = "forward"  # record where it is, then delete it
+    PROMOTE = "promote"  # make the standby copy live
 
 
 _S, _E, _A = State, Event, Action
@@ -73,6 +75,7 @@ TRANSITIONS: Dict[Tuple[State, Event], Tuple[Action, State]] = {
     (_S.ABSENT, _E.TAKE): (_A.REFUSE, _S.ABSENT),
     (_S.ABSENT, _E.TAKE_OLD): (_A.SAY_TAKEN, _S.ABSENT),
     (_S.ABSENT, _E.TAKE_UNKNOWN): (_A.REFUSE, _S.ABSENT),
+    (_S.ABSENT, _E.PROMOTED): (_A.PROMOTE, _S.LIVE),
     (_S.ARRIVED, _E.STORED): (_A.KEEP, _S.ARRIVED),
     (_S.ARRIVED, _E.STORED_AGAIN): (_A.SAY_ARRIVED, _S.ARRIVED),
     (_S.ARRIVED, _E.STORED_OLD): (_A.SAY_BUSY, _S.ARRIVED),
@@ -100,6 +103,7 @@ TRANSITIONS: Dict[Tuple[State, Event], Tuple[Action, State]] = {
     (_S.DOUBT, _E.STORED): (_A.KEEP, _S.ARRIVED),
     (_S.DOUBT, _E.TAKE_OLD): (_A.SAY_TAKEN, _S.DOUBT),
     (_S.DOUBT, _E.TAKE_UNKNOWN): (_A.REFUSE, _S.ABSENT),
+    (_S.GONE, _E.PROMOTED): (_A.PROMOTE, _S.LIVE),
     (_S.GONE, _E.STORED): (_A.KEEP, _S.ARRIVED),
     (_S.GONE, _E.STORED_OLD): (_A.REFUSE, _S.GONE),
     (_S.GONE, _E.TAKE_OLD): (_A.SAY_TAKEN, _S.GONE),
@@ -126,7 +130,7 @@ class Place:
         known = self.counter if counter is None else counter
         if event in _OF_ATTEMPT and known != self.counter:
             return Action.NONE
-        if event is Event.FENCED and known <= self.counter:
+        if event in (Event.FENCED, Event.PROMOTED) and known <= self.counter:
             return Action.NONE
         if event in _OLD:
             event = _OLD[event] if known < self.counter else _SAME[event] if known == self.counter else _NEW[event]
@@ -136,6 +140,6 @@ class Place:
         action, self.state = step
         if action is Action.OFFER:
             self.counter += 1
-        elif action in (Action.KEEP, Action.REFUSE, Action.FORWARD):
+        elif action in (Action.KEEP, Action.REFUSE, Action.FORWARD, Action.PROMOTE):
             self.counter = max(self.counter, known)
         return action

@@ -180,6 +180,8 @@ CPA: Dict[str, Shape] = {
     "state_moved": _shape(uuid=_str, sender=_str, receiver=_str, counter=_int, uid=_int),
     "state_forget": _shape(uuid=_str, node=_str, uid=_int),
     "state_locate": _shape(uuid=_str),
+    "state_standby": _shape(uuid=_str, node=_str, standby=_str, counter=_int, uid=_int),
+    "state_takeover": _shape({"witness": _bool}, uuid=_str, node=_str, counter=_int, uid=_int),
     "set_switches": _shape({"closed": _list, "drain": _bool, "wipe_both": _bool}, open=_list),
     "idle": _shape(),
     "vouch": _shape(pid=_int, uid=_int, gid=_int),
@@ -231,6 +233,12 @@ OBJECT: Dict[str, Shape] = {
     "answer": _shape(uuid=_str, counter=_int, taken=_bool),
     "ask": _shape({"query": _dict, "known": _str, "wait_s": _num}, uuid=_str, what=_str),
     "held": _shape(),
+    "copy": _shape(uuid=_str, counter=_int, size=_int, sender=_str),
+    "copied": _shape(uuid=_str, counter=_int, digest=_str),
+    "commits": _shape(uuid=_str, size=_int),
+    "standing": _shape(uuid=_str),
+    "promote": _shape(uuid=_str, counter=_int),
+    "drop": _shape(uuid=_str),
 }
 
 #: What a launch child tells the PMIx server of its machine.

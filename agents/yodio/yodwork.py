@@ -34,8 +34,8 @@ _STATE = 12  # operation (docs/protocol.md)
 _FLUSH_S, _FLUSH, _FLUSH_BYTES = 0.02, 200, 128 << 10
 #: Bytes kept of what a task wrote last.
 _LINES = 4 << 10
-#: The same of a section (docs/sections.md): a hundred lines at most.
-_SECTION_LINES, _MOST_LINES = 32 << 10, 100
+#: The same of a section (docs/sections.md), of each of its two streams: a hundred lines at most.
+_SECTION_LINES, _MOST_LINES = 16000, 100
 #: Reads of 64 KiB from a task's pipe before anything else is looked at: a pipe holds 1 MiB at most by default.
 _PIECES = 16
 #: Seconds between SIGTERM and SIGKILL for a task that is over its time, or whose job is cancelled.
@@ -54,21 +54,30 @@ class Process:
         self.started_at = time.time()
         self.kill_at = time.monotonic() + limit_s if limit_s else 0.0  # when the next signal is due
         self.cause, self._signals = "", 0
-        self.pid, self.pidfd, self.pipe = 0, -1, -1
-        self.tail = b""
+        self.pid, self.pidfd = 0, -1
+        self.pipes: Dict[int, str] = {}  # descriptors, each with the name of its stream
+        self.tails: Dict[str, bytes] = {}  # what each stream had last
         self.output = ""  # the file that it writes to
         self.error = ""  # that its program reported
         self.parts: List[Tuple[str, str]] = []  # files that it writes, and their names once it has succeeded
         self.kept = _LINES
 
-    def drain(self) -> bool:
+    def pipe(self, name: str) -> int:
+        """A pipe for a stream; the end to write to."""
+        reader, writer = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(reader, False)
+        self.pipes[reader], self.tails[name] = name, b""
+        return writer
+
+    def drain(self, fd: int) -> bool:
         """Read what it wrote, not all of it where it never pauses; False at the end of its output."""
+        name = self.pipes[fd]
         try:
             for _ in range(_PIECES):
-                data = os.read(self.pipe, 65536)
+                data = os.read(fd, 65536)
                 if not data:
                     return False
-                self.tail = (self.tail + data)[-self.kept :]
+                self.tails[name] = (self.tails[name] + data)[-self.kept :]
         except BlockingIOError:
             pass
         return True
@@ -83,16 +92,21 @@ class Process:
             pass
 
     def last_lines(self) -> str:
-        """What it wrote last: to its pipe, or to its file."""
+        """What it wrote last: to its pipes, or to its file."""
         if self.output:
             try:
                 with open(self.output, "rb") as file:
                     file.seek(max(0, os.fstat(file.fileno()).st_size - self.kept))
-                    self.tail = file.read(self.kept)
+                    self.tails[""] = file.read(self.kept)
             except (OSError, ValueError):
                 pass
-        text = self.tail.decode("utf-8", "replace")
-        return text if self.kept == _LINES else "".join(text.splitlines(True)[-_MOST_LINES:])
+        told = ""
+        for name, tail in self.tails.items():
+            text = tail.decode("utf-8", "replace")
+            if name and text:
+                text = "".join([f"--- {name}\n", *text.splitlines(True)[-_MOST_LINES:]])
+            told += "\n" + text if told and not told.endswith("\n") else text
+        return told
 
     def settle(self, status: int) -> str:
         """Give what it wrote its names where it has succeeded, else delete it; what went wrong, or ""."""
@@ -170,11 +184,9 @@ class Worker:
                 self._take()
             elif self._caller is not None and fd == self._caller.results:
                 self._take_results(self._caller)
-            elif process is not None and fd == process.pipe:
-                if not process.drain():
-                    self._poll.unregister(fd)
-                    os.close(fd)
-                    process.pipe = -1
+            elif process is not None and fd in process.pipes:
+                if not process.drain(fd):
+                    self._close_pipe(process, fd)
             elif self._reports is not None:
                 self._reports.handle(fd)
         if process is not None:
@@ -280,31 +292,30 @@ class Worker:
             words, text = self._section(process, json.loads(given or "{}"), env)
         stdin = job["stdin"].replace("{}", text) if job["stdin"] else os.devnull
         actions: List[Tuple[Any, ...]] = [(os.POSIX_SPAWN_OPEN, 0, _checked(stdin), os.O_RDONLY, 0)]
-        writer = -1
+        writers: List[int] = []
         if job["output"]:
             process.output = job["output"].replace("{}", _file_name(text))
             os.close(os.open(process.output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666))
             actions.append((os.POSIX_SPAWN_OPEN, 1, process.output, os.O_WRONLY | os.O_APPEND, 0))
             actions.append((os.POSIX_SPAWN_DUP2, 1, 2))
         else:
-            process.pipe, writer = os.pipe2(os.O_CLOEXEC)
-            os.set_blocking(process.pipe, False)
-            actions += [(os.POSIX_SPAWN_DUP2, writer, 1), (os.POSIX_SPAWN_DUP2, writer, 2)]
+            writers += [process.pipe(name) for name in (("stdout", "stderr") if job.get("sections") else ("",))]
+            actions += [(os.POSIX_SPAWN_DUP2, writers[0], 1), (os.POSIX_SPAWN_DUP2, writers[-1], 2)]
         try:
             process.pid = os.posix_spawnp(
                 words[0], words, env, file_actions=actions, setpgroup=0, setsigmask=(), setsigdef=_DEFAULTS
             )
         except (OSError, ValueError) as error:  # ValueError: a NUL in a word
-            if process.pipe >= 0:
-                os.close(process.pipe)
+            for fd in process.pipes:
+                os.close(fd)
             if isinstance(error, ValueError):
                 raise
             raise OSError(error.errno, os.strerror(error.errno or 0), words[0]) from None
         finally:
-            if writer >= 0:
-                os.close(writer)
-        if process.pipe >= 0:
-            self._poll.register(process.pipe, select.POLLIN)
+            for fd in writers:
+                os.close(fd)
+        for fd in process.pipes:
+            self._poll.register(fd, select.POLLIN)
 
     def _section(self, process: Process, told: Dict[str, Any], env: Dict[str, str]) -> Tuple[List[str], str]:
         """The command of a section, and its id; its part of an output gets a name of this attempt's own."""
@@ -332,6 +343,11 @@ class Worker:
     def _tell(self, message: Dict[str, Any]) -> None:
         self._unanswered.add(self._channel.send(_STATE, data=json.dumps(message).encode()))
 
+    def _close_pipe(self, process: Process, fd: int) -> None:
+        self._poll.unregister(fd)
+        del process.pipes[fd]
+        os.close(fd)
+
     def _kill(self, process: Process, why: str) -> None:
         process.signal()
         process.cause = process.cause or why
@@ -347,10 +363,9 @@ class Worker:
         if process.pidfd >= 0:
             self._poll.unregister(process.pidfd)
             os.close(process.pidfd)
-        if process.pipe >= 0:
-            process.drain()
-            self._poll.unregister(process.pipe)
-            os.close(process.pipe)
+        for fd in list(process.pipes):
+            process.drain(fd)
+            self._close_pipe(process, fd)
         if self._reports is not None:
             self._reports.end()
         status = 128 + os.WTERMSIG(told) if os.WIFSIGNALED(told) else os.WEXITSTATUS(told)

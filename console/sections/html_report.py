@@ -59,7 +59,7 @@ def _chart(found: Sequence[Attempt], names: Mapping[int, str], now: float) -> st
     end = max(max(one.ended or now for one in found), begin + 1e-3)
     scale = (_WIDTH - _LEFT) / (end - begin)
     bars, labels, y = [], [], 4
-    for node in sorted({one.node for one in found}):
+    for node in sorted({one.node for one in found}, key=_by_number):
         lanes: list[float] = []
         top = y
         for one in (one for one in found if one.node == node):
@@ -88,7 +88,7 @@ def _chart(found: Sequence[Attempt], names: Mapping[int, str], now: float) -> st
 
 def _nodes(found: Sequence[Attempt], now: float) -> str:
     rows = []
-    for node in sorted({one.node for one in found}):
+    for node in sorted({one.node for one in found}, key=_by_number):
         its = [one for one in found if one.node == node]
         busy = sum((one.ended or now) - one.began for one in its)
         counts = [sum(one.state == state for one in its) for state in ("done", "failed", "waiting")]
@@ -96,6 +96,10 @@ def _nodes(found: Sequence[Attempt], now: float) -> str:
         rows.append("<tr>" + "".join(f"<td>{html.escape(str(cell))}" for cell in cells))
     head = "<tr><th>node<th>attempts<th>finished<th>failed<th>busy<th>mean"
     return f"<table>{head}{''.join(rows)}</table>"
+
+
+def _by_number(name: str) -> tuple[str, int]:
+    return name.rstrip("0123456789"), int("0" + name[len(name.rstrip("0123456789")) :])
 
 
 def _span(seconds: float) -> str:

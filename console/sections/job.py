@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from agents.job.description import Description
 from agents.job.start import start_owner
-from console.errors import ConsoleError
+from console.errors import ConsoleError, UsageError
 from console.jobs.objects import ENDED, opened, summary
 from console.jobs.owner_client import NoOwner, ask
 from console.jobs.submission import submit
@@ -21,6 +22,8 @@ from redmesh.state import CANCELLED, DONE, FAILED, RUNNING, WAITING, StateError,
 
 #: The file in the object with what was asked for.
 _FILE = "sections"
+#: Between a part's name and the number of the attempt that writes it (agents/yodio/yodwork.py).
+ATTEMPT = ".redmesh-"
 #: What stands in a section's words for a part until a worker gives it a name (agents/yodio/yodwork.py).
 _PLACE = "\ue000{}\ue000"
 
@@ -28,6 +31,7 @@ _PLACE = "\ue000{}\ue000"
 class Made(NamedTuple):
     """What a job's object says of its sections: their ids in order, and the outputs with their parts."""
 
+    name: str
     ids: list[str]
     words: list[list[str]]
     outputs: list[tuple[Output, list[str]]]
@@ -61,6 +65,7 @@ def make(settings: Settings, job: SectionsJob, *, user: str, digests: bool) -> s
         words.append(job.words(section, [_PLACE.format(place) for place in range(len(own))]))
         inputs.append(json.dumps({"id": section.id, "words": words[-1], "parts": own}))
     kept = {
+        "name": job.name,
         "ids": ids,
         "words": words,
         "outputs": [[vars(output), those] for output, those in zip(job.outputs, parts, strict=True)],
@@ -84,7 +89,7 @@ def read_made(db: sqlite3.Connection, name: str) -> Made:
         [_with_parts(word, [parts[number] for _, parts in outputs]) for word in those]
         for number, those in enumerate(told["words"])
     ]
-    return Made(told["ids"], words, outputs, told["cwd"], told["fingerprints"])
+    return Made(told["name"], told["ids"], words, outputs, told["cwd"], told["fingerprints"])
 
 
 def _with_parts(word: str, parts: list[str]) -> str:
@@ -113,7 +118,19 @@ def combined(path: str) -> list[tuple[str, int]]:
     for output, parts in made.outputs:
         whole = os.path.join(made.cwd, output.name)
         found.append((whole, combine(output, whole, parts, made.cwd)))
+        _sweep(parts)
     return found
+
+
+def _sweep(parts: list[str]) -> None:
+    """Remove what attempts have left that their nodes could not end in order."""
+    names = {os.path.basename(part) for part in parts}
+    for directory in {os.path.dirname(part) for part in parts}:
+        for entry in os.listdir(directory):
+            name, mark, attempt = entry.rpartition(ATTEMPT)
+            if mark and attempt.isdigit() and name in names:
+                with contextlib.suppress(OSError):
+                    os.unlink(os.path.join(directory, entry))
 
 
 def changed(path: str, job: SectionsJob | None) -> list[str]:
@@ -139,14 +156,41 @@ def _inputs_now(before: Mapping[str, str], digests: bool) -> dict[str, str]:
     }
 
 
-def resume(path: str) -> int:
-    """Have everything that is not done run again, on whatever nodes; how many sections that is. ConsoleError."""
+def failed_sections(path: str, ids: Sequence[str]) -> list[int]:
+    """The numbers of failed and cancelled sections: of those named, or of all. ConsoleError, UsageError."""
+    db = opened(path)
+    try:
+        numbers = {one: number for number, one in enumerate(read_made(db, path).ids, 1)}
+        rows = db.execute("SELECT first, last, state FROM task ORDER BY first").fetchall()
+    finally:
+        db.close()
+    states = {number: state for first, last, state in rows for number in range(first, last + 1)}
+    for one in ids:
+        if one not in numbers:
+            raise UsageError(
+                f"the job has no section {one[:60]!r}", "mesh sections status --all prints the sections' ids"
+            )
+        state = states[numbers[one]]
+        if state not in (FAILED, CANCELLED):
+            raise ConsoleError(
+                f"section {one} is {state}: only failed and cancelled sections are tried again",
+                "mesh sections status prints them", exit_status=1,
+            )  # fmt: skip
+    return [numbers[one] for one in ids] or [one for one, state in states.items() if state in (FAILED, CANCELLED)]
+
+
+def resume(path: str, only: Sequence[int] | None = None) -> int:
+    """Have everything that is not done run again, on whatever nodes; how many sections that is. ConsoleError.
+
+    ``only``: of those that have failed or were cancelled only these.
+    """
     job = summary(path)
     missing: int = sum(count for state, count in (job["counts"] or {}).items() if state != DONE)
+    missing = missing if only is None else len(only)
     try:
         if job["state"] not in ENDED:
             try:
-                ask(path, "retry")
+                ask(path, "retry", tasks=only)
                 return missing
             except NoOwner:
                 job = summary(path)  # it may have ended meanwhile
@@ -154,8 +198,10 @@ def resume(path: str) -> int:
             state = StateObject(path)
             try:
                 for first, last, before, _ in list(state.ranges()):
-                    if before in (FAILED, CANCELLED, RUNNING):
+                    if before == RUNNING or (before in (FAILED, CANCELLED) and only is None):
                         state.change(first, last, WAITING, cause="mesh sections resume")
+                for number in only or ():
+                    state.change(number, number, WAITING, cause="mesh sections retry")
                 state.set_state(WAITING, "mesh sections resume")
                 state.set_meta(ended_at=None, exit_status=None, held=0)
             finally:

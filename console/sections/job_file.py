@@ -186,7 +186,7 @@ class _Reader:
         job = SectionsJob(
             command=self._command(said, "command"),
             sections=tuple(self._sections()),
-            cwd=os.path.join(self._directory, self._text(said, "cwd", "")),
+            cwd=os.path.normpath(os.path.join(self._directory, self._text(said, "cwd", ""))),
             name=self._text(said, "name", os.path.splitext(os.path.basename(self._path))[0]),
             inputs=tuple(self._texts(said, "inputs")),
             outputs=tuple(self._output(one) for one in self._tables(said, "output")),

@@ -29,6 +29,7 @@ from console.tui.actions.registry import bindings
 from console.tui.config import Session, preferences
 from console.tui.format import elapsed
 from console.tui.model.health import problems
+from console.tui.model.jobs import Job, job_of
 from console.tui.model.launch import Phase, Run
 from console.tui.model.machine import Changed, Launcher, Machine, State
 from console.tui.model.news import News, failed, note
@@ -41,8 +42,9 @@ from console.tui.screens.launch import RunScreen
 from console.tui.screens.launch_form import LaunchScreen
 from console.tui.screens.mesh import MeshScreen
 from console.tui.screens.navigator import Navigator
-from console.tui.screens.tables import TableScreen
+from console.tui.screens.tables import JobsScreen, TableScreen
 from console.tui.sources.database import MachineReader
+from console.tui.sources.jobs import JobsReader
 from console.tui.sources.launch import Watch
 from console.tui.terminal import crash, hangup
 from console.tui.terminal.clipboard import MOST, by_tmux, sequence
@@ -78,7 +80,12 @@ class ConsoleApp(PromptApp):
 
     TITLE = "Redmesh"
     CSS_PATH = Path(__file__).with_name("app.tcss")
-    MODES = {"mesh": MeshScreen, "launch": LaunchScreen, **{name: partial(TableScreen, name) for name in TABLES}}
+    MODES = {
+        "mesh": MeshScreen,
+        "launch": LaunchScreen,
+        **{name: partial(TableScreen, name) for name in TABLES},
+        "jobs": JobsScreen,
+    }
     BINDINGS: ClassVar[list[BindingType]] = [
         *bindings("app"),
         Binding("ctrl+q", "quit", "Quit", show=False, priority=True, system=True),
@@ -101,10 +108,14 @@ class ConsoleApp(PromptApp):
         self.starting = 0  # launches whose yod has not answered yet: they would be lost with us
         self.machine_changed: Signal[Changed] = Signal(self, "machine changed")
         self.runs_changed: Signal[int] = Signal(self, "runs changed")
+        self.jobs_changed: Signal[set[str]] = Signal(self, "jobs changed")
+        self.jobs: dict[int, str] = {}  # those with a tab: number and UUID
         self.navigator = Navigator(self)
         self._watches: dict[int, Watch] = {}
         self._read_at: float | None = None
         self._reader: Any = MachineReader(settings.database, settings.login)
+        self._jobs_reader = JobsReader(settings.state_dir, self.jobs_changed.publish, self._tell_ended_jobs)
+        self.machine.jobs = self._jobs_reader.jobs
         for theme in THEMES:
             self.register_theme(theme)
         self.usage = Usage()
@@ -158,6 +169,8 @@ class ConsoleApp(PromptApp):
                     self.attach(launcher, show=False)
         hangup.watch(self, self._before_hangup)
         self._reading = self.run_worker(self._read_machine(), name="machine", exit_on_error=True)
+        if not self.replaying:
+            self._jobs_reader.start()
         if not self.replaying and self.settings.mesh:
             self.run_worker(self._look_after_health(), name="health")
 
@@ -168,6 +181,7 @@ class ConsoleApp(PromptApp):
             watch.close()
         self._reading.cancel()  # else it might ask a reader that is closed
         self._reader.close()
+        self._jobs_reader.close()
 
     # the machine
 
@@ -220,7 +234,8 @@ class ConsoleApp(PromptApp):
             fresh += self._news.begun(rows)  # also those that began and ended between two readings
             ended = self._news.ended(rows)
             fresh += [event for _, event in ended]
-            own = [row for row, _ in ended if row.uid == os.geteuid() and row.id not in self.runs]
+            mine = (row for row, _ in ended if row.uid == os.geteuid() and row.id not in self.runs)
+            own = [row for row in mine if not job_of(row.command)]  # a job's workers: the job tells of its end
             if own and not first and not self.replaying:
                 self._tell_ends(own)
         if fresh:
@@ -233,6 +248,18 @@ class ConsoleApp(PromptApp):
             self.notify(note(own), severity="error" if bad else "information", markup=False, timeout=8)
         if self.preferences.bell:
             self.bell()
+
+    def _tell_ended_jobs(self, ended: list[Job]) -> None:
+        """The same for jobs; one that is looked at tells by itself."""
+        for job in ended:
+            if self.current_mode == f"job-{job.id}":
+                continue
+            if self.preferences.notes:
+                told = f"job {job.id} {job.name}".rstrip() + f": {job.state}" + (f", {job.why}" if job.why else "")
+                bad = job.state != "done"
+                self.notify(told, severity="error" if bad else "information", markup=False, timeout=8)
+            if self.preferences.bell:
+                self.bell()
 
     async def _look_after_health(self) -> None:
         """Asks ``mesh status`` now and then; a note tells of what has become wrong."""
@@ -271,6 +298,10 @@ class ConsoleApp(PromptApp):
         """Opens the launch's tab, attaching where that has not been done; ``show``: and goes there."""
         if launcher not in self.runs:
             known = self.machine.launchers.get(launcher)
+            job = self._jobs_reader.by_id(job_of(known.command)) if known else None
+            if job is not None and show:
+                self.open_job(job.number)  # its workers write nothing
+                return
             if known is not None and known.uid != os.geteuid() and os.geteuid() != 0:
                 self.notify(
                     f"launcher {launcher} belongs to {known.user}: only its user can attach to it",
@@ -286,6 +317,26 @@ class ConsoleApp(PromptApp):
             self.keep_session()
         if show:
             self.action_show(f"run-{launcher}")
+
+    def open_job(self, number: int) -> None:
+        """Opens the job's tab, and goes there."""
+        job = self.machine.jobs.get(number)
+        if job is None:
+            return
+        if number not in self.jobs:
+            from console.tui.screens.job import JobScreen  # few starts need it
+
+            self.jobs[number] = job.uuid
+            self.add_mode(f"job-{job.id}", partial(JobScreen, self._jobs_reader, number))
+        self.action_show(f"job-{job.id}")
+
+    def close_job(self, number: int) -> None:
+        """Closes a job's tab; the job goes on."""
+        uuid = self.jobs.pop(number, "")
+        if uuid:
+            if self.current_mode == f"job-{uuid[:8]}":
+                self.action_show("jobs")
+            self.remove_mode(f"job-{uuid[:8]}")
 
     def keep_session(self) -> None:
         """Writes down what is open, for the next time."""
@@ -418,7 +469,8 @@ class ConsoleApp(PromptApp):
     # actions
 
     def _tabs(self) -> list[str]:
-        return ["mesh", "launch", *TABLES, *(f"run-{launcher}" for launcher in self.runs)]
+        jobs = (f"job-{uuid[:8]}" for uuid in self.jobs.values())
+        return ["mesh", "launch", *TABLES, *(f"run-{launcher}" for launcher in self.runs), *jobs]
 
     def action_show(self, mode: str) -> None:
         """Goes to a tab."""
@@ -459,7 +511,13 @@ class ConsoleApp(PromptApp):
         """All tabs to choose from, also those that the bar has no room for."""
         rows: list[tuple[str, str, str]] = [(mode, "", mode) for mode in ("mesh", "launch", *TABLES)]
         rows += [(str(launcher), run.command, f"run-{launcher}") for launcher, run in self.runs.items()]
+        rows += [(job.id, job.name or job.command, f"job-{job.id}") for job in self.open_jobs]
         self.push_screen(Choosing("tabs", rows), lambda mode: self.action_show(mode) if mode else None)
+
+    @property
+    def open_jobs(self) -> list[Job]:
+        """Jobs with a tab."""
+        return [self.machine.jobs[number] for number in self.jobs if number in self.machine.jobs]
 
     def action_help(self) -> None:
         """Every key of the screen in front."""

@@ -7,14 +7,16 @@ No other transaction reads or changes these rows.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 from db.errors import Invalid
+from db.machine.node_states import NodeState
 from db.schema.models import Node, StateLocation
 from db.store.orm import pw
 from db.store.statements import Query, statement
 from db.store.store import Store
-from redmesh.state import url_on
+from redmesh.state import SCHEME, url_on
 
 MAX_URL = 255
 
@@ -26,22 +28,24 @@ class Location(NamedTuple):
     counter: int
     proxied: bool
     uid: int
+    standby: str = ""  # the node that holds a copy, which the owner feeds; "" for none
 
 
 @statement
 def locating(*, uuid: str) -> Query:
     """The one indexed read that finds an object."""
     found = StateLocation
-    return found.select(found.url, found.counter, found.proxied, found.uid).where(found.uuid == uuid)
+    return found.select(found.url, found.counter, found.proxied, found.uid, found.standby).where(found.uuid == uuid)
 
 
 @statement
 def _registering(*, uuid: str, url: str, uid: int, node: str) -> Query:
     known = StateLocation.alias("known")
     there = known.select(pw.SQL("1")).where(known.uuid == uuid)
-    row = Node.select(uuid, url, pw.SQL("0"), pw.SQL("0"), uid).where((Node.name == node) & ~pw.fn.EXISTS(there))
-    columns = [StateLocation.uuid, StateLocation.url, StateLocation.counter, StateLocation.proxied, StateLocation.uid]
-    return StateLocation.insert_from(row, columns)
+    new = (uuid, url, pw.SQL("0"), pw.SQL("0"), uid, pw.SQL("''"))
+    row = Node.select(*new).where((Node.name == node) & ~pw.fn.EXISTS(there))
+    one = StateLocation
+    return one.insert_from(row, [one.uuid, one.url, one.counter, one.proxied, one.uid, one.standby])
 
 
 @statement
@@ -49,8 +53,41 @@ def _moving(*, uuid: str, sender: str, receiver: str, counter: int, uid: int, no
     one = StateLocation
     follows = (one.counter + 1 < counter) | (one.url == sender)
     exists = pw.fn.EXISTS(Node.select(pw.SQL("1")).where(Node.name == node))
-    changed = {one.url: receiver, one.counter: counter, one.proxied: False}
+    changed = {one.url: receiver, one.counter: counter, one.proxied: False, one.standby: ""}
     return one.update(changed).where((one.uuid == uuid) & (one.counter < counter) & (one.uid == uid) & follows & exists)
+
+
+@statement
+def _standing_by(*, uuid: str, url: str, counter: int, uid: int, standby: str) -> Query:
+    one = StateLocation
+    newer = (one.counter < counter) | ((one.counter == counter) & (one.url == url))
+    changed = {one.url: url, one.counter: counter, one.standby: standby}
+    return one.update(changed).where((one.uuid == uuid) & (one.uid == uid) & newer)
+
+
+@statement
+def _taking_over(*, uuid: str, url: str, counter: int, uid: int, standby: str, next_url: str) -> Query:
+    one = StateLocation
+    changed = {one.url: next_url, one.counter: one.counter + 1, one.standby: ""}
+    same = (one.url == url) & (one.counter == counter) & (one.standby == standby)
+    return one.update(changed).where((one.uuid == uuid) & (one.uid == uid) & same)
+
+
+@statement
+def _taking_over_lost(
+    *, uuid: str, url: str, counter: int, uid: int, standby: str, next_url: str, owner: str, down: str
+) -> Query:
+    one = StateLocation
+    changed = {one.url: next_url, one.counter: one.counter + 1, one.standby: ""}
+    same = (one.url == url) & (one.counter == counter) & (one.standby == standby)
+    lost = pw.fn.EXISTS(Node.select(pw.SQL("1")).where((Node.name == owner) & (Node.state == down)))
+    return one.update(changed).where((one.uuid == uuid) & (one.uid == uid) & same & lost)
+
+
+@statement
+def _with_standby() -> Query:
+    one = StateLocation
+    return one.select(one.uuid, one.url).where(one.standby != "").order_by(one.uuid)
 
 
 @statement
@@ -62,7 +99,7 @@ def _forgetting(*, uuid: str, url: str, uid: int) -> Query:
 def locate(store: Store, uuid: str) -> Location | None:
     """Where the object is; None where no job of this name was ever reported."""
     rows = store.read(locating.bind(uuid=uuid))
-    return Location(rows[0][0], rows[0][1], bool(rows[0][2]), rows[0][3]) if rows else None
+    return Location(rows[0][0], rows[0][1], bool(rows[0][2]), *rows[0][3:]) if rows else None
 
 
 def register(store: Store, uuid: str, node: str, uid: int) -> bool:
@@ -84,6 +121,45 @@ def report_move(store: Store, uuid: str, sender: str, receiver: str, counter: in
         uuid=uuid, sender=url_on(sender, uuid), receiver=url_on(receiver, uuid), counter=counter, uid=uid, node=receiver
     )
     return bool(store.change_alone(moved))
+
+
+def stand_by(store: Store, uuid: str, node: str, counter: int, uid: int, standby: str) -> Location | None:
+    """The owner on ``node``, after ``counter`` moves, has its standby on the node ``standby`` ("": nowhere).
+
+    What is known then; with another url or a higher counter, the object was given to somebody else: the owner stops.
+    """
+    url = url_on(node, uuid)
+    store.change_alone(_standing_by.bind(uuid=uuid, url=url, counter=counter, uid=uid, standby=standby))
+    return locate(store, uuid)
+
+
+def take_over(store: Store, uuid: str, counter: int, uid: int, witness: str) -> Location | None:
+    """Give the object to its standby, if the owner's node is down, or is ``witness``, which says itself that it has
+    neither the object nor an owner: where the object is now. One guarded statement decides; None: nothing changed."""
+    known = locate(store, uuid)
+    if known is None or not known.standby or known.counter != counter:
+        return None
+    owner, url, standby = node_in(known.url), known.url, known.standby
+    there = url_on(standby, uuid)
+    if owner == witness:
+        change = _taking_over.bind(uuid=uuid, url=url, counter=counter, uid=uid, standby=standby, next_url=there)
+    else:
+        change = _taking_over_lost.bind(
+            uuid=uuid, url=url, counter=counter, uid=uid, standby=standby, next_url=there, owner=owner,
+            down=NodeState.DOWN.value,
+        )  # fmt: skip
+    changed = store.change_alone(change)
+    return locate(store, uuid) if changed else None
+
+
+def with_standby_on(store: Store, nodes: Collection[str]) -> list[str]:
+    """The objects of ``nodes`` that have a standby elsewhere."""
+    return [uuid for uuid, url in store.read(_with_standby.bind()) if node_in(url) in nodes]
+
+
+def node_in(url: str) -> str:
+    """The node that a location names."""
+    return url.removeprefix(SCHEME).partition("/")[0]
 
 
 def forget(store: Store, uuid: str, node: str, uid: int) -> bool:

@@ -222,6 +222,7 @@ class StateLocation(pw.Model):
     counter = pw.BigIntegerField()
     proxied = pw.BooleanField()
     uid = pw.BigIntegerField()
+    standby = pw.CharField(max_length=255, default="")
 
     class Meta:
         table_name = "state_location"

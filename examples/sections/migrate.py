@@ -10,6 +10,8 @@ the obliquity t0 / t. Needs numpy.
 """
 
 import argparse
+import shutil
+import tempfile
 
 import numpy as np
 
@@ -63,13 +65,21 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--count", type=int, default=1)
     parser.add_argument("--out", default="image.bin")
+    parser.add_argument("--scratch", help="write the image below this directory first, on the node's own disk")
     given = parser.parse_args()
     if given.what == "model":
         model(given.section, given.traces, given.samples)
         return
     section = load(given.section)
     first, count = (given.first, given.count) if given.what == "migrate" else (0, len(section))
-    migrate(section, first, count).astype("<f4").tofile(given.out)
+    image = migrate(section, first, count).astype("<f4")
+    if given.scratch:
+        with tempfile.NamedTemporaryFile(dir=given.scratch) as file:
+            file.write(image.tobytes())
+            file.flush()
+            shutil.copyfile(file.name, given.out)
+    else:
+        image.tofile(given.out)
 
 
 if __name__ == "__main__":

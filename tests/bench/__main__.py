@@ -19,6 +19,7 @@ from tests.bench import (
     parallel,
     placing,
     scaling,
+    sections,
     streaming,
     tasks,
     waiting,
@@ -56,6 +57,7 @@ SECTIONS = {
     "managers": managers.managers,
     "tasks": tasks.tasks,
     "functions": tasks.functions,
+    "sections": sections.sections,
     "attacked": attacked.attacked,
 }
 

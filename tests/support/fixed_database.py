@@ -30,10 +30,11 @@ class Row(NamedTuple):
 class FixedDatabase:
     """``nodes`` PCTs with ``slots`` processors each, all up, and whatever is put in."""
 
-    def __init__(self, folder: Path, nodes: int = 4, slots: int = 8, names: str = "n{}") -> None:
+    def __init__(self, folder: Path, nodes: int = 4, slots: int = 8, names: str = "n{}", url: str = "") -> None:
         self.path = folder / "mesh.db"
-        self.url = f"sqlite://{self.path}"
-        self.path.touch(mode=0o600)
+        self.url = url or f"sqlite://{self.path}"
+        if not url:
+            self.path.touch(mode=0o600)
         migrate(self.url)
         self.store: Store = open_store(self.url)
         specs = [
@@ -152,9 +153,9 @@ class FixedDatabase:
         self.store.close()
 
 
-def busy_machine(folder: Path) -> FixedDatabase:
+def busy_machine(folder: Path, url: str = "") -> FixedDatabase:
     """Four nodes of eight processors with something of everything on them."""
-    database = FixedDatabase(folder)
+    database = FixedDatabase(folder, url=url)
     database.put(
         Row(tuple(range(6)), "hostname -f"),
         Row((6, 7, 8, 9), "./simulate --steps 100000 --grid 512x512x64", "grace"),

@@ -13,6 +13,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import uuid
 from collections.abc import Iterator, Sequence
@@ -30,6 +31,11 @@ NOT_ROOT = "namespace hosts need root"
 _DIE_WITH_US = ["setpriv", "--pdeathsig", "KILL"]
 #: Where a host sees our files, which may stand below what it has of its own.
 PROJECT = "/run/project"
+#: Our Python, for programs that need our packages too: the words before the program's file.
+PYTHON = (
+    "env", f"PYTHONPATH={':'.join(path for path in sys.path if path.endswith('-packages'))}",
+    f"/run/python/bin/python{sys.version_info.major}.{sys.version_info.minor}",
+)  # fmt: skip
 _PREFIX = "10.78.0."
 LOGIN_ADDRESS = _PREFIX + "254"
 _CGROUPS = Path("/sys/fs/cgroup/unified") if Path("/sys/fs/cgroup/unified").is_dir() else Path("/sys/fs/cgroup")
@@ -49,9 +55,10 @@ mount -t sysfs sysfs /sys
 mkdir -p /sys/fs/cgroup 2>/dev/null && mount -t cgroup2 cgroup2 /sys/fs/cgroup 2>/dev/null || true
 for f in hosts passwd group; do mount --bind "$H/$f" /etc/$f; done
 mount -t tmpfs -o mode=755,size=16m run /run
-mkdir -p /run/sshd /run/host /run/project
+mkdir -p /run/sshd /run/host /run/project /run/python
 mount --bind "$H" /run/host
 mount --bind "$PROJECT" /run/project
+mount --bind "$PYTHON" /run/python
 mount -t tmpfs -o mode=1777,size="$SHM" shm /dev/shm
 mount --bind "$H/root" /root
 mount -t tmpfs -o mode=755 homes /home
@@ -117,7 +124,7 @@ class NamespaceHost:
             "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "H": str(self.directory), "NAME": self.name,
             "ADDRESS": self.address, "RATE": self.hosts.rate, "USERS": " ".join(self.hosts.users),
             "SHM": self.hosts.shm, "SMALL_HOME": self.hosts.small_home,
-            "PROJECT": str(Path(__file__).parents[2]),
+            "PROJECT": str(Path(__file__).parents[2]), "PYTHON": sys.base_prefix,
         }  # fmt: skip
         self._enter_cgroup = self._cgroup()
         command = [*_DIE_WITH_US, "unshare", "--net", "--mount", "--uts", "--ipc", "--pid", "--cgroup",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,18 @@ from textual import events
 from console.tui.app import ConsoleApp
 from console.tui.screens.launch_form import LaunchScreen
 from db.machine.nodes import NodeSpec, define_machine, node_up
+from redmesh.state import StateObject
 from tests.support.console import Keyboard, opened, screen_text, until
 from tests.support.fixed_database import FixedDatabase, Row, busy_machine
+from tests.support.mariadb import Server, private_server
 from tests.support.painted import Watched
 from tests.support.scripted_yod import ScriptedYod
+from tests.tui.test_jobs import begin, made
 from tests.tui.test_painting import agrees
 
 SEED = int(os.environ.get("REDMESH_FUZZ_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
+#: The database is a MariaDB that is killed and started again, instead of a file that is gone and is there again.
+FUZZ_SERVER = bool(os.environ.get("REDMESH_FUZZ_SERVER"))
 COMPARED = 40  # what happens between two looks at every cell
 FUZZ_S = float(os.environ.get("REDMESH_FUZZ_S", "8"))
 
@@ -84,13 +90,70 @@ async def test_the_map_is_asked_before_it_has_heard_of_a_smaller_machine(tmp_pat
         assert shown.cells == 2 and shown.cursor < 2
 
 
+class Outages:
+    """The database goes and comes."""
+
+    def __init__(self, database: FixedDatabase, server: Server | None) -> None:
+        self._path, self._server = database.path, server
+        self.away = False
+
+    def turn(self) -> str:
+        """It goes, or it is there again."""
+        self.away = not self.away
+        aside = self._path.with_suffix(".away")
+        if self._server is not None:
+            self._server.kill() if self.away else self._server.start()
+        elif self.away:
+            self._path.rename(aside)
+        else:
+            aside.rename(self._path)
+        return "the database goes" if self.away else "the database comes"
+
+
+class Jobs:
+    """Jobs that are made, run, end and are purged, in the hands of this process."""
+
+    def __init__(self, folder: Path, choice: random.Random) -> None:
+        self._folder, self._choice = folder, choice
+        self._jobs: list[StateObject] = []
+
+    def step(self) -> str:
+        """One of that."""
+        choice = self._choice
+        if not self._jobs or (len(self._jobs) < 4 and choice.random() < 0.1):
+            self._jobs.append(made(self._folder, f"job{len(self._jobs)}", choice.choice([1, 30, 700, 200_000])))
+            begin(self._jobs[-1], 5)
+            return "a job begins"
+        job = choice.choice(self._jobs)
+        if choice.random() < 0.05:
+            self._jobs.remove(job)
+            job.finish(choice.choice(["done", "failed"]), "tried")
+            job.close()
+            if choice.random() < 0.5:
+                os.unlink(job.path)
+                return "a job is purged"
+            return "a job ends"
+        running = [number for number, _, state, _ in job.ranges() if state == "running"]
+        for number in running[: choice.randrange(4)]:
+            job.ended(number, 1, choice.choice([0, 0, 3]), started_at=1.0, ended_at=2.0, lines="a\x1b[2Jb 日本\n")
+        job.take(choice.randrange(5), "n1")
+        job.log("something 漢字 happened", node="n1")
+        job.commit()
+        return "a job goes on"
+
+    def close(self) -> None:
+        """Lets go of them."""
+        for job in self._jobs:
+            job.close()
+
+
 def keys_of(app: ConsoleApp) -> list[str]:
     """What may be pressed on the screen in front without starting, ending or writing anything."""
     quits = {"q", "ctrl+q", "ctrl+c", "ctrl+r", "ctrl+z", "ctrl+p"}
     if isinstance(app.screen, LaunchScreen):
         quits |= {"enter", "ctrl+t", "ctrl+y"}
     bound = {key for _, binding, *_ in app.screen.active_bindings.values() for key in [binding.key]}
-    return sorted((bound | {"m", "1", "2", "3", "4", "tab", "escape", "up", "down", "x", "7"}) - quits)
+    return sorted((bound | {"m", "1", "2", "3", "4", "7", "tab", "escape", "up", "down", "x", "enter"}) - quits)
 
 
 def mouse(choice: random.Random, app: ConsoleApp) -> str:
@@ -113,9 +176,12 @@ def mouse(choice: random.Random, app: ConsoleApp) -> str:
     return f"{what} {at}"
 
 
-async def meddle(choice: random.Random, database: FixedDatabase, app: ConsoleApp, pilot: Keyboard) -> str:
+async def meddle(
+    choice: random.Random, database: FixedDatabase, outages: Outages, jobs: Jobs, app: ConsoleApp, pilot: Keyboard
+) -> str:
     """One thing happens: a key, the mouse, another size or theme, a launch begins or ends, the machine is another."""
     kinds = {"key": 60, "mouse": 25, "resize": 8, "theme": 2, "put": 10, "end": 12, "machine": 2, "down": 3}
+    kinds |= {"job": 10, "outage": 8 if outages.away else 1}
     [what] = choice.choices(list(kinds), list(kinds.values()))
     nodes = max(1, len(app.machine.nodes) - 1)
     if what == "key":
@@ -130,6 +196,12 @@ async def meddle(choice: random.Random, database: FixedDatabase, app: ConsoleApp
         size = choice.choice([(80, 24), (100, 30), (120, 40), (200, 60), (40, 12), (60, 50)])
         await pilot.resize_terminal(*size)
         return f"resize {size}"
+    if what == "job":
+        return jobs.step()
+    if what == "outage":
+        return outages.turn()
+    if outages.away:
+        return "nothing"
     if what == "put":
         free = [row.id for row in app.machine.processors if row.launcher is None][: choice.randint(1, 6)]
         if free:
@@ -148,7 +220,8 @@ async def test_random_keys_sizes_launches_and_machines(
 ) -> None:
     """Nobody sees a traceback, nor a cell that is not as the screen has it.
 
-    ``REDMESH_FUZZ_SEED=N`` plays the same again; ``REDMESH_FUZZ_S`` says how long.
+    ``REDMESH_FUZZ_SEED=N`` plays the same again; ``REDMESH_FUZZ_S`` says how long; ``REDMESH_FUZZ_SERVER=1``: with
+    a MariaDB that is killed and started.
     """
     monkeypatch.chdir(tmp_path)
     for name in ("XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR"):
@@ -157,7 +230,11 @@ async def test_random_keys_sizes_launches_and_machines(
     with capsys.disabled():
         print(f" seed {SEED} ", end="", flush=True)
     choice = random.Random(SEED)
-    database = busy_machine(tmp_path)
+    cleanup = ExitStack()
+    server = cleanup.enter_context(private_server()) if FUZZ_SERVER else None
+    database = busy_machine(tmp_path, "" if server is None else server.new_database())
+    outages, jobs = Outages(database, server), Jobs(tmp_path, choice)
+    cleanup.callback(jobs.close)
     done: list[str] = []
     try:
         async with ScriptedYod(tmp_path, 1) as yod, opened(database.url, tmp_path, (100, 30)) as (app, pilot):
@@ -167,11 +244,13 @@ async def test_random_keys_sizes_launches_and_machines(
             until_s = time.monotonic() + FUZZ_S
             terminal = Watched(app)
             while time.monotonic() < until_s and app._exception is None:
-                done.append(await meddle(choice, database, app, pilot))
+                done.append(await meddle(choice, database, outages, jobs, app, pilot))
                 if len(done) % COMPARED == 0:
                     await agrees(app, pilot, terminal, done[-COMPARED:])
                 if choice.random() < 0.3:
                     await pilot.pause(choice.choice([0, 0, 0.02, 0.3]))
     except BaseException as error:
         raise AssertionError(f"seed {SEED}, after {done[-30:]}") from error
+    finally:
+        cleanup.close()
     assert len(done) > 20

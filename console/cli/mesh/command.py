@@ -409,9 +409,11 @@ def _add_jobs(commands: "argparse._SubParsersAction[_Parser]") -> None:
             ("move", "send its object to another node"),
             ("serve", "status over HTTP, on loopback alone"),
             ("purge", "delete the objects of jobs that have ended"),
-            ("resume", "go on with jobs that lost their owner; all of them where none is named"),
+            ("resume", "go on with jobs that lost their owner; all of them of this host where none is named"),
         )
     }
+    made["standby"] = which.add_parser("standby")  # the owner of a job starts it
+    made["take-over"] = which.add_parser("take-over")  # a CPA starts it
     for name, one in made.items():
         if name == "purge":
             one.add_argument("jobs", metavar="JOB", nargs="+", help="UUID, or its beginning")
@@ -419,15 +421,18 @@ def _add_jobs(commands: "argparse._SubParsersAction[_Parser]") -> None:
         elif name == "serve":
             one.add_argument("jobs", metavar="JOB", nargs="*", help="print the address of its page")
             one.add_argument("--port", metavar="N", type=int, default=0, help="the port (default: any that is free)")
+        elif name == "take-over":
+            one.add_argument("jobs", metavar="JOB", nargs="+")
         elif name == "resume":
             one.add_argument("jobs", metavar="JOB", nargs="*", help="UUID, or its beginning")
             one.add_argument("--json", action="store_true", help="for programs: the UUIDs")
         elif name != "list":
             one.add_argument("job", metavar="JOB", help="UUID, its beginning, or the path of an object")
-        if name not in ("purge", "fetch", "watch", "serve", "move", "resume"):
+        if name not in ("purge", "fetch", "watch", "serve", "move", "resume", "standby", "take-over"):
             one.add_argument("--json", action="store_true", help="for programs")
-        command = {"list": "show_list", "log": "show_log", "tasks": "show_tasks"}.get(name, name)
-        module = {"move": "job_move", "resume": "queue"}.get(name, "job")
+        ours = {"standby": "stand_by", "take-over": "go_on", "move": "move"}
+        command = {"list": "show_list", "log": "show_log", "tasks": "show_tasks", **ours}.get(name, name)
+        module = {"resume": "queue"}.get(name, "job_move" if name in ours else "job")
         one.set_defaults(command=_lazily(module, command))
         if name in ("show", "log", "tasks", "watch", "move"):
             told = "ask this node, not the tracker: also while no CPA and no database answers"
@@ -446,6 +451,7 @@ def _add_queue(commands: "argparse._SubParsersAction[_Parser]") -> None:
     submit.add_argument("--after", metavar="JOB", action="append", default=[], help="begin when JOB has ended well;"
                         " JOB:any: when it has ended; may be given again")  # fmt: skip
     submit.add_argument("--hold", action="store_true", help="do not begin before mesh release")
+    submit.add_argument("--no-standby", action="store_true", help="keep no copy of the job's object on a second host")
     submit.add_argument("--name", metavar="NAME", default="", help="what mesh queue calls the job")
     submit.add_argument("--functions", metavar="JSON", default="", help=argparse.SUPPRESS)  # redmesh.Executor
     submit.add_argument("--wait", action="store_true", help="return when the job has ended, with its exit status")
@@ -508,6 +514,7 @@ def _add_sections(commands: "argparse._SubParsersAction[_Parser]") -> None:
             ("status", "how far a job is, and which sections run or have failed"),
             ("watch", "see a running job through to its end"),
             ("resume", "run what is missing, and combine the outputs"),
+            ("retry", "run failed sections again, whatever their inputs are now, and combine the outputs"),
             ("report", "write one HTML file with when and where everything ran"),
             ("cancel", "end a job"),
         )
@@ -530,6 +537,7 @@ def _add_sections(commands: "argparse._SubParsersAction[_Parser]") -> None:
     made["status"].add_argument("--json", action="store_true", help="for programs")
     made["resume"].add_argument("--anyway", action="store_true", help="also when the command or an input has changed")
     made["resume"].add_argument("--file", metavar="JOB.toml", help="compare the job with this file too")
+    made["retry"].add_argument("--section", metavar="ID", action="append", help="only this one; may be given again")
     made["report"].add_argument("--joblog", action="store_true", help="GNU parallel's job log instead")
     made["report"].add_argument("--file", metavar="FILE", default="-", help="where to (default: standard output)")
 

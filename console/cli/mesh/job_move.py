@@ -16,8 +16,10 @@ from console.jobs.objects import directory_of
 from console.launch.daemons.connect import login_name
 from console.settings import Settings
 from console.tracker.source import Source, address_of, report, source
+from console.tracker.standby import go_on, stand_by
 from redmesh.state import StateError
 
+__all__ = ["go_on", "move", "stand_by"]
 #: Seconds for a node to send an object of any size to another.
 _LONGEST_S = 600.0
 

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from agents.job.dependencies import Unmet, unmet
 from agents.job.description import META, Description
 from agents.job.description import read as read_description
 from agents.job.start import CALLS, SOCKET, beside, start_dependents, start_owner
@@ -20,12 +19,13 @@ from console.cli.map.drawing import table
 from console.errors import ConsoleError, UsageError
 from console.jobs.objects import ENDED, directory_of, find, summary, uuids
 from console.jobs.owner_client import NoOwner, ask, await_end, last_words
+from console.jobs.rows import queue_row, rate_text, waits
 from console.jobs.submission import begin, parse_after, parse_array, submit
 from console.launch.daemons.connect import user
 from console.launch.options.limits import duration
 from console.settings import Settings
 from redmesh.sanitise import clean
-from redmesh.state import CANCELLED, FAILED, RUNNING, WAITING, StateError, StateObject, job_path, owned
+from redmesh.state import CANCELLED, FAILED, RUNNING, WAITING, StateError, StateObject, is_uuid, job_path, owned
 
 _LOOK_S = 0.5
 _WIDTH = 200
@@ -53,6 +53,7 @@ def submit_job(settings: Settings, options: argparse.Namespace) -> int:
     if described.output and "{}" not in described.output and (ranges != [(1, 1)] or options.tasks):
         raise UsageError(f"--output {described.output}: every task would write the same file", "--output 'out/{}.txt'")
     described.after = parse_after(settings, options.after)
+    described.standby = not options.no_standby
     if options.functions:
         described.functions, ranges = json.loads(options.functions), []
     inputs = _lines(options.tasks) if options.tasks else None
@@ -107,14 +108,14 @@ def _stripped(lines: Iterable[str]) -> Iterator[str]:
 def show_queue(settings: Settings, options: argparse.Namespace) -> int:
     """Jobs that have not ended, in the order in which they were submitted; with --all also ended ones."""
     jobs = [job for job in _jobs(settings) if options.all or job["state"] not in ENDED]
-    told = [_row(job) for job in jobs]
+    told = [queue_row(job) for job in jobs]
     if options.json:
         print(json.dumps(told))
         return 0
     head = ("JOB", "NAME", "STATE", "OWNER", "TASKS", "FAILED", "RATE", "LEFT", "COMMAND")
     rows = [
         (one["uuid"][:8], one["name"], one["state"], one["owner"], f"{one['ended']:,} of {one['tasks']:,}")
-        + (f"{one['failed']:,}" if one["failed"] else "", _rate(one["rate"]), _time(one["left_s"]), one["command"])
+        + (f"{one['failed']:,}" if one["failed"] else "", rate_text(one["rate"]), _time(one["left_s"]), one["command"])
         for one in told
     ]
     width = os.get_terminal_size().columns if sys.stdout.isatty() else _WIDTH
@@ -136,59 +137,14 @@ def _jobs(settings: Settings) -> list[dict[str, Any]]:
     return sorted(found, key=lambda job: float(job["created_at"]))
 
 
-def _row(job: dict[str, Any]) -> dict[str, Any]:
-    described, counts = json.loads(job[META]), job["counts"] or {}
-    tasks = sum(counts.values())
-    ended = tasks - counts.get(WAITING, 0) - counts.get(RUNNING, 0)
-    begun, until = job.get("begun_at"), job.get("ended_at") or time.time()
-    rate = ended / (until - begun) if begun and until > begun else 0.0
-    left = tasks - ended
-    return {
-        "uuid": job["uuid"],
-        "name": described["name"],
-        "state": _state(job, described),
-        "owner": "" if not owned(job["path"]) else f"{job['host']}:{job.get('pid', '?')}",
-        "tasks": tasks,
-        "ended": ended,
-        "failed": counts.get(FAILED, 0),
-        "rate": rate,
-        "left_s": left / rate if rate and left else None,
-        "command": " ".join(job["command"] or ()),
-    }
-
-
-def _state(job: dict[str, Any], described: dict[str, Any]) -> str:
-    if job["state"] in ENDED:
-        return str(job["state"])
-    if job.get("held"):
-        return "held"
-    if not job.get("owner_lost"):
-        return f"no processors: {job['trouble']}" if job.get("trouble") else str(job["state"])
-    if _waits(job, described):
-        return "after " + ",".join(uuid[:8] for uuid, _ in described["after"])
-    return "suspended" if job["state"] == WAITING and job.get("begun_at") else "owner lost"
-
-
-def _waits(job: dict[str, Any], described: dict[str, Any]) -> bool:
-    """Whether the job waits for the end of others, and so has no owner yet."""
-    try:
-        return bool(unmet(os.path.dirname(job["path"]), described["after"]))
-    except Unmet:
-        return False
-
-
 def resumable(settings: Settings) -> list[dict[str, Any]]:
     """Jobs that lost their owner, or were suspended, and can be resumed."""
     found = []
     for job in _jobs(settings):
         lost = job["state"] not in ENDED and not job.get("held") and job.get("owner_lost")
-        if lost and not _waits(job, json.loads(job[META])):
+        if lost and not waits(job, json.loads(job[META])):
             found.append(job)
     return found
-
-
-def _rate(rate: float) -> str:
-    return "" if not rate else f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.2f}/s"
 
 
 def _time(seconds: float | None) -> str:
@@ -207,7 +163,7 @@ def wait(settings: Settings, options: argparse.Namespace) -> int:
     paths = [find(settings, name) for name in options.jobs]
     status = max(_wait(path, quiet=options.quiet or options.json) for path in paths)
     if options.json:
-        print(json.dumps([_row(summary(path)) for path in paths]))
+        print(json.dumps([queue_row(summary(path)) for path in paths]))
     return status
 
 
@@ -233,7 +189,7 @@ def ended(path: str, resume: str = "mesh job resume") -> dict[str, Any]:
         job = summary(path)
         if job["state"] in ENDED:
             return job
-        if job.get("held") or _waits(job, json.loads(job[META])) or owned(path):
+        if job.get("held") or waits(job, json.loads(job[META])) or owned(path):
             lost_at = 0.0
         elif not lost_at:
             lost_at = time.monotonic()  # its owner may just be starting
@@ -247,11 +203,11 @@ def ended(path: str, resume: str = "mesh job resume") -> dict[str, Any]:
 
 
 def _sentence(job: dict[str, Any]) -> str:
-    row = _row(job)
+    row = queue_row(job)
     counts = ", ".join(f"{count:,} {state}" for state, count in sorted((job["counts"] or {}).items()))
     took = job["ended_at"] - (job.get("begun_at") or job["created_at"])
     cause = f": {job['why']}" if job.get("why") else ""
-    rate = f", {_rate(row['rate'])}" if row["rate"] else ""
+    rate = f", {rate_text(row['rate'])}" if row["rate"] else ""
     return clean(f"mesh: job {job['uuid'][:8]} {job['state']}{cause}: {counts} in {took:.1f} s{rate}")
 
 
@@ -326,7 +282,7 @@ def resume(settings: Settings, options: argparse.Namespace) -> int:
     found = resumable(settings)
     if not options.jobs and not found and not options.json:
         print("no job can be resumed", file=sys.stderr)
-    named = {find(settings, name) for name in options.jobs}
+    named = {_found(settings, name) for name in options.jobs}
     status, resumed = 0, []
     for job in found if not named else [summary(path) for path in sorted(named)]:
         if job["state"] in ENDED or owned(job["path"]):
@@ -345,6 +301,18 @@ def resume(settings: Settings, options: argparse.Namespace) -> int:
     elif resumed:
         print("\n".join(resumed))
     return status
+
+
+def _found(settings: Settings, name: str) -> str:
+    """The job of this host; one that is elsewhere, or whose node was lost, is brought here."""
+    try:
+        return find(settings, name)
+    except ConsoleError:
+        if not is_uuid(name):
+            raise
+    from console.tracker.standby import bring
+
+    return bring(settings, name)
 
 
 def suspend_all(settings: Settings, *, force: bool) -> None:

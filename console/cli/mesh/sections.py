@@ -17,7 +17,7 @@ from console.jobs.objects import directory_of, find, opened, summary, uuids
 from console.launch.daemons.connect import user
 from console.sections.attempts import attempts, joblog
 from console.sections.html_report import page
-from console.sections.job import changed, combined, facts, failures, is_sections, make, read_made
+from console.sections.job import changed, combined, facts, failed_sections, failures, is_sections, make, read_made
 from console.sections.job import resume as resume_job
 from console.sections.job_file import EXAMPLE, Limits, SectionsJob, read
 from console.sections.lists import read_list, sections_of, split_command
@@ -239,6 +239,15 @@ def resume(settings: Settings, options: argparse.Namespace) -> int:
     return _see_through(path, quiet=False)
 
 
+def retry(settings: Settings, options: argparse.Namespace) -> int:
+    """Run failed sections again: all of them, or those named."""
+    path = _find(settings, options.job)
+    numbers = failed_sections(path, options.section or ())
+    if numbers:
+        print(f"mesh: {counted(resume_job(path, numbers), 'section')} to run", file=sys.stderr)
+    return _see_through(path, quiet=False)
+
+
 def cancel(settings: Settings, options: argparse.Namespace) -> int:
     """End a job."""
     options.jobs = [_find(settings, options.job)]
@@ -260,7 +269,7 @@ def report(settings: Settings, options: argparse.Namespace) -> int:
         text = "".join(joblog(found, lambda number: " ".join(made.words[number])))
     else:
         names = dict(enumerate(made.ids))
-        title = f"Sections of {os.path.basename(made.cwd)}" if not job.get("name") else str(job["name"])
+        title = made.name or f"Sections of {os.path.basename(made.cwd)}"
         text = page(title, facts(job, made), found, failed, names, job.get("ended_at") or time.time())
     if options.file == "-":
         print(text, end="")

@@ -80,6 +80,26 @@ VERBS = {
 }  # fmt: skip
 
 
+class JobVerb(NamedTuple):
+    """One thing to do to jobs. ``otherwise``: what is said where it makes no sense."""
+
+    label: str
+    words: tuple[str, ...]
+    otherwise: str
+    effect: str = ""
+    asks: bool = False
+
+
+JOB_VERBS = {
+    "hold": JobVerb("Hold", ("mesh", "hold"), "the job has ended, or is held"),
+    "release": JobVerb("Release", ("mesh", "release"), "the job is not held"),
+    "retry": JobVerb("Retry", ("mesh", "retry"), "no task has failed"),
+    "resume": JobVerb("Resume", ("mesh", "job", "resume"), "the job's owner has not been lost"),
+    "cancel": JobVerb("Cancel", ("mesh", "cancel"), "the job has ended", asks=True,
+                      effect="What runs is terminated, what waits is not begun."),
+}  # fmt: skip
+
+
 def target(machine: Machine, cells: Iterable[int]) -> Target:
     """What these cells come to."""
     cells = [cell for cell in cells if 0 <= cell < machine.cells]

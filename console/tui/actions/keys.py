@@ -125,7 +125,7 @@ TABLE_SCREEN = (
     Action("table.attach", "a", "Attach", "watch the launcher of the row", "attach", "yod --attach {launcher}",
            footer=True),
     Action("table.map", "M", "On the map", "select on the map what the marked rows stand for", "on_map"),
-    Action("table.ended", "e", "Ended", "launchers that have ended too, or only those that live", "ended",
+    Action("table.ended", "e", "Ended", "those that have ended too, or only those that live", "ended",
            "mesh history", footer=True),
     Action("table.export", "x", "Export", "write what is shown to a file, CSV or JSON by its name", "export",
            footer=True),
@@ -141,11 +141,49 @@ TABLE_SCREEN = (
     Action("table.back", "escape", "Back", "unmark all; drop the filter; then: the map", "out"),
 )  # fmt: skip
 
+JOBS = (
+    Action("jobs.hold", "H", "Hold", "hand out no more tasks; those that run run on", "act('hold')", "mesh hold {job}",
+           footer=True, changes=True),
+    Action("jobs.release", "C", "Release", "let a held job go on", "act('release')", "mesh release {job}",
+           changes=True),
+    Action("jobs.retry", "R", "Retry", "try the tasks again that failed or were cancelled", "act('retry')",
+           "mesh retry {job}", footer=True, changes=True),
+    Action("jobs.resume", "T", "Resume", "go on with a job whose owner was lost", "act('resume')",
+           "mesh job resume {job}", changes=True),
+    Action("jobs.cancel", "K", "Cancel", "end the job, after a question", "act('cancel')", "mesh cancel {job}",
+           footer=True, changes=True),
+)  # fmt: skip
+
 ROWS = (
-    Action("rows.open", "enter", "Open", "a node on the map, a launcher's run view, a partition's processors",
-           "choose", footer=True),
+    Action("rows.open", "enter", "Open", "a node on the map, a launcher's run view, a partition's processors,"
+           " a job's tasks", "choose", footer=True),
     Action("rows.page-up", "pageup,ctrl+b", "Page up", "a screen up", "page(-1)"),
     Action("rows.page-down", "pagedown,ctrl+f", "Page down", "a screen down", "page(1)"),
+)  # fmt: skip
+
+
+# What can be done with a job that is looked at.
+
+
+JOB = (
+    Action("job.hold", "H", "Hold", "hand out no more tasks; those that run run on", "act('hold')", "mesh hold {job}",
+           True, True, group="Hold/release"),
+    Action("job.release", "C", "Release", "let a held job go on", "act('release')", "mesh release {job}", True, True,
+           group="Hold/release"),
+    Action("job.retry", "R", "Retry", "try the tasks again that failed or were cancelled", "act('retry')",
+           "mesh retry {job}", True, True),
+    Action("job.resume", "T", "Resume", "go on with a job whose owner was lost", "act('resume')",
+           "mesh job resume {job}", changes=True),
+    Action("job.cancel", "K", "Cancel", "end the job, after a question", "act('cancel')", "mesh cancel {job}",
+           True, True),
+    Action("job.failure", "f", "Next failure", "the next task that failed", "next_failure",
+           "mesh job tasks {job} --state failed", footer=True),
+    Action("job.lines", "o", "Log/failures", "the job's log, or the tasks that failed with their last lines",
+           "other_lines", "mesh job log {job}", True),
+    Action("job.pane", "tab", "Pane", "the tasks, or the lines below", "app.focus_next"),
+    Action("job.copy", "y", "Copy", "the job's UUID into the clipboard", "copy"),
+    Action("job.close", "x", "Close", "close this tab; the job goes on", "close"),
+    Action("job.back", "escape", "Back", "all tasks again; then: the table of jobs", "back", footer=True),
 )  # fmt: skip
 
 
@@ -195,6 +233,7 @@ EVERYWHERE = (
     Action("app.events", "4", "Events", "the table of events", "show('events')", "mesh record -"),
     Action("app.tabs", "5", "Tabs", "choose among all tabs", "choose_tab"),
     Action("app.health", "6", "Health", "what is wrong with the mesh", "health", "mesh status"),
+    Action("app.jobs", "7,J", "Jobs", "the table of jobs of tasks and sections", "show('jobs')", "mesh queue --all"),
     Action("app.go-to", "colon", "Go to", "a place by its name: node n12, launcher 7, select free & c3-*", "go_to"),
     Action("app.back", "left_square_bracket", "Back", "where one was before", "trail(-1)"),
     Action("app.forth", "right_square_bracket", "Forth", "and back again", "trail(1)"),

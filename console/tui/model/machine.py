@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from console.tui.format import HELD
+from console.tui.model.jobs import Job
 from db.views.rows import processor_state
 
 HUES = 8
@@ -213,6 +214,7 @@ class Machine:
         self._node_index: dict[int, int] = {}
         self._letters: dict[int, str] = {}
         self._hues: dict[int, int] = {}
+        self.jobs: dict[int, Job] = {}  # of this user on this host, by number (console/tui/sources/jobs.py)
         self.held: frozenset[int] = frozenset()  # launchers whose ranks are held at their first instruction
 
     @property

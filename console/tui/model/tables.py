@@ -7,11 +7,14 @@ hundred change cost a hundred.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from console.errors import ConsoleError
+from console.jobs.rows import rate_text
 from console.tui.format import clock, elapsed, program_words
+from console.tui.model.jobs import Job
 from console.tui.model.machine import Event, Launcher, Machine, Node, Partition
 from redmesh.idset import fold_names
 
@@ -167,7 +170,38 @@ EVENTS = Table(
     newest_first=True,
 )  # fmt: skip
 
-TABLES = {table.name: table for table in (LAUNCHERS, PARTITIONS, NODES, EVENTS)}
+
+def _job_time(row: Job, _: Machine) -> str:
+    return elapsed((row.ended_at or time.time()) - row.begun_at) if row.begun_at else ""
+
+
+def _left(row: Job, _: Machine) -> str:
+    left = row.left_s(time.time())
+    return elapsed(left) if left is not None and row.running else ""
+
+
+JOBS = Table(
+    "jobs", "job",
+    (
+        Column("submitted", lambda r, m: clock(r.created_at), lambda r, m: r.created_at, most=13, rank=4),
+        Column("id", lambda r, m: r.id, most=8),
+        Column("name", lambda r, m: r.name, most=18),
+        Column("kind", lambda r, m: f"{r.noun}s", most=8, rank=5),
+        Column("state", lambda r, m: r.state, most=24),
+        Column("done", lambda r, m: f"{r.over:,} of {r.tasks:,}", lambda r, m: r.over / max(1, r.tasks), True, 20),
+        Column("running", lambda r, m: f"{r.running:,}" if r.running else "", lambda r, m: r.running, True, 9, rank=2),
+        Column("failed", lambda r, m: f"{r.failed:,}" if r.failed else "", lambda r, m: r.failed, True, 9),
+        Column("rate", lambda r, m: rate_text(r.rate(time.time())), lambda r, m: r.rate(time.time()), True, 9, True,
+               rank=3),
+        Column("time", _job_time, lambda r, m: -r.begun_at, True, 9, True, rank=2),
+        Column("left", _left, lambda r, m: r.left_s(time.time()) or 0.0, True, 9, True, rank=1),
+        Column("owner", lambda r, m: r.owner, most=16, rank=4),
+        Column("command", lambda r, m: " ".join(program_words(r.command)), most=0, whole=lambda r: r.command),
+    ),
+    lambda m: ((number, job) for number, job in m.jobs.items() if job.live),
+)  # fmt: skip
+
+TABLES = {table.name: table for table in (LAUNCHERS, PARTITIONS, NODES, EVENTS, JOBS)}
 
 
 def _natural(name: str) -> tuple[Any, ...]:

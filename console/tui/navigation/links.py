@@ -10,13 +10,14 @@ from console.tui.model.machine import Machine
 #: Words, what they are short for, and whether they need a name behind them.
 KINDS: dict[str, bool] = {
     "mesh": False, "launch": False, "launchers": False, "partitions": False, "nodes": False, "events": False,
-    "help": False, "quit": False, "node": True, "cabinet": True, "launcher": True, "partition": True, "run": True,
-    "user": True, "select": True,
+    "jobs": False, "help": False, "quit": False, "node": True, "cabinet": True, "launcher": True, "partition": True,
+    "run": True, "job": True, "user": True, "select": True,
 }  # fmt: skip
 ALIASES = {
     "m": "mesh", "map": "mesh", "n": "node", "no": "nodes", "l": "launcher", "la": "launchers", "ls": "launchers",
     "p": "partition", "pa": "partitions", "e": "events", "ev": "events", "r": "run", "attach": "run", "c": "cabinet",
-    "rack": "cabinet", "u": "user", "q": "quit", "q!": "quit", "s": "select", "h": "help", "job": "partition",
+    "rack": "cabinet", "u": "user", "q": "quit", "q!": "quit", "s": "select", "h": "help",
+    "j": "job",
 }  # fmt: skip
 _NUMBERED = ("launcher", "partition", "run")
 MOST = 12
@@ -51,7 +52,7 @@ def parse(text: str) -> Link:
             raise LinkError("where to?" if not word else f"there is no place called {word}", ", ".join(KINDS))
         kind = near[0]
     if name and not KINDS[kind]:
-        plural = {"nodes": "node", "launchers": "launcher", "partitions": "partition"}
+        plural = {"nodes": "node", "launchers": "launcher", "partitions": "partition", "jobs": "job"}
         if kind not in plural:
             raise LinkError(f"{kind} takes no name")
         kind = plural[kind]
@@ -78,6 +79,8 @@ def _names(kind: str, machine: Machine) -> list[str]:
         return [str(number) for number in sorted(machine.launchers)]
     if kind in ("partition", "partitions"):
         return [str(number) for number in sorted(machine.partitions)]
+    if kind == "job":
+        return [job.id for job in machine.jobs.values()]
     if kind == "user":
         return sorted({row.user for row in machine.launchers.values()})
     return []

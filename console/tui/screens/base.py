@@ -27,6 +27,8 @@ class Framed(PromptScreen):
     TITLE_FOR_HELP: ClassVar[str] = ""
     #: Where actions of this screen are bound (console/tui/actions): its own place first, then its widgets'.
     PLACES: ClassVar[tuple[str, ...]] = ()
+    #: Names of actions of these places that this screen has no use for.
+    HIDES: ClassVar[frozenset[str]] = frozenset()
 
     @property
     def console(self) -> AppContext:

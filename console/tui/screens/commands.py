@@ -7,6 +7,7 @@ from collections.abc import Callable
 from textual.notifications import SeverityLevel
 
 from console.tui.actions import commands
+from console.tui.model.jobs import Job
 from console.tui.screens.base import Framed
 from console.tui.screens.dialogs import Confirm, Entry
 
@@ -70,12 +71,60 @@ class CommandDialogs:
         self._screen.app.push_screen(Confirm(question, commands.consequence(verb, found, words), verb.label), answered)
 
     async def _do(self, words: list[str]) -> None:
-        title = commands.shortened(commands.line(words))
-        try:
-            told = await commands.run(words)
-        except commands.ActionError as error:
-            self._notify(error.message, title=title, severity="error")
-        except OSError as error:
-            self._notify(f"it could not be started: {error.strerror}", title=title, severity="error")
-        else:
-            self._notify(told or "done", title=title)
+        await _run(self._screen, words)
+
+
+class JobDialogs:
+    """What a screen does to jobs: ``target`` has those that are meant."""
+
+    def __init__(self, screen: Framed, target: Callable[[], list[Job]]) -> None:
+        self._screen, self._target = screen, target
+
+    @staticmethod
+    def makes_sense(name: str, job: Job) -> bool:
+        """Whether it can be done to that job now."""
+        held, unfinished = job.state == "held", job.tasks - job.finished
+        return {
+            "hold": job.live and not held,
+            "release": held,
+            "retry": bool(job.failed or (not job.live and unfinished)),
+            "cancel": job.live,
+            "resume": job.state in ("owner lost", "suspended"),
+        }[name]
+
+    def do(self, name: str) -> None:
+        """Does it by its command to those for which it makes sense; asks before jobs are cancelled."""
+        screen, verb = self._screen, commands.JOB_VERBS[name]
+        jobs = [job for job in self._target() if self.makes_sense(name, job)]
+        if not jobs:
+            screen.notify(f"{verb.label}: {verb.otherwise}", severity="warning", markup=False)
+            return
+        if not screen.console.may_change():
+            return
+        words = [*verb.words, *(job.id for job in jobs)]
+
+        def answered(yes: bool | None) -> None:
+            if yes:
+                screen.run_worker(_run(screen, words), group="verbs")
+
+        if not verb.asks:
+            answered(True)
+            return
+        names = ", ".join(f"{job.id} ({job.name or job.command[:30]})" for job in jobs[:3])
+        more = f" and {len(jobs) - 3} more" if len(jobs) > 3 else ""
+        question = f"{verb.label} job{'s' * (len(jobs) > 1)} {names}{more}?"
+        told = f"{verb.effect}\n{commands.shortened(commands.line(words), 200)}"
+        screen.app.push_screen(Confirm(question, told, verb.label), answered)
+
+
+async def _run(screen: Framed, words: list[str]) -> None:
+    title = commands.shortened(commands.line(words))
+    try:
+        told = await commands.run(words)
+    except commands.ActionError as error:
+        screen.notify(error.message, title=title, severity="error", markup=False, timeout=10)
+    except OSError as error:
+        told = f"it could not be started: {error.strerror}"
+        screen.notify(told, title=title, severity="error", markup=False, timeout=10)
+    else:
+        screen.notify(told or "done", title=title, markup=False)

@@ -34,6 +34,7 @@ def help_sections(app: AppContext, screen: Framed) -> list[Section]:
         rows = [
             (app.keys_of(action) or "(palette)", action.meaning, command_line(action, screen.facts()))
             for action in of(place)
+            if action.name not in screen.HIDES
         ]
         sections.append((HEADINGS[place], rows))
     return sections

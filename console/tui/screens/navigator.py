@@ -67,8 +67,8 @@ class Navigator:
             self._table = mode
         if mode in TABLES or mode in ("mesh", "launch"):
             self._trail.visit(Link(mode))
-        elif mode.startswith("run-"):
-            self._trail.visit(Link("run", mode[4:]))
+        elif mode.startswith(("run-", "job-")):
+            self._trail.visit(Link(mode[:3], mode[4:]))
 
     def step(self, by: int) -> None:
         """Back, or forth; places that are gone are passed over."""
@@ -89,6 +89,11 @@ class Navigator:
         if kind == "run":
             app.attach(int(name))
             return True
+        if kind == "job":
+            found = [job.number for job in app.machine.jobs.values() if job.uuid.startswith(name) or job.name == name]
+            if len(found) == 1:
+                app.open_job(found[0])
+            return len(found) == 1
         if kind == "user":
             app.show_mode("launchers")
             return self._on_table(lambda screen: screen.set_filter(f"\\b{re.escape(name)}\\b"))

@@ -1,4 +1,4 @@
-"""``1`` to ``4``: launchers, partitions, nodes and events as tables."""
+"""``1`` to ``4`` and ``7``: launchers, partitions, nodes, events and jobs as tables."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import ClassVar
 
 from textual import on
-from textual.binding import BindingType
+from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.widget import Widget
 
@@ -18,6 +18,7 @@ from console.tui.actions.registry import bindings
 from console.tui.model.machine import Changed, Event
 from console.tui.model.tables import (
     EVENTS,
+    JOBS,
     LAUNCHERS,
     NODES,
     PARTITIONS,
@@ -32,7 +33,7 @@ from console.tui.model.tables import (
 )
 from console.tui.navigation.links import Link
 from console.tui.screens.base import Framed
-from console.tui.screens.commands import CommandDialogs
+from console.tui.screens.commands import CommandDialogs, JobDialogs
 from console.tui.screens.dialogs import Entry
 from console.tui.sources.node import Probe
 from console.tui.widgets.bars import set_subtitle, set_title
@@ -46,6 +47,7 @@ _EMPTY = {
     "partitions": "there is no partition",
     "nodes": "there is no node",
     "events": "nothing has happened yet",
+    "jobs": "no job is queued or runs; mesh submit -- PROGRAM makes one, e shows what has ended",
 }
 MOST_ENDED = 10_000
 _ENDED_EVERY_S = 2.0
@@ -58,7 +60,7 @@ class TableScreen(Framed):
     TITLE_FOR_HELP = "table"
     AUTO_FOCUS = "#table"
     BINDINGS: ClassVar[list[BindingType]] = bindings("table")
-    PLACES = ("table", "rows", "lines")
+    PLACES: ClassVar[tuple[str, ...]] = ("table", "rows", "lines")
     HORIZONTAL_BREAKPOINTS = [*Framed.HORIZONTAL_BREAKPOINTS, (150, "-broad")]
     DEFAULT_CSS = """
     TableScreen #table-body { height: 1fr; }
@@ -85,7 +87,7 @@ class TableScreen(Framed):
         self.view = TableView(self.rows, id="table")
         self.view.empty = _EMPTY[self.table.name]
         self._details = Details(self.console.machine, id="table-details")
-        shown = [self.view] if self.table is PARTITIONS else [self.view, self._details]
+        shown = [self.view] if self.table in (PARTITIONS, JOBS) else [self.view, self._details]
         self._commands = CommandDialogs(self, self.target)
         return self.framed(Horizontal(*shown, id="table-body"))
 
@@ -120,8 +122,9 @@ class TableScreen(Framed):
         if machine.counter != self._counter and self._with_ended and not self._reads_later:
             self._reads_later = True  # what was read may be older; nothing follows in a recording that stands still
             self.set_timer(_ENDED_EVERY_S, self._read_ended)
-        if machine.counter != self._counter or int(machine.now) != self._second:
-            self._counter, self._second = machine.counter, int(machine.now)
+        second = int(time.time() if self.table is JOBS else machine.now)
+        if machine.counter != self._counter or second != self._second:
+            self._counter, self._second = machine.counter, second
             self.view.update_rows()
             if self._with_ended and time.monotonic() - self._ended_at > _ENDED_EVERY_S:
                 self._read_ended()
@@ -222,7 +225,7 @@ class TableScreen(Framed):
         self._titles()
 
     def action_ended(self) -> None:
-        """Launchers that have ended too."""
+        """Those that have ended too."""
         self._with_ended = not self._with_ended
         self.rows.extra = []
         if self._with_ended:
@@ -230,6 +233,7 @@ class TableScreen(Framed):
         self._again()
 
     def _read_ended(self) -> None:
+        """Launchers that have ended are in the database alone."""
         self._ended_at, self._reads_later = time.monotonic(), False
         if not self._with_ended:
             return
@@ -297,7 +301,7 @@ class TableScreen(Framed):
             return True
         verb = parameters[0] if action == "do" and parameters else ""
         if action == "ended":
-            return self.table is LAUNCHERS
+            return self.table in (LAUNCHERS, JOBS)
         if action == "attach":
             return self.table in (LAUNCHERS, EVENTS)
         if verb in ("drain", "resume"):
@@ -312,7 +316,7 @@ class TableScreen(Framed):
         elif self.table is EVENTS:
             text = "\n".join(" ".join(filter(None, self.rows.texts(key))) for key in self.view.chosen)
         else:
-            text = ",".join(str(row.id) for row in rows)
+            text = ",".join(getattr(row, "uuid", str(row.id)) for row in rows)
         self._commands.copy(text)
 
     def action_attach(self) -> None:
@@ -336,7 +340,9 @@ class TableScreen(Framed):
         if key is None:
             return
         row = self.rows.row(key)
-        if self.table is NODES:
+        if self.table is JOBS:
+            self.console.open_job(key)
+        elif self.table is NODES:
             self.console.navigator.open(Link("node", row.name))
         elif self.table is PARTITIONS:
             self.action_on_map()
@@ -380,3 +386,43 @@ class TableScreen(Framed):
             self.notify(f"{path}: {error.strerror}", severity="error", markup=False)
         else:
             self.notify(f"{counted(len(keys), 'row', form=',')} in {path}", markup=False)
+
+
+#: What acts on processors has no meaning for jobs.
+_OF_NODES = frozenset(f"table.{name}" for name in ("attach", "map", "drain", "resume", "term", "kill"))
+
+
+class JobsScreen(TableScreen, inherit_bindings=False):
+    """Jobs of tasks and of sections: of this user, on this host."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *bindings("jobs"), *(one for one in bindings("table") if isinstance(one, Binding) and one.id not in _OF_NODES)
+    ]  # fmt: skip
+    HIDES = _OF_NODES
+    PLACES = ("jobs", "table", "rows", "lines")
+
+    def __init__(self) -> None:
+        super().__init__("jobs")
+        self._dialogs = JobDialogs(self, lambda: [self.rows.row(key) for key in self.view.chosen])
+
+    def on_mount(self) -> None:
+        """Follows the jobs."""
+        self.console.jobs_changed.subscribe(self, lambda _: self.on_screen_resume() if self.is_current else None)
+
+    def action_ended(self) -> None:
+        """Those that have ended too."""
+        self._with_ended = not self._with_ended
+        self.on_screen_resume()
+
+    def _update(self) -> None:
+        ended = [(number, job) for number, job in self.console.machine.jobs.items() if not job.live]
+        self.rows.extra = ended if self._with_ended else []
+        super()._update()
+
+    def facts(self) -> dict[str, str]:
+        """For the command lines in help and palette."""
+        return {} if not self.is_mounted or self.view.key is None else {"job": self.rows.row(self.view.key).id}
+
+    def action_act(self, name: str) -> None:
+        """Holds, releases, retries or cancels the jobs that are marked, or the one under the cursor."""
+        self._dialogs.do(name)

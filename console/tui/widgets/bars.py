@@ -80,6 +80,10 @@ class TopBar(Widget):
             mark = HELD if run.held and run.live else _MARKS.get(run.phase) or ("✗" if run.failed else "✓")
             name = run.name if len(run.name) <= 14 else run.name[:13] + "…"
             tabs.append((f"run-{launcher}", f"{mark} {launcher} {name}".rstrip()))
+        for job in self.console.open_jobs:
+            mark = "▸" if job.live else "✓" if job.state == "done" else "✗"
+            name = job.name or job.id
+            tabs.append((f"job-{job.id}", f"{mark} {name if len(name) <= 14 else name[:13] + '…'}"))
         return tabs
 
     def _state(self) -> Content:

@@ -102,3 +102,23 @@ def test_the_owner_is_killed_and_the_job_resumed_with_what_is_missing(yods: Priv
     assert done.returncode == 0, done.stderr
     assert (yods.work / "whole").read_text() == "".join(f"{number}\n" for number in range(8))
     assert [(yods.work / f"ran.{number}").read_text() for number in range(4)] == ["x\n"] * 4, "finished ones ran once"
+
+
+def test_failed_sections_are_retried_by_name_and_show_both_their_streams(yods: PrivateMesh) -> None:
+    script = "echo out {section}; echo err {section} >&2; test -e mended || test {section} = 0; echo {section} >{part}"
+    job_file(yods, "set -e; " + script, count=3, retries=0)
+    done = yods.run("mesh", "sections", "run", "JOB.toml", timeout_s=120)
+    assert done.returncode == 1
+    shown = "    --- stdout\n    out 2\n    --- stderr\n    err 2\n"
+    assert shown in done.stderr and "section 1 failed: exit status 1" in done.stderr
+    job = newest(yods)
+    for section, told in (("0", "section 0 is done"), ("9", "the job has no section '9'")):
+        refused = yods.run("mesh", "sections", "retry", job, "--section", section)
+        assert refused.returncode and told in refused.stderr
+    (yods.work / "mended").touch()
+    assert yods.run("mesh", "sections", "retry", job, "--section", "1", timeout_s=120).returncode == 1
+    states = {one["section"]: one["state"] for one in yods.json("mesh", "sections", "status", job)["sections"]}
+    assert states == {"0": "done", "1": "done", "2": "failed"}
+    done = yods.run("mesh", "sections", "retry", timeout_s=120)
+    assert done.returncode == 0, done.stderr
+    assert (yods.work / "whole").read_text() == "0\n1\n2\n"

@@ -10,7 +10,9 @@ from db.allocation.free import Machine
 from db.errors import Invalid
 from db.jobs import locations
 from db.jobs.locations import Location, url_on
+from db.machine import nodes
 from db.store.store import Store, open_store
+from db.views import daemon_reads
 from redmesh.state import new_uuid
 
 UID = 1000
@@ -84,18 +86,18 @@ def test_reports_at_once_end_at_the_highest(store: Store, machine: Machine, data
 def test_nothing_else_of_a_job_is_in_the_database(store: Store) -> None:
     store.connect()
     columns = {column.name for column in store.db.get_columns("state_location")}
-    assert columns == {"uuid", "url", "counter", "proxied", "uid"}
+    assert columns == {"uuid", "url", "counter", "proxied", "uid", "standby"}
     tables = set(store.db.get_tables())
     assert not tables & {"job", "task", "value", "log"}
 
 
 def test_of_ten_thousand_one_is_found_by_one_indexed_read(store: Store, machine: Machine) -> None:
     found = [new_uuid() for _ in range(10_000)]
-    columns = ("uuid", "url", "counter", "proxied", "uid")
+    columns = ("uuid", "url", "counter", "proxied", "uid", "standby")
     store.connect()
     for start in range(0, len(found), 500):
-        rows = [(one, url_on(f"n{int(one[0], 16) % 4}", one), 0, 0, UID) for one in found[start : start + 500]]
-        marks = ", ".join(["(?, ?, ?, ?, ?)"] * len(rows))
+        rows = [(one, url_on(f"n{int(one[0], 16) % 4}", one), 0, 0, UID, "") for one in found[start : start + 500]]
+        marks = ", ".join(["(?, ?, ?, ?, ?, ?)"] * len(rows))
         values = [value for row in rows for value in row]
         store.together([(store.sent((f"INSERT INTO state_location ({', '.join(columns)}) VALUES {marks}", values)))[0]])
     there = locations.locate(store, found[4711])
@@ -108,3 +110,31 @@ def test_of_ten_thousand_one_is_found_by_one_indexed_read(store: Store, machine:
         if store.dialect == "sqlite"
         else "const" in plan
     )
+
+
+def test_a_standby_goes_on_only_with_evidence_and_once(store: Store, machine: Machine) -> None:
+    uuid = new_uuid()
+    locations.register(store, uuid, "n0", UID)
+    assert locations.take_over(store, uuid, 0, UID, "n0") is None, "it has no standby"
+    assert locations.stand_by(store, uuid, "n0", 0, UID, "n1") == (url_on("n0", uuid), 0, False, UID, "n1")
+    assert locations.take_over(store, uuid, 0, UID, "") is None, "n0 is up"
+    assert locations.take_over(store, uuid, 0, UID, "n2") is None, "n2 says nothing of n0"
+    life = node_life(store, "n0")
+    nodes.node_down(store, "n0", *life, "silent", "login")
+    assert locations.take_over(store, uuid, 0, UID + 1, "") is None, "another user's"
+    assert locations.take_over(store, uuid, 1, UID, "") is None, "a counter that nobody knows"
+    assert locations.take_over(store, uuid, 0, UID, "") == (url_on("n1", uuid), 1, False, UID, "")
+    assert locations.take_over(store, uuid, 0, UID, "") is None, "once"
+    # the old owner comes back: what it tells changes nothing, and the answer says so
+    assert locations.stand_by(store, uuid, "n0", 0, UID, "n2") == (url_on("n1", uuid), 1, False, UID, "")
+    assert locations.stand_by(store, uuid, "n1", 1, UID, "n2") == (url_on("n1", uuid), 1, False, UID, "n2")
+    assert locations.with_standby_on(store, {"n1"}) == [uuid] and not locations.with_standby_on(store, {"n0"})
+    assert locations.report_move(store, uuid, url_on("n1", uuid), "n3", 2, UID) is False, "a node is named, not a url"
+    assert locations.report_move(store, uuid, "n1", "n3", 2, UID)
+    assert locations.locate(store, uuid) == (url_on("n3", uuid), 2, False, UID, ""), "a copy elsewhere is none of it"
+
+
+def node_life(store: Store, name: str) -> tuple[str, int]:
+    """The boot id and incarnation that a node has now."""
+    found = daemon_reads.present_life(store, name)
+    return found.boot_id, found.incarnation

@@ -66,6 +66,7 @@ def test_a_migration_waits_for_another_and_says_so(sql_server: Server) -> None:
         "0005_seen_by_side",
         "0006_state_location",
         "0007_requests",
+        "0008_standby",
     ]
 
 

@@ -123,9 +123,9 @@ def test_a_receiver_that_has_refused_an_attempt_never_takes_it() -> None:
     assert place.handle(Event.TAKE, 4) is Action.SAY_TAKEN
 
 
-def test_the_table_leads_to_a_live_object_only_by_take_a_refusal_or_a_failed_offer() -> None:
+def test_the_table_leads_to_a_live_object_only_by_take_a_refusal_a_failed_offer_or_the_tracker() -> None:
     ways = {action for action, state in TRANSITIONS.values() if state is State.LIVE}
-    assert ways == {Action.ADOPT, Action.RESUME, Action.SAY_BUSY, Action.SAY_TAKEN}
+    assert ways == {Action.ADOPT, Action.PROMOTE, Action.RESUME, Action.SAY_BUSY, Action.SAY_TAKEN}
     for (state, _), (action, after) in TRANSITIONS.items():
         if after is State.LIVE and action in (Action.SAY_BUSY, Action.SAY_TAKEN):
             assert state is State.LIVE

@@ -1,0 +1,122 @@
+"""The standby of a running job: a process of the owner (``mesh job standby``) copies every commit to a second host.
+
+The process speaks to databases and other hosts, so that the owner does not wait for them. Between the two is a socket
+pair: commits go there in frames, a word about each step comes back. A job that ends within ``BEGIN_S`` has none.
+"""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from collections import deque
+
+from agents.link.link import Link
+from agents.wire.control import control, decode
+from agents.wire.frames import CONTROL, FILE, frame
+from redmesh.start_command import start_command
+from redmesh.state import encode_commit
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Deque, Dict, Tuple
+
+    from agents.job.owner import Owner
+    from agents.link.loop import Loop
+
+#: Seconds of a job before its standby begins; between two attempts, at first, at most, and where there is no host for
+#: one now.
+BEGIN_S, _AGAIN_S, _AGAIN_MOST_S, _NONE_S = 3.0, 1.0, 30.0, 60.0
+#: Bytes that the standby may lag behind before it is given up and begun anew; in one frame.
+_MOST, _PIECE = 64 << 20, 1 << 20
+
+
+class Standby:
+    """Has the commits of one owner copied. ``on_fenced(reason)``: the job was given to its standby; stop writing."""
+
+    def __init__(self, loop: Loop, owner: Owner, on_fenced: Callable[[str], None], *, wanted: bool) -> None:
+        self._loop, self._owner, self._on_fenced, self._wanted = loop, owner, on_fenced, wanted
+        #: False for a job that had a standby: nothing of it runs before the tracker has said that it is ours.
+        self.clear = not owner.job.meta("standby")
+        self._over = False
+        self._again_s = _AGAIN_S
+        self._link: Link | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._sent: Deque[Tuple[int, int]] = deque()  # commits that the standby has not confirmed, and their bytes
+
+    def begin(self) -> None:
+        """Begin: at once for a job that had a standby, else in a moment."""
+        if self._wanted or not self.clear:
+            self._loop.after(0.0 if not self.clear else BEGIN_S, self._start)
+
+    def _start(self) -> None:
+        if self._over:
+            return
+        ours, theirs = socket.socketpair()
+        try:
+            self._process = subprocess.Popen(
+                [*start_command("mesh"), "job", "standby", self._owner.job.path],
+                stdin=theirs.fileno(), stdout=subprocess.DEVNULL,
+            )  # fmt: skip
+        except OSError:
+            ours.close()
+            self._loop.after(_AGAIN_MOST_S, self._start)
+            return
+        finally:
+            theirs.close()
+        self._sent.clear()
+        self._link = Link(self._loop, ours, self._on_frame, lambda _link, _reason: self._on_end())
+        self._owner.commit()
+        self._owner.job.follow(self._send)
+
+    def _send(self, number: int, statements: Any) -> None:
+        link = self._link
+        if link is None:
+            return
+        data = encode_commit(number, statements)
+        self._sent.append((number, len(data)))
+        if not number or sum(size for _, size in self._sent) > _MOST:
+            self._owner.job.follow(None)
+            link.close()
+            self._on_end()
+            return
+        for at in range(0, len(data), _PIECE):
+            link.send_raw(frame(FILE, data[at : at + _PIECE]))
+        link.send_raw(control({"op": "commit"}))
+
+    def _on_frame(self, _link: Link, kind: int, payload: bytes) -> None:
+        told: Dict[str, Any] = decode(payload) if kind == CONTROL else {}
+        op = told.get("op")
+        if op == "clear":
+            self.clear = True
+        elif op == "have":
+            while self._sent and self._sent[0][0] <= int(told["commits"]):
+                self._sent.popleft()
+        elif op == "standing":
+            self._again_s, node = _AGAIN_S, str(told["node"])
+            self._owner.record(lambda job: job.set_meta(standby=node))
+            self._owner.record(lambda job: job.log(f"its standby is {node}"))
+        elif op == "none":
+            self._again_s = _NONE_S
+        elif op == "fenced":
+            self._on_fenced(str(told["reason"]))
+
+    def _on_end(self) -> None:
+        self._link = None
+        if self._over:
+            return
+        self._owner.job.follow(None)
+        self._loop.after(self._again_s, self._begin_again)
+
+    def _begin_again(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()  # it has closed its line; whatever it still does, another one does from here
+            self._process.wait()
+        self._again_s = min(self._again_s * 2, _AGAIN_MOST_S)
+        self._start()
+
+    def close(self) -> None:
+        """The job has ended, or is given up: the process does what is left by itself, and exits."""
+        self._over = True
+        if self._link is not None:
+            self._link.close(flush=True)
+            self._link = None

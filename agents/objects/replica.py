@@ -1,0 +1,96 @@
+"""The copy of a running job's object on its standby: the owner's statements, run again in the same order.
+
+Every commit of the owner has a number (``meta``: ``commits``). A copy that has commit N gets N + 1 next, as the
+statements and their values, and nothing else: they read no clock and nothing outside of the file, so the copy stays
+the same. Pages are not sent: their order depends on the owner's checkpoints and on its SQLite.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+
+from agents.wire.errors import AgentError
+from redmesh.state import damaged, decode_commit, open_for_reading, own_connection
+
+#: What the statements of an owner do; nothing that reaches another file.
+_ALLOWED = frozenset((
+    sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE, sqlite3.SQLITE_READ, sqlite3.SQLITE_SELECT,
+    sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_TRANSACTION,
+))  # fmt: skip
+
+
+class Replica:
+    """The copy at ``path``, in the hands of the process that receives commits. StateError where it is damaged."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._db = own_connection(path)
+        try:
+            self._db.execute("PRAGMA journal_mode = wal")
+            self._db.execute("PRAGMA synchronous = normal")
+            self.commits = commits_of(path)
+            self._db.set_authorizer(lambda what, *_: sqlite3.SQLITE_OK if what in _ALLOWED else sqlite3.SQLITE_DENY)
+        except sqlite3.Error as error:
+            self._db.close()
+            raise damaged(path, error) from None
+
+    def apply(self, data: bytes) -> None:
+        """Run the commits in ``data`` in one transaction: all of them or none. AgentError where one is missing."""
+        try:
+            commits = [decode_commit(line) for line in data.splitlines()]
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                number = self.commits
+                for number, statements in commits:
+                    if number <= self.commits:
+                        continue  # the copy began with it
+                    if number != self.commits + 1:
+                        raise ValueError(f"commit {number} came after {self.commits}")
+                    for statement, rows in statements:
+                        self._db.executemany(statement, rows)
+                    self.commits = number
+                self._db.execute("COMMIT")
+            except BaseException:
+                self._db.execute("ROLLBACK")
+                raise
+        except (ValueError, TypeError, KeyError, sqlite3.Error) as error:
+            told = f"the commits for {os.path.basename(self.path)} cannot be applied: {error}"
+            raise AgentError(told, "the owner sends the whole object again", code="state") from None
+
+    def close(self) -> None:
+        """Leave one file."""
+        self._db.set_authorizer(None)
+        try:
+            self._db.execute("PRAGMA journal_mode = delete")
+        except sqlite3.Error:
+            pass  # somebody reads it: the log beside it belongs to it
+        self._db.close()
+
+
+def commits_of(path: str) -> int:
+    """How many commits of its owner a copy has. StateError."""
+    db = open_for_reading(path)
+    try:
+        row = db.execute("SELECT value FROM meta WHERE key = 'commits'").fetchone()
+        return int(row[0]) if row else 0
+    finally:
+        db.close()
+
+
+def copy(source: str, target: str) -> int:
+    """Copy an object as it is at one moment, also while its owner writes: how many commits the copy has."""
+    db = open_for_reading(source)
+    try:
+        db.execute("COMMIT")  # the copy makes a transaction of its own
+        made = sqlite3.connect(target, isolation_level=None)
+        try:
+            db.backup(made)
+            made.execute("PRAGMA journal_mode = delete")
+        finally:
+            made.close()
+    except sqlite3.Error as error:
+        raise damaged(source, error) from None
+    finally:
+        db.close()
+    return commits_of(target)

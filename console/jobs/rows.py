@@ -1,0 +1,61 @@
+"""One job as a row of ``mesh queue`` and of the console, from what its state object says (console/jobs/objects)."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import Any
+
+from agents.job.dependencies import Unmet, unmet
+from agents.job.description import META
+from console.jobs.objects import ENDED
+from redmesh.state import FAILED, RUNNING, WAITING, owned
+
+
+def queue_row(job: dict[str, Any]) -> dict[str, Any]:
+    """A job of tasks: ``uuid``, ``name``, ``state``, ``owner``, how many tasks, how fast, how long still."""
+    described, counts = json.loads(job[META]), job["counts"] or {}
+    tasks = sum(counts.values())
+    ended = tasks - counts.get(WAITING, 0) - counts.get(RUNNING, 0)
+    begun, until = job.get("begun_at"), job.get("ended_at") or time.time()
+    rate = ended / (until - begun) if begun and until > begun else 0.0
+    left = tasks - ended
+    return {
+        "uuid": job["uuid"],
+        "name": described["name"],
+        "state": shown_state(job, described),
+        "owner": "" if not owned(job["path"]) else f"{job['host']}:{job.get('pid', '?')}",
+        "tasks": tasks,
+        "ended": ended,
+        "failed": counts.get(FAILED, 0),
+        "rate": rate,
+        "left_s": left / rate if rate and left else None,
+        "command": " ".join(job["command"] or ()),
+    }
+
+
+def shown_state(job: dict[str, Any], described: dict[str, Any]) -> str:
+    """The state, with why nothing goes on where that is so."""
+    if job["state"] in ENDED:
+        return str(job["state"])
+    if job.get("held"):
+        return "held"
+    if not job.get("owner_lost"):
+        return f"no processors: {job['trouble']}" if job.get("trouble") else str(job["state"])
+    if waits(job, described):
+        return "after " + ",".join(uuid[:8] for uuid, _ in described["after"])
+    return "suspended" if job["state"] == WAITING and job.get("begun_at") else "owner lost"
+
+
+def waits(job: dict[str, Any], described: dict[str, Any]) -> bool:
+    """Whether the job waits for the end of others, and so has no owner yet."""
+    try:
+        return bool(unmet(os.path.dirname(job["path"]), described["after"]))
+    except Unmet:
+        return False
+
+
+def rate_text(rate: float) -> str:
+    """``12/s``, ``0.25/s``; empty for none."""
+    return "" if not rate else f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.2f}/s"

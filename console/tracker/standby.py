@@ -1,0 +1,242 @@
+"""The standby copies of jobs: feeding one (``mesh job standby``, a process of the job's owner), and going on with one.
+
+The tracker's counter decides who may write. The owner's process tells the tracker where the copy is before it counts
+as a standby; a copy is live only after the tracker has raised the counter, which needs evidence that the owner is lost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import os
+import select
+import socket
+import time
+from typing import Any
+
+from agents.job.start import start_owner
+from agents.link.client import Client
+from agents.objects.holder import PART, Holder
+from agents.objects.object_process import FED_S
+from agents.objects.receiver import fetch
+from agents.objects.replica import copy
+from agents.wire.address import SCHEME
+from agents.wire.control import control, decode
+from agents.wire.errors import AgentError
+from agents.wire.frames import FILE, Decoder, frame
+from console.deploy.mesh.cpas import ask_cpa
+from console.errors import ConsoleError
+from console.jobs.objects import ENDED, directory_of, summary
+from console.launch.daemons.connect import login_name
+from console.settings import Settings
+from console.tracker.source import address_of, report
+from db.errors import StoreError
+from db.machine.node_states import NodeState
+from db.views.viewer import open_viewer
+from redmesh.state import SUFFIX, StateError, url_on
+
+_PIECE = 256 << 10
+#: Seconds until a CPA that did not answer is asked again; for a copy of any size to arrive.
+_AGAIN_S, _COPY_S = 2.0, 600.0
+#: Times that a CPA's process tries to go on with a job.
+_TRIES = 5
+
+
+class Fenced(Exception):
+    """The tracker has given the job to somebody else."""
+
+    def __init__(self, url: str, counter: int) -> None:
+        super().__init__(f"it is at {url} now (move {counter}); nothing of what runs here is recorded any more")
+        self.url, self.counter = url, counter
+
+
+def stand_by(settings: Settings, options: argparse.Namespace) -> int:
+    """Copy the commits of the owner at the other end of standard input to a node of another host, until it ends."""
+    feed = Feed(settings, options.job)
+    try:
+        feed.run()
+    except Fenced as error:
+        feed.owner.sendall(control({"op": "fenced", "reason": str(error)}))
+        feed.await_end()
+        node = error.url.removeprefix("redmesh://").partition("/")[0]
+        address = ""
+        with contextlib.suppress(ConsoleError):
+            address = address_of(settings, node)
+        feed.holder.fence(feed.uuid, error.counter, node, address)
+    except OSError:
+        return 1  # the owner has exited
+    return 0
+
+
+class Feed:
+    """Feeds one standby. ``owner``: the socket to the owner."""
+
+    def __init__(self, settings: Settings, path: str) -> None:
+        self._settings, self._path = settings, path
+        self.uuid = os.path.basename(path)[: -len(SUFFIX)]
+        self._home = login_name(settings)
+        self.holder = Holder(os.path.dirname(path), self._home)
+        self.owner = socket.socket(fileno=os.dup(0))
+        self._decoder = Decoder()
+        self._partly, self._commits = bytearray(), bytearray()  # of the commit under way, and whole ones
+        self._ended = False
+
+    def run(self) -> None:
+        """See it through. Fenced; OSError when the owner has gone."""
+        self._register("")
+        self._tell(op="clear")
+        for node, address in self._candidates():
+            try:
+                with Client(address, "object", FED_S) as client:
+                    self._feed(client, node)
+                    return
+            except (AgentError, StateError):
+                self._register("")  # the copy there may be live: then this raises Fenced
+        self._tell(op="none")
+
+    def _register(self, standby: str) -> None:
+        """Tell the tracker where the standby is; asks until a CPA answers. Fenced, OSError."""
+        counter = int(summary(self._path)["counter"])
+        uid = os.geteuid()
+        message = {"op": "state_standby", "uuid": self.uuid, "node": self._home, "standby": standby}
+        while True:
+            try:
+                found = ask_cpa(self._settings, {**message, "counter": counter, "uid": uid})
+                break
+            except (AgentError, ConsoleError):
+                self._receive(_AGAIN_S)
+                if self._ended:
+                    raise ConnectionResetError from None
+        if found["counter"] > counter or found["url"] != url_on(self._home, self.uuid):
+            raise Fenced(str(found["url"]), int(found["counter"]))
+
+    def _candidates(self) -> list[tuple[str, str]]:
+        """Nodes that are up and that another machine can connect to; each job begins with another one of them."""
+        if self._settings.system:
+            return []  # nodes hold no objects there
+        try:
+            with open_viewer(self._settings.database, self._settings.login) as viewer:
+                nodes = viewer.read().nodes
+        except StoreError:
+            return []
+        found = sorted((one.name, one.address) for one in nodes if one.state == NodeState.UP)
+        found = [one for one in found if one[1].startswith(SCHEME)]
+        first = int(self.uuid[:8], 16) % len(found) if found else 0
+        for name, _ in found[:1]:
+            address_of(self._settings, name)  # our certificate is used from here on
+        return found[first:] + found[:first]
+
+    def _feed(self, client: Client, node: str) -> None:
+        self._send_copy(client)
+        self._register(node)
+        self._tell(op="standing", node=node)
+        while not self._ended:
+            self._receive(FED_S / 5)
+            self._pass_on(client)  # an empty one says that the owner lives
+        self._pass_on(client)
+        if summary(self._path)["state"] in ENDED:
+            client.call({"op": "drop", "uuid": self.uuid})
+            self._register("")
+
+    def _send_copy(self, client: Client) -> None:
+        aside = f"{self._path}{PART}{os.getpid()}"
+        try:
+            os.close(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600))
+            copy(self._path, aside)
+            what = {"uuid": self.uuid, "counter": int(summary(self._path)["counter"])}
+            client.call({"op": "copy", **what, "size": os.stat(aside).st_size, "sender": self._home})
+            digest = hashlib.sha256()
+            with open(aside, "rb") as file:
+                while data := file.read(_PIECE):
+                    digest.update(data)
+                    client.send(frame(FILE, data))
+            client.call({"op": "copied", **what, "digest": digest.hexdigest()}, _COPY_S)
+        finally:
+            with contextlib.suppress(OSError):
+                os.unlink(aside)
+
+    def _pass_on(self, client: Client) -> None:
+        data = bytes(self._commits)
+        self._commits.clear()
+        for at in range(0, len(data), _PIECE):
+            client.send(frame(FILE, data[at : at + _PIECE]))
+        told = client.call({"op": "commits", "uuid": self.uuid, "size": len(data)}, FED_S)
+        if data:
+            self._tell(op="have", commits=told["commits"])
+
+    def _tell(self, **message: Any) -> None:
+        with contextlib.suppress(OSError):
+            self.owner.sendall(control(message))
+
+    def _receive(self, seconds: float) -> None:
+        """Take what the owner has sent, waiting ``seconds`` for something."""
+        if self._ended or not select.select([self.owner], [], [], seconds)[0]:
+            return
+        try:
+            data = self.owner.recv(1 << 20)
+        except OSError:
+            data = b""
+        self._ended = not data
+        for kind, payload in self._decoder.feed(data):
+            if kind == FILE:
+                self._partly += payload
+            elif decode(payload).get("op") == "commit":
+                self._commits += self._partly
+                self._partly.clear()
+
+    def await_end(self) -> None:
+        """Return when the owner has let the object go."""
+        while not self._ended:
+            self._receive(FED_S)
+
+
+def go_on(settings: Settings, options: argparse.Namespace) -> int:
+    """Go on here with jobs whose owners were lost with their node: a CPA starts this when a node is down."""
+    left = list(options.jobs)
+    for _ in range(_TRIES):
+        for uuid in list(left):
+            with contextlib.suppress(ConsoleError):
+                start_owner(bring(settings, uuid))
+                left.remove(uuid)
+        if not left:
+            return 0
+        time.sleep(FED_S / 2)  # a connection from a host that is gone lasts for FED_S; a process that does nothing else
+    return 1
+
+
+def bring(settings: Settings, uuid: str) -> str:
+    """The path of a job that is not here, after its object was fetched; from its standby, where its owner is lost with
+    its node or disk. ConsoleError."""
+    home = login_name(settings)
+    holder = Holder(directory_of(settings.state_dir), home)
+    try:
+        found = ask_cpa(settings, {"op": "state_locate", "uuid": uuid})
+        node, counter = _node_of(found), int(found["counter"])
+        if found["standby"]:
+            address = address_of(settings, found["standby"])
+            with Client(address, "object") as client:
+                if client.call({"op": "standing", "uuid": uuid})["fed"]:
+                    raise ConsoleError(
+                        f"the owner of job {uuid} lives: it feeds the standby {found['standby']}", "mesh job show",
+                        exit_status=1,
+                    )  # fmt: skip
+            take = {"op": "state_takeover", "uuid": uuid, "node": node, "counter": counter, "uid": os.geteuid()}
+            found = ask_cpa(settings, {**take, "witness": node == home})
+            node, counter = _node_of(found), int(found["counter"])
+        elif node == home:
+            raise ConsoleError(f"job {uuid} is not on this host any more, and had no standby", "mesh job list")
+        address = address_of(settings, node)
+        with Client(address, "object") as client:
+            if uuid not in client.call({"op": "held"})["jobs"]:  # the tracker's word, and not yet the node's
+                client.call({"op": "promote", "uuid": uuid, "counter": counter})
+        moved = fetch(holder, uuid, address, node)
+        with contextlib.suppress(AgentError, ConsoleError):
+            report(settings, uuid, node, home, moved)  # else the node says where it went
+    except (AgentError, StateError) as error:
+        raise ConsoleError(error.message, error.hint or "mesh job show", exit_status=1) from None
+    return holder.path(uuid)
+
+
+def _node_of(found: dict[str, Any]) -> str:
+    return str(found["url"]).removeprefix("redmesh://").partition("/")[0]

@@ -1,0 +1,155 @@
+"""Jobs of tasks and of sections: rows, and what became of each task. Pure; console/tui/sources/jobs.py reads them."""
+
+from __future__ import annotations
+
+import re
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable
+from enum import IntEnum
+from typing import NamedTuple
+
+ENDED = ("done", "failed", "cancelled")
+_OF_JOB = re.compile(r"\S*yodwork job ([0-9a-f]{8})\b")  # as the owner calls its workers (agents/job/job_owner.py)
+
+
+class Job(NamedTuple):
+    """A job. ``number`` is its row's here; ``id`` the first digits of its UUID, which every command takes."""
+
+    number: int
+    uuid: str
+    name: str
+    state: str  # with why nothing goes on: "no processors: …", "after 1a2b3c4d"
+    owner: str  # host:pid; empty where no process owns it
+    user: str
+    tasks: int
+    finished: int  # done
+    failed: int
+    running: int
+    over: int  # done, failed or cancelled
+    created_at: float
+    begun_at: float
+    ended_at: float | None
+    command: str
+    why: str  # how it ended
+    sections: bool
+    path: str
+
+    @property
+    def id(self) -> str:
+        """What it is called on the screen."""
+        return self.uuid[:8]
+
+    @property
+    def live(self) -> bool:
+        """Whether it has not ended."""
+        return self.state not in ENDED
+
+    @property
+    def noun(self) -> str:
+        """What it consists of."""
+        return "section" if self.sections else "task"
+
+    def rate(self, now: float) -> float:
+        """Tasks a second since it began."""
+        until = self.ended_at or now
+        return self.over / (until - self.begun_at) if self.begun_at and until > self.begun_at else 0.0
+
+    def left_s(self, now: float) -> float | None:
+        """Seconds until its end at the rate so far; None where that is not known."""
+        rate = self.rate(now)
+        return (self.tasks - self.over) / rate if rate and self.over < self.tasks and self.live else None
+
+
+def job_of(command: str) -> str:
+    """The job (its first digits) that a launch of this command works for; empty for others."""
+    found = _OF_JOB.match(command)
+    return found[1] if found else ""
+
+
+class TaskState(IntEnum):
+    """Of a task, in the order in which a tile for several shows one of them."""
+
+    WAITING = 0
+    RUNNING = 1
+    DONE = 2
+    FAILED = 3
+    CANCELLED = 4
+
+
+STATES = {state.name.lower(): state for state in TaskState}
+#: What a state is called, of tasks and of sections.
+WORDS = {
+    False: ("waiting", "running", "done", "failed", "cancelled"),
+    True: ("to do", "running", "finished", "failed", "given up"),
+}
+
+
+class Task(NamedTuple):
+    """All that is known of one task."""
+
+    number: int
+    state: str
+    input: str
+    node: str
+    attempt: int
+    started_at: float | None
+    ended_at: float | None
+    exit: int | None
+    progress: float | None
+    lines: str
+    history: list[tuple[float, str, str, str]]  # instant, state, node, cause
+
+
+class TaskMap:
+    """The state of every task, by its place in the list; numbers may have gaps."""
+
+    def __init__(self) -> None:
+        self.states = bytearray()
+        self.progress: dict[int, float] = {}  # by place, of those that run
+        self.ids: list[str] = []  # of sections
+        self._firsts = array("q")  # the first number of each run of numbers, and its place
+        self._places = array("q")
+
+    def __len__(self) -> int:
+        return len(self.states)
+
+    def load(self, ranges: Iterable[tuple[int, int, str]]) -> None:
+        """All tasks: first and last number and state, in order."""
+        self.states.clear()
+        self._firsts, self._places = array("q"), array("q")
+        before = None
+        for first, last, state in ranges:
+            if before is None or first != before + 1:
+                self._firsts.append(first)
+                self._places.append(len(self.states))
+            self.states += bytes((STATES[state],)) * (last - first + 1)
+            before = last
+
+    def set(self, first: int, last: int, state: str) -> None:
+        """Tasks of these numbers are in a state now."""
+        at, end = self.place(first), self.place(last)
+        if at is not None and end is not None and at <= end:
+            self.states[at : end + 1] = bytes((STATES[state],)) * (end - at + 1)
+
+    def place(self, number: int) -> int | None:
+        """Where the task of that number stands; None where there is none."""
+        run = bisect_right(self._firsts, number) - 1
+        if run < 0:
+            return None
+        at = self._places[run] + number - self._firsts[run]
+        end = self._places[run + 1] if run + 1 < len(self._places) else len(self.states)
+        return at if at < end else None
+
+    def number(self, place: int) -> int:
+        """The number of the task that stands there."""
+        run = bisect_right(self._places, place) - 1
+        return self._firsts[run] + place - self._places[run]
+
+    def name(self, place: int) -> str:
+        """A section's id, or a task's number."""
+        return self.ids[place] if place < len(self.ids) else str(self.number(place))
+
+    def count(self, state: TaskState, first: int = 0, last: int | None = None) -> int:
+        """How many of these places are in a state."""
+        return self.states.count(bytes((state,)), first, len(self.states) if last is None else last + 1)

@@ -1,0 +1,288 @@
+"""The jobs of this user on this host, read from their state objects when the kernel says that one changed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+from agents.job.changes import DirectoryChanges
+from agents.job.description import META
+from console.errors import ConsoleError
+from console.jobs.objects import directory_of, make_directory, opened, summary, uuids
+from console.jobs.rows import queue_row
+from console.tui.model.jobs import Job, Task, TaskMap, TaskState
+from redmesh.sanitise import clean
+from redmesh.state import FAILED, RUNNING, is_uuid, job_path
+
+_PAUSE_S = 0.25  # between two readings: an owner commits up to 50 times a second
+_MOST_LINES = 500  # of the log, and failures
+
+
+class JobsReader:
+    """Rows of all jobs, and ``changed(uuids)`` when some are others than before. Nothing is read while nothing
+    happens."""
+
+    def __init__(self, state_dir: str, changed: Callable[[set[str]], None], ended: Callable[[list[Job]], None]) -> None:
+        """``ended`` is told of jobs that have ended since they were read last."""
+        self._ended = ended
+        self.jobs: dict[int, Job] = {}  # by number
+        self.trouble = ""
+        self._directory, self._changed = directory_of(state_dir), changed
+        self._numbers: dict[str, int] = {}
+        self._dirty: set[str] = set()
+        self._changes: DirectoryChanges | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._reading = False
+        self._thread = ThreadPoolExecutor(1, "jobs")
+
+    def start(self) -> None:
+        """Reads all, and follows."""
+        self._loop = asyncio.get_running_loop()
+        try:
+            make_directory(self._directory)
+            self._changes = DirectoryChanges(self._directory)
+        except (ConsoleError, OSError) as error:
+            self.trouble = clean(f"jobs are not followed: {getattr(error, 'message', error)}")
+        else:
+            self._loop.add_reader(self._changes.fd, self._happened)
+        self._dirty.update(uuids(self._directory))
+        self._read_soon()
+
+    def close(self) -> None:
+        """Lets go."""
+        if self._changes is not None and self._loop is not None:
+            self._loop.remove_reader(self._changes.fd)
+            self._changes.close()
+            self._changes = None
+        self._thread.shutdown(wait=False)
+
+    def by_id(self, text: str) -> Job | None:
+        """The one job whose UUID begins so."""
+        found = [job for job in self.jobs.values() if job.uuid.startswith(text)]
+        return found[0] if len(found) == 1 and text else None
+
+    def work(self, do: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
+        """Does it in the thread that reads objects."""
+        return asyncio.get_running_loop().run_in_executor(self._thread, do, *arguments)
+
+    def _happened(self) -> None:
+        assert self._changes is not None
+        found = {name[:36] for name in self._changes.names()}
+        self._dirty.update(uuid for uuid in found if is_uuid(uuid))
+        self._read_soon()
+
+    def _read_soon(self) -> None:
+        if self._dirty and not self._reading and self._loop is not None:
+            self._reading = True
+            self._task = self._loop.create_task(self._read())
+
+    async def _read(self) -> None:
+        try:
+            while self._dirty and self._loop is not None:
+                due, self._dirty = self._dirty, set()
+                rows = await self.work(_rows, self._directory, due)
+                lived = {number for number, job in self.jobs.items() if job.live}
+                changed = {uuid for uuid, row in rows.items() if self._put(uuid, row)}
+                if changed:
+                    if over := [self.jobs[one] for one in lived & self.jobs.keys() if not self.jobs[one].live]:
+                        self._ended(over)
+                    self._changed(changed)
+                await asyncio.sleep(_PAUSE_S)
+        except RuntimeError:
+            pass  # the thread has ended: the console is closing
+        finally:
+            self._reading = False
+
+    def _put(self, uuid: str, told: dict[str, Any] | None) -> bool:
+        number = self._numbers.setdefault(uuid, len(self._numbers) + 1)
+        if told is None:
+            return self.jobs.pop(number, None) is not None
+        row = Job(number, **told)
+        if self.jobs.get(number) == row:
+            return False
+        self.jobs[number] = row
+        return True
+
+
+def _rows(directory: str, wanted: set[str]) -> dict[str, dict[str, Any] | None]:
+    """What each says of itself; None for one that is gone, or is no job of tasks."""
+    return {uuid: _row(job_path(directory, uuid)) for uuid in sorted(wanted)}
+
+
+def _row(path: str) -> dict[str, Any] | None:
+    try:
+        job = summary(path)
+        if not job.get(META):
+            return None
+        row = queue_row(job)
+    except (ConsoleError, KeyError, ValueError, TypeError):
+        return None  # gone, or being made
+    counts = job["counts"] or {}
+    return {
+        "uuid": row["uuid"],
+        "name": clean(row["name"]),
+        "state": clean(row["state"]),
+        "owner": clean(row["owner"]),
+        "user": clean(str(job.get("user") or "")),
+        "tasks": row["tasks"],
+        "finished": counts.get("done", 0),
+        "failed": row["failed"],
+        "running": counts.get(RUNNING, 0),
+        "over": row["ended"],
+        "created_at": float(job["created_at"]),
+        "begun_at": float(job.get("begun_at") or 0.0),
+        "ended_at": job.get("ended_at"),
+        "command": clean(row["command"]),
+        "why": clean(str(job.get("why") or "")),
+        "sections": json.loads(job[META]).get("sections") is not None,
+        "path": path,
+    }
+
+
+class Line(NamedTuple):
+    """A line of a job's log, or a task that failed (``place`` is not None)."""
+
+    at: float
+    place: int | None
+    name: str
+    text: str
+    bad: bool = False
+
+
+class JobReading:
+    """One job that is looked at: the states of its tasks, what failed, its log. Reads what is new since the last time.
+    To be used in one thread, :meth:`JobsReader.work`."""
+
+    def __init__(self, job: Job) -> None:
+        self.path, self.sections = job.path, job.sections
+        self.tasks = TaskMap()
+        self.changed: set[int] | None = None  # places; None: all
+        self.log: list[Line] = []
+        self.failures: list[Line] = []
+        self.excluded: dict[str, str] = {}  # nodes that sections are not given to, and why
+        self._transition = self._logged = self._changed_at = -1
+        self._failed_anew = False
+
+    def read(self) -> None:
+        """Takes in what is new. ConsoleError, sqlite3.Error."""
+        db = opened(self.path)
+        try:
+            self._read_states(db)
+            self._read_log(db)
+            if self._failed_anew:
+                self._read_failures(db)
+        finally:
+            db.close()
+
+    def _read_states(self, db: sqlite3.Connection) -> None:
+        newest = db.execute("SELECT max(id) FROM transition").fetchone()[0] or 0
+        failed = self.tasks.count(TaskState.FAILED)
+        if self._transition < 0 or newest < self._transition:
+            self.tasks.load(db.execute("SELECT first, last, state FROM task ORDER BY first"))
+            if self.sections:
+                from console.sections.job import read_made  # loaded where there are any
+
+                self.tasks.ids = [clean(one) for one in read_made(db, self.path).ids]
+            self.changed, self._failed_anew = None, True
+        else:
+            self.changed, self._failed_anew = set(), False
+            rows = db.execute(
+                "SELECT first, last, state FROM transition WHERE id > ? AND first IS NOT NULL ORDER BY id",
+                (self._transition,),
+            )
+            for first, last, state in rows:
+                self.tasks.set(first, last, state)
+                self._failed_anew |= state == FAILED
+                at, end = self.tasks.place(first), self.tasks.place(last)
+                if at is not None and end is not None:
+                    self.changed.update(range(at, end + 1))
+        self._failed_anew |= failed != self.tasks.count(TaskState.FAILED)
+        self._transition = newest
+        if self.sections:
+            self._read_progress(db)
+
+    def _read_progress(self, db: sqlite3.Connection) -> None:
+        before, now = self.tasks.progress, {}
+        for number, progress in db.execute("SELECT first, progress FROM task WHERE state = 'running' AND progress > 0"):
+            if (place := self.tasks.place(number)) is not None:
+                now[place] = float(progress)
+        if self.changed is not None:
+            self.changed |= {place for place in before.keys() | now.keys() if before.get(place) != now.get(place)}
+        self.tasks.progress = now
+
+    def _read_log(self, db: sqlite3.Connection) -> None:
+        rows = db.execute(
+            "SELECT id, at, node, task, text FROM log WHERE id > ? ORDER BY id DESC LIMIT ?",
+            (self._logged, _MOST_LINES),
+        ).fetchall()
+        if rows:
+            self._logged = rows[0][0]
+        for _, at, node, task, text in reversed(rows):
+            if node and self.sections:  # as the owner writes it (agents/job/job_owner.py)
+                self.excluded.pop(clean(node), None)
+                if text.startswith(f"{node} is left out: "):
+                    self.excluded[clean(node)] = clean(text.partition(": ")[2])
+            place = None if task is None else self.tasks.place(task)
+            who = clean(str(node or "")) if place is None else self.tasks.name(place)
+            self.log.append(Line(at, place, who, clean(text)))
+        rows = db.execute(
+            "SELECT id, at, state, cause FROM transition WHERE id > ? AND first IS NULL ORDER BY id",
+            (self._changed_at,),
+        ).fetchall()
+        for self._changed_at, at, state, cause in rows:
+            self.log.append(Line(at, None, "", clean(f"the job is {state}" + (f": {cause}" if cause else ""))))
+        self.log.sort(key=lambda line: line.at)
+        del self.log[:-_MOST_LINES]
+
+    def _read_failures(self, db: sqlite3.Connection) -> None:
+        found = []
+        for number, node, status, at, lines in db.execute(
+            "SELECT first, node, exit, ended_at, lines FROM task WHERE state = 'failed' ORDER BY ended_at DESC LIMIT ?",
+            (_MOST_LINES,),
+        ):
+            place = self.tasks.place(number)
+            last = (lines or "").rstrip("\n").rpartition("\n")[2]
+            told = f"exit {status} on {node}" if status is not None else f"on {node}" if node else ""
+            text = clean(f"{told}: {last}" if last else told)
+            found.append(Line(at or 0.0, place, "" if place is None else self.tasks.name(place), text, bad=True))
+        self.failures = found
+
+    def task(self, place: int, *, past: bool = False) -> Task | None:
+        """All of one task, with ``past`` what became of it so far; None where it is gone. ConsoleError,
+        sqlite3.Error."""
+        if not 0 <= place < len(self.tasks):
+            return None
+        number = self.tasks.number(place)
+        db = opened(self.path)
+        try:
+            row = db.execute(
+                "SELECT state, input, node, attempt, started_at, ended_at, exit, progress, lines FROM task"
+                " WHERE first <= ? ORDER BY first DESC LIMIT 1", (number,),
+            ).fetchone()  # fmt: skip
+            rows = [] if not past else db.execute(
+                "SELECT at, state, node, cause FROM transition WHERE first <= ? AND last >= ?"
+                " ORDER BY id DESC LIMIT 50",
+                (number, number),
+            ).fetchall()  # fmt: skip
+        finally:
+            db.close()
+        if row is None:
+            return None
+        text = _section_words(row[1]) if self.sections else row[1] or ""
+        history = [(at, state, clean(node or ""), clean(cause or "")) for at, state, node, cause in reversed(rows)]
+        lines = clean(row[8] or "", keep="\n\t")
+        state, _, node, attempt, started_at, ended_at, status, progress, _ = row
+        known = (attempt, started_at, ended_at, status, progress)
+        return Task(number, state, clean(text), clean(node or ""), *known, lines, history)
+
+
+def _section_words(text: str | None) -> str:
+    """The command of a section, from its input."""
+    try:
+        return " ".join(json.loads(text or "")["words"])
+    except (ValueError, KeyError, TypeError):
+        return text or ""

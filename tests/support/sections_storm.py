@@ -1,0 +1,328 @@
+"""A Kirchhoff migration in sections over hosts that fail: the image must have the bytes of the serial run.
+
+    python -m tests.support.sections_storm [--hosts 16] [--sections 500] [--seed N] [--keep DIR]
+
+Needs root, for the hosts. A third of them are killed, frozen, filled up or cut off, each at a moment of its own.
+
+    python -m tests.support.sections_storm --kills 50 [--seed N]
+
+On one machine with MariaDB: the job's owner, all of a login processor's processes, the whole machine or the database
+are killed at any moment; the mesh is brought up again and the job resumed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from redmesh.state import open_for_reading
+from tests.support.far_mesh import FarMesh
+from tests.support.hosts import PROJECT, PYTHON, NamespaceHost, NamespaceHosts
+from tests.support.mariadb import Server, private_server
+from tests.support.mesh import PrivateMesh
+from tests.support.waiting import patience, wait_until
+
+ROOT = Path(__file__).resolve().parents[2]
+MIGRATE = "examples/sections/migrate.py"
+JOB = """
+name = "migration"
+command = "{python} {root}/{migrate} migrate traces.bin --first {{first}} --count {{count}} --out {{part}}{scratch}"
+inputs = ["traces.bin"]
+retries = 5
+recheck = "{recheck}s"
+{probe}
+[sections]
+split = {{total = {traces}, by = {by}}}
+[[output]]
+name = "image.bin"
+part = "part.{{section}}"
+combine = "concatenate"
+"""
+#: The hosts' own disk is their /tmp: a host where it is full writes no section.
+ON_HOSTS = {
+    "python": " ".join(PYTHON).replace(str(ROOT), PROJECT), "root": PROJECT, "recheck": "20",
+    "scratch": " --scratch /tmp", "probe": "probe = 'sh -c \"head -c 65536 /dev/zero >/tmp/probe\"'",
+}  # fmt: skip
+
+
+class Survey:
+    """A directory with the input of the migration, its job file and what the serial run makes of it."""
+
+    def __init__(self, directory: Path, traces: int, samples: int, by: int, **words: str) -> None:
+        self.directory, self.sections = directory, -(-traces // by)
+        given = {"python": sys.executable, "root": str(ROOT), "recheck": "300", "scratch": "", "probe": "", **words}
+        (directory / "JOB.toml").write_text(JOB.format(migrate=MIGRATE, traces=traces, by=by, **given))
+        self._migrate("model", "traces.bin", "--traces", str(traces), "--samples", str(samples))
+        self._migrate("serial", "traces.bin", "--out", "serial.bin")
+        self.serial = (directory / "serial.bin").read_bytes()
+
+    def _migrate(self, *words: str) -> None:
+        subprocess.run([sys.executable, str(ROOT / MIGRATE), *words], cwd=self.directory, check=True)
+
+    def clear(self) -> None:
+        """No outputs and no parts any more."""
+        for path in (*self.directory.glob("part.*"), self.directory / "image.bin"):
+            path.unlink(missing_ok=True)
+
+    def check(self, job: str) -> None:
+        """The image is the serial one, and the object counts every section once."""
+        assert (self.directory / "image.bin").read_bytes() == self.serial, "the image differs from the serial run's"
+        with reading(job) as db:
+            rows = db.execute("SELECT state, sum(last - first + 1) FROM task GROUP BY state").fetchall()
+            assert rows == [("done", self.sections)], rows
+            ended = db.execute("SELECT first, count(*) FROM transition WHERE state = 'done' AND first GROUP BY first")
+            assert all(count == 1 for _, count in ended), "a section was counted twice"
+
+
+@contextlib.contextmanager
+def reading(job: str) -> Iterator[sqlite3.Connection]:
+    """A job's object, to be read."""
+    db = open_for_reading(job)
+    try:
+        yield db
+    finally:
+        db.close()
+
+
+def finished(job: str) -> int:
+    """How many sections of a job have finished."""
+    with reading(job) as db:
+        return int(db.execute("SELECT coalesce(sum(last - first + 1), 0) FROM task WHERE state = 'done'").fetchone()[0])
+
+
+def begin(mesh: PrivateMesh, directory: Path) -> str:
+    """Start the job; the path of its object."""
+    done = mesh.run("mesh", "sections", "run", "--detach", "--json", "JOB.toml", check=True, cwd=directory)
+    return str(json.loads(done.stdout)["path"])
+
+
+class Strike(NamedTuple):
+    """A fault that will strike ``host`` once ``after`` sections have finished, and lasts ``for_s`` seconds."""
+
+    after: int
+    host: NamespaceHost
+    fault: str
+    for_s: float
+
+
+def kill(host: NamespaceHost) -> Callable[[], None]:
+    host.kill()
+    return host.start  # without its PCT
+
+
+def freeze(host: NamespaceHost) -> Callable[[], None]:
+    frozen: list[int] = []
+    while more := [pid for pid in host.processes() if pid not in frozen]:  # a process may fork meanwhile
+        frozen += more
+        _send(more, signal.SIGSTOP)
+    return lambda: _send(frozen, signal.SIGCONT)
+
+
+def _send(pids: list[int], number: int) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def fill(host: NamespaceHost) -> Callable[[], None]:
+    host.run("dd", "if=/dev/zero", "of=/tmp/full", "bs=64k")
+    return lambda: host.run("rm", "-f", "/tmp/full") and None
+
+
+def cut(host: NamespaceHost) -> Callable[[], None]:
+    host.cut()
+    return host.heal
+
+
+FAULTS: dict[str, Callable[[NamespaceHost], Callable[[], None]]] = {
+    "killed": kill, "frozen": freeze, "filled up": fill, "cut off": cut,
+}  # fmt: skip
+
+
+def plan(hosts: NamespaceHosts, count: int, sections: int, chance: random.Random) -> list[Strike]:
+    """``count`` strikes, every fault as often as the others, each on a host of its own."""
+    faults = [list(FAULTS)[number % len(FAULTS)] for number in range(count)]
+    chance.shuffle(faults)
+    victims = chance.sample(list(hosts), count)
+    strikes = [
+        Strike(int(sections * chance.uniform(0.02, 0.8)), host, fault, chance.choice([8.0, 25.0, 1e9]))
+        for host, fault in zip(victims, faults, strict=True)
+    ]
+    return sorted(strikes, key=lambda strike: strike.after)
+
+
+def storm(mesh: PrivateMesh, survey: Survey, strikes: list[Strike], say: Callable[[str], None]) -> str:
+    """Run the job while faults strike; the path of its object. AssertionError."""
+    began = time.monotonic()
+    job = begin(mesh, survey.directory)
+    watching = mesh.start("mesh", "sections", "watch", os.path.basename(job)[:36],
+                          stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)  # fmt: skip
+    heals: list[tuple[float, Strike, Callable[[], None]]] = []
+    for strike in strikes:
+
+        def due(strike: Strike = strike) -> bool:
+            for one in [one for one in heals if one[0] <= time.monotonic()]:
+                heals.remove(one)
+                one[2]()
+                say(f"{time.monotonic() - began:7.1f} s  {one[1].host.name} is itself again")
+            assert watching.poll() is None, "the job has ended before its faults"
+            return finished(job) >= strike.after
+
+        wait_until(due, f"{strike.after} sections have finished", 600.0, 0.1)
+        heal = FAULTS[strike.fault](strike.host)
+        heals.append((time.monotonic() + strike.for_s, strike, heal))
+        say(f"{time.monotonic() - began:7.1f} s  {finished(job):3} finished: {strike.host.name} is {strike.fault}")
+    while watching.poll() is None:
+        for one in [one for one in heals if one[0] <= time.monotonic()]:
+            heals.remove(one)
+            one[2]()
+            say(f"{time.monotonic() - began:7.1f} s  {one[1].host.name} is itself again")
+        assert time.monotonic() - began < patience(900), f"{finished(job)} of {survey.sections} have finished"
+        time.sleep(0.1)
+    told = watching.stderr.read() if watching.stderr else ""
+    for _, _, heal in heals:
+        heal()  # so that the mesh can be taken down
+    assert watching.returncode == 0, told
+    say(f"{time.monotonic() - began:7.1f} s  {told.strip()}")
+    return job
+
+
+#: What is killed: words of the command lines; none for the database.
+_LOGIN = ("redmesh-job ", ".py keeper ", ".py cpa ", ".py rca ", ".py yod ")
+KILLS: dict[str, tuple[str, ...]] = {
+    "the owner": _LOGIN[:1], "the login processor": _LOGIN, "the owner's host": ("",), "the database": (),
+}  # fmt: skip
+
+
+def killed_and_resumed(mesh: PrivateMesh, server: Server, survey: Survey, what: str, after_s: float) -> int:
+    """Run the job, kill ``what`` after a while, resume it; how many sections had finished by then. AssertionError."""
+    survey.clear()
+    job = begin(mesh, survey.directory)
+    time.sleep(after_s)
+    before = finished(job)
+    if not KILLS[what]:
+        server.kill()
+        time.sleep(0.5)
+        server.start()
+    for _ in range(2 if what == "the owner's host" else 1):  # what was being started meanwhile
+        _send([pid for pid, words in mesh.processes().items() if any(one in words for one in KILLS[what])], 9)
+    mesh.up()
+    wait_until(lambda: resumed(mesh, survey, job), "the job is resumed to its end", 120.0)
+    survey.check(job)
+    assert not list(survey.directory.glob("*.redmesh-*")), "an attempt has left its file"
+    return before
+
+
+def resumed(mesh: PrivateMesh, survey: Survey, job: str) -> bool:
+    """Whether ``mesh sections resume`` has seen the job through."""
+    done = mesh.run("mesh", "sections", "resume", os.path.basename(job)[:36], cwd=survey.directory, timeout_s=120)
+    assert "Traceback" not in done.stderr, done.stderr
+    return done.returncode == 0
+
+
+def kills(count: int, chance: random.Random, say: Callable[[str], None], traces: int = 32) -> None:
+    """``count`` jobs, each killed at some moment and resumed."""
+    directory = shared_directory()
+    try:
+        with private_server() as server:
+            mesh = PrivateMesh(4, 4, database=server.new_database())
+            try:
+                mesh.up()
+                survey = Survey(directory, traces, 400, 2)
+                for number in range(count):
+                    what, after_s = list(KILLS)[number % len(KILLS)], chance.uniform(0.0, traces / 8)
+                    began = time.monotonic()
+                    before = killed_and_resumed(mesh, server, survey, what, after_s)
+                    took = time.monotonic() - began
+                    say(
+                        f"{number + 1:3}: {what} killed after {after_s:.2f} s, {before} finished; whole in {took:.1f} s"
+                    )
+            finally:
+                left = mesh.close()
+            assert not left, "\n".join(left)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def shared_directory() -> Path:
+    """A directory that namespace hosts share with the login processor."""
+    return Path(tempfile.mkdtemp(prefix="redmesh-sections-", dir="/var/tmp"))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.support.sections_storm", description=__doc__)
+    parser.add_argument("--hosts", type=int, default=16)
+    parser.add_argument("--sections", type=int, default=500)
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
+    parser.add_argument("--kills", type=int, default=0, help="kill and resume this many jobs instead")
+    parser.add_argument("--keep", type=Path, help="where the report, the job log and the list of faults go")
+    options = parser.parse_args()
+    chance, lines = random.Random(options.seed), [f"seed {options.seed}"]
+
+    def say(text: str) -> None:
+        lines.append(text)
+        print(text, flush=True)
+
+    say(f"load {os.getloadavg()[0]:.1f}")
+    if options.kills:
+        kills(options.kills, chance, say)
+        return 0
+    directory = shared_directory()
+    hosts = NamespaceHosts(options.hosts)
+    mesh = FarMesh(hosts, processors=1)
+    try:
+        survey = Survey(directory, 2 * options.sections, 1000, 2, **ON_HOSTS)
+        mesh.up()
+        job = storm(mesh, survey, plan(hosts, round(options.hosts / 3), options.sections, chance), say)
+        survey.check(job)
+        tell(job, say)
+        if options.keep:
+            keep(mesh, job, options.keep, lines)
+    finally:
+        left = mesh.close()
+        hosts.close()
+        shutil.rmtree(directory, ignore_errors=True)
+    say("\n".join(left) or "the image has the bytes of the serial run; every section is counted once")
+    return int(bool(left))
+
+
+def tell(job: str, say: Callable[[str], None]) -> None:
+    """What became of the attempts."""
+    with reading(job) as db:
+        for state, cause, count in db.execute(
+            "SELECT state, coalesce(cause, ''), count(*) FROM transition WHERE first GROUP BY 1, 2 ORDER BY 3 DESC"
+        ):
+            say(f"{count:5} × {state} {cause}")
+        for (text,) in db.execute("SELECT text FROM log WHERE text LIKE '%left out%' OR text LIKE 'launch %'"):
+            say(text)
+
+
+def keep(mesh: PrivateMesh, job: str, directory: Path, lines: list[str]) -> None:
+    """The report, the job log and the faults as files."""
+    directory.mkdir(parents=True, exist_ok=True)
+    uuid = os.path.basename(job)[:36]
+    for name, words in (("report.html", ()), ("joblog", ("--joblog",))):
+        done: subprocess.CompletedProcess[Any] = mesh.run("mesh", "sections", "report", *words, uuid, check=True)
+        (directory / name).write_text(done.stdout)
+    chart = (directory / "report.html").read_text().partition("<svg ")[2].partition("</svg>")[0]
+    style = "<style>svg{background:#fff}text{font:11px sans-serif}</style>"
+    chart = f'<svg xmlns="http://www.w3.org/2000/svg" {chart.replace(">", f">{style}", 1)}</svg>'
+    (directory / "chart.svg").write_text(chart + "\n")
+    (directory / "faults.txt").write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

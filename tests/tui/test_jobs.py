@@ -1,0 +1,112 @@
+"""Jobs in the console, from state objects that a real owner's code wrote. Nothing is asked while nothing happens."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from agents.job.description import META, Description
+from console.tui.screens.job import JobScreen
+from console.tui.widgets.task_grid import TaskGrid
+from redmesh.state import RUNNING, StateObject, job_path, new_uuid
+from tests.support.console import opened, screen_text, until
+from tests.support.fixed_database import busy_machine
+
+
+def made(folder: Path, name: str, tasks: int, **more: Any) -> StateObject:
+    """The object of a job whose owner is this process."""
+    described = Description(["./solve", "{}"], "/")
+    described.name = name
+    uuid = new_uuid()
+    told = {"uuid": uuid, "kind": "tasks", "user": "ada", "host": "login1", META: described.dump(), **more}
+    (folder / "jobs").mkdir(exist_ok=True)
+    state = StateObject.create(
+        job_path(str(folder / "jobs"), uuid), {**told, "command": json.dumps(described.command)}, durable=False
+    )
+    state.add_array(1, tasks)
+    state.commit()
+    return state
+
+
+def begin(state: StateObject, count: int) -> list[int]:
+    state.set_state(RUNNING)
+    state.set_meta(begun_at=1.0)
+    taken = [task.number for task in state.take(count, "n1")]
+    state.commit()
+    return taken
+
+
+async def test_a_job_is_followed_and_its_tasks_are_cells(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    state = made(tmp_path, "sweep", 30)
+    try:
+        async with opened(database.url, tmp_path, (120, 40)) as (app, pilot):
+            await pilot.press("7")
+            await until(pilot, lambda: "jobs (1)" in screen_text(app) and "0 of 30" in screen_text(app), "the job")
+            await pilot.press("enter")
+            await until(pilot, lambda: "tasks (30)" in screen_text(app), "its tasks")
+            screen = app.screen
+            assert isinstance(screen, JobScreen)
+            for number in begin(state, 3):
+                lines = f"\x1b[31mtask {number} ends\n"
+                state.ended(number, 1, number % 2, started_at=1.0, ended_at=2.0, lines=lines, node="n1")
+            state.log("looking at n1 again", node="n1")
+            state.commit()
+            await until(pilot, lambda: "2 failed" in screen_text(app), "what failed")
+            text = screen_text(app)
+            assert "exit 1 on n1: ␛[31mtask 3 ends" in text and "1 of 30 tasks done" in text, text
+            await pilot.press("f")
+            grid = app.screen.query_one(TaskGrid)
+            await until(pilot, lambda: grid.cursor == 2, "the next failure")
+            await until(pilot, lambda: "task 3" in screen_text(app), "beside the map")
+            await pilot.press("enter")
+            await until(pilot, lambda: "what became of it" in screen_text(app), "all of the task")
+            await pilot.press("escape", "o")
+            await until(pilot, lambda: "looking at n1 again" in screen_text(app), "the log")
+            readings: list[int] = []
+            read = screen._reading.read
+            screen._reading.read = lambda: (readings.append(1), read())  # type: ignore[assignment,method-assign]
+            await pilot.pause(1.5)
+            assert not readings, "nothing happened, and the object was read"
+            await pilot.press("escape", "x")
+            assert app.current_mode == "jobs"
+    finally:
+        state.close()
+
+
+async def test_keys_hold_and_cancel_by_the_commands(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    state = made(tmp_path, "sweep", 5)
+    try:
+        async with opened(database.url, tmp_path, (120, 40)) as (app, pilot):
+            await pilot.press("7")
+            await until(pilot, lambda: "jobs (1)" in screen_text(app), "the job")
+            await pilot.press("K")
+            await until(pilot, lambda: f"mesh cancel {state.uuid[:8]}" in screen_text(app), "the question")
+            await pilot.press("n", "C")
+            await until(pilot, lambda: "Release: the job is not held" in screen_text(app), "why not")
+            await pilot.press("question_mark")
+            await until(pilot, lambda: "mesh hold" in screen_text(app), "the help")
+            assert "drain" not in screen_text(app)
+            await pilot.press("escape", "ctrl+r", "K")
+            assert app.read_only and "Cancel job" not in screen_text(app)
+    finally:
+        state.close()
+
+
+async def test_a_job_comes_and_goes(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    async with opened(database.url, tmp_path, (100, 30)) as (app, pilot):
+        await pilot.press("J")
+        await until(pilot, lambda: "no job is queued or runs" in screen_text(app), "none")
+        state = made(tmp_path, "late", 3)
+        await until(pilot, lambda: "late" in screen_text(app), "it came")
+        await pilot.press("colon", *"job late", "enter")
+        await until(pilot, lambda: "tasks (3)" in screen_text(app), "by its name")
+        state.finish("cancelled", "mesh cancel")
+        state.close()
+        await until(pilot, lambda: "cancelled" in screen_text(app), "its end")
+        for file in (tmp_path / "jobs").iterdir():
+            file.unlink()
+        await until(pilot, lambda: not app.machine.jobs, "it is gone")
+        await pilot.press("K", "escape", "e")
+        await until(pilot, lambda: app.current_mode == "jobs", "the table")
