@@ -93,6 +93,6 @@ def test_ranks_that_yield_are_of_one_session_and_get_signals_alone(yods: Private
         done = yods.run("yod", *options, *more, "bash", "-c", script, check=True)
         groups, leaders = zip(*(line.split() for line in done.stdout.splitlines()), strict=True)
         assert len(set(groups)) == int(size) and len(set(leaders)) == sessions
-    kills = 'test $YOD_RANK = 1 && { sleep 300 & kill -TERM 0; }; test $YOD_RANK != 1 && sleep 0.2 && echo lives'
+    kills = "test $YOD_RANK = 1 && { sleep 300 & kill -TERM 0; }; test $YOD_RANK != 1 && sleep 0.2 && echo lives"
     done = yods.run("yod", *options, "--mpi=pmix", "-interactive", "bash", "-c", kills)
     assert done.returncode == 128 + signal.SIGTERM and done.stdout.split() == ["lives"] * (int(size) - 1)
