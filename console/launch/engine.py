@@ -67,6 +67,7 @@ _WAITS = {
 _OUTAGE_S = 5.0  # without news of it: the next news is of another outage of the database
 _OBSERVERS_AFTER_S = 0.1  # most launches are over by then and never pay for a socket
 _LAST_WORDS_S, _OBSERVERS_LAST_S = 1.0, 0.5
+_NOTES_S = 2.0  # at most so long before GO, for what many nodes say alike to come together
 
 
 class Engine:
@@ -104,6 +105,7 @@ class Engine:
         self._credit_step = plans.window(request) >> 4
         self._went = False
         self._reported = False
+        self._notes: dict[str, list[str]] = {}  # for a line each, with the nodes that said it
         self._feeder: Feeder | TypedInput | None = None
         self._transfer: Transfer | None = None
         self._observers: Observers | None = None
@@ -485,14 +487,27 @@ class Engine:
         # That a launch gives way is told also with -quiet and -batch: it explains the end.
         node, text, way = message["node"], message["message"], message.get("preempted_by")
         if way is None:
-            self.front.status(f"{node}: {text}")
             self.stream.emit({"event": "note", "node": node, "text": text})
+            if not self._notes:
+                self.loop.after(0.0 if self._went else _NOTES_S, self._print_notes)
+            self._notes.setdefault(text, []).append(node)
             return
         self.front.line(f"yod: {text}")
         told = {"to": str(way.get("to", "")), "kill_in_s": float(way.get("kill_in_s", 0.0))}
         self.stream.emit({"event": "gives_way", "node": node, **told, "text": text})
 
+    def _print_notes(self) -> None:
+        """One line for all nodes that said the same."""
+        if not self._notes:
+            return
+        from redmesh.idset import fold_names
+
+        notes, self._notes = self._notes, {}
+        for text, nodes in notes.items():
+            self.front.status(f"{fold_names(sorted(nodes, key=lambda name: (len(name), name)))}: {text}")
+
     def _go(self) -> None:
+        self._print_notes()
         for feature in self.features:
             feature.before_go()
         ranks = self.launch.ranks
@@ -616,6 +631,7 @@ class Engine:
         if self._reported:
             return
         self._reported = True
+        self._print_notes()
         launch = self.launch
         if self._went:
             self._print_completion()

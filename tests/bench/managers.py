@@ -11,11 +11,12 @@ import sys
 from tests.bench.imaging import held
 from tests.bench.meshes import slurm
 from tests.bench.ratios import Bar, Row, in_turn, seconds
+from tests.support.mesh import BIN
 
 HOSTS, FIRST_RUNS = 16, 3
 PROGRAM = "/bin/true"
-YOD = [sys.executable, "-P", "-m", "console.cli.yod"]
-MESH = [sys.executable, "-P", "-m", "console.cli.mesh"]
+YOD = [sys.executable, "-P", str(BIN / "yod")]
+MESH = [sys.executable, "-P", str(BIN / "mesh")]
 
 
 def managers() -> list[Row]:

@@ -185,7 +185,7 @@ class _Helper:
             self._unshare()
         except OSError as error:
             for place, _, _ in places:
-                self._say({"place": place, "error": f"no mount namespace: {error.strerror}"})
+                self._say({"place": place, "error": _why(error)})
             return
         mounted = 0
         for place, path, writable in places:
@@ -257,6 +257,17 @@ class _Helper:
             return fd
         finally:
             os.close(target)
+
+
+def _why(error: OSError) -> str:
+    # unshare(2), user_namespaces(7): the numbers alone say "No space left on device" and "Operation not permitted"
+    limits = "user.max_mnt_namespaces" if os.geteuid() == 0 else "user.max_user_namespaces, user.max_mnt_namespaces"
+    reasons = {
+        errno.ENOSPC: f"this host allows no further namespaces (sysctl {limits})",
+        errno.EPERM: "this host does not allow namespaces (sysctl kernel.unprivileged_userns_clone,"
+        " kernel.apparmor_restrict_unprivileged_userns; a container's seccomp filter)",
+    }
+    return reasons.get(error.errno or 0, f"no mount namespace: {error.strerror}")
 
 
 def _make_directories(path: bytes, made: "List[bytes]") -> None:

@@ -518,6 +518,8 @@ class Launch:
         self._record = self._host.record(self._load.launcher, as_root)
         self._local.record(self._record)
         self._local.ranks.enter(self._payload.namespaces)
+        if self._pmi is not None and self._pmi.yields and self._local.terminal is None:  # a terminal has its session
+            self._local.ranks.share_session()
         shared, is_root = self._load.input == "shared" and self._load.nnodes > 1, self._tree.is_root
         self._local.begin(is_root, self._sharing.begin(self._loop, self._load.place, is_root) if shared else -1)
 

@@ -92,6 +92,11 @@ class PmiServer:
             self._pmix.close()
 
     @property
+    def yields(self) -> bool:
+        """Whether ranks that wait give way to the others: there are more on this machine than it has processors."""
+        return self._pmix is not None and self._pmix.yields
+
+    @property
     def silent(self) -> bool:
         """Whether no rank here or below has said a word: they were no MPI program."""
         return not self._clients and self._world is None

@@ -156,6 +156,7 @@ class Pmix:
         self._pending: "List[bytes]" = []  # a fence that waits for its turn in the exchange
         self._leads = False
         self._directory = ""
+        self.yields = False  # the ranks yield where they wait
         self._memory = SharedMemory(f"{load.mesh}-{load.name}-{load.launcher}-memory")
 
     # before the ranks are born
@@ -250,6 +251,7 @@ class Pmix:
         own = [one.env for one in self._program.segments if one.env is not None]
         places = self._memory.variables([self._program.env, *own])
         self._variables = {**message["variables"], **_KNOWN_LAUNCHER, **places, **self._oversubscribed()}
+        self.yields = any(f"OMPI_MCA_{name}" in self._variables for name in OVERSUBSCRIBED)
         if len(self._variables) >= SLOTS:
             self._fail(f"its PMIx library wants {len(self._variables)} variables, more than there is room for", "")
             return

@@ -29,7 +29,9 @@ _PR_SET_PDEATHSIG, _PR_SET_PTRACER, _PTRACE_TRACEME = 1, 0x59616D61, 0
 
 _libc = ctypes.PyDLL(None, use_errno=True)  # PyDLL: the lock of the interpreter is kept, there is nobody to give it to
 _fork, _execve, _exit = _libc.fork, _libc.execve, _libc._exit
-_setsid, _prctl, _ptrace, _getppid = _libc.setsid, _libc.prctl, _libc.ptrace, _libc.getppid
+_setsid, _setpgid, _prctl, _ptrace, _getppid = (
+    _libc.setsid, _libc.setpgid, _libc.prctl, _libc.ptrace, _libc.getppid,
+)  # fmt: skip
 _fcntl, _F_SETFD = _libc.fcntl, 2
 _setrlimit, _RLIMIT_NOFILE, _descriptors = _libc.setrlimit, 7, prctl.descriptor_limit
 _dup2, _chdir, _umask, _close, _read, _write = (
@@ -97,6 +99,8 @@ class Spawner:
             self._limits.append((_RLIMIT_NOFILE, _descriptors))
         self._into: Optional[vfork.IntoGroup] = None
         self._outside = False  # a rank could not be started in the group
+        #: Whether ranks stay in the session of this process.
+        self.shares_session = False
         self._syscalls = self._plain_syscalls() if vfork.RUN_SYSCALLS is not None else None
         #: Descriptors of namespaces with their kinds, which a rank enters first. What is mounted there may be served by
         #: us, so ranks are forked: by vfork we would wait for ourselves.
@@ -114,7 +118,7 @@ class Spawner:
         user = self._into.user if self._into is not None else -1
         calls: List[Tuple[int, ...]] = [(vfork.SETFSUID, user)] if user >= 0 else []
         calls += [
-            (vfork.SETSID,),
+            (vfork.SETPGID, 0, 0) if self.shares_session else (vfork.SETSID,),
             (vfork.PRCTL, _PR_SET_PDEATHSIG, signal.SIGKILL),
             *[(vfork.DUP2, 0, fd) for fd in range(3)],
             (vfork.FCNTL, 0, _F_SETFD, 0),
@@ -142,6 +146,18 @@ class Spawner:
         """Ranks start in the control group with this descriptor."""
         self._into = vfork.IntoGroup(group)
         if self._syscalls is not None and self._into.user >= 0:
+            self._syscalls = self._plain_syscalls()
+
+    def share_session(self) -> None:
+        """Ranks stay in this process's session, which it leads from now on; each has a process group of its own.
+
+        The scheduler gives each session its share of the processors (autogroup), and a rank that yields gives way to
+        its own session alone: ranks of one session that wait for each other take 15 us, of two 200 to 4,500.
+        """
+        if os.getsid(0) != self._pid:
+            os.setsid()
+        self.shares_session = True
+        if self._syscalls is not None:
             self._syscalls = self._plain_syscalls()
 
     @property
@@ -233,7 +249,7 @@ class Spawner:
         _set_wakeup_fd(-1)
         # a change of ids clears the signal at the parent's end: before that is set
         if (
-            _setsid() < 0
+            (_setpgid(0, 0) if self.shares_session else _setsid()) < 0
             or (self.namespaces and not self._enter())
             or _prctl(_ON_DEATH, _KILL, _ZERO, _ZERO, _ZERO) < 0
         ):

@@ -184,11 +184,11 @@ class Record:
             directory, self._contents.group = self._contents.group, ""
             self._as_root(lambda: cgroup.remove(directory))
 
-    def held(self, ranks: List[int], since: int) -> None:
-        """Every rank (a process that leads a session) is held; the first was forked after ``since``. OSError."""
+    def held(self, leaders: List[int], since: int) -> None:
+        """Every rank is held, in the sessions of ``leaders``; the first was forked after ``since``. OSError."""
         seen, autogroup = now(), 0
-        for pid in ranks:
-            autogroup = _autogroup(pid) if autogroup or pid == ranks[0] else 0  # all have one, or none has
+        for pid in leaders:
+            autogroup = _autogroup(pid) if autogroup or pid == leaders[0] else 0  # all have one, or none has
             self._contents.sessions[pid] = Session(pid, since, seen, autogroup)
         self._write()
 
@@ -196,7 +196,10 @@ class Record:
         """Take down every process that the launch has now. OSError."""
         contents, seen = self._contents, now()
         found: Set[Process] = set()
-        own = os.getsid(0)  # of this launch child, its PCT and its helpers: no rank is in it, nor what a rank starts
+        # This launch child, its PCT and its helpers are in one session, and no rank is. One that the launch child leads
+        # has no PCT in it, and may have ranks (fork.Spawner.share_session).
+        own = os.getsid(0)
+        own = 0 if own == os.getpid() else own
         for pid in processes.descendants(os.getpid())[:_MOST]:
             family = processes.family(pid)
             if family is None or family[1] == own:

@@ -139,6 +139,15 @@ class Ranks:
         """The ranks enter these namespaces (descriptor and kind) before anything else; said before ``begin``."""
         self._spawner.namespaces = namespaces
 
+    def share_session(self) -> None:
+        """The ranks stay in this process's session; said before ``begin``."""
+        self._spawner.share_session()
+
+    @property
+    def sessions(self) -> List[int]:
+        """The sessions of the ranks that have not been reaped, by their leaders."""
+        return [os.getpid()] if self._spawner.shares_session else [rank.pid for rank in self.living]
+
     @property
     def grouped(self) -> bool:
         """Whether every rank was started in the control group."""

@@ -200,7 +200,7 @@ class LocalRanks:
         """Record the sessions of the ranks, for no control group holds them together."""
         try:
             record.leave_group()
-            record.held([rank.pid for rank in self.ranks.living], self._first_fork)
+            record.held(self.ranks.sessions, self._first_fork)
         except OSError as error:
             self._events.unrecorded(error)
             return

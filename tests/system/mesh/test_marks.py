@@ -1,5 +1,6 @@
 """What a killed launch child leaves is found by whatever PCT comes next: by its mark, control group or session."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ import pytest
 from agents.linux import cgroup, processes
 from agents.pct.ranks.process_tracking import Session, belonging, now
 from tests.support.mesh import PrivateMesh
+from tests.support.mpis import needs_open_mpi
 from tests.support.waiting import wait_until
 
 
@@ -54,22 +56,31 @@ def _up(mesh: PrivateMesh, groups: bool) -> None:
         mesh.run(*_WITHOUT_GROUPS, "mesh", "up", "--processors", "1", "--nodes", "1", check=True)
 
 
+_AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="root unmounts cgroup v2")
+
+
 @pytest.mark.parametrize(
-    "groups",
+    ("groups", "shared"),
     [
-        pytest.param(True, marks=pytest.mark.skipif(not cgroup.parent_directory(), reason="no cgroup v2 to write to")),
-        pytest.param(False, marks=pytest.mark.skipif(os.geteuid() != 0, reason="root unmounts cgroup v2")),
+        pytest.param(
+            True, False, marks=pytest.mark.skipif(not cgroup.parent_directory(), reason="no cgroup v2 to write to")
+        ),
+        pytest.param(False, False, marks=_AS_ROOT),
+        pytest.param(False, True, marks=[_AS_ROOT, needs_open_mpi]),
     ],
-    ids=["cgroup", "sessions"],
+    ids=["cgroup", "sessions", "one session"],
 )
-def test_unmarked_children_of_a_keeper_pct_and_launch_child_killed_together(groups: bool) -> None:
+def test_unmarked_children_of_a_keeper_pct_and_launch_child_killed_together(groups: bool, shared: bool) -> None:
     mesh = PrivateMesh(processors=1, nodes=1)
     strangers = [subprocess.Popen(["env", "-i", "sleep", "4721"], start_new_session=True)]
     try:
         _up(mesh, groups)
-        yod = mesh.start("yod", "-sz", "1", "sh", "-c", _UNMARKED)
+        ranks = len(os.sched_getaffinity(0)) + 1 if shared else 1
+        options = ["--mpi=pmix", "-overcommit"] if shared else []
+        yod = mesh.start("yod", *options, "-sz", str(ranks), "sh", "-c", _UNMARKED)
         (child,) = wait_until(lambda: _launch_children(mesh), "a launch child has a record")
-        sleepers = wait_until(lambda: _all_asleep(child, 3), "all three sleep")
+        sleepers = wait_until(lambda: _all_asleep(child, 3 * ranks), "three of each rank sleep")
+        assert (child in {os.getsid(pid) for pid in sleepers}) == shared
         record = mesh.state / "launch-children" / f"n0-{child}-{processes.start_time(child)}"
         if groups:
             group = Path(next(line for line in record.read_text().splitlines() if line.startswith("group ")).split()[1])
@@ -125,8 +136,9 @@ def test_a_launch_without_its_runtime_directory_is_left_alone(mesh: PrivateMesh)
 def _launch_children(mesh: PrivateMesh) -> list[int]:
     found = []
     for path in (mesh.state / "launch-children").glob("n0-*"):
-        if "launcher 0\n" not in path.read_text():
-            found.append(int(path.name.split("-")[1]))
+        with contextlib.suppress(FileNotFoundError):  # its launch has ended meanwhile
+            if "launcher 0\n" not in path.read_text():
+                found.append(int(path.name.split("-")[1]))
     return found
 
 

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
@@ -80,3 +81,18 @@ def test_open_mpis_ranks_yield_where_they_outnumber_processors(yods: PrivateMesh
     said = {"OMPI_MCA_mpi_yield_when_idle": "0"}
     own = yods.run("yod", "-overcommit", "-sz", str(cores + 1), "--mpi=pmix", "sh", "-c", script, env=said, check=True)
     assert set(own.stdout.split()) == {"0"}
+
+
+@needs_open_mpi
+def test_ranks_that_yield_are_of_one_session_and_get_signals_alone(yods: PrivateMesh) -> None:
+    """The scheduler lets a rank give way within its session only; a signal reaches one rank's processes as ever."""
+    size = str(len(os.sched_getaffinity(0)) + 2)
+    script = "read -r line < /proc/self/stat; set -- $line; echo $5 $6"
+    options = ["-overcommit", "-list", "n0", "-sz", size]
+    for more, sessions in (["--mpi=pmix"], 1), ([], int(size)):
+        done = yods.run("yod", *options, *more, "bash", "-c", script, check=True)
+        groups, leaders = zip(*(line.split() for line in done.stdout.splitlines()), strict=True)
+        assert len(set(groups)) == int(size) and len(set(leaders)) == sessions
+    kills = "test $YOD_RANK = 1 && { sleep 300 & kill -TERM 0; }; test $YOD_RANK != 1 && sleep 0.2 && echo lives"
+    done = yods.run("yod", *options, "--mpi=pmix", "-interactive", "bash", "-c", kills)
+    assert done.returncode == 128 + signal.SIGTERM and done.stdout.split() == ["lives"] * (int(size) - 1)

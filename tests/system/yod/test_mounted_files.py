@@ -3,8 +3,10 @@
 import errno
 import hashlib
 import os
+import re
 import shutil
 import subprocess
+import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.support.far_mesh import FarMesh, while_up
+from tests.support.mesh import PrivateMesh
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/dev/fuse"), reason="the kernel has no FUSE here")
@@ -201,3 +204,48 @@ def test_a_directory_that_cannot_be_mounted_is_told_in_a_line(mesh: FarMesh, dat
     assert done.stdout == "1\n"
     told = [line for line in done.stderr.splitlines() if "cannot be mounted" in line]
     assert len(told) == 1 and "yodio" in told[0], done.stderr
+
+
+#: Commands under which a machine's agents may not mount, and what yod then says.
+_SECCOMP = """
+import ctypes, os, struct, sys
+code = [(0x20, 0, 0, 0), (0x15, 0, 1, 272), (6, 0, 0, 0x50001), (6, 0, 0, 0x7FFF0000)]  # unshare: EPERM
+filter = b"".join(struct.pack("HBBI", *one) for one in code)
+program = struct.pack("HxxxxxxP", len(code), ctypes.cast(filter, ctypes.c_void_p).value)
+libc = ctypes.CDLL(None, use_errno=True)
+assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, program, 0, 0) == 0, ctypes.get_errno()
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
+_LIMIT = "echo 0 > /proc/sys/user/max_mnt_namespaces && exec "
+_NO_DEVICE = (
+    "d=$(mktemp -d) && mount -t tmpfs dev $d && cd /dev && cp -a null zero random urandom tty ptmx $d && cd / &&"
+    " mkdir $d/shm $d/pts && mount --rbind /dev/shm $d/shm && mount --rbind /dev/pts $d/pts &&"
+    " mount --move $d /dev && rmdir $d && exec "
+)
+RESTRICTED = {
+    "seccomp": ([sys.executable, "-I", "-c", _SECCOMP], "", "does not allow namespaces"),
+    "limit": (["unshare", "--user", "--map-root-user"], _LIMIT, "allows no further namespaces .sysctl user.max_mnt_n"),
+    "device": (["unshare", "--mount"], _NO_DEVICE, "/dev/fuse: No such file"),
+}
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or os.uname().machine != "x86_64", reason="root, and this processor's calls")
+@pytest.mark.parametrize("how", RESTRICTED)
+def test_where_nothing_may_be_mounted_one_line_says_why_and_the_old_ways_stay(how: str, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("hello\n")
+    before, script, said = RESTRICTED[how]
+    mesh = PrivateMesh(processors=4, nodes=4)
+    try:
+        up = "mesh up --processors 4 --nodes 4"
+        mesh.run(*before, "sh", "-c", script + up, check=True)
+        options = ("-sz", "4", "-io", f"{tmp_path}:ro")
+        done = mesh.run("yod", *options, "sh", "-c", "yodio cat text", check=True)
+        assert done.stdout == "hello\n" * 4
+        told = [line for line in done.stderr.splitlines() if "cannot be mounted" in line]
+        assert len(told) == 1, done.stderr
+        assert re.match(rf"yod: n0-n3: -io {tmp_path} cannot be mounted: .*{said}.*yodio", told[0]), told
+        events = mesh.run("yod", "-json", *options, "true", check=True).stdout
+        assert events.count('"event": "note"') + events.count('"event":"note"') == 4, events
+    finally:
+        left = mesh.close()
+    assert not left
