@@ -24,8 +24,9 @@ SOURCE, SITE = ROOT / "build" / "docs-source", ROOT / "build" / "site"
 NAVIGATION = {
     "Tutorial": ["tutorial", "examples/README"],
     "Guides": [
-        "guides/why-it-hangs", "jobs", "mpi", "stacks", "deployment", "system", "managers", "python", "console",
-        "recording", "simulation",
+        "guides/mpi", "guides/pytorch", "guides/why-it-hangs", "guides/ssh-hosts", "guides/one-mesh-for-everybody",
+        "guides/inside-slurm", "guides/sections", "guides/notebooks", "jobs", "sections", "mpi", "stacks",
+        "deployment", "system", "managers", "python", "console", "recording", "simulation",
     ],
     "Reference": [
         "yod", "mesh", "reference-mesh", "showmesh", "pingd", "yodio", "configuration", "exit-status",

@@ -165,6 +165,8 @@ def _add_life(commands: "argparse._SubParsersAction[_Parser]") -> None:
 def _add_hosts(commands: "argparse._SubParsersAction[_Parser]") -> None:
     init = commands.add_parser("init", help="write a configuration with hosts", description="Write a configuration.")
     init.add_argument("file", nargs="?", metavar="FILE", default="mesh.toml", help="where (default: mesh.toml)")
+    told = "a host, or hosts that are alike, like node[001-064] (may be repeated)"
+    init.add_argument("--host", metavar="NAME", action="append", default=[], help=told)
     init.set_defaults(command=_lazily("init", "init"))
     nodes = commands.add_parser("nodes", help="the hosts in the configuration", description="The hosts.")
     which = nodes.add_subparsers(metavar="WHAT", required=True, parser_class=_Parser)
