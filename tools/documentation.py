@@ -25,8 +25,11 @@ NAVIGATION = {
     "Tutorial": ["tutorial", "examples/README"],
     "Guides": [
         "guides/mpi", "guides/pytorch", "guides/why-it-hangs", "guides/ssh-hosts", "guides/one-mesh-for-everybody",
-        "guides/inside-slurm", "guides/sections", "guides/notebooks", "jobs", "sections", "mpi", "stacks",
-        "deployment", "system", "managers", "python", "console", "recording", "simulation",
+        "guides/inside-slurm", "guides/sections", "guides/notebooks",
+    ],
+    "In depth": [
+        "console", "mpi", "stacks", "jobs", "sections", "python", "deployment", "system", "managers", "recording",
+        "simulation",
     ],
     "Reference": [
         "yod", "mesh", "reference-mesh", "showmesh", "pingd", "yodio", "configuration", "exit-status",
