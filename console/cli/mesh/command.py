@@ -251,7 +251,8 @@ def _add_looks(commands: "argparse._SubParsersAction[_Parser]") -> None:
 def _add_inspection(commands: "argparse._SubParsersAction[_Parser]") -> None:
     told = "where the ranks of a running launch stand, as one tree"
     stacks = commands.add_parser("stacks", help=told, description=told)
-    stacks.add_argument("launcher", metavar="LAUNCHER", type=int)
+    which = "which launch (default: the only one of yours that runs)"
+    stacks.add_argument("launcher", metavar="LAUNCHER", type=int, nargs="?", help=which)
     stacks.add_argument("--ranks", metavar="LIST", help="these ranks alone, like 0-3,7")
     kinds = stacks.add_mutually_exclusive_group()
     kinds.add_argument("--native", action="store_true", help="C, C++, Fortran calls alone")
@@ -262,7 +263,7 @@ def _add_inspection(commands: "argparse._SubParsersAction[_Parser]") -> None:
     stacks.set_defaults(command=_lazily("stacks", "stacks"))
     told = "the processes of a running launch: rank, host, process, program"
     procs = commands.add_parser("procs", help=told, description=told)
-    procs.add_argument("launcher", metavar="LAUNCHER", type=int)
+    procs.add_argument("launcher", metavar="LAUNCHER", type=int, nargs="?", help=which)
     kinds = procs.add_mutually_exclusive_group()
     kinds.add_argument("--mpir", action="store_true", help="as debuggers know them: MPIR_proctable, as JSON")
     kinds.add_argument("--mpir-stub", action="store_true", help="be a process that has MPIR_proctable, for debuggers")
