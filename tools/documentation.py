@@ -37,7 +37,7 @@ NAVIGATION = {
     ],
     "Explanation": ["architecture", "security", "scale", "decisions/README"],
     "Glossary": ["glossary"],
-    "Troubleshooting": ["troubleshooting"],
+    "Troubleshooting": ["troubleshooting", "messages"],
 }  # fmt: skip
 
 CONFIGURATION = {
