@@ -84,9 +84,15 @@ def faults(page: Path) -> list[str]:
     return found
 
 
+def torn_merges() -> list[str]:
+    """Marks of a merge that nobody finished, in any file."""
+    words = ["git", "-C", str(ROOT), "grep", "-nE", "^(<{7}|>{7}) "]
+    return subprocess.run(words, capture_output=True, text=True).stdout.splitlines()
+
+
 def main() -> int:
     """Print every fault; 1 if there is one."""
-    found = [fault for page in pages() for fault in faults(page)]
+    found = [fault for page in pages() for fault in faults(page)] + torn_merges()
     print("".join(f"{fault}\n" for fault in found), end="")
     return int(bool(found))
 

@@ -24,8 +24,12 @@ SOURCE, SITE = ROOT / "build" / "docs-source", ROOT / "build" / "site"
 NAVIGATION = {
     "Tutorial": ["tutorial", "examples/README"],
     "Guides": [
-        "guides/why-it-hangs", "jobs", "mpi", "stacks", "deployment", "system", "managers", "python", "console",
-        "recording", "simulation",
+        "guides/mpi", "guides/pytorch", "guides/why-it-hangs", "guides/ssh-hosts", "guides/one-mesh-for-everybody",
+        "guides/inside-slurm", "guides/sections", "guides/notebooks",
+    ],
+    "In depth": [
+        "console", "mpi", "stacks", "jobs", "sections", "python", "deployment", "system", "managers", "recording",
+        "simulation",
     ],
     "Reference": [
         "yod", "mesh", "reference-mesh", "showmesh", "pingd", "yodio", "configuration", "exit-status",
@@ -33,7 +37,7 @@ NAVIGATION = {
     ],
     "Explanation": ["architecture", "security", "scale", "decisions/README"],
     "Glossary": ["glossary"],
-    "Troubleshooting": ["troubleshooting"],
+    "Troubleshooting": ["troubleshooting", "messages"],
 }  # fmt: skip
 
 CONFIGURATION = {

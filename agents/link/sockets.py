@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 LOOK_S = 2.0
 _CREDENTIALS = struct.Struct("3i")
 _QUEUE_S = 1.0  # at most, for a place in the listener's queue
+_ALONE_S = 2.0  # at most, for another process to listen in the same directory
 _LONGEST = 107  # sun_path holds 108 bytes with the closing NUL
 
 
@@ -107,6 +108,7 @@ def _short(path: str) -> "tuple[str, int]":
 def listen(path: str, backlog: int = 1024) -> socket.socket:
     """A listening socket at ``path`` (mode 0600), replacing a dead one. AgentError when somebody listens there."""
     short, directory = _short(path)
+    alone = _alone(os.path.dirname(path) or ".")
     try:
         sock = Socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
@@ -123,8 +125,31 @@ def listen(path: str, backlog: int = 1024) -> socket.socket:
             raise
         return sock
     finally:
+        os.close(alone)
         if directory >= 0:
             os.close(directory)
+
+
+def _alone(directory: str) -> int:
+    """A descriptor that keeps others from listening in ``directory`` until it is closed.
+
+    A socket that is bound and does not listen yet looks dead. Whoever was stopped in between holds nobody up for long.
+    """
+    import fcntl
+    import time
+
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    deadline = time.monotonic() + _ALONE_S
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return fd
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                return fd
+            time.sleep(0.005)
+        except OSError:
+            return fd  # a file system without such locks
 
 
 def file_of(path: str) -> "Tuple[int, int]":

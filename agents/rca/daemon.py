@@ -281,7 +281,8 @@ class Rca:
                 session.forget()
 
     def _look_at_unregistered(self, now: float) -> None:
-        allowed_s = self.config.register_again_s
+        # its process runs: it gets as long as one that is registered and silent
+        allowed_s = max(self.config.register_again_s, self.config.silent_s)
         for (pid, pid_started), since in list(self.unregistered.items()):
             if not alive(pid, pid_started):
                 self._report_lost(pid, pid_started, None, "its process is gone", now)

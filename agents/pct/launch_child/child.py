@@ -26,7 +26,7 @@ from agents.pct.launch_child.states import Action, Event, LaunchMachine, State
 from agents.pct.launch_child.termination import KillTimer
 from agents.pct.mpi.pmi_server import PmiServer
 from agents.pct.mpi.rendezvous import choose_master
-from agents.pct.ranks.process_tracking import Record
+from agents.pct.ranks.process_tracking import KEEP_S, Record
 from agents.pct.ranks.supervisor import LocalRanks
 from agents.pct.stdio.shared_stdin import Sharing
 from agents.pct.stdio.stdin import Inputs
@@ -517,11 +517,17 @@ class Launch:
         as_root = self._endpoint.as_root if self._endpoint is not None else None
         self._record = self._host.record(self._load.launcher, as_root)
         self._local.record(self._record)
+        self._loop.after(KEEP_S, self._keep_record)
         self._local.ranks.enter(self._payload.namespaces)
         if self._pmi is not None and self._pmi.yields and self._local.terminal is None:  # a terminal has its session
             self._local.ranks.share_session()
         shared, is_root = self._load.input == "shared" and self._load.nnodes > 1, self._tree.is_root
         self._local.begin(is_root, self._sharing.begin(self._loop, self._load.place, is_root) if shared else -1)
+
+    def _keep_record(self) -> None:
+        if self._record is not None and not self._finished:
+            self._record.keep()
+            self._loop.after(KEEP_S, self._keep_record)
 
     def _report_ready(self) -> None:
         self._tree.up.tell({"op": "ready", "ranks": self._ready})

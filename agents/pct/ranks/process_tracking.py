@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 DIRECTORY = "launch-children"  # in STATE
 #: Seconds after GO until the processes of a launch are looked at; each pause is twice the one before, up to the second.
 FIRST_LOOK_S, LOOK_S = 0.25, 10.0
+#: How often a launch child writes its record again. One of another boot that is 24 times as old is nobody's.
+KEEP_S = 3600.0
 _MOST = 4096  # processes in a record
 _HEAD = "redmesh-launch-child"
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -216,6 +218,13 @@ class Record:
             contents.processes = found
             self._write()
 
+    def keep(self) -> None:
+        """Write again, every KEEP_S: hosts that share STATE take an old record for one of an earlier boot."""
+        try:
+            self._write()
+        except OSError:
+            pass  # what it says is as it was
+
     def end(self) -> None:
         """The launch has ended, and nothing of it is left."""
         self._contents.launcher = 0
@@ -286,7 +295,7 @@ class ProcessTracking:
     def _forget_another_life(self, path: str, contents: Contents) -> None:
         # Of a boot that is over nothing lives. STATE may be on a file system that another host or container uses.
         mine, theirs = self.life.split(), contents.life.split()
-        old = time.time() - os.stat(path).st_mtime > 24 * 3600
+        old = time.time() - os.stat(path).st_mtime > 24 * KEEP_S
         if len(mine) == 2 and len(theirs) == 2 and mine[0] != theirs[0] and old:
             os.unlink(path)
 

@@ -165,6 +165,8 @@ def _add_life(commands: "argparse._SubParsersAction[_Parser]") -> None:
 def _add_hosts(commands: "argparse._SubParsersAction[_Parser]") -> None:
     init = commands.add_parser("init", help="write a configuration with hosts", description="Write a configuration.")
     init.add_argument("file", nargs="?", metavar="FILE", default="mesh.toml", help="where (default: mesh.toml)")
+    told = "a host, or hosts that are alike, like node[001-064] (may be repeated)"
+    init.add_argument("--host", metavar="NAME", action="append", default=[], help=told)
     init.set_defaults(command=_lazily("init", "init"))
     nodes = commands.add_parser("nodes", help="the hosts in the configuration", description="The hosts.")
     which = nodes.add_subparsers(metavar="WHAT", required=True, parser_class=_Parser)
@@ -249,7 +251,8 @@ def _add_looks(commands: "argparse._SubParsersAction[_Parser]") -> None:
 def _add_inspection(commands: "argparse._SubParsersAction[_Parser]") -> None:
     told = "where the ranks of a running launch stand, as one tree"
     stacks = commands.add_parser("stacks", help=told, description=told)
-    stacks.add_argument("launcher", metavar="LAUNCHER", type=int)
+    which = "which launch (default: the only one of yours that runs)"
+    stacks.add_argument("launcher", metavar="LAUNCHER", type=int, nargs="?", help=which)
     stacks.add_argument("--ranks", metavar="LIST", help="these ranks alone, like 0-3,7")
     kinds = stacks.add_mutually_exclusive_group()
     kinds.add_argument("--native", action="store_true", help="C, C++, Fortran calls alone")
@@ -260,7 +263,7 @@ def _add_inspection(commands: "argparse._SubParsersAction[_Parser]") -> None:
     stacks.set_defaults(command=_lazily("stacks", "stacks"))
     told = "the processes of a running launch: rank, host, process, program"
     procs = commands.add_parser("procs", help=told, description=told)
-    procs.add_argument("launcher", metavar="LAUNCHER", type=int)
+    procs.add_argument("launcher", metavar="LAUNCHER", type=int, nargs="?", help=which)
     kinds = procs.add_mutually_exclusive_group()
     kinds.add_argument("--mpir", action="store_true", help="as debuggers know them: MPIR_proctable, as JSON")
     kinds.add_argument("--mpir-stub", action="store_true", help="be a process that has MPIR_proctable, for debuggers")

@@ -13,6 +13,7 @@ from console.cli.map.drawing import table
 from console.errors import ConsoleError, UsageError
 from console.jobs.objects import ENDED, delete, directory_of, find, opened, places, summary, uuids
 from console.launch.daemons.connect import login_name
+from console.message_codes import coded
 from console.settings import Settings
 from console.tracker.source import Proxy, source
 from redmesh.sanitise import clean
@@ -46,7 +47,7 @@ def _add_summary(found: list[dict[str, Any]], path: str) -> None:
     try:
         found.append(summary(path))
     except ConsoleError as error:
-        print(f"mesh: {clean(error.message)} ({clean(error.hint)})", file=sys.stderr)
+        print(f"mesh: {coded(clean(error.message), clean(error.hint))}", file=sys.stderr)
 
 
 def show(settings: Settings, options: argparse.Namespace) -> int:

@@ -10,6 +10,7 @@ import tempfile
 from typing import Any
 
 from agents.link.client import Client, Unreachable
+from console.cli.mesh.launch_meant import launch_meant
 from console.errors import ConsoleError
 from console.launch.attach import mpir
 from console.launch.attach.client import reach_launch
@@ -23,11 +24,12 @@ _COMPILERS = ("cc", "gcc", "clang")
 
 def procs(settings: Settings, options: argparse.Namespace) -> int:
     """Print the table, or be its stub."""
-    stay_on_side(settings, options.launcher)
-    with _connected(settings.run_dir, options.launcher) as client:
-        entries = _entries(client, options.launcher)
+    launcher = launch_meant(settings, options.launcher)
+    stay_on_side(settings, launcher)
+    with _connected(settings.run_dir, launcher) as client:
+        entries = _entries(client, launcher)
         if options.mpir_stub:
-            return _be_stub(client, options.launcher, entries)
+            return _be_stub(client, launcher, entries)
     if options.mpir:
         print(json.dumps(mpir.document(entries), indent=1))
     elif options.json:

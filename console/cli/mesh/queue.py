@@ -23,6 +23,7 @@ from console.jobs.rows import queue_row, rate_text, waits
 from console.jobs.submission import begin, parse_after, parse_array, submit
 from console.launch.daemons.connect import user
 from console.launch.options.limits import duration
+from console.message_codes import coded
 from console.settings import Settings
 from redmesh.sanitise import clean
 from redmesh.state import CANCELLED, FAILED, RUNNING, WAITING, StateError, StateObject, is_uuid, job_path, owned
@@ -130,7 +131,7 @@ def _jobs(settings: Settings) -> list[dict[str, Any]]:
         try:
             job = summary(job_path(directory, uuid))
         except ConsoleError as error:
-            print(f"mesh: {clean(error.message)} ({clean(error.hint)})", file=sys.stderr)
+            print(f"mesh: {coded(clean(error.message), clean(error.hint))}", file=sys.stderr)
             continue
         if job.get(META):
             found.append(job)

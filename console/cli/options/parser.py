@@ -232,6 +232,8 @@ def _help_lines(word: Word, width: int) -> list[str]:
 
 def complain(command: str, error: Exception) -> int:
     """Tell an error with ``message`` and ``hint`` on stderr; returns its exit status."""
+    from console.message_codes import coded
+
     message, hint = getattr(error, "message", str(error)), getattr(error, "hint", "")
-    print(f"{command}: {message}" + (f" ({hint})" if hint else ""), file=sys.stderr)
+    print(f"{command}: {coded(message, hint)}", file=sys.stderr)
     return int(getattr(error, "exit_status", 125))

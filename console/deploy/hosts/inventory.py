@@ -5,6 +5,7 @@ The file stays the one truth: no second file with amendments, which nobody would
 
 import itertools
 import os
+import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -37,14 +38,24 @@ name = "node[001-004]"           # four nodes, node001 to node004; each key belo
 """
 
 
-def init(path: str) -> None:
-    """Write the example to a new file. UsageError when it is there already, OSError."""
+def init(path: str, names: Sequence[str] = ()) -> None:
+    """Write the example, or a table for each pattern of ``names``, to a new file.
+
+    UsageError when the file is there already, or a name is no host's; OSError.
+    """
+    text = EXAMPLE
+    if names:
+        for name in names:
+            check_table({"name": name})
+        first = re.escape('"node[001-004]"') + "  .*"
+        text = re.sub(first, lambda _: f'"{names[0]}"', text)
+        text += "".join(f'\n[[hosts]]\nname = "{name}"\n' for name in names[1:])
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     except FileExistsError:
         raise UsageError(f"{path} is there already", "mesh nodes changes the hosts in it") from None
     with open(fd, "w", encoding="utf-8") as file:
-        file.write(EXAMPLE)
+        file.write(text)
 
 
 def add(settings: Settings, table: Mapping[str, Any]) -> list[Host]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 #: Seconds a mesh that is alive gets to bring a CPA back.
 CPA_S = 5.0
+_CHANGE_S = 60.0  # at most, for mesh up or mesh upgrade of a mesh of hosts
 _POLL_S = 0.02
 _WHERE_S = 2.0  # for a CPA to say where a launch is
 
@@ -38,11 +39,13 @@ def reach(settings: Settings, start: int, status: Callable[[str], None]) -> tupl
         told = f"this machine's mesh does not answer in {run}"
         raise ConsoleError(told, "its administrator starts it: mesh up")
     if settings.hosts:
-        raise ConsoleError(
-            f"the mesh of this configuration does not answer ({_some(settings.hosts)})",
-            f"mesh up brings it up; `hosts` stands in {settings.where.get('hosts', 'the configuration')}",
-        )
-    if not _answers(f"{run}/keeper.sock"):
+        if not _answers(f"{run}/keeper.sock") and not _is_changed(settings):
+            raise ConsoleError(
+                f"the mesh of this configuration does not answer ({_some(settings.hosts)})",
+                f"mesh up brings it up; `hosts` stands in {settings.where.get('hosts', 'the configuration')}",
+            )
+        status("the mesh does not answer while mesh up, upgrade or down is at work: waiting for it")
+    elif not _answers(f"{run}/keeper.sock"):
         if os.path.islink(f"{settings.state_dir}/run"):  # which mesh down removes
             status(f"the mesh does not answer in {run}: starting what is missing of it")
         else:
@@ -55,14 +58,35 @@ def reach(settings: Settings, start: int, status: Callable[[str], None]) -> tupl
                 status(f"no mesh is up: starting a personal mesh of {size} (mesh down ends it)")
         _start(settings)
     deadline = time.monotonic() + CPA_S
+    longest = time.monotonic() + _CHANGE_S
     while True:
         run = settings.run_dir
         sock = connect_any(run, start)
         if sock is not None:
             return run, sock
-        if time.monotonic() > deadline:
+        now = time.monotonic()
+        if now < longest and settings.hosts and _is_changed(settings):
+            deadline = now + CPA_S
+        if now > deadline:
             raise ConsoleError(f"no CPA answers in {run} within {CPA_S:.0f} s", "mesh status shows the daemons")
         time.sleep(_POLL_S)
+
+
+def _is_changed(settings: Settings) -> bool:
+    """Whether ``mesh up``, ``mesh upgrade`` or ``mesh down`` is at work: it holds up.lock."""
+    import fcntl
+
+    try:
+        fd = os.open(f"{settings.state_dir}/up.lock", os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
 
 
 def login_name(settings: Settings) -> str:

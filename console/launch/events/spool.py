@@ -116,7 +116,9 @@ class SpoolFront:
 
     def complain(self, message: str, hint: str = "") -> None:
         """An error."""
-        self.line(f"yod: {message}" + (f" ({hint})" if hint else ""))
+        from console.message_codes import coded
+
+        self.line(f"yod: {coded(message, hint)}")
 
     def status(self, text: str) -> None:
         """A line for somebody who waits: here, nobody."""

@@ -73,7 +73,9 @@ class Front:
 
     def complain(self, message: str, hint: str = "") -> None:
         """An error, always shown."""
-        self.line(f"yod: {message}" + (f" ({hint})" if hint else ""))
+        from console.message_codes import coded
+
+        self.line(f"yod: {coded(message, hint)}")
 
     def status(self, text: str) -> None:
         """A line for somebody who waits; not in a batch job, not with -quiet."""

@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 #: Up to so many bytes in all go down the control tree to every node; more goes from node to node.
 SMALL = 1 << 20
 PARALLEL_FILE_SYSTEM = "/enfs/tmp"
-_SAY_AFTER_S = 2.0  # of reading
+_SAY_AFTER_S = 2.0  # of reading, or of sending
+_SAY_EVERY_S = 5.0  # how far it has been sent
 _LARGE = 256 << 20  # a fifth of a second; smaller ones are read while the nodes begin
 
 
@@ -75,6 +76,7 @@ class Images:
         self._reading: Generator[float, None, None] | None = None
         self._read_since, self._told_reading = time.monotonic(), False
         self._sending: list[tuple[int, int, int]] = []  # number, descriptor, offset
+        self._say_at = math.inf  # how far it has been sent; monotonic
         self._folder = ""
 
     def announce(self) -> None:
@@ -180,6 +182,7 @@ class Images:
             self._refuse(f"{error.filename}: {error.strerror}", "")
             return
         self._sending.append((number, fd, 0))
+        self._say_at = min(self._say_at, time.monotonic() + _SAY_AFTER_S)
         self.push()
 
     def push(self) -> None:
@@ -190,10 +193,17 @@ class Images:
             if data:
                 self._sending[0] = (number, fd, offset + len(data))
                 self._root.send_parts(*piece(number, offset, data))
+                self._say_how_far(self._files[number], offset + len(data))
             else:
                 os.close(fd)
                 del self._sending[0]
                 self._check(self._files[number])
+
+    def _say_how_far(self, file: Travelling, sent: int) -> None:
+        now = time.monotonic()
+        if now >= self._say_at:
+            self._say_at = now + _SAY_EVERY_S
+            self._say(f"sending {file.name}: {sent >> 20} of {file.size >> 20} MiB")
 
     def _check(self, file: Travelling) -> None:
         if identity(os.fsencode(file.path)) != file.identity:

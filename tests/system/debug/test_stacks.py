@@ -332,3 +332,14 @@ print(sock.recv(100))
     finally:
         for path, mode in zip(opened, before, strict=True):
             path.chmod(mode)
+
+
+def test_without_a_launcher_the_only_one_of_mine_is_meant(yods: PrivateMesh, begin: Begin) -> None:
+    none = yods.run("mesh", "stacks")
+    assert none.returncode == 2 and none.stderr.startswith("mesh: no launch of yours runs"), none.stderr
+    first = begin("-sz", "1", "sleep", "600")
+    assert yods.json("mesh", "stacks")["launcher"] == int(first)
+    assert len(yods.json("mesh", "procs")) == 1
+    second = begin("-sz", "1", "sleep", "600")
+    two = yods.run("mesh", "procs")
+    assert two.returncode == 2 and f"{first} (sleep 600), {second} (sleep 600)" in two.stderr

@@ -1,18 +1,32 @@
-"""Every command block of the tutorial, the README and the examples' pages runs, and prints what stands below it."""
+"""Every command block of the tutorial, the guides and the examples' pages runs, and prints what stands below it."""
 
 import re
 import shutil
+import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.support.loopback_mesh import LoopbackMesh
+from tests.support.managers.job import Job
 from tests.support.mesh import MakeMesh, PrivateMesh
-from tests.support.mpis import ROOT
+from tests.support.mpis import ROOT, python_with
 
 #: Blocks that need hosts, Slurm or a whole installation are ```console, not ```sh; the page says what runs them.
-PAGES = ("docs/tutorial.md", *(f"examples/{name}/README.md" for name in ("farm", "hello", "mandelbrot", "python")))
-MPI_PAGES = tuple(f"examples/{name}/README.md" for name in ("ring", "heat", "coupled", "deadlock")) + ("docs/mpi.md",)
+PAGES = (
+    "docs/guides/notebooks.md",
+    *(f"examples/{name}/README.md" for name in ("farm", "hello", "mandelbrot", "python")),
+    "docs/tutorial.md",  # the last: it ends the mesh
+)
+MPI_PAGES = (
+    *(f"examples/{name}/README.md" for name in ("ring", "heat", "coupled", "deadlock")),
+    *(f"docs/{name}.md" for name in ("mpi", "guides/mpi", "guides/why-it-hangs")),
+)
+#: Guides that a test of their own runs; one_mesh_for_everybody has none that could (its page says what runs it).
+GUIDES = ("pytorch", "ssh-hosts", "inside-slurm", "sections")
 
 
 class Block:
@@ -32,34 +46,82 @@ def blocks_of(page: str) -> list[Block]:
     return blocks
 
 
-def run_page(mesh: PrivateMesh, page: str) -> None:
-    """Run the blocks of a page in one directory, the next where the last one ended."""
+Runner = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def run_page(run: Runner, page: str, where: Path) -> None:
+    """Run the blocks of a page in the empty directory ``where``, the next where the last one ended."""
     blocks = blocks_of(page)
     assert blocks, f"{page} has no commands"
-    where = mesh.work / page.replace("/", "-")
     shutil.copytree((ROOT / page).parent, where) if page.startswith("examples/") else where.mkdir()
     (where / "examples").symlink_to(ROOT / "examples")
+    state, before = where / ".where", where
     for block in blocks:
-        keep = f'\necho "$PWD $OLDPWD" > {mesh.home}/where'
-        done = mesh.run("bash", "-eu", "-o", "pipefail", "-c", block.commands + keep, cwd=where, timeout_s=60)
+        commands = f'cd "{before}"; cd "{where}"\n{block.commands}\necho "$PWD $OLDPWD" > {state}'
+        done = run("bash", "-eu", "-o", "pipefail", "-c", commands, timeout_s=60)
         told = f"{page}:{block.line}: exit status {done.returncode}\n{done.stdout}\n{done.stderr}"
         assert done.returncode == 0, told
         for wanted in block.wanted:
             assert re.search(re.escape(wanted).replace(r"\?", "[A-Za-z]"), done.stdout), f"no {wanted!r}: {told}"
-        now, before = (mesh.home / "where").read_text().split()
-        where, mesh.env["OLDPWD"] = Path(now), before
+        where, before = map(Path, state.read_text().split())
+
+
+def runs_pages(mesh: PrivateMesh, *pages: str, python: str = sys.executable) -> None:
+    """Run pages one after another in a mesh, with the commands and the Python of ``python``'s environment."""
+    mesh.env["PATH"] = f"{Path(python).parent}:{Path(sys.executable).parent}:{mesh.env['PATH']}"
+    for page in pages:
+        run_page(mesh.run, page, mesh.work / page.replace("/", "-"))
 
 
 def test_every_command_of_the_pages_runs(mesh: MakeMesh) -> None:
-    one = mesh(2, 1)
-    python = Path(sys.executable)
-    one.env["PATH"] = f"{python.parent}:{one.env['PATH']}"
-    for page in (*PAGES[1:], PAGES[0]):  # the tutorial ends the mesh
-        run_page(one, page)
+    runs_pages(mesh(2, 1), *PAGES)
 
 
 @pytest.mark.skipif(not shutil.which("mpicc.mpich"), reason="MPICH's compiler is not installed")
 def test_every_command_of_the_mpi_pages_runs(mesh: MakeMesh) -> None:
-    one = mesh(2, 1)
-    for page in MPI_PAGES:
-        run_page(one, page)
+    runs_pages(mesh(2, 1), *MPI_PAGES)
+
+
+@pytest.mark.parametrize("guide, module", [("pytorch", "torch"), ("sections", "numpy")])
+def test_every_command_of_a_guide_that_needs_a_library_runs(mesh: MakeMesh, guide: str, module: str) -> None:
+    runs_pages(mesh(2, 1), f"docs/guides/{guide}.md", python=python_with(module))
+
+
+def test_every_command_of_the_guide_to_hosts_runs(loopback_hosts: Any) -> None:
+    hosts = loopback_hosts(4)
+    one = LoopbackMesh(hosts)
+    try:
+        # what stands in ~/.ssh/config of a user: the names of the hosts
+        aliases = one.home / "ssh_config"
+        lines = [f"Host node{n}\n  HostName {host.address}\n  Port {host.port}\n" for n, host in enumerate(hosts, 1)]
+        aliases.write_text("".join(lines) + hosts.keys.config.read_text())
+        del one.env["REDMESH_CONFIG"]
+        one.env["PATH"] = f"{Path(sys.executable).parent}:{one.env['PATH']}"
+        settings = f'ssh_config = "{aliases}"\nlogin_address = "127.0.1.200"\nagent_port = {one.port}\n'
+
+        def run(*words: str, timeout_s: float) -> subprocess.CompletedProcess[str]:
+            made = where / "mesh.toml"
+            if made.exists() and settings not in (text := made.read_text()):
+                made.write_text(settings + text)
+            return one.run(*words, timeout_s=timeout_s)
+
+        where = one.work / "hosts"
+        run_page(run, "docs/guides/ssh-hosts.md", where)
+        assert not one.left_on_hosts()
+    finally:
+        one.close()
+
+
+def test_every_command_of_the_guide_to_slurm_runs() -> None:
+    job = Job("slurm")
+    try:
+        run_page(job.run, "docs/guides/inside-slurm.md", job.directory / "work")
+        assert not job.refused.exists(), job.refused.read_text()
+    finally:
+        job.close()
+
+
+def test_every_guide_with_commands_is_run() -> None:
+    run = {*PAGES, *MPI_PAGES, *(f"docs/guides/{name}.md" for name in GUIDES)}
+    pages = [str(path.relative_to(ROOT)) for path in (ROOT / "docs" / "guides").glob("*.md")]
+    assert [page for page in pages if blocks_of(page) and page not in run] == []

@@ -5,6 +5,7 @@ The data tree is a chain, h1 to h2 to h3; h4 is there for another try. A row of 
 """
 
 import os
+import re
 import signal
 import tempfile
 import time
@@ -101,6 +102,20 @@ def test_a_slow_link_is_none_that_stands(mesh: FarMesh, size: int, kbit: int) ->
     print(f"| {size} bytes at {kbit} kbit/s | {took:.1f} s | {watched.said} |")
     assert watched.process.returncode == 0, watched.said
     assert not watched.decided() and took > 8 * size / kbit / 1e3, "it was slow, and nobody was blamed"
+
+
+def test_a_long_transfer_says_how_far_it_is(mesh: FarMesh) -> None:
+    program = mesh.home / "long"
+    program.write_bytes(b"#!/bin/sh\nexit 0\n" + os.urandom(12 << 20))
+    program.chmod(0o755)
+    for host in mesh.hosts:
+        host.limit("20mbit")
+    try:
+        done = mesh.run("yod", "-bcast", "always", "-sz", "6", str(program), check=True)
+    finally:
+        for host in mesh.hosts:
+            host.limit(f"{RATE_MBIT}mbit")
+    assert re.search(r"^yod: sending long: \d+ of 12 MiB$", done.stderr, re.MULTILINE), done.stderr
 
 
 def test_a_launcher_that_its_user_stops_is_waited_for(mesh: FarMesh, large: str) -> None:

@@ -1,5 +1,6 @@
 """``mesh up``, ``down``, ``upgrade`` and ``doctor`` over real sshds on loopback, as whoever runs the tests."""
 
+import fcntl
 import json
 import os
 import re
@@ -227,6 +228,22 @@ def test_launches_survive_an_upgrade(loopback: MakeLoopback) -> None:
     go.touch()
     assert yod.wait(20) == 0 and yod.stdout.read().count("out") == 8
     mesh.run("yod", "-sz", "8", "true", check=True)
+
+
+def test_yod_waits_while_the_mesh_of_hosts_is_brought_up_or_upgraded(loopback: MakeLoopback) -> None:
+    mesh = loopback({"name": "lo1", "address": "127.0.1.1", "processors": 2})
+    mesh.run("mesh", "up", check=True)
+    mesh.run("mesh", "down", check=True)
+    with open(mesh.state / "up.lock", "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # as mesh up and mesh upgrade do
+        words = ("yod", "-sz", "2", "-wait-for-nodes", "60", "echo", "ran")
+        yod = mesh.start(*words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert "at work: waiting for it" in yod.stderr.readline()
+        up = mesh.start("mesh", "up", stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    out, err = yod.communicate(timeout=60)
+    assert (out, yod.returncode) == ("ran\nran\n", 0), err
+    up.communicate(timeout=60)
+    assert up.returncode == 0
 
 
 def test_adopted_launches_end_with_the_mesh(loopback: MakeLoopback) -> None:

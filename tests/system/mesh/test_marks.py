@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from agents.link.journal import Journal
 from agents.linux import cgroup, processes
-from agents.pct.ranks.process_tracking import Session, belonging, now
+from agents.pct.ranks.process_tracking import ProcessTracking, Record, Session, belonging, now
 from tests.support.mesh import PrivateMesh
 from tests.support.mpis import needs_open_mpi
 from tests.support.waiting import wait_until
@@ -190,3 +191,22 @@ class TestBelonging:
         leader, child = family
         assert belonging({}, {(child, processes.start_time(child) - 1)}) == []
         assert {pid for pid, _ in belonging({}, {(child, processes.start_time(child))})} == {leader, child}
+
+
+def test_a_record_that_is_kept_outlives_a_pct_of_another_host(tmp_path: Path) -> None:
+    """Two hosts share STATE, and have nodes of the same name: one of them finds the other's record."""
+    record = Record(str(_shared(tmp_path)), "n0", "another-boot 1", "", lambda work: work())
+    record.begin(7)
+    (path,) = (tmp_path / "launch-children").iterdir()
+    os.utime(path, (0, 0))
+    record.keep()
+    tracking = ProcessTracking(str(tmp_path), "n0", Journal("", "pct"))
+    assert tracking.end_dead() == 0 and path.exists()
+    os.utime(path, (0, 0))
+    assert tracking.end_dead() == 0 and not path.exists(), "nobody has kept it"
+
+
+def _shared(path: Path) -> Path:
+    (path / "launch-children").mkdir(mode=0o700)
+    path.chmod(0o700)
+    return path

@@ -72,8 +72,8 @@ def test_the_same_launch_children_serve_again_and_stay_what_they_were(machine: M
 
 def test_a_rank_inherits_nothing_of_the_line_to_the_pct(machine: Machine) -> None:
     for _ in range(2):
-        _, launcher = run(machine, ["sh", "-c", "ls /proc/$$/fd | wc -l"], nodes=1)
-        assert launcher.stdout() == b"3\n"
+        _, launcher = run(machine, ["ls", "/proc/self/fd"], nodes=1)
+        assert launcher.stdout() == b"0\n1\n2\n3\n", "3 is the directory that ls reads"
         one_each(machine, nodes=1)  # the others have had no launch here, unless a test before this one gave them one
 
 

@@ -27,6 +27,7 @@ if os.fork() == 0:
         os.close(0), os.close(1), os.close(2)
         time.sleep(600)
     os._exit(0)
+os.wait()  # the one in between has gone, the grandchild is there
 open(os.path.join(sys.argv[1], os.environ["YOD_RANK"]), "w").close()
 time.sleep(600)
 """

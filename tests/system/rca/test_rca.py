@@ -254,6 +254,15 @@ def test_a_launcher_that_never_registers_again_is_cleared_away(mesh_of_two: Daem
     assert ended(mesh_of_two, one.launcher)[2] == "not registered within 1.5 s"
 
 
+def test_a_launcher_that_runs_has_as_long_to_register_as_to_beat(mesh_of_two: Daemons, launch: Launch) -> None:
+    one = launch(4, "no-register")
+    mesh_of_two.kill("rca")
+    mesh_of_two.configure(register_again_s=0.5, silent_s=3.0)
+    mesh_of_two.start("rca")
+    wait_until(lambda: not mesh_of_two.owners(), "it has been given up", 10.0)
+    assert ended(mesh_of_two, one.launcher)[2] == "not registered within 3 s"
+
+
 def test_a_silent_launcher_is_lost_and_a_stopped_one_is_not(mesh_of_two: Daemons, launch: Launch) -> None:
     silent, stopped = launch(2, "no-beat"), launch(2)
     stopped.kill(signal.SIGSTOP)

@@ -1,9 +1,12 @@
 """Links over a socket pair: order, back-pressure, last words, ends."""
 
+import fcntl
 import os
 import signal
 import socket
+import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -184,3 +187,29 @@ def test_directories_must_be_ones_own(tmp_path: object) -> None:
     with pytest.raises(UnsafeDirectory):
         own_directory(f"{tmp_path}/link")
     assert hello("pct")["role"] == "pct" and CONTROL == 0
+
+
+def test_a_socket_that_is_bound_and_does_not_listen_yet_is_not_taken_for_dead(tmp_path: Path) -> None:
+    path = str(tmp_path / "cpa.sock")
+    slow = socket.socket(socket.AF_UNIX)
+    directory = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(directory, fcntl.LOCK_EX)  # as listen() does
+    slow.bind(path)
+    told: list[BaseException] = []
+
+    def other() -> None:
+        try:
+            listen(path).close()
+        except AgentError as error:
+            told.append(error)
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    thread.join(0.2)
+    assert thread.is_alive() and os.path.exists(path), "it waits until the first one listens"
+    slow.listen()
+    os.close(directory)
+    thread.join(30)
+    assert [getattr(error, "code", "") for error in told] == ["in_use"] and os.path.exists(path)
+    slow.close()
+    listen(path).close()  # now it is dead

@@ -1,0 +1,22 @@
+"""Which launch a command means that was given none."""
+
+import os
+
+from console.errors import UsageError
+from console.settings import Settings
+from db.views.viewer import open_viewer
+from redmesh.sanitise import clean
+
+
+def launch_meant(settings: Settings, given: int | None) -> int:
+    """``given``, or else the only launch of the caller's that runs. UsageError where there is none, or a choice."""
+    if given is not None:
+        return given
+    with open_viewer(settings.database, settings.login) as viewer:
+        mine = [one for one in viewer.read().launchers if one.uid == os.getuid()]
+    if len(mine) == 1:
+        return int(mine[0].id)
+    if not mine:
+        raise UsageError("no launch of yours runs", "showmesh shows everybody's")
+    some = ", ".join(f"{one.id} ({clean(one.command)[:30]})" for one in mine[:5])
+    raise UsageError(f"{len(mine)} launches of yours run", f"say which: {some}{' …' if len(mine) > 5 else ''}")
