@@ -20,12 +20,20 @@ def guarded(command: str, run: "Callable[[], int]") -> int:
     taken = False
     try:
         taken = take_interrupts()
+        return _status_of(command, run)
+    except KeyboardInterrupt:
+        return 130  # also one that came while an error was being told
+    finally:
+        if taken:
+            leave_interrupts()
+
+
+def _status_of(command: str, run: "Callable[[], int]") -> int:
+    try:
         open_standard_descriptors()
         status = run()
         sys.stdout.flush()
         return status
-    except KeyboardInterrupt:
-        return 130
     except BrokenPipeError:
         _drop_output()  # whoever read us has gone: nothing more to say
         return 0
@@ -42,9 +50,6 @@ def guarded(command: str, run: "Callable[[], int]") -> int:
             return complain(command, ConsoleError(f"this Python cannot load what {command} needs: {error}", hint))
         told = f"this is a bug in {command}: {type(error).__name__}: {error}"
         return complain(command, ConsoleError(told, "REDMESH_DEBUG=1 shows where"))
-    finally:
-        if taken:
-            leave_interrupts()
 
 
 def take_interrupts() -> bool:

@@ -134,7 +134,7 @@ def test_a_second_mesh_takes_nobodys_database(mesh: MakeMesh, sql_server: Server
     second.up()  # the first one was taken down
     assert second.json("showmesh")["states"]["free"] == 2
     again = first.run("mesh", "up").stderr
-    own = again.partition("mesh db release ")[2].strip(" )\n")
+    own = again.partition("mesh db release ")[2].partition(")")[0]
     assert "is up here" in second.run("mesh", "db", "release", own).stderr
     assert second.json("showmesh")["states"]["free"] == 2
     yod = second.start("yod", "-sz", "2", "sleep", "600", stderr=subprocess.PIPE)

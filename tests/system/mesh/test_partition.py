@@ -99,7 +99,7 @@ def test_a_list_that_names_what_is_not_there(batch: PrivateMesh) -> None:
 
 def test_without_a_mesh_one_line_says_so(mesh: MakeMesh) -> None:
     got = mesh(2, 1, up=False).run("mesh", "mode", "batch", "0")
-    assert got.returncode == 125 and got.stderr == "mesh: no mesh is up (mesh up)\n"
+    assert got.returncode == 125 and got.stderr == "mesh: no mesh is up (mesh up) [RM-1045]\n"
 
 
 def test_nodes_are_taken_out_with_a_reason_and_put_back(mesh: MakeMesh) -> None:
