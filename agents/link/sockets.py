@@ -33,10 +33,11 @@ class UnsafeDirectory(AgentError):
     code = "unsafe"
 
 
-def own_directory(path: str, *, create: bool = True, public: bool = False) -> str:
+def own_directory(path: str, *, create: bool = True, public: bool = False, variable: str = "XDG_RUNTIME_DIR") -> str:
     """``path``, a 0700 directory of the caller's, made when missing. UnsafeDirectory when it is anything else.
 
-    ``public``: everybody may enter and look (0755), nobody else write.
+    ``public``: everybody may enter and look (0755), nobody else write. ``variable``: the environment variable that
+    points to it, for the error.
     """
     mode = 0o755 if public else 0o700
     if create:
@@ -51,10 +52,12 @@ def own_directory(path: str, *, create: bool = True, public: bool = False) -> st
     status = os.lstat(path)
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077 & ~mode:
         told = f"{path} must be a directory of yours that nobody else can enter (mode {mode:04o})"
-        remedy = "remove it, or point XDG_RUNTIME_DIR to a directory of your own"
+        remedy = f"point {variable} to a directory of your own"
+        if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid():
+            remedy = f"see that nothing in it is somebody else's, then: chmod {mode:o} {path}"
         if status.st_uid not in (0, os.geteuid()):  # in /tmp only its owner and root may remove it
             told += f"; it belongs to uid {status.st_uid}"
-            remedy = "mkdir -m 700 ~/.redmesh-run && export XDG_RUNTIME_DIR=~/.redmesh-run, or ask root to remove it"
+            remedy = f"mkdir -m 700 ~/.redmesh-own && export {variable}=~/.redmesh-own, or ask root to remove it"
         raise UnsafeDirectory(told, remedy)
     return path
 

@@ -5,6 +5,7 @@ import json
 import os
 import sys
 
+from agents.link.sockets import own_directory
 from console.deploy.mesh.cpas import ask_cpa
 from console.deploy.personal.lifecycle import write_private
 from console.errors import ConsoleError, UsageError
@@ -31,7 +32,7 @@ def create(settings: Settings, options: argparse.Namespace) -> int:
         request["user"] = options.user
     reply = ask_cpa(settings, request)
     folder = f"{settings.state_dir}/partitions"
-    os.makedirs(folder, 0o700, exist_ok=True)
+    own_directory(folder)
     write_private(f"{folder}/{reply['partition']}", reply["admin_cookie"] + "\n")
     if options.json:
         print(json.dumps({"partition": int(reply["partition"]), "allocation_cookie": reply["allocation_cookie"]}))

@@ -258,10 +258,10 @@ def locked(settings: Settings) -> Iterator[None]:
 def make_directories(settings: Settings) -> None:
     """Our directories, made where missing; ConsoleError, naming the place, when one cannot be."""
     try:
-        own_directory(settings.state_dir)
-        own_directory(f"{settings.state_dir}/log")
+        own_directory(settings.state_dir, variable="XDG_STATE_HOME")
+        own_directory(f"{settings.state_dir}/log", variable="XDG_STATE_HOME")
     except UnsafeDirectory as error:
-        raise ConsoleError(error.message, "remove it, or point XDG_STATE_HOME to a directory of your own") from None
+        raise ConsoleError(error.message, error.hint) from None
     except OSError as error:
         raise ConsoleError(
             f"{error.filename or settings.state_dir}: {error.strerror}", "XDG_STATE_HOME names another place for state"
