@@ -17,7 +17,7 @@ def write(path: Path, text: str) -> str:
 
 def test_the_example_is_a_job(tmp_path: Path) -> None:
     job = read(write(tmp_path, EXAMPLE))
-    assert (job.name, len(job.sections), job.cwd) == ("sum", 10, f"{tmp_path}/")
+    assert (job.name, len(job.sections), job.cwd) == ("sum", 10, str(tmp_path))
     assert job.words(job.sections[3]) == ["sh", "-c", "seq 300 399 > part.3"]
     assert job.part(job.outputs[0], job.sections[9]) == f"{tmp_path}/part.9"
 
