@@ -213,6 +213,8 @@ class Engine:
             if self.allocation.lapsed(error, self.request.where.wait_s):
                 self._allocate_again(self.request.where.wait_s)
             else:
+                if error is not None:
+                    self.stream.emit({"event": "refused", "code": error.code, "text": error.message})
                 self.handle(Event.REFUSED, *told(error))
             return
         self.allocation.granted(reply, self._ticked_before)

@@ -156,3 +156,10 @@ def test_a_stopped_yod_of_an_owner_that_was_lost_is_named(yods: PrivateMesh) -> 
     os.kill(yod, signal.SIGCONT)
     wait_until(lambda: row(yods, job)["state"] == "running", "the job goes on")
     yods.run("mesh", "cancel", job, check=True)
+
+
+def test_a_job_that_can_never_have_its_processors_fails_at_once_and_says_why(yods: PrivateMesh) -> None:
+    job = submit(yods, "--gpus-per-task", "2", "--", "true")
+    assert yods.run("mesh", "wait", job).returncode == 1
+    [why] = sql(yods, job, "SELECT value FROM meta WHERE key = 'why'")
+    assert why["value"].startswith("no processors: no node of this mesh has a gpu (`gpus` in the configuration")
