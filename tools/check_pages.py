@@ -10,17 +10,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 LONGEST = 100
-#: Pages that were written in longer lines; one that is rewrapped leaves this list.
-NOT_WRAPPED = {
-    f"docs/{name}.md"
-    for name in (
-        "architecture", "configuration", "console", "database", "deployment", "managers", "mesh", "mpi", "pingd",
-        "placement", "protocol", "python", "recording", "scale", "security", "showmesh", "simulation", "stacks",
-        "state-object", "system", "topology", "yod", "yodio",
-    )
-}  # fmt: skip
-#: Pages with long lines on purpose, or by their age: nobody rewraps what was decided.
-LONG_LINES = ("CHANGELOG.md", "docs/decisions/0")
+#: Pages with long lines: what has once been said of a change is not wrapped again.
+LONG_LINES = ("CHANGELOG.md",)
 
 
 def pages() -> list[Path]:
@@ -79,7 +70,7 @@ def faults(page: Path) -> list[str]:
             elif anchor and to.suffix == ".md" and anchor not in anchors(to):
                 found.append(f"{name}:{number}: {file or name} has no heading for #{anchor}")
         prose = not line.startswith(("|", "#", "![", "<", "- ["))
-        if prose and len(line) > LONGEST and name not in NOT_WRAPPED and not name.startswith(LONG_LINES):
+        if prose and len(line) > LONGEST and not name.startswith(LONG_LINES):
             found.append(f"{name}:{number}: {len(line)} characters; prose is wrapped at {LONGEST}")
     return found
 

@@ -1,6 +1,6 @@
 """Unix sockets by path: directories of one's own, paths of any length, peers by SO_PEERCRED.
 
-An address that is no path (``tls://…``) is another machine's: agents/link/tls.py has those, loaded for them alone.
+An address that is not a path (``tls://…``) is another machine's: agents/link/tls.py has those, loaded for them alone.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ class UnsafeDirectory(AgentError):
     code = "unsafe"
 
 
-def own_directory(path: str, *, create: bool = True, public: bool = False) -> str:
+def own_directory(path: str, *, create: bool = True, public: bool = False, variable: str = "XDG_RUNTIME_DIR") -> str:
     """``path``, a 0700 directory of the caller's, made when missing. UnsafeDirectory when it is anything else.
 
-    ``public``: everybody may enter and look (0755), nobody else write.
+    ``public``: everybody may enter and look (0755), nobody else write. ``variable``: the environment variable that
+    points to it, for the error.
     """
     mode = 0o755 if public else 0o700
     if create:
@@ -50,11 +51,13 @@ def own_directory(path: str, *, create: bool = True, public: bool = False) -> st
         _check_above(path)
     status = os.lstat(path)
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077 & ~mode:
-        told = f"{path} must be a directory of yours that nobody else can enter (mode {mode:04o})"
-        remedy = "remove it, or point XDG_RUNTIME_DIR to a directory of your own"
+        told = f"{path} must be your own directory, closed to everybody else (mode {mode:04o})"
+        remedy = f"point {variable} to a directory of your own"
+        if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid():
+            remedy = f"see that nothing in it is somebody else's, then: chmod {mode:o} {path}"
         if status.st_uid not in (0, os.geteuid()):  # in /tmp only its owner and root may remove it
             told += f"; it belongs to uid {status.st_uid}"
-            remedy = "mkdir -m 700 ~/.redmesh-run && export XDG_RUNTIME_DIR=~/.redmesh-run, or ask root to remove it"
+            remedy = f"mkdir -m 700 ~/.redmesh-own && export {variable}=~/.redmesh-own, or ask root to remove it"
         raise UnsafeDirectory(told, remedy)
     return path
 
@@ -92,7 +95,7 @@ def _check_above(path: str) -> None:
     status = os.stat(above)
     if status.st_uid != 0 or (status.st_mode & 0o002 and not status.st_mode & stat.S_ISVTX):
         raise UnsafeDirectory(
-            f"{path} would be root's in a directory that others may change: {above}",
+            f"{path} would be root's file in a directory that others may change: {above}",
             f"remove {above}, or choose another place",
         )
 

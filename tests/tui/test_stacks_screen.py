@@ -104,9 +104,10 @@ async def test_from_the_tree_to_the_ranks_of_a_branch(mesh: MakeMesh, monkeypatc
         await keys.press("g", *["j"] * at, "H")
         await until(keys, lambda: stopped() == [False, False, True, True], "the ranks of the branch are stopped")
         await until(keys, lambda: app.screen._before, "the stacks are taken again by themselves")  # type: ignore
+        held = app.screen._told  # type: ignore
         await keys.press("C")
         await until(keys, lambda: not any(stopped()), "they go on")
-        await until(keys, lambda: not app.screen._busy, "nothing is being taken")  # type: ignore
+        await until(keys, lambda: app.screen._told is not held, "the stacks are taken again after SIGCONT, too")  # type: ignore
         await keys.press("Y", "D")
         small.run("yod", "-signal", "USR1", str(launcher), check=True)
         await keys.press("s")

@@ -5,6 +5,7 @@ import json
 import os
 import sys
 
+from agents.link.sockets import own_directory
 from console.deploy.mesh.cpas import ask_cpa
 from console.deploy.personal.lifecycle import write_private
 from console.errors import ConsoleError, UsageError
@@ -15,9 +16,9 @@ from console.settings import Settings
 def create(settings: Settings, options: argparse.Namespace) -> int:
     """Make a partition; print what a job script's environment needs, as lines for ``eval``."""
     if options.size is None and not options.list:
-        raise UsageError("how many processors?", "-sz N, or --list LIST")
+        raise UsageError("the number of processors is missing", "-sz N, or --list LIST")
     if not options.batch_job:
-        raise UsageError("--batch-job needs the batch system's name for the job")
+        raise UsageError("--batch-job needs the batch system's job id")
     request = {
         "op": "partition_create",
         "key": os.urandom(16).hex(),
@@ -31,7 +32,7 @@ def create(settings: Settings, options: argparse.Namespace) -> int:
         request["user"] = options.user
     reply = ask_cpa(settings, request)
     folder = f"{settings.state_dir}/partitions"
-    os.makedirs(folder, 0o700, exist_ok=True)
+    own_directory(folder)
     write_private(f"{folder}/{reply['partition']}", reply["admin_cookie"] + "\n")
     if options.json:
         print(json.dumps({"partition": int(reply["partition"]), "allocation_cookie": reply["allocation_cookie"]}))
@@ -49,7 +50,7 @@ def destroy(settings: Settings, options: argparse.Namespace) -> int:
             cookie = file.read().strip()
     except FileNotFoundError:
         raise ConsoleError(
-            f"partition {options.partition} was not made from here", "mesh partition list", exit_status=1
+            f"partition {options.partition} was not made on this login processor", "mesh partition list", exit_status=1
         ) from None
     ask_cpa(
         settings,

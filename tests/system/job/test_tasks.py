@@ -6,7 +6,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from tests.support.mesh import PrivateMesh
+from tests.support.mesh import MakeMesh, PrivateMesh
 from tests.support.waiting import wait_until
 from tests.support.yods import one_mesh, yods
 
@@ -27,7 +27,14 @@ def row(mesh: PrivateMesh, job: str) -> dict[str, Any]:
 
 
 def workers(mesh: PrivateMesh) -> list[int]:
-    return [pid for pid, command in mesh.processes().items() if command.rstrip().endswith("/yodwork")]
+    return [pid for pid, command in mesh.processes().items() if "/yodwork job " in command]
+
+
+def at_work(mesh: PrivateMesh, command: str) -> list[int]:
+    """The workers one of whose children runs ``command``."""
+    found = [pid for pid, words in mesh.processes().items() if words.startswith("sh -c ") and command in words]
+    parents = {int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]) for pid in found}
+    return [pid for pid in workers(mesh) if pid in parents]
 
 
 def ran(mesh: PrivateMesh, name: str = "ran") -> list[int]:
@@ -102,9 +109,12 @@ def test_jobs_are_held_released_cancelled_wait_for_others_and_are_tried_again(yo
 
 
 def test_a_worker_that_is_killed_loses_nothing_and_only_its_task_runs_twice(yods: PrivateMesh) -> None:
-    job = submit(yods, "--array", "1-12", "--", "sh", "-c", "sleep 0.5; echo {} >> ran")
-    wait_until(lambda: len(ran(yods)) > 2, "some tasks have ended")
-    os.kill(workers(yods)[0], signal.SIGKILL)
+    waits = "test {} -le 2 || until test -e go; do sleep 0.1; done"
+    job = submit(yods, "--array", "1-12", "--", "sh", "-c", f"{waits}; echo {{}} >> ran")
+    wait_until(lambda: len(ran(yods)) == 2, "the first two tasks have ended")
+    busy = wait_until(lambda: at_work(yods, "until test -e go"), "a worker has a task")
+    os.kill(busy[0], signal.SIGKILL)
+    (yods.work / "go").touch()
     yods.kill("n1")  # a PCT: another adopts what runs
     yods.run("mesh", "wait", job, check=True)
     twice = sql(yods, job, "SELECT first FROM task WHERE attempt > 1")
@@ -123,3 +133,33 @@ def test_an_owner_that_is_killed_has_a_successor_that_goes_on(yods: PrivateMesh)
     twice = sql(yods, job, "SELECT first FROM task WHERE attempt > 1")
     assert set(ran(yods, "owned")) == set(range(1, 31))
     assert len(ran(yods, "owned")) <= 30 + len(twice)
+
+
+def test_a_first_submission_makes_the_state_directory_its_users_alone(mesh: MakeMesh) -> None:
+    private = mesh(2, 1, up=False)
+    state = Path(private.env["XDG_STATE_HOME"]) / "redmesh"
+    assert not state.exists()
+    private.run("mesh", "submit", "--hold", "--", "true", check=True)
+    assert state.stat().st_mode & 0o777 == 0o700 == (state / "jobs").stat().st_mode & 0o777
+
+
+def test_a_stopped_yod_of_an_owner_that_was_lost_is_named(yods: PrivateMesh) -> None:
+    job = submit(yods, "--array", "1-3%1", "--", "sh", "-c", "test {} = 1 && sleep 1000; echo {} >> named")
+    wait_until(lambda: at_work(yods, "sleep 1000"), "its first task runs")
+    [yod] = [pid for pid, words in yods.processes().items() if " yod " in words and f"{job}.sock" in words]
+    os.kill(yod, signal.SIGSTOP)
+    os.kill(int(row(yods, job)["owner"].rpartition(":")[2]), signal.SIGKILL)
+    wait_until(lambda: row(yods, job)["state"] == "owner lost", "the owner is lost")
+    yods.run("mesh", "job", "resume", job, check=True)
+    told = f"waits for yod {yod} of the owner before, which is stopped: kill -CONT {yod}"
+    wait_until(lambda: row(yods, job)["state"] == told, "it says what it waits for")
+    os.kill(yod, signal.SIGCONT)
+    wait_until(lambda: row(yods, job)["state"] == "running", "the job goes on")
+    yods.run("mesh", "cancel", job, check=True)
+
+
+def test_a_job_that_can_never_have_its_processors_fails_at_once_and_says_why(yods: PrivateMesh) -> None:
+    job = submit(yods, "--gpus-per-task", "2", "--", "true")
+    assert yods.run("mesh", "wait", job).returncode == 1
+    [why] = sql(yods, job, "SELECT value FROM meta WHERE key = 'why'")
+    assert why["value"].startswith("no processors: no node of this mesh has a gpu (`gpus` in the configuration")

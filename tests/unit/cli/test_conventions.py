@@ -22,7 +22,7 @@ NO_FACTS = {
     "mesh db init", "mesh db migrate", "mesh db release", "mesh job watch", "mesh job fetch", "mesh job serve",
     "mesh job purge", "mesh cancel", "mesh hold", "mesh job move", "mesh job resume", "mesh purge", "mesh release",
     "mesh retry", "mesh wait", "mesh sections init", "mesh sections watch", "mesh sections resume",
-    "mesh sections report", "mesh sections cancel",
+    "mesh sections report", "mesh sections cancel", "mesh sections retry", "mesh job standby", "mesh job take-over",
 }  # fmt: skip
 
 

@@ -36,6 +36,7 @@ STATE_OBJECTS = (
     "console/jobs/",
     "console/sections/",
     "console/launch/features/state.py",
+    "console/tui/sources/jobs.py",
 )
 MAY_HAVE_TEXTS = ("db/schema/login_views.py", "db/schema/migrations/", "db/views/texts.py", *STATE_OBJECTS)
 

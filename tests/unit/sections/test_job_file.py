@@ -17,7 +17,7 @@ def write(path: Path, text: str) -> str:
 
 def test_the_example_is_a_job(tmp_path: Path) -> None:
     job = read(write(tmp_path, EXAMPLE))
-    assert (job.name, len(job.sections), job.cwd) == ("sum", 10, f"{tmp_path}/")
+    assert (job.name, len(job.sections), job.cwd) == ("sum", 10, str(tmp_path))
     assert job.words(job.sections[3]) == ["sh", "-c", "seq 300 399 > part.3"]
     assert job.part(job.outputs[0], job.sections[9]) == f"{tmp_path}/part.9"
 
@@ -46,7 +46,7 @@ def test_where_sections_come_from(tmp_path: Path, said: str, ids: list[str], par
     ("text", "told"),
     (
         ("command = [", "JOB.toml: "),
-        ("comand = 1", "comand is no key"),
+        ("comand = 1", "comand is not a key"),
         ("[sections]\ncount = 1", "command is missing"),
         ('command = "a \'"\n[sections]\ncount = 1', "command: No closing quotation"),
         (HEAD, "one place"),
@@ -64,7 +64,7 @@ def test_where_sections_come_from(tmp_path: Path, said: str, ids: list[str], par
         (HEAD + '[sections]\ncount = 1\n[[output]]\nname = "x"\npart = "x"', "would write the whole output"),
         (HEAD + '[sections]\ncount = 1\n[[output]]\nname = "x"\npart = "p"\ncombine = "add"', "concatenate or sum"),
         (HEAD + '[sections]\ncount = 1\n[[output]]\nname = "x"\npart = "p"\ncombine = "sum"', "sum needs dtype"),
-        (HEAD + '[sections]\nids = ["a\\nb"]', "is no id of a section"),
+        (HEAD + '[sections]\nids = ["a\\nb"]', "is not an id of a section"),
         (HEAD + '[sections]\ntable = "none.csv"', "none.csv: No such file"),
     ),
 )
