@@ -283,12 +283,11 @@ class PmiServer:
             died = os.WIFSIGNALED(status)
             how = f"died of {_signal_name(os.WTERMSIG(status))}" if died else f"ended with {os.WEXITSTATUS(status)}"
             text = f"rank {number} on {self._load.name} {how} between MPI_Init and MPI_Finalize"
-            if self._pmix is not None:
-                self._pmix.rank_ended(number)
+            why = self._pmix.rank_ended(number) if self._pmix is not None else ""
             if status == 0 and not self._strict:
                 self._on_unfinished({"op": "absent", "rank": number, "text": text})
             else:
-                self.abort(number, None, text)
+                self.abort(number, None, text + why)
         self._ended.append(number)
         if client is None and not self._missed and self._kind in _SERVED and self._load.size > 1:
             self._missed = True

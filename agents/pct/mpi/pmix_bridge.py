@@ -236,9 +236,10 @@ class Pmix:
             # exit as well where a program leaves MPI_Finalize out; else something killed the server.
             self._loop.after(GONE_S, self._tell_gone)
 
-    def rank_ended(self, rank: int) -> None:
-        """A rank has exited without having finalised."""
+    def rank_ended(self, rank: int) -> str:
+        """Note that a rank has exited without having finalised; returns what is known of the cause, or ""."""
         self._clients[rank].speaking = False
+        return "" if self._link is not None else ", after the PMIx server there had ended"
 
     def _speaking(self) -> bool:
         return any(self._clients[rank].speaking for rank in self._load.ranks if rank in self._clients)
