@@ -107,7 +107,8 @@ class JobOwner:
         self._owner = Owner(job, loop.after, self._on_failure)
         wanted = self._described.standby and self._described.functions is None
         self._standby = Standby(loop, self._owner, self._on_fenced, wanted=wanted)
-        self._tasks = TaskList(self._described.retries, self._described.max_fails)
+        noun = "task" if self._described.sections is None else "section"
+        self._tasks = TaskList(self._described.retries, self._described.max_fails, noun)
         self._pace = Pace()
         self._workers: List[Worker] = []
         self._slots = 0

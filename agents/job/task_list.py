@@ -75,10 +75,10 @@ class _Tried:
 
 class TaskList:
     """The tasks of one job. ``retries``: how often a task that failed is tried again; ``max_fails``: how many tasks may
-    fail before the rest is cancelled (None: all)."""
+    fail before the rest is cancelled (None: all); ``noun``: what a task is called in reasons."""
 
-    def __init__(self, retries: int = 0, max_fails: Optional[int] = None) -> None:
-        self._retries, self._max_fails = retries, max_fails
+    def __init__(self, retries: int = 0, max_fails: Optional[int] = None, noun: str = "task") -> None:
+        self._retries, self._max_fails, self._noun = retries, max_fails, noun
         self._waiting: List[Tuple[int, int]] = []  # a heap of ranges
         self._running: Dict[int, Dict[Hashable, int]] = {}  # number: attempt of each worker that has a copy
         self._avoids: Dict[int, Set[str]] = {}  # nodes that a task is not handed to
@@ -134,7 +134,7 @@ class TaskList:
             return (FAILED if self._fails else CANCELLED), self.cancelled
         failed = self.counts[FAILED]
         if failed:
-            return FAILED, f"{failed} task{'s' if failed > 1 else ''} failed"
+            return FAILED, f"{failed} {self._noun}{'s' if failed > 1 else ''} failed"
         return (CANCELLED, "") if self.counts[CANCELLED] else (DONE, "")
 
     # what happens
@@ -230,7 +230,7 @@ class TaskList:
             elif self.cancelled:
                 event, cause = Event.CANCEL, self.cancelled
             elif tried.losses >= MOST_LOST:
-                event, cause = Event.ABANDON, f"{reason}; {MOST_LOST} workers were lost with this task"
+                event, cause = Event.ABANDON, f"{reason}; {MOST_LOST} workers were lost with this {self._noun}"
             else:
                 event, cause = Event.LOSE, reason
                 self._list(number, number)
