@@ -258,6 +258,8 @@ class JobOwner:
         missing = counted(self._tasks.waiting, "section")
         if self._size > 1 and not left:
             told = f"; a section has {self._size} ranks: {reason}"
+            if not all(map(self._tasks.suits, self._nodes.met())):
+                told += "; what has failed on a node is not tried there again (--same-node allows it)"
         self._cancel(f"incomplete, no node is left for {missing}{told}", fails=True)
         return False
 
@@ -494,10 +496,9 @@ class JobOwner:
         if not waits and not self._tasks.running:
             self._dismiss(team)
             return
-        now = time.monotonic()
-        if not team.complete or any(
-            one.reply is None or nodes.state(one.node, now) is not Node.GOOD for one in team.members
-        ):
+        if not team.complete or not all(one.reply is not None and self._admit(one, nodes) for one in team.members):
+            if any(one.stopped for one in team.members):
+                self._dismiss(team)
             return
         if waits and self._tasks.suits(team.node):
             self._give(worker, 1)

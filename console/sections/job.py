@@ -64,7 +64,7 @@ def make(settings: Settings, job: SectionsJob, *, user: str, digests: bool) -> s
         },
     }
     if job.stage:
-        _make_directories(job)
+        _prepare_staging(job)
     ids, words, parts = [], [], [[job.part(output, one) for one in job.sections] for output in job.outputs]
     inputs = []
     for section in job.sections:
@@ -86,8 +86,12 @@ def make(settings: Settings, job: SectionsJob, *, user: str, digests: bool) -> s
     return submit(settings, described, (), inputs, user=user, hold=False, files={_FILE: json.dumps(kept).encode()})
 
 
-def _make_directories(job: SectionsJob) -> None:
-    """Make the directories that parts are sent back to."""
+def _prepare_staging(job: SectionsJob) -> None:
+    """Make the directories that parts are sent back to, once every input is there. ConsoleError."""
+    for path in sorted({path for one in job.sections for path in job.files_in(one)}):
+        if not os.path.isfile(path):
+            what = "not a file" if os.path.exists(path) else "no such file"
+            raise ConsoleError(f"input {path}: {what}", "with stage = true inputs are files that are copied to nodes")
     for directory in {os.path.dirname(job.part(output, one)) for output in job.outputs for one in job.sections}:
         try:
             os.makedirs(directory, exist_ok=True)

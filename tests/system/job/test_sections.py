@@ -86,6 +86,7 @@ def test_a_node_that_fails_the_probe_is_left_out_with_its_reason(yods: PrivateMe
 def test_programs_report_and_an_error_fails_whatever_the_exit_status(yods: PrivateMesh) -> None:
     script = (
         f". {EXAMPLES}/report.sh; report started; report progress 0.5 halfway;"
+        " yodstate report progress 0.75 nearly || exit 9; yodstate report nonsense 2>/dev/null && exit 9;"
         " test {section} = 1 && report error 'no input'; echo {section} >{part}; exit 0"
     )
     job_file(yods, script, count=2, retries=0)
@@ -97,7 +98,7 @@ def test_programs_report_and_an_error_fails_whatever_the_exit_status(yods: Priva
     assert not (yods.work / "whole").exists() and not (yods.work / "part.1").exists()
     logged = sql(yods, newest(yods), "SELECT task, text FROM log WHERE task IS NOT NULL ORDER BY id")
     assert {(one["task"], one["text"]) for one in logged} >= {
-        (1, "started"), (2, "started"), (1, "progress halfway"), (2, "error no input"),
+        (1, "started"), (2, "started"), (1, "progress halfway"), (1, "progress nearly"), (2, "error no input"),
     }  # fmt: skip
 
 
