@@ -27,7 +27,7 @@ _LONGEST = 256 << 20  # of a line: a machine of a million processors is less
 
 
 class RecordingError(ConsoleError):
-    """A file that is no recording, or one of another version."""
+    """A file that is not a recording, or one of another version."""
 
     exit_status = 2
 
@@ -96,7 +96,7 @@ class Recording:
     def _read_head(self) -> dict[str, list[str]]:
         found = _decoded(self._file.readline(_LONGEST))
         if not found or found.get("format") != FORMAT:
-            raise RecordingError(f"{self.path} is no recording of a mesh", "mesh record FILE makes one")
+            raise RecordingError(f"{self.path} is not a recording of a mesh", "mesh record FILE makes one")
         if found.get("version") != VERSION:
             raise RecordingError(
                 f"{self.path} is of version {found.get('version')}, and this console reads {VERSION}",

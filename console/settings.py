@@ -392,7 +392,7 @@ def _read_toml(path: str) -> dict[str, Any]:
     except OSError as error:
         raise ConfigurationError(f"{path}: {error.strerror}", "--config names a TOML file") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{path} is no TOML: {error}", "docs/configuration.md has an example") from None
+        raise ConfigurationError(f"{path} is not TOML: {error}", "docs/configuration.md has an example") from None
     except RecursionError:
         told = f"{path} cannot be read: its tables or lists are nested too deeply"
         raise ConfigurationError(told, "docs/configuration.md has an example") from None
@@ -436,7 +436,7 @@ def _parsed(name: str, text: str, origin: str) -> Value:
     try:
         number = float(text) if kind == SECONDS else int(text)
     except ValueError:
-        raise ConfigurationError(f"{origin}: {text!r} is no {kind}") from None
+        raise ConfigurationError(f"{origin}: {text!r} is not a {kind}") from None
     return _large_enough(name, number, origin)
 
 

@@ -169,7 +169,7 @@ class Launch:
         """Standard input for the ranks; with ``stdin=redmesh.PIPE``."""
         if self._process.stdin is None:
             raise RedmeshError(
-                "this launch has no standard input of ours", "launch(…, stdin=redmesh.PIPE)", exit_status=2
+                "standard input of this launch is not a pipe from here", "launch(…, stdin=redmesh.PIPE)", exit_status=2
             )
         self._process.stdin.write(data)
         self._process.stdin.flush()
@@ -183,7 +183,7 @@ class Launch:
         """Send a signal to ``ranks`` (None: all); waits until they run. RedmeshError when the launch is over."""
         self._await_start()
         if not self.launcher:
-            raise RedmeshError("nothing runs that a signal could be sent to")
+            raise RedmeshError("the launch has no running process to signal")
         words = ["--signal", str(int(signal.Signals(number))), str(self.launcher)]
         if ranks is not None:
             words.append(",".join(map(str, sorted(set(map(int, ranks))))))

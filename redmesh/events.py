@@ -43,7 +43,7 @@ class Output(Event):
 
     @property
     def text(self) -> str:
-        """``data`` as text; what is no UTF-8 is replaced."""
+        """``data`` as text; what is not UTF-8 is replaced."""
         return self.data.decode("utf-8", "replace")
 
 
@@ -129,7 +129,7 @@ class Result:
 
     @property
     def text(self) -> str:
-        """``stdout`` as text; what is no UTF-8 is replaced."""
+        """``stdout`` as text; what is not UTF-8 is replaced."""
         return self.stdout.decode("utf-8", "replace")
 
 

@@ -197,7 +197,7 @@ def problems(manager: Any) -> List[str]:
     """What a manager lacks of the interface; empty for one that is complete."""
     missing = [f"it has no {name}" for name in REQUIRED if not hasattr(manager, name)]
     wrong = [
-        f"{name} is no function"
+        f"{name} is not a function"
         for name in (*REQUIRED, *OPTIONAL)
         if name not in ("distributed", "streams", "labelled", "host_variable") and hasattr(manager, name)
         and not callable(getattr(manager, name))

@@ -23,7 +23,7 @@ def _make_table() -> "dict[int, int | str]":
     table: dict[int, int | str] = {code: _SHOWN + code for code in range(0x20)}
     table[0x7F] = 0x2421
     table.update(dict.fromkeys((*range(0x80, 0xA0), *_INVISIBLE, *range(0xE0000, 0xE0080)), "\ufffd"))
-    # bytes that were no UTF-8, decoded with surrogateescape, and lone surrogates: they cannot be printed
+    # bytes that were not UTF-8, decoded with surrogateescape, and lone surrogates: they cannot be printed
     table.update(dict.fromkeys(range(0xD800, 0xE000), "\ufffd"))
     return table
 

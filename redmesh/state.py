@@ -118,7 +118,7 @@ def is_uuid(text: str) -> bool:
 
 
 def job_path(directory: str, uuid: str) -> str:
-    """Where the object ``uuid`` is in a directory of objects. StateError for what is no UUID."""
+    """Where the object ``uuid`` is in a directory of objects. StateError for what is not a UUID."""
     if not is_uuid(uuid):
         raise StateError(f"{uuid[:60]!r} is not the UUID of a job", "mesh job list prints them")
     return os.path.join(directory, uuid + SUFFIX)

@@ -2,5 +2,5 @@
 
 
 def counted(number: int, noun: str, plural: str = "", *, form: str = "") -> str:
-    """``1 node``, ``2 nodes``; ``plural`` where it is no plain s; ``form``: of the number, as in format()."""
+    """``1 node``, ``2 nodes``; ``plural`` where it is not plain s; ``form``: of the number, as in format()."""
     return f"{number:{form}} {noun if number == 1 else plural or noun + 's'}"

@@ -18,7 +18,7 @@ DAY_S = 86400.0
 
 
 class BadTrace(AgentError):
-    """A line that is no job; the message names it."""
+    """A line that is not a job; the message names it."""
 
     code = "invalid"
     exit_status = 2
@@ -43,7 +43,7 @@ def read_swf(lines: Iterable[str]) -> Iterator[Job]:
         try:
             numbers = [float(word) for word in words]
         except ValueError:
-            raise BadTrace(f"line {at}: {text[:40]!r} is no job of the Standard Workload Format") from None
+            raise BadTrace(f"line {at}: {text[:40]!r} is not a job of the Standard Workload Format") from None
         if len(numbers) != FIELDS:
             raise BadTrace(f"line {at} has {len(words)} of a job's {FIELDS} fields")
         if not all(abs(number) <= LARGEST for number in numbers):  # not a number is not, either

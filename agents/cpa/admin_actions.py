@@ -98,7 +98,7 @@ class Interventions:
             if live is None:
                 continue  # it has ended meanwhile: that is what was wanted
             if live.uid != uid and not self._operations.rights.is_admin(uid):
-                raise Denied(f"launcher {launcher} is {live.user}'s, and {user_name(uid)} is no administrator")
+                raise Denied(f"launcher {launcher} is {live.user}'s, and {user_name(uid)} is not an administrator")
             found.append(live)
         return found
 

@@ -83,7 +83,7 @@ def read(path: str) -> Config:
     except KeyError as error:
         raise ConfigError(f"{path} lacks {error.args[0]!r}", "run: mesh up") from None
     except (ValueError, TypeError, AttributeError) as error:
-        raise ConfigError(f"{path} is no keeper.json: {error}", "run: mesh up") from None
+        raise ConfigError(f"{path} is not a keeper.json: {error}", "run: mesh up") from None
 
 
 def _database(whole: dict[str, Any]) -> str:

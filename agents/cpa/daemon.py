@@ -130,7 +130,7 @@ class Cpa:
             self._vouch(session, message)
             return
         if session.peer.uid < 0:
-            raise Denied("an RCA says whose requests it brings before it brings one")
+            raise Denied("an RCA names the user before it passes on a request")
         if session.intake is not None:  # it is this user's turn
             self._serve_one(session, op, message)
             return

@@ -122,7 +122,7 @@ class Operations:
         except AgentError as error:
             raise Invalid(error.message, error.hint) from None
         except (KeyError, TypeError, ValueError) as error:
-            raise Invalid(f"this request is no longer understood: {error!r}", "ask again") from None
+            raise Invalid(f"this request cannot be decoded: {error!r}", "ask again") from None
 
     def demand(self, uid: int, message: Message) -> Demand:
         """What an allocate asks for, as the database wants it."""
@@ -389,7 +389,7 @@ class Operations:
     def _rca_here(self, uid: int, message: Message) -> Answer:
         self.rights.need_daemon(uid, "rca_here")
         if not is_place(message["listen"]):
-            raise AgentError("rca_here: every node is to be told of it, and this is no HOST:PORT", code="invalid")
+            raise AgentError("rca_here: every node is to be told of it, and this is not a HOST:PORT", code="invalid")
         rcas.here(self.store, message["login"], message["listen"])
         return Answer({})
 

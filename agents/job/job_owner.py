@@ -27,6 +27,7 @@ from agents.link.acceptor import Acceptor
 from agents.link.link import Link
 from agents.link.sockets import listen
 from agents.linux.processes import alive, start_time
+from agents.linux.processes import state as process_state
 from agents.wire.control import decode
 from agents.wire.errors import WireError
 from agents.wire.frames import CONTROL, FILE
@@ -142,6 +143,7 @@ class JobOwner:
         self._nodes = None if rules is None else SectionNodes(float(rules["recheck_s"]))
         self._began: Dict[int, float] = {}  # sections that run: when the first copy was handed out
         self._looks = False  # at excluded nodes and slow sections, after a pause
+        self._waits_for = ""  # the process that must end before the job is taken up
 
     def _shown(self) -> List[str]:
         """What the workers' launches are called in showmesh, pingd and the history: the job, and what it runs."""
@@ -168,6 +170,12 @@ class JobOwner:
         if self._over:
             return  # suspended meanwhile
         left = [one for one in left if alive(one[0], one[1])]
+        told = f"yod {left[0][0]} of the owner before" if left else ""
+        if left and process_state(left[0][0]) in ("T", "t"):
+            told += f", which is stopped: kill -CONT {left[0][0]}"
+        if told != self._waits_for:
+            self._waits_for = told
+            self._owner.record(lambda job: job.set_meta(waits_for=told or None))
         if left or not self._standby.clear:
             self._loop.after(_LOOK_S, lambda: self._await_left(left))
             return

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import subprocess
 
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
 _MOST, _WAIT_S, _AGAIN_S, _AGAIN_MOST_S = 256, 365 * 86400, 0.5, 60.0
 #: Seconds until a request that cannot be granted is repeated for a job that wants so.
 _HOPE_S = 5.0
-#: How yod says that there are not so many processors.
-_ASKED = re.compile(r"\d+ processors? asked for")
 #: yod's exit statuses that no repetition changes: words it does not take, a request that can never be granted.
 HOPELESS = (2,)
 
@@ -157,6 +154,8 @@ class Processors:
             kind = event["event"]
         except (ValueError, KeyError, TypeError):
             text = line.decode("utf-8", "replace").strip()
+            if text.startswith("yod: "):
+                text = text[5:]
             if text:
                 grant.words = [*grant.words[-4:], text[:500]]
             return
@@ -164,9 +163,12 @@ class Processors:
             self._granted(grant, event)
         elif kind == "started":
             grant.started = True
-        elif kind == "note" and _ASKED.match(str(event.get("text"))) and grant.waits and not grant.allocated:
-            grant.never = True  # who waits is refused for what no waiting helps
-            grant.words = [str(event["text"])[:500]]
+        elif kind == "refused":
+            # a request that waits is refused as unavailable only where no waiting helps; an excluded node that has
+            # left the mesh is invalid, too
+            hopeless = event["code"] == "unavailable" or (event["code"] == "invalid" and not self._excluded)
+            grant.never = grant.waits and hopeless
+            grant.words = []  # the line for people follows, with what to do
         elif kind in ("error", "lost"):
             grant.words = [*grant.words[-4:], str(event.get("message") or event.get("reason") or "")[:500]]
             grant.vanished += map(str, event.get("nodes") or ())

@@ -101,7 +101,7 @@ class Keeper:
         try:
             Trust(config["mesh"], f"{config['trust']}/ca.pem", f"{config['trust']}/node.pem").client()
         except ImportError as error:
-            raise KeeperError(f"this Python has no TLS: {error}", "python in mesh.toml names another") from None
+            raise KeeperError(f"this Python has no ssl module: {error}", "python in mesh.toml names another") from None
 
     def _take_lock(self) -> int:
         fd = os.open(os.path.join(self._state, "mesh.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -181,7 +181,7 @@ class Keeper:
             handle = os.pidfd_open(pid) if processes.alive(pid, began) else -1
         except ProcessLookupError:
             handle = -1
-        except OSError:  # no descriptor is left, say: that is no evidence of its end
+        except OSError:  # no descriptor is left, say: that is not evidence of its end
             self._loop.after(LOOK_S, lambda: self._watch_owner(pid, began))
             return
 

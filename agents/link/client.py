@@ -83,7 +83,7 @@ class Client:
                 return reply
 
     def receive(self) -> Message:
-        """The next control message that is no hello."""
+        """The next control message that is not a hello."""
         while True:
             kind, payload = self.receive_frame()
             if kind != CONTROL:

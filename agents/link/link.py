@@ -25,7 +25,7 @@ class Link:
     """Frames over ``sock``, which it owns from now on.
 
     ``on_frame(link, kind, payload)`` is called for every frame, ``on_end(link, reason)`` once, when the
-    peer has gone or sent what is no frame; never after :meth:`close`.
+    peer has gone or sent what is not a frame; never after :meth:`close`.
     """
 
     def __init__(

@@ -36,7 +36,7 @@ class Names:
         self._closed = False
 
     def address(self, place: str, family: int = 0) -> Optional[Place]:
-        """Family and address, as they are known; None while they are not. WireError for what is no place."""
+        """Family and address, as they are known; None while they are not. WireError for what is not a place."""
         host, port = split_address(place)
         at_once = _numeric(host, port, 0)
         if at_once is not None:  # an address of another family is not found by looking it up either

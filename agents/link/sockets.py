@@ -1,6 +1,6 @@
 """Unix sockets by path: directories of one's own, paths of any length, peers by SO_PEERCRED.
 
-An address that is no path (``tls://…``) is another machine's: agents/link/tls.py has those, loaded for them alone.
+An address that is not a path (``tls://…``) is another machine's: agents/link/tls.py has those, loaded for them alone.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def own_directory(path: str, *, create: bool = True, public: bool = False, varia
         _check_above(path)
     status = os.lstat(path)
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077 & ~mode:
-        told = f"{path} must be a directory of yours that nobody else can enter (mode {mode:04o})"
+        told = f"{path} must be your own directory, closed to everybody else (mode {mode:04o})"
         remedy = f"point {variable} to a directory of your own"
         if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid():
             remedy = f"see that nothing in it is somebody else's, then: chmod {mode:o} {path}"
@@ -95,7 +95,7 @@ def _check_above(path: str) -> None:
     status = os.stat(above)
     if status.st_uid != 0 or (status.st_mode & 0o002 and not status.st_mode & stat.S_ISVTX):
         raise UnsafeDirectory(
-            f"{path} would be root's in a directory that others may change: {above}",
+            f"{path} would be root's file in a directory that others may change: {above}",
             f"remove {above}, or choose another place",
         )
 

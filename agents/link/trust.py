@@ -148,7 +148,7 @@ def use(trust: Optional[Trust]) -> None:
 def ours() -> Trust:
     """What this process works with. NoTrust when nobody has said."""
     if _ours is None:
-        raise NoTrust("this process has no certificates for other machines", "run mesh up")
+        raise NoTrust("this process has no certificate for connections to other machines", "run mesh up")
     return _ours
 
 

@@ -82,7 +82,9 @@ class Question:
                 return told, address
             there = str(told.headers.get("Location", ""))
             if not there.startswith(SCHEME) and os.path.dirname(there) != os.path.dirname(address):
-                raise AgentError(f"{address} sends us to {there[:100]!r}, which is no node of this mesh", code="denied")
+                raise AgentError(
+                    f"{address} sends us to {there[:100]!r}, which is not a node of this mesh", code="denied"
+                )
             address = there
         raise AgentError(
             f"job {self.uuid} has moved {MOST_HOPS} times while it was looked for", "ask again", code="state"

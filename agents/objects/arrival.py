@@ -18,7 +18,7 @@ class Arrival:
         self.uuid, self.counter = str(message["uuid"]), int(message["counter"])
         self.sender, self._left = str(message["sender"]), int(message["size"])
         if not is_uuid(self.uuid) or not 0 <= self.counter < 1 << 62 or not 0 < self._left <= LIMIT * 64:
-            raise AgentError("that is no offer of a state object", code="invalid")
+            raise AgentError("that is not an offer of a state object", code="invalid")
         os.makedirs(holder.directory, 0o700, exist_ok=True)
         self.path = os.path.join(holder.directory, f"{self.uuid}{SUFFIX}{PART}{os.getpid()}")
         self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)

@@ -89,7 +89,7 @@ class Holder:
         self.directory, self.node = directory, node
 
     def path(self, uuid: str) -> str:
-        """Where the live object is. StateError for what is no UUID."""
+        """Where the live object is. StateError for what is not a UUID."""
         return job_path(self.directory, uuid)
 
     def readable(self, uuid: str) -> str:

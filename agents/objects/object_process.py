@@ -126,7 +126,7 @@ class ObjectProcess:
     def _sent(self, message: Message) -> Message:
         arrival, self._arrival = self._arrival, None
         if arrival is None:
-            raise AgentError("nothing was offered", code="invalid")
+            raise AgentError("no object was offered", code="invalid")
         try:
             arrival.finish(message, self._holder.node)
             action = self._holder.store(arrival.uuid, arrival.counter, arrival.path, arrival.sender)
@@ -165,7 +165,7 @@ class ObjectProcess:
         if entry.place.state is State.DOUBT and not entry.address:
             return {"doubt": entry.place.counter}
         if self._offer_given is not None:
-            raise AgentError("one object after the other", code="invalid")
+            raise AgentError("another object is being received on this connection", code="invalid")
         self._offer_given = offer = self._holder.offer(uuid, str(message["receiver"]), "")
         with open(offer.job.path, "rb") as file:
             digest = hashlib.sha256()

@@ -49,7 +49,7 @@ def _given(client: Client, holder: Holder, uuid: str, sender: str) -> Message:
                     raise AgentError(f"a later state of job {uuid} is known here", "mesh job show", code="state")
                 return client.call({"op": "confirm", "uuid": uuid, "counter": arrival.counter})
             else:
-                raise WireError("neither an object nor a word about it")
+                raise WireError("an answer that has neither an object nor a state")
             message = _bytes(client, arrival)
     finally:
         if arrival is not None:

@@ -508,7 +508,7 @@ class Rca:
             elif known is not None:
                 self._on_far_event(known, nodes.Event.HEARD_ELSEWHERE, "", now)
         if given_up and op == "finish":
-            # its cookie is no good (a repeated request has a newer one), yet the launcher has ended
+            # its cookie is not good (a repeated request has a newer one), yet the launcher has ended
             self._report_lost(event.about["pid"], event.about["pid_started"], event.about["launcher"], "ended", now)
 
     def _give_up(self, known: RemoteNode) -> None:

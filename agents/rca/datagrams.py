@@ -287,7 +287,7 @@ def answer_rca(datagram: bytes, masters: Sequence[bytes], own: str) -> bytes:
     asks = [keys.rca_key(master, heartbeat.node_of(datagram)) for master in masters]
     told, which = heartbeat.read_beat(datagram, asks)
     if told.kind != heartbeat.RCA or told.facts.address != own:
-        raise WireError("no question to this RCA")
+        raise WireError("this RCA does not answer such requests")
     return heartbeat.Acknowledgement(heartbeat.UP, told.sequence, 0, ASK_S).encode(asks[which], told.boot_id)
 
 

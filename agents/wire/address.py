@@ -43,5 +43,5 @@ def parse(address: str) -> Address:
     host, colon, port = place.rpartition(":")
     role, _, name = who.rpartition("/")
     if not (address.startswith(SCHEME) and slash and colon and host and name and port.isascii() and port.isdigit()):
-        raise AgentError(f"{address[:100]!r} is no address", "tls://HOST:PORT/NODE is one", code="invalid")
+        raise AgentError(f"{address[:100]!r} is not an address", "tls://HOST:PORT/NODE is one", code="invalid")
     return Address(host.strip("[]"), int(port), role or "pct", name)

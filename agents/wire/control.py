@@ -24,7 +24,7 @@ MAX_DEPTH = 32
 
 
 def _no_constant(text: str) -> Any:
-    raise WireError(f"{text} is no JSON number")
+    raise WireError(f"{text} is not a JSON number")
 
 
 def _finite(text: str) -> float:

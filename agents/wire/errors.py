@@ -47,7 +47,7 @@ class AgentError(Exception):
 
 
 def _text(said: str) -> str:
-    # It may name a file whose bytes are no UTF-8, and whoever is told must not be the next to fail.
+    # It may name a file whose bytes are not UTF-8, and whoever is told must not be the next to fail.
     return said if said.isascii() else said.encode("utf-8", "replace").decode()
 
 
@@ -62,6 +62,6 @@ class Refusal(AgentError):
 
 
 class WireError(AgentError):
-    """Bytes that are no frame, or a frame that is no message: the connection is of no more use."""
+    """Bytes that are not a frame, or a frame that is not a message: the connection is of no more use."""
 
     code = "protocol"

@@ -26,7 +26,7 @@ BEAT, GONE, ACK, PLACES, RCA = 1, 2, 3, 4, 5
 #: What an RCA thinks of the node: it has to name the RCA's epoch first; all is well; it counts as down for good, and
 #: is to clear itself and begin under a new boot id; all is well, but no CPA is reached from there: another RCA may.
 GREET, UP, RESET, ALONE = 0, 1, 2, 3
-#: Flags of a beat: the PCT wants its node told up anew; it has not been told the mesh's time yet, so no launch could
+#: Flags of a beat: the PCT wants its node told up anew; it does not know the mesh's time yet, so no launch could
 #: begin there, and it does not count as there; it hears no acknowledgements: a way that leads in one direction only is
 #: none, and the beat does not count.
 REGISTER, TIMELESS, UNHEARD = 1, 2, 4
@@ -112,7 +112,7 @@ class Acknowledgement:
 
 
 def node_of(datagram: bytes) -> str:
-    """Whom a beat claims to be from, before anything of it is believed. WireError for what is no beat."""
+    """Whom a beat claims to be from, before anything of it is believed. WireError for what is not a beat."""
     end = datagram.find(b"\0", _BEAT.size, -MAC_SIZE)
     if datagram[:4] != MAGIC or end < 0 or len(datagram) > LONGEST:
         raise WireError("no beat")
@@ -130,7 +130,7 @@ def read_beat(datagram: bytes, keys: Sequence[bytes]) -> Tuple[Beat, int]:
     try:
         node, boot_id, agent, address = datagram[_BEAT.size : -MAC_SIZE].decode("utf-8").split("\0")
     except ValueError:  # UnicodeDecodeError is one
-        raise WireError("a beat that makes no sense") from None
+        raise WireError("a beat that is not understood") from None
     if kind not in (BEAT, GONE, RCA):
         raise WireError("a datagram of another kind")
     facts = Facts(processors, launches, load / 100, memory, agent, address, places)
@@ -145,7 +145,7 @@ def read_acknowledgement(datagram: bytes, keys: Sequence[bytes], boot_id: str) -
     magic, kind, view, interval, sequence, epoch, mesh_time, uncertainty = _ACK.unpack_from(datagram)
     if magic != MAGIC or kind != ACK or view not in (GREET, UP, RESET, ALONE):
         raise WireError("no acknowledgement")
-    # with less than no doubt, or what is no number, no later answer would be believed
+    # with less than no doubt, or what is not a number, no later answer would be believed
     if not (0.0 <= uncertainty < _NEVER and abs(mesh_time) < _NEVER):
         raise WireError("no time")
     return Acknowledgement(view, sequence, epoch, interval / 100, mesh_time, uncertainty)
@@ -173,7 +173,7 @@ def read_places(datagram: bytes, keys: Sequence[bytes], boot_id: str) -> Tuple[i
     try:
         places = datagram[_PLACES.size : -MAC_SIZE].decode("ascii").split()
     except UnicodeDecodeError:
-        raise WireError("places that make no sense") from None
+        raise WireError("places that are not understood") from None
     for place in places:
         split_address(place)
     if not places or not is_places(datagram):
@@ -199,7 +199,7 @@ def split_address(text: str) -> Tuple[str, int]:
     """Host and port of ``HOST:PORT`` (IPv6 in brackets). WireError."""
     host, _, port = text.rpartition(":")
     if not host or not port.isdigit() or not 0 < int(port) < 1 << 16:
-        raise WireError(f"{text[:80]!r} is no HOST:PORT")
+        raise WireError(f"{text[:80]!r} is not a HOST:PORT")
     return host.strip("[]"), int(port)
 
 

@@ -366,9 +366,9 @@ def hello(role: str, name: str = "") -> Message:
 
 
 def check_hello(message: Message) -> str:
-    """The peer's role. WireError when it is no hello, or one of a protocol we do not share."""
+    """The peer's role. WireError when it is not a hello, or one of a protocol we do not share."""
     if message.get("op") != "hello":
-        raise WireError("the first message on a connection is a hello")
+        raise WireError("the first message on a connection must be a hello")
     try:
         _check_keys("hello", HELLO, message)
     except AgentError as error:

@@ -74,7 +74,7 @@ def refused(error: OSError) -> ConsoleError:
 def open_standard_descriptors() -> None:
     """Put /dev/null where 0, 1 or 2 is closed, lest a socket that gets the number be written to.
 
-    A closed standard output stays one that cannot be written: what was meant for it is lost, and that is no success.
+    A closed standard output stays one that cannot be written: what was meant for it is lost, and that is not success.
     """
     for fd in (0, 1, 2):
         try:

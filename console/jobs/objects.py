@@ -8,7 +8,7 @@ import shutil
 import time
 
 from agents.job.start import AFTER, CALLS, ERRORS, SOCKET, beside
-from agents.link.sockets import own_directory
+from agents.link.sockets import UnsafeDirectory, own_directory
 from console.errors import ConsoleError
 from redmesh.state import SUFFIX, StateError, is_uuid, open_for_reading, owned
 
@@ -30,9 +30,11 @@ def directory_of(state_dir: str) -> str:
 
 
 def make_directory(directory: str) -> None:
-    """Make the directory of objects and the missing ones above it, all 0700. AgentError, ConsoleError."""
+    """Make the directory of objects and the missing ones above it, all 0700. ConsoleError."""
     try:
-        own_directory(directory)
+        own_directory(directory, variable="XDG_STATE_HOME")
+    except UnsafeDirectory as error:
+        raise ConsoleError(error.message, error.hint) from None
     except OSError as error:
         raise ConsoleError(
             f"{directory} cannot be made: {error.strerror}", "check the mesh's state directory"

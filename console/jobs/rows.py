@@ -42,6 +42,8 @@ def shown_state(job: dict[str, Any], described: dict[str, Any]) -> str:
     if job.get("held"):
         return "held"
     if not job.get("owner_lost"):
+        if job.get("waits_for"):
+            return f"waits for {job['waits_for']}"
         return f"no processors: {job['trouble']}" if job.get("trouble") else str(job["state"])
     if waits(job, described):
         return "after " + ",".join(uuid[:8] for uuid, _ in described["after"])

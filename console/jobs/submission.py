@@ -50,7 +50,7 @@ def parse_array(text: str) -> tuple[list[tuple[int, int]], int]:
     ranges.sort()
     for (_, last), (first, _) in pairwise(ranges):
         if first <= last:
-            raise UsageError(f"--array {text[:60]}: task {first} is there twice", "each number once")
+            raise UsageError(f"--array {text[:60]}: task {first} is listed twice", "each number once")
     return ranges, int(limit or 0)
 
 

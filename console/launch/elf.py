@@ -30,7 +30,7 @@ _CACHE_MAGIC = b"glibc-ld.so.cache1.1"
 
 
 class NotElf(Exception):
-    """The file is no ELF object, or a damaged one; the message says which."""
+    """The file is not an ELF object, or a damaged one; the message says which."""
 
 
 class Elf:

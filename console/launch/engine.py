@@ -213,6 +213,8 @@ class Engine:
             if self.allocation.lapsed(error, self.request.where.wait_s):
                 self._allocate_again(self.request.where.wait_s)
             else:
+                if error is not None:
+                    self.stream.emit({"event": "refused", "code": error.code, "text": error.message})
                 self.handle(Event.REFUSED, *told(error))
             return
         self.allocation.granted(reply, self._ticked_before)
@@ -431,9 +433,9 @@ class Engine:
         self.handle(Event.FAILED, root, error.message, error.hint, error.exit_status, "node")
 
     def on_message(self, op: str, message: dict[str, Any]) -> None:
-        """A node says something. ValueError, TypeError, KeyError for what makes no sense."""
+        """A node says something. ValueError, TypeError, KeyError for what is not understood."""
         if op in ("pong", "silent"):
-            self.moved = self._moved_before  # that a node is alive, or not, is no progress
+            self.moved = self._moved_before  # that a node is alive, or not, is not progress
         for feature in self.features:
             feature.on_message(op, message)
         handler = self._messages.get(op)
@@ -562,7 +564,7 @@ class Engine:
         if self._feeder is None and self._on_running is not None and self.request.stdio.input != "none":
             self._feeder = TypedInput(self._send_input)
         if not isinstance(self._feeder, TypedInput):
-            raise WireError("this launch takes no input from observers: yod --detach --input=all does")
+            raise WireError("this launch takes no input from observers: only launches of yod --detach --input=all do")
         self._feeder.give(data)
         self.stream.emit({"event": "typed", "bytes": len(data)})
 
@@ -608,7 +610,7 @@ class Engine:
         """Tell an error to people and followers."""
         if message:
             self.front.complain(message, hint)
-            text = message.encode("utf-8", "replace").decode()  # it may name a file whose bytes are no text
+            text = message.encode("utf-8", "replace").decode()  # it may name a file whose bytes are not text
             self.stream.emit({"event": "note", "node": "", "text": text})
 
     def _announce(self, ranks: list[int]) -> None:
@@ -669,7 +671,7 @@ class Engine:
     def on_output_written(self, amount: int) -> None:
         """So many bytes of output have been taken by whoever reads it."""
         self._credit += amount
-        if amount:  # our own lines are no progress
+        if amount:  # our own lines are not progress
             self.moved = time.monotonic()
         if self._credit >= self._credit_step:
             self.send({"op": "credit", "bytes": self._credit})

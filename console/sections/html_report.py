@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from console.sections.attempts import Attempt
 from redmesh.text import counted
 
-#: Attempts that are drawn: more are no picture but a wall, and a file that browsers take long to show.
+#: Attempts that are drawn: more are not a picture but a wall, and a file that browsers take long to show.
 MOST = 20_000
 _WIDTH, _LANE, _GAP, _LEFT = 1000, 9, 3, 130
 _COLOURS = {"done": "#2a7f62", "failed": "#c0392b", "waiting": "#e08e0b", "cancelled": "#8a8a8a", "running": "#2f6fb7"}

@@ -168,7 +168,7 @@ def changed(path: str, job: SectionsJob | None) -> list[str]:
     """A line for everything that is not as it was when the job was made: inputs, and ``job`` where one is given."""
     db = opened(path)
     try:
-        read_made(db, path)  # refuses what is no job of sections
+        read_made(db, path)  # refuses what is not a job of sections
         row = db.execute("SELECT content FROM file WHERE name = ?", (_FILE,)).fetchone()
     finally:
         db.close()

@@ -207,7 +207,7 @@ class _Reader:
         said = self._said
         unknown = sorted(set(said) - _KEYS)
         if unknown:
-            raise self._error(f"{unknown[0]} is no key of a job", f"the keys are: {' '.join(sorted(_KEYS))}")
+            raise self._error(f"{unknown[0]} is not a key of a job", f"the keys are: {' '.join(sorted(_KEYS))}")
         job = SectionsJob(
             command=self._command(said, "command"),
             sections=tuple(self._sections()),
@@ -261,7 +261,7 @@ class _Reader:
             )
         unknown = sorted(set(table) - set(_WAYS))
         if unknown:
-            raise self._error(f"sections.{unknown[0]} is no key", f"the keys are: {' '.join(_WAYS)}")
+            raise self._error(f"sections.{unknown[0]} is not a key", f"the keys are: {' '.join(_WAYS)}")
         rows = self._listed(listed) if listed else getattr(self, f"_{ways[0]}")(table)
         if not 0 < len(rows) <= MOST:
             raise self._error(f"a job has 1 to {MOST} sections, not {len(rows)}", "")
@@ -269,7 +269,8 @@ class _Reader:
         wrong = next((one for one in ids if not one or not one.isprintable()), None)
         if wrong is not None:
             raise self._error(
-                f"{wrong[:40]!r} is no id of a section", "an id is a text without control characters, of at least one"
+                f"{wrong[:40]!r} is not an id of a section",
+                "an id is a text without control characters, of at least one",
             )
         if len(set(ids)) < len(ids):
             twice = next(one for one in ids if ids.count(one) > 1) if len(ids) < 10_000 else "an id"
@@ -328,7 +329,7 @@ class _Reader:
     def _output(self, table: dict[str, Any]) -> Output:
         unknown = sorted(set(table) - {"name", "part", "combine", "dtype", "shape", "header"})
         if unknown:
-            raise self._error(f"output.{unknown[0]} is no key", "name, part, combine, dtype, shape, header")
+            raise self._error(f"output.{unknown[0]} is not a key", "name, part, combine, dtype, shape, header")
         how = table.get("combine", "concatenate")
         command = tuple(self._command(table, "combine")) if isinstance(how, list) else ()
         if not command and how not in HOW:

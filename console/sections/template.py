@@ -26,7 +26,7 @@ class Section(NamedTuple):
 def fill(template: str, section: Section, *, strict: bool) -> str:
     """``template`` with the section's values. ``strict``: unknown names are refused, and ``{{name}}`` is literal.
 
-    Without ``strict`` what is no replacement string stays as it is, as with GNU parallel: awk's ``{print}``, say.
+    Without ``strict`` what is not a replacement string stays as it is, as with GNU parallel: awk's ``{print}``, say.
     UsageError.
     """
     if not strict:

@@ -67,13 +67,13 @@ def _key(key: str, name: str, origin: str) -> str:
 
     *modifiers, last = key.split("+") if key != "+" else ["+"]
     if any(modifier not in ("ctrl", "alt", "shift") for modifier in modifiers):
-        raise ConfigurationError(f"{origin}.keys: {key!r} is no key ({name})", "modifiers are ctrl, alt and shift")
+        raise ConfigurationError(f"{origin}.keys: {key!r} is not a key ({name})", "modifiers are ctrl, alt and shift")
     if len(last) == 1:
         last = _character_to_key(last)
     else:
         known = {one.value for one in Keys} | set(KEY_ALIASES) | set(KEY_DISPLAY_ALIASES)
         if last not in known and _character_name(last) is None:
-            raise ConfigurationError(f"{origin}.keys: {key!r} is no key ({name})", _nearest(last, known))
+            raise ConfigurationError(f"{origin}.keys: {key!r} is not a key ({name})", _nearest(last, known))
     return "+".join((*modifiers, last))
 
 

@@ -27,7 +27,7 @@ def instant(text: str, player: Player) -> float:
             return player.at + float(text)
         hours, minutes, *rest = (int(part) for part in text.split(":"))
     except (ValueError, OverflowError):
-        raise RecordingError(f"{text!r} is no instant", "35%, +60, -5 or 12:30:00") from None
+        raise RecordingError(f"{text!r} is not an instant", "35%, +60, -5 or 12:30:00") from None
     day = time.localtime(begin)
     clock = (day.tm_year, day.tm_mon, day.tm_mday, hours, minutes, rest[0] if rest else 0, 0, 0, -1)
     at = time.mktime(clock)

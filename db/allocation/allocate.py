@@ -254,7 +254,7 @@ def _check(demand: Demand) -> None:
     if len(demand.request_key) != 32 or not set(demand.request_key) <= set("0123456789abcdef"):
         raise Invalid("a request key is 32 hexadecimal digits")
     if any(type(amount) is not int or amount < 1 for amount in demand.resources.values()):
-        raise Invalid("of a resource at least 1 is asked for")
+        raise Invalid("a resource is requested in amounts of at least 1")
 
 
 def candidates(machine: Machine, demand: Demand) -> Sequence[int]:
@@ -327,7 +327,7 @@ def could_be_met(machine: Machine, demand: Demand, choose: Choose) -> bool:
 def _decide(machine: Machine, demand: Demand, choose: Choose) -> Sequence[int]:
     if demand.login and machine.leaving(demand.login):
         raise NotEnough(
-            f"{demand.login} is about to change sides of the machine, so nothing new starts from there",
+            f"{demand.login} is about to change sides of the machine, so no launch can start from there",
             "try again when the switches are set, or wait with --wait-for-nodes",
         )
     free = candidates(machine, demand)
@@ -539,7 +539,7 @@ def _change_exactly(t: Transaction, claim: Bound, count: int) -> None:
         claim,
         count,
         TakenBesides(
-            f"some of {counted(count, 'processor')} were taken by somebody who did not lock the mesh",
+            f"some of {counted(count, 'processor')} were taken by a writer that did not lock the mesh",
             "see that nothing but CPAs writes to the system database",
         ),
     )

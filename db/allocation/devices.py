@@ -83,7 +83,8 @@ def lowest(total: int, taken: set[int], amount: int) -> list[int]:
     free = [device for device in range(total) if device not in taken]
     if len(free) < amount:
         raise StoreError(
-            "the books of a resource do not agree with its launchers", "mesh down, mesh up makes them anew"
+            "the free amount of a resource does not agree with what launchers hold",
+            "mesh down, mesh up makes them anew",
         )
     return free[:amount]
 

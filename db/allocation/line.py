@@ -40,7 +40,7 @@ class Grant(NamedTuple):
     error: StoreError | None = None
 
 
-TOO_LATE = Expired("it has waited for as long as it wanted to", "ask again")
+TOO_LATE = Expired("its time to wait (--wait-for-nodes) is over", "ask again")
 
 
 def ended(waiter: Waiter, error: StoreError = TOO_LATE) -> Grant:

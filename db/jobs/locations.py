@@ -111,7 +111,7 @@ def report_move(store: Store, uuid: str, sender: str, receiver: str, counter: in
     """``sender``, a node, has sent the object to ``receiver``, which confirmed: it is the object's move ``counter``.
 
     False, and nothing is changed, for a report that is late or repeated, for a job of another uid, for a receiver that
-    is no node of this mesh, and for the move
+    is not a node of this mesh, and for the move
     that follows the known location when the object is not on the sender. A report that overtook an earlier one is
     taken: the earlier one then changes nothing.
     """

@@ -223,7 +223,7 @@ def left_behind(store: Store) -> Revoked:
 def _login(t: Transaction, name: str) -> NodeRow:
     row = find_node(t, name)
     if t.row(_is_login.bind(node=row.id)) is None:
-        raise Invalid(f"{name} is no login processor", "mesh login grant makes one")
+        raise Invalid(f"{name} is not a login processor", "mesh login grant makes one")
     return row
 
 

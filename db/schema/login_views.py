@@ -101,7 +101,7 @@ def label(login: str) -> str:
     stands between the database's name and the label alone. Invalid for no name at all.
     """
     if not login or any(ord(letter) < 32 for letter in login):
-        raise Invalid(f"{login!r} is no login processor's name")
+        raise Invalid(f"{login!r} is not a login processor's name")
     if _PLAIN.fullmatch(login):
         return login
     plain = re.sub(r"[^a-z0-9]+", "-", login.lower()).strip("-")[:16]

@@ -119,7 +119,7 @@ def refuse_galera(answer: tuple[Any, ...] | None, accepted: bool, where: str) ->
     """
     if answer and str(answer[1]).upper() in ("ON", "1") and not accepted:
         raise SchemaError(
-            f"{where} is a Galera cluster, which breaks locks between its servers",
+            f"{where} is a Galera cluster, which does not keep row locks across its servers",
             "send every CPA to one server of it and add ?galera=single-writer to the URL",
         )
 
@@ -164,7 +164,7 @@ def refuse_network_filesystem(path: str) -> None:
     kind = filesystem_of(os.path.dirname(path))
     if kind in NETWORK_FILESYSTEMS:
         raise SchemaError(
-            f"{path} is on a network file system ({kind}), where SQLite would damage it",
+            f"{path} is on a network file system ({kind}), where SQLite's locks do not hold",
             "put the state on a local disk (XDG_STATE_HOME), or use a MySQL database",
         )
 

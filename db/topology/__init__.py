@@ -39,5 +39,5 @@ def from_json(text: str | None) -> Topology:
     try:
         section = json.loads(text)
     except ValueError as error:
-        raise TopologyError(f"the topology in the database is no JSON: {error}", "define the mesh anew") from None
+        raise TopologyError(f"the topology in the database is not JSON: {error}", "define the mesh anew") from None
     return parse(section)

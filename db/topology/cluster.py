@@ -92,7 +92,7 @@ class Cluster:
             self._hang(expand(members[name][0], f"topology.switches.{name}"), path)
             waiting += [(child, path) for child in reversed(below[name])]
         if seen != len(members):
-            raise TopologyError("[topology.switches] goes round in a circle", "every switch has one switch above it")
+            raise TopologyError("[topology.switches] has a circle", "every switch has one switch above it")
 
     def _hang(self, nodes: list[str], path: Path) -> None:
         for node in nodes:

@@ -284,7 +284,7 @@ class Mesh:
         for name in names:
             if name not in known:
                 there = ", ".join(known) or "none at all"
-                raise TopologyError(f"[topology] open names {name!r:.40}, which is no switch", f"there are: {there}")
+                raise TopologyError(f"[topology] open names {name!r:.40}, which is not a switch", f"there are: {there}")
         return frozenset(names)
 
 

@@ -34,7 +34,9 @@ def _split(text: str, where: str) -> list[str]:
         raise TopologyError(f"[{where}] the brackets of {text[:60]!r} do not match")
     items = [one.strip() for one in (*items, item)]
     if "" in items:
-        raise TopologyError(f"[{where}] {text[:60]!r} has an empty place", "write it like node[001-064],login1")
+        raise TopologyError(
+            f"[{where}] {text[:60]!r} has two commas without a value between them", "write it like node[001-064],login1"
+        )
     return items
 
 
@@ -52,7 +54,7 @@ def _numbers(span: str, item: str, where: str) -> list[str]:
     first, dash, last = span.partition("-")
     last = last if dash else first
     if not (first.isascii() and first.isdigit() and last.isascii() and last.isdigit()) or len(first + last) > 18:
-        raise TopologyError(f"[{where}] {item[:60]!r}: {span[:40]!r} is no range of numbers like 001-064")
+        raise TopologyError(f"[{where}] {item[:60]!r}: {span[:40]!r} is not a range of numbers like 001-064")
     low, high = int(first), int(last)
     if not low <= high < low + MOST:
         raise TopologyError(f"[{where}] {item[:60]!r}: the range {span[:40]!r} runs backwards or has no end")

@@ -17,7 +17,7 @@ SOME = 3
 
 
 class NodeSize(NamedTuple):
-    """A node that is no login processor: its name, state, reason and number of processors."""
+    """A node that is not a login processor: its name, state, reason and number of processors."""
 
     name: str
     state: str

@@ -37,7 +37,7 @@ def processes() -> Iterator[Process]:
 
 
 def role(process: Process) -> tuple[str, str]:
-    """``("pct", "n0")``, ``("cpa", "cpa-0")``, ``("keeper", "")`` …; two empty words for what is no daemon."""
+    """``("pct", "n0")``, ``("cpa", "cpa-0")``, ``("keeper", "")`` …; two empty words for what is not a daemon."""
     for word, following in zip(process.words, process.words[1:], strict=False):
         if word.endswith("/redmesh/start_command.py") and following in _DAEMONS:
             return following, process.words[-1] if following == "cpa" else ""

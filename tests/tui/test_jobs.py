@@ -18,7 +18,7 @@ def made(folder: Path, name: str, tasks: int, **more: Any) -> StateObject:
     described.name = name
     uuid = new_uuid()
     told = {"uuid": uuid, "kind": "tasks", "user": "ada", "host": "login1", META: described.dump(), **more}
-    (folder / "jobs").mkdir(exist_ok=True)
+    (folder / "jobs").mkdir(mode=0o700, exist_ok=True)
     state = StateObject.create(
         job_path(str(folder / "jobs"), uuid), {**told, "command": json.dumps(described.command)}, durable=False
     )

@@ -23,7 +23,7 @@ async def test_the_line_follows_the_form(tmp_path: Path) -> None:
     async with opened(database.url, tmp_path) as (app, pilot):
         await pilot.press("n", *"hostname", "space", "minus", "f")
         await until(pilot, lambda: line(app) == "yod hostname -f", "the program")
-        await pilot.press("tab", "1", "6", "x")  # a letter is no size
+        await pilot.press("tab", "1", "6", "x")  # a letter is not a size
         await until(pilot, lambda: line(app) == "yod -sz 16 hostname -f", "the size")
         await pilot.press("tab", *"n0,n2")
         await pilot.press("tab", "right", "tab", "space", "tab", "l", "tab", "space", "tab", "h", "tab", "space")
@@ -46,7 +46,7 @@ async def test_what_can_not_be_launched_is_told_and_nothing_started(tmp_path: Pa
         await pilot.press(*"echo", "space", "quotation_mark", "a", "enter")
         await until(pilot, lambda: "no closing quotation" in screen_text(app), "that a quote is open")
         await pilot.press("quotation_mark", "tab", "0", "enter")
-        await until(pilot, lambda: "a whole number from 1" in screen_text(app), "that 0 is no size")
+        await until(pilot, lambda: "a whole number from 1" in screen_text(app), "that 0 is not a size")
         assert app.starting == 0 and not app.runs
 
 

@@ -306,7 +306,7 @@ async def test_output_is_filtered_searched_and_gathered(tmp_path: Path) -> None:
         await pilot.press("f", *"rank:2-3")
         await until(pilot, lambda: "alpha 4" not in screen_text(app), "the filter works while it is typed")
         await pilot.press(*" stream:out [")
-        await until(pilot, lambda: "no regular expression" in screen_text(app), "what is wrong with it")
+        await until(pilot, lambda: "not a regular expression" in screen_text(app), "what is wrong with it")
         await pilot.press("backspace", "backspace", "enter")
         await until(pilot, lambda: "output · filtered" in screen_text(app), "it is kept")
         assert "watch out" not in screen_text(app) and "alpha 3" in screen_text(app)

@@ -124,7 +124,7 @@ async def test_a_table_is_exported_as_csv_and_json(tmp_path: Path) -> None:
         ]
         await pilot.press("x")
         app.screen.query_one(Input).value = str(tmp_path / "out.csv")
-        await until(pilot, lambda: "is there already" in screen_text(app), "nothing is overwritten")
+        await until(pilot, lambda: "exists already" in screen_text(app), "nothing is overwritten")
         await pilot.press("enter", "escape")
 
 

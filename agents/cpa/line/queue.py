@@ -143,7 +143,11 @@ class Queue:
                 self._waiters.remove(message["key"])
                 raise
             if before is not None and before.session is not session:
-                self._refuse(before.session, before.message, AgentError("repeated on another connection", code="gone"))
+                self._refuse(
+                    before.session,
+                    before.message,
+                    AgentError("the same request came on another connection", code="gone"),
+                )
             self._journal.write("waits", uid=session.peer.uid, size=message.get("size"), reason=error.message)
             self._arm()
             return

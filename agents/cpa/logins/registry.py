@@ -20,7 +20,7 @@ FROM_A_LOGIN = frozenset(
     ("allocate", "request", "would_allocate", "partition_create", "launchers_of", "launcher_lost")
     + ("remote_nodes", "rca_here", "rca_silent")
 )
-#: What reaches for what is there already.
+#: What reaches for what exists already.
 REACHING = frozenset(
     ("signal_launchers", "kill_launchers", "reset", "drain", "resume", "set_mode", "reserve", "partition_destroy")
 )
@@ -106,7 +106,7 @@ class Logins:
 
 
 def _revoked(name: str) -> Denied:
-    told = f"{name[:80]} is no login processor of this mesh any more"
+    told = f"{name[:80]} is not a login processor of this mesh any more"
     return Denied(told, "mesh down --force there; mesh login grant makes it one again")
 
 
@@ -124,7 +124,7 @@ def _certified(peer: Peer) -> str:
 def vouched(peer: Peer, message: Message) -> Peer:
     """Who a connection speaks for, as the RCA that brings it says. Refusal."""
     if peer.uid >= 0:
-        raise Refusal("wrong_role", "whose requests these are is known already")
+        raise Refusal("wrong_role", "the user of these requests was named before")
     uid, gid, pid = message["uid"], message["gid"], message["pid"]
     if min(uid, gid, pid) < 0:
         raise AgentError("uid, gid and pid are not a process's", code="invalid")

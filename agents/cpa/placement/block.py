@@ -33,7 +33,7 @@ def shape_of(text: str) -> Shape:
     """``4x4x2`` as three numbers. BadShape for anything else."""
     parts = text.split("x")
     if len(parts) != 3 or not all(part.isascii() and part.isdigit() and 0 < len(part) < 5 for part in parts):
-        raise BadShape(f"{text[:40]!r} is no shape", "write it like 4x4x2: processors in x, y and z")
+        raise BadShape(f"{text[:40]!r} is not a shape", "write it like 4x4x2: processors in x, y and z")
     x, y, z = map(int, parts)
     if not x * y * z:
         raise BadShape(f"the shape {text[:40]} has an empty side", "every side is at least 1")

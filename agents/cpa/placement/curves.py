@@ -7,7 +7,7 @@ Order = tuple[int, int, int]
 
 
 def hilbert(sides: Cell, order: Order = (0, 1, 2)) -> Iterator[Cell]:
-    """The Hilbert curve, generalised to boxes whose sides are no powers of two.
+    """The Hilbert curve, generalised to boxes whose sides are not powers of two.
 
     ``order`` names the axes from the one the curve runs along to the one it folds last. Steps are between neighbours
     whenever the parts can be cut into even lengths; an odd side costs a few steps along a diagonal.

@@ -114,7 +114,7 @@ class Layout:
 
     @property
     def cluster(self) -> Cluster:
-        """The topology of a machine that is no mesh."""
+        """The topology of a machine that is not a mesh."""
         assert not isinstance(self.topology, Mesh)
         return self.topology
 

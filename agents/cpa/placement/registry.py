@@ -168,7 +168,7 @@ class Installed:
         except _TooSlow:
             raise AgentError(
                 f"the placement {self.__name__!r} took longer than {PLACE_S:g} s for {count} of {len(free)} processors,"
-                " in which the CPA serves nobody else",
+                " and the CPA serves nobody else meanwhile",
                 "use another placement",
             ) from None
         except PlacementError as error:

@@ -7,7 +7,7 @@ from agents.wire.errors import AgentError
 
 
 class BadSeed(AgentError):
-    """A seed that is no number."""
+    """A seed that is not a number."""
 
     code = "invalid"
     exit_status = 2
@@ -18,7 +18,7 @@ class Scattered:
 
     def __init__(self, text: str = "0") -> None:
         if not (text.isascii() and text.isdigit() and len(text) < 10):
-            raise BadSeed(f"{text[:40]!r} is no seed", "write a whole number: random:7")
+            raise BadSeed(f"{text[:40]!r} is not a seed", "write a whole number: random:7")
         self.seed = int(text)
         self.__name__ = "random"
 

@@ -331,7 +331,7 @@ def _wait_until_stopped(pid: int, until: float) -> None:
         any(processes.state(int(name)) in ("R", "t") for name in _names(f"/proc/{pid}/task"))
         and time.monotonic() < until
     ):
-        time.sleep(0.001)  # a stop of somebody who is no tracee of ours comes with no event
+        time.sleep(0.001)  # a stop of somebody who is not a tracee of ours comes with no event
 
 
 def _process_of(tid: int) -> int:

@@ -253,7 +253,7 @@ class Sessions:
             try:
                 here.typed(message["data"].encode("latin-1"))
             except UnicodeEncodeError:
-                raise WireError("what is typed comes byte by byte") from None
+                raise WireError("input of a terminal is sent byte by byte") from None
         elif op == "debug_size":
             here.resize(message["rows"], message["columns"])
         elif op == "debug_taken":

@@ -98,7 +98,7 @@ class Inspection:
         self._snapshots.append(snapshot)
 
     def on_child_message(self, child: Child, op: str, message: Message) -> None:
-        """``stacks`` from below, or what a debugger there says. WireError when stacks make no sense."""
+        """``stacks`` from below, or what a debugger there says. WireError when stacks are not understood."""
         if op == "want_tool":
             self._tools.wanted_below(child, message["name"])
             return
@@ -109,7 +109,7 @@ class Inspection:
             tree = stack_tree.read(message["calls"])
             self._take(message["number"], child.name, tree, message["missing"], sources.read(message))
         except (ValueError, TypeError, IndexError) as error:
-            raise WireError(f"stacks that make no sense: {error}") from None
+            raise WireError(f"stacks that are not understood: {error}") from None
 
     def _read_source(self, message: Message) -> None:
         """Lines of a file as the node has it on which the rank ``rank`` runs."""

@@ -68,7 +68,7 @@ class Tools:
             self._ask(name)
 
     def on_piece(self, message: Message) -> None:
-        """A piece of it, or why there is none. WireError when it makes no sense."""
+        """A piece of it, or why there is none. WireError when it is not understood."""
         name = message["name"]
         for child in self._below.get(name, ()):
             if not child.over:
@@ -95,9 +95,9 @@ class Tools:
         try:
             data = base64.b64decode(message["data"], validate=True)
         except ValueError:
-            raise WireError("a piece of a tool that is none") from None
+            raise WireError("a piece of a tool that was not announced") from None
         if not 0 < size <= _LARGEST or "/" in name:
-            raise WireError("a tool of no such size or name")
+            raise WireError("a tool with a wrong size or name")
         whole = bool(message["offset"] + len(data) >= size)
         if not self._waiting.get(name) and name not in self._arriving:
             return whole  # it passes by

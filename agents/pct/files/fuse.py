@@ -184,7 +184,7 @@ def _valid_s(found: Attributes) -> int:
     return min(max(unchanged_s // 10, VALID_S), LONGEST_VALID_S)
 
 
-#: What stands in front of an entry of READDIRPLUS that is no LOOKUP of it.
+#: What stands in front of an entry of READDIRPLUS that is not a LOOKUP of it.
 NO_ENTRY = bytes(_ENTRY.size + _ATTRIBUTES.size)
 
 

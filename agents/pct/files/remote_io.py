@@ -126,7 +126,7 @@ class Application:
         if kind != FILE or len(payload) < REQUEST.size:
             raise WireError("no request for a file")
         if payload[0] >= GONE and payload[0] != STATE:
-            raise WireError("an operation that no rank has")
+            raise WireError("an operation that ranks do not have")
         if channel.waiting or not self._fits(channel, _cost(payload)):
             channel.waiting.append(payload)
             if channel.link is not None:

@@ -295,7 +295,7 @@ class _Sending:
 
 
 def _is(target: str, told: List[int]) -> bool:
-    """Whether the file is there already: the same file, on a shared file system or on this very machine."""
+    """Whether the file exists already: the same file, on a shared file system or on this very machine."""
     try:
         found = os.stat(target)
     except OSError:

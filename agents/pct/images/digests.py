@@ -50,7 +50,7 @@ class Digests:
         try:
             found = os.fstat(fd)
             if not stat.S_ISREG(found.st_mode):
-                raise ImageError(f"{path} is no regular file")
+                raise ImageError(f"{path} is not a regular file")
             key = _key(found)
             known = self._known.get(key) or self._told(key)
             if not known:

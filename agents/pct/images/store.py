@@ -78,7 +78,7 @@ class Missing(ImageError):
 
 
 class Malformed(ImageError):
-    """What the launcher or another node says of an image makes no sense: not this node's fault."""
+    """What the launcher or another node says of an image is not understood: not this node's fault."""
 
     code = "malformed"
     fault = "launch"
@@ -128,7 +128,7 @@ class Store:
         own_directory(self._images)
         self.directory = launch_directory(name, ram_disk)
         try:
-            os.mkdir(self.directory, 0o700)  # O_EXCL's meaning: what is there already is not ours
+            os.mkdir(self.directory, 0o700)  # O_EXCL's meaning: what exists already is not ours
         except OSError as error:
             raise _failed(self.directory, error) from None
 
@@ -139,7 +139,7 @@ class Store:
         another image of the same name.
         """
         if len(digest) != 64 or not _HEXADECIMAL.issuperset(digest):
-            raise Malformed("the digest of the image is no SHA-256")
+            raise Malformed("the digest of the image is not a SHA-256")
         if not 0 < size < 1 << 48:
             raise Malformed(f"an image of {size} bytes")
         if name in ("", ".", "..") or "/" in name or "\0" in name:

@@ -102,7 +102,7 @@ def read_load(message: Message) -> Load:
     """A load message as a Load. LoadFailed when it is none."""
     try:
         if check(DOWN, message) != "load":
-            raise LoadFailed("a launch begins with its load", "launch")
+            raise LoadFailed("the first message of a launch is its load", "launch")
     except LoadFailed:
         raise
     except AgentError as error:

@@ -288,7 +288,7 @@ class Tree:
         self.reports.update(part.reports())
 
     def on_order(self, message: Message) -> None:
-        """Handle a message from the parent. WireError when it makes no sense; without a handler it is ignored."""
+        """Handle a message from the parent. WireError when it is not understood; without a handler it is ignored."""
         try:
             op = check(DOWN, message)
         except AgentError as error:

@@ -35,7 +35,7 @@ def check_load(let_in: Pass, node: str, load: Load, message: Message, common: by
     except WireError as error:
         raise Refusal("malformed", error.message) from None
     if let_in.parent and let_in.parent not in names:
-        raise Refusal("stranger", f"{let_in.parent} is no node of launcher {load.launcher}")
+        raise Refusal("stranger", f"{let_in.parent} is not a node of launcher {load.launcher}")
     wanted = load.nodes[0].get("processors")
     if not isinstance(wanted, list) or not granted.issuperset(wanted):
         raise Refusal("other_processors", f"launcher {load.launcher} was not given these processors of {node}")

@@ -82,7 +82,7 @@ class Payload:
             self._transfer.finish(ran, then)
 
     def on_frame(self, kind: int, payload: bytes) -> None:
-        """A frame from the parent that is no ordinary one."""
+        """A frame from the parent that is not an ordinary one."""
         if kind not in (IMAGE, FILE):
             raise WireError(f"a frame of kind {kind} came down the tree")
         self._now().on_frame(kind, payload)
@@ -95,7 +95,7 @@ class Payload:
         """Another node wants an image from this one. AgentError when it is none of the launch's."""
         who = message.get("node")
         if who is not None and who not in self.members:
-            raise Refusal("stranger", f"{str(who)[:80]} is no node of this launch")
+            raise Refusal("stranger", f"{str(who)[:80]} is not a node of this launch")
         self._now().fetch(session, message)
 
     def starve(self) -> None:

@@ -158,7 +158,7 @@ class Exchange:
 def pairs(puts: "List[Any]") -> "Iterator[Tuple[str, str]]":
     """Key and value, one after the other. WireError for what is no such list."""
     if len(puts) % 2 or not all(isinstance(item, str) for item in puts):
-        raise WireError("keys and values that are no texts")
+        raise WireError("keys and values that are not texts")
     turn = iter(puts)
     return zip(turn, turn)  # noqa: B905  (strict needs Python 3.10; the length is even)
 

@@ -73,7 +73,7 @@ class Client:
         return self.state in (State.INITIALISED, State.FENCED, State.ASKING)
 
     def feed(self, data: bytes) -> "List[Action]":
-        """What its bytes ask for. PmiError when they are no PMI."""
+        """What its bytes ask for. PmiError when they are not PMI."""
         self._actions = []
         while data:
             before = self._text

@@ -98,7 +98,7 @@ class PmiServer:
 
     @property
     def silent(self) -> bool:
-        """Whether no rank here or below has said a word: they were no MPI program."""
+        """Whether no rank here or below has said a word: they were not MPI programs."""
         return not self._clients and self._world is None
 
     # what a rank is born with

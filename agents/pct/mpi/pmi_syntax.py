@@ -18,7 +18,7 @@ class Verb(Enum):
 
 
 class PmiError(Exception):
-    """What a client sent is no PMI; the message says how."""
+    """What a client sent is not PMI; the message says how."""
 
 
 class Request:

@@ -48,7 +48,7 @@ class User:
         # believed only when seen: a call that fails and is taken for done has been root's downfall elsewhere
         there = os.getresuid(), os.getresgid(), sorted(os.getgroups())
         if there != ((self.uid, self.uid, 0), (self.gid,) * 3, sorted(set(self.groups))):
-            raise LoadFailed(f"did not become uid {self.uid}: {there}", "node")
+            raise LoadFailed(f"could not become uid {self.uid}: {there}", "node")
 
     def as_root(self, work: "Callable[[], Result]") -> "Result":
         """Do ``work`` as root, and be this user again. A process that cannot be it again ends here and now."""

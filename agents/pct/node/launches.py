@@ -304,7 +304,7 @@ class Hosted:
         return len(victims)
 
     def sweep(self, round_: int = 0) -> None:
-        """Kill our children that are no launch children: a dead launch child left them to us, as subreaper."""
+        """Kill our children that are not launch children: a dead launch child left them to us, as subreaper."""
         if self._sweeping and round_ == 0:
             return
         known = self._own | self._helpers

@@ -99,7 +99,7 @@ def read_role(data: bytes) -> "tuple[str, int]":
     """Role and length of the hello that ``data`` begins with; no role when it is not whole. WireError if it is none."""
     length = int.from_bytes(data[1:HEADER_SIZE], "big") if len(data) >= HEADER_SIZE else 0
     if data[0] != CONTROL or length > _LONGEST - HEADER_SIZE:
-        raise WireError("the first message on a connection is a hello")
+        raise WireError("the first message on a connection must be a hello")
     if len(data) < HEADER_SIZE + length:
         return "", 0
     payload = data[HEADER_SIZE : HEADER_SIZE + length]

@@ -39,7 +39,7 @@ class Admission:
         credential = self.recognise(text, mac)
         now = self._now()
         if now is None:
-            raise Refusal("no_time", f"{self._node} has not been told the mesh's time yet", "try again in a moment")
+            raise Refusal("no_time", f"{self._node} does not know the mesh's time yet", "try again in a moment")
         if now > credential.expires_at:
             late = now - credential.expires_at
             raise Refusal("expired", f"the credential of launcher {credential.launcher} ran out {late:.1f} s ago")
@@ -59,7 +59,7 @@ class Admission:
     def recognise(self, text: str, mac: str) -> Credential:
         """A credential that a CPA made for this life of this node, whatever has become of it. Refusal."""
         if not text:
-            raise Refusal("no_credential", f"{self._node} begins a launch for a credential alone, and none was shown")
+            raise Refusal("no_credential", f"{self._node} begins a launch only for a credential, and none was sent")
         if len(text) > credentials.LONGEST:
             raise Refusal("malformed", "a credential is shorter")
         self._check_mac(text, mac)
@@ -86,7 +86,7 @@ class Admission:
         for former in range(max(1, incarnation - _FORMER), incarnation):
             if is_of(former):
                 raise Refusal("former_life", f"a credential for a PCT of {self._node} that is no more")
-        raise Refusal("forged", f"a credential that no CPA made for {self._node}")
+        raise Refusal("forged", f"a credential that is not a CPA's for {self._node}")
 
     def _forget(self, now: float) -> None:
         # what has run out is refused for that

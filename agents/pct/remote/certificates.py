@@ -26,7 +26,7 @@ class BadFiles(PctError):
 def renew(directory: str, mesh: str, files: Dict[str, Any]) -> None:
     """Put ``files`` (texts, by name) in place of those in ``directory``; who uses them reads them again. BadFiles."""
     if set(files) != set(NAMES) or not all(isinstance(text, str) for text in files.values()):
-        raise BadFiles(f"a node has {', '.join(NAMES)}, and all of them are replaced at once")
+        raise BadFiles(f"a node has {', '.join(NAMES)}, and all of them must be replaced together")
     made = []
     try:
         for name in NAMES:

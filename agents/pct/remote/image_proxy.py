@@ -178,7 +178,7 @@ def _received(images: ImageSource, secured: Secured, until: float) -> Message:
     wait(secured, secured.shake, until)
     greeting, rest = next_message(secured, b"", until)
     if check_hello(greeting) != "child":
-        raise Refusal("wrong_role", "who says that it fetches an image is a launch child of another node")
+        raise Refusal("wrong_role", "only a launch child of another node may fetch an image")
     request, _ = next_message(secured, rest, until)
     need_believed(secured, ours())
     return wanted(request, secured.peer.names, images.mesh)

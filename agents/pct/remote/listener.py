@@ -317,7 +317,7 @@ def first_message(data: bytes) -> Optional[Message]:
         return None
     length = int.from_bytes(data[1:HEADER_SIZE], "big") if len(data) >= HEADER_SIZE else 0
     if data[0] != CONTROL or length > LONGEST:
-        raise WireError("the first message on a connection is a hello")
+        raise WireError("the first message on a connection must be a hello")
     if len(data) < HEADER_SIZE + length:
         return None
     return decode(data[HEADER_SIZE : HEADER_SIZE + length])

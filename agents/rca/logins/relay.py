@@ -103,7 +103,7 @@ class Passage:
         self._pass_on(frame(kind, payload))
         if not self._greeted:
             if kind != CONTROL:
-                raise WireError("the first message on a connection is a hello")
+                raise WireError("the first message on a connection must be a hello")
             check_hello(decode(payload))
             self._greeted = True
             if self._intake is not None:

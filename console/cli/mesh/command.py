@@ -41,7 +41,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     options = parser().parse_args(arguments)
     if options.quiet and not getattr(options, "own_quiet", False):
         if getattr(options, "result", False):
-            raise UsageError("--quiet does not fit: what this command prints is its result", "write it into a file")
+            raise UsageError("--quiet does not fit: this command's output is its result", "write it into a file")
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     given = {key: getattr(options, key, None) for key in _SETTINGS}
     settings = load(given, config=options.config or "")
@@ -52,7 +52,7 @@ def _run(arguments: Sequence[str] | None) -> int:
 def _how_many(text: str) -> int:
     number = int(text)
     if not 0 <= number < 1 << 31:
-        raise argparse.ArgumentTypeError(f"{text} is no number of rows")
+        raise argparse.ArgumentTypeError(f"{text} is not a number of rows")
     return number
 
 
@@ -62,7 +62,7 @@ def _seconds(text: str) -> float:
     except ValueError:
         seconds = -1.0
     if not 0.01 <= seconds < 1e9:
-        raise argparse.ArgumentTypeError(f"{text} is no number of seconds")
+        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds")
     return seconds
 
 

@@ -27,14 +27,14 @@ def init(settings: Settings, options: argparse.Namespace) -> int:
     if sqlite_path(url) is not None:
         if options.view_login or options.view_user:
             raise UsageError(
-                "an SQLite file is its owner's: nobody else may look into it",
+                "only the owner of an SQLite file can read it",
                 "--view-login and --view-user are for MySQL",
             )
         _make_sqlite(settings, url)
         return 0
     if options.view_connections < 1:
         raise UsageError(
-            f"--view-connections {options.view_connections}: a viewer needs a connection", "give at least 1"
+            f"--view-connections {options.view_connections}: a viewer needs at least one connection", "give at least 1"
         )
     accounts = _Accounts(settings, options, url)  # what is wrong with a name, or a file of ours, is said before
     if options.run:
@@ -168,7 +168,7 @@ def _say_steps(url: str, steps: list[str]) -> None:
 def _account(text: str) -> Account:
     user, _, host = text.partition("@")
     if not user:
-        raise UsageError(f"{text!r} is no account", "USER or USER@HOST")
+        raise UsageError(f"{text!r} is not an account", "USER or USER@HOST")
     return Account(user, host or "%")
 
 

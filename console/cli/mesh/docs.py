@@ -29,6 +29,6 @@ def _site() -> str:
         if os.path.isfile(f"{place}/index.html"):
             return place
     raise ConsoleError(
-        "this installation has no documentation site",
+        "the documentation site is not installed",
         "in the source tree, make docs builds it; its pages are text files in docs/",
     )

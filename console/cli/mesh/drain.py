@@ -29,6 +29,6 @@ def resume(settings: Settings, options: argparse.Namespace) -> int:
 def _nodes(text: str) -> list[str]:
     wanted = parse_list(text)
     if wanted["processors"]:
-        raise UsageError("nodes are taken out and put back whole", "their names, like n[0-3]")
+        raise UsageError("a node can only be drained or resumed as a whole", "their names, like n[0-3]")
     names: list[str] = wanted["nodes"]
     return names

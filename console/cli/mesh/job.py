@@ -129,7 +129,7 @@ def sql(settings: Settings, options: argparse.Namespace) -> int:
             else:
                 print("\t".join("" if one is None else clean(str(_plain(one))) for one in row))
     except (sqlite3.Error, sqlite3.Warning) as error:
-        raise UsageError(f"SQLite does not take the query: {error}", "docs/state-object.md has the tables") from None
+        raise UsageError(f"SQLite refuses the query: {error}", "docs/state-object.md has the tables") from None
     finally:
         db.close()
     return 0
@@ -185,7 +185,7 @@ def purge(settings: Settings, options: argparse.Namespace) -> int:
             raise ConsoleError(f"job {name} has not ended: its owner process runs", "end the job first", exit_status=1)
         if summary(path)["state"] not in ENDED and not options.force:
             raise ConsoleError(
-                f"job {name} has not ended, although its owner process has: it could go on from its object",
+                f"job {name} has not ended, but its owner process has: mesh job resume can continue it",
                 "--force deletes it all the same", exit_status=1,
             )  # fmt: skip
         delete(path)

@@ -55,7 +55,7 @@ def check(settings: Settings, options: argparse.Namespace) -> int:
     try:
         name, manager = registry.find(os.environ, settings.manager)
         if not name:
-            raise ConsoleError("this process is in no job of a batch system", "run it in the job's script")
+            raise ConsoleError("this process is not in a job of a batch system", "run it in the job's script")
         hosts = manager.hosts(os.environ)
         job = manager.job_id(os.environ)
     except ManagerError as error:

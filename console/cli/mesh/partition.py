@@ -16,9 +16,9 @@ from console.settings import Settings
 def create(settings: Settings, options: argparse.Namespace) -> int:
     """Make a partition; print what a job script's environment needs, as lines for ``eval``."""
     if options.size is None and not options.list:
-        raise UsageError("how many processors?", "-sz N, or --list LIST")
+        raise UsageError("the number of processors is missing", "-sz N, or --list LIST")
     if not options.batch_job:
-        raise UsageError("--batch-job needs the batch system's name for the job")
+        raise UsageError("--batch-job needs the batch system's job id")
     request = {
         "op": "partition_create",
         "key": os.urandom(16).hex(),
@@ -50,7 +50,7 @@ def destroy(settings: Settings, options: argparse.Namespace) -> int:
             cookie = file.read().strip()
     except FileNotFoundError:
         raise ConsoleError(
-            f"partition {options.partition} was not made from here", "mesh partition list", exit_status=1
+            f"partition {options.partition} was not made on this login processor", "mesh partition list", exit_status=1
         ) from None
     ask_cpa(
         settings,

@@ -61,9 +61,7 @@ def _entries(client: Client, launcher: int) -> list[dict[str, Any]]:
             if event.get("event") == "refused":
                 raise ConsoleError(str(event["text"]))
     except Unreachable:
-        raise ConsoleError(
-            f"launcher {launcher} told nothing of its processes", "it may have ended meanwhile"
-        ) from None
+        raise ConsoleError(f"launcher {launcher} did not report its processes", "it may have ended meanwhile") from None
 
 
 def _be_stub(client: Client, launcher: int, entries: list[dict[str, Any]]) -> int:

@@ -49,7 +49,7 @@ def _opened(path: str) -> IO[str]:
         # who may see the machine is the database's to say, not this file's: it is its owner's alone
         return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w", encoding="utf-8")
     except FileExistsError:
-        raise ConsoleError(f"{path} is there already", "choose another name", exit_status=2) from None
+        raise ConsoleError(f"{path} exists already", "choose another name", exit_status=2) from None
     except OSError as error:
         raise ConsoleError(f"{path}: {error.strerror}", exit_status=2) from None
 

@@ -9,7 +9,7 @@ from console.settings import Settings
 def serve(settings: Settings, options: argparse.Namespace) -> int:
     """Serve until ^C."""
     if not 0 < options.port < 1 << 16:
-        raise ConsoleError(f"{options.port} is no port", "mesh serve --port 8000", exit_status=2)
+        raise ConsoleError(f"{options.port} is not a port", "mesh serve --port 8000", exit_status=2)
     try:
         from console.tui.terminal.web import serve_console
     except ModuleNotFoundError as error:

@@ -141,7 +141,7 @@ def _new_keys(settings: Settings) -> None:
         absent = rotate(settings, print)
     except AgentError as error:
         raise ConsoleError(
-            f"the sides are set, but keys are the former ones: {error.message}", "mesh trust rotate"
+            f"the sides are set, but the nodes keep their former keys: {error.message}", "mesh trust rotate"
         ) from None
     if absent:
         print(f"{_nodes(len(absent))} down now: mesh up brings the keys")
@@ -155,7 +155,7 @@ def _said(mesh: Mesh, words: list[str]) -> dict[str, str]:
         name, _, state = word.partition("=")
         if name not in names or state not in (OPEN, CLOSED):
             raise UsageError(
-                f"{word!r} is no switch and its state",
+                f"{word!r} is not a switch and its state",
                 f"like {min(names, default='left')}=open; there are: " + (", ".join(sorted(names)) or "none"),
             )
         if said.setdefault(name, state) != state:

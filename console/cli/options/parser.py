@@ -25,7 +25,7 @@ class Word:
 
     ``kind``: flag, int (≥ 0), seconds (float ≥ 0), text, texts (may be given again), or words joined by ``|``.
     ``twins``: the GNU long form, without dashes, then other launchers' words for it, which may have one dash too, then
-    in full; the name itself when empty. ``letter``: a short form that is no prefix of the name. ``original``: a word
+    in full; the name itself when empty. ``letter``: a short form that is not a prefix of the name. ``original``: a word
     of the first yod or pingd.
     """
 
@@ -79,7 +79,7 @@ class Parsed:
 
 
 def parse(table: Sequence[Word], arguments: Sequence[str], *, stop: bool) -> Parsed:
-    """Read ``arguments``. With ``stop`` the first that is no option ends the options (``yod -sz 4 program -sz``).
+    """Read ``arguments``. With ``stop`` the first that is not an option ends the options (``yod -sz 4 program -sz``).
 
     UsageError for a word that is unknown or ambiguous, or a value that does not fit.
     """

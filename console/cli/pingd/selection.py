@@ -21,7 +21,7 @@ def leading_number(batch_job: str) -> str:
 
 
 class Selection:
-    """A choice of processors, made anew for every picture. UsageError for what is no list."""
+    """A choice of processors, made anew for every picture. UsageError for what is not a list."""
 
     def __init__(self, given: "Mapping[str, Any]", bare: "Sequence[str]") -> None:
         self._job: int | None = given.get("job")

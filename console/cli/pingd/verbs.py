@@ -110,7 +110,11 @@ def _request(verb: str, value: str, target: Target) -> "tuple[dict[str, Any], st
 
 def _confirmed(question: str) -> bool:
     if not sys.stdin.isatty():
-        raise ConsoleError("there is nobody to ask", "say -NoInquire to do it without a question", exit_status=2)
+        raise ConsoleError(
+            "standard input is not a terminal, so the question cannot be asked",
+            "say -NoInquire to do it without a question",
+            exit_status=2,
+        )
     print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 

@@ -255,7 +255,7 @@ def _input(text: str, size: int | None) -> str | int:
     if not (text.isascii() and text.isdigit() and len(text) < 10):
         raise UsageError(f"-input takes shared, all, none or a rank, not {text!r}")
     if size is not None and int(text) >= size:
-        raise UsageError(f"-input {text}: there is no such rank", f"ranks are 0 to {size - 1}")
+        raise UsageError(f"-input {text}: the launch has no such rank", f"ranks are 0 to {size - 1}")
     return int(text)
 
 
@@ -265,7 +265,7 @@ def _partition() -> int | None:
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and len(text) < 20):
-        raise UsageError(f"REDMESH_PARTITION is {text!r}, which is no partition", "mesh partition create prints one")
+        raise UsageError(f"REDMESH_PARTITION is {text!r}, which is not a partition", "mesh partition create prints one")
     return int(text)
 
 
@@ -275,7 +275,7 @@ def _cookie(partition: int | None) -> str | None:
         return None
     cookie = os.environ.get("REDMESH_ALLOCATION_COOKIE")
     if cookie is None or not cookie.isascii():
-        told = f"this is inside partition {partition}, without the right to launch there (REDMESH_ALLOCATION_COOKIE)"
+        told = f"this is in partition {partition}, but without the right to launch in it (REDMESH_ALLOCATION_COOKIE)"
         raise ConsoleError(told, "ranks that are to launch get it by yod -export ALL,REDMESH_ALLOCATION_COOKIE")
     return cookie
 

@@ -99,7 +99,9 @@ def _spread(request: Request, given: dict[str, Any]) -> None:
     nodes, each = given.get("nodes"), given.get("tasks-per-node")
     size: int | None = given.get("sz")
     if request.program.segments is not None:
-        raise UsageError("a load file's lines say where its programs go: without -nodes and -tasks-per-node")
+        raise UsageError(
+            "-nodes and -tasks-per-node cannot be used with a load file, whose lines say where the programs run"
+        )
     if size is None:
         if nodes is None:
             if request.where.wanted is None:
@@ -146,9 +148,9 @@ def _mask(text: str) -> int:
 
 
 def retries(text: str) -> int:
-    """YODRETRYCOUNT; UsageError when it is no number."""
+    """YODRETRYCOUNT; UsageError when it is not a number."""
     if text.isascii() and text.isdigit() and len(text) < 4:
         return int(text)
     raise UsageError(
-        f"YODRETRYCOUNT is {text!r}, which is no number of tries", "0 gives up at the first node that fails"
+        f"YODRETRYCOUNT is {text!r}, which is not a number of tries", "0 gives up at the first node that fails"
     )

@@ -35,7 +35,7 @@ def load_file(path: str, arguments: list[str], given: dict[str, Any], wanted: di
 def implied_load_file(
     rest: list[str], given: dict[str, Any], wanted: dict[str, Any] | None, why: ConsoleError
 ) -> list[Program]:
-    """The programs of ``rest[0]`` if that is a load file as a whole; ``why`` it is no program is raised otherwise."""
+    """The programs of ``rest[0]`` if all of it is a load file; else raises ``why``: it is not a program."""
     if "N" in given and rest[0].isdigit():
         raise UsageError("-N takes no number: it is the original's, for unbuffered output", "-nodes N spreads over N")
     if "timing" in given and rest[0].isdigit():
@@ -115,7 +115,7 @@ def _found(
     programs = []
     for segment, source in zip(segments, sources, strict=True):
         if "overcommit" in given and (segment.wanted != wanted or not segment.size):
-            told = f"{source}: processors of its own and -overcommit exclude each other"
+            told = f"{source}: -overcommit and processors of its own exclude each other"
             raise UsageError(told, "all programs share what there is, or the command line's -list")
         try:
             found = find(os.fsdecode(segment.argv[0]), os.environb)

@@ -17,7 +17,7 @@ def find_manager(settings: Settings) -> Any:
     except ManagerError as error:
         raise ConsoleError(error.message, error.hint) from None
     if not name:
-        raise ConsoleError("this process is in no job of a batch system", "run it in the job's script")
+        raise ConsoleError("this process is not in a job of a batch system", "run it in the job's script")
     return manager
 
 

@@ -180,7 +180,7 @@ def _check_values(given: Mapping[str, Any], where: _Where) -> None:
         if key in given and given[key] not in words:
             where.refuse(key, f"no {key} is called {given[key]!r}", f"there are: {', '.join(words)}")
     if given.get("user") and not _PLAIN.match(given["user"]):
-        where.refuse("user", f"{given['user']!r} is no account's name")
+        where.refuse("user", f"{given['user']!r} is not an account's name")
     if given.get("python") and not _PYTHON.match(given["python"]):
         where.refuse("python", f"{given['python']!r} is no Python", "a path like /opt/python/bin/python3")
 
@@ -191,11 +191,11 @@ def _names(text: str, where: _Where) -> list[str]:
     except UsageError as error:
         where.refuse("name", error.message, error.hint)
     if listed["processors"] or not listed["nodes"]:
-        where.refuse("name", f"{text!r} is no host's name", "a name begins with a letter")
+        where.refuse("name", f"{text!r} is not a host's name", "a name begins with a letter")
     names: list[str] = listed["nodes"]
     for name in names:
         if len(name) > 63 or ".." in name:
-            where.refuse("name", f"{name!r} is no host's name", "up to 63 letters, digits, dashes and single dots")
+            where.refuse("name", f"{name!r} is not a host's name", "up to 63 letters, digits, dashes and single dots")
     return names
 
 
@@ -207,10 +207,10 @@ def _spread(text: str, key: str, names: Sequence[str], where: _Where) -> list[st
     """One value for each name: a pattern of as many, or ``{name}``, or the same for all of one name."""
     values = expand(text)
     if values is None:
-        where.refuse(key, f"{key} {text!r} is no pattern", 'like "10.0.0.[1-64]" or "{name}.cluster"')
+        where.refuse(key, f"{key} {text!r} is not a pattern", 'like "10.0.0.[1-64]" or "{name}.cluster"')
     for value in values:
         if value and not _PLAIN.match(value.replace("{name}", "n")):
-            where.refuse(key, f"{value!r} is no address", "an address, a name, or an alias of ~/.ssh/config")
+            where.refuse(key, f"{value!r} is not an address", "an address, a name, or an alias of ~/.ssh/config")
     if len(values) == 1 and ("{name}" in text or len(names) == 1 or not text):
         return [values[0].replace("{name}", name) for name in names]
     if len(values) != len(names):

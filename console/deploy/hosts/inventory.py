@@ -41,7 +41,7 @@ name = "node[001-004]"           # four nodes, node001 to node004; each key belo
 def init(path: str, names: Sequence[str] = ()) -> None:
     """Write the example, or a table for each pattern of ``names``, to a new file.
 
-    UsageError when the file is there already, or a name is no host's; OSError.
+    UsageError when the file exists already, or a name is not a host's; OSError.
     """
     text = EXAMPLE
     if names:
@@ -53,7 +53,7 @@ def init(path: str, names: Sequence[str] = ()) -> None:
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     except FileExistsError:
-        raise UsageError(f"{path} is there already", "mesh nodes changes the hosts in it") from None
+        raise UsageError(f"{path} exists already", "mesh nodes changes the hosts in it") from None
     with open(fd, "w", encoding="utf-8") as file:
         file.write(text)
 
@@ -97,7 +97,7 @@ def values_of(words: Sequence[str]) -> dict[str, Any]:
         key, equals, text = word.partition("=")
         if not equals or key not in kinds or key == "name":
             known = ", ".join(name for name in kinds if name != "name")
-            raise UsageError(f"{word!r} is no key=value of a host", f"keys: {known}")
+            raise UsageError(f"{word!r} is not a key=value of a host", f"keys: {known}")
         kind = kinds[key]
         if not text:
             values[key] = None

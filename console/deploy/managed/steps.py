@@ -83,7 +83,7 @@ class Steps:
         """A host whose process is there. HostFailed."""
         name = self._names[host.name]
         if name not in self._streams:
-            raise HostFailed("manager", "the manager was not asked for it", "mesh up")
+            raise HostFailed("manager", "this host was not requested from the manager", "mesh up")
         return StepHost(self._streams[name], name)
 
     def close(self) -> None:
@@ -244,8 +244,8 @@ class StepHost:
         return understood(self._stream.answer(self._name, timeout_s or SPAWN_S))
 
     def run(self, words: Sequence[str], given: bytes, timeout_s: float) -> tuple[int, str]:
-        """Hosts of a job are no login processors. HostFailed."""
-        raise HostFailed("login", "a host of a job cannot be a login processor", "mesh up outside of the job")
+        """Hosts of a job are not login processors. HostFailed."""
+        raise HostFailed("login", "a host of a batch job cannot be a login processor", "mesh up outside of the job")
 
     def close(self) -> None:
         """Nothing: the client serves other hosts too."""

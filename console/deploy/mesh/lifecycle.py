@@ -319,7 +319,7 @@ def _stop_all(
 def _stop_job(workers: WorkerPool, ledger: HostStateFile) -> list[HostTask]:
     """End the manager's clients: our process on each host ends its node, and leaves nothing there."""
     if steps.end(workers.settings):
-        raise ConsoleError("the manager's clients do not end", "cancel the job")
+        raise ConsoleError("the manager's client processes do not exit", "cancel the job")
     ledger.clear(host.name for host in ledger.has_ours())
     return []
 
@@ -348,7 +348,7 @@ def _refuse_while_launches_run(settings: Settings) -> None:
         with open_viewer(cpa_url(settings)) as viewer:  # of every side
             running = sorted(one.id for one in viewer.read().launchers)
     except (StoreError, ConsoleError) as error:
-        raise ConsoleError(f"it cannot be told whether launches run: {error.message}", "mesh down --force") from None
+        raise ConsoleError(f"whether launches run is not known: {error.message}", "mesh down --force") from None
     if running:
         some = ", ".join(map(str, running[:5])) + (" …" if len(running) > 5 else "")
         what = f"launcher {some} runs" if len(running) == 1 else f"{len(running)} launchers run ({some})"

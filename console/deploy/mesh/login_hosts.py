@@ -52,7 +52,7 @@ def _join(errand: HostTask, given: str) -> None:
 
 
 def leave(errand: HostTask) -> None:
-    """The host is no login processor any more; what runs on the mesh from there is ended. HostFailed."""
+    """The host is not a login processor any more; what runs on the mesh from there is ended. HostFailed."""
     errand.handle(Event.ORDERED)
     _mesh(errand, ["down", "--force"], "", LEAVE_S)
     errand.handle(Event.DONE)

@@ -135,7 +135,7 @@ def join(settings: Settings, given: dict[str, Any]) -> str:
         if given["version"] != VERSION or bad or not (mesh.isalnum() and mesh.isascii()):
             raise ValueError(given["version"])
     except (KeyError, TypeError, ValueError, UnicodeError):
-        raise TrustError("this is no file of mesh login grant", "mesh login grant, of the same version") from None
+        raise TrustError("this is not a file of mesh login grant", "mesh login grant, of the same version") from None
     _need_mode(settings, wanted)
     lifecycle.make_directories(settings)
     with lifecycle.locked(settings):
@@ -213,7 +213,7 @@ def _own_address(near: str, cpas: list[str]) -> str:
     address = route_to(host)
     if not address:
         raise ConsoleError(
-            f"there is no way from here to {host}", "login_address in mesh.toml says where nodes reach us"
+            f"no network route leads from here to {host}", "login_address in mesh.toml says where nodes reach us"
         )
     return address
 
@@ -244,4 +244,4 @@ def read_file(path: str) -> dict[str, Any]:
     except OSError as error:
         raise ConsoleError(f"{path}: {error.strerror}") from None
     except (ValueError, TypeError):
-        raise TrustError(f"{path} is no file of mesh login grant") from None
+        raise TrustError(f"{path} is not a file of mesh login grant") from None

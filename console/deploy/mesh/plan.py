@@ -24,7 +24,9 @@ def agent_place(errand: HostTask, settings: Settings) -> tuple[str, int]:
     host = errand.host
     address = host.agent_address or _from_connection(errand, 2)
     if not address:
-        raise HostFailed("address", "its sshd does not say by which address it was reached", "agent_address, mesh.toml")
+        raise HostFailed(
+            "address", "its sshd does not report the address by which it was reached", "agent_address, mesh.toml"
+        )
     if settings.allocation:  # jobs share a host: its free port was looked for there
         return address, int(str(errand.facts.get("connection", "0")).split()[-1])
     return address, host.agent_port or settings.agent_port
@@ -47,7 +49,7 @@ def login_place(settings: Settings, errands: Sequence[HostTask]) -> str:
     for errand in errands:
         if address := route_to(_from_connection(errand, 2)):
             return address
-    raise ConsoleError("it cannot be told by which address the hosts reach this machine", "login_address in mesh.toml")
+    raise ConsoleError("the address by which the hosts reach this machine is not known", "login_address in mesh.toml")
 
 
 def _is_ours(address: str) -> bool:
@@ -122,7 +124,7 @@ def _append(
     first = 1 + max((one for node in nodes for one in node["processors"]), default=-1)
     count, gpus = size_of(host, errand, ledger)
     if first + count > MOST_PROCESSORS:
-        raise UsageError(f"a mesh has at most {MOST_PROCESSORS} processors: {host.name} is one host too many")
+        raise UsageError(f"a mesh has at most {MOST_PROCESSORS} processors: {host.name} makes it one host too many")
     if errand is not None and errand.facts:
         place = agent_place(errand, settings)
     else:

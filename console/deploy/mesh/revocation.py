@@ -62,7 +62,7 @@ def revoke(settings: Settings, name: str, say: Say, *, force: bool) -> Revoked:
             if not force:
                 _refuse_while_launches_run(store, name)
             had = _forget(settings, store, name)
-            say(f"{name} is no login processor any more: no CPA of this mesh serves it")
+            say(f"{name} is not a login processor any more: no CPA of this mesh serves it")
             left = _end(settings, store, had.launchers, say)
             for partition in had.partitions:
                 say(

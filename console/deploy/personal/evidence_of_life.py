@@ -1,7 +1,7 @@
-"""What of a mesh lives: by its lock, its sockets and its processes. Whatever ends or redefines a mesh asks here first.
+"""What of a mesh lives, by its lock, sockets and processes. Whatever ends or redefines a mesh asks here first.
 
-Sockets alone are no evidence: logind removes /run/user/UID, and all sockets in it, at a user's last logout. The daemons
-make them again (agents/link/sockets.py, listen_again); until then the lock and the processes tell.
+Sockets alone are not evidence: logind removes /run/user/UID, and the sockets in it, at a last logout. The daemons make
+them again (agents/link/sockets.py, listen_again); until then the lock and the processes tell.
 """
 
 import fcntl

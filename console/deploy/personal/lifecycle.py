@@ -152,7 +152,7 @@ def adopt(settings: Settings, config: dict[str, Any]) -> bool:
             what = "does not answer yet" if status is None else f"ended with status {status}"
             said = tail(f"{config['state']}/log", begun_at)
             raise MeshFailed(
-                f"the new keeper of the mesh that is up {what}: nothing of the mesh was ended{said}",
+                f"the new keeper of the mesh that is up {what}: no process of the mesh was ended{said}",
                 f"the logs are in {config['state']}/log",
             )
         time.sleep(_POLL_S)
@@ -447,7 +447,7 @@ def _end(settings: Settings, config: dict[str, Any], force: bool) -> None:
             keeper.call({"op": "down", "force": force})
     except Unreachable as error:
         if evidence_of_life.lock_is_held(settings.state_dir):
-            raise ConsoleError(f"the keeper did not take the order: {error.message}", "mesh down --force") from None
+            raise ConsoleError(f"the keeper refused: {error.message}", "mesh down --force") from None
     _ended(settings, config)
 
 
@@ -469,7 +469,7 @@ def _end_by_signal(settings: Settings, config: dict[str, Any], force: bool) -> N
     """End a mesh whose keeper lives but cannot be reached, for want of a directory for its sockets, say."""
     told = f"the mesh is up, but its keeper cannot be reached in {config['run']}"
     if not force:
-        raise ConsoleError(f"{told}: which launches run cannot be told", "mesh down --force ends them too")
+        raise ConsoleError(f"{told}: which launches run is not known", "mesh down --force ends them too")
     keepers = [
         pid
         for pid, (kind, _) in evidence_of_life.processes(settings.state_dir).items()
@@ -487,7 +487,7 @@ def _end_by_signal(settings: Settings, config: dict[str, Any], force: bool) -> N
 def _end_without_keeper(settings: Settings, config: dict[str, Any], trouble: str, force: bool) -> None:
     """End daemons that a killed keeper left, where no other one can be started: its file cannot be used."""
     if not force:
-        raise ConsoleError(f"what is left of the mesh has no keeper, and cannot be given one: {trouble}", FORCE)
+        raise ConsoleError(f"the daemons that are left have no keeper, and none can be started: {trouble}", FORCE)
     for kind in (
         evidence_of_life.PCT,
         evidence_of_life.SIMULATED,

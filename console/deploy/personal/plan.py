@@ -29,7 +29,7 @@ class Size(NamedTuple):
 
 
 def wanted_size(settings: Settings) -> Size:
-    """The size that options and configuration ask for. UsageError when it makes no sense."""
+    """The size that options and configuration ask for. UsageError when it is not understood."""
     processors = settings.processors or max(len(os.sched_getaffinity(0)), settings.nodes)
     if processors < settings.nodes:
         raise UsageError(

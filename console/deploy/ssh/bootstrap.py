@@ -354,7 +354,7 @@ def check_port(listen: tuple[str, int]) -> None:
                 "port", "another program listens at %s" % place, "agent_port in mesh.toml names another"
             ) from None
         if error.errno == errno.EADDRNOTAVAIL:
-            raise Trouble("address", "%s is no address of this host" % host, "agent_address in mesh.toml") from None
+            raise Trouble("address", "%s is not an address of this host" % host, "agent_address in mesh.toml") from None
         told = "the agent cannot listen at %s: %s" % (place, error.strerror)
         raise Trouble("port", told, "agent_port in mesh.toml") from None
     finally:

@@ -77,7 +77,7 @@ class SshConfig:
         try:
             number = port or int(found.get("port", 22))
         except ValueError:
-            raise ConsoleError(f"~/.ssh/config, for {name}: the port {found['port']!r} is no number") from None
+            raise ConsoleError(f"~/.ssh/config, for {name}: the port {found['port']!r} is not a number") from None
         return Route(
             host=str(found.get("hostname", name)),
             port=number,

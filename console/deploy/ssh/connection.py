@@ -168,7 +168,7 @@ class Ssh:
         if verdict is known_hosts.Verdict.UNKNOWN:
             raise HostFailed(
                 "host_key_unknown",
-                f"nobody has vouched for the host key of {name} yet: {told}",
+                f"the host key of {name} is not known yet: {told}",
                 "compare it on the host (ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub), then --accept-new",
             )
         if verdict is known_hosts.Verdict.REVOKED:
@@ -176,7 +176,7 @@ class Ssh:
         file = place.rpartition(":")[0]
         raise HostFailed(
             "host_key_changed",
-            f"the host key of {name} is not the one in {place}: it shows {told}. Somebody may stand in between",
+            f"the host key of {name} is not the one in {place}: it shows {told}. Another machine may answer for it",
             f"if the host is new: ssh-keygen -R {shlex.quote(name)} -f {shlex.quote(file)}, then --accept-new",
         )
 
@@ -195,7 +195,7 @@ class Ssh:
                 more = transport.auth_publickey(route.user, key)
             except paramiko.BadAuthenticationType as error:
                 allowed = ", ".join(error.allowed_types) or "nothing"
-                raise HostFailed("auth", f"{route.where} takes no keys, only: {allowed}") from None
+                raise HostFailed("auth", f"{route.where} accepts no keys, only: {allowed}") from None
             except paramiko.AuthenticationException:
                 tried.append(told)
                 continue
@@ -203,12 +203,12 @@ class Ssh:
                 hint = "ssh-agent may hold more keys than the host lets one try: IdentitiesOnly yes in ~/.ssh/config"
                 raise HostFailed("auth", f"{route.where} hung up: {_told(error)}", hint if tried else "") from None
             if more:
-                raise HostFailed("auth", f"{route.where} wants more than a key: {', '.join(more)}")
+                raise HostFailed("auth", f"{route.where} asks for more than a key: {', '.join(more)}")
             return
         what = f"tried {', '.join(tried)}" if tried else "there is none to try"
         port = f" -p {route.port}" if route.port != 22 else ""
         hint = f"is there an account {route.user!r}? ssh-copy-id{port} {route.user}@{route.host} gives it our key"
-        raise HostFailed("auth", f"{route.where} takes none of our keys ({what})", hint)
+        raise HostFailed("auth", f"{route.where} accepts none of your keys ({what})", hint)
 
     def _candidates(self, route: Route, tried: list[str]) -> Any:
         """The keys to try, in OpenSSH's order: the agent's that are named, the agent's others, the files."""
@@ -288,7 +288,7 @@ def _host_and_port(text: str) -> tuple[str, int]:
     else:
         name, _, port = text.partition(":") if text.count(":") == 1 else (text, "", "")
     if not name or name.startswith("-") or (port and not port.isdigit()):
-        raise HostFailed("ssh", f"ProxyJump {text!r} is no host")
+        raise HostFailed("ssh", f"ProxyJump {text!r} is not a host")
     return name, int(port or 0)
 
 

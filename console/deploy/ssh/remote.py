@@ -101,7 +101,7 @@ class Remote:
                 raise HostFailed("timeout", "it does not answer in time", "is it overloaded?") from None
             self._noise += len(data)
             if self._noise > _MOST_NOISE:
-                raise HostFailed("noise", "its shell prints and prints", "look at the account's start-up files")
+                raise HostFailed("noise", "its shell prints without end", "look at the account's start-up files")
             if not data:
                 raise self._ended()
             self._unread += data
@@ -135,7 +135,7 @@ def understood(line: bytes) -> dict[str, Any]:
         if not isinstance(answer, dict):
             raise ValueError
     except (ValueError, RecursionError):
-        raise HostFailed("noise", "its answer is none of ours") from None
+        raise HostFailed("noise", "its answer is not Redmesh's") from None
     if "error" in answer:
         raise HostFailed(str(answer.get("code")), clean(str(answer["error"])), clean(str(answer.get("hint", ""))))
     return answer

@@ -172,7 +172,7 @@ class Authority:
                 self._write(self._generations, self.stage)
 
     def absolve(self, login: str) -> None:
-        """It was no login processor."""
+        """It was not a login processor."""
         with self._locked():
             self.revoked = {name: since for name, since in self.revoked.items() if name != login}
             self._write(self._generations, self.stage)

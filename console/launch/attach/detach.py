@@ -142,7 +142,7 @@ def _register(engine: Detachable, pid: int, began: int) -> None:
 
 
 def _spool(engine: Detachable) -> None:
-    """From here on a spool is our front; standard input goes on if it is no terminal."""
+    """From here on a spool is our front; standard input goes on if it is not a terminal."""
     from console.launch.daemons.connect import user
 
     hello = {"command": engine.request.command, "size": engine.launch.ranks.size, "user": user(), "state": "running"}

@@ -59,7 +59,7 @@ def take(
     try:
         return as_told(event, wanted)
     except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise ConsoleError(f"launcher {launcher}: stacks that make no sense: {error}") from None
+        raise ConsoleError(f"launcher {launcher}: stacks that are not understood: {error}") from None
 
 
 def tools() -> dict[str, str]:

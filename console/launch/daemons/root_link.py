@@ -47,7 +47,7 @@ class RootLink:
         self._loop, self._receiver = loop, receiver
         self.link: Link | None = None
         self.heard = False
-        self.answered = False  # the root has said something that is no hello since that was last asked
+        self.answered = False  # the root has said something that is not a hello since that was last asked
         self._greeted = False
 
     def load(self, address: str, load: dict[str, Any], common: bytes) -> None:
@@ -81,7 +81,7 @@ class RootLink:
         self._receiver.on_root_end(reason)
 
     def on_frame(self, _link: Link, kind: int, payload: bytes) -> None:
-        """A frame from the root. WireError for what makes no sense."""
+        """A frame from the root. WireError for what is not understood."""
         self.heard = True
         receiver = self._receiver
         receiver.on_frame(kind, payload)
@@ -106,4 +106,4 @@ class RootLink:
             self.answered = True  # it has read the load: a launch child answers nothing before that
             receiver.on_message(op, message)
         except (AgentError, ValueError, TypeError, KeyError, IndexError) as error:
-            raise WireError(f"a message that makes no sense: {error}") from None
+            raise WireError(f"a message that is not understood: {error}") from None

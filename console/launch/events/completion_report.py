@@ -114,7 +114,7 @@ def log_usage(
 
 
 def append_usage(path: str, entry: dict[str, Any]) -> None:
-    """One JSON line in the usage log. That it cannot be written is no error: a log must not fail a job."""
+    """One JSON line in the usage log. That it cannot be written is not an error: a log must not fail a job."""
     from agents.wire.control import encode
     from agents.wire.errors import AgentError
 

@@ -48,7 +48,7 @@ class Export:
 
 
 def parse(text: str) -> Export:
-    """The rules of ``--export=text``; UsageError for what is no variable's name, or a quote without end."""
+    """The rules of ``--export=text``; UsageError for what is not a variable's name, or a quote without end."""
     everything, nothing = False, False
     names: list[bytes] = []
     values: dict[bytes, bytes] = {}
@@ -64,7 +64,7 @@ def parse(text: str) -> Export:
         elif key not in names:
             names.append(key)
     if nothing and (everything or names):
-        raise UsageError("--export: NONE is everything's end: only NAME=VALUE can stand beside it")
+        raise UsageError("--export: NONE exports nothing: only NAME=VALUE can be given with it")
     return Export(everything=everything, names=[name for name in names if name not in values], values=values)
 
 
@@ -84,7 +84,10 @@ def _items(text: str) -> list[str]:
             comma = end + 1 if end + 1 < len(text) else -1
         item = text[at:comma] if comma >= 0 else text[at:]
         if not item:
-            raise UsageError(f"--export: an empty place in {clean(text)!r}", "write ALL, NONE, NAME or NAME=VALUE")
+            raise UsageError(
+                f"--export: two commas without a value between them in {clean(text)!r}",
+                "write ALL, NONE, NAME or NAME=VALUE",
+            )
         items.append(item)
         if comma < 0:
             return items
@@ -94,10 +97,10 @@ def _items(text: str) -> list[str]:
 def _name(text: str) -> bytes:
     # As execve sees it anything without = and NUL is a name; a blank in one is always a mistake.
     if not text or "\0" in text or any(char.isspace() for char in text):
-        raise UsageError(f"--export: {clean(text)!r} is no variable's name")
+        raise UsageError(f"--export: {clean(text)!r} is not a variable's name")
     name = os.fsencode(text)
     if name in _SECRET:
-        raise UsageError(f"--export: {clean(text)} is handed to no program")
+        raise UsageError(f"--export: {clean(text)} is never passed to a program")
     return name
 
 

@@ -60,12 +60,12 @@ def _line(words: list[str]) -> tuple[list[str], int | None]:
     head, colon, count = words[0].partition(":")
     wanted = parse_list(head)
     if wanted["processors"]:
-        raise UsageError(f"{clean(head)} is no node's name", "processors by number belong into -list")
+        raise UsageError(f"{clean(head)} is not a node's name", "processors by number belong into -list")
     slots = _count(count) if colon else None
     for word in words[1:]:
         key, equals, value = word.partition("=")
         if not equals or key not in _COUNTS:
-            raise UsageError(f"what does {clean(word)!r} mean?", "a line is: node, node slots=N or node:N")
+            raise UsageError(f"{clean(word)!r} is not understood", "a line is: node, node slots=N or node:N")
         if slots is not None and key == "slots":
             raise UsageError("two numbers of ranks for one node")
         slots = _count(value) if key == "slots" else min(slots or _count(value), _count(value))
@@ -75,4 +75,4 @@ def _line(words: list[str]) -> tuple[list[str], int | None]:
 def _count(text: str) -> int:
     if text.isascii() and text.isdigit() and len(text) < 10 and int(text):
         return int(text)
-    raise UsageError(f"{clean(text)!r} is no number of ranks")
+    raise UsageError(f"{clean(text)!r} is not a number of ranks")

@@ -14,7 +14,7 @@ MOST = 1_000_000
 def parse_list(text: str) -> dict[str, Any]:
     """The protocol's ``wanted``: ``{"processors": [[first, last], …], "nodes": [name, …]}``, in the order written.
 
-    UsageError for what is no list, a range that runs backwards, or a processor or node named twice.
+    UsageError for what is not a list, a range that runs backwards, or a processor or node named twice.
     """
     processors: list[list[int]] = []
     nodes: list[str] = []
@@ -43,7 +43,10 @@ def _items(text: str) -> list[str]:
     for char in text + ",":
         if char == "," and depth == 0:
             if not item.strip():
-                raise UsageError(f"an empty place in the list {text!r}", "write it like 0..3,8,node[001-064]")
+                raise UsageError(
+                    f"two commas without a value between them in the list {text!r}",
+                    "write it like 0..3,8,node[001-064]",
+                )
             items.append(item.strip())
             item = ""
             continue
@@ -58,7 +61,7 @@ def _items(text: str) -> list[str]:
 
 def _number(text: str, whole: str) -> int:
     if not (text.isascii() and text.isdigit()):
-        raise UsageError(f"{whole!r} is neither a processor number, a range like 25..35, nor a node's name")
+        raise UsageError(f"{whole!r} is not a processor number, a range like 25..35 or a node's name")
     if len(text) > 9:
         raise UsageError(f"the number {text} in a list is too large", "showmesh lists the processors that exist")
     return int(text)
@@ -80,7 +83,7 @@ def _names(item: str) -> list[str]:
     before, bracket, rest = item.partition("[")
     if not bracket:
         if not _is_name(item):
-            raise UsageError(f"{item!r} is no node's name")
+            raise UsageError(f"{item!r} is not a node's name")
         return [item]
     inside, _, after = rest.partition("]")
     heads: list[str] = []
@@ -97,7 +100,7 @@ def _names(item: str) -> list[str]:
         raise UsageError(f"{item!r} names more than {MOST} nodes")
     names = [head + tail for head in heads for tail in tails]
     if not _is_name(names[0]):
-        raise UsageError(f"{item!r} is no node's name")
+        raise UsageError(f"{item!r} is not a node's name")
     return names
 
 

@@ -125,7 +125,9 @@ def line_of(number: int, words: list[bytes], wanted: dict[str, Any] | None, *, c
             break
         option = _OPTIONS.get(spelled)
         if option is None:
-            raise UsageError(f"a line knows no option {clean(spelled)}", "it may begin with -sz N, -list L or -service")
+            raise UsageError(
+                f"a line of a load file has no option {clean(spelled)}", "it may begin with -sz N, -list L or -service"
+            )
         if option in own:
             raise UsageError(f"{spelled} stands here twice")
         if option in _FLAGS:
@@ -181,7 +183,7 @@ def commands(data: bytes, name: str) -> list[tuple[int, list[bytes]]]:
     text = data.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n").decode("latin-1")  # one character a byte
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
-        raise UsageError(f"{name}:{line}: a NUL byte: this is no text", "is it a program? chmod +x makes it one")
+        raise UsageError(f"{name}:{line}: a NUL byte: this is not text", "is it a program? chmod +x makes it one")
     found: list[tuple[int, list[bytes]]] = []
     at, line = 0, 1
     while at < len(text):

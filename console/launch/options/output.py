@@ -108,7 +108,7 @@ def _refuse_pairs(options: OutputOptions, given: Mapping[str, Any]) -> None:
             if word in given:
                 raise UsageError(f"-gather and -{word} exclude each other")
     if options.stdin_each is not None and "input" in given:
-        raise UsageError("-stdin with a file for each rank leaves nothing to choose with -input")
+        raise UsageError("-stdin with a file for each rank excludes -input")
     if ("spool" in given or "spool-limit" in given) and "detach" not in given:
         raise UsageError("-spool and -spool-limit are for what is launched with -detach")
 

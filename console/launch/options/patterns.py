@@ -76,7 +76,7 @@ def _field(inside: str, option: str) -> tuple[str, str]:
         return name, ""
     digits = form.removesuffix("d")
     if name == "node" or not (digits.isascii() and digits.isdigit()) or int(digits[:9]) > _WIDEST:
-        raise UsageError(f"{option}: {{{clean(inside)}}} is no form", "numbers may be padded, as in {rank:04}")
+        raise UsageError(f"{option}: {{{clean(inside)}}} is not a form", "numbers may be padded, as in {rank:04}")
     return name, form
 
 

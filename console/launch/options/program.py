@@ -62,13 +62,13 @@ def _check(name: str, path: bytes) -> None:
     except FileNotFoundError:
         raise ProgramError(f"{shown}: no such file", exit_status=127) from None
     except NotADirectoryError:
-        raise ProgramError(f"{shown}: a part of the path is no directory", exit_status=127) from None
+        raise ProgramError(f"{shown}: a part of the path is not a directory", exit_status=127) from None
     except OSError as error:
         raise ProgramError(f"{shown}: {error.strerror}", exit_status=126) from None
     if stat.S_ISDIR(mode):
         raise ProgramError(f"{shown} is a directory", exit_status=126)
     if not stat.S_ISREG(mode):
-        raise ProgramError(f"{shown} is no regular file", exit_status=126)
+        raise ProgramError(f"{shown} is not a regular file", exit_status=126)
     if os.access(path, os.X_OK):
         _check_head(shown, path)
         return

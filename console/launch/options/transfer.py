@@ -29,7 +29,7 @@ def read(given: Mapping[str, Any], options: TransferOptions) -> None:
     for text in given.get("io", ()):
         directory, writable = io_directory(text)
         if text in ("", READ_ONLY):
-            raise UsageError("-io needs a directory, and its name is empty", "-io . is the current directory")
+            raise UsageError("-io needs a directory, and the name given is empty", "-io . is the current directory")
         if not os.path.isdir(directory):
             _refuse_directory(text, directory)
         directories.append(directory if writable else directory + READ_ONLY)  # now: a daemon may stand elsewhere later
@@ -75,12 +75,13 @@ def stage_out(text: str) -> tuple[patterns.Pattern, patterns.Pattern]:
     source, destination = _parted(text)
     if not destination:
         raise UsageError(
-            f"-stage-out {clean(text)}: to which file here?", "-stage-out 'out:out-{rank}' brings each rank's out"
+            f"-stage-out {clean(text)}: the name of the local file is missing",
+            "-stage-out 'out:out-{rank}' brings each rank's out",
         )
     parsed = patterns.parse(source, "-stage-out"), patterns.parse(destination, "-stage-out")
     if not parsed[1].one_each and parsed[0].fields:
         raise UsageError(
-            f"-stage-out {clean(text)}: many files would become one",
+            f"-stage-out {clean(text)}: several files would be written to the same file",
             "put {rank} (or {node} and {local}) into the second name too",
         )
     return parsed

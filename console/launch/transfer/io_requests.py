@@ -43,7 +43,7 @@ _MOUNTED = {
 
 
 def described(payload: bytes) -> tuple[str, bool]:
-    """A request in words, and whether it is one of the many that move data. Empty for what is no rank's request."""
+    """A request in words, and whether it is one of the many that move data. Empty for what is not a rank's request."""
     if len(payload) < 8 + REQUEST.size:
         return "", False
     channel = int.from_bytes(payload[4:8], "big")

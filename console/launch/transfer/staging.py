@@ -48,7 +48,7 @@ class Staged:
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode):
             os.close(fd)
-            raise OSError(errno.EINVAL, f"{path} is no regular file")
+            raise OSError(errno.EINVAL, f"{path} is not a regular file")
         return fd, {
             "name": os.fsencode(os.path.basename(name)).decode("latin-1"),
             "to": os.fsencode(self._fill(target, rank)).decode("latin-1") if target else "",

@@ -74,7 +74,7 @@ class Transfer:
 
     @property
     def exit_status(self) -> int:
-        """What yod ends with when the ranks ended well: files that were not brought back are no success."""
+        """What yod ends with when the ranks ended well: files that were not brought back are not success."""
         return 125 if self._files is not None and self._files.failed else 0
 
     def close(self) -> None:

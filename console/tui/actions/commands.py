@@ -81,7 +81,7 @@ VERBS = {
 
 
 class JobVerb(NamedTuple):
-    """One thing to do to jobs. ``otherwise``: what is said where it makes no sense."""
+    """One thing to do to jobs. ``otherwise``: what is said where it is not understood."""
 
     label: str
     words: tuple[str, ...]
@@ -131,7 +131,7 @@ def _brackets(run: str, names: Sequence[str]) -> str:
 
 
 def problem(verb: Verb, chosen: Target) -> str:
-    """Why it makes no sense here; empty when it does."""
+    """Why it is not understood here; empty when it does."""
     if not chosen.processors:
         return "nothing is selected"
     if verb.needs_launch and not chosen.launchers:

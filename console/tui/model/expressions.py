@@ -64,10 +64,10 @@ def parse(text: str) -> Tree:
     """The expression as a tree. ExpressionError, which says what was expected where."""
     tokens = _tokens(text)
     if len(tokens) == 1:
-        raise ExpressionError("nothing is written yet", "free, node[1-8] & busy, user=ada …")
+        raise ExpressionError("the expression is empty", "free, node[1-8] & busy, user=ada …")
     tree, rest = _either(tokens, 0, 0)
     if tokens[rest].kind:
-        raise ExpressionError(f"{tokens[rest].text!r} is one too many")
+        raise ExpressionError(f"{tokens[rest].text!r} is not expected here")
     return tree
 
 
@@ -90,18 +90,18 @@ def _both(tokens: list[_Token], at: int, depth: int) -> tuple[Tree, int]:
 def _one(tokens: list[_Token], at: int, depth: int) -> tuple[Tree, int]:
     kind, text = tokens[at]
     if depth > MOST_DEEP:
-        raise ExpressionError("it is too deep to be meant")
+        raise ExpressionError("the expression is nested too deeply")
     if kind == "!":
         tree, at = _one(tokens, at + 1, depth + 1)
         return ("!", tree), at
     if kind == "(":
         tree, at = _either(tokens, at + 1, depth + 1)
         if tokens[at].kind != ")":
-            raise ExpressionError("a ) is missing")
+            raise ExpressionError("a closing ) is missing")
         return tree, at + 1
     if kind == "word":
         return ("word", text), at + 1
-    raise ExpressionError(f"a word is missing before {text!r}" if text else "a word is missing at the end")
+    raise ExpressionError(f"an operand is missing before {text!r}" if text else "an operand is missing at the end")
 
 
 def choose(text: str, machine: Machine, uid: int = -1) -> set[int]:
@@ -114,7 +114,7 @@ def _value(tree: Tree, words: _Words) -> set[int]:
         return words.cells(str(tree[1]))
     if tree[0] == "!":
         return words.everything - _value(tree[1], words)  # type: ignore[arg-type]
-    # a chain of operators leans to the left: its length is no depth
+    # a chain of operators leans to the left: its length is not a depth
     chain: list[tuple[str, Tree]] = []
     while tree[0] in ("&", "|"):
         chain.append((tree[0], tree[2]))  # type: ignore[misc, arg-type]
@@ -156,7 +156,7 @@ class _Words:
             raise ExpressionError(f"{key}= needs a value")
         if key in ("launcher", "partition", "side"):
             if not (value.isascii() and value.isdigit()) or len(value) > 18:
-                raise ExpressionError(f"{key}={value}: that is no number")
+                raise ExpressionError(f"{key}={value}: that is not a number")
             return self._by_number(key, int(value))
         if key == "state":
             return self._state(value.lower())

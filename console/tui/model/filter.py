@@ -16,7 +16,7 @@ _STREAMS = {"out": STDOUT, "stdout": STDOUT, "err": STDERR, "stderr": STDERR, "y
 
 
 class FilterError(ConsoleError):
-    """A filter that makes no sense, yet."""
+    """A filter that is not understood, yet."""
 
 
 class Filter(NamedTuple):
@@ -53,7 +53,7 @@ def pattern(words: str) -> re.Pattern[str]:
     try:
         return re.compile(words, 0 if any(c.isupper() for c in words) else re.IGNORECASE)
     except (re.error, OverflowError) as error:
-        raise FilterError(f"{words!r} is no regular expression: {error}") from None
+        raise FilterError(f"{words!r} is not a regular expression: {error}") from None
 
 
 def parse_filter(words: str) -> Filter:

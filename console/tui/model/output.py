@@ -53,7 +53,7 @@ class Output:
         self.skipped_bytes = 0
         self.now = 0.0  # what lines are stamped with
         self.generation = 0  # goes up when the numbers begin to mean other lines
-        self.redrawn = 0  # goes up when a line that is there already changes
+        self.redrawn = 0  # goes up when a line that exists already changes
         self._max_lines = max_lines
         self._max_characters = max_characters
         self._characters = 0

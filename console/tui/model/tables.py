@@ -22,7 +22,7 @@ _GROWN = 30  # what the column that takes the rest should at least have
 
 
 class FilterError(ConsoleError):
-    """A filter that is no regular expression."""
+    """A filter that is not a regular expression."""
 
     exit_status = 2
 

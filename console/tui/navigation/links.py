@@ -47,9 +47,9 @@ def parse(text: str) -> Link:
     if kind not in KINDS:
         near = [known for known in KINDS if word and known.startswith(word)]
         if len(near) != 1 and word and not name:
-            raise LinkError(f"there is no place called {word}", ", ".join(near) or ", ".join(KINDS))
+            raise LinkError(f"there is no view called {word}", ", ".join(near) or ", ".join(KINDS))
         if len(near) != 1:
-            raise LinkError("where to?" if not word else f"there is no place called {word}", ", ".join(KINDS))
+            raise LinkError("where to?" if not word else f"there is no view called {word}", ", ".join(KINDS))
         kind = near[0]
     if name and not KINDS[kind]:
         plural = {"nodes": "node", "launchers": "launcher", "partitions": "partition", "jobs": "job"}

@@ -37,7 +37,7 @@ class Navigator:
             try:
                 return f"to {parse(text)}"
             except LinkError as error:
-                # half a name is no mistake yet
+                # half a name is not a mistake yet
                 return (error.hint or error.message) if completions(text, app.machine) else f"!{error.message}"
 
         def answered(text: str | None) -> None:

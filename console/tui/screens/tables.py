@@ -361,7 +361,7 @@ class TableScreen(Framed):
                 return "a file's name; .json for everything that is known, else CSV"
             full = os.path.expanduser(path.strip())
             return (
-                f"!{full} is there already"
+                f"!{full} exists already"
                 if os.path.lexists(full)
                 else f"{counted(len(self.rows.order), 'row', form=',')} into {full}"
             )

@@ -109,7 +109,7 @@ class JobsReader:
 
 
 def _rows(directory: str, wanted: set[str]) -> dict[str, dict[str, Any] | None]:
-    """What each says of itself; None for one that is gone, or is no job of tasks."""
+    """What each says of itself; None for one that is gone, or is not a job of tasks."""
     return {uuid: _row(job_path(directory, uuid)) for uuid in sorted(wanted)}
 
 

@@ -78,5 +78,5 @@ def read(reply: dict[str, Any]) -> NodeStatus:
             for launch in reply.get("launches") or ()
         }
     except (TypeError, ValueError, KeyError, IndexError):
-        return NodeStatus(trouble="its PCT's answer makes no sense")
+        return NodeStatus(trouble="its PCT's answer is not understood")
     return NodeStatus(load, pair, processes)

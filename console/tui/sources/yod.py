@@ -49,7 +49,7 @@ class Attachment:
             raise AttachError(f"launcher {self._launcher} does not answer: {error or 'time is up'}") from None
 
     async def batch(self) -> list[frames.Frame]:
-        """The next frames; an empty list when the stream has ended. AttachError when it makes no sense."""
+        """The next frames; an empty list when the stream has ended. AttachError when it is not understood."""
         if self._reader is None:
             return []
         while True:

@@ -357,7 +357,7 @@ class MachineMap(CellGrid):
         self._select({one for one in processors if self._machine.cell_of(one) is not None})
 
     def _processors(self, cells: Iterable[int]) -> set[int]:
-        """Their ids; what is no cell any more has none."""
+        """Their ids; what is not a cell any more has none."""
         processors = self._machine.processors
         return {processors[cell].id for cell in cells if 0 <= cell < len(processors)}
 

@@ -343,7 +343,7 @@ def test_a_full_batch_partition_holds_up_nobody_outside(two: Daemons) -> None:
             assert processors(waits.receive()) == [0, 1]
 
 
-# --- what is no request
+# --- what is not a request
 
 
 def raw(daemons: Daemons) -> socket.socket:

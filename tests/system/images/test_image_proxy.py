@@ -67,7 +67,7 @@ def carried(machine: FarMachine, launcher: int) -> bool:
     talk = fetch(machine, launcher)
     told = talk.until("error")["error"]["message"]
     talk.close()
-    return "n1 is no node of this launch" in told
+    return "n1 is not a node of this launch" in told
 
 
 def waiting(machine: FarMachine) -> int:

@@ -141,3 +141,25 @@ def test_a_first_submission_makes_the_state_directory_its_users_alone(mesh: Make
     assert not state.exists()
     private.run("mesh", "submit", "--hold", "--", "true", check=True)
     assert state.stat().st_mode & 0o777 == 0o700 == (state / "jobs").stat().st_mode & 0o777
+
+
+def test_a_stopped_yod_of_an_owner_that_was_lost_is_named(yods: PrivateMesh) -> None:
+    job = submit(yods, "--array", "1-3%1", "--", "sh", "-c", "test {} = 1 && sleep 1000; echo {} >> named")
+    wait_until(lambda: at_work(yods, "sleep 1000"), "its first task runs")
+    [yod] = [pid for pid, words in yods.processes().items() if " yod " in words and f"{job}.sock" in words]
+    os.kill(yod, signal.SIGSTOP)
+    os.kill(int(row(yods, job)["owner"].rpartition(":")[2]), signal.SIGKILL)
+    wait_until(lambda: row(yods, job)["state"] == "owner lost", "the owner is lost")
+    yods.run("mesh", "job", "resume", job, check=True)
+    told = f"waits for yod {yod} of the owner before, which is stopped: kill -CONT {yod}"
+    wait_until(lambda: row(yods, job)["state"] == told, "it says what it waits for")
+    os.kill(yod, signal.SIGCONT)
+    wait_until(lambda: row(yods, job)["state"] == "running", "the job goes on")
+    yods.run("mesh", "cancel", job, check=True)
+
+
+def test_a_job_that_can_never_have_its_processors_fails_at_once_and_says_why(yods: PrivateMesh) -> None:
+    job = submit(yods, "--gpus-per-task", "2", "--", "true")
+    assert yods.run("mesh", "wait", job).returncode == 1
+    [why] = sql(yods, job, "SELECT value FROM meta WHERE key = 'why'")
+    assert why["value"].startswith("no processors: no node of this mesh has a gpu (`gpus` in the configuration")

@@ -247,7 +247,7 @@ def test_a_stranger_at_the_keepers_socket_is_not_taken_for_it(mesh: MakeMesh) ->
         made.mkdir(mode=0o700)
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(run_dir / "keeper.sock"))
-    assert private.up().stdout.startswith("mesh up"), "a dead socket is no mesh"
+    assert private.up().stdout.startswith("mesh up"), "a dead socket is not a mesh"
 
 
 def test_configuration_errors_are_one_line(mesh: MakeMesh) -> None:
@@ -495,7 +495,7 @@ def test_commands_find_a_mesh_whose_run_directory_was_removed(mesh: MakeMesh, co
 
 
 def test_down_is_refused_when_the_run_directory_is_removed_at_that_moment(mesh: MakeMesh) -> None:
-    """The keeper has not noticed yet, and no launch child has a socket: that is no evidence that none lives."""
+    """The keeper has not noticed yet, and no launch child has a socket: that is not evidence that none lives."""
     private = mesh(4, 2)
     private.run("yod", "-detach", "-sz", "2", "sleep", "600", check=True)
     with Client(str(private.run_dir / "keeper.sock"), "admin", 20.0) as keeper:

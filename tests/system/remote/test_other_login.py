@@ -54,7 +54,7 @@ class OtherLogin:
         return self.mesh.run(*command, env=self.env)
 
     def close(self) -> None:
-        """It is no login processor any more."""
+        """It is not a login processor any more."""
         assert self.run("mesh", "down").returncode == 0
         wait_until(lambda: not self.run_dir.exists(), "its run directory is gone")
         shutil.rmtree(self.home)
@@ -242,7 +242,7 @@ def test_what_cannot_be_granted_or_joined(mesh: PrivateMesh, other: OtherLogin, 
     assert "compute node" in mesh.run("mesh", "login", "grant", "n0", str(tmp_path / "x")).stderr
     assert "cannot be a node's name" in mesh.run("mesh", "login", "grant", "../x", str(tmp_path / "x")).stderr
     (tmp_path / "none").write_text("{}")
-    assert "no file of mesh login grant" in other.run("mesh", "login", "join", str(tmp_path / "none")).stderr
+    assert "not a file of mesh login grant" in other.run("mesh", "login", "join", str(tmp_path / "none")).stderr
     assert "is up here" in mesh.run("mesh", "login", "join", str(other.file)).stderr
 
 

@@ -274,7 +274,7 @@ def test_a_real_pct_is_wiped_and_registers_anew(mesh: MakeMesh) -> None:
     assert "; 1 node changed sides and was wiped" in made.run("mesh", "side", "set", "cut=open", check=True).stdout
     assert made.run("yod", "-sz", "8", "true").returncode == 125
     made.run("yod", "-sz", "4", "true", check=True)
-    # n1 is no login processor, and nobody logs in where there is no such node
+    # n1 is not a login processor, and nobody logs in where there is no such node
     for name in ("n1", "nowhere"):
         refused = made.run("yod", "-sz", "4", "true", env={"REDMESH_LOGIN": name})
         assert refused.returncode == 125 and name in refused.stderr

@@ -89,7 +89,7 @@ class TestOperations:
     def test_a_certificate_of_another_role_is_denied(self, machine: FarMachine, op: str, role: str) -> None:
         trust = machine.trust(role)
         if role in MAY[op]:
-            if op not in ("wipe", "trust"):  # they are no attacks, and change the node
+            if op not in ("wipe", "trust"):  # they are not attacks, and change the node
                 assert "error" not in _ask(machine, trust, REQUESTS[op])
             return
         with refused(machine, "wrong_role"):
@@ -308,7 +308,7 @@ class TestTheTree:
         fetch = {"op": "fetch", "id": 1, "number": 0, "digest": "", "offset": 0, "launcher": load["launcher"]}
         fetcher = Talk(machine.visit(machine.trust("pct", "n1")))
         fetcher.sock.sendall(control(hello("child")) + control(fetch))
-        assert "n1 is no node of this launch" in fetcher.until("error")["error"]["message"]
+        assert "n1 is not a node of this launch" in fetcher.until("error")["error"]["message"]
         fetcher.close()
         talk.close()
 

@@ -174,7 +174,7 @@ def one_with_cpas_of_its_own(mesh: ManyLogins, tmp_path: Path) -> None:
     assert done.returncode and "1 node has not taken its files (h2: " in done.stderr, done
     assert "mesh trust rotate goes on" in done.stderr and "password of the database account" in done.stderr
     refusal = mesh.on(mesh.own, "yod", "-sz", "1", "hostname")
-    assert refusal.returncode == 125 and "no login processor of this mesh any more" in refusal.stderr, refusal
+    assert refusal.returncode == 125 and "not a login processor of this mesh any more" in refusal.stderr, refusal
     wait_until(lambda: mesh.state_of("h2") == "down", "it is known to be gone", 30.0, 0.1)
     assert mesh.state_of("h1") == "up"
     mesh.run("mesh", "trust", "rotate", check=True)

@@ -59,7 +59,7 @@ def test_a_command_that_was_killed_goes_on_when_it_is_said_again(mesh: PrivateMe
     wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == 1, "it runs", 10.0, 0.05)
     words = ("mesh", "login", "revoke", "--force", OTHER_LOGIN)
     cut_short = mesh.start(*words, stdout=subprocess.PIPE, text=True)
-    assert "no login processor any more" in cut_short.stdout.readline()
+    assert "not a login processor any more" in cut_short.stdout.readline()
     cut_short.kill()
     cut_short.wait()
     assert f"{OTHER_LOGIN} was revoked, and knows keys" in mesh.run("mesh", "trust", "show", check=True).stdout

@@ -316,7 +316,7 @@ def test_what_is_no_file_is_not_staged_and_holds_nothing_up(yods: PrivateMesh, d
     os.mkfifo(data / "pipe")
     for word, name in (("-stage-in", "data/pipe"), ("-stage-in", "/dev/zero"), ("-stage-out", "/dev/zero:data/copy")):
         done = yods.run("yod", word, name, "true", timeout_s=20)
-        assert done.returncode == 125 and "no regular file" in done.stderr and done.stderr.count("\n") == 1
+        assert done.returncode == 125 and "not a regular file" in done.stderr and done.stderr.count("\n") == 1
     assert sorted(os.listdir(data)) == ["hello", "pipe", "random"]
 
 

@@ -93,10 +93,10 @@ def test_a_file_that_was_cut_off_is_shown_up_to_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("", "no recording"),
-        ("hello\n", "no recording"),
-        ("[1]\n", "no recording"),
-        ("[" * 5000 + "\n", "no recording"),
+        ("", "not a recording"),
+        ("hello\n", "not a recording"),
+        ("[1]\n", "not a recording"),
+        ("[" * 5000 + "\n", "not a recording"),
         ('{"format": "redmesh recording", "version": 99}\n', "version 99"),
         ('{"format": "redmesh recording", "version": 1}\n', "name its columns"),
     ],

@@ -1,4 +1,4 @@
-"""A machine that grows while it is up: what there was runs on, pictures take in what is new, nothing is there twice."""
+"""A machine that grows while it is up: what ran runs on, pictures show what is new, nothing is listed twice."""
 
 import pytest
 

@@ -174,7 +174,7 @@ def test_every_processor_is_on_exactly_one_side(mesh: Mesh) -> None:
         ({"kind": "racks", "racks": {"a": ["n\u202e1"]}}, "cannot be shown"),
         ({"switches": ["a"]}, "must be a table, not a text"),
         ({"switches": {}}, "list of tables"),
-        ({"open": ["a"]}, "no switch"),
+        ({"open": ["a"]}, "not a switch"),
         ({"kind": "maze"}, "maze"),
         ({"kind": 7}, "7"),
         ({"kind": None}, "lacks kind"),
@@ -221,7 +221,7 @@ def test_other_names_are_nobodys(name: str) -> None:
 
 def test_the_column_of_the_database_is_read_too() -> None:
     assert from_json(None).kind == "flat" and from_json("{}").kind == "flat"
-    with pytest.raises(TopologyError, match="no JSON"):
+    with pytest.raises(TopologyError, match="not JSON"):
         from_json("{")
 
 

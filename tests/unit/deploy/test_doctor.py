@@ -93,7 +93,7 @@ def test_processors_are_numbered_in_the_order_of_the_description(settings: Setti
 
 
 def test_an_address_that_cannot_be_told(settings: Settings) -> None:
-    with pytest.raises(HostFailed, match="does not say by which address"):
+    with pytest.raises(HostFailed, match="does not report the address"):
         plan.agent_place(errand(settings, Host("n1", "x"), connection=""), settings)
     place = plan.agent_place(errand(settings, Host("n1", "x"), connection="fe80::1%eth0 1 fe80::2%eth0 22"), settings)
     assert plan.joined(place) == "[fe80::2]:7117"

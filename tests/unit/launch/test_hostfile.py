@@ -46,12 +46,12 @@ def test_any_text_is_read_or_refused(text: str) -> None:
     [
         ("", "no node"),
         ("# nothing\n\n", "no node"),
-        ("n0 slots=0\n", "hosts:1: '0' is no number"),
-        ("n0\nn1 slots=x\n", "hosts:2: 'x' is no number"),
-        ("n0:\n", "is no number"),
+        ("n0 slots=0\n", "hosts:1: '0' is not a number"),
+        ("n0\nn1 slots=x\n", "hosts:2: 'x' is not a number"),
+        ("n0:\n", "is not a number"),
         ("n0:2 slots=2\n", "two numbers"),
-        ("n0 cores=2\n", "what does"),
-        ("0..3\n", "is no node's name"),
+        ("n0 cores=2\n", "not understood"),
+        ("0..3\n", "is not a node's name"),
         ("n[0-\n", "brackets"),
     ],
 )

@@ -1,4 +1,4 @@
-"""``--io``: what is no directory is refused, and the message says which of the ways to be wrong it is."""
+"""``--io``: what is not a directory is refused, and the message says which of the ways to be wrong it is."""
 
 from pathlib import Path
 
@@ -12,8 +12,8 @@ from console.launch.options.transfer import read
 @pytest.mark.parametrize(
     ("text", "told", "hint"),
     [
-        ("", "its name is empty", "-io ."),
-        (":ro", "its name is empty", "-io ."),
+        ("", "the name given is empty", "-io ."),
+        (":ro", "the name given is empty", "-io ."),
         ("none", "no such directory", ""),
         ("sub/file", "not a directory", "-io sub"),
         ("sub/file:ro", "not a directory", "-io sub"),

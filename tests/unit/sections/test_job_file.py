@@ -46,7 +46,7 @@ def test_where_sections_come_from(tmp_path: Path, said: str, ids: list[str], par
     ("text", "told"),
     (
         ("command = [", "JOB.toml: "),
-        ("comand = 1", "comand is no key"),
+        ("comand = 1", "comand is not a key"),
         ("[sections]\ncount = 1", "command is missing"),
         ('command = "a \'"\n[sections]\ncount = 1', "command: No closing quotation"),
         (HEAD, "one place"),
@@ -64,7 +64,7 @@ def test_where_sections_come_from(tmp_path: Path, said: str, ids: list[str], par
         (HEAD + '[sections]\ncount = 1\n[[output]]\nname = "x"\npart = "x"', "would write the whole output"),
         (HEAD + '[sections]\ncount = 1\n[[output]]\nname = "x"\npart = "p"\ncombine = "add"', "concatenate or sum"),
         (HEAD + '[sections]\ncount = 1\n[[output]]\nname = "x"\npart = "p"\ncombine = "sum"', "sum needs dtype"),
-        (HEAD + '[sections]\nids = ["a\\nb"]', "is no id of a section"),
+        (HEAD + '[sections]\nids = ["a\\nb"]', "is not an id of a section"),
         (HEAD + '[sections]\ntable = "none.csv"', "none.csv: No such file"),
     ),
 )

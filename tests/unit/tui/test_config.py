@@ -29,7 +29,7 @@ def test_keys_are_changed_by_the_names_of_actions() -> None:
         ({"read_only": "yes"}, "true or false"),
         ({"keys": {"run.kil": "x"}}, "'run.kill'"),
         ({"keys": {"run.kill": "hyper+x"}}, "modifiers"),
-        ({"keys": {"run.kill": "ctrl+nokey"}}, "no key"),
+        ({"keys": {"run.kill": "ctrl+nokey"}}, "not a key"),
         ({"keys": {"run.kill": "t"}}, "both"),
         ({"keys": {"run.kill": ""}}, "wants keys"),
         ({"keys": "x"}, "table"),
