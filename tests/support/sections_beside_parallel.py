@@ -141,7 +141,7 @@ class Contest:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.communicate()
-            return f"not ended after {self.options.limit} s"
+            return f"not ended after {time.monotonic() - began:.0f} s"
         last = said.strip().splitlines()[-1:] or [""]
         print(f"    {self.fault}: {said.strip()[-600:]}", file=sys.stderr)
         words = f" ({last[0][:90]})" if process.returncode else ""
@@ -150,6 +150,12 @@ class Contest:
     def parts(self) -> int:
         """How many sections have left their part."""
         return sum(name.startswith("part.") and ".redmesh" not in name for name in os.listdir(self.directory))
+
+    def _logged(self, number: int) -> list[str]:
+        """What GNU parallel's job log says of a section."""
+        log = self.directory / "joblog"
+        lines = log.read_text().splitlines() if log.exists() else []
+        return [" ".join(line.split("\t")) for line in lines if line.split("\t")[0] == str(number + 1)]
 
     def _outcome(self) -> str:
         right = 0
@@ -162,6 +168,8 @@ class Contest:
             if found != wanted:
                 size = "no part" if found is None else f"{len(found)} bytes"
                 print(f"    section {number}, last on {hosts.get(str(number))}: {size}", file=sys.stderr)
+                for line in self._logged(number):
+                    print(f"        joblog: {line[:100]}", file=sys.stderr)
         starts = collections.Counter(line.split()[0] for line in (self.directory / "ran").read_text().splitlines())
         again = sum(count - 1 for count in starts.values())
         whole = Path(self.directory / "whole")
