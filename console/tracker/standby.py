@@ -21,7 +21,6 @@ from agents.objects.holder import PART, Holder
 from agents.objects.object_process import FED_S
 from agents.objects.receiver import fetch
 from agents.objects.replica import copy
-from agents.wire.address import SCHEME
 from agents.wire.control import control, decode
 from agents.wire.errors import AgentError
 from agents.wire.frames import FILE, Decoder, frame
@@ -30,10 +29,9 @@ from console.errors import ConsoleError
 from console.jobs.objects import ENDED, directory_of, summary
 from console.launch.daemons.connect import login_name
 from console.settings import Settings
+from console.tracker.evacuation import nodes_that_are_up
 from console.tracker.source import address_of, report
 from db.errors import StoreError
-from db.machine.node_states import NodeState
-from db.views.viewer import open_viewer
 from redmesh.state import SUFFIX, StateError, url_on
 
 _PIECE = 256 << 10
@@ -116,12 +114,9 @@ class Feed:
         if self._settings.system:
             return []  # nodes hold no objects there
         try:
-            with open_viewer(self._settings.database, self._settings.login) as viewer:
-                nodes = viewer.read().nodes
+            found = nodes_that_are_up(self._settings)
         except StoreError:
             return []
-        found = sorted((one.name, one.address) for one in nodes if one.state == NodeState.UP)
-        found = [one for one in found if one[1].startswith(SCHEME)]
         first = int(self.uuid[:8], 16) % len(found) if found else 0
         for name, _ in found[:1]:
             address_of(self._settings, name)  # our certificate is used from here on

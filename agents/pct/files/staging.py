@@ -146,7 +146,7 @@ class Staging:
             fd = os.open(source, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             if not stat.S_ISREG(os.fstat(fd).st_mode):
                 os.close(fd)
-                raise OSError(errno.EINVAL, "no regular file", source)
+                raise OSError(errno.EINVAL, "it is not a regular file", source)
             _Sending(self, channel, fd, source, os.fsdecode(to_bytes(told["to"]))).begin(number, rank)
         except OSError as error:
             self.out_failed(channel, error)

@@ -10,9 +10,12 @@ from console.settings import Settings
 
 
 def drain(settings: Settings, options: argparse.Namespace) -> int:
-    """Take nodes out of service: what runs there runs on, nothing new begins."""
+    """Take nodes out of service: what runs there runs on, nothing new begins; state objects go to other nodes."""
     names = _nodes(options.list)
     ask_cpa(settings, {"op": "drain", "nodes": names, "reason": options.reason})
+    from console.tracker.evacuation import evacuate
+
+    evacuate(settings, names, lambda text: print(f"mesh: {text}", file=sys.stderr))
     return 0
 
 

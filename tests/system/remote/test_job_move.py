@@ -113,3 +113,19 @@ def test_watch_wakes_when_the_owner_commits(mesh: TlsMesh, job: str) -> None:
         assert watch.wait() == 0
     finally:
         owner.close()
+
+
+def test_objects_leave_a_node_that_is_drained(mesh: TlsMesh, job: str) -> None:
+    mesh.run("mesh", "job", "move", job, "n1", check=True)
+    drained = mesh.run("mesh", "drain", "n1", "--reason", "a new disk", check=True)
+    try:
+        [told] = [line for line in drained.stderr.splitlines() if job in line]
+        node = told.rpartition(" ")[2]
+        assert told.endswith(f"went from n1 to {node}") and node in ("n0", "n2")
+        assert path_on(mesh, node, job).exists() and not path_on(mesh, "n1", job).exists()
+        assert mesh.json("mesh", "job", "show", job)["state"] == "done", "the tracker knows where it is"
+        everywhere = mesh.run("mesh", "drain", "n0,n2", "--reason", "all of it", check=True)
+        assert f"job {job} stays on {node}: no other node of another host is up" in everywhere.stderr
+        assert path_on(mesh, node, job).exists()
+    finally:
+        mesh.run("mesh", "resume", "n[0-2]", check=True)

@@ -248,9 +248,9 @@ def test_the_lines_of_a_load_file_share_what_there_is(
         ("-sz 9 true\n", (), 125, "room for 8"),
         ("-sz x true\n", (), 2, "bad.load:1"),
         ("'true\n", (), 2, "has no end"),
-        ("true\n-sz 9 -list 0..3 true\n", ("-overcommit",), 2, "bad.load:2: processors of its own"),
+        ("true\n-sz 9 -list 0..3 true\n", ("-overcommit",), 2, "bad.load:2: -overcommit and processors of its own"),
         ("-service true\n", ("-overcommit",), 2, "exclude each other"),
-        ("true\n", ("-nodes", "1"), 2, "without -nodes"),
+        ("true\n", ("-nodes", "1"), 2, "cannot be used with a load file"),
     ],
 )
 def test_load_files_that_are_wrong(

@@ -1,0 +1,77 @@
+"""State objects leave a node that is drained: they are sent to other nodes of the mesh."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import cycle
+
+from agents.link.client import Client
+from agents.wire.address import SCHEME
+from agents.wire.errors import AgentError
+from console.errors import ConsoleError
+from console.settings import Settings
+from console.tracker.source import address_of, report
+from db.errors import StoreError
+from db.machine.node_states import NodeState
+from db.views.viewer import open_viewer
+
+#: Seconds for a node to send an object of any size to another.
+LONGEST_S = 600.0
+
+
+def nodes_that_are_up(settings: Settings) -> list[tuple[str, str]]:
+    """(name, address) of the nodes that are up and that other machines can connect to, by name. StoreError."""
+    with open_viewer(settings.database, settings.login) as viewer:
+        nodes = viewer.read().nodes
+    return sorted(
+        (one.name, one.address) for one in nodes if one.state == NodeState.UP and one.address.startswith(SCHEME)
+    )
+
+
+def evacuate(settings: Settings, names: list[str], say: Callable[[str], None]) -> int:
+    """Send the caller's objects on the nodes ``names`` to other nodes; how many were sent.
+
+    ``say`` is told of each one that was sent, or stays, with the reason. Nodes of this host are left out: what happens
+    to their files happens to the host.
+    """
+    if settings.system:
+        return 0  # nodes hold no objects there
+    try:
+        there = nodes_that_are_up(settings)
+    except StoreError:
+        return 0
+    others = cycle([one for one in there if one[0] not in names])
+    moved = 0
+    for name in names:
+        try:
+            address = address_of(settings, name)
+            if not address.startswith(SCHEME):
+                continue
+            with Client(address, "object", LONGEST_S) as client:
+                for uuid in client.call({"op": "held"})["jobs"]:
+                    moved += _sent(settings, client, uuid, name, next(others, None), say)
+        except (AgentError, ConsoleError) as error:
+            say(f"state objects on {name} stay there: {error.message}")
+    return moved
+
+
+def _sent(
+    settings: Settings, client: Client, uuid: str, name: str, other: tuple[str, str] | None, say: Callable[[str], None]
+) -> bool:
+    if other is None:
+        say(f"the state object of job {uuid} stays on {name}: no other node of another host is up")
+        return False
+    try:
+        told = client.call({"op": "move", "uuid": uuid, "node": other[0], "address": other[1]})
+    except AgentError as error:
+        say(f"the state object of job {uuid} stays on {name}: {error.message}")
+        return False
+    if not told["live"]:
+        say(f"the state object of job {uuid} stands still: {other[0]} has not said yet whether it has it")
+        return False
+    say(f"the state object of job {uuid} went from {name} to {other[0]}")
+    try:
+        report(settings, uuid, name, other[0], told["counter"])
+    except (AgentError, ConsoleError):
+        pass  # the node says where it went, and mesh job show tells the tracker
+    return True
