@@ -51,7 +51,9 @@ async def test_a_job_is_followed_and_its_tasks_are_cells(tmp_path: Path) -> None
                 state.ended(number, 1, number % 2, started_at=1.0, ended_at=2.0, lines=lines, node="n1")
             state.log("looking at n1 again", node="n1")
             state.commit()
-            await until(pilot, lambda: "2 failed" in screen_text(app), "what failed")
+            # the heading has the count before the task's row is read
+            told = ("2 failed", "task 3 ends")
+            await until(pilot, lambda: all(one in screen_text(app) for one in told), "what failed")
             text = screen_text(app)
             assert "exit 1 on n1: ␛[31mtask 3 ends" in text and "1 of 30 tasks done" in text, text
             await pilot.press("f")
