@@ -366,6 +366,7 @@ class JobOwner:
         if self._tasks.finished and not self._tasks.held and not self._ending and not self._expects:
             self._end()
         ready = [worker for worker in self._workers if worker.reply is not None and not worker.stopped]
+        given = []
         for worker in ready:
             if worker.backlog:
                 self._send(worker)
@@ -387,10 +388,17 @@ class JobOwner:
                 continue
             if self._tasks.waiting and self._tasks.open and self._tasks.suits(worker.node):
                 self._give(worker, ahead - has)
+                given.append(worker)
             elif not has and self._copy(worker):
                 continue
             elif not has and not (self._tasks.running and self._described.retries) and not self._expects:
                 self._stop(worker)
+        if given:
+            # before a worker has them: an owner that is killed leaves an object that knows what may have begun
+            self._owner.commit()
+            for worker in given:
+                if worker.backlog and worker.reply is not None and not self._job.dirty:  # the commit has not failed
+                    self._send(worker)
         self._exclude()
         self._need()
 
@@ -413,7 +421,6 @@ class JobOwner:
         inputs = self._calls.inputs if self._calls is not None else None
         for one in taken:
             worker.backlog.append([one.number, one.attempt, one.input if inputs is None else inputs[one.number]])
-        self._send(worker)
 
     def _send(self, worker: Worker) -> None:
         """Hand a worker the tasks that it was given, as many as one frame holds."""
@@ -491,7 +498,8 @@ class JobOwner:
         number, attempt = copied
         taken: List[Any] = []
         self._owner.record(lambda job: taken.append(job.copied(number, worker.node)))
-        if taken:
+        self._owner.commit()
+        if taken and not self._job.dirty:
             self._hand(worker, [[number, attempt, taken[0].input]])
         return True
 

@@ -103,5 +103,5 @@ def test_libraries_call_through_it_as_the_page_says(yods: PrivateMesh, library: 
     assert (done.returncode, done.stdout) == (0, "328350\n"), done.stderr
     [job] = [one for one in yods.json("mesh", "queue", "--all") if one["name"] == library]
     query = "SELECT sum(last - first + 1) AS done FROM task WHERE state = 'done'"
-    [count] = map(json.loads, yods.run("mesh", "job", "sql", "--json", job["uuid"], query, check=True).stdout.split("\n")[:1])
-    assert job["state"] == "done" and count["done"] == 100
+    counted = yods.run("mesh", "job", "sql", "--json", job["uuid"], query, check=True)
+    assert job["state"] == "done" and json.loads(counted.stdout) == {"done": 100}
