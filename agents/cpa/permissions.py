@@ -81,8 +81,11 @@ def account_name(user: str) -> str:
     try:
         uid_of(user)
     except AgentError:
-        if not (user.isascii() and user.isdigit() and len(user) < 11 and int(user) < (1 << 32) - 1):
+        if not (user.isascii() and user.isdigit()):
             raise
+        if len(user) > 10 or int(user) >= (1 << 32) - 1:
+            text = f"{user[:64]} is too large for a user id (4294967294 is the largest)"
+            raise AgentError(text, code="invalid") from None
         return user_name(int(user))
     return user
 

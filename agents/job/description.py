@@ -39,7 +39,9 @@ class Description:
         #: Of redmesh.Executor: the program's Python, its minor version, cloudpickle's version, sys.path, a directory.
         self.functions: Optional[Dict[str, Any]] = None
         #: Of a job of sections, else None: ``probe`` (command, time_s, memory_mb, disk_mb), ``recheck_s``,
-        #: ``same_node``, ``copies``. Its inputs are JSON: ``id``, ``words``, ``parts``.
+        #: ``same_node``, ``copies``, ``size`` (ranks of a section), ``mpi`` (of these), ``stage`` (files are fetched
+        #: and sent back), ``settles`` (the owner gives parts their names). Its inputs are JSON: ``id``, ``words``,
+        #: ``parts``, ``named`` (the words name them), ``inputs``.
         self.sections: Optional[Dict[str, Any]] = None
 
     def dump(self) -> str:

@@ -19,6 +19,7 @@ from agents.job.pace import Pace
 from agents.job.processors import Processors
 from agents.job.relay_frames import HELLO, OVER, pack_answer, parse
 from agents.job.section_nodes import Node, SectionNodes
+from agents.job.section_teams import Team
 from agents.job.standby import Standby
 from agents.job.start import SOCKET, beside, start_dependents
 from agents.job.task_list import TaskList
@@ -36,7 +37,7 @@ from redmesh.text import counted
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
-    from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
+    from typing import Any, Callable, Deque, Dict, List, Optional, Tuple, Union
 
     from agents.job.processors import Grant
     from agents.job.task_list import Change
@@ -65,26 +66,36 @@ _SLOW, _SLOW_S = 2.0, 1.0
 class Worker:
     """One worker: a rank of a grant, known by its channel."""
 
-    __slots__ = ("backlog", "cancelled", "connection", "kill", "node", "reply", "slot", "stopped", "told")
+    __slots__ = (
+        "backlog", "cancelled", "connection", "kill", "node", "rank", "reply", "slot", "stopped", "team", "told",
+    )  # fmt: skip
 
-    def __init__(self, connection: Connection, node: str, slot: int) -> None:
-        self.connection, self.node, self.slot = connection, node, slot
+    def __init__(self, connection: Connection, node: str, slot: int, rank: int, team: Optional[Team]) -> None:
+        self.connection, self.node, self.slot, self.rank, self.team = connection, node, slot, rank, team
+        if team is not None:
+            team.members.append(self)
         self.reply: Optional[Reply] = None  # to its request for tasks
         self.backlog: Deque[List[Any]] = deque()  # tasks that it was given and has not received
         self.kill: List[int] = []  # copies that are not wanted any more
         self.told = self.cancelled = self.stopped = False  # of the job; that its tasks are not wanted; to exit
 
+    @property
+    def holder(self) -> Union[Worker, Team]:
+        """Who is given tasks: the worker, or all ranks of its launch together."""
+        return self if self.team is None else self.team
+
 
 class Connection:
     """A yod that relays its workers' requests, or a command."""
 
-    __slots__ = ("client", "grant", "link", "over", "relays", "workers")
+    __slots__ = ("client", "grant", "link", "over", "relays", "team", "workers")
 
     def __init__(self) -> None:
         self.link: Optional[Link] = None
         self.relays = self.over = False  # over: the yod has said that its ranks have ended
         self.client = False  # a redmesh.Executor
         self.grant: Optional[Grant] = None
+        self.team: Optional[Team] = None  # of sections of several ranks
         self.workers: Dict[Tuple[int, int], Worker] = {}
 
 
@@ -97,7 +108,8 @@ class JobOwner:
         self._owner = Owner(job, loop.after, self._on_failure)
         wanted = self._described.standby and self._described.functions is None
         self._standby = Standby(loop, self._owner, self._on_fenced, wanted=wanted)
-        self._tasks = TaskList(self._described.retries, self._described.max_fails)
+        noun = "task" if self._described.sections is None else "section"
+        self._tasks = TaskList(self._described.retries, self._described.max_fails, noun)
         self._pace = Pace()
         self._workers: List[Worker] = []
         self._slots = 0
@@ -107,7 +119,14 @@ class JobOwner:
         self._path = beside(job.path, SOCKET)
         self._sock: Optional[socket.socket] = None
         self._acceptor: Optional[Acceptor] = None
-        words = ["-worker-of", self._path, "-kill", "-quiet", "-input", "none", "-mpi", "none", "-rendezvous", "none"]
+        rules = self._described.sections
+        self._size = 1 if rules is None else int(rules.get("size", 1))  # ranks of a section
+        self._settles = bool(rules and rules.get("settles"))  # parts get their names here, not from the workers
+        self._parts: Dict[int, List[str]] = {}  # of sections that run
+        words = ["-worker-of", self._path, "-kill", "-quiet", "-input", "none"]
+        words += ["-mpi", "none", "-rendezvous", "none"] if rules is None or self._size == 1 else ["-mpi", rules["mpi"]]
+        if rules and rules.get("stage"):
+            words += ["-io", self._described.cwd]
         if self._described.cpus > 1:
             words += ["-cpus-per-task", str(self._described.cpus)]
         if self._described.gpus:
@@ -118,10 +137,9 @@ class JobOwner:
         self._processors = Processors(
             loop, [*words, "yodwork", *self._shown()], self._described.limit,
             on_asked=self._on_asked, on_granted=self._on_granted, on_over=self._on_grant_over,
-            on_hopeless=self._on_hopeless,
+            on_hopeless=self._on_hopeless, unit=self._size,
         )  # fmt: skip
         self._requests: List[int] = []
-        rules = self._described.sections
         self._nodes = None if rules is None else SectionNodes(float(rules["recheck_s"]))
         self._began: Dict[int, float] = {}  # sections that run: when the first copy was handed out
         self._looks = False  # at excluded nodes and slow sections, after a pause
@@ -194,8 +212,11 @@ class JobOwner:
     def _need(self) -> None:
         if self._ending:
             return
-        busy = sum(1 for worker in self._workers if self._tasks.given_to(worker))
-        self._processors.want(busy + self._tasks.waiting if self._tasks.open else busy)
+        if self._size == 1:
+            busy = sum(1 for worker in self._workers if self._tasks.given_to(worker))
+        else:
+            busy = sum(1 for team in {worker.team for worker in self._workers} if self._tasks.given_to(team))
+        self._processors.want((busy + self._tasks.waiting if self._tasks.open else busy) * self._size)
 
     def _on_asked(self, count: int) -> None:
         def record(job: StateObject) -> None:
@@ -243,6 +264,10 @@ class JobOwner:
         left = ", ".join(f"{node} ({why})" for node, why in sorted(self._nodes.excluded().items())[:5])
         told = f"; left out: {left}" if left else "; what is missing has failed on every node (--same-node allows more)"
         missing = counted(self._tasks.waiting, "section")
+        if self._size > 1 and not left:
+            told = f"; a section has {self._size} ranks: {reason}"
+            if not all(map(self._tasks.suits, self._nodes.met())):
+                told += "; what has failed on a node is not tried there again (--same-node allows it)"
         self._cancel(f"incomplete, no node is left for {missing}{told}", fails=True)
         return False
 
@@ -295,7 +320,12 @@ class JobOwner:
             return
         if worker is None:
             self._slots += 1
-            worker = connection.workers[asked.channel] = Worker(connection, asked.node, self._slots)
+            if self._size > 1 and connection.team is None:
+                connection.team = Team(self._size)
+            rank = told.get("rank")
+            worker = connection.workers[asked.channel] = Worker(
+                connection, asked.node, self._slots, rank if isinstance(rank, int) else 0, connection.team
+            )
             self._workers.append(worker)
         if told["op"] == "work":
             worker.reply = reply
@@ -328,12 +358,17 @@ class JobOwner:
     def _lose(self, connection: Connection) -> None:
         gone = set(connection.workers.values())
         self._workers = [worker for worker in self._workers if worker not in gone]
-        for worker in gone:
-            for change in self._tasks.lose(worker, f"the worker on {worker.node} was lost"):
+        vanished = [] if connection.grant is None else connection.grant.vanished
+        for holder in dict.fromkeys(worker.holder for worker in gone):
+            for change in self._tasks.lose(holder, f"the worker on {holder.node} was lost"):
                 self._record(change)
-                self._avoid(change, worker.node)
+                nodes = holder.node.split(",")
+                # a launch ends as a whole: where it is known which node was lost, the others are not to blame
+                for node in set(nodes).intersection(vanished) or (() if vanished else nodes):
+                    self._avoid(change, node)
                 if change.state != RUNNING:
                     self._began.pop(change.number, None)
+        for worker in gone:
             if self._nodes is not None:
                 self._nodes.lose(worker)
         self._serve()
@@ -366,12 +401,11 @@ class JobOwner:
         if self._tasks.finished and not self._tasks.held and not self._ending and not self._expects:
             self._end()
         ready = [worker for worker in self._workers if worker.reply is not None and not worker.stopped]
-        given = []
         for worker in ready:
             if worker.backlog:
                 self._send(worker)
                 continue
-            if self._tasks.cancelled and self._tasks.given_to(worker):
+            if self._tasks.cancelled and self._tasks.given_to(worker.holder):
                 if not worker.cancelled:
                     worker.cancelled = True
                     self._answer(worker, {"cancel": True})
@@ -379,6 +413,9 @@ class JobOwner:
             if worker.kill:
                 self._answer(worker, {"kill": worker.kill})
                 worker.kill = []
+                continue
+            if worker.team is not None and self._nodes is not None:
+                self._serve_team(worker, worker.team, self._nodes)
                 continue
             if self._nodes is not None and not self._admit(worker, self._nodes):
                 continue
@@ -388,17 +425,10 @@ class JobOwner:
                 continue
             if self._tasks.waiting and self._tasks.open and self._tasks.suits(worker.node):
                 self._give(worker, ahead - has)
-                given.append(worker)
             elif not has and self._copy(worker):
                 continue
             elif not has and not (self._tasks.running and self._described.retries) and not self._expects:
                 self._stop(worker)
-        if given:
-            # before a worker has them: an owner that is killed leaves an object that knows what may have begun
-            self._owner.commit()
-            for worker in given:
-                if worker.backlog and worker.reply is not None and not self._job.dirty:  # the commit has not failed
-                    self._send(worker)
         self._exclude()
         self._need()
 
@@ -408,19 +438,36 @@ class JobOwner:
         return self._calls is not None and self._calls.open and not self._tasks.cancelled
 
     def _give(self, worker: Worker, count: int) -> None:
-        given = self._tasks.hand_out(worker, count, worker.node)
+        given = self._tasks.hand_out(worker.holder, count, worker.holder.node)
         taken: List[Any] = []
         if self._nodes is None:
             self._owner.record(lambda job: taken.extend(job.take(len(given), worker.node, worker.slot)))
         else:
             numbers = [number for number, _ in given]
             self._began.update(dict.fromkeys(numbers, time.time()))
-            self._owner.record(lambda job: taken.extend(job.take_these(numbers, worker.node, worker.slot)))
+            self._owner.record(lambda job: taken.extend(job.take_these(numbers, worker.holder.node, worker.slot)))
         if [one.number for one in taken] != [number for number, _ in given]:
             return  # the object takes no more: the owner's failure ends the job
+        if not self._committed():
+            return
         inputs = self._calls.inputs if self._calls is not None else None
         for one in taken:
-            worker.backlog.append([one.number, one.attempt, one.input if inputs is None else inputs[one.number]])
+            self._hand_out(worker, [one.number, one.attempt, one.input if inputs is None else inputs[one.number]])
+        self._send(worker)
+
+    def _committed(self) -> bool:
+        """Commit what is recorded, before a worker has the tasks: an owner that is killed leaves an object that knows
+        which may have begun. False where the object takes no more: the owner's failure ends the job."""
+        self._owner.commit()
+        return not self._job.dirty
+
+    def _hand_out(self, worker: Worker, task: List[Any]) -> None:
+        if self._settles:
+            self._parts[task[0]] = json.loads(task[2])["parts"]
+        for member in [worker] if worker.team is None else worker.team.members:
+            member.backlog.append(task)
+            if member is not worker:
+                self._send(member)
 
     def _send(self, worker: Worker) -> None:
         """Hand a worker the tasks that it was given, as many as one frame holds."""
@@ -446,9 +493,39 @@ class JobOwner:
         if state is Node.UNTESTED:
             nodes.test(worker.node, worker)
             self._hand(worker, [], test=True)
-        elif state is Node.EXCLUDED and not self._tasks.given_to(worker):
+        elif state is Node.EXCLUDED and not self._tasks.given_to(worker.holder):
             self._stop(worker)
         return state is Node.GOOD
+
+    def _serve_team(self, worker: Worker, team: Team, nodes: SectionNodes) -> None:
+        """Serve one rank of a launch: tested nodes, then one section for all of them, then their end."""
+        if team.over:
+            self._stop(worker)
+            return
+        if not self._admit(worker, nodes):
+            if worker.stopped:
+                self._dismiss(team)
+            return
+        if self._tasks.given_to(team):
+            return
+        waits = self._tasks.waiting and self._tasks.open
+        if not waits and not self._tasks.running:
+            self._dismiss(team)
+            return
+        if not team.complete or not all(one.reply is not None and self._admit(one, nodes) for one in team.members):
+            if any(one.stopped for one in team.members):
+                self._dismiss(team)
+            return
+        if waits and self._tasks.suits(team.node):
+            self._give(worker, 1)
+        elif not self._copy(worker) and not (self._tasks.running and self._described.retries):
+            self._dismiss(team)
+
+    def _dismiss(self, team: Team) -> None:
+        team.over = True
+        for member in team.members:
+            if member.reply is not None and not member.stopped:
+                self._stop(member)
 
     def _tested(self, worker: Worker, reason: str) -> None:
         nodes = self._nodes
@@ -492,15 +569,15 @@ class JobOwner:
         rules = self._described.sections
         if rules is None or not rules["copies"] or self._tasks.waiting or not self._tasks.open:
             return False
-        copied = self._tasks.copy(worker, worker.node, self._slow())
+        copied = self._tasks.copy(worker.holder, worker.holder.node, self._slow())
         if copied is None:
             return bool(self._tasks.running)  # one may take long yet: this worker is kept
         number, attempt = copied
         taken: List[Any] = []
-        self._owner.record(lambda job: taken.append(job.copied(number, worker.node)))
-        self._owner.commit()
-        if taken and not self._job.dirty:
-            self._hand(worker, [[number, attempt, taken[0].input]])
+        self._owner.record(lambda job: taken.append(job.copied(number, worker.holder.node)))
+        if taken and self._committed():
+            self._hand_out(worker, [number, attempt, taken[0].input])
+            self._send(worker)
         return True
 
     def _slow(self) -> List[int]:
@@ -510,7 +587,7 @@ class JobOwner:
     def _reported(self, worker: Worker, told: Dict[str, Any]) -> None:
         """A section's program has reported, or says how far it is."""
         number, kind, part = told.get("number"), str(told.get("kind")), told.get("part")
-        if number not in self._tasks.given_to(worker):
+        if number not in self._tasks.given_to(worker.holder):
             return  # a copy that is not wanted any more
         text = f"{kind} {told.get('text') or ''}".strip()
 
@@ -541,28 +618,60 @@ class JobOwner:
                 number, attempt, status, started_at, ended_at, _, cause = row[:7]
             except (TypeError, ValueError):
                 continue
+            holder, node = worker.holder, worker.holder.node
+            current = self._tasks.given_to(holder).get(number) == attempt
+            if worker.team is not None and current:
+                for other in worker.team.take(worker, row):
+                    other.kill.append(number)
+                if not worker.team.ended:
+                    continue
+                worker.team.over, row = True, worker.team.result()
+                status, started_at, ended_at, cause = row[2], row[3], row[4], row[6]
             if cause == "dropped" or (cause == "killed" and self._tasks.cancelled):
-                killed = self._tasks.killed(worker, number, attempt)
+                killed = self._tasks.killed(holder, number, attempt)
                 if killed is not None:
                     self._record(killed)
                 continue
+            if self._settles:
+                wrong = self._settle(number, attempt, good=current and not (status or cause))
+                if wrong:
+                    cause = wrong
+                    row = [*row[:6], cause, *row[7:]]
             self._pace.took(ended_at - started_at)
-            change = self._tasks.end(worker, number, attempt, failed=bool(status or cause))
+            change = self._tasks.end(holder, number, attempt, failed=bool(status or cause))
             if change is not None:
                 if change.state != RUNNING:
                     self._began.pop(number, None)
-                self._ended(change, row, worker.node)
+                    self._parts.pop(number, None)
+                self._ended(change, row, node)
                 if status or cause:
-                    self._avoid(change, worker.node)
+                    self._avoid(change, node if worker.team is None else worker.team.blamed)
         if self._calls is not None:
             self._calls.flush()
         for other, number in self._tasks.obsolete:
-            if isinstance(other, Worker):
-                other.kill.append(number)
+            if isinstance(other, Team):
+                other.over = True
+            for member in other.members if isinstance(other, Team) else (other,):
+                if isinstance(member, Worker):
+                    member.kill.append(number)
         self._tasks.obsolete.clear()
         why = self._tasks.too_many_failed()
         if why:
             self._cancel(why, fails=True)
+
+    def _settle(self, number: int, attempt: int, *, good: bool) -> str:
+        """Give the parts that an attempt has written their names, or delete them; what went wrong, or ""."""
+        for name in self._parts.get(number, ()):
+            part = f"{name}.redmesh-{attempt}"
+            try:
+                if good:
+                    os.replace(part, name)
+                else:
+                    os.unlink(part)
+            except OSError as error:
+                if good:
+                    return f"{name} was not written: {error.strerror}"
+        return ""
 
     def _ended(self, change: Change, row: List[Any], node: str) -> None:
         number, attempt, status, started_at, ended_at, lines, cause = row[:7]

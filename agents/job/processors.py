@@ -35,8 +35,7 @@ class Grant:
 
     __slots__ = (
         "allocated", "launcher", "never", "nodes", "number", "process", "size", "started", "stopped", "stopping",
-        "waits",
-        "words",
+        "vanished", "waits", "words",
     )  # fmt: skip
 
     def __init__(self, number: int, size: int, process: subprocess.Popen[bytes], *, waits: bool) -> None:
@@ -45,11 +44,13 @@ class Grant:
         self.launcher = self.stopped = 0  # how many of its workers were told to exit
         self.nodes: List[Dict[str, Any]] = []
         self.words: List[str] = []  # what yod said that was not an event
+        self.vanished: List[str] = []  # nodes that it has lost
 
 
 class Processors:
     """The processors of one job. ``on_granted(grant)``, ``on_over(grant)`` tell of grants; ``on_asked(count)`` of a
-    request, ``on_hopeless(reason)`` that there will never be any: whether to ask again all the same."""
+    request, ``on_hopeless(reason)`` that there will never be any: whether to ask again all the same. ``unit``:
+    processors of each launch, where all of its ranks work on one thing."""
 
     def __init__(
         self,
@@ -61,12 +62,13 @@ class Processors:
         on_granted: Callable[[Grant], None],
         on_over: Callable[[Grant], None],
         on_hopeless: Callable[[str], bool],
+        unit: int = 1,
     ) -> None:
         self._loop, self._words, self._limit = loop, words, limit
         self._on_asked, self._on_granted, self._on_over = on_asked, on_granted, on_over
         self._on_hopeless = on_hopeless
         self.grants: Dict[int, Grant] = {}
-        self._wanted = 0
+        self._wanted, self._unit = 0, unit
         self._step = 1
         self._numbers = 0
         self._failures = 0
@@ -108,7 +110,8 @@ class Processors:
                 self._leave(grant)
             return
         if not asking:
-            self._ask(1 if self._waits_next else min(missing, self._step), waits=self._waits_next)
+            size = 1 if self._waits_next else min(missing, self._step)
+            self._ask(size if self._unit == 1 else self._unit, waits=self._waits_next)
 
     def _ask(self, size: int, *, waits: bool) -> None:
         self._numbers += 1
@@ -168,6 +171,7 @@ class Processors:
             grant.words = []  # the line for people follows, with what to do
         elif kind in ("error", "lost"):
             grant.words = [*grant.words[-4:], str(event.get("message") or event.get("reason") or "")[:500]]
+            grant.vanished += map(str, event.get("nodes") or ())
 
     def _granted(self, grant: Grant, event: Dict[str, Any]) -> None:
         again = grant.allocated  # on other nodes, after a load that failed
@@ -190,7 +194,7 @@ class Processors:
                     self._again = self._loop.after(_HOPE_S, self._ask_again)
                 return
             if not grant.waits:  # not so many are free
-                self._step = grant.size // 2
+                self._step = grant.size // 2 if self._unit == 1 else 0
                 self._waits_next = self._step == 0
                 self._step = max(1, self._step)
                 self._grow()

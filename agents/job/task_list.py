@@ -75,10 +75,10 @@ class _Tried:
 
 class TaskList:
     """The tasks of one job. ``retries``: how often a task that failed is tried again; ``max_fails``: how many tasks may
-    fail before the rest is cancelled (None: all)."""
+    fail before the rest is cancelled (None: all); ``noun``: what a task is called in reasons."""
 
-    def __init__(self, retries: int = 0, max_fails: Optional[int] = None) -> None:
-        self._retries, self._max_fails = retries, max_fails
+    def __init__(self, retries: int = 0, max_fails: Optional[int] = None, noun: str = "task") -> None:
+        self._retries, self._max_fails, self._noun = retries, max_fails, noun
         self._waiting: List[Tuple[int, int]] = []  # a heap of ranges
         self._running: Dict[int, Dict[Hashable, int]] = {}  # number: attempt of each worker that has a copy
         self._avoids: Dict[int, Set[str]] = {}  # nodes that a task is not handed to
@@ -134,7 +134,7 @@ class TaskList:
             return (FAILED if self._fails else CANCELLED), self.cancelled
         failed = self.counts[FAILED]
         if failed:
-            return FAILED, f"{failed} task{'s' if failed > 1 else ''} failed"
+            return FAILED, f"{failed} {self._noun}{'s' if failed > 1 else ''} failed"
         return (CANCELLED, "") if self.counts[CANCELLED] else (DONE, "")
 
     # what happens
@@ -145,7 +145,12 @@ class TaskList:
 
     def suits(self, node: str) -> bool:
         """Whether some task that waits may be handed to a worker on ``node``."""
-        return any(node not in self._avoids.get(first, ()) for first, _ in self._waiting)
+        return any(not self._avoided(first, node) for first, _ in self._waiting)
+
+    def _avoided(self, number: int, node: str) -> bool:
+        """Whether a task must not be handed to a worker on ``node``: several nodes, with commas, for several ranks."""
+        avoids = self._avoids.get(number)
+        return avoids is not None and not avoids.isdisjoint(node.split(","))
 
     def hand_out(self, worker: Hashable, count: int, node: str = "") -> List[Tuple[int, int]]:
         """Give a worker on ``node`` the next ``count`` tasks, in order: number and attempt of each, fewer where there
@@ -154,7 +159,7 @@ class TaskList:
         aside: List[Tuple[int, int]] = []  # a task that was tried stands alone in its range
         while self.open and self._waiting and len(given) < count:
             first, last = heapq.heappop(self._waiting)
-            if node in self._avoids.get(first, ()):
+            if self._avoided(first, node):
                 aside.append((first, last))
                 continue
             through = min(last, first + count - len(given) - 1)
@@ -173,7 +178,7 @@ class TaskList:
             runs, tried = self._running.get(number, {}), self._tried.get(number)
             if tried is not None and (tried.failures > self._retries or tried.losses >= MOST_LOST):
                 continue  # else one copy would follow the other for ever: none of them is the last to fail
-            if self.open and len(runs) == 1 and worker not in runs and node not in self._avoids.get(number, ()):
+            if self.open and len(runs) == 1 and worker not in runs and not self._avoided(number, node):
                 return number, self._start(worker, number, Event.COPY)
         return None
 
@@ -225,7 +230,7 @@ class TaskList:
             elif self.cancelled:
                 event, cause = Event.CANCEL, self.cancelled
             elif tried.losses >= MOST_LOST:
-                event, cause = Event.ABANDON, f"{reason}; {MOST_LOST} workers were lost with this task"
+                event, cause = Event.ABANDON, f"{reason}; {MOST_LOST} workers were lost with this {self._noun}"
             else:
                 event, cause = Event.LOSE, reason
                 self._list(number, number)

@@ -42,6 +42,7 @@ _USAGE = """usage: yodstate COMMAND
   progress PART [TEXT]  how far this task is: 0 to 1, or 25%; TEXT goes to the log
   path                  print the path of the job's state object, on the host of its owner
   move NODE             have the job move to another node between its stages
+  report WORD [TEXT]    of a section: started, progress PART [TEXT], finished, error TEXT
 Options: --job: the job as a whole, not this task (progress)
 """
 
@@ -123,8 +124,26 @@ def main() -> int:
         return 1
 
 
+def _report(word: str, text: str) -> None:
+    """Send one report of a section to the server on this node's loopback (docs/sections.md)."""
+    host, _, port = os.environ.get("REDMESH_REPORT", "").partition(":")
+    if not port:
+        raise OSError(errno.ENOTCONN, "this program is not a section: mesh sections run")
+    import socket
+
+    line = f"{os.environ['REDMESH_TOKEN']} {word} {os.environ['REDMESH_SECTION']} {text}"
+    with socket.create_connection((host, int(port)), timeout=10) as sock:
+        sock.sendall(line.strip().encode("ascii", "replace") + b"\n")
+        answer = sock.makefile().readline().strip()
+    if answer != "ok":
+        raise OSError(errno.EPROTO, answer or "the report was not answered")
+
+
 def _run(connect: Any, words: list[str], whole_job: bool) -> int:
     command, rest = words[0], words[1:]
+    if command == "report" and rest:
+        _report(rest[0], " ".join(rest[1:]))
+        return 0
     most = {"set": 2, "get": 1, "progress": 2, "path": 0, "move": 1}.get(command, len(rest))
     if len(rest) > most or command not in ("set", "get", "log", "progress", "path", "move"):
         raise IndexError

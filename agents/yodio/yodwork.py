@@ -28,6 +28,7 @@ else:
 
 if TYPE_CHECKING:
     from agents.yodio.yodreport import Report, ReportServer
+    from agents.yodio.yodstage import Stage
 
 _STATE = 12  # operation (docs/protocol.md)
 #: Seconds that a result may wait for others, and how many, and bytes of last lines, go at once at most.
@@ -43,6 +44,7 @@ _GRACE_S = 2.0
 #: Seconds between two looks at a task where the kernel has no pidfd_open (before Linux 5.3).
 _LOOK_S = 0.01
 _SHELL = "/bin/sh"
+_RANK = int(os.environ.get("YOD_RANK", "0"))
 TIMED_OUT = 124  # exit status, as of timeout(1)
 
 
@@ -61,6 +63,7 @@ class Process:
         self.error = ""  # that its program reported
         self.parts: List[Tuple[str, str]] = []  # files that it writes, and their names once it has succeeded
         self.kept = _LINES
+        self.stage: Optional[Stage] = None  # where its parts are sent from
 
     def pipe(self, name: str) -> int:
         """A pipe for a stream; the end to write to."""
@@ -114,6 +117,8 @@ class Process:
             try:
                 if status:
                     os.unlink(part)
+                elif self.stage is not None:
+                    self.stage.put(part, name)
                 else:
                     os.replace(part, name)
             except OSError as error:
@@ -140,9 +145,17 @@ class Worker:
         self._env: Dict[str, str] = {}
         self._stops = self._cancelled = False
         self._reports: Optional[ReportServer] = None
+        self._stage: Optional[Stage] = None
 
     def run(self) -> int:
         """Work to the end of the tasks; the exit status."""
+        try:
+            return self._work()
+        finally:
+            if self._stage is not None:
+                self._stage.close()
+
+    def _work(self) -> int:
         self._ask()
         while True:
             if self._caller is not None:
@@ -208,7 +221,9 @@ class Worker:
     # what the owner says
 
     def _ask(self) -> None:
-        self._asked = self._channel.send(_STATE, data=json.dumps({"op": "work", "pid": os.getpid()}).encode())
+        self._asked = self._channel.send(
+            _STATE, data=json.dumps({"op": "work", "pid": os.getpid(), "rank": _RANK}).encode()
+        )
 
     def _take(self) -> None:
         for number, data in self._channel.arrived():
@@ -236,7 +251,11 @@ class Worker:
         self._job = job
         self._env = {**os.environ, **job["env"], "REDMESH_JOB": job["uuid"]}
         try:
-            os.chdir(job["cwd"])
+            if (job.get("sections") or {}).get("stage"):
+                self._stage = importlib.import_module("yodstage").Stage(job["cwd"])
+                os.chdir(self._stage.directory)
+            else:
+                os.chdir(job["cwd"])
         except OSError as error:
             self._job["wrong"] = f"{job['cwd']} on {os.uname().nodename}: {error.strerror}"
         if job.get("functions"):
@@ -319,12 +338,20 @@ class Worker:
 
     def _section(self, process: Process, told: Dict[str, Any], env: Dict[str, str]) -> Tuple[List[str], str]:
         """The command of a section, and its id; its part of an output gets a name of this attempt's own."""
-        process.kept = _SECTION_LINES
+        process.kept, process.stage = _SECTION_LINES, self._stage
         words: List[str] = told["words"]
         for place, name in enumerate(told["parts"]):
-            part = f"{name}.redmesh-{process.attempt}"
-            process.parts.append((part, name))
-            words = [word.replace(f"\ue000{place}\ue000", part) for word in words]
+            part = own = f"{name}.redmesh-{process.attempt}"
+            if self._stage is not None:
+                own = self._stage.local(part if told["named"] else name)
+                os.makedirs(os.path.dirname(own), exist_ok=True)
+                if _RANK == 0 or self._job["sections"]["size"] == 1:
+                    process.parts.append((own, part))  # the owner gives it its name
+            elif not self._job["sections"].get("settles"):
+                process.parts.append((part, name))
+            words = [word.replace(f"\ue000{place}\ue000", own) for word in words]
+        if self._stage is not None:
+            self._stage.fetch(told["inputs"])
         if self._reports is None:
             module = importlib.import_module("yodreport")  # stands beside this file, whatever the package
             self._reports = module.ReportServer(self._poll, self._on_report)

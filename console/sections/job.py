@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ from console.errors import ConsoleError, UsageError
 from console.jobs.objects import ENDED, opened, summary
 from console.jobs.owner_client import NoOwner, ask
 from console.jobs.submission import submit
+from console.launch.options.mpi import kind_for
 from console.sections.combine import Output, combine
 from console.sections.job_file import SectionsJob, changes, fingerprint, fingerprints
 from console.settings import Settings
@@ -42,14 +44,18 @@ class Made(NamedTuple):
 def make(settings: Settings, job: SectionsJob, *, user: str, digests: bool) -> str:
     """Make the job and start its owner; the path of its object. ConsoleError, UsageError."""
     described = Description(list(job.command), job.cwd)
-    described.name, described.limit = job.name, job.limits.processors
+    described.name, described.limit = job.name, job.limits.processors // job.limits.size * job.limits.size
     described.retries, described.time_s = job.limits.retries, job.limits.section_s or 0.0
     named = job.names_parts
     described.sections = {
         "recheck_s": job.probe.recheck_s,
         "same_node": job.limits.same_node,
         # two copies may write at the same time: only where each has files of its own
-        "copies": job.limits.stragglers and named,
+        "copies": job.limits.stragglers and (named or job.stage),
+        "size": job.limits.size,
+        "mpi": _mpi_of(job),
+        "stage": job.stage,
+        "settles": job.stage or job.limits.size > 1,
         "probe": {
             "command": list(job.probe.command),
             "time_s": job.probe.time_s,
@@ -57,13 +63,17 @@ def make(settings: Settings, job: SectionsJob, *, user: str, digests: bool) -> s
             "disk_mb": job.probe.disk_mb,
         },
     }
+    if job.stage:
+        _prepare_staging(job)
     ids, words, parts = [], [], [[job.part(output, one) for one in job.sections] for output in job.outputs]
     inputs = []
     for section in job.sections:
-        own = [those[section.number] for those in parts] if named else []
+        own = [those[section.number] for those in parts] if named or job.stage else []
         ids.append(section.id)
-        words.append(job.words(section, [_PLACE.format(place) for place in range(len(own))]))
-        inputs.append(json.dumps({"id": section.id, "words": words[-1], "parts": own}))
+        words.append(job.words(section, [_PLACE.format(place) for place in range(len(own))] if named else ()))
+        staged = [os.path.relpath(path, job.cwd) for path in job.files_in(section)] if job.stage else []
+        told = {"id": section.id, "words": words[-1], "parts": own, "named": named, "inputs": staged}
+        inputs.append(json.dumps(told))
     kept = {
         "name": job.name,
         "ids": ids,
@@ -74,6 +84,27 @@ def make(settings: Settings, job: SectionsJob, *, user: str, digests: bool) -> s
         "digests": digests,
     }
     return submit(settings, described, (), inputs, user=user, hold=False, files={_FILE: json.dumps(kept).encode()})
+
+
+def _prepare_staging(job: SectionsJob) -> None:
+    """Make the directories that parts are sent back to, once every input is there. ConsoleError."""
+    for path in sorted({path for one in job.sections for path in job.files_in(one)}):
+        if not os.path.isfile(path):
+            what = "not a file" if os.path.exists(path) else "no such file"
+            raise ConsoleError(f"input {path}: {what}", "with stage = true inputs are files that are copied to nodes")
+    for directory in {os.path.dirname(job.part(output, one)) for output in job.outputs for one in job.sections}:
+        try:
+            os.makedirs(directory, exist_ok=True)
+        except OSError as error:
+            raise ConsoleError(f"{directory}: {error.strerror}", "parts of an output are sent back there") from None
+
+
+def _mpi_of(job: SectionsJob) -> str:
+    if job.limits.size == 1 or job.limits.mpi != "auto":
+        return job.limits.mpi
+    program = job.words(job.sections[0])[0]
+    found = shutil.which(program) if "/" not in program else os.path.join(job.cwd, program)
+    return kind_for(found) if found else "auto"
 
 
 def read_made(db: sqlite3.Connection, name: str) -> Made:

@@ -19,17 +19,22 @@ from console.sections.template import Section, command_of, fill
 
 _KEYS = {
     "name", "command", "cwd", "parameters", "sections", "section", "inputs", "output", "size", "retries", "time",
-    "limit", "probe", "probe_time", "recheck", "min_memory_mb", "min_disk_mb", "same_node", "stragglers",
+    "limit", "mpi", "stage", "probe", "probe_time", "recheck", "min_memory_mb", "min_disk_mb", "same_node",
+    "stragglers",
 }  # fmt: skip
+#: How the ranks of a section find each other (yod --mpi).
+MPI = ("auto", "pmi1", "pmi2", "pmix", "none")
 _WAYS = ("count", "ids", "list", "table", "split")
 
 
 @dataclass(frozen=True)
 class Limits:
-    """``size``: ranks of a section. ``section_s``: seconds a section may take, None without limit. ``processors``: of
-    the whole job at once, 0 for as many as there are. ``retries``: of a section after its first failure."""
+    """``size``: ranks of a section, which find each other by ``mpi``. ``section_s``: seconds a section may take, None
+    without limit. ``processors``: of the whole job at once, 0 for as many as there are. ``retries``: of a section after
+    its first failure."""
 
     size: int = 1
+    mpi: str = "auto"
     retries: int = 3
     section_s: float | None = None
     processors: int = 0
@@ -50,7 +55,8 @@ class Probe:
 
 @dataclass(frozen=True)
 class SectionsJob:
-    """A job of sections. ``command``: the words of the template. ``strict``: unknown names in it are errors."""
+    """A job of sections. ``command``: the words of the template. ``strict``: unknown names in it are errors.
+    ``stage``: nodes have not this file system: inputs are copied there, parts of outputs back."""
 
     command: tuple[str, ...]
     sections: tuple[Section, ...]
@@ -61,6 +67,7 @@ class SectionsJob:
     limits: Limits = field(default_factory=Limits)
     probe: Probe = field(default_factory=Probe)
     strict: bool = False
+    stage: bool = False
 
     def words(self, section: Section, parts: Sequence[str] = ()) -> list[str]:
         """The command of one section. ``parts``: what ``{part}``, ``{part2}`` … stand for; default: the parts' paths.
@@ -92,6 +99,13 @@ class SectionsJob:
         for section in self.sections:
             self.words(section)
             self.files_in(section)
+        if self.limits.processors and self.limits.processors < self.limits.size:
+            raise UsageError(
+                f"limit = {self.limits.processors} processors, and a section has {self.limits.size} ranks",
+                f"limit = {self.limits.size} at least",
+            )
+        if self.stage:
+            self._check_staged()
         for output in self.outputs:
             owner: dict[str, str] = {}
             for section in self.sections:
@@ -105,6 +119,15 @@ class SectionsJob:
                 if path == os.path.join(self.cwd, output.name):
                     raise UsageError(
                         f"section {section.id} would write the whole output {path}", "name the part otherwise"
+                    )
+
+    def _check_staged(self) -> None:
+        for section in self.sections:
+            for path in (*self.files_in(section), *(self.part(output, section) for output in self.outputs)):
+                if not path.startswith(self.cwd.rstrip("/") + "/") or ".." in path.split("/"):
+                    raise UsageError(
+                        f"{path} is outside {self.cwd}: only files below the job's directory are staged",
+                        'set cwd = "…" to a directory above it',
                     )
 
 
@@ -127,6 +150,8 @@ def fingerprints(job: SectionsJob, *, digests: bool = False) -> dict[str, str]:
         "sections": f"{len(job.sections)} sections, {sections.hexdigest()[:16]}",
         "outputs": hashlib.sha256(repr(outputs).encode()).hexdigest()[:16],
     }
+    if job.limits.size > 1:
+        found["size"] = str(job.limits.size)
     for path in sorted({path for section in job.sections for path in job.files_in(section)}):
         found[f"input {path}"] = fingerprint(path, digests)
     return found
@@ -192,6 +217,7 @@ class _Reader:
             outputs=tuple(self._output(one) for one in self._tables(said, "output")),
             limits=Limits(
                 size=self._number(said, "size", 1, least=1),
+                mpi=self._mpi(said),
                 retries=self._number(said, "retries", 3),
                 section_s=self._duration(said, "time", None),
                 processors=self._number(said, "limit", 0),
@@ -206,12 +232,19 @@ class _Reader:
                 disk_mb=self._number(said, "min_disk_mb", 0),
             ),
             strict=True,
+            stage=self._flag(said, "stage", False),
         )
         try:
             job.check()
         except UsageError as error:
             raise self._error(error.message, error.hint) from None
         return job
+
+    def _mpi(self, said: dict[str, Any]) -> str:
+        kind = self._text(said, "mpi", "auto")
+        if kind not in MPI:
+            raise self._error(f"mpi is one of {' '.join(MPI)}, not {kind[:40]!r}", 'mpi = "auto"')
+        return kind
 
     def _sections(self) -> list[Section]:
         common = self._parameters(self._said, "parameters")

@@ -54,7 +54,8 @@ combine = "concatenate"
 #: The hosts' own disk is their /tmp: a host where it is full writes no section.
 ON_HOSTS = {
     "python": " ".join(PYTHON).replace(str(ROOT), PROJECT), "root": PROJECT, "recheck": "20",
-    "scratch": " --scratch /tmp", "probe": "probe = 'sh -c \"head -c 65536 /dev/zero >/tmp/probe\"'",
+    "scratch": " --scratch /tmp",
+    "probe": "probe = 'sh -c \"head -c 65536 /dev/zero >/tmp/probe.$$ && rm /tmp/probe.$$\"'",
 }  # fmt: skip
 
 

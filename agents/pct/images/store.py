@@ -6,7 +6,8 @@ Layout, all 0700 and the user's own (in system mode this runs as the user, never
         lock                      held for a moment around every change of links
         images/SIZE-SHA256        a whole image, checked; each launch that uses it has a hard link
         images/SIZE-SHA256.part   an image that is arriving; its writer holds a flock on it
-        launch-NAMESPACE-PID-STARTED-NAME/…  one launch child's files: hard links under the programs' own names
+        launch-NAMESPACE-PID-STARTED-NAME/…  one launch child's files: hard links under the programs' own names, and
+                                  symbolic links to segments of shared memory that are to go with it
 
 The last link takes the image with it. What a launch child could not remove (kill -9) is removed by ``sweep``, which
 knows from the directory's name whether its owner lives: pid and start time, in its own pid namespace.
@@ -46,6 +47,8 @@ def _namespace() -> int:
 
 #: Of our pids. Looked at once, as root in system mode: a process that has become a user may not look at itself.
 _NAMESPACE = _namespace()
+#: How the names of segments begin that a launch child keeps links to.
+SEGMENTS = ("mpich_shm_", "mpich_vci_")
 _HEXADECIMAL = frozenset("0123456789abcdef")
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -365,6 +368,7 @@ def sweep(ram_disk: str = RAM_DISK) -> List[str]:
     for name in names:
         owner = _owner(name)
         if owner is not None and not processes.alive(*owner):
+            _remove_segments(os.path.join(base, name), ram_disk)
             _remove_directory(os.path.join(base, name))
             removed.append(name)
     try:
@@ -373,6 +377,31 @@ def sweep(ram_disk: str = RAM_DISK) -> List[str]:
     except OSError:
         pass
     return removed
+
+
+def remove_segment(path: str) -> None:
+    """Remove a file of shared memory that a launch of this user left, if it is there."""
+    try:
+        found = os.lstat(path)
+        if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid():
+            os.unlink(path)
+    except OSError:
+        pass
+
+
+def _remove_segments(directory: str, ram_disk: str) -> None:
+    # agents/pct/mpi/mpich_memory.py makes these links; a file of any other name is nobody's business here
+    try:
+        links = [name for name in os.listdir(directory) if name.startswith(SEGMENTS)]
+    except OSError:
+        return
+    for name in links:
+        try:
+            target = os.readlink(os.path.join(directory, name))
+        except OSError:
+            continue  # no link
+        if target == os.path.join(ram_disk, name):
+            remove_segment(target)
 
 
 def _owner(name: str) -> Optional[Tuple[int, int]]:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from agents.pct.errors import LoadFailed
     from agents.pct.launch.context import LaunchContext
     from agents.pct.launch.tree import Child
+    from agents.pct.mpi.mpich_memory import MpichMemory
     from agents.pct.mpi.pmix_bridge import Pmix
     from agents.pct.ranks.ranks import Rank
     from agents.wire.control import Message
@@ -68,6 +69,7 @@ class PmiServer:
         self._strict = bool(told.get("strict", False))  # a rank without MPI_Finalize ends the launch, also with 0
         self._unfinished = ""  # the first rank here or below that ended with 0 without it, and how
         self._pmix: Optional[Pmix] = self._make_pmix() if self._kind == "pmix" else None
+        self._memory: Optional[MpichMemory] = None  # what MPICH's ranks here share, once one has said a word
         self._topology = ""
         if told.get("hwloc") and not any(name.startswith(b"HWLOC_") for name in program.env):
             from agents.pct.mpi.hwloc import offered
@@ -90,6 +92,8 @@ class PmiServer:
         """The ranks are to go, or have gone."""
         if self._pmix is not None:
             self._pmix.close()
+        if self._memory is not None:
+            self._memory.remove()
 
     @property
     def yields(self) -> bool:
@@ -191,6 +195,7 @@ class PmiServer:
         if client is None:
             segment = self._program.segment_of(rank)
             client = self._clients[rank] = Client(self._the_world(), rank, self._program.segments.index(segment))
+            self._keep_memory()
         try:
             for action in client.feed(data):
                 self._DO[action[0]](self, rank, *action[1:])
@@ -199,6 +204,14 @@ class PmiServer:
             self.abort(rank, 125, f"rank {rank} on {self._load.name}: its PMI is not understood: {error}")
         if self._absent >= 0:
             self._look_for_waiting()
+
+    def _keep_memory(self) -> None:
+        if self._memory is None:
+            from agents.pct.mpi.mpich_memory import MpichMemory
+
+            load = self._load
+            name = f"{load.mesh}-{load.name}-{load.launcher}-memory"
+            self._memory = MpichMemory(self._name(), host_of(self._hosts, load.ranks[0]), name)
 
     @property
     def exchange(self) -> Exchange:

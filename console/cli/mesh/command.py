@@ -530,6 +530,8 @@ def _add_sections(commands: "argparse._SubParsersAction[_Parser]") -> None:
     run = made["run"]
     run.add_argument("--limit", metavar="N", type=_positive, help="at most N processors at a time")
     run.add_argument("--retries", metavar="N", type=_how_many, help="try a failed section N times again (default: 3)")
+    run.add_argument("--size", metavar="N", type=_positive, help="ranks of each section: one launch, MPI included")
+    run.add_argument("--mpi", choices=("auto", "pmi1", "pmi2", "pmix", "none"), help="how these ranks find each other")
     run.add_argument("--same-node", action="store_true", default=None, help="also on a node where it has failed")
     run.add_argument("--colsep", metavar="TEXT", help="split every line of a list into columns: {1}, {2}, …")
     run.add_argument("--digests", action="store_true", help="know inputs by their SHA-256, not by size and time")

@@ -70,8 +70,12 @@ def _job(options: argparse.Namespace) -> SectionsJob:
             processors=job.limits.processors if options.limit is None else options.limit,
             retries=job.limits.retries if options.retries is None else options.retries,
             same_node=bool(job.limits.same_node or options.same_node),
+            size=options.size or job.limits.size,
+            mpi=options.mpi or job.limits.mpi,
         )
-        return _checked(replace(job, limits=limits))
+        job = replace(job, limits=limits)
+        job.check()
+        return job
     command, rows = split_command(words[1:])
     if not command:
         raise UsageError("no program to run", "mesh sections run -- program {} ::: a b c")
@@ -79,19 +83,10 @@ def _job(options: argparse.Namespace) -> SectionsJob:
         rows = [[line] for line in read_list("-")]
     limits = Limits(
         retries=3 if options.retries is None else options.retries, processors=options.limit or 0,
-        same_node=bool(options.same_node),
+        same_node=bool(options.same_node), size=options.size or 1, mpi=options.mpi or "auto",
     )  # fmt: skip
     job = SectionsJob(tuple(command), tuple(sections_of(rows, options.colsep)), os.getcwd(), command[0], limits=limits)
     job.check()
-    return _checked(job)
-
-
-def _checked(job: SectionsJob) -> SectionsJob:
-    if job.limits.size > 1:
-        raise UsageError(
-            f"size = {job.limits.size}: sections of several ranks cannot be run yet",
-            "let the program of a section be yod -sz N program on a mesh that has processors left",
-        )
     return job
 
 

@@ -276,7 +276,11 @@ def _cookie(partition: int | None) -> str | None:
     cookie = os.environ.get("REDMESH_ALLOCATION_COOKIE")
     if cookie is None or not cookie.isascii():
         told = f"this is in partition {partition}, but without the right to launch in it (REDMESH_ALLOCATION_COOKIE)"
-        raise ConsoleError(told, "ranks that are to launch get it by yod -export ALL,REDMESH_ALLOCATION_COOKIE")
+        raise ConsoleError(
+            told,
+            "ranks that are to launch get it by yod -export ALL,REDMESH_ALLOCATION_COOKIE;"
+            " to launch outside the partition: unset REDMESH_PARTITION",
+        )
     return cookie
 
 

@@ -93,7 +93,10 @@ def programs_of(rest: list[str], given: dict[str, Any], wanted: dict[str, Any] |
             words = [os.fsencode(word) for word in (rest if at < 0 else rest[:at])]
             segments.append(line_of(number, words, wanted, counted=_counted(given)))
         except UsageError as error:
-            raise UsageError(f"program {number}: {error.message}", "yod -n 1 a : -n 2 -list L b") from None
+            raise UsageError(
+                f"program {number}: {error.message}",
+                "yod -n 1 a : -n 2 -list L b; all other options stand before the first program",
+            ) from None
     sources = [f"program {segment.line}" for segment in segments]
     return _found(segments, sources, given, wanted)
 

@@ -234,7 +234,8 @@ def reach_named(settings: Settings, request: Request) -> tuple[str, socket.socke
     if "/" in request.where.cpa:
         paths = [os.path.abspath(request.where.cpa)]
     elif request.where.cpa:
-        paths = [f"{settings.run_dir}/{request.where.cpa.removesuffix('.sock')}.sock"]
+        name = request.where.cpa.removesuffix(".sock")
+        paths = [f"{settings.run_dir}/{f'cpa-{name}' if name.isdecimal() else name}.sock"]
     else:
         paths = cpa_sockets(settings.run_dir)
         shown = f"of process {request.where.cpa_pid}"

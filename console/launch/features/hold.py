@@ -123,6 +123,7 @@ class Hold(Feature):
         if not self.held:
             raise WireError("this launch is not held")
         self._let_go()
+        self.context.front.status("released")
         if self._reads_input:
             self.context.start_input()
 
@@ -134,7 +135,6 @@ class Hold(Feature):
         context = self.context
         context.send({"op": "signal", "signal": int(signal.SIGCONT), "ranks": None})
         context.stream.emit({"event": "released", "launcher": context.launch.launcher})
-        context.front.status("released")
 
     def after_signal(self, number: int, ranks: list[int] | None) -> None:
         """One that is to end the ranks has to reach them."""

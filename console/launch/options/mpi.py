@@ -43,6 +43,12 @@ def choose(request: Request, default: str) -> str:
     return ""
 
 
+def kind_for(path: str) -> str:
+    """``pmix`` for a program that is linked against Open MPI, else ``auto``: for programs that workers start."""
+    name = os.fsencode(path)
+    return "pmix" if any(one in _names(name) for one in _OPEN_MPI) and _links(name, _OPEN_MPI) else "auto"
+
+
 def _alone(path: bytes, what: str, said: str) -> str:
     name = os.path.basename(os.fsdecode(path))
     return f"{name} is linked against {what}: with --mpi={said} its ranks do not find each other; --mpi=auto does it"

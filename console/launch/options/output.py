@@ -55,19 +55,19 @@ class OutputOptions:
     def begin(self) -> None:
         """Open what does not depend on who runs where, before anybody is asked for anything. ConsoleError."""
         if self.completion:
-            self.completion_fd = _open(self.completion, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            self.completion_fd = _open("-file", self.completion, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         if self.stdin is not None and self.stdin_each is None:
-            self.stdin_fd = _open(self.stdin.fill(0, "", 0, 0), os.O_RDONLY)
+            self.stdin_fd = _open("-stdin", self.stdin.fill(0, "", 0, 0), os.O_RDONLY)
 
 
-def _open(name: str, flags: int) -> int:
+def _open(option: str, name: str, flags: int) -> int:
     try:
         fd = os.open(name, flags | os.O_CLOEXEC | os.O_NOCTTY, 0o666)
         if stat.S_ISDIR(os.fstat(fd).st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         return fd
     except OSError as error:
-        raise ConsoleError(f"{clean(name)}: {error.strerror}") from None
+        raise ConsoleError(f"{option} {clean(name)}: {error.strerror}") from None
 
 
 def read(given: Mapping[str, Any]) -> OutputOptions:

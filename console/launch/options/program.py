@@ -72,10 +72,12 @@ def _check(name: str, path: bytes) -> None:
     if os.access(path, os.X_OK):
         _check_head(shown, path)
         return
-    if _looks_like_text(_head(path)):
+    if not (head := _head(path)):
+        raise ProgramError(f"{shown} is empty", exit_status=126)
+    if _looks_like_text(head):
         raise ProgramError(
             f"{shown} is not executable; it looks like a load file",
-            "a load file is named by its path; a script needs chmod +x",
+            f"yod -load {shown} runs a load file; chmod +x makes a script executable",
             exit_status=126,
         )
     raise ProgramError(f"{shown} is not executable", "chmod +x makes it so", exit_status=126)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -283,6 +284,10 @@ class JobReading:
 def _section_words(text: str | None) -> str:
     """The command of a section, from its input."""
     try:
-        return " ".join(json.loads(text or "")["words"])
+        told = json.loads(text or "")
+        words = " ".join(told["words"])
+        for place, part in enumerate(told["parts"]):  # a worker gives each attempt's part a name of its own
+            words = words.replace(f"\ue000{place}\ue000", os.path.basename(part))
+        return words
     except (ValueError, KeyError, TypeError):
         return text or ""

@@ -1,8 +1,12 @@
 """Jobs of sections through the real commands: nodes left out, failures, copies, reports, resumption, outputs."""
 
 import os
+import shutil
 import signal
+import subprocess
 from pathlib import Path
+
+import pytest
 
 from tests.support.mesh import PrivateMesh
 from tests.support.waiting import wait_until
@@ -20,6 +24,27 @@ count = {count}
 [[output]]
 name = "whole"
 part = "part.{{section}}"
+"""
+
+
+SUM = """
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+int main(int argc, char **argv) {
+    int rank, size, mine, sum = 0;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    mine = atoi(argv[1]) + rank;
+    MPI_Reduce(&mine, &sum, 1, MPI_INT, MPI_SUM, 0, MPI_COMM_WORLD);
+    if (rank == 0) {
+        FILE *file = fopen(argv[2], "w");
+        fprintf(file, "%d ranks: %d\\n", size, sum);
+        fclose(file);
+    }
+    return MPI_Finalize();
+}
 """
 
 
@@ -61,6 +86,7 @@ def test_a_node_that_fails_the_probe_is_left_out_with_its_reason(yods: PrivateMe
 def test_programs_report_and_an_error_fails_whatever_the_exit_status(yods: PrivateMesh) -> None:
     script = (
         f". {EXAMPLES}/report.sh; report started; report progress 0.5 halfway;"
+        " yodstate report progress 0.75 nearly || exit 9; yodstate report nonsense 2>/dev/null && exit 9;"
         " test {section} = 1 && report error 'no input'; echo {section} >{part}; exit 0"
     )
     job_file(yods, script, count=2, retries=0)
@@ -72,7 +98,7 @@ def test_programs_report_and_an_error_fails_whatever_the_exit_status(yods: Priva
     assert not (yods.work / "whole").exists() and not (yods.work / "part.1").exists()
     logged = sql(yods, newest(yods), "SELECT task, text FROM log WHERE task IS NOT NULL ORDER BY id")
     assert {(one["task"], one["text"]) for one in logged} >= {
-        (1, "started"), (2, "started"), (1, "progress halfway"), (2, "error no input"),
+        (1, "started"), (2, "started"), (1, "progress halfway"), (1, "progress nearly"), (2, "error no input"),
     }  # fmt: skip
 
 
@@ -102,6 +128,40 @@ def test_the_owner_is_killed_and_the_job_resumed_with_what_is_missing(yods: Priv
     assert done.returncode == 0, done.stderr
     assert (yods.work / "whole").read_text() == "".join(f"{number}\n" for number in range(8))
     assert [(yods.work / f"ran.{number}").read_text() for number in range(4)] == ["x\n"] * 4, "finished ones ran once"
+
+
+def test_a_section_of_several_ranks_is_a_launch_of_its_own(yods: PrivateMesh) -> None:
+    ranks = "test $YOD_RANK = 0 && echo {section} of $YOD_SIZE >{part}; sleep 0.$YOD_RANK; echo said by $YOD_RANK"
+    job_file(yods, ranks + "; test $YOD_RANK.$REDMESH_TASK_ATTEMPT.{section} != 1.1.2", count=4, size="2")
+    done = yods.run("mesh", "sections", "run", "JOB.toml", timeout_s=120)
+    assert done.returncode == 0, done.stderr
+    assert (yods.work / "whole").read_text() == "".join(f"{number} of 2\n" for number in range(4))
+    assert not list(yods.work.glob("part.*.redmesh-*")), "the attempt that failed leaves no file"
+    job = newest(yods)
+    tried = {one["section"]: one["attempt"] for one in yods.json("mesh", "sections", "status", job)["sections"]}
+    assert tried == {"0": 1, "1": 1, "2": 2, "3": 1}, "a rank that fails fails its section"
+    told = str(sql(yods, job, "SELECT lines FROM task WHERE first = 4")[0]["lines"])
+    assert "--- rank 0 on" in told and "said by 1" in told, told
+    refused = yods.run("mesh", "sections", "run", "--size", "4", "--limit", "3", "JOB.toml")
+    assert refused.returncode == 2 and "a section has 4 ranks" in refused.stderr
+
+
+def test_a_job_whose_sections_have_more_ranks_than_the_mesh_has_processors_says_so(yods: PrivateMesh) -> None:
+    done = yods.run("mesh", "sections", "run", "--size", "1000", "--", "true", ":::", "1", timeout_s=120)
+    assert done.returncode == 1 and "a section has 1000 ranks: " in done.stderr, done.stderr
+
+
+def test_an_mpi_program_of_several_ranks_is_a_section(yods: PrivateMesh) -> None:
+    source = yods.work / "sum.c"
+    source.write_text(SUM)
+    compiler = next((name for name in ("mpicc.mpich", "mpicc") if shutil.which(name)), None)
+    if compiler is None:
+        pytest.skip("no MPI compiler")
+    subprocess.run([compiler, "-o", "sum", "sum.c"], cwd=yods.work, check=True)
+    command = ("mesh", "sections", "run", "--size", "3", "--", "./sum", "{}", "sum.{}", ":::", "5", "6")
+    done = yods.run(*command, timeout_s=120)
+    assert done.returncode == 0, done.stderr
+    assert [(yods.work / f"sum.{one}").read_text() for one in (5, 6)] == ["3 ranks: 18\n", "3 ranks: 21\n"]
 
 
 def test_failed_sections_are_retried_by_name_and_show_both_their_streams(yods: PrivateMesh) -> None:

@@ -27,6 +27,18 @@ from tests.support.sections_storm import (
 
 pytest.importorskip("numpy")
 
+STAGED = """
+command = "sh upper.sh data/in.{{section}} {{part}}"
+inputs = ["upper.sh", "data/in.{{section}}"]
+stage = true
+size = {size}
+[sections]
+count = 6
+[[output]]
+name = "results/whole"
+part = "results/part.{{section}}"
+"""
+
 
 @pytest.fixture
 def shared() -> Iterator[Path]:
@@ -50,6 +62,34 @@ def test_hosts_that_are_killed_frozen_filled_up_and_cut_off_change_no_byte(share
             job = storm(mesh, survey, strikes, print)
             tell(job, print)
             survey.check(job)
+        finally:
+            left = mesh.close()
+        assert not left, "left behind:\n" + "\n".join(left)
+    finally:
+        hosts.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason=NOT_ROOT)
+@pytest.mark.parametrize("size", (1, 2))
+def test_nodes_without_a_shared_file_system_get_inputs_and_send_parts_back(tmp_path: Path, size: int) -> None:
+    hosts = NamespaceHosts(2)
+    try:
+        mesh = FarMesh(hosts, processors=2)
+        try:
+            mesh.up()
+            (tmp_path / "data").mkdir()
+            for number in range(6):
+                (tmp_path / "data" / f"in.{number}").write_text(f"line of {number}\n" * 100_000)
+            (tmp_path / "upper.sh").write_text("tr a-z A-Z <$1 >$2; [ -e /tmp/ran ] || touch /tmp/ran\n")
+            (tmp_path / "JOB.toml").write_text(STAGED.format(size=size))
+            done = mesh.run("mesh", "sections", "run", f"{tmp_path}/JOB.toml", timeout_s=120)
+            assert done.returncode == 0, done.stderr
+            wanted = "".join(f"LINE OF {number}\n" * 100_000 for number in range(6))
+            assert (tmp_path / "results" / "whole").read_text() == wanted
+            assert not list(tmp_path.rglob("*.redmesh-*"))
+            assert hosts[0].run("ls", f"{tmp_path}").returncode, "this host has not the job's directory"
+            for host in hosts:
+                assert "redmesh-sections-" not in host.run("ls", "/tmp").stdout, "a worker has left its directory"
         finally:
             left = mesh.close()
         assert not left, "left behind:\n" + "\n".join(left)

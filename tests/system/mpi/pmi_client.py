@@ -52,6 +52,19 @@ elif what == "names":
     assert ask("cmd=barrier_in") == "cmd=barrier_out rc=0"
     assert "rc=-1" in ask("cmd=lookup_name service=ocean")
     ask("cmd=finalize")
+elif what == "segment":  # as MPICH 5, which names the memory that its ranks share after PMI's name (FNV-1a)
+    init()
+    number = 2166136261
+    for byte in kvs().encode():
+        number = (number ^ byte) * 16777619 % 2**32
+    path = f"/dev/shm/mpich_shm_{number:x}_0"
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    assert ask("cmd=barrier_in") == "cmd=barrier_out rc=0"
+    print(path, flush=True)
+    if sys.argv[2:] == ["abort"]:
+        lines.write("cmd=abort exitcode=7\n")
+        lines.flush()
+    time.sleep(60)
 elif what == "memory":  # as MPICH 5, whose ranks on one machine meet in its memory instead of a fence
     if rank != 1:
         init()

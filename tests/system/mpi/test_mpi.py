@@ -2,16 +2,21 @@
 
 import ctypes.util
 import json
+import os
+import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from agents.link.client import Client
+from agents.linux import processes
 from tests.support.mesh import PrivateMesh
 from tests.support.mpis import MPICC, ROOT, compiled, needs_mpich, with_mpi4py
-from tests.support.waiting import wait_until
+from tests.support.waiting import patience, wait_until
 from tests.support.yods import one_mesh, yods
 
 __all__ = ["one_mesh", "yods"]
@@ -163,6 +168,32 @@ def test_a_rank_that_ends_while_the_others_wait_in_no_fence(yods: PrivateMesh) -
         done = yods.run("yod", "-sz", "8", *options, *CLIENT, "memory", timeout_s=30)
         assert done.returncode == 1 and done.stdout == "waits\n" * 7
         assert "yod: rank 1 ended before MPI_Init, in which the others wait" in done.stderr.splitlines()
+
+
+@pytest.mark.parametrize("end", ["abort", "a rank is killed", "the launch child is killed"])
+def test_memory_that_mpich_5_leaves_goes_with_its_launch(yods: PrivateMesh, end: str) -> None:
+    """Of others, whoever they are, nothing is touched."""
+    others = Path("/dev/shm/mpich_shm_0_0")
+    words = [*CLIENT, "segment", *(["abort"] if end == "abort" else [])]
+    process = yods.start(
+        "yod", "-sz", "2", "-list", "n0", *words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        others.touch()
+        assert process.stdout is not None
+        segment = process.stdout.readline().strip()
+        assert re.fullmatch("/dev/shm/mpich_shm_[0-9a-f]+_0", segment)
+        if end != "abort":
+            assert os.path.exists(segment)
+            with Client(str(yods.run_dir / "n0.sock"), "admin") as client:
+                rank = client.call({"op": "status"})["launches"][0]["ranks"][0][1]
+            os.kill(rank if end == "a rank is killed" else processes.parent(rank), signal.SIGKILL)
+        process.communicate(timeout=patience(30.0))
+        assert process.returncode == (7 if end == "abort" else 137)
+        wait_until(lambda: not os.path.exists(segment), "it is gone", 10.0)
+        assert others.exists()
+    finally:
+        others.unlink()
 
 
 def test_who_speaks_something_else_ends_its_launch(yods: PrivateMesh) -> None:

@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -102,11 +103,14 @@ def test_shared_memory_goes_with_its_launch(yods: PrivateMesh, ranks: str, end: 
             os.kill(client.call({"op": "status"})["launches"][0]["ranks"][0][1], signal.SIGKILL)
     else:
         for pid in {int(segment.split("launch-")[1].split("-")[1]) for segment in segments}:
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # one that lost its parent has ended by itself
+                os.kill(pid, signal.SIGKILL)
     process.wait(30)
     wait_until(lambda: not shared(yods)[1], "nothing of it stays", 15.0)
     assert not shared(yods)[0] - before
     wait_until(lambda: free(yods) == 8, "its processors are free", 20.0)
+    wait_until(lambda: not os.listdir(yods.run_dir / "pmix"), "its PMIx server's files are gone", 10.0)
+    wait_until(lambda: not any("pmix" in command for command in yods.processes().values()), "and so is the server")
 
 
 def test_where_the_user_wants_shared_memory_it_is(yods: PrivateMesh, tmp_path: Path) -> None:

@@ -197,11 +197,13 @@ def test_nothing_is_left_on_a_host_and_a_lost_launcher_is_no_hang(mesh: FarMesh,
         wait_until(
             lambda host=host: not host.run("ls", "-d", str(data)).stdout, f"{data} is removed on {host.name}", 30
         )
+    states = mesh.json("showmesh")["states"]
+    wait_until(lambda: mesh.json("showmesh")["states"]["free"] == sum(states.values()), "its processors are free", 30)
 
 
 def test_a_directory_that_cannot_be_mounted_is_told_in_a_line(mesh: FarMesh, data: Path) -> None:
     done = mesh.run("yod", "-io", "/dev", "sh", "-c", "yodio ls /dev | grep -c null")
-    assert done.stdout == "1\n"
+    assert done.stdout == "1\n", done.stderr
     told = [line for line in done.stderr.splitlines() if "cannot be mounted" in line]
     assert len(told) == 1 and "yodio" in told[0], done.stderr
 

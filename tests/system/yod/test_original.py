@@ -8,12 +8,13 @@ import re
 import shutil
 import signal
 import subprocess
+from contextlib import suppress
 
 import pytest
 
 from tests.support.mesh import PrivateMesh
 from tests.support.waiting import wait_until
-from tests.support.yods import one_mesh, yods
+from tests.support.yods import PROCESSORS, free, one_mesh, ranks_left, yods
 
 __all__ = ["one_mesh", "yods"]
 
@@ -65,6 +66,9 @@ ROWS: dict[str, tuple[list[str], int, list[str], str]] = {
     ),
     "-d, unknown": (["-d", "nonsense", "echo", "x"], 0, ["x"], "-d knows no nonsense; ignored"),
     "-d, unknown, quiet": (["-quiet", "-d", "nonsense", "echo", "x"], 0, ["x"], ""),
+    "-nid": (["-nid", "0", "echo", "x"], 0, ["x"], ""),
+    "-nid, none": (["-nid", "9", "true"], 125, [], "the CPA 9 does not answer: .*mesh status names the CPAs"),
+    "-pid, none": (["-pid", "999999", "true"], 125, [], "of process 999999 does not answer: no CPA here is that proc"),
     "-Log": (["-Log", "echo", "x"], 0, ["x"], ""),
     "-nice": (["-nice", "nice"], 0, [str(min(19, os.nice(0) + 10))], ""),
     "-NOBUF": (["-NOBUF", "echo", "x"], 0, ["x"], ""),
@@ -193,6 +197,30 @@ def _signalled(yods: PrivateMesh, signals: list[signal.Signals], status: int, to
             process.stderr.readline()  # it says what the second one does
     out, _ = process.communicate(timeout=20)
     assert (process.returncode, out.strip()) == (status, told)
+
+
+def test_the_third_interrupt_resets_the_nodes_and_leaves(yods: PrivateMesh) -> None:
+    """Also where a node does not move: there the second one cannot kill."""
+    script = "echo $PPID; trap '' TERM; while :; do sleep 0.1; done"
+    process = yods.start(
+        "yod", "-list", "0", "sh", "-c", script, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None and process.stderr is not None
+    child = int(process.stdout.readline())
+    os.kill(child, signal.SIGSTOP)
+    try:
+        for told in (
+            "interrupted: SIGTERM went to every rank",
+            "interrupted again: killing",
+            "the RCA cleans up behind us",
+        ):
+            process.send_signal(signal.SIGINT)
+            assert told in process.stderr.readline()
+        assert process.wait(timeout=20) == 130
+        wait_until(lambda: free(yods) == PROCESSORS and not ranks_left(yods), "the node is free again", 20.0)
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(child, signal.SIGCONT)
 
 
 def test_a_held_launch_without_a_terminal_ends_on_sigterm(yods: PrivateMesh) -> None:

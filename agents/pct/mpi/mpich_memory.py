@@ -1,0 +1,47 @@
+"""The memory that MPICH 5's ranks on one machine share: two names in the RAM disk, made of the launch's PMI name.
+
+MPICH unlinks them in MPI_Finalize and nowhere else: an abort or a kill left 4 MB a launch in /dev/shm, under its own
+mpiexec too. The PMI name is this launch's alone, so a file with its hash in the name is this launch's. Links in a
+directory of the launch child tell its PCT what to remove when the launch child itself was killed
+(agents/pct/images/store.py).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+from agents.pct.images.store import RAM_DISK, ImageError, launch_directory, own_directory, remove_segment
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import List
+
+
+def segments(pmi_name: str, host: int) -> "List[str]":
+    """The names that the ranks on the ``host``-th machine of a launch use (MPICH: src/mpid/ch4/shm/posix)."""
+    number = 2166136261
+    for byte in pmi_name.encode():
+        number = (number ^ byte) * 16777619 & 0xFFFFFFFF  # FNV-1a
+    return [f"mpich_{kind}_{number:x}_{host}" for kind in ("shm", "vci")]
+
+
+class MpichMemory:
+    """One launch child's. ``name``: for people, in the directory's name."""
+
+    def __init__(self, pmi_name: str, host: int, name: str, ram_disk: str = RAM_DISK) -> None:
+        self._paths = [os.path.join(ram_disk, segment) for segment in segments(pmi_name, host)]
+        self._directory = launch_directory(name, ram_disk)
+        try:
+            own_directory(os.path.dirname(self._directory))
+            own_directory(self._directory)
+            for path in self._paths:
+                os.symlink(path, os.path.join(self._directory, os.path.basename(path)))
+        except (ImageError, OSError):
+            pass  # no RAM disk, or none for us: MPICH has its memory elsewhere then
+
+    def remove(self) -> None:
+        """Remove what is left; the ranks have ended."""
+        for path in self._paths:
+            remove_segment(path)
+        shutil.rmtree(self._directory, ignore_errors=True)

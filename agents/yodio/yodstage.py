@@ -1,0 +1,89 @@
+"""Files of a section where nodes share no file system: inputs are fetched from the login processor into a directory of
+the worker's own, parts of outputs are sent back (docs/sections.md). Standard library only, Python 3.9."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+import tempfile
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Tuple
+
+    from agents.yodio.yodio import YodFile
+    from agents.yodio.yodio import stat as stat_there
+else:
+    from yodio import YodFile
+    from yodio import stat as stat_there
+
+_PREFIX = "redmesh-sections-"
+_PIECE = 256 << 10
+
+
+class Stage:
+    """The private directory of one worker, which stands for the job's directory ``there``. OSError."""
+
+    def __init__(self, there: str) -> None:
+        self._there = there
+        _sweep(tempfile.gettempdir())
+        self.directory = tempfile.mkdtemp(prefix=_PREFIX)
+        self._lock = _locked(self.directory)
+        self._fetched: Dict[str, Tuple[Any, Any]] = {}  # size and time of what is here already
+
+    def local(self, path: str) -> str:
+        """Where a file of the job's directory is here."""
+        return os.path.join(self.directory, os.path.relpath(path, self._there))
+
+    def fetch(self, names: List[str]) -> None:
+        """Bring inputs here, unless they are here and have not changed there. OSError."""
+        for name in names:
+            path = os.path.join(self._there, name)
+            told = stat_there(path)
+            known = (told["size"], told["mtime"])
+            if self._fetched.get(name) == known:
+                continue
+            if told["kind"] != "file":
+                raise OSError(errno.EISDIR, "only files are staged", path)
+            here = self.local(path)
+            os.makedirs(os.path.dirname(here), exist_ok=True)
+            with YodFile(path) as source, open(here, "wb") as copy:
+                shutil.copyfileobj(source, copy, _PIECE)
+            os.chmod(here, 0o700)
+            self._fetched[name] = known
+
+    def put(self, here: str, there: str) -> None:
+        """Send a file back, and delete it here. OSError."""
+        with open(here, "rb") as source, YodFile(there, "w") as copy:
+            shutil.copyfileobj(source, copy, _PIECE)
+        os.unlink(here)
+
+    def close(self) -> None:
+        """Delete the directory."""
+        shutil.rmtree(self.directory, ignore_errors=True)
+        os.close(self._lock)
+
+
+def _locked(directory: str) -> int:
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return fd
+
+
+def _sweep(parent: str) -> None:
+    """Delete what workers that were killed have left: directories of this user that nobody has locked, and that are not
+    just being made."""
+    for name in os.listdir(parent):
+        if not name.startswith(_PREFIX):
+            continue
+        path = os.path.join(parent, name)
+        try:
+            status = os.lstat(path)
+            if status.st_uid != os.geteuid() or not os.listdir(path):
+                continue
+            os.close(_locked(path))
+        except OSError:
+            continue
+        shutil.rmtree(path, ignore_errors=True)
