@@ -448,10 +448,18 @@ class JobOwner:
             self._owner.record(lambda job: taken.extend(job.take_these(numbers, worker.holder.node, worker.slot)))
         if [one.number for one in taken] != [number for number, _ in given]:
             return  # the object takes no more: the owner's failure ends the job
+        if not self._committed():
+            return
         inputs = self._calls.inputs if self._calls is not None else None
         for one in taken:
             self._hand_out(worker, [one.number, one.attempt, one.input if inputs is None else inputs[one.number]])
         self._send(worker)
+
+    def _committed(self) -> bool:
+        """Commit what is recorded, before a worker has the tasks: an owner that is killed leaves an object that knows
+        which may have begun. False where the object takes no more: the owner's failure ends the job."""
+        self._owner.commit()
+        return not self._job.dirty
 
     def _hand_out(self, worker: Worker, task: List[Any]) -> None:
         if self._settles:
@@ -567,7 +575,7 @@ class JobOwner:
         number, attempt = copied
         taken: List[Any] = []
         self._owner.record(lambda job: taken.append(job.copied(number, worker.holder.node)))
-        if taken:
+        if taken and self._committed():
             self._hand_out(worker, [number, attempt, taken[0].input])
             self._send(worker)
         return True

@@ -3,8 +3,13 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
+import pytest
+
+import redmesh
 from tests.support.mesh import PrivateMesh
+from tests.support.mpis import python_with
 from tests.support.yods import one_mesh, yods
 
 __all__ = ["one_mesh", "yods"]
@@ -74,3 +79,29 @@ def test_the_job_ends_with_its_program(yods: PrivateMesh) -> None:
     program += "; e.submit(time.sleep, 1000); print(e.uuid, flush=True); time.sleep(0.5); os._exit(0)"
     uuid = yods.run(sys.executable, "-c", program, check=True).stdout.strip()
     assert yods.run("mesh", "wait", uuid).returncode == 130
+
+
+JOBLIB = """
+import joblib, redmesh
+
+with redmesh.Executor(2, name="joblib") as executor, joblib.parallel_config("threading", n_jobs=8):
+    call = joblib.delayed(lambda n: executor.submit(pow, n, 2).result())
+    print(sum(joblib.Parallel()(call(n) for n in range(100))))
+"""
+DASK = """
+import dask, redmesh
+
+with redmesh.Executor(2, name="dask") as executor, dask.config.set(scheduler=executor, num_workers=8):
+    print(sum(dask.compute(*[dask.delayed(pow)(n, 2) for n in range(100)])))
+"""
+
+
+@pytest.mark.parametrize("library, program", [("joblib", JOBLIB), ("dask", DASK)])
+def test_libraries_call_through_it_as_the_page_says(yods: PrivateMesh, library: str, program: str) -> None:
+    python, root = python_with(library), str(Path(redmesh.__file__).parents[1])
+    done = yods.run(python, "-c", program, env={"PYTHONPATH": root})
+    assert (done.returncode, done.stdout) == (0, "328350\n"), done.stderr
+    [job] = [one for one in yods.json("mesh", "queue", "--all") if one["name"] == library]
+    query = "SELECT sum(last - first + 1) AS done FROM task WHERE state = 'done'"
+    counted = yods.run("mesh", "job", "sql", "--json", job["uuid"], query, check=True)
+    assert job["state"] == "done" and json.loads(counted.stdout) == {"done": 100}

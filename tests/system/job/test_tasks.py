@@ -135,6 +135,20 @@ def test_an_owner_that_is_killed_has_a_successor_that_goes_on(yods: PrivateMesh)
     assert len(ran(yods, "owned")) <= 30 + len(twice)
 
 
+def test_a_task_that_has_begun_is_known_to_the_successor_of_an_owner_killed_at_once(yods: PrivateMesh) -> None:
+    waits = "test {} != 1 || until test -e owner; do sleep 0.1; done; echo {} >> struck"
+    kills = "test {} != 3 || test -e killed || { read pid < owner; : > killed; kill -9 $pid; }"
+    job = submit(yods, "--array", "1-5%1", "--", "sh", "-c", f"{waits}; {kills}")
+    wait_until(lambda: at_work(yods, "until test -e owner"), "its first task runs")
+    (yods.work / "pid").write_text(row(yods, job)["owner"].rpartition(":")[2] + "\n")
+    (yods.work / "pid").rename(yods.work / "owner")
+    wait_until(lambda: row(yods, job)["state"] == "owner lost", "the owner is lost")
+    yods.run("mesh", "job", "resume", job, check=True)
+    yods.run("mesh", "wait", job, check=True)
+    [attempts] = sql(yods, job, "SELECT attempt FROM task WHERE first = 3")
+    assert ran(yods, "struck").count(3) == 2 and attempts == {"attempt": 2}
+
+
 def test_a_first_submission_makes_the_state_directory_its_users_alone(mesh: MakeMesh) -> None:
     private = mesh(2, 1, up=False)
     state = Path(private.env["XDG_STATE_HOME"]) / "redmesh"

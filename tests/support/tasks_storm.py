@@ -1,0 +1,164 @@
+"""A job of many tasks over nodes whose daemons are killed: each result once, and no task twice that the job denies.
+
+    python -m tests.support.tasks_storm [--tasks 100000] [--nodes 64] [--kills 40] [--outage 60] [--seed N]
+
+One machine with MariaDB. PCTs, CPAs, workers and the job's owner are killed with SIGKILL, one every few seconds; the
+job is resumed after the owner's death. Half way MariaDB is stopped for ``--outage`` seconds. Hosts that are lost as a
+whole: ``tests.support.sections_storm``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+
+from tests.support.mariadb import Server, private_server
+from tests.support.mesh import PrivateMesh
+from tests.support.waiting import wait_until
+
+VICTIMS = ("pct", "cpa", "worker", "owner")
+Say = Callable[[str], None]
+
+
+class TasksJob:
+    """A job each of whose tasks writes its number to the file ``ran``, then sleeps."""
+
+    def __init__(self, mesh: PrivateMesh, tasks: int, limit: int, task_s: float) -> None:
+        self.mesh, self.tasks = mesh, tasks
+        script = f"echo {{}} >> ran; sleep {task_s}" if task_s else "echo {} >> ran"
+        words = ("--array", f"1-{tasks}", "--limit", str(limit), "--quiet", "--", "sh", "-c", script)
+        self.uuid = mesh.run("mesh", "submit", *words, check=True).stdout.strip()
+
+    def ran(self) -> int:
+        """How many times a task has begun, as its own file tells."""
+        path = self.mesh.work / "ran"
+        return path.read_bytes().count(b"\n") if path.exists() else 0
+
+    def state(self) -> str:
+        rows = self.mesh.json("mesh", "queue", "--all")
+        return str(next(one["state"] for one in rows if one["uuid"] == self.uuid))
+
+    def sql(self, query: str) -> list[dict[str, int]]:
+        done = self.mesh.run("mesh", "job", "sql", "--json", self.uuid, query, check=True)
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    def strike(self, victim: str, chance: random.Random) -> bool:
+        """Kill one process of a kind, if there is one; whether there was."""
+        mesh = self.mesh
+        if victim in ("pct", "cpa"):
+            prefix, count = ("n", mesh.size[1]) if victim == "pct" else ("cpa-", mesh.size[2])
+            try:
+                mesh.kill(f"{prefix}{chance.randrange(count)}")
+            except ProcessLookupError:
+                return False
+            return True
+        if victim == "owner":
+            rows = mesh.json("mesh", "queue", "--all")
+            owner = next(one["owner"] for one in rows if one["uuid"] == self.uuid)
+            pids = [int(owner.rpartition(":")[2])] if owner else []
+        else:
+            pids = [pid for pid, words in mesh.processes().items() if "/yodwork job " in words]
+        if not pids:
+            return False
+        try:
+            os.kill(chance.choice(pids), signal.SIGKILL)
+        except ProcessLookupError:
+            return False
+        if victim == "owner":
+            wait_until(lambda: self.state() == "owner lost", "the owner is lost", 60)
+            mesh.run("mesh", "job", "resume", self.uuid, check=True)
+        return True
+
+    def check(self) -> int:
+        """Every task is done once, and ran no more often than its ``attempt`` says; how many ran twice."""
+        rows = self.sql("SELECT first, last, attempt FROM task WHERE state = 'done'")
+        attempts = {task: row["attempt"] for row in rows for task in range(row["first"], row["last"] + 1)}
+        assert sorted(attempts) == list(range(1, self.tasks + 1)), f"{self.tasks - len(attempts)} tasks are not done"
+        done = Counter[int]()
+        for row in self.sql("SELECT first, last FROM transition WHERE state = 'done' AND first IS NOT NULL"):
+            done.update(range(row["first"], row["last"] + 1))
+        assert set(done.values()) == {1} and len(done) == self.tasks, "a result was recorded twice, or not at all"
+        times = Counter(map(int, (self.mesh.work / "ran").read_text().split()))
+        assert set(times) == set(attempts), "a task that is done never ran"
+        denied = sorted(task for task, count in times.items() if count > attempts[task])
+        assert not denied, f"{len(denied)} tasks ran more often than the job says, such as {denied[:10]}"
+        return sum(count > 1 for count in times.values())
+
+
+def outage(server: Server, job: TasksJob, seconds: float) -> int:
+    """Stop the database for so long; how many tasks began meanwhile."""
+    server.signal(signal.SIGSTOP)
+    try:
+        before, end = job.ran(), time.monotonic() + seconds
+        while time.monotonic() < end:
+            time.sleep(0.1)
+        return job.ran() - before
+    finally:
+        server.signal(signal.SIGCONT)
+
+
+def storm(
+    tasks: int,
+    nodes: int,
+    kills: int,
+    outage_s: float,
+    chance: random.Random,
+    say: Say,
+    every_s: float,
+    task_s: float = 0,
+) -> None:
+    """One job, its kills, the outage in their middle, and the check."""
+    with private_server() as server:
+        mesh = PrivateMesh(nodes, nodes, 2, database=server.new_database())
+        try:
+            mesh.up()
+            began = time.monotonic()
+            job = TasksJob(mesh, tasks, nodes, task_s)
+            wait_until(lambda: job.ran() > 0, "a task has begun", 60)
+            for number in range(kills):
+                if number == kills // 2 and outage_s:
+                    meanwhile = outage(server, job, outage_s)
+                    say(f"MariaDB stopped for {outage_s:g} s: {meanwhile} tasks began meanwhile")
+                    assert meanwhile, "a job that runs needs the database"
+                victim = VICTIMS[number % len(VICTIMS)]
+                ran = job.ran()
+                what = "killed" if job.strike(victim, chance) else "there is none"
+                say(f"{number + 1:3}: {victim}, {ran} begun: {what}")
+                if job.state() in ("done", "failed"):
+                    break
+                time.sleep(chance.uniform(0, 2 * every_s))
+            ended = mesh.run("mesh", "wait", job.uuid, timeout_s=3600)
+            assert ended.returncode == 0, f"{job.state()}: {ended.stderr}"
+            took = time.monotonic() - began
+            say(f"{tasks} tasks on {nodes} nodes in {took:.0f} s; {job.check()} ran twice, each as the job says")
+        finally:
+            left = mesh.close()
+        assert not left, "\n".join(left)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.support.tasks_storm", description=__doc__)
+    parser.add_argument("--tasks", type=int, default=100_000)
+    parser.add_argument("--nodes", type=int, default=64)
+    parser.add_argument("--kills", type=int, default=40)
+    parser.add_argument("--every", type=float, default=4.0, help="seconds between two kills, in the mean")
+    parser.add_argument("--outage", type=float, default=60.0)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10_000))
+    given = parser.parse_args()
+    print(f"seed {given.seed}", flush=True)
+    chance = random.Random(given.seed)
+    storm(
+        given.tasks, given.nodes, given.kills, given.outage, chance, lambda line: print(line, flush=True), given.every
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,12 @@
+"""A job of tasks while daemons, workers and its owner are killed and the database is stopped: each result once.
+
+The long form, 100,000 tasks over 64 nodes: ``python -m tests.support.tasks_storm`` (docs/jobs.md).
+"""
+
+import random
+
+from tests.support.tasks_storm import VICTIMS, storm
+
+
+def test_each_result_is_recorded_once_and_what_ran_twice_is_told() -> None:
+    storm(240, 4, 2 * len(VICTIMS), 10.0, random.Random(3), print, every_s=0.4, task_s=0.3)
