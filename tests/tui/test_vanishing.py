@@ -183,7 +183,6 @@ async def meddle(
     kinds = {"key": 60, "mouse": 25, "resize": 8, "theme": 2, "put": 10, "end": 12, "machine": 2, "down": 3}
     kinds |= {"job": 10, "outage": 8 if outages.away else 1}
     [what] = choice.choices(list(kinds), list(kinds.values()))
-    nodes = max(1, len(app.machine.nodes) - 1)
     if what == "key":
         key = choice.choice(keys_of(app))
         await app._press_keys([key])
@@ -211,7 +210,7 @@ async def meddle(
     elif what == "machine":
         redefine(database, choice.randint(1, 6), choice.randint(1, 8))
     elif what == "down":
-        database.down(f"n{choice.randrange(nodes)}")
+        database.down(choice.choice(database.names()))  # the console may not have read a change yet
     return what
 
 
