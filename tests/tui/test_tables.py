@@ -88,7 +88,7 @@ async def test_places_by_name_and_back(tmp_path: Path) -> None:
         await pilot.press("colon", *"node nowhere", "enter")
         await until(pilot, lambda: any("no node nowhere" in n.message for n in app._notifications), "that it is not")
         await pilot.press("colon", *"weird")
-        await until(pilot, lambda: "there is no view called weird" in screen_text(app), "what is wrong")
+        await until(pilot, lambda: "no view called weird" in screen_text(app), "what is wrong")
         await pilot.press("escape")
 
 

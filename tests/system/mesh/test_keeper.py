@@ -270,7 +270,7 @@ def test_detached_keepers_go_on_alone(mesh: Mesh) -> None:
     [
         ([], "usage:", 2),
         (["--config", "/no/such"], "/no/such: No such file", 2),
-        (["--config", "/etc/passwd"], "not JSON", 125),
+        (["--config", "/etc/passwd"], "no JSON", 125),
     ],
 )
 def test_bad_calls_get_one_line(arguments: list[str], words: str, status: int) -> None:

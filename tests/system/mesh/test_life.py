@@ -228,7 +228,7 @@ def test_a_directory_of_somebody_else_is_refused(mesh: MakeMesh, place: str) -> 
     refused = private.run("mesh", "up")
     os.chown(private.home / place, 0, 0)
     assert refused.returncode == 125 and refused.stderr.count("\n") == 1
-    assert place in refused.stderr and "must be a directory of yours" in refused.stderr
+    assert place in refused.stderr and "must be your own directory" in refused.stderr
     assert not private.processes()
 
 

@@ -192,7 +192,7 @@ class TestWhoMayVouch:
         wait_until(lambda: self._reasons(other)[before:] == [reason], "the reason is logged")
 
     def test_not_before_it_has_said_for_whom(self, other: OtherLogin) -> None:
-        with self._connect(other, "rca") as client, pytest.raises(AgentError, match="whose requests"):
+        with self._connect(other, "rca") as client, pytest.raises(AgentError, match="names the user before"):
             client.call({"op": "idle"})
 
     def test_who_a_connection_speaks_for_is_said_once(self, other: OtherLogin) -> None:
@@ -200,7 +200,7 @@ class TestWhoMayVouch:
             client.tell({"op": "vouch", "pid": 1, "uid": 65534, "gid": 65534})
             with pytest.raises(AgentError, match="administrators"):
                 client.call({"op": "drain", "nodes": ["n0"]})
-            with pytest.raises(AgentError, match="known already"):
+            with pytest.raises(AgentError, match="named before"):
                 client.call({"op": "vouch", "pid": 1, "uid": 0, "gid": 0})
 
     def test_for_its_own_processor_alone(self, other: OtherLogin, mesh: PrivateMesh) -> None:
@@ -211,7 +211,7 @@ class TestWhoMayVouch:
                 client.call({"op": "launchers_of", "login": login})
 
     def test_nobody_over_a_unix_socket(self, mesh: PrivateMesh) -> None:
-        with Client(str(mesh.run_dir / "cpa-0.sock"), "admin") as client, pytest.raises(AgentError, match="already"):
+        with Client(str(mesh.run_dir / "cpa-0.sock"), "admin") as client, pytest.raises(AgentError, match="named"):
             client.call({"op": "vouch", "pid": 1, "uid": 0, "gid": 0})
 
     def test_half_open_connections_hold_up_nobody(self, mesh: PrivateMesh, other: OtherLogin) -> None:
