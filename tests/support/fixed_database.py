@@ -139,9 +139,14 @@ class FixedDatabase:
         )
 
     def down(self, node: str, reason: str = "its PCT is gone") -> None:
-        """Takes a node down."""
-        node_down(self.store, node, "b007", 1, reason)
+        """Takes a node down, whichever life its PCT is in."""
+        [(boot_id, incarnation)] = self.store.read("SELECT boot_id, incarnation FROM node WHERE name = ?", (node,))
+        node_down(self.store, node, boot_id, incarnation, reason)
         self.age()
+
+    def names(self) -> list[str]:
+        """The nodes that the machine has now."""
+        return [name for (name,) in self.store.read("SELECT name FROM node ORDER BY id")]
 
     def suspect(self, node: str, reason: str = "no beat for 5 s") -> None:
         """Makes a node suspect."""

@@ -112,3 +112,18 @@ async def test_a_job_comes_and_goes(tmp_path: Path) -> None:
         await until(pilot, lambda: not app.machine.jobs, "it is gone")
         await pilot.press("K", "escape", "e")
         await until(pilot, lambda: app.current_mode == "jobs", "the table")
+
+
+async def test_launches_that_end_never_get_among_the_ended_jobs(tmp_path: Path) -> None:
+    """The table of jobs read ended launchers as rows of its own when the machine changed: AttributeError."""
+    database = busy_machine(tmp_path)
+    state = made(tmp_path, "over", 2)
+    state.finish("done", "")
+    state.close()
+    async with opened(database.url, tmp_path, (120, 40)) as (app, pilot):
+        await pilot.press("7", "e")
+        await until(pilot, lambda: "jobs (1)" in screen_text(app) and "over" in screen_text(app), "the ended job")
+        database.end(1)
+        await until(pilot, lambda: 1 not in app.machine.launchers, "a launch ended")
+        await pilot.pause(2.5)  # ended launchers are read at most every 2 s
+        assert "jobs (1)" in screen_text(app)

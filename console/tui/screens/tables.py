@@ -414,6 +414,9 @@ class JobsScreen(TableScreen, inherit_bindings=False):
         self._with_ended = not self._with_ended
         self.on_screen_resume()
 
+    def _read_ended(self) -> None:
+        """Nothing: ended jobs are in the model already; the database has ended launchers only."""
+
     def _update(self) -> None:
         ended = [(number, job) for number, job in self.console.machine.jobs.items() if not job.live]
         self.rows.extra = ended if self._with_ended else []
