@@ -262,7 +262,8 @@ class ConsoleApp(PromptApp):
                 self.bell()
 
     async def _look_after_health(self) -> None:
-        """Asks ``mesh status`` now and then; a note tells of what has become wrong."""
+        """Asks ``mesh status`` now and then; a note tells of what has become wrong, and counts what was before."""
+        first = True
         while True:
             try:
                 found = problems(await commands.answer(["mesh", "status", "--json"]), self._reading_s)
@@ -270,7 +271,10 @@ class ConsoleApp(PromptApp):
                 found = [f"mesh status: {clean(str(error))}"]
             new = [line for line in found if line not in self.problems]
             if new:
-                self.notify("\n".join(new[:4]), title="mesh status", severity="warning", markup=False, timeout=8)
+                several = f"{counted(len(new), 'problem')}; 6 lists {'it' if len(new) == 1 else 'them'}"
+                told = several if first else "\n".join(new[:4])
+                self.notify(told, title="mesh status", severity="warning", markup=False, timeout=8)
+            first = False
             if found != self.problems:
                 self.problems = found
                 self.runs_changed.publish(0)

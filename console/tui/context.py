@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol, cast
 
+from textual.dom import DOMNode
 from textual.notifications import SeverityLevel
 from textual.screen import Screen
 from textual.signal import Signal
@@ -90,6 +91,7 @@ class AppContext(Protocol):
         self, screen: Screen[str | None], callback: Callable[[str | None], None] | None = None
     ) -> object: ...
     def run_worker(self, work: Any) -> object: ...
+    async def run_action(self, action: str, default_namespace: DOMNode | None = None) -> bool: ...
 
 
 def context(widget: Widget) -> AppContext:

@@ -74,7 +74,7 @@ def flooding(home: Path) -> Iterator[None]:
 
 def console_output() -> list[Row]:
     """Keys under a flood, and what is left in memory after ten million lines."""
-    with tempfile.TemporaryDirectory(prefix="redmesh-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="redmesh-bench-", ignore_cleanup_errors=True) as folder:
         home = Path(folder)
         database = FixedDatabase(home)
         database.put(Launch(tuple(range(RANKS)), "./flood"))

@@ -137,7 +137,7 @@ def feed(url: str) -> None:
 
 def console_map() -> list[Row]:
     """The map of Red Storm, one cell in a hundred changing a second."""
-    with tempfile.TemporaryDirectory(prefix="redmesh-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="redmesh-bench-", ignore_cleanup_errors=True) as folder:
         home = Path(folder)
         database = storm(home)
         rows = [_start(database, home)]

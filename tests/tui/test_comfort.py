@@ -12,6 +12,7 @@ from agents.wire import control
 from console.launch.events.spool import spool_path
 from console.tui.app import ConsoleApp
 from console.tui.model.launch import Phase
+from console.tui.widgets.machine_map import MachineMap
 from tests.support.console import Keyboard, opened, screen_text, until
 from tests.support.fixed_database import FixedDatabase, Row, busy_machine
 from tests.support.scripted_yod import ScriptedYod
@@ -168,3 +169,25 @@ async def test_the_page_of_keys_is_searched(tmp_path: Path) -> None:
         await keyboard.press("escape")
         await until(keyboard, lambda: "Keys: " not in screen_text(app), "the page is closed")
     database.close()
+
+
+async def test_colon_does_every_action_of_the_screen_in_front(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    async with opened(database.url, tmp_path, (120, 40)) as (app, keys):
+        await keys.press("colon", *"inv")
+        assert "select all that are not" not in screen_text(app), "nothing is selected: it is impossible"
+        await keys.press("escape", "space", "colon", *"inv")
+        assert "invert: select all that are not" in screen_text(app)
+        selected = app.screen_stack[0].query_one(MachineMap)
+        await keys.press("tab", "enter")
+        await until(keys, lambda: len(selected.selected) == app.machine.cells - 1, "the others are selected")
+        await keys.press("colon", *"zoom-in", "enter")
+        await until(keys, lambda: selected.place.kind != "machine", "an action of the map, not of the screen")
+        await keys.press("colon", *"launchers", "enter")
+        await until(keys, lambda: app.current_mode == "launchers", "a name that is a place is a place")
+        await keys.press("colon", *"mark-all", "enter")
+        await until(keys, lambda: " marked" in screen_text(app), "an action of the table")
+        await keys.press("colon", *"read-only", "enter")
+        await until(keys, lambda: app.read_only, "an action of every screen")
+        await keys.press("colon", *"drain")
+        assert "nothing new starts" not in screen_text(app), "the console only reads"

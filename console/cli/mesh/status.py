@@ -98,14 +98,14 @@ def _database(settings: Settings) -> tuple[str, dict[str, Any]]:
         with open_viewer(settings.database, settings.login) as viewer:
             picture.update(viewer)
     except StoreError as error:
-        return error.message, {"nodes_out": [], "processors": {}, "launchers": 0, "partitions": 0}
+        return error.message, {"nodes_out": [], "nodes_told": [], "processors": {}, "launchers": 0, "partitions": 0}
     out = [
         {"name": node.name, "state": node.state, "reason": node.reason}
         for _, node in sorted(picture.nodes.items())
         if node.state != "up"
     ]
     sizes = {"launchers": len(picture.launchers), "partitions": len(picture.partitions)}
-    return "", {"nodes_out": out, "processors": counts(picture), **sizes}
+    return "", {"nodes_out": out, "nodes_told": _nodes_out(out), "processors": counts(picture), **sizes}
 
 
 def _free(directory: str) -> int | None:
@@ -142,7 +142,7 @@ def _as_text(found: dict[str, Any]) -> list[str]:
         lines.append(
             "in use      " + f"{counted(found['launchers'], 'launcher')}, {counted(found['partitions'], 'partition')}"
         )
-    lines += [f"node        {told}" for told in _nodes_out(found["nodes_out"])]
+    lines += [f"node        {told}" for told in found["nodes_told"]]
     if found["another_program"]:
         lines.append("program     of another version than is installed now; mesh upgrade changes it, launches run on")
     full = "" if found["state_free"] is None or found["state_free"] >= ROOM else ": " + _full(found["state_free"])

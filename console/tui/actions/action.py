@@ -24,6 +24,16 @@ class Action(NamedTuple):
         """Where its keys are bound."""
         return self.name.partition(".")[0]
 
+    @property
+    def method(self) -> str:
+        """The name of the Textual action alone: ``signal`` for ``signal(15)``."""
+        return self.do.partition("(")[0]
+
+    @property
+    def word(self) -> str:
+        """What is typed behind the colon for it: the name without its place."""
+        return self.name.partition(".")[2]
+
 
 class _Open(dict[str, str]):
     def __missing__(self, key: str) -> str:

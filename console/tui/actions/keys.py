@@ -234,7 +234,7 @@ EVERYWHERE = (
     Action("app.tabs", "5", "Tabs", "choose among all tabs", "choose_tab"),
     Action("app.health", "6", "Health", "what is wrong with the mesh", "health", "mesh status"),
     Action("app.jobs", "7,J", "Jobs", "the table of jobs of tasks and sections", "show('jobs')", "mesh queue --all"),
-    Action("app.go-to", "colon", "Go to", "a place by its name: node n12, launcher 7, select free & c3-*", "go_to"),
+    Action("app.go-to", "colon", "Go to, do", "a place or an action by its name: node n12, launcher 7, drain", "go_to"),
     Action("app.back", "left_square_bracket", "Back", "where one was before", "trail(-1)"),
     Action("app.forth", "right_square_bracket", "Forth", "and back again", "trail(1)"),
     Action("app.launch", "n", "Launch", "the launch form", "show('launch')", "yod PROGRAM", footer=True),

@@ -37,6 +37,9 @@ TABLES: tuple[tuple[Action, ...], ...] = (
 ALL: dict[str, Action] = {action.name: action for action in chain.from_iterable(TABLES)}
 assert len(ALL) == sum(map(len, TABLES)), "two actions have one name"
 
+#: Places whose actions only move a cursor or a page: keys are enough for them.
+MOVING = frozenset({"cells", "lines", "output", "page", "choosing", "prompt", "field", "choice"})
+
 #: What the help calls a place.
 HEADINGS = {
     "app": "Everywhere",
@@ -94,4 +97,4 @@ def bindings(place: str) -> list[BindingType]:
 
 def changes(place: str, action: str) -> bool:
     """Whether the Textual action of that name (``signal`` for ``signal(15)``), bound there, changes anything."""
-    return any(row.changes for row in of(place) if row.do.partition("(")[0] == action)
+    return any(row.changes for row in of(place) if row.method == action)

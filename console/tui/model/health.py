@@ -30,7 +30,7 @@ def problems(status: Mapping[str, Any], reading_s: float) -> list[str]:
     found += [f"{name}: does not answer" for name, answers in (status.get("cpas") or {}).items() if not answers]
     if status.get("rca") is False:
         found.append("rca: does not answer")
-    found += [f"node {node}" for node in status.get("nodes_out") or ()]
+    found += [f"node {told}" for told in status.get("nodes_told") or ()]
     free = status.get("state_free")
     if isinstance(free, int) and free < LEAST_FREE:
         found.append(f"{status.get('state')}: only {amount(free)} are free")

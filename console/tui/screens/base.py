@@ -9,11 +9,13 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
+from textual.dom import DOMNode
 from textual.screen import ModalScreen
 from textual.widget import Widget
 from textual.widgets import Static
 
-from console.tui.actions.registry import bindings, changes
+from console.tui.actions.action import Action
+from console.tui.actions.registry import MOVING, bindings, changes, of
 from console.tui.context import AppContext, context
 from console.tui.terminal.compositor import PromptScreen
 from console.tui.widgets.bars import KeyBar, TopBar, set_subtitle, set_title
@@ -50,9 +52,26 @@ class Framed(PromptScreen):
         del action, parameters
         return True
 
+    def actions_here(self) -> list[tuple[Action, DOMNode]]:
+        """What can be done here and now, and the screen, widget or application that does it; moving about is left out.
+
+        The focused widget comes before others that bind the same action.
+        """
+        found: list[tuple[Action, DOMNode]] = []
+        nodes = [node for node in (self.focused, self, *self.query("*")) if node is not None and node.display]
+        for action in of(*(place for place in self.PLACES if place not in MOVING)):
+            node = next((node for node in nodes if _binds(node, action.name)), None)
+            if node is not None and action.name not in self.HIDES and node.check_action(action.method, ()):
+                found.append((action, node))
+        return found + [(action, self.app) for action in of("app")]
+
     def framed(self, *body: Widget) -> Iterable[Widget]:
         """For ``compose``: the bar, the widgets, the footer."""
         return (TopBar(), *body, KeyBar())
+
+
+def _binds(node: DOMNode, name: str) -> bool:
+    return any(one.id == name for several in node._bindings.key_to_bindings.values() for one in several)
 
 
 # A page of text over the screen: scrolled by keys, closed by escape.

@@ -8,10 +8,28 @@ from collections.abc import Callable, Iterable
 from console.tui.context import AppContext
 from console.tui.model.expressions import ExpressionError, choose
 from console.tui.model.tables import TABLES
-from console.tui.navigation.links import Link, LinkError, Trail, completions, parse
+from console.tui.navigation.links import KINDS, Link, LinkError, Trail, completions, parse
+from console.tui.screens.base import Framed
 from console.tui.screens.dialogs import Entry
 from console.tui.screens.mesh import MeshScreen
 from console.tui.screens.tables import TableScreen
+
+
+def _verb(text: str, verbs: Iterable[str]) -> str:
+    """The action that was typed, in full or as the only one that begins so; empty where it is a place or nothing."""
+    word = text.strip()
+    try:
+        parse(text)
+    except LinkError:
+        fitting = [name for name in verbs if name.startswith(word)]
+        return (
+            word
+            if word in verbs
+            else fitting[0]
+            if len(fitting) == 1 and not any(kind.startswith(word) for kind in KINDS)
+            else ""
+        )
+    return ""
 
 
 class Navigator:
@@ -28,23 +46,40 @@ class Navigator:
         return self._table
 
     def ask(self) -> None:
-        """A line for the name of a place."""
+        """A line for the name of a place, or of what can be done on the screen in front."""
         app = self._app
+        screen = app.screen
+        verbs = {action.word: (action, node) for action, node in reversed(screen.actions_here())} if isinstance(
+            screen, Framed) else {}  # fmt: skip
+
+        def offers(text: str) -> list[str]:
+            word = text.lstrip()
+            fitting = [name for name in sorted(verbs) if word and name.startswith(word)]
+            return list(dict.fromkeys([*completions(text, app.machine), *fitting]))
 
         def told(text: str) -> str:
             if not text.strip():
-                return "node NAME, launcher ID, partition ID, run ID, user NAME, select EXPRESSION, nodes, events …"
+                return "a place (node NAME, launcher ID, user NAME, events …) or an action (drain, theme, help …)"
+            if verb := _verb(text, verbs):
+                action = verbs[verb][0]
+                told = " · ".join(filter(None, (action.meaning, action.command)))
+                return told if verb == text.strip() else f"{verb}: {told}"
             try:
                 return f"to {parse(text)}"
             except LinkError as error:
                 # half a name is not a mistake yet
-                return (error.hint or error.message) if completions(text, app.machine) else f"!{error.message}"
+                return (error.hint or error.message) if offers(text) else f"!{error.message}"
 
         def answered(text: str | None) -> None:
-            if text and text.strip():
+            if not text or not text.strip():
+                return
+            if verb := _verb(text, verbs):
+                action, node = verbs[verb]
+                app.run_worker(app.run_action(action.do, node))
+            else:
                 self._take(text)
 
-        app.push_screen(Entry(":", told, offers=lambda text: completions(text, app.machine)), answered)
+        app.push_screen(Entry(":", told, offers=offers), answered)
 
     def _take(self, text: str) -> None:
         try:

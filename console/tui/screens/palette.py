@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
+from textual.dom import DOMNode
 
 from console.tui.actions.action import Action, command_line
-from console.tui.actions.registry import HEADINGS, of
+from console.tui.actions.registry import of
 from console.tui.context import AppContext, context
 from console.tui.screens.base import Framed
 
@@ -46,21 +47,17 @@ class ActionCommands(Provider):
     def _entries(self) -> Iterator[_Entry]:
         console = self._console
         screen = self.screen
-        if isinstance(screen, Framed):
-            for place in screen.PLACES[:1]:
-                for action in of(place):
-                    if screen.check_action(_name(action), ()):
-                        yield self._entry(action, screen)
-        for action in of("app"):
-            if _name(action) != "command_palette":
-                yield self._entry(action, screen)
+        here = screen.actions_here() if isinstance(screen, Framed) else [(action, self.app) for action in of("app")]
+        for action, node in here:
+            if action.method != "command_palette":
+                yield self._entry(action, screen, node)
         for launcher, run in list(console.runs.items()):
             yield _Entry(f"Run {launcher}", run.command, partial(console.action_show, f"run-{launcher}"))
         for launcher, row in list(console.machine.launchers.items()):
             if launcher not in console.runs:
                 yield _Entry(f"Attach {launcher}", row.command, partial(console.attach, launcher))
 
-    def _entry(self, action: Action, screen: Any) -> _Entry:
+    def _entry(self, action: Action, screen: Any, node: DOMNode) -> _Entry:
         framed = isinstance(screen, Framed)
         title = action.label
         if framed and action.place != "app":
@@ -68,9 +65,4 @@ class ActionCommands(Provider):
         keys = self._console.keys_of(action)
         command = command_line(action, screen.facts()) if framed else action.command
         told = " · ".join(filter(None, (action.meaning, keys and f"key {keys}", command)))
-        namespace = screen if action.place in HEADINGS and action.place != "app" else self.app
-        return _Entry(title, told, partial(self.app.run_action, action.do, default_namespace=namespace))
-
-
-def _name(action: Action) -> str:
-    return action.do.partition("(")[0]
+        return _Entry(title, told, partial(self.app.run_action, action.do, default_namespace=node))
