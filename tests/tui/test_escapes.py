@@ -155,7 +155,7 @@ def test_no_escape_reaches_the_terminal_from_tables_places_and_questions(tmp_pat
             terminal.keys(key)
             terminal.until(*words)
         terminal.keys(":")
-        terminal.until("EXPRESSION")
+        terminal.until("launcher ID")
         terminal.keys("user ")  # completion names users
         terminal.until("tab: ")
         terminal.keys("\x03")
