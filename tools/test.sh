@@ -5,9 +5,9 @@ set -u
 python=$1; shift
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8
 
-# Not fetched, for their size (600 MiB together): rustc, golang-go, chromium, PyTorch, Dask. Tests that want one of these skip.
+# Not fetched, for their size (600 MiB together): rustc, golang-go, chromium, PyTorch. Tests that want one of these skip.
 declare -A provider=([mariadbd]=mariadb-server [sshd]=openssh-server [ssh-keygen]=openssh-client [tmux]=tmux
-  [gcc]='gcc libc6-dev' [readelf]=binutils [gdb]=gdb [strace]=strace [eu-stack]=elfutils [zsh]=zsh [fish]=fish
+  [gcc]='gcc libc6-dev' [readelf]=binutils [gdb]=gdb [strace]=strace [eu-stack]=elfutils [zsh]=zsh [fish]=fish [parallel]=parallel
   [ip]=iproute2 [ss]=iproute2 [ps]=procps [systemd-analyze]=systemd [mpicc.mpich]='mpich libmpich-dev'
   [mpicc.openmpi]='openmpi-bin libopenmpi-dev' [/usr/include/slurm/pmi2.h]='libpmi2-0 libpmi2-0-dev'
   [/usr/lib/python3/dist-packages/mpi4py]=python3-mpi4py [/usr/lib/debug/.build-id]=libc6-dbg)
@@ -39,18 +39,8 @@ if [ ${#missing[@]} -gt 0 ]; then
 fi
 
 # Most tests wait for daemons rather than compute: four at a time on two cores take half as long. A list of one's own
-# tests runs one by one. At most three that failed run once more, alone, and loudly.
+# tests runs one by one. Nothing runs twice: a test that needs luck is a fault.
 [ $# -gt 0 ] || set -- -n 4 --dist worksteal
 
 # stderr into stdout, so that pytest's closing line is the last one wherever both are kept
-if [ "$*" != "-n 4 --dist worksteal" ]; then exec "$python" -m pytest "$@" 2>&1 </dev/null; fi
-cache=$(mktemp -d)
-trap 'rm -rf "$cache"' EXIT
-tests() { "$python" -m pytest -o "addopts=-q --import-mode=importlib" -o "cache_dir=$cache" "$@" </dev/null; }
-tests "$@" 2>&1
-status=$?
-# For now: at most three tests that failed beside three others run once more, alone. Each is a fault to look for.
-failed=$(tests --lf --lfnf=none --collect-only 2>/dev/null | grep -c ::)
-if [ $status -ne 1 ] || [ "$failed" -gt 3 ] || [ "$failed" -eq 0 ]; then exit $status; fi
-echo "redmesh: AGAIN, ALONE: $failed tests that failed"
-tests --lf --lfnf=none 2>&1
+exec "$python" -m pytest "$@" 2>&1 </dev/null
