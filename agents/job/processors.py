@@ -193,10 +193,8 @@ class Processors:
                 if self._on_hopeless("; ".join(grant.words) or f"yod exited with {status}"):
                     self._again = self._loop.after(_HOPE_S, self._ask_again)
                 return
-            if not grant.waits:  # not so many are free
-                self._step = grant.size // 2 if self._unit == 1 else 0
-                self._waits_next = self._step == 0
-                self._step = max(1, self._step)
+            if not grant.waits:  # not so many are free: one may be, and is granted at once then
+                self._waits_next = True
                 self._grow()
                 return
         if not grant.started and not grant.stopping:
