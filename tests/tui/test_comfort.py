@@ -6,6 +6,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from textual import events
+from textual.geometry import Offset
+from textual.widget import Widget
 from textual.widgets import Static
 
 from agents.wire import control
@@ -13,6 +16,8 @@ from console.launch.events.spool import spool_path
 from console.tui.app import ConsoleApp
 from console.tui.model.launch import Phase
 from console.tui.widgets.machine_map import MachineMap
+from console.tui.widgets.rank_grid import RankGrid
+from console.tui.widgets.table import TableView
 from tests.support.console import Keyboard, opened, screen_text, until
 from tests.support.fixed_database import FixedDatabase, Row, busy_machine
 from tests.support.scripted_yod import ScriptedYod
@@ -191,3 +196,76 @@ async def test_colon_does_every_action_of_the_screen_in_front(tmp_path: Path) ->
         await until(keys, lambda: app.read_only, "an action of every screen")
         await keys.press("colon", *"drain")
         assert "nothing new starts" not in screen_text(app), "the console only reads"
+
+
+async def drag(app: ConsoleApp, keys: Keyboard, widget: Widget, begin: Offset, end: Offset) -> None:
+    """Presses the button at one place of a widget, moves to another, and lets go, as a terminal tells it."""
+    corner = widget.content_region.offset
+    for kind, at in ((events.MouseDown, begin), (events.MouseMove, end), (events.MouseUp, end)):
+        x, y = corner + at
+        app.post_message(kind(None, x, y, 0, 0, 1, False, False, False, screen_x=x, screen_y=y))
+    await keys.pause()
+
+
+async def test_drag_shift_click_and_shift_arrows_mark_rows(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    async with opened(database.url, tmp_path, (120, 30)) as (app, keys):
+        await keys.press("1")
+        await until(keys, lambda: "launchers (4)" in screen_text(app), "the table")
+        view = app.screen.query_one(TableView)
+        await drag(app, keys, view, Offset(5, 1), Offset(5, 3))
+        await until(keys, lambda: view.marked == {1, 2, 3}, "a drag")
+        await keys.press("escape", "home", "shift+down")
+        assert view.marked == {1, 2}
+        await keys.press("shift+down", "shift+up")
+        assert view.marked == {1, 2}, "back again: less of it"
+        await keys.press("escape")
+        at = view.content_region.offset
+        await keys._pilot.click(offset=(at.x + 5, at.y + 2))
+        await keys._pilot.click(offset=(at.x + 5, at.y + 4), shift=True)
+        await until(keys, lambda: view.marked == {2, 3, 4}, "shift and a click")
+        await keys._pilot.click(offset=(at.x + 5, at.y + 1), shift=True)
+        await until(keys, lambda: view.marked == {1, 2}, "the same range, to its other side")
+        await keys.press("space")
+        assert view.marked == {2}
+        await keys._pilot.click(offset=(at.x + 5, at.y + 4), shift=True)
+        await until(keys, lambda: view.marked == {2, 3, 4}, "what was marked by hand stays")
+
+
+async def test_drag_shift_click_and_shift_arrows_mark_ranks(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    async with ScriptedYod(tmp_path, 1) as yod, opened(database.url, tmp_path, (120, 40)) as (app, keys):
+        yod.hello("./solve", 8)
+        yod.started(["n0"] * 8)
+        app.attach(1)
+        await until(keys, lambda: app.current_mode == "run-1" and app.screen.query(RankGrid), "its tab")
+        grid = app.screen.query_one(RankGrid)
+        await until(keys, lambda: grid.cells == 8 and grid.region, "the ranks")
+        places = [Offset(*grid._layout.place(rank)) for rank in range(8)]
+        await drag(app, keys, grid, places[1], places[3])
+        await until(keys, lambda: grid._scope == {1, 2, 3}, "a drag")
+        at = grid.content_region.offset + places[5]
+        await keys._pilot.click(offset=at, shift=True)
+        await until(keys, lambda: grid._scope == {1, 2, 3, 4, 5}, "shift and a click go on with it")
+        await keys.press("a")
+        assert grid._scope is None
+        grid.focus()
+        await keys.press("home", "shift+right", "shift+right")
+        await until(keys, lambda: grid._scope == {0, 1, 2}, "shift and arrows")
+
+
+@pytest.mark.parametrize("tab", ["1", "3", "4"])
+async def test_the_wheel_scrolls_tables(tmp_path: Path, tab: str) -> None:
+    database = FixedDatabase(tmp_path, nodes=40, slots=1)
+    for number in range(40):
+        database.put(Row((number,), f"./job {number}"))
+        database.down(f"n{number}")
+    async with opened(database.url, tmp_path, (100, 24)) as (app, keys):
+        await keys.press(tab)
+        view = await until(keys, lambda: app.screen.query(TableView), "the table")
+        await keys.pause()
+        view = view.first()
+        await until(keys, lambda: view.max_scroll_y > 0, "more than fits")
+        x, y = view.content_region.offset + Offset(5, 5)
+        app.post_message(events.MouseScrollDown(None, x, y, 0, 0, 0, False, False, False, screen_x=x, screen_y=y))
+        await until(keys, lambda: view.scroll_y > 0, "it moved")

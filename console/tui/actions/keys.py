@@ -104,6 +104,12 @@ RANKS = (
     Action("ranks.alone", "enter", "Alone", "this rank alone: its output, and for signals", "choose",
            "yod --attach {launcher} -label", True),
     Action("ranks.mark", "space", "Mark", "this rank too, or no longer", "mark"),
+    Action("ranks.extend-left", "shift+left", "Extend left", "the ranks on the way to the left too (also: shift and a"
+           " click, or a drag)", "extend('left')"),
+    Action("ranks.extend-down", "shift+down", "Extend down", "those on the way down too", "extend('down')"),
+    Action("ranks.extend-up", "shift+up", "Extend up", "those on the way up too", "extend('up')"),
+    Action("ranks.extend-right", "shift+right", "Extend right", "those on the way to the right too",
+           "extend('right')"),
 )  # fmt: skip
 PROMPT = (
     Action("prompt.leave", "escape", "Leave", "close the line", "leave", priority=True),
@@ -157,6 +163,9 @@ JOBS = (
 ROWS = (
     Action("rows.open", "enter", "Open", "a node on the map, a launcher's run view, a partition's processors,"
            " a job's tasks", "choose", footer=True),
+    Action("rows.extend-up", "shift+up", "Extend up", "mark on the way up (also: shift and a click, or a drag)",
+           "extend(-1)"),
+    Action("rows.extend-down", "shift+down", "Extend down", "mark on the way down", "extend(1)"),
     Action("rows.page-up", "pageup,ctrl+b", "Page up", "a screen up", "page(-1)"),
     Action("rows.page-down", "pagedown,ctrl+f", "Page down", "a screen down", "page(1)"),
 )  # fmt: skip

@@ -203,6 +203,10 @@ class RunScreen(Framed):
         scope = (self._output.scope or frozenset()) ^ {event.rank}
         self.mean(scope or None)
 
+    @on(RankGrid.Ranged)
+    def _ranged(self, event: RankGrid.Ranged) -> None:
+        self.mean(event.ranks)
+
     def mean(self, ranks: frozenset[int] | None) -> None:
         """From now on these ranks are meant: by the output shown, and by signals. None: all."""
         self._output.scope = ranks

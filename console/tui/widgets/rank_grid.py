@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from textual import events
 from textual.binding import BindingType
 from textual.message import Message
 
@@ -43,6 +44,10 @@ class RankGrid(CellGrid):
         self._run = run
         self._drawn = bytearray()
         self._scope: frozenset[int] | None = None
+        self._from: int | None = None  # the rank a range begins at
+        self._before: frozenset[int] = frozenset()  # the scope when it began
+        self._asked: frozenset[int] | None = None  # the scope that the range asked for last
+        self._drags = False
 
     class Marked(Message):
         """A rank is to be in the scope, or no longer."""
@@ -51,11 +56,68 @@ class RankGrid(CellGrid):
             super().__init__()
             self.rank = rank
 
+    class Ranged(Message):
+        """These ranks are the scope from now on."""
+
+        def __init__(self, ranks: frozenset[int]) -> None:
+            super().__init__()
+            self.ranks = ranks
+
     def action_mark(self) -> None:
         """Marks the rank under the cursor, or no longer, and goes on to the next."""
         if self.cells:
             self.post_message(self.Marked(self.cursor))
             self.cursor = min(self.cells - 1, self.cursor + 1)
+
+    def action_extend(self, where: str) -> None:
+        """Moves the cursor and marks on the way."""
+        self._begin_range()
+        self.action_move(where)
+        self._mark_range()
+
+    def _begin_range(self) -> None:
+        """From here, unless a range that nothing else has ended goes on."""
+        if self._from is None or self._from >= self.cells or self._asked != self._scope:
+            self._from, self._before = self.cursor, self._scope or frozenset()
+
+    def _mark_range(self) -> None:
+        if self._from is not None and self.cells:
+            ends = sorted((self._from, self.cursor))
+            self._asked = self._before | frozenset(range(ends[0], ends[1] + 1))
+            self.post_message(self.Ranged(self._asked))
+
+    def _rank_at(self, event: events.MouseEvent) -> int | None:
+        offset = event.get_content_offset(self)
+        if offset is None or not self.cells:
+            return None
+        return self._layout.at(offset.x + self.scroll_offset.x, offset.y + self.scroll_offset.y)
+
+    def on_mouse_down(self, event: events.MouseDown) -> None:
+        """With shift: marks the ranks up to here. Without: where a drag would begin."""
+        rank = self._rank_at(event)
+        if rank is None or event.button != 1:
+            return
+        if event.shift:
+            self._begin_range()
+            self.cursor = rank
+            self._mark_range()
+        else:
+            self._from = None
+            self.cursor = rank
+        self._drags = True
+
+    def on_mouse_move(self, event: events.MouseMove) -> None:
+        """A drag marks the ranks that it passes over."""
+        rank = self._rank_at(event)
+        if event.button != 1 or not self._drags or rank is None or rank == self.cursor:
+            return
+        self._begin_range()
+        self.cursor = rank
+        self._mark_range()
+
+    def on_mouse_up(self) -> None:
+        """The drag is over; shift and a click extend it."""
+        self._drags = False
 
     def set_scope(self, scope: frozenset[int] | None) -> None:
         """The ranks that are meant; the others step aside."""

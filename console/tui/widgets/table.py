@@ -71,6 +71,9 @@ class TableView(ScrollView, can_focus=True):
         self.marked: set[int] = set()
         self.empty = ""
         self._key: int | None = None  # the row under the cursor, whatever comes and goes
+        self._from: int | None = None  # the key of the row a range begins at
+        self._before: set[int] = set()  # what was marked when it began
+        self._drags = False
         self._strips: dict[tuple[int, bool, bool], tuple[tuple[str, ...], Strip]] = {}
         self._widths: list[int] = []
 
@@ -177,6 +180,64 @@ class TableView(ScrollView, can_focus=True):
         elif after >= top + height:
             self.scroll_to(y=after - height + 1, animate=False, force=True, immediate=True)
         self.post_message(self.Moved())
+
+    # ranges
+
+    def action_extend(self, step: int) -> None:
+        """Marks on the way to another row."""
+        self._begin_range()
+        self.action_move(step)
+        self._mark_range()
+
+    def _begin_range(self) -> None:
+        """From here, unless a range that nothing else has ended goes on."""
+        order = self.rows.order
+        if self._from is None or self._from not in order or self.marked != self._before | self._range():
+            self._from, self._before = self.key, set(self.marked)
+
+    def _range(self) -> set[int]:
+        order = self.rows.order
+        if self._from is None or self._from not in order:
+            return set()
+        begin = order.index(self._from)
+        return set(order[min(begin, self.cursor) : max(begin, self.cursor) + 1])
+
+    def _mark_range(self) -> None:
+        self.mark(self._before | self._range())
+
+    def _row_at(self, event: events.MouseEvent) -> int | None:
+        offset = event.get_content_offset(self)
+        if offset is None or offset.y < _ABOVE:
+            return None
+        row = offset.y - _ABOVE + self.scroll_offset.y
+        return row if row < len(self.rows.order) else None
+
+    def on_mouse_down(self, event: events.MouseDown) -> None:
+        """With shift: marks the rows up to here. Without: where a drag would begin."""
+        row = self._row_at(event)
+        if row is None or event.button != 1:
+            return
+        if event.shift:
+            self._begin_range()
+            self.cursor = row
+            self._mark_range()
+        else:
+            self._from = None
+            self.cursor = row
+        self._drags = True
+
+    def on_mouse_move(self, event: events.MouseMove) -> None:
+        """A drag marks the rows that it passes over."""
+        row = self._row_at(event)
+        if event.button != 1 or not self._drags or row is None or row == self.cursor:
+            return
+        self._begin_range()
+        self.cursor = row
+        self._mark_range()
+
+    def on_mouse_up(self) -> None:
+        """The drag is over; shift and a click extend it."""
+        self._drags = False
 
     def on_click(self, event: events.Click) -> None:
         """On a name: sorts. On a row: the cursor; a second click acts."""
