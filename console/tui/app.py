@@ -124,6 +124,7 @@ class ConsoleApp(PromptApp):
         self.preferences = preferences(settings.console)
         self.read_only = self.preferences.read_only
         self.session = Session(settings.state_dir)
+        self.first_start = self.session.fresh  # nobody has used the console here before
         self._monochrome = Monochrome(enabled=False)
         self._filters.append(self._monochrome)
         self.set_keymap(dict(self.preferences.keys))

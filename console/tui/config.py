@@ -116,6 +116,7 @@ class Session:
     def __init__(self, state_dir: str) -> None:
         self._path = os.path.join(state_dir, "console-session.json")
         self._kept: Any = None
+        self.fresh = not os.path.exists(self._path)
 
     def theme(self) -> str:
         """The theme of the last time; empty when none is known."""

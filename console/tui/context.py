@@ -47,6 +47,7 @@ class AppContext(Protocol):
     problems: list[str]
     read_only: bool
     replaying: bool
+    first_start: bool
     starting: int
     machine_changed: Signal[Changed]
     runs_changed: Signal[int]

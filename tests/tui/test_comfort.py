@@ -269,3 +269,26 @@ async def test_the_wheel_scrolls_tables(tmp_path: Path, tab: str) -> None:
         x, y = view.content_region.offset + Offset(5, 5)
         app.post_message(events.MouseScrollDown(None, x, y, 0, 0, 0, False, False, False, screen_x=x, screen_y=y))
         await until(keys, lambda: view.scroll_y > 0, "it moved")
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (240, 70)])
+async def test_a_first_start_says_in_five_lines_what_to_do(tmp_path: Path, size: tuple[int, int]) -> None:
+    database = busy_machine(tmp_path)
+    app = console(database.url, tmp_path, {"keys": {"app.launch": "ctrl+n"}})
+    async with app.run_test(size=size) as pilot:
+        keys = Keyboard(pilot)
+        await until(keys, lambda: "ring" in screen_text(app), "the map")
+        for line in (
+            "^n    launch a program",
+            "enter zoom in; at a node",
+            "1     and 2 to 7: tables",
+            "?     every key",
+        ):
+            assert f" {line}" in screen_text(app) or size[1] == 24, line  # four launchers leave no room at 80×24
+    async with opened(database.url, tmp_path, size) as (app, keys):
+        await until(keys, lambda: "ring" in screen_text(app), "the map")
+        assert "launch a program" not in screen_text(app), "the second time"
+        for launcher in range(1, 5):
+            database.end(launcher)
+        await until(keys, lambda: "nothing runs" in screen_text(app), "nothing runs")
+        assert ":     any place or action" in screen_text(app), "where nothing runs there is room for it"

@@ -214,6 +214,7 @@ async def meddle(
     return what
 
 
+@pytest.mark.timeout(300 + 2 * FUZZ_S)
 async def test_random_keys_sizes_launches_and_machines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

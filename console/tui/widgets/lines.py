@@ -31,6 +31,8 @@ class LineList(ScrollView, can_focus=True):
 
     cursor = reactive(0, repaint=False)
     EMPTY = ""
+    #: Lines under the last item, one line of room between; left out where they do not all fit.
+    below: tuple[str, ...] = ()
 
     class Chosen(Message):
         """Enter, or a second click, on an item."""
@@ -142,7 +144,13 @@ class LineList(ScrollView, can_focus=True):
     def _line(self, row: int) -> list[Segment]:
         base = self.look("")
         if row >= len(self._keys):
-            return [Segment(self.EMPTY, base + self.look("line-list--quiet")) if row == 0 else Segment("", base)]
+            text = self.EMPTY if row == 0 else self._below(row)
+            return [Segment(text, base + self.look("line-list--quiet")) if text else Segment("", base)]
         if row == self.cursor:
             base = base + self.look("line-list--cursor" if self.has_focus else "line-list--cursor-blurred")
         return [*self.draw(self._keys[row], self.size.width, base), Segment("", base)]
+
+    def _below(self, row: int) -> str:
+        begin = max(1, len(self._keys)) + 1
+        fits = begin + len(self.below) <= self.size.height
+        return self.below[row - begin] if fits and begin <= row < begin + len(self.below) else ""

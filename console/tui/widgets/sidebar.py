@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import zip_longest
 from typing import ClassVar
 
@@ -13,7 +14,9 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
-from console.tui.actions.registry import bindings
+from console.tui.actions.action import Action
+from console.tui.actions.registry import ALL, bindings
+from console.tui.context import context
 from console.tui.format import HELD, elapsed, program_words
 from console.tui.model.machine import HUES, Launcher, Machine
 from console.tui.model.usage import LEAST, Line, Usage, lines
@@ -85,6 +88,21 @@ class Activity(Widget):
 # The live launchers, beside the map.
 
 
+#: What somebody who has never seen the console needs: the action that has the key, and what it is for.
+_FIRST_STEPS = (
+    ("app.launch", "launch a program"),
+    ("map.zoom-in", "zoom in; at a node: its launch"),
+    ("app.launchers", "and 2 to 7: tables, events, jobs"),
+    ("app.go-to", "any place or action by name"),
+    ("app.help", "every key; q quits, all runs on"),
+)
+
+
+def first_steps(keys_of: Callable[[Action], str]) -> tuple[str, ...]:
+    """The five lines of a first start, with the keys that the configuration gives."""
+    return tuple(f" {keys_of(ALL[name]):<5} {told}" for name, told in _FIRST_STEPS)
+
+
 class LauncherList(LineList):
     """Letter, number, user, processors, time and command of every live launcher."""
 
@@ -103,6 +121,8 @@ class LauncherList(LineList):
     def update_launchers(self) -> None:
         """Shows the launchers the machine has now."""
         self._launchers = dict(self._machine.launchers)
+        console = context(self)
+        self.below = () if self._launchers and not console.first_start else first_steps(console.keys_of)
         self.set_keys(sorted(self._launchers))
 
     def draw(self, key: int, width: int, base: Style) -> list[Segment]:
