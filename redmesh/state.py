@@ -497,6 +497,11 @@ class StateObject:
         row = self._db.execute("SELECT content FROM file WHERE name = ?", (name,)).fetchone()
         return None if row is None else bytes(row[0])
 
+    def mean_s(self) -> Optional[float]:
+        """Seconds that a finished task took, on average; None before one has finished."""
+        row = self._db.execute("SELECT avg(ended_at - started_at) FROM task WHERE state = ?", (DONE,)).fetchone()
+        return None if row[0] is None else float(row[0])
+
     def ranges(self) -> Iterator[Tuple[int, int, str, int]]:
         """First, last, state and attempts of every row of tasks, in order."""
         yield from self._db.execute("SELECT first, last, state, attempt FROM task ORDER BY first").fetchall()

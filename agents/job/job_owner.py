@@ -121,6 +121,7 @@ class JobOwner:
         self._acceptor: Optional[Acceptor] = None
         rules = self._described.sections
         self._size = 1 if rules is None else int(rules.get("size", 1))  # ranks of a section
+        self._copies = bool(rules and rules["copies"])
         self._settles = bool(rules and rules.get("settles"))  # parts get their names here, not from the workers
         self._parts: Dict[int, List[str]] = {}  # of sections that run
         words = ["-worker-of", self._path, "-kill", "-quiet", "-input", "none"]
@@ -190,6 +191,9 @@ class JobOwner:
                 self._tasks.add(first, last, attempts)
             else:
                 self._tasks.ended_before(state, last - first + 1)
+        took_s = self._job.mean_s() if self._copies else None
+        if took_s is not None:
+            self._pace.took(took_s)
         self._job.freed()
         if not self._tasks.held:
             self._mark_running()
@@ -216,7 +220,8 @@ class JobOwner:
             busy = sum(1 for worker in self._workers if self._tasks.given_to(worker))
         else:
             busy = sum(1 for team in {worker.team for worker in self._workers} if self._tasks.given_to(team))
-        self._processors.want((busy + self._tasks.waiting if self._tasks.open else busy) * self._size)
+        more = self._tasks.waiting or sum(map(self._tasks.may_be_copied, self._slow() if self._copies else ()))
+        self._processors.want((busy + more if self._tasks.open else busy) * self._size)
 
     def _on_asked(self, count: int) -> None:
         def record(job: StateObject) -> None:
@@ -566,8 +571,7 @@ class JobOwner:
 
     def _copy(self, worker: Worker) -> bool:
         """Give an idle worker a second copy of a section that takes long."""
-        rules = self._described.sections
-        if rules is None or not rules["copies"] or self._tasks.waiting or not self._tasks.open:
+        if not self._copies or self._tasks.waiting or not self._tasks.open:
             return False
         copied = self._tasks.copy(worker.holder, worker.holder.node, self._slow())
         if copied is None:
@@ -581,6 +585,8 @@ class JobOwner:
         return True
 
     def _slow(self) -> List[int]:
+        if not self._pace.known:
+            return []  # all of them may take long
         limit = time.time() - max(_SLOW_S, _SLOW * self._pace.mean_s)
         return [number for number, began in self._began.items() if began < limit]
 

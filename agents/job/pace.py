@@ -17,6 +17,11 @@ class Pace:
         self._mean_s = -1.0
 
     @property
+    def known(self) -> bool:
+        """Whether one has ended."""
+        return self._mean_s >= 0
+
+    @property
     def mean_s(self) -> float:
         """Seconds that a task takes; 0 before one has ended."""
         return max(self._mean_s, 0.0)

@@ -175,12 +175,16 @@ class TaskList:
         """Give a worker on ``node`` a second copy of the first of these running tasks that has but one; its number and
         attempt. The first copy to succeed counts, the others become ``obsolete``."""
         for number in numbers:
-            runs, tried = self._running.get(number, {}), self._tried.get(number)
-            if tried is not None and (tried.failures > self._retries or tried.losses >= MOST_LOST):
-                continue  # else one copy would follow the other for ever: none of them is the last to fail
-            if self.open and len(runs) == 1 and worker not in runs and not self._avoided(number, node):
+            if self.may_be_copied(number) and worker not in self._running[number] and not self._avoided(number, node):
                 return number, self._start(worker, number, Event.COPY)
         return None
+
+    def may_be_copied(self, number: int) -> bool:
+        """Whether a task runs once and may run a second time beside that."""
+        tried = self._tried.get(number)
+        if tried is not None and (tried.failures > self._retries or tried.losses >= MOST_LOST):
+            return False  # else one copy would follow the other for ever: none of them is the last to fail
+        return self.open and len(self._running.get(number, ())) == 1
 
     def _start(self, worker: Hashable, number: int, event: Event) -> int:
         state = WAITING if event is Event.HAND_OUT else RUNNING

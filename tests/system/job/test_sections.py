@@ -146,6 +146,21 @@ def test_a_section_of_several_ranks_is_a_launch_of_its_own(yods: PrivateMesh) ->
     assert refused.returncode == 2 and "a section has 4 ranks" in refused.stderr
 
 
+def test_of_two_copies_of_a_section_of_several_ranks_one_counts_and_the_other_is_ended(yods: PrivateMesh) -> None:
+    ranks = (
+        "test $YOD_RANK = 0 || exit 0; mkdir first.{section} 2>/dev/null && test {section} = 3 && sleep 600;"
+        " echo {section} >{part}"
+    )
+    job_file(yods, ranks, count=4, size="2")
+    done = yods.run("mesh", "sections", "run", "JOB.toml", timeout_s=120)
+    assert done.returncode == 0, done.stderr
+    assert (yods.work / "whole").read_text() == "0\n1\n2\n3\n"
+    job = newest(yods)
+    assert sql(yods, job, "SELECT count(*) AS n FROM transition WHERE cause = 'a second copy'")[0]["n"] == 1
+    assert sql(yods, job, "SELECT count(*) AS n FROM transition WHERE state = 'done'")[0]["n"] == 4 + 1
+    assert not list(yods.work.glob("part.*.redmesh-*")), "the copy that did not count leaves no file"
+
+
 def test_a_job_whose_sections_have_more_ranks_than_the_mesh_has_processors_says_so(yods: PrivateMesh) -> None:
     done = yods.run("mesh", "sections", "run", "--size", "1000", "--", "true", ":::", "1", timeout_s=120)
     assert done.returncode == 1 and "a section has 1000 ranks: " in done.stderr, done.stderr
