@@ -4,6 +4,7 @@ Byte-code stands in it instead of source where this machine has the host's Pytho
 start. What every agent loads at its start stands in one entry (archive.py), the rest each for itself.
 """
 
+import contextlib
 import hashlib
 import io
 import marshal
@@ -21,8 +22,10 @@ from typing import NamedTuple
 
 import agents
 import redmesh
+from agents.link.sockets import UnsafeDirectory, own_directory
 from console.deploy.agent.archive import START
 from console.deploy.trust.authority import write_private
+from console.settings import Settings, state_directory
 
 #: What stays on login processors: it needs more than the standard library, or stands in for the real thing.
 _AT_HOME = ("cpa", "rca", "simulated")
@@ -46,6 +49,14 @@ class Agent(NamedTuple):
     compiled: bool
 
 
+def archives(settings: Settings) -> str:
+    """Where archives are kept: with the mesh; those of a batch system's job with the account, for the jobs after it."""
+    if settings.allocation:
+        with contextlib.suppress(OSError, UnsafeDirectory):
+            return own_directory(f"{own_directory(state_directory(os.environ))}/agents")
+    return f"{settings.state_dir}/agents"
+
+
 def agent_for(tag: str, directory: str) -> Agent:
     """The agent for interpreters of the cache tag ``tag`` (``cpython-311``), kept in ``directory`` once it is made."""
     python = interpreter(tag)
@@ -63,7 +74,8 @@ def agent_for(tag: str, directory: str) -> Agent:
     write_private(path, made.sha.encode("ascii") + content)
     for old in os.listdir(directory):  # of other versions of the source
         if not old.startswith(source_digest()[:16]):
-            os.unlink(os.path.join(directory, old))
+            with contextlib.suppress(FileNotFoundError):  # another job's mesh was first
+                os.unlink(os.path.join(directory, old))
     return made
 
 

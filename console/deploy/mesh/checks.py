@@ -106,7 +106,7 @@ def _from_agent(errand: HostTask, settings: Settings, config: dict[str, Any] | N
         boot = None
     if config is None or boot != config["boot_id"]:
         return [Finding("agent", "an agent of a mesh that is no more runs there", "mesh up replaces it", grave=False)]
-    ours = build.agent_for(str(facts["tag"]), f"{settings.state_dir}/agents").sha
+    ours = build.agent_for(str(facts["tag"]), build.archives(settings)).sha
     if facts["agent"] != ours:
         told = f"its agent is {str(facts['agent'])[:12]}, this version's is {ours[:12]}"
         return [Finding("version", told, "mesh upgrade", grave=False)]

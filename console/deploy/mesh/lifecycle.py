@@ -228,7 +228,7 @@ def _place_all(
             continue
         tag = str(errand.facts["tag"])
         if tag not in agents:
-            agents[tag] = build.agent_for(tag, f"{settings.state_dir}/agents")
+            agents[tag] = build.agent_for(tag, build.archives(settings))
         papers[errand.name] = keys.node_files(errand.name, [plan.agent_place(errand, settings)[0]])
         ledger.put(errand.host, *plan.size_of(errand.host, errand, ledger))
     ledger.write()

@@ -64,7 +64,7 @@ def _replace(errand: HostTask, workers: WorkerPool, config: dict[str, Any]) -> N
     if not facts["keeper"] or theirs.get("mesh_boot") != config["boot_id"]:
         raise HostFailed("agent", "no agent of this mesh runs there", "mesh up")
     refuse_strangers(int(theirs.get("protocol", 1)))
-    program = build.agent_for(str(facts["tag"]), f"{workers.settings.state_dir}/agents")
+    program = build.agent_for(str(facts["tag"]), build.archives(workers.settings))
     errand.handle(Event.ORDERED)
     knobs = login_knobs(workers.settings)
     if facts["agent"] == program.sha and all(theirs.get(key) == knobs[key] for key in SHARED if key in knobs):

@@ -519,6 +519,8 @@ def tell_database(settings: Settings, config: dict[str, Any]) -> None:
 
     if config.get("granted"):
         return  # the mesh goes on without this login processor
+    if config.get("ends_with") and not os.path.exists(settings.state_dir):
+        return  # the keeper of a job's mesh has removed it, database and all
     try:
         close_down(cpa_url(settings), config["boot_id"])
     except (StoreError, ConsoleError) as error:
