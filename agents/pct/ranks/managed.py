@@ -18,6 +18,7 @@ from agents.linux import prctl, processes
 from agents.pct.errors import LoadFailed
 from agents.pct.launch.load import mark
 from agents.pct.ranks.process_tracking import Session
+from redmesh.sanitise import clean
 
 TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 
 
 TOKEN_BYTES = 32
+#: How often, and after how many seconds, a batch system that did not start a rank is asked again.
+RETRIES, RETRY_S = 8, 0.5
 _PIDFD_GET_INFO, _INFO_EXIT = 0xC040FF0B, 1 << 3  # linux/pidfd.h
 _INFO = struct.Struct("=QQ11Ii")  # mask, cgroup id, ids, exit code
 _AGAIN_S = 0.002
@@ -87,6 +90,7 @@ class ManagedRanks:
         self._pidfds: Dict[int, int] = {}
         self._sessions: Dict[int, Session] = {}
         self._clients: List[Any] = []
+        self._said, self._retries = "", RETRIES
         self._tells_exit: Optional[bool] = None
         try:
             self._token = str(wanted["token"]).encode("ascii")
@@ -125,6 +129,32 @@ class ManagedRanks:
             if client.stdin is not None:
                 client.stdin.close()
             self._clients.append(client)
+            self._loop.watch(client.stderr.fileno(), READ, lambda _events, client=client: self._on_said(client))
+
+    def _on_said(self, client: Any) -> None:
+        # what it says last before its end is why no rank came of it
+        data = os.read(client.stderr.fileno(), 4096)
+        if data:
+            lines = data.decode("utf-8", "replace").strip().splitlines()
+            self._said = clean(lines[-1])[:300] if lines else self._said
+            return
+        self._loop.unwatch(client.stderr.fileno())
+        self._clients.remove(client)
+        if self._waiting and len(self._clients) < len(self._waiting):
+            if self._retries:  # Grid Engine counts a task that has just ended: "didn't accept task"
+                self._retries -= 1
+                self._loop.after(RETRY_S, self._spawn_again)
+                return
+            told = f"{self._load.name}: {self._manager} did not start rank {self._waiting[0].number}: "
+            self._fail(LoadFailed(told + (self._said or "its client ended"), "launch", hint="mesh manager check"))
+
+    def _spawn_again(self) -> None:
+        if self._waiting and self._listener is not None:
+            try:
+                self._spawn(len(self._waiting) - len(self._clients))
+            except Exception as error:  # as in begin
+                told = f"{self._load.name}: {self._manager}: {getattr(error, 'message', error)}"
+                self._fail(LoadFailed(told, "launch", hint=getattr(error, "hint", "")))
 
     # starters
 
@@ -262,6 +292,9 @@ class ManagedRanks:
     def close(self) -> None:
         """Let go of everything, when nothing is left."""
         self.give_up()
+        for client in self._clients:
+            self._loop.unwatch(client.stderr.fileno())
+        self._clients = []
         for pidfd in self._pidfds.values():
             self._loop.unwatch(pidfd)
             os.close(pidfd)

@@ -331,6 +331,8 @@ def _engine(settings: Settings, request: Request, on_running: Callable[[int], No
     from console.launch.stdio.frontend import Front, JsonFront
 
     _choose_mpi(settings, request)
+    # each node of a job has a RUN of its own, so its PCTs cannot share a server or memory, were they on one machine
+    request.mpi.apart = bool(settings.allocation)
     make: Any = JsonFront if request.stdio.json else Front
     if on_running is not None:
         make, on_running = _spooled(settings, request, on_running)
