@@ -129,7 +129,10 @@ class ManagedRanks:
             if client.stdin is not None:
                 client.stdin.close()
             self._clients.append(client)
-            self._loop.watch(client.stderr.fileno(), READ, lambda _events, client=client: self._on_said(client))
+            self._listen_to(client)
+
+    def _listen_to(self, client: Any) -> None:
+        self._loop.watch(client.stderr.fileno(), READ, lambda _events: self._on_said(client))
 
     def _on_said(self, client: Any) -> None:
         # what it says last before its end is why no rank came of it
