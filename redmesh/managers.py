@@ -18,7 +18,10 @@ SYNOPSIS
                                        start ``argv`` once on each of ``hosts`` by one client; every process gets the
                                        client's whole standard input; each line of its output begins with ``N: ``
                                        (``labelled = True``) or not, and is never mixed with another host's
-    host_variable: str                 with spawn_all: the variable by which each process learns its host's name
+    spawn_ranks(environ, hosts, argv, env) -> handle
+                                       start ``argv`` as often on each of ``hosts``, [(name, count)], as it says, by one
+                                       client, without standard input
+    host_variable: str                 with spawn_all and spawn_ranks: the variable that names its host to each process
     signal(handle, number) -> None     send a signal to what ``spawn`` or ``spawn_all`` started
     alive(handle) -> bool              whether that still runs
     time_left(environ) -> float|None   seconds until the manager ends the allocation; None: unknown, or no limit
@@ -53,7 +56,7 @@ if TYPE_CHECKING:
 ENTRY_POINTS = "redmesh.managers"
 #: What a manager must have, and what it may have.
 REQUIRED = ("detect", "hosts", "job_id", "spawn", "distributed")
-OPTIONAL = ("streams", "spawn_all", "labelled", "host_variable", "signal", "alive", "time_left")
+OPTIONAL = ("streams", "spawn_all", "spawn_ranks", "labelled", "host_variable", "signal", "alive", "time_left")
 #: More hosts or slots than this are a mistake of the manager's.
 MOST = 1 << 20
 

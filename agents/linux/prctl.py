@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 15, 36
 _PTRACE_TRACEME, _PTRACE_CONT, _PTRACE_DETACH, _PTRACE_SETOPTIONS = 0, 7, 17, 0x4200
+_PTRACE_SEIZE = 0x4206
 _PTRACE_O_EXITKILL = 0x100000
 _PTRACE_O_TRACECLONE, _PTRACE_O_TRACEEXEC = 8, 16
 
@@ -122,6 +123,12 @@ def kill_with_tracer(pid: int) -> None:
 def keep_watch(pid: int) -> None:
     """A stopped tracee stays traced with all threads it makes; a further exec is told as an event, not by SIGTRAP."""
     _ptrace(_PTRACE_SETOPTIONS, pid, None, _PTRACE_O_EXITKILL | _PTRACE_O_TRACECLONE | _PTRACE_O_TRACEEXEC)
+
+
+def seize(pid: int) -> None:
+    """Trace a process that is not our child, without stopping it: its next exec stops, and it dies with us. OSError."""
+    if _ptrace(_PTRACE_SEIZE, pid, None, _PTRACE_O_EXITKILL | _PTRACE_O_TRACEEXEC):
+        _fail()
 
 
 def resume(pid: int, number: int) -> None:

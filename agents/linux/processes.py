@@ -40,6 +40,12 @@ def state(pid: int) -> str:
     return fields[0].decode("ascii") if fields else ""
 
 
+def exit_code(pid: int) -> Optional[int]:
+    """How ``pid`` ended, as wait(2) has it, while nobody has waited for it; else None."""
+    fields = _stat(pid)
+    return int(fields[49]) if len(fields) > 49 and fields[0] == b"Z" else None
+
+
 def alive(pid: int, started: int = 0) -> bool:
     """Whether ``pid`` runs (a zombie does not), and is the process that began at ``started`` when that is given."""
     fields = _stat(pid)

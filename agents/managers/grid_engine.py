@@ -50,7 +50,7 @@ def spawn(
         if environ.get("SGE_ROOT")
         else ""
     )
-    qrsh = environ.get("QRSH_COMMAND") or find_on_path("qrsh", environ, folders)
+    qrsh = find_on_path("qrsh", environ, folders)
     if qrsh is None:
         raise ManagerError("qrsh is not found", "PATH, or bin/ARCH below SGE_ROOT, must have it")
     # qrsh has the shell of the account read what it is given: every word is quoted for it

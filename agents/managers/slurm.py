@@ -13,7 +13,7 @@ from redmesh.managers import ManagerError, ask, client, expand, repeated
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import subprocess
-    from typing import List, Mapping, Optional, Sequence
+    from typing import List, Mapping, Optional, Sequence, Tuple
 
     from redmesh.managers import Hosts
 
@@ -72,6 +72,20 @@ def spawn_all(
 ) -> subprocess.Popen[bytes]:
     """One step with a task on each of ``hosts``."""
     return _step(environ, hosts, argv, env, label=True)
+
+
+def spawn_ranks(
+    environ: Mapping[str, str], hosts: Sequence[Tuple[str, int]], argv: Sequence[str], env: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
+    """One step with so many tasks on each of ``hosts``: --distribution=arbitrary follows the order of --nodelist."""
+    names = [name for name, count in hosts for _ in range(count)]
+    words = [
+        "srun", "--overlap", "--overcommit", f"--jobid={environ['SLURM_JOB_ID']}", "--job-name=redmesh-ranks",
+        f"--nodes={len(hosts)}", f"--ntasks={len(names)}", "--distribution=arbitrary", f"--nodelist={','.join(names)}",
+        "--input=none", "--output=none", "--mpi=none", "--cpu-bind=none", "--mem=0", "--chdir=/", "--export=ALL",
+        "--kill-on-bad-exit=0", "--wait=0", "--no-kill", "--quiet",
+    ]  # fmt: skip
+    return client([*words, *argv], {**environ, **env}, drop=_OPTIONS)
 
 
 def _step(

@@ -301,7 +301,9 @@ class Engine:
         far = not address.startswith("/")
         if not far:  # elsewhere the credential says it, in the mesh's time
             load["lapses_at"] = round(self.allocation.lapses_at, 3)
-        message = plans.common_message(self.request, self.plan.size, plans.hosts(self.plan), far=far)
+        message = plans.common_message(
+            self.request, self.plan.size, plans.hosts(self.plan, apart=self.request.mpi.apart), far=far
+        )
         common = frame(COMMON, encode(message))
         if self._watchdog is not None:
             self._watchdog.another_root()

@@ -182,11 +182,17 @@ def mark_stdin(message: dict[str, Any], options: OutputOptions, cwd: bytes) -> N
         node["stdin"] = [name.decode("latin-1") for name in names]
 
 
-def hosts(plan: Plan) -> list[list[int]]:
-    """``[[machine, ranks], …]`` in rank order: which neighbours share a machine, whatever PCTs they run under."""
+def hosts(plan: Plan, *, apart: bool = False) -> list[list[int]]:
+    """``[[machine, ranks], …]`` in rank order: which neighbours share a machine, whatever PCTs they run under.
+
+    ``apart``: each node is a machine of its own.
+    """
     numbers: dict[str, int] = {}
     # a PCT that listens on a path is on this machine
-    places = ["" if node.address.startswith("/") else node.address.rpartition(":")[0] for node in plan.nodes]
+    places = [
+        node.name if apart else "" if node.address.startswith("/") else node.address.rpartition(":")[0]
+        for node in plan.nodes
+    ]
     machines = [numbers.setdefault(place_, len(numbers)) for place_ in places]
     if len(numbers) == 1:
         return [[0, plan.size]]

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 #: Where a rank can be made to sleep (-sleep); the launcher itself sleeps before GO.
 AFTER_FORK, BEFORE_EXEC, AFTER_EXEC = "fork", "exec", "loaded"
+#: Seconds that a batch system gets to start the ranks.
+SPAWN_S = 60.0
 #: What makes the run-times of other languages tell their own stack; put into the ranks' environment unless set.
 RANK_ENVIRONMENT = {b"PYTHONFAULTHANDLER": b"1", b"RUST_BACKTRACE": b"1", b"GOTRACEBACK": b"crash"}
 _STRACE = ("/usr/bin/strace", "/bin/strace", "/usr/local/bin/strace")
@@ -41,6 +43,7 @@ class RunOptions:
             self.cpus: Dict[int, List[int]] = {}
             if "bind" in wanted:
                 self._read_bind(wanted["bind"])
+            self.parent = dict(wanted.get("parent", {}))  # --parent=rank (agents/pct/ranks/managed.py)
             self.pty: Optional[int] = None
             if "pty" in wanted and int(wanted["pty"]["rank"]) in load.ranks:
                 self.pty = int(wanted["pty"]["rank"])
@@ -59,6 +62,8 @@ class RunOptions:
     @property
     def patience_s(self) -> float:
         """Seconds that it takes the ranks longer to stand ready."""
+        if self.parent:
+            return SPAWN_S
         return self._sleep_s if self._where in (AFTER_FORK, BEFORE_EXEC, AFTER_EXEC) else 0.0
 
     @property
@@ -146,6 +151,13 @@ class RunOptions:
             os.sched_setaffinity(0, self.cpus[rank])
         if self._where == BEFORE_EXEC:
             time.sleep(self._sleep_s)
+
+    def prepare_from_outside(self, rank: int, pid: int) -> None:
+        """What ``before_exec`` does, for a process that the batch system has started. OSError."""
+        if self._nice:
+            os.setpriority(os.PRIO_PROCESS, pid, os.getpriority(os.PRIO_PROCESS, pid) + self._nice)
+        if rank in self.cpus:
+            os.sched_setaffinity(pid, self.cpus[rank])
 
     def after_gate(self) -> None:
         """A rank that could not be stopped at its exec stops before it."""

@@ -74,6 +74,11 @@ class Session:
     def __init__(self, number: int, since: int, seen: int, autogroup: int) -> None:
         self.number, self.since, self.seen, self.autogroup = number, since, seen, autogroup
 
+    @classmethod
+    def of(cls, leader: int) -> "Session":
+        """The session that ``leader`` has just made, to be known by its autogroup alone."""
+        return cls(leader, 0, 0, _autogroup(leader))
+
     def has(self, pid: int, started: int) -> bool:
         """Whether a process that now is in a session of this number is in this one, by what was recorded."""
         if self.autogroup:
@@ -194,15 +199,19 @@ class Record:
             self._contents.sessions[pid] = Session(pid, since, seen, autogroup)
         self._write()
 
-    def look(self) -> None:
-        """Take down every process that the launch has now. OSError."""
+    def living(self) -> List[int]:
+        """Every living process that provably is of the launch, by what was recorded."""
+        return [pid for pid, _started in belonging(self._contents.sessions, self._contents.processes)]
+
+    def look(self, pids: List[int]) -> None:
+        """Take down ``pids``, every process that the launch has now. OSError."""
         contents, seen = self._contents, now()
         found: Set[Process] = set()
         # This launch child, its PCT and its helpers are in one session, and no rank is. One that the launch child leads
         # has no PCT in it, and may have ranks (fork.Spawner.share_session).
         own = os.getsid(0)
         own = 0 if own == os.getpid() else own
-        for pid in processes.descendants(os.getpid())[:_MOST]:
+        for pid in pids[:_MOST]:
             family = processes.family(pid)
             if family is None or family[1] == own:
                 continue

@@ -13,7 +13,7 @@ import struct
 import time
 
 from agents.link.lean import signal
-from agents.linux import prctl
+from agents.linux import prctl, processes
 from agents.pct.errors import LoadFailed, whose
 from agents.pct.launch.load import Load, Program, Segment
 from agents.pct.ranks.fork import AT_GATE, CHDIR, SETUP, Spawner
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from agents.pct.launch.line_and_gpu_variables import OwnVariables
     from agents.pct.launch.options import RunOptions
+    from agents.pct.ranks.managed import ManagedRanks
 
     class RankEvents(Protocol):
         """What becomes of ranks."""
@@ -111,13 +112,15 @@ class Ranks:
         self._faults: Optional[FaultWatch] = None
         self._wait = os.WNOHANG
         self._own, self._mpi = own, mpi
+        self._managed: Optional[ManagedRanks] = None
         names = self._own.names() if self._own is not None else []
         if self._mpi is not None:
             names = names + self._mpi.names()
             env = {**env, **self._mpi.environment()}
         forwarded = {name: value for name, value in program.env.items() if name not in names} if names else program.env
+        self._env = {**forwarded, **env}
         self._spawner = Spawner(
-            {**forwarded, **env}, program.cwd, program.umask,
+            self._env, program.cwd, program.umask,
             self._error_writer, self._gate_reader, self._gate_writer, len(names),
             program.limits,
         )  # fmt: skip
@@ -131,9 +134,14 @@ class Ranks:
         if faults is not None:
             self._wait = os.WNOHANG | _WALL
 
+    def managed_by(self, managed: ManagedRanks) -> None:
+        """The batch system starts the ranks; said before ``begin``."""
+        self._managed = managed
+
     def in_group(self, group: int) -> None:
         """The ranks start in the control group with this descriptor, where that is allowed; said before ``begin``."""
-        self._spawner.into_group(group)
+        if self._managed is None:  # else they stay in the batch system's group
+            self._spawner.into_group(group)
 
     def enter(self, namespaces: "List[Tuple[int, int]]") -> None:
         """The ranks enter these namespaces (descriptor and kind) before anything else; said before ``begin``."""
@@ -141,7 +149,8 @@ class Ranks:
 
     def share_session(self) -> None:
         """The ranks stay in this process's session; said before ``begin``."""
-        self._spawner.share_session()
+        if self._managed is None:
+            self._spawner.share_session()
 
     @property
     def sessions(self) -> List[int]:
@@ -151,7 +160,7 @@ class Ranks:
     @property
     def grouped(self) -> bool:
         """Whether every rank was started in the control group."""
-        return self._spawner.grouped
+        return self._spawner.grouped and self._managed is None
 
     @property
     def slow_to_begin(self) -> bool:
@@ -185,6 +194,9 @@ class Ranks:
                 kept, theirs = self._mpi.plan(number, local)
                 more = more + theirs
             prepared.append(self._spawner.plan(number, local, command, gated, stdin, out, err, more, kept))
+        if self._managed is not None:
+            self._begin_managed(self._managed, prepared)
+            return
         failure = None
         try:
             pids = self._spawner.begin_all(prepared)
@@ -200,6 +212,62 @@ class Ranks:
         if failure is not None:
             raise failure
 
+    def _begin_managed(self, managed: ManagedRanks, plans: List[Any]) -> None:
+        from agents.pct.ranks.managed import Start
+
+        starts, shared = [], [name + b"=" + value for name, value in self._env.items()]
+        pty = self._options.pty if self._options is not None else None
+        for rank_entry, local_entry, number, path, argv, gated, stdin, out, err, more, kept in plans:
+            if gated:
+                why = "the program gets privilege at its exec, which the batch system's process may not give it"
+                hint = "--parent=daemon starts it"
+                raise LoadFailed(f"{self._load.name}: rank {number}: {why}", "program", 126, number, hint)
+            env = [*shared, rank_entry, local_entry, *more]
+            starts.append(Start(number, path.value, list(argv)[:-1], env, [stdin, out, err], kept, number == pty))
+            self.by_number[number] = Rank(number, 0, self._program.segment_of(number).path)
+        if self._mpi is not None:
+            self._mpi.forked()
+        managed.begin(starts)
+
+    def adopted(self, number: int, pid: int) -> None:
+        """Process ``pid``, which the batch system started, is about to become rank ``number``."""
+        rank = self.by_number[number]
+        rank.pid = pid
+        self._by_pid[pid] = rank
+
+    def exec_refused(self, number: int, step: int, code: int) -> None:
+        """The exec of a rank that the batch system started failed."""
+        self._events.failed(_failure(self._load.name, self.by_number[number], self._program, step, code))
+
+    def ended_elsewhere(self, pid: int, status: int) -> None:
+        """A rank has ended that another process waited for."""
+        rank = self._by_pid.get(pid)
+        if rank is not None:
+            self._on_exit(rank, status)
+
+    def processes(self) -> List[int]:
+        """Every process of the ranks."""
+        found = processes.descendants(os.getpid())
+        if self._managed is not None:
+            found += [pid for pid in self._managed.processes(list(self._by_pid)) if pid not in found]
+        return found
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether the ranks are another process's children."""
+        return self._managed is not None
+
+    def tracked(self) -> List[int]:
+        """The processes that descend from the ranks, and theirs that became our children."""
+        if self._managed is None:
+            return processes.descendants(os.getpid())
+        return [pid for rank in self.living for pid in (rank.pid, *processes.descendants(rank.pid))]
+
+    def give_up(self) -> None:
+        """Everything is being killed: no rank begins any more."""
+        if self._managed is not None:
+            self._managed.give_up()
+
     def _command(self, segment: Segment) -> Tuple[Any, bool]:
         known = self._commands.get(segment.first)
         if known is None:
@@ -210,6 +278,8 @@ class Ranks:
 
     def close(self) -> None:
         """Let go of the pipes before exec, when no rank is left."""
+        if self._managed is not None:
+            self._managed.close()
         for fd in (self.error_fd, self._error_writer, self._gate_reader, self._gate_writer):
             os.close(fd)
 
@@ -241,7 +311,7 @@ class Ranks:
             try:
                 pid, status = os.waitpid(-1, self._wait)
             except ChildProcessError:
-                return others, False
+                return others, self._managed is not None and bool(self._by_pid)
             if pid == 0:
                 return others, True
             rank = self._by_pid.get(pid)
@@ -293,7 +363,9 @@ class Ranks:
                 gated += 1
             else:
                 try:
-                    if self._options is None:
+                    if self._managed is not None:
+                        self._managed.release(rank.pid, self._options is not None and self._options.hold)
+                    elif self._options is None:
                         prctl.release(rank.pid)
                     else:
                         self._options.release(rank.pid)

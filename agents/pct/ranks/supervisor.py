@@ -118,6 +118,13 @@ class LocalRanks:
         """Fork the ranks under hold, a batch at a time; ``shared_stdin`` is theirs, closed here when all have it."""
         if self.options is not None:
             self.ranks.with_options(self.options, self._faults, self._loop.after)
+            if self.options.parent:
+                from agents.pct.ranks.managed import ManagedRanks
+
+                self.ranks.managed_by(ManagedRanks(
+                    self._loop, self.options.parent, self._load, self._launch.program, self.ranks,
+                    self.options.prepare_from_outside, self._launch.fail,
+                ))  # fmt: skip
         if self._record is not None and self._record.group_fd >= 0:
             self.ranks.in_group(self._record.group_fd)
         readers = stdin_goes(self._load, is_root)
@@ -210,7 +217,7 @@ class LocalRanks:
         if self._drained or self._sweeping:
             return
         try:
-            record.look()
+            record.look(self.ranks.tracked())
         except OSError as error:
             self._events.unrecorded(error)
         next_s = min(2 * after_s, LOOK_S)  # a program starts what it starts in its first moments, mostly
@@ -219,7 +226,7 @@ class LocalRanks:
     def reap(self) -> None:
         """A child has changed: take note of it."""
         _, left = self.ranks.reap()
-        if self._sweeping and not left:
+        if self._sweeping and not left and not self.ranks.elsewhere:
             self._on_gone()
 
     # from the ranks
@@ -272,6 +279,7 @@ class LocalRanks:
         if not self._sweeping:
             self._sweeping = True
             self._to_begin = []
+            self.ranks.give_up()
             if self._faults is not None:
                 self._faults.cancel()
             self._sweep_round()
@@ -279,15 +287,15 @@ class LocalRanks:
     def _sweep_round(self) -> None:
         self._sweep_timer = None
         _, left = self.ranks.reap()
-        if not left:
+        victims = self._victims()
+        if not left and not (self.ranks.elsewhere and victims):
             self._on_gone()
             return
         self._rounds += 1
-        victims = processes.descendants(os.getpid())
         if self._rounds > _WILD:
             for pid in victims:
                 self._stop(pid)
-            victims = processes.descendants(os.getpid())
+            victims = self._victims()
         self.killed = max(self.killed, len(victims))
         refused = processes.kill_all(victims)
         delay = min(0.05, 0.002 * self._rounds)
@@ -296,6 +304,12 @@ class LocalRanks:
             self._on_gone()
             return
         self._sweep_timer = self._loop.after(delay, self._sweep_round)
+
+    def _victims(self) -> List[int]:
+        found = self.ranks.processes()
+        if self.ranks.elsewhere and self._record is not None:  # no orphan of theirs becomes our child
+            found += [pid for pid in self._record.living() if pid not in found and processes.alive(pid)]
+        return found
 
     def _stop(self, pid: int) -> None:
         try:

@@ -217,6 +217,8 @@ WORDS = (
     ),
     Word("config", "text", "the configuration file to read", metavar="FILE", group="Others"),
     Word("manager", "text", "the batch system whose job is used, or none", metavar="NAME", group="Others"),
+    Word("parent", "daemon|rank", "in a batch system's job: who starts the ranks, our agents (daemon; default) or the"
+         " batch system itself, one by one (rank)", metavar="daemon|rank", group=_HOW),
     Word("fanout", "int", "children of a node in the tree of the launch", metavar="K", group="Others"),
     Word("version", "flag", "print the version", group="Others"),
     Word("help", "flag", "print this", original=True, group="Others"),
@@ -254,7 +256,7 @@ EXTRAS = frozenset(
 #: Words about how the ranks are run (console/launch/options/run.py).
 RUN = frozenset(
     ("bt", "g", "alloc", "attach", "release-after", "sleep", "strace", "straceoptions", "stracenodes", "Log", "nice")
-    + ("pty", "pty-rank", "cpu-bind", "proctable")
+    + ("pty", "pty-rank", "cpu-bind", "proctable", "parent")
 )
 #: Words about the time while and after the processes run (console/launch/options/output.py); -signal only as SIG@T.
 OUTPUT = frozenset(

@@ -307,6 +307,9 @@ def _engine(settings: Settings, request: Request, on_running: Callable[[int], No
     from console.launch.daemons.cpa import ALLOCATE_S, Authority
     from console.launch.daemons.rca import Registration
 
+    parent: Feature | None = None
+    if request.run is not None and request.run.parent == "rank":
+        parent = _managed_parent(settings)
     if request.output is not None:
         request.output.begin()
     if request.transfer.bcast == "always":
@@ -328,6 +331,8 @@ def _engine(settings: Settings, request: Request, on_running: Callable[[int], No
     from console.launch.stdio.frontend import Front, JsonFront
 
     _choose_mpi(settings, request)
+    # each node of a job has a RUN of its own, so its PCTs cannot share a server or memory, were they on one machine
+    request.mpi.apart = bool(settings.allocation)
     make: Any = JsonFront if request.stdio.json else Front
     if on_running is not None:
         make, on_running = _spooled(settings, request, on_running)
@@ -336,6 +341,8 @@ def _engine(settings: Settings, request: Request, on_running: Callable[[int], No
         from console.launch.features.selection import features_of
 
         features = features_of(request)
+        if parent is not None:
+            features.append(parent)
     if request.output is not None:
         from console.launch.features.files import front_maker
 
@@ -351,6 +358,19 @@ def _engine(settings: Settings, request: Request, on_running: Callable[[int], No
 
         return run_recorded(engine, engine.run, loop, request, settings)
     return engine.run()
+
+
+def _managed_parent(settings: Settings) -> Feature:
+    """The part of a launch whose ranks the batch system starts. UsageError outside of its jobs."""
+    from console.deploy.hosts.allocation import find_manager, job_hosts
+    from console.launch.features.managed import ManagedParent
+
+    if not settings.allocation:
+        raise UsageError(
+            "--parent=rank needs a batch system that starts the ranks, and this is not a job of one",
+            "run it in the job's script (docs/managers.md), or leave --parent out",
+        )
+    return ManagedParent(find_manager(settings), {node: host for node, host, _slots in job_hosts(settings)})
 
 
 def _reached(settings: Settings, request: Request, pid: int) -> tuple[str, socket]:

@@ -11,6 +11,7 @@ import queue
 import secrets
 import socket
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -59,7 +60,9 @@ class Steps:
 
     def _begin(self, names: Sequence[str]) -> None:
         word = secrets.token_hex(8)
-        script = ["sh", "-c", FIND_PYTHON, "redmesh", word, FIRST, *PYTHONS]
+        # ours first: what is called python3 there may be a script that takes 90 ms to find it (pyenv)
+        own = os.path.realpath(sys.executable)
+        script = ["sh", "-c", FIND_PYTHON, "redmesh", word, FIRST, own, *PYTHONS]
         files: _SharedFiles | None = None
         if not getattr(self._manager, "streams", True):
             files = _SharedFiles(f"{state_directory(os.environ)}/jobs/{self._settings.allocation}", word)

@@ -130,9 +130,10 @@ class TransferOptions:
 class MpiOptions:
     """How the ranks of an MPI program find each other (console/launch/options/mpi.py)."""
 
-    __slots__ = ("hwloc", "kind", "pmix_library", "rendezvous", "strict")
+    __slots__ = ("apart", "hwloc", "kind", "pmix_library", "rendezvous", "strict")
 
     def __init__(self) -> None:
+        self.apart = False  # nodes share nothing, though they may have one address: a batch system's virtual nodes
         self.kind = "auto"
         self.hwloc = False  # the program's MPI asks hwloc about its node
         self.pmix_library = ""  # where the program's own libpmix is

@@ -30,13 +30,14 @@ class RunOptions:
     """
 
     __slots__ = (
-        "backtrace", "confirm_after_s", "hold", "limited", "message", "mpir_file", "nice", "pty",
+        "backtrace", "confirm_after_s", "hold", "limited", "message", "mpir_file", "nice", "parent", "pty",
         "release_after_s", "sleep_s",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.message: dict[str, Any] = {}
         self.backtrace = self.hold = self.nice = False
+        self.parent = "daemon"  # who starts the ranks: our launch children, or the batch system ("rank")
         self.release_after_s: float | None = None
         self.limited = False
         self.sleep_s = self.confirm_after_s = 0.0
@@ -71,6 +72,11 @@ def read(given: Mapping[str, Any], size: int | None, cwd: bytes) -> RunOptions:
         options.mpir_file = os.fsdecode(os.path.join(cwd, os.fsencode(given["proctable"])))
     if "Log" in given:
         message["log"] = True
+    if given.get("parent", "daemon") == "rank":
+        options.parent = "rank"
+        refused = sorted({"bt", "g", "sleep", "io"} & given.keys())
+        if refused:
+            raise UsageError(f"--parent=rank excludes -{refused[0]}", "--parent=daemon has both")
     if "nice" in given:
         message["nice"], options.nice = NICE, True
     if "strace" in given:

@@ -106,11 +106,13 @@ def srun(words: list[str]) -> int:
         {"--jobid": number, "--job-name": text, "--nodes": number, "--ntasks": number, "--ntasks-per-node": number,
          "--nodelist": text, "--input": "all|none|[0-9]+", "--mpi": "none|pmi2|pmix", "--cpu-bind": text,
          "--mem": number,
-         "--chdir": "/.*", "--export": text, "--kill-on-bad-exit": "[01]", "--wait": number},
-        {"--overlap", "--label", "--no-kill", "--quiet"},
+         "--chdir": "/.*", "--export": text, "--kill-on-bad-exit": "[01]", "--wait": number,
+         "--distribution": "arbitrary", "--output": "none"},
+        {"--overlap", "--overcommit", "--label", "--no-kill", "--quiet"},
     )  # fmt: skip
     names = [on_host(name) for name in found["--nodelist"].split(",")]
-    if not found["--nodes"] == found["--ntasks"] == str(len(names)):
+    each = names if "--distribution" not in found else set(names)  # arbitrary: a task for each name in the list
+    if found["--nodes"] != str(len(each)) or found["--ntasks"] != str(len(names)):
         refuse("nodes, tasks and the list differ")
     os.chdir(found.get("--chdir", "."))
     return run([(argv, {"SLURMD_NODENAME": name}) for name in names], True, True, "--label" in found)

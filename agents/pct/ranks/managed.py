@@ -1,0 +1,359 @@
+"""Ranks that the batch system starts one by one (``--parent=rank``): the launch child's end of starter.py.
+
+A starter is seized as soon as it has connected (PTRACE_SEIZE), so its exec stops before the first instruction as a
+forked rank's does. It is not our child: who waits for it is the batch system. So its exit status comes from its pidfd
+where the kernel tells it (6.15 and newer), and else by staying its tracer until it ends.
+"""
+
+from __future__ import annotations
+
+import array
+import os
+import struct
+import sys
+
+from agents.link.lean import Socket, signal, socket
+from agents.link.loop import READ
+from agents.linux import prctl, processes
+from agents.pct.errors import LoadFailed
+from agents.pct.launch.load import mark
+from agents.pct.ranks.process_tracking import Session
+from redmesh.sanitise import clean
+
+TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, List, Optional, Protocol
+
+    from agents.link.loop import Loop
+    from agents.pct.launch.load import Load, Program
+
+    class Owner(Protocol):
+        """What becomes of a managed rank (agents/pct/ranks/ranks.py)."""
+
+        def adopted(self, number: int, pid: int) -> None:
+            """Process ``pid`` is about to become rank ``number``."""
+
+        def exec_refused(self, number: int, step: int, code: int) -> None:
+            """It cannot."""
+
+        def ended_elsewhere(self, pid: int, status: int) -> None:
+            """It has ended, with that status of wait(2)."""
+
+
+TOKEN_BYTES = 32
+#: How often, and after how many seconds, a batch system that did not start a rank is asked again.
+RETRIES, RETRY_S = 8, 0.5
+_PIDFD_GET_INFO, _INFO_EXIT = 0xC040FF0B, 1 << 3  # linux/pidfd.h
+_INFO = struct.Struct("=QQ11Ii")  # mask, cgroup id, ids, exit code
+_AGAIN_S = 0.002
+#: Seconds after which a process that ended, and that nobody has waited for, is told as killed.
+_UNREAPED_S = 5.0
+
+
+class Start:
+    """Everything that one rank begins with. Its descriptors are ours until it has them."""
+
+    __slots__ = ("argv", "env", "fds", "kept", "number", "path", "terminal")
+
+    def __init__(
+        self, number: int, path: bytes, argv: List[bytes], env: List[bytes], fds: List[int], kept: int, terminal: bool
+    ) -> None:
+        self.number, self.path, self.argv, self.env = number, path, argv, env
+        self.kept, self.terminal = kept, terminal
+        self.fds = [os.dup(fd) for fd in (*fds, *([kept] if kept >= 0 else []))]
+
+    def message(self, program: Program) -> bytes:
+        """As the starter reads it: fields with a NUL between them, and their length before them."""
+        numbers = b"%d %d %d %d" % (program.umask, self.terminal, self.kept, len(self.argv))
+        data = b"\0".join((self.path, program.cwd, numbers, *self.argv, *self.env))
+        return len(data).to_bytes(4, "big") + data
+
+    def close(self) -> None:
+        """Let go of the descriptors."""
+        for fd in self.fds:
+            os.close(fd)
+        self.fds = []
+
+
+class ManagedRanks:
+    """The starters of one launch on this node. ``wanted`` is the run option ``parent``. LoadFailed when it is wrong."""
+
+    def __init__(
+        self, loop: Loop, wanted: Dict[str, Any], load: Load, program: Program, owner: Owner,
+        prepare: "Callable[[int, int], None]", fail: "Callable[[LoadFailed], None]",
+    ) -> None:  # fmt: skip
+        self._loop, self._load, self._program, self._owner = loop, load, program, owner
+        self._prepare, self._fail = prepare, fail
+        self._waiting: List[Start] = []
+        self._expected = len(load.ranks)
+        self._connections: Dict[int, Any] = {}  # query sockets, by pid
+        self._pidfds: Dict[int, int] = {}
+        self._sessions: Dict[int, Session] = {}
+        self._clients: List[Any] = []
+        self._said, self._retries = "", RETRIES
+        self._tells_exit: Optional[bool] = None
+        try:
+            self._token = str(wanted["token"]).encode("ascii")
+            self._name, self._manager = str(wanted["name"]), str(wanted.get("manager", ""))
+            self._host = str(wanted["hosts"][load.name])
+            self._command = [str(word) for word in wanted["command"]]
+            if len(self._token) != TOKEN_BYTES:
+                raise ValueError("token")
+        except (KeyError, TypeError, ValueError) as error:
+            raise LoadFailed(f"the run options of the load are wrong: {error!r:.80}", "launch") from None
+        self._listener: Any = Socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+        try:
+            self._listener.bind(f"\0redmesh-{self._name}-{self._host}".encode())
+        except OSError as error:
+            raise LoadFailed(f"{load.name}: no socket for the starters: {error.strerror}", "node") from None
+        self._listener.listen(self._expected + 8)
+        loop.watch(self._listener.fileno(), READ, self._on_connect)
+
+    def begin(self, starts: List[Start]) -> None:
+        """Ranks that the next starters become; where every node calls its own manager, these are requested now."""
+        self._waiting += starts
+        if self._manager:
+            try:
+                self._spawn(len(starts))
+            except Exception as error:  # ManagerError, and what a manager raises besides
+                told = f"{self._load.name}: {self._manager}: {getattr(error, 'message', error)}"
+                self._fail(LoadFailed(told, "launch", hint=getattr(error, "hint", "")))
+
+    def _spawn(self, count: int) -> None:
+        from agents.managers import registry
+
+        manager = registry.load(self._manager)
+        env = {"REDMESH_STARTER": f"{self._name} {self._token.decode()} {self._host}"}
+        for _ in range(count):
+            client = manager.spawn(os.environ, self._host, self._command, env)
+            if client.stdin is not None:
+                client.stdin.close()
+            self._clients.append(client)
+            self._listen_to(client)
+
+    def _listen_to(self, client: Any) -> None:
+        self._loop.watch(client.stderr.fileno(), READ, lambda _events: self._on_said(client))
+
+    def _on_said(self, client: Any) -> None:
+        # what it says last before its end is why no rank came of it
+        data = os.read(client.stderr.fileno(), 4096)
+        if data:
+            lines = data.decode("utf-8", "replace").strip().splitlines()
+            self._said = clean(lines[-1])[:300] if lines else self._said
+            return
+        self._loop.unwatch(client.stderr.fileno())
+        self._clients.remove(client)
+        if self._waiting and len(self._clients) < len(self._waiting):
+            if self._retries:  # Grid Engine counts a task that has just ended: "didn't accept task"
+                self._retries -= 1
+                self._loop.after(RETRY_S, self._spawn_again)
+                return
+            told = f"{self._load.name}: {self._manager} did not start rank {self._waiting[0].number}: "
+            self._fail(LoadFailed(told + (self._said or "its client ended"), "launch", hint="mesh manager check"))
+
+    def _spawn_again(self) -> None:
+        if self._waiting and self._listener is not None:
+            try:
+                self._spawn(len(self._waiting) - len(self._clients))
+            except Exception as error:  # as in begin
+                told = f"{self._load.name}: {self._manager}: {getattr(error, 'message', error)}"
+                self._fail(LoadFailed(told, "launch", hint=getattr(error, "hint", "")))
+
+    # starters
+
+    def _on_connect(self, _events: int) -> None:
+        try:
+            sock, _address = self._listener.accept()
+        except OSError:
+            return
+        pid, uid, _gid = struct.unpack("=iII", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        if uid != os.geteuid():
+            sock.close()
+            return
+        sock.setblocking(False)
+        self._loop.watch(sock.fileno(), READ, lambda _events: self._on_token(sock, pid))
+
+    def _on_token(self, sock: Any, pid: int) -> None:
+        self._loop.unwatch(sock.fileno())
+        try:
+            token = sock.recv(TOKEN_BYTES)
+        except OSError:
+            token = b""
+        if token != self._token or not self._waiting or pid in self._connections:
+            sock.close()
+            return
+        start = self._waiting.pop(0)
+        self._connections[pid] = sock
+        self._expected -= 1
+        if not self._expected:
+            self._stop_listening()  # the token is used up
+        try:
+            prctl.seize(pid)
+            leads = os.getsid(pid) == pid
+        except OSError as error:
+            self._refuse(start, pid, f"the batch system's process {pid} cannot be traced: {error.strerror}")
+            return
+        if not leads:  # what is killed with a session has to be the launch's alone
+            self._refuse(start, pid, f"the batch system's process {pid} can have no session of its own")
+            return
+        self._sessions[pid] = Session.of(pid)
+        self._owner.adopted(start.number, pid)
+        try:
+            self._prepare(start.number, pid)
+            sock.setblocking(True)
+            rights = array.array("i", start.fds).tobytes()
+            data = memoryview(start.message(self._program))
+            sent = sock.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+            sock.sendall(data[sent:])
+            sock.setblocking(False)
+        except OSError as error:
+            self._refuse(start, pid, f"the starter of rank {start.number} cannot be told: {error.strerror}")
+            return
+        start.close()
+        self._loop.watch(sock.fileno(), READ, lambda _events: self._on_query(sock, start.number))
+
+    def _refuse(self, start: Start, pid: int, why: str) -> None:
+        start.close()
+        self._connections[pid].close()  # the starter ends with it
+        del self._connections[pid]
+        hint = "--parent=daemon lets the launch child start the ranks"
+        self._fail(LoadFailed(f"{self._load.name}: {why}", "launch", 125, start.number, hint))
+
+    def _on_query(self, sock: Any, number: int) -> None:
+        # a starter tells by it that its exec failed; a rank's end closes it
+        try:
+            data = sock.recv(64)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if len(data) == 5:
+            self._owner.exec_refused(number, data[0], int.from_bytes(data[1:], "big"))
+        elif not data:
+            self._loop.unwatch(sock.fileno())
+
+    def _stop_listening(self) -> None:
+        if self._listener is not None:
+            self._loop.unwatch(self._listener.fileno())
+            self._listener.close()
+            self._listener = None
+
+    # ranks
+
+    def release(self, pid: int, stopped: bool) -> None:
+        """GO for a rank that stands at its exec. OSError when it is gone."""
+        if self._tells_exit is None:
+            self._tells_exit = exits_are_told()
+        if stopped:
+            os.kill(pid, signal.SIGSTOP)  # a detach from this stop delivers no signal (ptrace(2))
+        if not self._tells_exit:
+            prctl.resume(pid, 0)
+            return
+        fd = self._pidfds[pid] = os.pidfd_open(pid)
+        self._loop.watch(fd, READ, lambda _events: self._on_exit(pid))
+        prctl.release(pid)
+
+    def _on_exit(self, pid: int, waited_s: float = 0.0) -> None:
+        fd = self._pidfds.get(pid)
+        if fd is None:
+            return
+        # one that nobody has waited for yet tells in its stat: Slurm's daemons wait up to 0.1 s later
+        status = processes.exit_code(pid)
+        if status is None:
+            status = exit_status(fd)
+        if not waited_s:
+            self._loop.unwatch(fd)
+        if status is None and waited_s < _UNREAPED_S:  # the batch system has not waited for it yet
+            self._loop.after(_AGAIN_S, lambda: self._on_exit(pid, waited_s + _AGAIN_S))
+            return
+        del self._pidfds[pid]
+        os.close(fd)
+        self._owner.ended_elsewhere(pid, signal.SIGKILL if status is None else status)
+
+    def processes(self, pids: List[int]) -> List[int]:
+        """Every process of the launch on this node, by its parents, its sessions and the mark in its environment."""
+        found = set(pids) | set(processes.marked(mark(self._load)))
+        for pid in processes.pids():
+            family = processes.family(pid)
+            if family is None or family[1] not in self._sessions:
+                continue
+            # the number of a session whose leader has ended may be another's by now
+            if family[1] in pids or self._sessions[family[1]].has(pid, family[2]):
+                found.add(pid)
+        for pid in list(found):
+            found.update(processes.descendants(pid))
+        found.discard(os.getpid())
+        return [pid for pid in found if processes.state(pid) not in ("Z", "")]
+
+    def give_up(self) -> None:
+        """No more ranks begin; their starters end."""
+        self._stop_listening()
+        for start in self._waiting:
+            start.close()
+        self._waiting = []
+
+    def close(self) -> None:
+        """Let go of everything, when nothing is left."""
+        self.give_up()
+        for client in self._clients:
+            self._loop.unwatch(client.stderr.fileno())
+        self._clients = []
+        for pidfd in self._pidfds.values():
+            self._loop.unwatch(pidfd)
+            os.close(pidfd)
+        self._pidfds = {}
+        for sock in self._connections.values():
+            try:
+                self._loop.unwatch(sock.fileno())
+            except (KeyError, OSError):
+                pass  # its rank has closed it
+            sock.close()
+        self._connections = {}
+
+
+def command() -> List[str]:
+    """The command line by which a batch system starts a rank.
+
+    Our own interpreter first: what is called python3 may be a shell script that takes 90 ms to find it (pyenv).
+    """
+    script = 'for p in "$@"; do command -v "$p" >/dev/null && exec "$p" -I -S -c "$0"; done; exit 97'
+    own = os.path.realpath(sys.executable)
+    return ["sh", "-c", script, source(), own, "python3", "/usr/bin/python3", "/usr/local/bin/python3"]
+
+
+def source() -> str:
+    """The text of the starter, without what only people read."""
+    import pkgutil
+
+    text = (pkgutil.get_data("agents.pct.ranks", "starter.py") or b"").decode()
+    return text.partition('"""\n\n')[2]
+
+
+def exit_status(pidfd: int) -> Optional[int]:
+    """The status of a process that has ended and was waited for; None: not yet, or this kernel tells none."""
+    import fcntl
+
+    info = bytearray(_INFO.size)
+    info[:8] = _INFO_EXIT.to_bytes(8, sys.byteorder)
+    try:
+        fcntl.ioctl(pidfd, _PIDFD_GET_INFO, info)
+    except OSError:
+        return None
+    fields = _INFO.unpack(info)
+    return fields[-1] if fields[0] & _INFO_EXIT else None
+
+
+def exits_are_told() -> bool:
+    """Whether this kernel tells who did not wait for a process how it ended: tried with one of ours."""
+    pid = os.fork()
+    if pid == 0:
+        os._exit(3)
+    try:
+        pidfd = os.pidfd_open(pid)
+    except (OSError, AttributeError):
+        os.waitpid(pid, 0)
+        return False
+    os.waitpid(pid, 0)
+    told = exit_status(pidfd)
+    os.close(pidfd)
+    return told == 3 << 8

@@ -1,0 +1,148 @@
+"""What a batch system starts for each rank (``--parent=rank``): it finds its launch child, and becomes the rank.
+
+Run as ``python3 -I -S -c TEXT``, so it uses built-in modules alone; each one more would cost every rank milliseconds.
+REDMESH_STARTER is ``NAME TOKEN HOST``, or ``NAME TOKEN $VARIABLE`` where the batch system names the host in a variable:
+the launch child of this host listens at the abstract socket ``redmesh-NAME-HOST``. It and we must be one user's; the
+token says that we are of this launch. The answer is everything that the rank begins with; its descriptors come as
+SCM_RIGHTS. The connection stays open over the exec: REDMESH_QUERY_FD is its descriptor.
+"""
+
+import _socket
+import posix
+import sys
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal as _signal
+else:
+    import _signal
+
+#: Seconds that the launch child gets to listen, and to answer.
+PATIENCE_S = 60.0
+_POLL_S = 0.005
+
+
+def _die(text: str) -> None:
+    posix.write(2, b"redmesh starter: " + text.encode() + b"\n")
+    posix._exit(125)
+
+
+def connect(environ: "dict[bytes, bytes]") -> "tuple[_socket.socket, bytes]":
+    """A connection to the launch child, which is proved to be our user's; and the token."""
+    name, token, host = environ.get(b"REDMESH_STARTER", b"").split(b" ", 2)
+    if host[:1] == b"$":
+        host = environ.get(host[1:], b"")
+    sock = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    give_up = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            sock.connect(b"\0redmesh-" + name + b"-" + host)
+            break
+        except ConnectionRefusedError:
+            if time.monotonic() > give_up:
+                _die("no launch child of host %r waits for this rank" % host.decode("utf-8", "replace"))
+            time.sleep(_POLL_S)
+    peer = sock.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)
+    if int.from_bytes(peer[4:8], sys.byteorder) != posix.geteuid():
+        _die("who answers is another user's process")
+    yama(int.from_bytes(peer[:4], sys.byteorder))
+    return sock, token
+
+
+def yama(launch_child: int) -> None:
+    """Let the launch child trace us where only ancestors may (Yama's ptrace_scope 1)."""
+    try:
+        fd = posix.open("/proc/sys/kernel/yama/ptrace_scope", posix.O_RDONLY)
+    except OSError:
+        return
+    scope = posix.read(fd, 8)
+    posix.close(fd)
+    if scope.strip() == b"1":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(0x59616D61, ctypes.c_ulong(launch_child), 0, 0, 0)
+
+
+def new_session() -> None:
+    """A session and a process group of our own; the launch child refuses who has none.
+
+    The leader of a group has to join another one first, and to wait until no process is left in the group: Slurm puts
+    all tasks of a step on a host into the group of the first.
+    """
+    give_up = time.monotonic() + PATIENCE_S
+    while posix.getsid(0) != posix.getpid() and time.monotonic() < give_up:
+        try:
+            posix.setsid()
+            return
+        except PermissionError:
+            pass
+        try:
+            posix.setpgid(0, posix.getpgid(posix.getppid()))
+        except OSError:
+            return
+        time.sleep(_POLL_S)
+
+
+def receive(sock: "_socket.socket") -> "tuple[list[bytes], list[int]]":
+    """The fields of the answer, and the descriptors that came with it."""
+    data, ancillary, _flags, _address = sock.recvmsg(1 << 16, 256)
+    fds = [
+        int.from_bytes(part[at : at + 4], sys.byteorder)
+        for _level, _kind, part in ancillary
+        for at in range(0, len(part), 4)
+    ]
+    while len(data) < 4 or len(data) < 4 + int.from_bytes(data[:4], "big"):
+        more = sock.recv(1 << 16)
+        if not more:
+            posix._exit(125)  # the launch is over before it began
+        data += more
+    return data[4:].split(b"\0"), fds
+
+
+def become(sock: "_socket.socket", fields: "list[bytes]", fds: "list[int]") -> None:
+    """Exec the rank; returns never. What fails goes to the launch child: the step and the number of the error."""
+    path, cwd, numbers, entries = fields[0], fields[1], fields[2].split(), fields[3:]
+    umask, terminal, kept, count = (int(number) for number in numbers)
+    step = 1
+    try:
+        # above every descriptor that is about to be placed
+        query = max([kept, 63, *fds]) + 1
+        posix.dup2(sock.fileno(), query, True)
+        high = [posix.dup2(fd, query + 1 + at, False) for at, fd in enumerate(fds)]
+        for target, fd in zip((0, 1, 2, kept), high):  # noqa: B905  (strict needs Python 3.10)
+            posix.dup2(fd, target, True)
+        for fd in fds:  # these came without close-on-exec
+            if fd not in (0, 1, 2, kept):
+                posix.close(fd)
+        if terminal:
+            import fcntl
+            import termios
+
+            fcntl.ioctl(1, termios.TIOCSCTTY, 0)
+        posix.umask(umask)
+        step = 2
+        posix.chdir(cwd)
+        step = 3
+        for number in range(1, _signal.NSIG):
+            if number not in (_signal.SIGKILL, _signal.SIGSTOP, 32, 33):
+                _signal.signal(number, _signal.SIG_DFL)
+        _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
+        environ = dict(entry.split(b"=", 1) for entry in entries[count:])
+        environ[b"REDMESH_QUERY_FD"] = b"%d" % query
+        posix.execve(path, entries[:count], environ)
+    except OSError as error:
+        sock.send(bytes((step,)) + (error.errno or 0).to_bytes(4, "big"))
+        posix._exit(127 if error.errno == 2 else 126)
+
+
+def main() -> None:
+    """Find the launch child, and become the rank that it says."""
+    sock, token = connect(posix.environ)
+    new_session()
+    sock.send(token)
+    become(sock, *receive(sock))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""``--parent=rank``: the batch system starts every rank itself (agents/pct/ranks/starter.py becomes the rank)."""
+
+from __future__ import annotations
+
+import os
+import secrets
+
+from agents.managers import registry
+from agents.pct.ranks.managed import TOKEN_BYTES, command
+from console.errors import ConsoleError
+from console.launch.features.feature import Feature
+from console.launch.states import Event, State
+from redmesh.managers import ManagerError
+from redmesh.sanitise import clean
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import subprocess
+    from typing import Any
+
+_BEFORE_GO = frozenset((State.LOADING, State.CONFIRMING))
+_READ = 1  # EPOLLIN
+_MOST = 4096
+
+
+class ManagedParent(Feature):
+    """Has the batch system start the ranks: by one client of ours, or by one of each node's where it can."""
+
+    def __init__(self, manager: Any, hosts: dict[str, str]) -> None:
+        """``hosts``: what the manager calls each node."""
+        self._manager, self._hosts = manager, hosts
+        self._clients: list[subprocess.Popen[bytes]] = []
+        self._said: dict[int, str] = {}
+        self._went = False
+
+    def before_load(self) -> None:
+        """Tell the nodes how their ranks will prove themselves, and have these started."""
+        self._end_clients()
+        plan, run = self.context.plan, self.context.request.run
+        assert plan is not None and run is not None
+        missing = [node.name for node in plan.nodes if node.name not in self._hosts]
+        if missing:
+            raise ConsoleError(f"{missing[0]} is not a host of this job", "--parent=daemon")
+        name, token = secrets.token_hex(8), secrets.token_hex(TOKEN_BYTES // 2)
+        module = self._manager.__name__.rpartition(".")
+        # every node has our managers; one of others is here alone
+        calls = self._manager.distributed and module[0] == "agents.managers" and module[2] in registry.OURS
+        run.message["parent"] = {
+            "name": name, "token": token, "manager": module[2] if calls else "",
+            "command": command(), "hosts": {node.name: self._hosts[node.name] for node in plan.nodes},
+        }  # fmt: skip
+        if calls:
+            return
+        counts = [(self._hosts[node.name], len(node.ranks)) for node in plan.nodes]
+        try:
+            self._spawn(counts, f"{name} {token}")
+        except ManagerError as error:
+            raise ConsoleError(error.message, error.hint) from None
+
+    def before_go(self) -> None:
+        """From now on a client ends with the last of its ranks."""
+        self._went = True
+
+    def _spawn(self, counts: list[tuple[str, int]], proof: str) -> None:
+        manager = self._manager
+        variable = getattr(manager, "host_variable", "")
+        if hasattr(manager, "spawn_ranks"):
+            where = f"${variable}" if variable else counts[0][0]
+            self._keep(manager.spawn_ranks(os.environ, counts, command(), {"REDMESH_STARTER": f"{proof} {where}"}))
+            return
+        for host, count in counts:
+            for _ in range(count):
+                self._keep(manager.spawn(os.environ, host, command(), {"REDMESH_STARTER": f"{proof} {host}"}))
+
+    def _keep(self, client: subprocess.Popen[bytes]) -> None:
+        self._clients.append(client)
+        if client.stdin is not None:
+            client.stdin.close()
+        if client.stderr is not None:
+            fd = client.stderr.fileno()
+            os.set_blocking(fd, False)
+            self.context.loop.watch(fd, _READ, lambda _events: self._on_said(client, fd))
+
+    def _on_said(self, client: subprocess.Popen[bytes], fd: int) -> None:
+        try:
+            data = os.read(fd, _MOST)
+        except OSError:
+            data = b""
+        lines = clean(data.decode("utf-8", "replace")).strip().splitlines()
+        if lines:
+            self._said[fd] = lines[-1][:300]
+        if data:
+            return
+        self.context.loop.unwatch(fd)
+        # its end is its answer: before GO no rank can have ended well
+        self.context.loop.after(0.05, lambda: self._on_client_ended(client, fd))
+
+    def _on_client_ended(self, client: subprocess.Popen[bytes], fd: int) -> None:
+        status = client.poll()
+        if status is None or client not in self._clients or self.context.launch.state not in _BEFORE_GO:
+            return
+        said = self._said.get(fd, f"status {status}")
+        root = self.context.launch.ranks.root_name
+        told = f"the batch system's client ended before the ranks began: {said}"
+        self.context.handle(Event.FAILED, root, told, "mesh manager check; --parent=daemon does without", 125, "launch")
+
+    def _end_clients(self) -> None:
+        for client in self._clients:
+            for pipe in (client.stdout, client.stderr):
+                if pipe is not None:
+                    try:
+                        self.context.loop.unwatch(pipe.fileno())
+                    except (KeyError, OSError, ValueError):
+                        pass  # it was not watched, or its end was seen
+            if client.poll() is None and not self._went:
+                client.terminate()
+        self._clients = []
+
+    def close(self) -> None:
+        """A client ends with the last of its ranks; one whose ranks never began is ended here."""
+        self._end_clients()

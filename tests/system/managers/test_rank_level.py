@@ -1,0 +1,124 @@
+"""Ranks that the batch system starts itself (``yod --parent=rank``). The clients are stood in for."""
+
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from agents.linux import processes
+from agents.pct.ranks import managed
+from tests.support.managers.job import Job
+from tests.support.waiting import wait_until
+
+CLIENTS = {"slurm": "srun", "grid_engine": "qrsh", "lsf": "blaunch", "pbs": "pbs_tmrsh", "flux": "flux"}
+
+
+@pytest.fixture(params=CLIENTS)
+def any_job(request: pytest.FixtureRequest) -> Iterator[tuple[Job, str]]:
+    yield from ((job, CLIENTS[request.param]) for job in _job(request.param))
+
+
+@pytest.fixture
+def job() -> Iterator[Job]:
+    yield from _job("slurm")
+
+
+def _job(kind: str) -> Iterator[Job]:
+    one = Job(kind)
+    try:
+        yield one
+        assert not one.refused.exists(), one.refused.read_text()
+    finally:
+        one.close()
+
+
+def test_the_manager_s_client_is_the_parent_of_every_rank(any_job: tuple[Job, str]) -> None:
+    job, client = any_job
+    script = "echo $YOD_RANK; head -c 99 /proc/$PPID/cmdline | tr '\\0\\n' '  '; echo; exit $YOD_RANK"
+    done = job.run("yod", "--parent=rank", "-sz", "4", "sh", "-c", script)
+    assert done.returncode == 3, done.stderr
+    lines = done.stdout.splitlines()
+    assert sorted(line for line in lines if line.isdigit()) == ["0", "1", "2", "3"]
+    parents = [line for line in lines if not line.isdigit()]
+    assert len(parents) == 4 and all(f"/{client} " in line for line in parents), parents
+    assert "rank 3 on n1: exit 3" in done.stderr
+    # at the other level, in the same mesh, they are the launch child's
+    done = job.run("yod", "--parent=daemon", "-sz", "1", "sh", "-c", "tr '\\0' ' ' </proc/$PPID/cmdline")
+    assert done.stdout.startswith("redmesh-launch")
+
+
+def test_directory_environment_input_descriptors_and_signal(job: Job) -> None:
+    script = (
+        'pwd; echo "$SPECIAL"; umask; cat; ls /proc/self/fd | tr "\\n" " "; echo; echo $REDMESH_QUERY_FD; kill -9 $$'
+    )
+    where = ("-chdir", "/usr", "-umask", "027", "-export", "ALL,SPECIAL=a b", "-stdin", "/dev/null", "-mpi", "none")
+    done = job.run("yod", "--parent=rank", *where, "-sz", "1", "sh", "-c", script)
+    directory, special, mask, descriptors, query = done.stdout.splitlines()
+    assert (directory, special, mask) == ("/usr", "a b", "0027")
+    assert set(descriptors.split()) <= {"0", "1", "2", "3", query}, "nothing else of ours is open in a rank"
+    assert done.returncode == 128 + signal.SIGKILL and "SIGKILL" in done.stderr
+
+
+def test_what_forks_twice_ends_with_the_launch_and_no_file_is_left(job: Job) -> None:
+    script = "setsid sh -c 'sleep 313 & exec env -i sleep 314' & sleep 1; test $YOD_RANK = 0 || sleep 315"
+    assert job.run("yod", "--parent=rank", "-kill", "-sz", "2", "sh", "-c", script + "; exit 3").returncode == 3
+    wait_until(lambda: not _sleeping("313", "314", "315"), "nothing of the ranks is left")
+    job.end()
+    wait_until(lambda: not job.left(), "nothing of the job is left", 30.0)
+
+
+def test_held_ranks_stand_at_their_first_instruction(job: Job) -> None:
+    run = ("yod", "--parent=rank", "--hold", "--release-after", "1", "--detach", "-sz", "2", "sleep", "316")
+    assert job.run(*run).returncode == 0
+    wait_until(lambda: [processes.state(pid) for pid in _sleeping("316")] == ["T", "T"], "both are held")
+    wait_until(lambda: [processes.state(pid) for pid in _sleeping("316")] == ["S", "S"], "both were released")
+    launcher = job.run("sh", "-c", "showmesh --json").stdout
+    assert launcher
+    for pid in _sleeping("316"):
+        processes.send_signal(pid, signal.SIGTERM)
+    wait_until(lambda: not _sleeping("316"), "both have ended")
+
+
+def test_a_program_that_is_not_there_and_a_client_that_fails(job: Job) -> None:
+    assert job.run("yod", "-sz", "1", "true").returncode == 0
+    script = job.directory / "script"
+    script.write_text("#!/nowhere/interpreter\n")
+    script.chmod(0o755)
+    done = job.run("yod", "--parent=rank", "-sz", "2", str(script))
+    assert done.returncode == 127 and "interpreter" in done.stderr, done.stderr
+    (job.directory / "bin/srun").unlink()
+    (job.directory / "bin/srun").write_text("#!/bin/sh\necho srun: error: no such luck >&2\nexit 1\n")
+    (job.directory / "bin/srun").chmod(0o755)
+    done = job.run("yod", "--parent=rank", "-sz", "2", "true")
+    assert done.returncode == 125 and "no such luck" in done.stderr, done.stderr
+    done = job.run("yod", "--manager", "none", "--parent=rank", "-sz", "1", "true")
+    assert done.returncode == 2 and "not a job" in done.stderr, done.stderr
+    done = job.run("yod", "--parent=rank", "-bt", "-sz", "1", "true")
+    assert done.returncode == 2 and "excludes" in done.stderr, done.stderr
+
+
+def test_how_a_process_ended_is_told_before_and_after_somebody_waited_for_it() -> None:
+    pid = os.fork()
+    if pid == 0:
+        os._exit(7)
+    pidfd = os.pidfd_open(pid)
+    wait_until(lambda: processes.state(pid) == "Z", "it has ended")
+    assert processes.exit_code(pid) == 7 << 8
+    os.waitpid(pid, 0)
+    assert processes.exit_code(pid) is None
+    assert managed.exit_status(pidfd) == (7 << 8 if managed.exits_are_told() else None)
+    os.close(pidfd)
+
+
+def _sleeping(*seconds: str) -> list[int]:
+    found = []
+    for pid in processes.pids():
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                words = file.read().split(b"\0")[:-1]
+        except OSError:
+            continue
+        if words[:1] == [b"sleep"] and words[1:] and words[1].decode() in seconds:
+            found.append(pid)
+    return sorted(found)
