@@ -223,7 +223,10 @@ def allocate(store: Store, machine: Machine, demand: Demand, choose: Choose) -> 
         if demand.partition is not None:
             _check_right(t, demand)
         stamp = t.stamp
-        chosen = ids or decide(machine, demand, choose)
+        fitting = limits.fitting(t.rows, machine, demand)
+        if ids is not None and len(ids) > fitting.size:
+            ids = None
+        chosen = ids or decide(machine, fitting, choose)
         limits.check(t.rows, machine, demand, len(chosen))
         return take(t, machine, demand, chosen)
 
@@ -594,7 +597,7 @@ def consider(store: Store, machine: Machine, demand: Demand, choose: Choose) -> 
     if waiting:
         before = counted(waiting, "request waits", "requests wait")
         raise NotEnough(f"{before} for processors before it", "wait as well", waiting=waiting)
-    ids = decide(machine, demand, choose)
+    ids = decide(machine, limits.fitting(store.read, machine, demand), choose)
     limits.check(store.read, machine, demand, len(ids))
     nodes = machine.nodes_of(ids)
     devices: dict[str, dict[str, list[int]]] = {}

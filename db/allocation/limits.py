@@ -88,6 +88,14 @@ def room(read: Read, machine: Machine, demand: Demand) -> int:
     return policy.left(manager, has, everywhere)
 
 
+def fitting(read: Read, machine: Machine, demand: Demand) -> Demand:
+    """The request, made smaller as far as it says that it may be (``at_least``) and the limits of its user want it."""
+    if not demand.at_least:
+        return demand
+    size = max(demand.at_least, min(demand.size, room(read, machine, demand)))
+    return demand if size == demand.size else demand._replace(size=size)
+
+
 def is_at_limit(read: Read, machine: Machine, waiter: Waiter) -> bool:
     """Whether a request of the pool waits because its user has as much as one may have."""
     policy = machine.policy

@@ -273,10 +273,7 @@ class Line:
         """How many of those it waits for it can have now, and which processors. NotEnough; AtLimit."""
         if not waiter.partial:
             limits.check(t.rows, self._machine, demand, max(1, demand.at_least or demand.size))
-            ids = decide(self._machine, demand, choose)
-            if demand.at_least:
-                limits.check(t.rows, self._machine, demand, len(ids))
-            return waiter.size, ids
+            return waiter.size, decide(self._machine, limits.fitting(t.rows, self._machine, demand), choose)
         each = demand.shape.each if demand.shape is not None else demand.size // waiter.size
         limits.check(t.rows, self._machine, demand, each)
         allowed = min(len(candidates(self._machine, demand)), limits.room(t.rows, self._machine, demand))

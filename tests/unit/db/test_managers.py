@@ -92,6 +92,16 @@ def test_limits_of_a_user_hold_in_the_transaction(store: Store, machine: Machine
     take(store, machine, 2, user="cy", uid=1002, pid=8)
 
 
+def test_overcommit_takes_what_the_limit_leaves(store: Store, machine: Machine, served: Line) -> None:
+    one = take(store, machine, 1, command="rtm", pid=1)
+    two = take(store, machine, 4, command="rtm", pid=1, at_least=1)
+    assert len(two.processors) == 2
+    with pytest.raises(AtLimit, match="3 of 3 processors"):
+        take(store, machine, 4, command="rtm", pid=1, at_least=1)
+    give_back(store, one)
+    assert len(take(store, machine, 4, command="rtm", pid=1, at_least=1).processors) == 1
+
+
 def test_whoever_is_at_a_limit_is_passed_and_keeps_the_place(store: Store, machine: Machine, served: Line) -> None:
     ada = take(store, machine, 9, pid=1)
     line.ask(store, asks(machine, 2, "ada", pid=1))  # would be 11 of 10
