@@ -45,6 +45,7 @@ def combine(output: Output, path: str, parts: Sequence[str], cwd: str) -> int:
     beside = f"{path}{_BESIDE}"
     lock = -1
     try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
         lock = _locked(beside)
         if output.how == "command":
             _by_command(output, beside, parts, cwd)

@@ -108,9 +108,9 @@ class SectionsJob:
             self._check_staged()
         for output in self.outputs:
             place = os.path.dirname(os.path.join(self.cwd, output.name))
-            if not os.path.isdir(place) or not os.access(place, os.W_OK | os.X_OK):
-                told = "cannot be written" if os.path.isdir(place) else "does not exist"
-                raise UsageError(f"output {output.name}: the directory {place} {told}", "mkdir it, or name another")
+            if os.path.exists(place) and not (os.path.isdir(place) and os.access(place, os.W_OK | os.X_OK)):
+                told = "cannot be written" if os.path.isdir(place) else "is no directory"
+                raise UsageError(f"output {output.name}: {place} {told}", "name another directory")
             owner: dict[str, str] = {}
             for section in self.sections:
                 path = self.part(output, section)

@@ -148,7 +148,7 @@ def test_a_section_of_several_ranks_is_a_launch_of_its_own(yods: PrivateMesh) ->
 
 def test_of_two_copies_of_a_section_of_several_ranks_one_counts_and_the_other_is_ended(yods: PrivateMesh) -> None:
     ranks = (
-        "test $YOD_RANK = 0 || exit 0; mkdir first.{section} 2>/dev/null && test {section} = 3 && sleep 600;"
+        "test $YOD_RANK = 0 || exit 0; mkdir team.{section} 2>/dev/null && test {section} = 3 && sleep 600;"
         " echo {section} >{part}"
     )
     job_file(yods, ranks, count=4, size="2")
