@@ -321,8 +321,11 @@ class Ranks:
                 if self._faults is not None and (rank is None or rank.held):
                     self._faults.stopped(pid, status)
                 elif rank is not None:
-                    # behind the first stop an event (ptrace(2)) is no signal that the rank is to have
-                    self._on_stop(rank, 0 if rank.held and status >> 16 else os.WSTOPSIG(status))
+                    number = os.WSTOPSIG(status)
+                    if rank.held and status >> 16 and number != signal.SIGTRAP:
+                        prctl.stay_stopped(pid)  # the stop that SIGSTOP makes of a seized process (ptrace(2))
+                    else:  # behind the first stop an event is no signal that the rank is to have
+                        self._on_stop(rank, 0 if rank.held and status >> 16 else number)
             elif rank is None:
                 others += 1
                 if self._faults is not None:
