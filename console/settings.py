@@ -51,6 +51,8 @@ KEYS: tuple[tuple[str, str, Value, int, str], ...] = (
         0,
         "the batch system whose job is used (docs/managers.md): auto, none, slurm, grid_engine, pbs, lsf, flux …",
     ),
+    ("max_processors", COUNT, 0, 0, "processors that a user may have at once outside batch partitions; 0: any number"),
+    ("max_jobs", COUNT, 0, 0, "jobs, and launches outside of them, that one user may run at once; 0: any number"),
     ("job", TEXT, "", 0, "from outside of a job: the state directory of its mesh (`mesh manager list` shows it)"),
     ("ssh_config", PATH, "", 0, "the configuration of SSH to read; empty: ~/.ssh/config"),
     ("connect_s", SECONDS, 15.0, 1, "seconds that a host may take to let us in over SSH"),
@@ -100,6 +102,10 @@ TOPOLOGY = "topology"
 CONSOLE = "console"
 
 
+#: Parts of the machine (docs/jobs.md), tables that begin with [[manager]]; the key `manager` is a text.
+MANAGER = "manager"
+
+
 #: The site's configuration: what everybody has who has none of their own.
 SITE = "/etc/redmesh/mesh.toml"
 
@@ -109,7 +115,7 @@ JOB_MARKS = ("FLUX_URI", "SLURM_JOB_ID", "PE_HOSTFILE", "PBS_JOBID", "LSB_JOBID"
 #: Keys that describe a machine: in a job, what the manager allocated is the machine.
 _MACHINE = frozenset(
     ("database", "cpa_database_file", "processors", "nodes", "service_nodes", "cpas", "gpus", "hosts", "login_address",
-     "agent_port", "cpa_port", "batch_accounts", "admins", "login", "system")
+     "agent_port", "cpa_port", "batch_accounts", "admins", "login", "system", "max_processors", "max_jobs")
 )  # fmt: skip
 
 
@@ -127,6 +133,7 @@ class Settings:
         "console",
         "file",
         "host_tables",
+        "managers",
         "mesh",
         "state_dir",
         "topology",
@@ -146,6 +153,9 @@ class Settings:
     agent_port: int
     cpa_port: int
     manager: str
+    managers: list[dict[str, Any]]  # the tables [[manager]] as they were written (db/allocation/managers.py)
+    max_processors: int
+    max_jobs: int
     job: str
     allocation: str  # MANAGER-JOB of the batch system's job that this process is in and uses; "" outside of one
     ssh_config: str
@@ -194,8 +204,10 @@ class Settings:
         topology: dict[str, Any] | None = None,
         console: dict[str, Any] | None = None,
         allocation: str = "",
+        managers: list[dict[str, Any]] | None = None,
     ):
         put = object.__setattr__
+        put(self, "managers", managers or [])
         put(self, "allocation", allocation)
         put(self, "console", console)
         put(self, "topology", topology)
@@ -318,7 +330,10 @@ def load(
         for name in _MACHINE & values.keys():
             del values[name]
         sections.pop(TOPOLOGY, None)
-    settings = Settings(values, where, file, environ, sections.get(TOPOLOGY), sections.get(CONSOLE), allocation)
+        sections.pop(MANAGER, None)
+    settings = Settings(
+        values, where, file, environ, sections.get(TOPOLOGY), sections.get(CONSOLE), allocation, sections.get(MANAGER)
+    )
     if settings.suspect_s > settings.down_s:
         raise ConfigurationError(
             f"suspect_s ({settings.suspect_s:g}) is over down_s ({settings.down_s:g})",
@@ -345,16 +360,18 @@ def _allocation(values: Mapping[str, Value], environ: Mapping[str, str]) -> str:
     )
 
 
-def _read_file(file: str) -> tuple[dict[str, Value], dict[str, dict[str, Any]]]:
+def _read_file(file: str) -> tuple[dict[str, Value], dict[str, Any]]:
     """The keys of a configuration file, checked, and its sections as they stand there."""
     values: dict[str, Value] = {}
-    sections: dict[str, dict[str, Any]] = {}
+    sections: dict[str, Any] = {}
     folder = os.path.dirname(os.path.abspath(file))
     for name, raw in _read_toml(file).items():
         if name in (TOPOLOGY, CONSOLE):
             if not isinstance(raw, dict):
                 raise ConfigurationError(f"{file}: {name} must be a table", f"it begins with a line [{name}]")
             sections[name] = raw
+        elif name == MANAGER and isinstance(raw, list):
+            sections[name] = raw  # a batch system's job has none: `manager` is "auto" beside it
         elif name in _BY_NAME:
             values[name] = _typed(name, raw, file, folder)
         else:

@@ -6,6 +6,8 @@ import stat
 from typing import Any, NamedTuple
 
 from agents.wire.errors import AgentError
+from db.allocation.managers import Policy, read_policy
+from db.errors import Invalid
 from redmesh.start_command import start_command
 
 
@@ -36,6 +38,7 @@ class Config(NamedTuple):
     pending_s: float = 60.0
     loading_s: float = 300.0
     backfill: bool = True  # smaller requests pass where they delay nobody
+    policy: Policy | None = None  # managers of parts of the machine, and limits of users
     listen: str = ""  # HOST:PORT for RCAs of login processors without a CPA; the next CPA has the next port
 
     def place(self, name: str) -> str:
@@ -75,11 +78,14 @@ def read(path: str) -> Config:
             mesh=str(whole["mesh"]),
             granted=bool(whole.get("granted")),
             backfill=bool(whole.get("backfill", True)),
+            policy=read_policy(whole),
             listen=str(whole.get("cpa_listen") or ""),
             public=bool(whole.get("users")),
         )
     except OSError as error:
         raise ConfigError(f"{error.filename or path}: {error.strerror}") from None
+    except Invalid as error:
+        raise ConfigError(f"{path}: {error.message}", error.hint) from None
     except KeyError as error:
         raise ConfigError(f"{path} lacks {error.args[0]!r}", "run: mesh up") from None
     except (ValueError, TypeError, AttributeError) as error:

@@ -62,6 +62,7 @@ class Cpa:
         self.outage = Outage(time.monotonic)
         self.operations = Operations(store, self.rights, config.placement, config.login)
         self.operations.pending_s, self.operations.loading_s = config.pending_s, config.loading_s
+        self.operations.machine.policy = config.policy
         self.operations.issuing = Issuing(config.mesh, config.state, config.pending_s)
         trust.use_login(config.mesh, config.state)
         self.logins = Logins(config.login, store, self.operations.machine, granted=config.granted)
@@ -408,6 +409,8 @@ class Cpa:
         if not self._known_requesters:
             for pid, started in waiting_requests.processes_of(self.store, self.config.login):
                 self.ends.watch(pid, started)
+            # what waited when the CPAs were told of other managers stands in lines that may be gone
+            waiting_requests.classify(self.store, self.operations.place_of)
             self._known_requesters = True
         late, due_s = self.operations.expire()
         self.post_backs.too_late(late)

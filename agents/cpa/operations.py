@@ -18,10 +18,10 @@ from agents.cpa.task_request import shape_of, size_of
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
 from agents.wire.heartbeat import is_place
-from db.allocation import allocate, finish, partitions, waiting_requests
+from db.allocation import allocate, finish, limits, partitions, waiting_requests
 from db.allocation.free import Machine, Placed, as_messages
 from db.allocation.types import PENDING_S, Allocation, Choose, Demand
-from db.allocation.waiting_requests import Waiter
+from db.allocation.waiting_requests import PlaceInLine, Waiter
 from db.errors import Invalid
 from db.jobs import locations
 from db.machine import nodes as machine
@@ -123,6 +123,17 @@ class Operations:
             raise Invalid(error.message, error.hint) from None
         except (KeyError, TypeError, ValueError) as error:
             raise Invalid(f"this request cannot be decoded: {error!r}", "ask again") from None
+
+    def place_in_line(self, uid: int, message: Message) -> PlaceInLine | None:
+        """The line that a request waits in; None where there are no managers, or inside a batch partition."""
+        return limits.place_in_line(
+            self.machine, user_name(uid), message["command"][:MAX_COMMAND], message.get("partition")
+        )
+
+    def place_of(self, waiter: Waiter) -> PlaceInLine:
+        """The line that a request of the pool belongs in now."""
+        command = str(waiter.request.get("command", ""))[:MAX_COMMAND]
+        return limits.place_in_line(self.machine, waiter.user, command) or PlaceInLine()
 
     def demand(self, uid: int, message: Message) -> Demand:
         """What an allocate asks for, as the database wants it."""

@@ -286,7 +286,10 @@ class Worker:
             process.settle(1)
             if self._reports is not None:
                 self._reports.end()
-            self._report(number, attempt, status, process.started_at, "", f"not started: {error}")
+            why = str(error)
+            if isinstance(error, OSError) and error.strerror:
+                why = f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+            self._report(number, attempt, status, process.started_at, "", f"not started: {why}")
             return
         try:
             process.pidfd = os.pidfd_open(process.pid)

@@ -107,6 +107,10 @@ class SectionsJob:
         if self.stage:
             self._check_staged()
         for output in self.outputs:
+            place = os.path.dirname(os.path.join(self.cwd, output.name))
+            if not os.path.isdir(place) or not os.access(place, os.W_OK | os.X_OK):
+                told = "cannot be written" if os.path.isdir(place) else "does not exist"
+                raise UsageError(f"output {output.name}: the directory {place} {told}", "mkdir it, or name another")
             owner: dict[str, str] = {}
             for section in self.sections:
                 path = self.part(output, section)

@@ -12,13 +12,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from db import cookies
-from db.allocation import load_file
+from db.allocation import limits, load_file
 from db.allocation import tasks_and_nodes as shaping
 from db.allocation.devices import amounts, by_name, devices_in_use, lowest, take_devices
-from db.allocation.free import Idle, Machine, Placed, first
+from db.allocation.free import Idle, Machine, Placed, Read, first
 from db.allocation.free_ids import FreeIds
+from db.allocation.limits import place_in_line
 from db.allocation.types import Allocation, Choose, Demand
-from db.allocation.waiting_requests import in_front
+from db.allocation.waiting_requests import LAST_ID, in_front, those_in_front
 from db.errors import Denied, Expired, Invalid, NotEnough, StoreError, TakenBesides
 from db.schema.models import Launcher, Node, NodeResource, Partition, Processor, Waiting
 from db.store.orm import pw
@@ -203,12 +204,13 @@ def allocate(store: Store, machine: Machine, demand: Demand, choose: Choose) -> 
     request was granted before and its launcher has ended), DatabaseUnavailable (repeat it under the same key).
     """
     _check(demand)
+    limits.check_ever(machine, demand, demand.at_least or demand.size)
     plan = None if machine.overtaken else _plan(store, machine, demand, choose)
     stamp = 0
 
     def work(t: Transaction) -> Allocation:
         nonlocal stamp
-        granted, nodes_changed_at = _look(t, demand)
+        granted, nodes_changed_at = _look(t, machine, demand)
         ids = plan
         if machine.is_current(t):
             machine.overtaken = False
@@ -221,7 +223,12 @@ def allocate(store: Store, machine: Machine, demand: Demand, choose: Choose) -> 
         if demand.partition is not None:
             _check_right(t, demand)
         stamp = t.stamp
-        return take(t, machine, demand, ids or decide(machine, demand, choose))
+        fitting = limits.fitting(t.rows, machine, demand)
+        if ids is not None and len(ids) > fitting.size:
+            ids = None
+        chosen = ids or decide(machine, fitting, choose)
+        limits.check(t.rows, machine, demand, len(chosen))
+        return take(t, machine, demand, chosen)
 
     try:
         allocation = store.run(work, [_state_of_request.bind(request_key=demand.request_key), *machine.question()])
@@ -266,6 +273,9 @@ def candidates(machine: Machine, demand: Demand) -> Sequence[int]:
             raise Denied(f"partition {demand.partition} is on another side of the machine than {demand.login}")
     else:
         free = machine.free(demand.user, service=names_processors(demand), side=side)
+        manager = limits.manager_of(machine, demand)
+        if manager is not None and machine.policy is not None:
+            free = machine.in_part(free, machine.policy.part_of(manager))
     if demand.wanted is not None:
         there = set(free)
         free = [one for one in demand.wanted if one in there]
@@ -301,6 +311,7 @@ def decide(machine: Machine, demand: Demand, choose: Choose) -> Sequence[int]:
 
 def check_could_be_met(machine: Machine, demand: Demand, choose: Choose) -> None:
     """Raises NotEnough (``never``) or Invalid for a request that no waiting would help; what is free does not count."""
+    limits.check_ever(machine, demand, demand.at_least or demand.size)
     try:
         decide(machine, demand, choose)
     except NotEnough as error:
@@ -395,7 +406,10 @@ def _where(machine: Machine, demand: Demand) -> str:
         return f" in partition {demand.partition}"
     if demand.wanted is not None:
         return " of the service processors" if all(map(machine.is_service, demand.wanted)) else " of those listed"
-    return " beside those excluded" if demand.exclude else ""
+    if demand.exclude:
+        return " beside those excluded"
+    manager = limits.manager_of(machine, demand)
+    return f" for manager {manager.name}" if manager is not None and manager.name else ""
 
 
 def _beyond(machine: Machine, demand: Demand) -> str:
@@ -405,25 +419,25 @@ def _beyond(machine: Machine, demand: Demand) -> str:
     return shaping.beyond(machine, demand.login, named)
 
 
-def _look(t: Transaction, demand: Demand) -> tuple[int | None, int]:
+def _look(t: Transaction, machine: Machine, demand: Demand) -> tuple[int | None, int]:
     """The launcher this request was granted before, and the counter of the last change of a node.
 
     NotEnough when other requests wait in front of it.
     """
     granted, anybody, node_changed, resource_changed = t.answers[0][0]
     if anybody is not None:
-        _look_at_line(t, demand, granted)
+        _look_at_line(t, machine, demand, granted)
     return granted, max(node_changed or 0, resource_changed or 0)
 
 
-def _look_at_line(t: Transaction, demand: Demand, granted: int | None) -> None:
+def _look_at_line(t: Transaction, machine: Machine, demand: Demand, granted: int | None) -> None:
     row = t.row(_place_in_line.bind(partition=demand.partition, request_key=demand.request_key))
     assert row is not None
     head, mine, whose = row
     if mine is not None and whose != demand.uid:
         raise Denied(NOT_YOURS, "draw a new one")
-    if granted is None and head is not None and head != mine:
-        count = in_front(t.rows, demand.login, demand.partition, mine)
+    if granted is None and head is not None and (head != mine or machine.policy is not None):
+        count = _in_front(t.rows, machine, demand, mine)
         if count:
             raise NotEnough(
                 f"{counted(count, 'request')} that came before {'is' if count == 1 else 'are'} waiting for processors",
@@ -433,6 +447,20 @@ def _look_at_line(t: Transaction, demand: Demand, granted: int | None) -> None:
     if mine is not None:
         t.write(_leave_line.bind(request=mine))
         t.moved_line = True
+
+
+def _in_front(read: Read, machine: Machine, demand: Demand, request: int | None = None) -> int:
+    """How many requests stand before this one that are not there only because of a limit of their users."""
+    place = place_in_line(machine, demand.user, demand.command, demand.partition)
+    if place is None:
+        return in_front(read, demand.login, demand.partition, request)
+    before = those_in_front(read, demand.login, LAST_ID if request is None else request, place)
+    counts: dict[tuple[int, str], bool] = {}  # whether the requests of a user (uid and manager) do
+    for waiter in before:
+        who = waiter.uid, waiter.manager
+        if who not in counts:
+            counts[who] = who == (demand.uid, place.manager) or not limits.is_at_limit(read, machine, waiter)
+    return sum(counts[waiter.uid, waiter.manager] for waiter in before)
 
 
 def grant_again(t: Transaction, machine: Machine, asker: int, launcher: int) -> Allocation:
@@ -565,11 +593,12 @@ def consider(store: Store, machine: Machine, demand: Demand, choose: Choose) -> 
     machine.refresh(store)
     if demand.partition is not None:
         check_right(store, demand)
-    waiting = in_front(store.read, demand.login, demand.partition)
+    waiting = _in_front(store.read, machine, demand)
     if waiting:
         before = counted(waiting, "request waits", "requests wait")
         raise NotEnough(f"{before} for processors before it", "wait as well", waiting=waiting)
-    ids = decide(machine, demand, choose)
+    ids = decide(machine, limits.fitting(store.read, machine, demand), choose)
+    limits.check(store.read, machine, demand, len(ids))
     nodes = machine.nodes_of(ids)
     devices: dict[str, dict[str, list[int]]] = {}
     taken = devices_in_use(store.read)

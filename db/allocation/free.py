@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from db.allocation.free_ids import FreeIds, FreeLists, Key, Use
+from db.allocation.managers import Policy
 from db.errors import Invalid
 from db.machine.nodes import FIRST_GRANTED
 from db.machine.sides import DRAINED_FOR_SIDES
@@ -118,6 +119,7 @@ class Machine:
     """Nodes, processors and what is free, as of change counter ``counter``."""
 
     def __init__(self) -> None:
+        self.policy: Policy | None = None  # the site's managers and limits
         self.regrouped = 0  # goes up when nodes may have changed sides: the topology is another then
         self.forget()
 
@@ -136,6 +138,8 @@ class Machine:
         self._key: dict[int, Key | None] = {}  # where it is when nobody has it; None: nowhere, its node is not up
         self._free = FreeLists()
         self._members: dict[int, set[int]] = {}
+        self._named_nodes: dict[str, list[int]] = {}
+        self._names_of = -1  # how many processors there were when they were named
         self._left: dict[int, dict[str, int]] = {}
         self._totals: dict[int, dict[str, int]] = {}
         self._draining: set[int] = set()
@@ -496,6 +500,21 @@ class Machine:
         for one in ids:
             together.setdefault(self._node_of[one], []).append(one)
         return [one for those in together.values() for one in those]
+
+    def in_part(self, free: Sequence[int], part: str) -> Sequence[int]:
+        """Those of the free ids that are in a manager's part."""
+        return free if self.policy is None else self.policy.restrict(self._named(), free, part)
+
+    def is_in_part(self, one: int, part: str) -> bool:
+        """Whether a processor is in a manager's part."""
+        return self.policy is None or self.policy.has(self._named(), part, one)
+
+    def _named(self) -> Mapping[str, Sequence[int]]:
+        # made anew only when nodes have joined
+        if len(self._node_of) != self._names_of:
+            self._named_nodes = {self._nodes[node].name: ids for node, ids in self._on_node.items()}
+            self._names_of = len(self._node_of)
+        return self._named_nodes
 
     def members(self) -> list[tuple[str, list[int]]]:
         """Every node that has processors, with them."""

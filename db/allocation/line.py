@@ -1,7 +1,8 @@
 """The lines of requests that wait: whoever frees processors serves their heads, in the same transaction.
 
-Strictly first come, first served in each line: the pool of a side of the machine, a batch partition. Where requests say
-how long they take, smaller ones may pass (db.allocation.backfill).
+Strictly first come, first served in each line: a part of the pool of a side of the machine, a batch partition. Higher
+priorities stand before lower ones. Where requests say how long they take, smaller ones may pass
+(db.allocation.backfill), and everybody passes those whose users have as much as they may have (db.allocation.limits).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from db import cookies
-from db.allocation import backfill, waiting_requests
+from db.allocation import backfill, limits, waiting_requests
 from db.allocation.allocate import candidates, decide, grant_again, take
 from db.allocation.finish import end_inside
 from db.allocation.free import Machine
@@ -187,8 +188,10 @@ class Line:
         sides: dict[tuple[int, bool], list[int]] = {}
         for login, side, leaving in self._machine.logins(service=True):
             sides.setdefault((side, leaving), []).append(login)
+        parts = self._machine.policy.parts if self._machine.policy is not None else ("",)
         for logins in sides.values():
-            self._serve_line(t, None, logins)
+            for part in parts:
+                self._serve_line(t, None, logins, part)
         if t.freed or t.moved_line:
             every = [login for logins in sides.values() for login in logins]
             for partition in waiting_requests.partitions_waited_for(t):
@@ -229,17 +232,21 @@ class Line:
 
     # --- inside
 
-    def _serve_line(self, t: Transaction, partition: int | None, logins: Sequence[int]) -> None:
+    def _serve_line(self, t: Transaction, partition: int | None, logins: Sequence[int], part: str = "") -> None:
+        full: set[tuple[int, str]] = set()  # users (uid and manager) who have as much as they may have
         while True:
-            heads = waiting_requests.first_in(t, partition, logins)
+            heads = waiting_requests.first_in(t, partition, logins, part=part, passed=full)
             if not heads:
                 return
-            if not self._serve_one(t, heads[0]):
-                break
+            try:
+                if not self._serve_one(t, heads[0]):
+                    break
+            except limits.AtLimit:
+                full.add((heads[0].uid, heads[0].manager))
         self._new[1].append(heads[0])
         may_pass = self._passing and partition is None and self._machine.sides() == 1
-        if may_pass and waiting_requests.says_how_long(t, logins, DEPTH):
-            self._let_pass(t, waiting_requests.first_in(t, partition, logins, DEPTH))
+        if may_pass and waiting_requests.says_how_long(t, logins, DEPTH, part):
+            self._let_pass(t, waiting_requests.first_in(t, partition, logins, DEPTH, part, full), part)
 
     def _serve_one(self, t: Transaction, waiter: Waiter) -> bool:
         """Whether it leaves the line, or got a part of what it waits for."""
@@ -248,8 +255,10 @@ class Line:
             return True
         try:
             demand, choose = self._understand(waiter)
-            given, ids = self._decide(waiter, demand, choose)
+            given, ids = self._decide(t, waiter, demand, choose)
         except NotEnough as error:
+            if isinstance(error, limits.AtLimit) and not error.never:
+                raise
             if not error.never:
                 return False
             self._end(t, waiter, error)
@@ -260,12 +269,15 @@ class Line:
         self._give(t, waiter, demand, given, ids)
         return True
 
-    def _decide(self, waiter: Waiter, demand: Demand, choose: Choose) -> tuple[int, Sequence[int]]:
-        """How many of those it waits for it can have now, and which processors. NotEnough."""
+    def _decide(self, t: Transaction, waiter: Waiter, demand: Demand, choose: Choose) -> tuple[int, Sequence[int]]:
+        """How many of those it waits for it can have now, and which processors. NotEnough; AtLimit."""
         if not waiter.partial:
-            return waiter.size, decide(self._machine, demand, choose)
+            limits.check(t.rows, self._machine, demand, max(1, demand.at_least or demand.size))
+            return waiter.size, decide(self._machine, limits.fitting(t.rows, self._machine, demand), choose)
         each = demand.shape.each if demand.shape is not None else demand.size // waiter.size
-        most = min(waiter.size, len(candidates(self._machine, demand)) // each)
+        limits.check(t.rows, self._machine, demand, each)
+        allowed = min(len(candidates(self._machine, demand)), limits.room(t.rows, self._machine, demand))
+        most = min(waiter.size, allowed // each)
         while most > 1:
             try:
                 return most, decide(self._machine, demand._replace(size=most * each), choose)
@@ -302,7 +314,7 @@ class Line:
 
     # --- those who pass
 
-    def _let_pass(self, t: Transaction, waiters: Sequence[Waiter]) -> None:
+    def _let_pass(self, t: Transaction, waiters: Sequence[Waiter], part: str = "") -> None:
         """Smaller requests that say how long they take start where they delay nobody who came before."""
         asked: list[backfill.Asked] = []
         plain: list[tuple[Waiter, Demand, Choose]] = []
@@ -321,14 +333,18 @@ class Line:
         if len(free) > 1:
             return  # processors are reserved: they are not all alike for these users
         user = plain[0][1].user
+
+        def may_have(one: int) -> bool:
+            return self._machine.may_have(one, user) and self._machine.is_in_part(one, part)
+
         ends = [
-            backfill.End(until, sum(self._machine.may_have(one, user) for one in unfold(processors)))
-            for until, processors in t.rows(_ends.bind())
+            backfill.End(until, sum(map(may_have, unfold(processors)))) for until, processors in t.rows(_ends.bind())
         ]
         for place in backfill.may_start(t.now, free.pop(), ends, asked):
             waiter, demand, choose = plain[place]
             try:
                 ids = decide(self._machine, demand, choose)
+                limits.check(t.rows, self._machine, demand, len(ids))
             except NotEnough:
                 continue
             self._give(t, waiter, demand, waiter.size, ids)
@@ -356,7 +372,8 @@ def ask(store: Store, wait: Wait) -> tuple[Waiter | None, int, list[Unconfirmed]
             if before is None:
                 return None, 0, unconfirmed
         row = waiting_requests.put(t, wait)
-        return before, waiting_requests.in_front(t.rows, wait.login, wait.partition, row), unconfirmed
+        count = waiting_requests.in_front(t.rows, wait.login, wait.partition, row, wait.place_in_line)
+        return before, count, unconfirmed
 
     return store.run(work, [_granted_first.bind(request_key=f"{wait.request_key}.1")])
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from db.allocation.allocate import candidates, could_be_met, names_processors
 from db.allocation.free import Machine
 from db.allocation.free_ids import FreeIds
+from db.allocation.limits import place_in_line
 from db.allocation.types import Choose, Demand
 from db.schema.models import Launcher, Partition
 from db.store.ranges import unfold
@@ -179,12 +180,14 @@ def _useful(machine: Machine, demand: Demand) -> Callable[[Sequence[int]], int]:
     listed = None if demand.wanted is None else set(demand.wanted)
     side = machine.side_of(demand.login) if demand.login else None
     service = names_processors(demand)
+    place = place_in_line(machine, demand.user, demand.command, demand.partition)
 
     def useful(ids: Sequence[int]) -> int:
         return sum(
             one not in out
             and (listed is None or one in listed)
             and machine.may_have(one, demand.user, service=service, side=side)
+            and (place is None or machine.is_in_part(one, place.part))
             for one in ids
         )
 

@@ -1,13 +1,15 @@
 """Requests that may wait for processors: strictly first in, first out, in each place where processors come free.
 
-The pool of a side of the machine is one such place, every batch partition another. The head of a queue is served by
+The pool of a side of the machine is one such place (with managers, each part of it), every batch partition another. In
+a part, requests of a higher priority stand before the others. The head of a queue is served by
 ``allocation.allocate`` under its own request key, which takes it out of the queue in the same transaction.
 """
 
 from __future__ import annotations
 
+import heapq
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from db.errors import Denied, Invalid
@@ -24,6 +26,7 @@ Read = Callable[[Bound], list[Row]]
 SECRETS = ("cookie", "key")
 LONGEST_WAIT_S = 30 * 86400.0
 LAST_ID = 2**63 - 1
+AT_ONCE = 100  # requests read at a time where the first of a line may be passed
 
 
 def _leaving(node: pw.ModelAlias[Node]) -> pw.Case:
@@ -60,6 +63,26 @@ def _count_near(*, login: str, partition: int | None, before: int) -> Query:
 
 
 @statement
+def _near_in_part(*, login: str, before: int, part: str, precedence: int) -> Query:
+    """The requests that stand before one in the line of a manager's part."""
+    there, here = Node.alias("there"), Node.alias("here")
+    sooner = (Waiting.precedence < precedence) | ((Waiting.precedence == precedence) & (Waiting.id < before))
+    return (
+        Waiting.select(*_COLUMNS)
+        .join(there, on=there.id == Waiting.login_processor)
+        .join(here, on=here.side == there.side)
+        .where(
+            Waiting.partition.is_null(),
+            Waiting.part == part,
+            sooner,
+            here.name == login,
+            _leaving(there) == _leaving(here),
+        )
+        .order_by(Waiting.precedence, Waiting.id)
+    )
+
+
+@statement
 def _line() -> Query:
     login = Node.alias("login")
     side = pw.Case(None, [(login.reason == DRAINED_FOR_SIDES, login.side * -1)], login.side)
@@ -92,6 +115,9 @@ def _insert_request(
     place: str,
     cpa: str,
     time_s: float | None,
+    manager: str,
+    part: str,
+    precedence: int,
 ) -> Query:
     return Waiting.insert(
         {
@@ -112,6 +138,9 @@ def _insert_request(
             Waiting.cpa: cpa,
             Waiting.sequence: 0,
             Waiting.time_s: time_s,
+            Waiting.manager: manager,
+            Waiting.part: part,
+            Waiting.precedence: precedence,
         }
     )
 
@@ -133,6 +162,9 @@ _COLUMNS = (
     Waiting.cpa,
     Waiting.sequence,
     Waiting.time_s,
+    Waiting.manager,
+    Waiting.part,
+    Waiting.precedence,
     Waiting.id,
 )
 
@@ -143,24 +175,60 @@ def _head(*, partition: int | None) -> Query:
 
 
 @statement
-def _first_of(*, partition: int | None, login_processor: int, most: int) -> Query:
+def _first_of(*, partition: int | None, login_processor: int, part: str, most: int) -> Query:
     """By the index of the line, so that its length costs nothing."""
     return (
         Waiting.select(*_COLUMNS)
-        .where(same(Waiting.partition, partition), Waiting.login_processor == login_processor)
-        .order_by(Waiting.id)
+        .where(same(Waiting.partition, partition), Waiting.login_processor == login_processor, Waiting.part == part)
+        .order_by(Waiting.precedence, Waiting.id)
         .limit(most)
     )
 
 
 @statement
-def _times_of(*, login_processor: int, most: int) -> Query:
+def _next_of(
+    *, partition: int | None, login_processor: int, part: str, precedence: int, after: int, most: int
+) -> Query:
+    """The requests that stand after one in the same line."""
+    later = (Waiting.precedence > precedence) | ((Waiting.precedence == precedence) & (Waiting.id > after))
     return (
-        Waiting.select(Waiting.time_s)
-        .where(Waiting.partition.is_null(), Waiting.login_processor == login_processor)
-        .order_by(Waiting.id)
+        Waiting.select(*_COLUMNS)
+        .where(
+            same(Waiting.partition, partition),
+            Waiting.login_processor == login_processor,
+            Waiting.part == part,
+            later,
+        )
+        .order_by(Waiting.precedence, Waiting.id)
         .limit(most)
     )
+
+
+@statement
+def _times_of(*, login_processor: int, part: str, most: int) -> Query:
+    return (
+        Waiting.select(Waiting.time_s)
+        .where(Waiting.partition.is_null(), Waiting.login_processor == login_processor, Waiting.part == part)
+        .order_by(Waiting.precedence, Waiting.id)
+        .limit(most)
+    )
+
+
+@statement
+def _all_of_pool() -> Query:
+    return Waiting.select(*_COLUMNS).where(Waiting.partition.is_null())
+
+
+@statement
+def _classify(*, request: int, manager: str, part: str, precedence: int) -> Query:
+    return Waiting.update(
+        {
+            Waiting.manager: manager,
+            Waiting.part: part,
+            Waiting.precedence: precedence,
+            Waiting.changed: STAMP,
+        }
+    ).where(Waiting.id == request)
 
 
 @statement
@@ -243,6 +311,14 @@ def _late() -> Query:
     return Waiting.select(*_COLUMNS).where((Waiting.deadline_at <= INSTANT) | gone)
 
 
+class PlaceInLine(NamedTuple):
+    """Whose a request is, and which line it stands in; lower precedence first (db/allocation/managers.py)."""
+
+    manager: str = ""
+    part: str = ""
+    precedence: int = 0
+
+
 class Wait(NamedTuple):
     """A request to be put into the queue; ``request`` is what was asked, for those who look."""
 
@@ -260,6 +336,7 @@ class Wait(NamedTuple):
     place: str = ""  # where they are posted back; empty: in the reply of an ``allocate``
     cpa: str = ""  # the CPA that holds the connection
     time_s: float | None = None  # it runs no longer than that
+    place_in_line: PlaceInLine | None = None  # None: this mesh has no managers
 
 
 class Waiter(NamedTuple):
@@ -281,6 +358,9 @@ class Waiter(NamedTuple):
     cpa: str
     sequence: int
     time_s: float | None
+    manager: str
+    part: str
+    precedence: int
     id: int
 
 
@@ -290,7 +370,7 @@ def enqueue(store: Store, wait: Wait) -> int:
 
     def work(t: Transaction) -> int:
         row = put(t, wait)
-        return in_front(t.rows, wait.login, wait.partition, row)
+        return in_front(t.rows, wait.login, wait.partition, row, wait.place_in_line)
 
     return store.run(work)
 
@@ -330,16 +410,73 @@ def give(t: Transaction, waiter: Waiter, given: int) -> None:
         t.write(_give_part.bind(request=waiter.id, given=given))
 
 
-def first_in(t: Transaction, partition: int | None, logins: Sequence[int], most: int = 1) -> list[Waiter]:
-    """The first requests from these login processors for a partition, or the pool."""
-    rows = t.rows_of([_first_of.bind(partition=partition, login_processor=login, most=most) for login in logins])
-    return [_waiter(row) for row in sorted(rows, key=lambda row: row[-1])[:most]]
+def first_in(
+    t: Transaction,
+    partition: int | None,
+    logins: Sequence[int],
+    most: int = 1,
+    part: str = "",
+    passed: Container[tuple[int, str]] = (),
+) -> list[Waiter]:
+    """The first requests from these login processors for a partition, or a part of the pool.
+
+    ``passed``: users (uid and manager) whose requests are left out.
+    """
+    if passed:
+        lines = [_in_order(t, partition, login, part) for login in logins]
+        found: list[Waiter] = []
+        for waiter in heapq.merge(*lines, key=_order):
+            if (waiter.uid, waiter.manager) not in passed:
+                found.append(waiter)
+                if len(found) == most:
+                    break
+        return found
+    rows = t.rows_of(
+        [_first_of.bind(partition=partition, login_processor=login, part=part, most=most) for login in logins]
+    )
+    return [_waiter(row) for row in sorted(rows, key=lambda row: (row[-2], row[-1]))[:most]]
 
 
-def says_how_long(t: Transaction, logins: Sequence[int], most: int) -> bool:
-    """Whether any of the first requests for the pool says how long it takes."""
-    rows = t.rows_of([_times_of.bind(login_processor=login, most=most) for login in logins])
+def _order(waiter: Waiter) -> tuple[int, int]:
+    return waiter.precedence, waiter.id
+
+
+def _in_order(t: Transaction, partition: int | None, login: int, part: str) -> Iterator[Waiter]:
+    """The whole line of a login processor, read as far as it is looked at."""
+    which = {"partition": partition, "login_processor": login, "part": part, "most": AT_ONCE}
+    rows = t.rows(_first_of.bind(**which))  # type: ignore[arg-type]
+    while rows:
+        yield from map(_waiter, rows)
+        if len(rows) < AT_ONCE:
+            return
+        rows = t.rows(_next_of.bind(**which, precedence=rows[-1][-2], after=rows[-1][-1]))  # type: ignore[arg-type]
+
+
+def says_how_long(t: Transaction, logins: Sequence[int], most: int, part: str = "") -> bool:
+    """Whether any of the first requests for a part of the pool says how long it takes."""
+    rows = t.rows_of([_times_of.bind(login_processor=login, part=part, most=most) for login in logins])
     return any(row[0] is not None for row in rows)
+
+
+def classify(store: Store, place_of: Callable[[Waiter], PlaceInLine]) -> int:
+    """Puts requests of the pool in the lines that managers have now; how many stood elsewhere."""
+
+    def moves(read: Read) -> list[tuple[int, PlaceInLine]]:
+        waiters = map(_waiter, read(_all_of_pool.bind()))
+        there = [(one.id, PlaceInLine(one.manager, one.part, one.precedence), place_of(one)) for one in waiters]
+        return [(request, place) for request, before, place in there if place != before]
+
+    if not moves(store.read):
+        return 0
+
+    def work(t: Transaction) -> int:
+        these = moves(t.rows)
+        for request, place in these:
+            t.write(_classify.bind(request=request, **place._asdict()))
+        t.moved_line = bool(these)
+        return len(these)
+
+    return store.run(work)
 
 
 def partitions_waited_for(t: Transaction) -> list[int]:
@@ -358,17 +495,32 @@ def of_key(read: Read, request_key: str) -> Waiter | None:
     return _waiter(rows[0]) if rows else None
 
 
-def in_front(read: Read, login: str, partition: int | None = None, request: int | None = None) -> int:
+def in_front(
+    read: Read,
+    login: str,
+    partition: int | None = None,
+    request: int | None = None,
+    place: PlaceInLine | None = None,
+) -> int:
     """How many requests wait before one from ``login``, of which ``request`` is the row if it waits as well.
 
-    The pool has a line for every side of the machine. Without ``login``, those of all are counted.
+    The pool has a line for every side of the machine, and for every part of it (``place``; None: all are counted).
+    Without ``login``, those of all sides are counted.
     """
     before = LAST_ID if request is None else request
+    if login and partition is None and place is not None:
+        return len(those_in_front(read, login, before, place))
     if login:
         question = _count_near.bind(login=login, partition=partition, before=before)
     else:
         question = _count.bind(partition=partition, before=before)
     return int(read(question)[0][0])
+
+
+def those_in_front(read: Read, login: str, before: int, place: PlaceInLine) -> list[Waiter]:
+    """The requests that stand before a request in the line of a part of the pool, in order."""
+    question = _near_in_part.bind(login=login, before=before, part=place.part, precedence=place.precedence)
+    return [_waiter(row) for row in read(question)]
 
 
 def count_of(store: Store, uid: int) -> int:
@@ -407,6 +559,7 @@ def _insert(t: Transaction, wait: Wait) -> None:
             place=wait.place,
             cpa=wait.cpa,
             time_s=wait.time_s,
+            **(wait.place_in_line or PlaceInLine())._asdict(),
         )
     )
 

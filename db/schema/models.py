@@ -174,10 +174,16 @@ class Waiting(pw.Model):
     cpa = pw.CharField(max_length=255, default="")
     sequence = pw.IntegerField(default=0)
     time_s = pw.DoubleField(null=True)
+    manager = pw.CharField(max_length=64, default="")
+    part = pw.CharField(max_length=64, default="")
+    precedence = pw.IntegerField(default=0)
 
     class Meta:
         table_name = "waiting"
-        indexes = ((("partition", "login_processor", "id"), False),)
+        indexes = (
+            (("partition", "login_processor", "id"), False),
+            (("partition", "login_processor", "part", "precedence", "id"), False),
+        )
 
 
 class PostBack(pw.Model):

@@ -21,7 +21,7 @@ LauncherRow = namedtuple(
 )
 WaitingRow = namedtuple(
     "WaitingRow",
-    "id partition uid user login_processor pid pid_started size created_at deadline_at changed",
+    "id partition uid user login_processor pid pid_started size created_at deadline_at changed manager part precedence",
 )
 ResourceRow = namedtuple("ResourceRow", "node name total in_use changed")
 EventRow = namedtuple("EventRow", "id at kind node launcher partition text")

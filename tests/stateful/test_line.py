@@ -12,10 +12,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from db.allocation import finish, line
+from db.allocation.allocate import allocate
 from db.allocation.free import Machine
+from db.allocation.limits import place_in_line
 from db.allocation.line import Line
+from db.allocation.managers import read_policy
 from db.allocation.types import Choose, Demand
 from db.allocation.waiting_requests import Wait, Waiter
+from db.errors import NotEnough
 from db.machine import reservations
 from db.machine.nodes import node_down, node_up
 from db.schema.migrate import migrate
@@ -184,3 +188,149 @@ def test_lines_on_sqlite() -> None:
 
 def test_lines_on_mariadb(sql_database: str) -> None:
     run_state_machine_as_test(type("MariaLines", (Lines,), {"url": sql_database}), settings=SETTINGS)
+
+
+MANAGERS = {
+    "managers": [
+        {"name": "part", "applications": ["part"], "nodes": ["n0"]},
+        {"name": "first", "users": ["bob"], "priority": 1, "max_jobs": 2},
+    ],
+    "max_processors": 5,
+}
+UIDS = {"ada": 1000, "bob": 1001}
+
+
+def understand_manager(waiter: Waiter) -> tuple[Demand, Choose]:
+    """As ``understand``, with whose it is and what runs."""
+    whose = {"uid": waiter.uid, "user": waiter.user, "pid": waiter.pid, "pid_started": waiter.pid_started}
+    command = waiter.request["command"]
+    return demand(waiter.size, request_key=waiter.request_key, command=command, **whose), first
+
+
+class Managed(RuleBasedStateMachine):
+    """Two CPAs with managers: a part, a priority, limits of a user. Nobody has more than that, nobody waits in vain."""
+
+    url = ""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stores = [open_store(self.url), open_store(self.url)]
+        empty(self.stores[0])
+        define(self.stores[0], NODES, SLOTS)
+        policy = read_policy(MANAGERS)
+        assert policy is not None
+        self.policy = policy
+        self.machines = [Machine(), Machine()]
+        for store, machine in zip(self.stores, self.machines, strict=True):
+            machine.policy = policy
+            store.serving = Line(machine, understand_manager)
+        self.held: list[tuple[int, str]] = []
+        self.pids = 0
+
+    def teardown(self) -> None:
+        for store in self.stores:
+            store.close()
+
+    def take_in(self) -> None:
+        for store in self.stores:
+            assert isinstance(store.serving, Line)
+            for grant in store.serving.taken()[0]:
+                assert grant.allocation is not None and grant.error is None
+                self.held.append((grant.allocation.launcher, grant.allocation.cookie))
+
+    @rule(
+        cpa=st.integers(0, 1),
+        size=st.integers(1, 5),
+        user=st.sampled_from(["ada", "bob"]),
+        command=st.sampled_from(["run", "part"]),
+        partial=st.booleans(),
+    )
+    def ask(self, cpa: int, size: int, user: str, command: str, partial: bool) -> None:
+        size = min(size, SLOTS) if command == "part" else size
+        self.pids += 1
+        place = place_in_line(self.machines[cpa], user, command)
+        wait = Wait(
+            key(), None, UIDS[user], user, LOGIN, self.pids, 1, size, {"command": command}, 600.0, partial,
+            "connection", "here", None, place,
+        )  # fmt: skip
+        line.ask(self.stores[cpa], wait)
+        self.take_in()
+
+    @precondition(lambda self: self.held)
+    @rule(cpa=st.integers(0, 1), which=st.integers(0, 99))
+    def free(self, cpa: int, which: int) -> None:
+        launcher, cookie = self.held.pop(which % len(self.held))
+        finish.finish(self.stores[cpa], launcher, cookie, 0, machine=self.machines[cpa])
+        self.take_in()
+
+    @rule(cpa=st.integers(0, 1), size=st.integers(1, 3), user=st.sampled_from(["ada", "bob"]))
+    def allocate_now(self, cpa: int, size: int, user: str) -> None:
+        self.pids += 1
+        asked = demand(size, user=user, uid=UIDS[user], command="run", pid=self.pids, pid_started=1)
+        waits = {row[0] for row in self.open_requests()}
+        try:
+            got = allocate(self.stores[cpa], self.machines[cpa], asked, first)
+        except NotEnough:
+            return
+        finally:
+            self.take_in()
+        assert "rest" not in waits or user == "bob", "somebody was overtaken"
+        self.held.append((got.launcher, got.cookie))
+
+    def live(self) -> list[Any]:
+        return self.stores[0].read(
+            "SELECT user, command, processors, pid FROM launcher WHERE ended_at IS NULL ORDER BY id"
+        )
+
+    def open_requests(self) -> list[tuple[str, int, bool]]:
+        """Part, size and partial of the first request of each part that no limit holds back, written naively."""
+        live = self.live()
+        used = {user: sum(len(unfold(row[2])) for row in live if row[0] == user) for user in UIDS}
+        # part's requests belong to the first manager of the file, also bob's
+        jobs = len({row[3] for row in live if row[0] == "bob" and row[1] != "part"})
+        found: dict[str, tuple[str, int, bool]] = {}
+        full: set[tuple[str, str]] = set()
+        rows = self.stores[0].read(
+            "SELECT `user`, manager, size, partial, pid FROM waiting"
+            " ORDER BY CASE manager WHEN 'first' THEN 0 ELSE 1 END, id"
+        )
+        for user, manager, size, partial, pid in rows:
+            part = "part" if manager == "part" else "rest"
+            new = pid not in {row[3] for row in live}
+            over = used[user] + (1 if partial else size) > 5 or (manager == "first" and jobs >= 2 and new)
+            if over:
+                full.add((user, manager))
+            elif (user, manager) not in full:
+                found.setdefault(part, (part, size, bool(partial)))
+        return list(found.values())
+
+    @invariant()
+    def limits_and_parts_hold(self) -> None:
+        live = self.live()
+        for user in UIDS:
+            assert sum(len(unfold(row[2])) for row in live if row[0] == user) <= 5
+        assert len({row[3] for row in live if row[0] == "bob" and row[1] != "part"}) <= 2
+        for _user, command, processors, _pid in live:
+            assert {one < SLOTS for one in unfold(processors)} == {command == "part"}
+
+    @invariant()
+    def nothing_is_free_in_vain(self) -> None:
+        taken = {one for row in self.live() for one in unfold(row[2])}
+        free = {"part": SLOTS - len([one for one in taken if one < SLOTS])}
+        free["rest"] = TOTAL - len(taken) - free["part"]
+        for part, size, partial in self.open_requests():
+            assert free[part] < (1 if partial else size), (part, size, partial)
+
+
+def test_managers_on_sqlite() -> None:
+    directory = tempfile.mkdtemp(prefix="rm-managers-")
+    try:
+        url = f"sqlite://{directory}/mesh.db"
+        migrate(url)
+        run_state_machine_as_test(type("SqliteManaged", (Managed,), {"url": url}), settings=SETTINGS)
+    finally:
+        shutil.rmtree(directory)
+
+
+def test_managers_on_mariadb(sql_database: str) -> None:
+    run_state_machine_as_test(type("MariaManaged", (Managed,), {"url": sql_database}), settings=SETTINGS)

@@ -297,7 +297,9 @@ class Queue:
             self._refuse(waiter.session, waiter.message, error)
 
     def _enqueue(self, uid: int, message: Message, wait_s: float) -> None:
-        wait = wait_of(uid, message, message["key"], message.get("size") or 0, wait_s)._replace(cpa=self._address)
+        wait = wait_of(uid, message, message["key"], message.get("size") or 0, wait_s)._replace(
+            cpa=self._address, place_in_line=self._operations.place_in_line(uid, message)
+        )
         if wait.partition is not None:  # whoever serves it asks for no cookie
             demand = self._operations.demand(uid, message)
             self._outage.guard(lambda: check_right(self._store, demand))

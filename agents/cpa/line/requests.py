@@ -53,7 +53,12 @@ class Requests:
         free = len(candidates(self._operations.machine, demand))
         wait_s = float(message.get("wait_s") or waiting_requests.LONGEST_WAIT_S)
         wait = wait_of(uid, message, uuid, count, wait_s)
-        wait = wait._replace(partial=message.get("partial", False), place=place, cpa=self._address)
+        wait = wait._replace(
+            partial=message.get("partial", False),
+            place=place,
+            cpa=self._address,
+            place_in_line=self._operations.place_in_line(uid, message),
+        )
         held = self._sessions.get(uuid)
         if place == CONNECTION:
             if held is None and sum(one is session for one in self._sessions.values()) >= MOST_HELD:

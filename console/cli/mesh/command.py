@@ -50,10 +50,9 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 
 def _how_many(text: str) -> int:
-    number = int(text)
-    if not 0 <= number < 1 << 31:
-        raise argparse.ArgumentTypeError(f"{text} is not a number of rows")
-    return number
+    if not (text.isascii() and text.isdigit() and int(text) < 1 << 31):
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number from 0 to {(1 << 31) - 1}")
+    return int(text)
 
 
 def _seconds(text: str) -> float:

@@ -21,6 +21,7 @@ from console.jobs.objects import ENDED, directory_of, find, summary, uuids
 from console.jobs.owner_client import NoOwner, ask, await_end, last_words
 from console.jobs.rows import queue_row, rate_text, waits
 from console.jobs.submission import begin, parse_after, parse_array, submit
+from console.jobs.waiting import read_lines
 from console.launch.daemons.connect import user
 from console.launch.options.limits import duration
 from console.message_codes import coded
@@ -110,12 +111,15 @@ def show_queue(settings: Settings, options: argparse.Namespace) -> int:
     """Jobs that have not ended, in the order in which they were submitted; with --all also ended ones."""
     jobs = [job for job in _jobs(settings) if options.all or job["state"] not in ENDED]
     told = [queue_row(job) for job in jobs]
+    lines = read_lines(settings) if any(job["state"] not in ENDED for job in jobs) else None
+    for one, job in zip(told, jobs, strict=True):
+        one["why"] = lines.why(job["uuid"], json.loads(str(job.get("yods") or "[]"))) if lines is not None else ""
     if options.json:
         print(json.dumps(told))
         return 0
     head = ("JOB", "NAME", "STATE", "OWNER", "TASKS", "FAILED", "RATE", "LEFT", "COMMAND")
     rows = [
-        (one["uuid"][:8], one["name"], one["state"], one["owner"], f"{one['ended']:,} of {one['tasks']:,}")
+        (one["uuid"][:8], one["name"], _state(one), one["owner"], f"{one['ended']:,} of {one['tasks']:,}")
         + (f"{one['failed']:,}" if one["failed"] else "", rate_text(one["rate"]), _time(one["left_s"]), one["command"])
         for one in told
     ]
@@ -123,6 +127,10 @@ def show_queue(settings: Settings, options: argparse.Namespace) -> int:
     for line in table(head, [[clean(cell) for cell in row] for row in rows], width):
         print(line)
     return 0
+
+
+def _state(row: dict[str, Any]) -> str:
+    return f"{row['state']} ({row['why']})" if row["why"] else str(row["state"])
 
 
 def _jobs(settings: Settings) -> list[dict[str, Any]]:

@@ -24,7 +24,7 @@ from console.sections.lists import read_list, sections_of, split_command
 from console.settings import Settings
 from db.errors import StoreError
 from redmesh.sanitise import clean
-from redmesh.state import job_path
+from redmesh.state import CANCELLED, FAILED, job_path
 from redmesh.text import counted
 
 _SHOWN = 5  # failures whose last lines are printed
@@ -196,6 +196,9 @@ def status(settings: Settings, options: argparse.Namespace) -> int:
         )
         for row in rows
     ]
+    for one in told:  # it failed, and was cancelled when no node was left to try it on
+        if one["state"] == CANCELLED and one["exit"]:
+            one["state"] = FAILED
     if options.json:
         print(json.dumps({"uuid": job["uuid"], "state": job["state"], "counts": job["counts"], "sections": told}))
         return 0

@@ -153,7 +153,7 @@ def size_of(host: Host, errand: HostTask | None, ledger: HostStateFile) -> tuple
 
 def login_config(settings: Settings, nodes: list[Any], boot_id: str, listen: str) -> dict[str, Any]:
     """What the login processor's ``keeper.json`` says (docs/architecture.md)."""
-    config = keeper_config(settings, Size(1, 1, settings.cpas), boot_id, auto=False)
+    config = keeper_config(settings, Size(1, 1, settings.cpas), boot_id, auto=False, machine=nodes)
     name = settings.login or os.uname().nodename.partition(".")[0] or "login"
     if any(node["name"] == name for node in nodes):
         name = f"{name}-login"

@@ -1,6 +1,7 @@
 """What a personal mesh consists of: its nodes, and the file that tells the keeper."""
 
 import os
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from console.errors import ConsoleError, UsageError
@@ -81,8 +82,10 @@ def size_of(config: dict[str, Any]) -> Size:
     return Size(sum(len(node["processors"]) for node in nodes), len(nodes), config["cpas"])
 
 
-def keeper_config(settings: Settings, size: Size, boot_id: str, *, auto: bool) -> dict[str, Any]:
-    """What ``keeper.json`` says (docs/architecture.md)."""
+def keeper_config(
+    settings: Settings, size: Size, boot_id: str, *, auto: bool, machine: Sequence[Mapping[str, Any]] | None = None
+) -> dict[str, Any]:
+    """What ``keeper.json`` says (docs/architecture.md). ``machine``: the nodes, where they are not of this machine."""
     nodes = with_service(spread(size), settings.service_nodes)
     for node, devices in zip(nodes, deal_gpus(settings, size.nodes), strict=True):
         if devices:
@@ -109,6 +112,9 @@ def keeper_config(settings: Settings, size: Size, boot_id: str, *, auto: bool) -
         "topology": described(settings),
         "placement": settings.placement,
         "nice_grace_s": settings.nice_grace_s,
+        "managers": managers_of(settings, nodes if machine is None else machine),
+        "max_processors": settings.max_processors,
+        "max_jobs": settings.max_jobs,
         "suspect_s": settings.suspect_s,
         "failed_s": settings.failed_s,
         "pending_s": settings.pending_s,
@@ -118,6 +124,24 @@ def keeper_config(settings: Settings, size: Size, boot_id: str, *, auto: bool) -
         "history_days": settings.history_days,
         "history_rows": settings.history_rows,
     }
+
+
+def managers_of(settings: Settings, nodes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The managers of parts of a machine of these nodes, checked, as they were written. UsageError."""
+    if not settings.managers:
+        return []
+    from db.allocation.managers import check_parts, parse
+    from db.errors import Invalid
+
+    try:
+        check_parts(
+            parse(settings.managers, settings.file),
+            {node["name"]: node.get("processors", ()) for node in nodes},
+            settings.file,
+        )
+    except Invalid as error:
+        raise UsageError(error.message, error.hint) from None
+    return settings.managers
 
 
 def refuse_useless_cleanup(settings: Settings) -> None:

@@ -73,7 +73,8 @@ def _of_cluster(cluster: Cluster, each: int, file: str) -> list[NodeSpec]:
 def config_of(settings: Settings, simulation: Simulation, boot_id: str) -> dict[str, Any]:
     """What ``keeper.json`` says of it."""
     size = Size(simulation.processors, len(simulation.nodes), settings.cpas)
-    config = keeper_config(settings, Size(1, 1, settings.cpas), boot_id, auto=False)
+    nodes = [{"name": node.name, "processors": node.processors} for node in simulation.nodes]
+    config = keeper_config(settings, Size(1, 1, settings.cpas), boot_id, auto=False, machine=nodes)
     config["nodes"] = []
     config["simulated"] = [f"sim-{at}" for at in range(len(simulation.shares))]
     config["size"] = [size.processors, size.nodes]

@@ -1,24 +1,53 @@
-"""While 1,000 requests wait and nothing happens, a mesh sends its database nothing."""
+"""While 1,000 requests wait and nothing happens, a mesh sends its database nothing, and packets only for heartbeats."""
 
+import re
+import signal
+import subprocess
 import time
+from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 
 from agents.link.client import Client
 from db.store.store import open_store
 from tests.support.mariadb import Server
-from tests.support.mesh import MakeMesh
+from tests.support.mesh import MakeMesh, PrivateMesh
 from tests.support.waiting import patience, wait_until
 from tests.system.cpa.test_requests import request
 
+#: Every way to send or receive; ``read`` and ``write`` are used on sockets too, and on pipes and files.
+CALLS = "sendto,sendmsg,sendmmsg,recvfrom,recvmsg,recvmmsg,connect,accept4,accept"
 QUIET_S = 6.0  # what was asked every 0.2, 1, 2 or 5 s comes in it
 REQUESTS = 1000
 
 
+def packets(pids: Iterable[int], seconds: float, trace: Path) -> list[str]:
+    """What these processes send and receive meanwhile, a line each, as strace sees it; not what finds nothing there."""
+    whom = [word for pid in pids for word in ("-p", str(pid))]
+    words = ["strace", "-f", "-q", "-e", f"trace={CALLS}", "-e", "signal=none", "-o", str(trace), *whom]
+    with subprocess.Popen(words, stderr=subprocess.DEVNULL) as tracer:
+        end = time.monotonic() + seconds
+        wait_until(lambda: time.monotonic() > end, "the time is over")
+        assert tracer.poll() is None, "strace has not attached"
+        tracer.send_signal(signal.SIGINT)
+    lines = trace.read_text(errors="replace").splitlines()
+    return [line for line in lines if re.search(r"= [1-9]", line)]
+
+
+def daemons(private: PrivateMesh) -> tuple[list[int], list[int]]:
+    """The CPAs; all others: keeper, RCA and PCTs."""
+    cpas = [private.pid_of("cpa-0"), private.pid_of("cpa-1")]
+    return cpas, [pid for pid in private.processes() if pid not in cpas]
+
+
 @pytest.mark.load_sensitive(reason="a node that is heard late is written to the database, which counts as a statement")
-def test_nothing_is_asked_while_1000_requests_wait(mesh: MakeMesh, sql_server: Server) -> None:
+def test_nothing_is_asked_while_1000_requests_wait(mesh: MakeMesh, sql_server: Server, tmp_path: Path) -> None:
     url = sql_server.new_database()
     private = mesh(2, 2, 2, url)
+    cpas, others = daemons(private)
+    heartbeats = len(packets(others, QUIET_S, tmp_path / "idle"))
+    assert heartbeats, "the nodes beat"
     with open_store(url) as watcher, Client(str(private.run_dir / "cpa-0.sock"), "launcher", patience(20.0)) as client:
         login = watcher.read("SELECT name FROM node WHERE role = 'login'")[0][0]
 
@@ -41,3 +70,7 @@ def test_nothing_is_asked_while_1000_requests_wait(mesh: MakeMesh, sql_server: S
 
         wait_until(quiet, "what the requests have caused is done", 4 * QUIET_S)
         assert quiet(), f"{seen[-1]} statements in {QUIET_S} s"
+        told = packets(cpas, QUIET_S, tmp_path / "cpas")
+        beats = [line for line in told if "nodes_out" in line or r"{\"now\":" in line]
+        assert beats == told and len(beats) <= QUIET_S + 4, told  # the RCA asks its CPA every 2 s and is answered
+        assert len(packets(others, QUIET_S, tmp_path / "waiting")) <= 1.2 * heartbeats + 5

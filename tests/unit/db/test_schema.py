@@ -67,6 +67,7 @@ def test_a_migration_waits_for_another_and_says_so(sql_server: Server) -> None:
         "0006_state_location",
         "0007_requests",
         "0008_standby",
+        "0009_managers",
     ]
 
 

@@ -74,6 +74,15 @@ def test_mistakes_are_named_with_the_file(tmp_path: Path, text: str, told: str) 
     assert "JOB.toml" in caught.value.message
 
 
+def test_a_directory_that_an_output_cannot_be_written_to_is_named_before_anything_runs(tmp_path: Path) -> None:
+    text = '[sections]\ncount = 2\n[[output]]\nname = "far/away"\npart = "part.{section}"\n'
+    with pytest.raises(UsageError) as raised:
+        read(write(tmp_path, HEAD + text)).check()
+    assert f"output far/away: the directory {tmp_path}/far does not exist" in raised.value.message
+    (tmp_path / "far").mkdir()
+    read(write(tmp_path, HEAD + text)).check()
+
+
 def test_a_missing_file_says_how_to_make_one(tmp_path: Path) -> None:
     with pytest.raises(ConsoleError, match="No such file") as caught:
         read(f"{tmp_path}/JOB.toml")

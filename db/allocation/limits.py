@@ -1,0 +1,141 @@
+"""Whether a user may have more processors now: counted from the launchers that run, inside the transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from db.allocation.free import Machine
+from db.allocation.managers import Manager, Policy, Share, job_of
+from db.allocation.types import Demand
+from db.allocation.waiting_requests import PlaceInLine, Waiter
+from db.errors import NotEnough
+from db.schema.models import Launcher, Partition
+from db.store.statements import Bound, Query, statement
+from db.store.store import Row
+
+Read = Callable[[Bound], list[Row]]
+
+
+class AtLimit(NotEnough):
+    """The user has as much as one may have. Requests of others pass this one."""
+
+
+@statement
+def _live_of(*, uid: int) -> Query:
+    """What a user runs outside batch partitions."""
+    return (
+        Launcher.select(
+            Launcher.user,
+            Launcher.command,
+            Launcher.size,
+            Launcher.login_processor,
+            Launcher.pid,
+            Launcher.pid_started,
+        )
+        .join(Partition, on=Partition.id == Launcher.partition)
+        .where(Launcher.uid == uid, Launcher.ended_at.is_null(), Partition.batch_job.is_null())
+    )
+
+
+class _Asker(NamedTuple):
+    uid: int
+    user: str
+    command: str
+    login: int
+    pid: int
+    pid_started: int
+
+
+def manager_of(machine: Machine, demand: Demand) -> Manager | None:
+    """The manager that a request belongs to; None without managers and limits, or inside a batch partition."""
+    if machine.policy is None or demand.partition is not None:
+        return None
+    return machine.policy.manager_of(demand.user, demand.command)
+
+
+def place_in_line(machine: Machine, user: str, command: str, partition: int | None = None) -> PlaceInLine | None:
+    """The line that a request waits in; None where there are no managers, or inside a batch partition."""
+    if machine.policy is None or partition is not None:
+        return None
+    manager = machine.policy.manager_of(user, command)
+    return PlaceInLine(manager.name, machine.policy.part_of(manager), -manager.priority)
+
+
+def check(read: Read, machine: Machine, demand: Demand, size: int) -> None:
+    """AtLimit where ``size`` more processors are more than the user of this request may have."""
+    policy = machine.policy
+    if policy is not None and policy.limited and demand.partition is None:
+        _check(read, policy, _asker(machine, demand), size)
+
+
+def check_ever(machine: Machine, demand: Demand, size: int) -> None:
+    """AtLimit (``never``) for more processors than the user may have with nothing else running. Nothing is read."""
+    manager, policy = manager_of(machine, demand), machine.policy
+    if manager is not None and policy is not None and policy.limited:
+        told, never = policy.refusal(manager, demand.user, size, Share(0, 0), Share(0, 0), new_job=False)
+        if never:
+            raise AtLimit(told, "ask for fewer", never=True)
+
+
+def room(read: Read, machine: Machine, demand: Demand) -> int:
+    """How many more processors the user of this request may have."""
+    policy = machine.policy
+    if policy is None or not policy.limited or demand.partition is not None:
+        return (1 << 31) - 1
+    manager = policy.manager_of(demand.user, demand.command)
+    has, everywhere, _jobs = shares_of(policy, manager, read(_live_of.bind(uid=demand.uid)))
+    return policy.left(manager, has, everywhere)
+
+
+def fitting(read: Read, machine: Machine, demand: Demand) -> Demand:
+    """The request, made smaller as far as it says that it may be (``at_least``) and the limits of its user want it."""
+    if not demand.at_least:
+        return demand
+    size = max(demand.at_least, min(demand.size, room(read, machine, demand)))
+    return demand if size == demand.size else demand._replace(size=size)
+
+
+def is_at_limit(read: Read, machine: Machine, waiter: Waiter) -> bool:
+    """Whether a request of the pool waits because its user has as much as one may have."""
+    policy = machine.policy
+    if policy is None or not policy.limited:
+        return False
+    command = str(waiter.request.get("command", ""))
+    asker = _Asker(waiter.uid, waiter.user, command, waiter.login_processor, waiter.pid, waiter.pid_started)
+    each = 1 if waiter.request.get("overcommit") else max(1, waiter.request.get("cpus_per_task") or 1)
+    try:
+        _check(read, policy, asker, each * (1 if waiter.partial else max(1, waiter.size)))
+    except AtLimit:
+        return True
+    return False
+
+
+def _asker(machine: Machine, demand: Demand) -> _Asker:
+    login = machine.node_id(demand.login) if demand.login else 0
+    return _Asker(demand.uid, demand.user, demand.command, login, demand.pid, demand.pid_started)
+
+
+def _check(read: Read, policy: Policy, asker: _Asker, size: int) -> None:
+    manager = policy.manager_of(asker.user, asker.command)
+    has, everywhere, jobs = shares_of(policy, manager, read(_live_of.bind(uid=asker.uid)))
+    new_job = job_of(asker.command, *asker[3:]) not in jobs
+    told, never = policy.refusal(manager, asker.user, size, has, everywhere, new_job=new_job)
+    if told:
+        hint = "ask for fewer" if never else "wait with --wait-for-nodes: it starts when others of yours have ended"
+        raise AtLimit(told, hint, never=never)
+
+
+def shares_of(policy: Policy, manager: Manager, live: Iterable[Row]) -> tuple[Share, Share, set[tuple[Any, ...]]]:
+    """What a user has of the manager's, and everywhere, and the jobs, from rows as ``_live_of`` gives them."""
+    jobs: set[tuple[Any, ...]] = set()
+    of_manager: set[tuple[Any, ...]] = set()
+    processors = mine = 0
+    for user, command, size, login, pid, pid_started in live:
+        job = job_of(command, login, pid, pid_started)
+        jobs.add(job)
+        processors += size
+        if policy.manager_of(user, command) is manager:
+            of_manager.add(job)
+            mine += size
+    return Share(mine, len(of_manager)), Share(processors, len(jobs)), jobs
