@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 15, 36
 _PTRACE_TRACEME, _PTRACE_CONT, _PTRACE_DETACH, _PTRACE_SETOPTIONS = 0, 7, 17, 0x4200
-_PTRACE_SEIZE = 0x4206
+_PTRACE_SEIZE, _PTRACE_LISTEN = 0x4206, 0x4208
 _PTRACE_O_EXITKILL = 0x100000
 _PTRACE_O_TRACECLONE, _PTRACE_O_TRACEEXEC = 8, 16
 
@@ -129,6 +129,11 @@ def seize(pid: int) -> None:
     """Trace a process that is not our child, without stopping it: its next exec stops, and it dies with us. OSError."""
     if _ptrace(_PTRACE_SEIZE, pid, None, _PTRACE_O_EXITKILL | _PTRACE_O_TRACEEXEC):
         _fail()
+
+
+def stay_stopped(pid: int) -> None:
+    """Leave a seized tracee, which SIGSTOP or the like has stopped, stopped until SIGCONT."""
+    _ptrace(_PTRACE_LISTEN, pid, None, None)
 
 
 def resume(pid: int, number: int) -> None:

@@ -34,9 +34,10 @@ def managers() -> list[Row]:
             words = [sys.executable, "-m", "tests.bench.managers", *step]
             done = subprocess.run(words, env=environ, check=True, stdout=subprocess.PIPE, timeout=600)
     figures = json.loads(done.stdout)
-    bars = {"later": Bar(0.5, 0.3), "hydra": Bar(0.5, 0.25), "first": Bar(5.0, 2.5)}
+    bars = {"later": Bar(0.5, 0.3), "rank": Bar(1.8, 1.3), "hydra": Bar(0.5, 0.25), "first": Bar(5.0, 2.5)}
     names = {
         "later": ("later yod of a Slurm job, 16 nodes (s)", "srun --overlap -N16 in the same job"),
+        "rank": ("yod --parent=rank in a Slurm job, 16 nodes (s)", "srun --overlap -N16 in the same job"),
         "hydra": ("later yod of a Slurm job, 16 nodes (s)", "mpiexec.hydra in the same job"),
         "first": ("first yod of a Slurm job, mesh and all, 16 nodes (s)", "srun --overlap -N16 in the same job"),
     }
@@ -53,6 +54,9 @@ def main() -> int:
     def first() -> float:
         seconds([*MESH, "down"], os.environ)
         return yod()
+
+    def rank() -> float:
+        return seconds([*YOD, "--parent=rank", "-sz", str(HOSTS), PROGRAM], os.environ)
 
     def srun() -> float:
         return seconds([*step, PROGRAM], os.environ)
@@ -74,7 +78,7 @@ def main() -> int:
             os.environ,
         )
 
-    figures = {"first": in_turn(first, srun, FIRST_RUNS), "later": in_turn(yod, srun)}
+    figures = {"first": in_turn(first, srun, FIRST_RUNS), "later": in_turn(yod, srun), "rank": in_turn(rank, srun)}
     if shutil.which("mpiexec.hydra"):
         figures["hydra"] = in_turn(yod, hydra)
     seconds([*MESH, "down"], os.environ)

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 TOKEN_BYTES = 32
 #: How often, and after how many seconds, a batch system that did not start a rank is asked again.
 RETRIES, RETRY_S = 8, 0.5
+#: Seconds that a starter, which waits for it, gets to take what its rank begins with.
+SEND_S = 5.0
 _PIDFD_GET_INFO, _INFO_EXIT = 0xC040FF0B, 1 << 3  # linux/pidfd.h
 _INFO = struct.Struct("=QQ11Ii")  # mask, cgroup id, ids, exit code
 _AGAIN_S = 0.002
@@ -200,7 +202,7 @@ class ManagedRanks:
         self._owner.adopted(start.number, pid)
         try:
             self._prepare(start.number, pid)
-            sock.setblocking(True)
+            sock.settimeout(SEND_S)
             rights = array.array("i", start.fds).tobytes()
             data = memoryview(start.message(self._program))
             sent = sock.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])

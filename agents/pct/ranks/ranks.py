@@ -237,6 +237,8 @@ class Ranks:
 
     def exec_refused(self, number: int, step: int, code: int) -> None:
         """The exec of a rank that the batch system started failed."""
+        if self.by_number[number].held:
+            return  # it is the program that writes there
         self._events.failed(_failure(self._load.name, self.by_number[number], self._program, step, code))
 
     def ended_elsewhere(self, pid: int, status: int) -> None:
@@ -319,7 +321,11 @@ class Ranks:
                 if self._faults is not None and (rank is None or rank.held):
                     self._faults.stopped(pid, status)
                 elif rank is not None:
-                    self._on_stop(rank, os.WSTOPSIG(status))
+                    number = os.WSTOPSIG(status)
+                    if rank.held and status >> 16 and number != signal.SIGTRAP:
+                        prctl.stay_stopped(pid)  # the stop that SIGSTOP makes of a seized process (ptrace(2))
+                    else:  # behind the first stop an event is no signal that the rank is to have
+                        self._on_stop(rank, 0 if rank.held and status >> 16 else number)
             elif rank is None:
                 others += 1
                 if self._faults is not None:

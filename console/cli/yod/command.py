@@ -307,9 +307,12 @@ def _engine(settings: Settings, request: Request, on_running: Callable[[int], No
     from console.launch.daemons.cpa import ALLOCATE_S, Authority
     from console.launch.daemons.rca import Registration
 
-    parent: Feature | None = None
-    if request.run is not None and request.run.parent == "rank":
-        parent = _managed_parent(settings)
+    managed = request.run is not None and request.run.parent == "rank"
+    if managed and not settings.allocation:
+        raise UsageError(
+            "--parent=rank needs a batch system that starts the ranks, and this is not a job of one",
+            "run it in the job's script (docs/managers.md), or leave --parent out",
+        )
     if request.output is not None:
         request.output.begin()
     if request.transfer.bcast == "always":
@@ -341,8 +344,8 @@ def _engine(settings: Settings, request: Request, on_running: Callable[[int], No
         from console.launch.features.selection import features_of
 
         features = features_of(request)
-        if parent is not None:
-            features.append(parent)
+        if managed:
+            features.append(_managed_parent(settings))
     if request.output is not None:
         from console.launch.features.files import front_maker
 
@@ -361,15 +364,10 @@ def _engine(settings: Settings, request: Request, on_running: Callable[[int], No
 
 
 def _managed_parent(settings: Settings) -> Feature:
-    """The part of a launch whose ranks the batch system starts. UsageError outside of its jobs."""
+    """The part of a launch whose ranks the batch system starts."""
     from console.deploy.hosts.allocation import find_manager, job_hosts
     from console.launch.features.managed import ManagedParent
 
-    if not settings.allocation:
-        raise UsageError(
-            "--parent=rank needs a batch system that starts the ranks, and this is not a job of one",
-            "run it in the job's script (docs/managers.md), or leave --parent out",
-        )
     return ManagedParent(find_manager(settings), {node: host for node, host, _slots in job_hosts(settings)})
 
 
