@@ -20,7 +20,7 @@ from agents.wire.errors import AgentError
 from console.deploy.mesh.cpas import ask_cpa
 from console.errors import ConsoleError
 from console.jobs.objects import directory_of, find
-from console.launch.daemons.connect import login_name
+from console.launch.daemons.connect import login_name, mesh_name
 from console.settings import Settings
 from db.errors import StoreError
 from db.views.daemon_reads import UDP
@@ -216,7 +216,7 @@ def address_of(settings: Settings, node: str) -> str:
 
 def _trusted(settings: Settings, address: str) -> None:
     if address.startswith(SCHEME):
-        trust.use_login(settings.mesh, settings.state_dir)
+        trust.use_login(mesh_name(settings), settings.state_dir)
 
 
 def report(settings: Settings, uuid: str, sender: str, receiver: str, counter: int) -> bool:
