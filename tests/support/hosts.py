@@ -261,11 +261,17 @@ class NamespaceHost:
         for host in others:
             host._ip(f"neigh flush to {self.address} nud permanent")
 
-    def limit(self, rate: str) -> None:
-        """Its link, which was made with a rate, has another from now on, each way."""
-        words = ("root", "tbf", "rate", rate, "burst", "32kb", "latency", "50ms")
+    def limit(self, rate: str, *, to_it_alone: bool = False) -> None:
+        """Its link, which was made with a rate, has another from now on, each way or ``to_it_alone``.
+
+        A slow one has the buffer that slow links have: with room for two packets it would lose so many that TCP
+        pauses for seconds.
+        """
+        latency = "400ms" if rate.endswith("kbit") else "50ms"
+        words = ("root", "tbf", "rate", rate, "burst", "32kb", "latency", latency)
         run(*self.hosts.enter, "tc", "qdisc", "change", "dev", self._port_name, *words)
-        run("nsenter", "-t", str(self.init), "--net", "--", "tc", "qdisc", "change", "dev", "eth0", *words)
+        if not to_it_alone:
+            run("nsenter", "-t", str(self.init), "--net", "--", "tc", "qdisc", "change", "dev", "eth0", *words)
 
     def _ip(self, *lines: str) -> None:
         run("nsenter", "-t", str(self.init), "--net", "--", "ip", "-batch", "-", input="\n".join(lines) + "\n")

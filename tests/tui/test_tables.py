@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pytest
 from textual.widgets import Input
 
 from console.tui.map.zoom import MACHINE
@@ -90,6 +91,31 @@ async def test_places_by_name_and_back(tmp_path: Path) -> None:
         await pilot.press("colon", *"weird")
         await until(pilot, lambda: "no view called weird" in screen_text(app), "what is wrong")
         await pilot.press("escape")
+
+
+async def test_a_view_is_saved_under_a_name_and_shown_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    database = busy_machine(tmp_path)
+    async with opened(database.url, tmp_path, (120, 30)) as (app, pilot):
+        await pilot.press("colon", *"save busy", "enter")
+        await until(pilot, lambda: "a table's filter and order" in screen_text(app), "there is none on the map")
+        await pilot.press("1", "slash", *"!ada", "enter", "s", "s", "r")
+        await until(pilot, lambda: "launchers (2 of 4) /!ada" in screen_text(app), "filtered")
+        screen = app.screen
+        assert isinstance(screen, TableScreen)
+        order, title = screen.rows.order, screen.as_view()
+        await pilot.press("colon", *"save busy", "enter")
+        await until(pilot, lambda: "view busy is saved" in screen_text(app), "saved")
+    async with opened(database.url, tmp_path, (120, 30)) as (app, pilot):
+        await pilot.press("colon", *"view b", "tab", "enter")
+        await until(pilot, lambda: "launchers (2 of 4) /!ada" in screen_text(app), "as it was, in another console")
+        screen = app.screen
+        assert isinstance(screen, TableScreen) and screen.rows.order == order and screen.as_view() == title
+        await pilot.press("colon", *"forget busy", "enter", "colon", *"view busy", "enter")
+        await until(pilot, lambda: "there is no view busy" in screen_text(app), "forgotten")
+        (tmp_path / "config" / "redmesh" / "views.json").write_text('{"x": {"table": 1}, "y": [], "z": 3}')
+        await pilot.press("colon", *"view x", "enter")
+        await until(pilot, lambda: "there is no view x" in screen_text(app), "nonsense is none")
 
 
 async def test_from_a_table_to_the_map(tmp_path: Path) -> None:

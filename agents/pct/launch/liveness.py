@@ -76,13 +76,14 @@ class Pulse:
     def tick(self, delivered: int = -1) -> Action:
         """What the passing of one tick asks for.
 
-        ``delivered`` (Link.delivered): on a slow connection the question waits behind what was sent before it, so a
-        tick in which more of that was received does not count.
+        ``delivered`` (Link.delivered): on a slow connection the question waits behind what was sent before it, so
+        ticks count from the last one in which more of that was received: such a connection stands still now and then.
         """
         before, self._delivered = self._delivered, delivered
         if self.heard:
             self.heard, self._quiet, event = False, 0, Event.WORD
         elif delivered > before >= 0:
+            self._quiet = 0
             return Action.NONE
         else:
             self._quiet += 1

@@ -330,6 +330,15 @@ def _add_managers(commands: "argparse._SubParsersAction[_Parser]") -> None:
         one = which.add_parser(name, help=about)
         one.add_argument("--json", action="store_true", help="for programs")
         one.set_defaults(command=_lazily("manager", f"{name}_managers" if name == "list" else name))
+    told = "prolog and epilog that give each job of a site a partition of its mesh"
+    install = which.add_parser("install", help=told, description=f"Print {told}.")
+    install.add_argument("batch_system", choices=("slurm", "pbs", "sge"))
+    install.add_argument("--print", action="store_true", required=True, help="print them; nothing is written")
+    install.add_argument("--directory", metavar="DIR", default="/etc/redmesh", help="where the scripts will be")
+    about = "where partitions are noted for the jobs' hosts, a shared directory (default: %(default)s)"
+    install.add_argument("--jobs", metavar="DIR", default="/var/lib/redmesh/jobs", help=about)
+    install.add_argument("--json", action="store_true", help="for programs")
+    install.set_defaults(command=_lazily("manager", "install"))
 
 
 def _add_database(commands: "argparse._SubParsersAction[_Parser]") -> None:

@@ -76,6 +76,21 @@ def check(settings: Settings, options: argparse.Namespace) -> int:
     return int(bool(missing))
 
 
+def install(_settings: Settings, options: argparse.Namespace) -> int:
+    """Print a site's scripts for prolog and epilog, and what makes the batch system run them."""
+    from console.deploy.managed.site_scripts import Site, scripts
+
+    site = Site(options.directory, options.jobs, os.path.dirname(os.path.abspath(sys.argv[0])))
+    made, rest = scripts(options.batch_system, site)
+    if options.json:
+        print(json.dumps({"scripts": [script._asdict() for script in made], "configuration": rest}))
+        return 0
+    for script in made:
+        print(f"=== {script.path} (mode 0755): {script.runs}\n{script.text}")
+    print("=== " + "\n".join(rest))
+    return 0
+
+
 def _time_left(manager: Any) -> float | None:
     try:
         seconds: float | None = manager.time_left(os.environ) if hasattr(manager, "time_left") else None

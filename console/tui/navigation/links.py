@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from console.errors import ConsoleError
@@ -11,13 +12,13 @@ from console.tui.model.machine import Machine
 KINDS: dict[str, bool] = {
     "mesh": False, "launch": False, "launchers": False, "partitions": False, "nodes": False, "events": False,
     "jobs": False, "help": False, "quit": False, "node": True, "cabinet": True, "launcher": True, "partition": True,
-    "run": True, "job": True, "user": True, "select": True,
+    "run": True, "job": True, "user": True, "select": True, "view": True, "save": True, "forget": True,
 }  # fmt: skip
 ALIASES = {
     "m": "mesh", "map": "mesh", "n": "node", "no": "nodes", "l": "launcher", "la": "launchers", "ls": "launchers",
     "p": "partition", "pa": "partitions", "e": "events", "ev": "events", "r": "run", "attach": "run", "c": "cabinet",
     "rack": "cabinet", "u": "user", "q": "quit", "q!": "quit", "s": "select", "h": "help",
-    "j": "job",
+    "j": "job", "v": "view",
 }  # fmt: skip
 _NUMBERED = ("launcher", "partition", "run")
 MOST = 12
@@ -63,13 +64,14 @@ def parse(text: str) -> Link:
     return Link(kind, name)
 
 
-def completions(text: str, machine: Machine) -> list[str]:
-    """What ``text`` may go on with, as whole lines."""
+def completions(text: str, machine: Machine, views: Iterable[str] = ()) -> list[str]:
+    """What ``text`` may go on with, as whole lines. ``views``: names of saved views."""
     word, space, name = text.lstrip().partition(" ")
     if not space:
         return [kind + (" " if KINDS[kind] else "") for kind in KINDS if kind.startswith(word)][: MOST + 4]
     kind = ALIASES.get(word, word)
-    return [f"{word} {one}" for one in _names(kind, machine) if one.startswith(name) and one != name][:MOST]
+    known = sorted(views) if kind in ("view", "save", "forget") else _names(kind, machine)
+    return [f"{word} {one}" for one in known if one.startswith(name) and one != name][:MOST]
 
 
 def _names(kind: str, machine: Machine) -> list[str]:

@@ -1,11 +1,11 @@
-"""Launches of before, and those with a name: two files of JSON, for the launch form."""
+"""Launches of before, launches with a name, and views with a name: files of JSON."""
 
 from __future__ import annotations
 
 import json
 import os
 import tempfile
-from typing import Any
+from typing import Any, NamedTuple
 
 from console.tui.actions.launch_command import FIELDS, Form
 from redmesh.sanitise import clean
@@ -56,6 +56,39 @@ class Presets:
         return next((form for number, form in self.history if number == launcher), None)
 
 
+class View(NamedTuple):
+    """How a table is looked at. ``sort``: a column's name; ``ended``: with what has ended."""
+
+    table: str
+    filter: str = ""
+    sort: str = ""
+    reverse: bool = False
+    ended: bool = False
+
+
+class Views:
+    """Views by name, in ``views.json`` beside mesh.toml."""
+
+    def __init__(self, config_dir: str) -> None:
+        self._file = os.path.join(config_dir, "views.json")
+
+    @property
+    def named(self) -> dict[str, View]:
+        """All there are that make sense."""
+        rows = read_json(self._file, {})
+        found = {clean(name): _view(row) for name, row in rows.items()} if isinstance(rows, dict) else {}
+        return {name: view for name, view in found.items() if view is not None}
+
+    def name(self, name: str, view: View | None) -> None:
+        """Keep a view under a name; None: forget the name. OSError."""
+        named = self.named
+        if view is None:
+            named.pop(name, None)
+        else:
+            named[name] = view
+        write_json(self._file, {name: one._asdict() for name, one in named.items()})
+
+
 def config_directory(environ: Any = os.environ) -> str:
     """Where the user's mesh.toml would be."""
     home = environ.get("XDG_CONFIG_HOME", "")
@@ -83,6 +116,15 @@ def write_json(path: str, value: Any) -> None:
     except BaseException:
         os.unlink(name)
         raise
+
+
+def _view(row: object) -> View | None:
+    if not isinstance(row, dict) or set(row) != set(View._fields):
+        return None
+    view = View(**row)
+    if not all(isinstance(one, type(View._field_defaults.get(name, ""))) for name, one in view._asdict().items()):
+        return None
+    return view._replace(filter=clean(view.filter))
 
 
 def _form(value: object) -> Form:

@@ -9,6 +9,7 @@ from console.tui.context import AppContext
 from console.tui.model.expressions import ExpressionError, choose
 from console.tui.model.tables import TABLES
 from console.tui.navigation.links import KINDS, Link, LinkError, Trail, completions, parse
+from console.tui.navigation.presets import Views, config_directory
 from console.tui.screens.base import Framed
 from console.tui.screens.dialogs import Entry
 from console.tui.screens.mesh import MeshScreen
@@ -39,6 +40,7 @@ class Navigator:
         self._app = app
         self._trail = Trail()
         self._table = "launchers"
+        self._views = Views(config_directory())
 
     @property
     def table(self) -> str:
@@ -55,7 +57,7 @@ class Navigator:
         def offers(text: str) -> list[str]:
             word = text.lstrip()
             fitting = [name for name in sorted(verbs) if word and name.startswith(word)]
-            return list(dict.fromkeys([*completions(text, app.machine), *fitting]))
+            return list(dict.fromkeys([*completions(text, app.machine, self._views.named), *fitting]))
 
         def told(text: str) -> str:
             if not text.strip():
@@ -91,7 +93,9 @@ class Navigator:
 
     def open(self, link: Link) -> None:
         """Goes there; says so where there is no such thing."""
-        if self._show(link):
+        if link.kind in ("save", "forget"):
+            self._keep(link)
+        elif self._show(link):
             self._trail.visit(link)
         else:
             self._app.notify(f"there is no {link}", severity="warning", markup=False)
@@ -121,6 +125,8 @@ class Navigator:
             return self._on_map(lambda screen: screen.go_to(kind, name))
         if kind == "select":
             return self._select(name)
+        if kind == "view":
+            return self._look(name)
         if kind == "run":
             app.attach(int(name))
             return True
@@ -139,6 +145,32 @@ class Navigator:
         else:
             app.run_worker(app.action_quit())
         return True
+
+    def _keep(self, link: Link) -> None:
+        """Saves what the table in front is looked at like, or forgets a view."""
+        screen, saves, name = self._app.screen, link.kind == "save", link.name
+        if saves and not isinstance(screen, TableScreen):
+            told = "what is saved is a table's filter and order: go to one first (1 launchers, 3 nodes …)"
+        elif not saves and name not in self._views.named:
+            told = f"there is no view {name}"
+        else:
+            try:
+                self._views.name(name, screen.as_view() if saves and isinstance(screen, TableScreen) else None)
+            except OSError as error:
+                told = f"views cannot be written: {error.strerror}"
+            else:
+                told = f"view {name} is saved: :view {name} shows it" if saves else f"view {name} is gone"
+                self._app.notify(told, severity="information", markup=False)
+                return
+        self._app.notify(told, severity="warning", markup=False)
+
+    def _look(self, name: str) -> bool:
+        """A table as it was saved."""
+        view = self._views.named.get(name)
+        if view is None or view.table not in TABLES:
+            return False
+        self._app.show_mode(view.table)
+        return self._on_table(lambda screen: screen.look(view))
 
     def _row(self, table: str, number: int) -> bool:
         """A row of a table."""

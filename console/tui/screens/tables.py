@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -32,6 +33,7 @@ from console.tui.model.tables import (
     matcher,
 )
 from console.tui.navigation.links import Link
+from console.tui.navigation.presets import View
 from console.tui.screens.base import Framed
 from console.tui.screens.commands import CommandDialogs, JobDialogs
 from console.tui.screens.dialogs import Entry
@@ -198,6 +200,21 @@ class TableScreen(Framed):
         self.rows.set_filter(text)
         self.view.update_rows()
         self._titles()
+
+    def as_view(self) -> View:
+        """What it is looked at like."""
+        rows = self.rows
+        return View(self.table.name, rows.filter, self.table.columns[rows.sort].name, rows.reverse, self._with_ended)
+
+    def look(self, view: View) -> None:
+        """Looks at it like that, as far as it still can."""
+        names = [column.name for column in self.table.columns]
+        with contextlib.suppress(FilterError):
+            self.set_filter(view.filter)
+        self.rows.reverse = view.reverse
+        if view.ended != self._with_ended and self.possible("ended", ()):
+            self.action_ended()
+        self._sort_by(names.index(view.sort) if view.sort in names else self.rows.sort)
 
     @on(TableView.HeadClicked)
     def _head_clicked(self, event: TableView.HeadClicked) -> None:

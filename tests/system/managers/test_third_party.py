@@ -46,6 +46,7 @@ def test_a_manager_of_one_s_own_is_installed_and_used(tmp_path: Path, short: Pat
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "PYTHONPATH": str(place),
         "TMPDIR": str(short),
+        "XDG_STATE_HOME": str(tmp_path / "state"),  # where archives of the agent are kept
         "LISTED_HOSTS": str(tmp_path / "hosts"),
         "LISTED_RUN": str(run),
         "REDMESH_MANAGER": "listed_hosts",

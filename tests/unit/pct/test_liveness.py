@@ -40,6 +40,13 @@ def test_who_still_receives_what_was_sent_before_is_not_silent() -> None:
     assert [pulse.tick(-1) for _ in range(SILENT_AFTER)][-1] is Action.TELL_SILENT, "it has all, and does not answer"
 
 
+def test_a_slow_connection_may_stand_still_often_and_not_for_long() -> None:
+    pulse = Pulse()
+    told = [pulse.tick(delivered) for delivered in range(1, 20) for _ in range(SILENT_AFTER - 1)]
+    assert Action.TELL_SILENT not in told, told
+    assert Action.TELL_SILENT in [pulse.tick(19) for _ in range(SILENT_AFTER)], "then it stands still"
+
+
 def test_ticks_may_be_shorter() -> None:
     assert play(Pulse(0.5), [QUIET] * 2 * SILENT_AFTER)[-1] is Action.TELL_SILENT
 
