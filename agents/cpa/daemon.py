@@ -63,7 +63,7 @@ class Cpa:
         self.outage = Outage(time.monotonic)
         self.operations = Operations(store, self.rights, config.placement, config.login)
         self.operations.pending_s, self.operations.loading_s = config.pending_s, config.loading_s
-        self.operations.on_jobs_left = JobsLeft(config.login, journal).go_on
+        self.operations.on_jobs_left = JobsLeft(config.login, config.installed, journal).go_on
         self.operations.issuing = Issuing(config.mesh, config.state, config.pending_s)
         trust.use_login(config.mesh, config.state)
         self.logins = Logins(config.login, store, self.operations.machine, granted=config.granted)

@@ -460,9 +460,13 @@ class Operations:
             )  # fmt: skip
         return Answer(self._place(found))
 
-    @staticmethod
-    def _place(found: locations.Location) -> Message:
-        return {"url": found.url, "counter": found.counter, "proxied": found.proxied, "standby": found.standby}
+    def _place(self, found: locations.Location) -> Message:
+        names = [name for name in (locations.node_in(found.url), found.standby) if name]
+        if not all(map(self.machine.address_of, names)):
+            self.machine.refresh(self.store)  # else from memory: it costs the database nothing
+        addresses = {name: self.machine.address_of(name) for name in names}
+        told = {"url": found.url, "counter": found.counter, "proxied": found.proxied, "standby": found.standby}
+        return {**told, "addresses": {name: address for name, address in addresses.items() if address}}
 
     def _of_job(self, uid: int, message: Message, node: str) -> tuple[str, str, int]:
         """A job's UUID, the node that reports, and the job's uid: users report for themselves, daemons for all."""

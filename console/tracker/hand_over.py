@@ -118,7 +118,7 @@ class HandOver:
 def want(settings: Settings, uuid: str, home: str, found: dict[str, Any]) -> None:
     """Have the owner of a job of another login processor hand it over to ``home``, this one; return when it has.
     ``found``: where the tracker has it, with a standby. AgentError, ConsoleError."""
-    with Client(address_of(settings, str(found["standby"])), "object", FED_S) as client:
+    with Client(address_of(settings, str(found["standby"]), found["addresses"]), "object", FED_S) as client:
         client.call({"op": "want", "uuid": uuid, "login": home})
     await_move(settings, uuid, str(found["url"]))
 

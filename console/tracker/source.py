@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from collections.abc import Mapping
 from typing import Any
 
 from agents.job.changes import wait_for_change
@@ -156,7 +157,7 @@ def _tracked(settings: Settings, uuid: str) -> Source:
         _trusted(settings, entry.address)
         return Source(uuid, address=entry.address)  # where it went from here: that node knows more
     node = str(told["url"]).removeprefix(state.SCHEME).partition("/")[0]
-    found = Source(uuid, address=address_of(settings, node))
+    found = Source(uuid, address=address_of(settings, node, told["addresses"]))
     found.job()
     if found.node != node:
         _mend(settings, found, node)
@@ -183,8 +184,9 @@ def _on(settings: Settings, text: str, at: str) -> Source:
     return Source(found[0] if len(found) == 1 else text, address=address)
 
 
-def address_of(settings: Settings, node: str) -> str:
-    """Where a node's PCT is reached: as the database has it, or had it when it answered last. ConsoleError.
+def address_of(settings: Settings, node: str, told: Mapping[str, str] | None = None) -> str:
+    """Where a node's PCT is reached: as the database has it, or had it when it answered last, else as a CPA has
+    ``told``: not every login processor has a view of the database. ConsoleError.
 
     ``node`` may be an address itself: ``tls://HOST:PORT/NODE``.
     """
@@ -205,7 +207,7 @@ def address_of(settings: Settings, node: str) -> str:
                 known = json.load(file)
         except (OSError, ValueError):
             known = {}
-    address = str(known.get(node, ""))
+    address = str(known.get(node) or (told or {}).get(node, ""))
     if address.startswith(UDP):
         raise ConsoleError(f"the job is on the login processor {node}, which nobody can connect to", "ask there")
     if not address:

@@ -224,7 +224,7 @@ def bring(settings: Settings, uuid: str) -> str:
         found = ask_cpa(settings, {"op": "state_locate", "uuid": uuid})
         node, counter = _node_of(found), int(found["counter"])
         if found["standby"]:
-            address = address_of(settings, found["standby"])
+            address = address_of(settings, found["standby"], found["addresses"])
             with Client(address, "object") as client:
                 if client.call({"op": "standing", "uuid": uuid})["fed"]:
                     raise ConsoleError(
@@ -236,7 +236,7 @@ def bring(settings: Settings, uuid: str) -> str:
             node, counter = _node_of(found), int(found["counter"])
         elif node == home:
             raise ConsoleError(f"job {uuid} is not on this host any more, and had no standby", "mesh job list")
-        address = address_of(settings, node)
+        address = address_of(settings, node, found["addresses"])
         with Client(address, "object") as client:
             if uuid not in client.call({"op": "held"})["jobs"]:  # the tracker's word, and not yet the node's
                 client.call({"op": "promote", "uuid": uuid, "counter": counter})
@@ -250,11 +250,22 @@ def bring(settings: Settings, uuid: str) -> str:
 
 def there_or_brought(settings: Settings, uuid: str) -> str:
     """The path of a job that is to go on here: brought, unless a CPA of ours was quicker. ConsoleError."""
-    path = Holder(directory_of(settings.state_dir), login_name(settings)).path(uuid)
+    home = login_name(settings)
+    path = Holder(directory_of(settings.state_dir), home).path(uuid)
+
+    def is_ours() -> bool:
+        # by the tracker's word: a file here may be what an owner that is fenced has left
+        if not os.path.exists(path):
+            return False
+        try:
+            return bool(ask_cpa(settings, {"op": "state_locate", "uuid": uuid})["url"] == url_on(home, uuid))
+        except AgentError:
+            return False
+
     try:
-        return path if os.path.exists(path) else bring(settings, uuid)
+        return path if is_ours() else bring(settings, uuid)
     except ConsoleError:
-        if os.path.exists(path):
+        if is_ours():
             return path
         raise
 

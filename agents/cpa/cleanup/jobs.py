@@ -8,10 +8,10 @@ from redmesh.start_command import start_command
 
 
 class JobsLeft:
-    """Has jobs go on on the login processor ``login``, this one."""
+    """Has jobs go on on the login processor ``login``, this one, by the Redmesh in ``installed``."""
 
-    def __init__(self, login: str, journal: Journal) -> None:
-        self._login, self._journal = login, journal
+    def __init__(self, login: str, installed: str, journal: Journal) -> None:
+        self._login, self._installed, self._journal = login, installed, journal
         self._started: list[subprocess.Popen[bytes]] = []
 
     def go_on(self, login: str, uuids: Sequence[str]) -> None:
@@ -21,7 +21,7 @@ class JobsLeft:
             return
         try:
             process = subprocess.Popen(
-                [*start_command("mesh"), "job", "take-over", *uuids],
+                [*start_command("mesh", self._installed), "job", "take-over", *uuids],
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True, cwd="/",
             )  # fmt: skip
         except OSError as error:
