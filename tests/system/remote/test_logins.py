@@ -292,9 +292,9 @@ def test_a_job_of_a_login_processor_that_is_gone_goes_on_on_another_by_itself(me
 
     with standing(frozen):
         wait_until(lambda: mesh.state_of("h0") == "down", "it is known to be gone", 25.0, 0.1)
-        wait_until(lambda: shown().get("owner_lives"), "an owner is on h4", 40.0, 0.5)
+        wait_until(lambda: shown().get("owner_lives"), "an owner is on h4", 90.0, 0.5)
         before = int((shown()["counts"] or {}).get("done", 0))
-        wait_until(lambda: int((shown()["counts"] or {}).get("done", 0)) > before, "tasks end there", 30.0, 0.5)
+        wait_until(lambda: int((shown()["counts"] or {}).get("done", 0)) > before, "tasks end there", 60.0, 0.5)
     wait_until(lambda: not path.exists(), "the owner before has stopped", 30.0, 0.1)
     assert path.with_name(f"{uuid}.job.fenced").exists()
     assert mesh.on(mesh.own, "mesh", "cancel", uuid).returncode == 0
