@@ -49,6 +49,8 @@ _AT_ONCE = 10_000  # tasks of a list that one statement inserts
 _BUSY_S = 5.0
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
+#: Entry of ``meta``: the login processor to which the owner hands the job over.
+HANDED_TO = "handed_to"
 #: States of a task, of a rank, and of a job.
 WAITING, RUNNING, DONE, FAILED, CANCELLED = "waiting", "running", "done", "failed", "cancelled"
 
@@ -679,8 +681,11 @@ def note_takeover(path: str, counter: int, node: str) -> None:
         db.execute("BEGIN")
         db.execute("INSERT OR REPLACE INTO move VALUES (?, ?, ?, ?, ?)", (counter, now, f"{SCHEME}{host}", here, now))
         db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", [("counter", counter), ("host", node)])
-        db.execute("INSERT INTO log (at, node, text) VALUES (?, ?, ?)", (now, node, "the standby goes on: the owner"
-                   f" on {host} was lost"))  # fmt: skip
+        handed = db.execute("SELECT value FROM meta WHERE key = ?", (HANDED_TO,)).fetchone()
+        told = f"the owner on {host} handed the job over to {handed[0]}" if handed and handed[0] else ""
+        told = told or f"the standby goes on: the owner on {host} was lost"
+        db.execute("DELETE FROM meta WHERE key = ?", (HANDED_TO,))
+        db.execute("INSERT INTO log (at, node, text) VALUES (?, ?, ?)", (now, node, told))
         db.execute("COMMIT")
     except sqlite3.Error as error:
         raise damaged(path, error) from None

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from agents.wire.errors import AgentError
 from db.allocation.managers import Policy, read_policy
 from db.errors import Invalid
-from redmesh.start_command import start_command
+from redmesh.start_command import ROOT, start_command
 
 
 class ConfigError(AgentError):
@@ -39,6 +39,7 @@ class Config(NamedTuple):
     loading_s: float = 300.0
     backfill: bool = True  # smaller requests pass where they delay nobody
     policy: Policy | None = None  # managers of parts of the machine, and limits of users
+    installed: str = ""  # the directory of the Redmesh that has commands, too: daemons run a copy without them
     listen: str = ""  # HOST:PORT for RCAs of login processors without a CPA; the next CPA has the next port
 
     def place(self, name: str) -> str:
@@ -76,6 +77,7 @@ def read(path: str) -> Config:
             pending_s=float(whole.get("pending_s", 60.0)),
             loading_s=float(whole.get("loading_s", 300.0)),
             mesh=str(whole["mesh"]),
+            installed=str(whole.get("installed") or ROOT),
             granted=bool(whole.get("granted")),
             backfill=bool(whole.get("backfill", True)),
             policy=read_policy(whole),

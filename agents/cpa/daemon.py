@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from agents.cpa.admin_actions import Interventions
+from agents.cpa.cleanup.jobs import JobsLeft
 from agents.cpa.cleanup.launchers import Error, Lost
 from agents.cpa.cleanup.nodes import LostNodes
 from agents.cpa.cleanup.runner import Cleanups
@@ -63,6 +64,7 @@ class Cpa:
         self.operations = Operations(store, self.rights, config.placement, config.login)
         self.operations.pending_s, self.operations.loading_s = config.pending_s, config.loading_s
         self.operations.machine.policy = config.policy
+        self.operations.on_jobs_left = JobsLeft(config.login, config.installed, journal).go_on
         self.operations.issuing = Issuing(config.mesh, config.state, config.pending_s)
         trust.use_login(config.mesh, config.state)
         self.logins = Logins(config.login, store, self.operations.machine, granted=config.granted)

@@ -63,6 +63,8 @@ class Operations:
         self._nobody_out: tuple[float, Message] | None = None  # *nodes_out* while all are up, since when
         self._frozen = ""  # the boot whose picture the collector leaves alone
         self.issuing: Issuing | None = None  # of credentials for nodes on other machines
+        #: Jobs without an owner are to go on on a login processor ("": on this one).
+        self.on_jobs_left: Callable[[str, list[str]], None] = lambda _login, _uuids: None
         self.pending_s, self.loading_s = PENDING_S, LOADING_S
 
     def do(self, op: str, uid: int, message: Message) -> Answer:
@@ -408,6 +410,8 @@ class Operations:
         self.rights.need_daemon(uid, "rca_silent")
         tell = rcas.lost if message.get("lost") else rcas.missed if message.get("missed") else rcas.silent
         taken = tell(self.store, message["rca"], message["reason"][:MAX_REASON], message["login"])
+        if taken and message.get("lost"):
+            self.on_jobs_left("", locations.with_standby_on(self.store, {message["rca"]}))
         return Answer({"taken": taken})
 
     def _node_event(
@@ -458,6 +462,8 @@ class Operations:
         uuid, node, owner = self._of_job(uid, message, "node")
         witness = node if message.get("witness") else ""
         found = locations.take_over(self.store, uuid, message["counter"], owner, witness)
+        if found is not None and message.get("to"):
+            self.on_jobs_left(str(message["to"]), [uuid])
         if found is None:
             raise AgentError(
                 f"job {uuid} stays where it is: its node is not down, or it has no standby", "mesh job show",
@@ -465,9 +471,13 @@ class Operations:
             )  # fmt: skip
         return Answer(self._place(found))
 
-    @staticmethod
-    def _place(found: locations.Location) -> Message:
-        return {"url": found.url, "counter": found.counter, "proxied": found.proxied, "standby": found.standby}
+    def _place(self, found: locations.Location) -> Message:
+        names = [name for name in (locations.node_in(found.url), found.standby) if name]
+        if not all(map(self.machine.address_of, names)):
+            self.machine.refresh(self.store)  # else from memory: it costs the database nothing
+        addresses = {name: self.machine.address_of(name) for name in names}
+        told = {"url": found.url, "counter": found.counter, "proxied": found.proxied, "standby": found.standby}
+        return {**told, "addresses": {name: address for name, address in addresses.items() if address}}
 
     def _of_job(self, uid: int, message: Message, node: str) -> tuple[str, str, int]:
         """A job's UUID, the node that reports, and the job's uid: users report for themselves, daemons for all."""

@@ -31,7 +31,7 @@ from agents.linux.processes import state as process_state
 from agents.wire.control import decode
 from agents.wire.errors import WireError
 from agents.wire.frames import CONTROL, FILE
-from redmesh.state import CANCELLED, DONE, FAILED, RUNNING, WAITING, StateError
+from redmesh.state import CANCELLED, DONE, FAILED, HANDED_TO, RUNNING, WAITING, StateError
 from redmesh.text import counted
 
 TYPE_CHECKING = False
@@ -53,6 +53,8 @@ _BATCH_BYTES = 256 << 10
 _END_S, _SECTIONS_END_S, _LOOK_S = 10.0, 3.0, 0.2
 #: Seconds after which ranks of a yod that was killed have been ended by their nodes.
 _LOST_S = 5.0
+#: Seconds that tasks which run may take to end before the job goes on elsewhere; then they are run again there.
+_STAGE_S = 10.0
 #: Where a request of a program goes that is not a worker's: agents/job/owner.py.
 _OWN = ("work", "worked", "tested", "report")
 #: Commands for which the owner has to know the tasks.
@@ -105,9 +107,11 @@ class JobOwner:
     def __init__(self, loop: Loop, job: StateObject, on_end: Callable[[], None]) -> None:
         self._loop, self._job, self._on_end = loop, job, on_end
         self._described = read(job)
-        self._owner = Owner(job, loop.after, self._on_failure)
+        self._owner = Owner(job, loop.after, self._on_failure, on_move=self._move)
         wanted = self._described.standby and self._described.functions is None
-        self._standby = Standby(loop, self._owner, self._on_fenced, wanted=wanted)
+        self._standby = Standby(loop, self._owner, self._on_fenced, self._on_leave, wanted=wanted)
+        self._leaves_to = ""  # the login processor on which the job goes on
+        self._movers: List[Tuple[Connection, Any]] = []  # commands that wait to hear whether it does
         noun = "task" if self._described.sections is None else "section"
         self._tasks = TaskList(self._described.retries, self._described.max_fails, noun)
         self._pace = Pace()
@@ -159,7 +163,7 @@ class JobOwner:
         self._sock = listen(self._path)
         self._acceptor = Acceptor(self._loop, self._sock, self._on_accept)
         left = json.loads(str(self._job.meta("yods") or "[]"))
-        self._job.set_meta(pid=os.getpid(), host=os.uname().nodename)
+        self._job.set_meta(pid=os.getpid(), host=os.uname().nodename, **{HANDED_TO: None})
         self._tasks.held = bool(self._job.meta("held"))
         self._job.commit()
         self._standby.begin()
@@ -434,6 +438,9 @@ class JobOwner:
                 continue
             elif not has and not (self._tasks.running and self._described.retries) and not self._expects:
                 self._stop(worker)
+        if self._leaves_to and not self._ending and not self._tasks.running:
+            self._leave_now()
+            return
         self._exclude()
         self._need()
 
@@ -724,6 +731,14 @@ class JobOwner:
             link.close()  # the job ends: whoever asks does it to the object then
             connection.link = None
             return
+        if op == "move":
+            try:
+                self._move(str(message.get("node")))
+            except StateError as error:
+                link.send({"re": number, "error": error.message, "hint": error.hint})
+            else:
+                self._movers.append((connection, number))
+            return
         if op == "functions" and self._calls is not None and self._calls.client is None:
             self._calls.client, connection.client = link, True
         elif op == "close" and self._calls is not None:
@@ -746,6 +761,37 @@ class JobOwner:
         self._owner.commit()
         link.send({"re": number})
         self._serve()
+
+    def _move(self, login: str) -> None:
+        """Have the job go on on another login processor, if it can. StateError."""
+        if self._ending or self._leaves_to:
+            raise StateError(f"job {self._job.uuid} ends, or moves, already", "mesh job show")
+        if not self._standby.node:
+            raise StateError(
+                f"job {self._job.uuid} cannot move: it has no standby, whose copy would go on",
+                "a job gets one after 3 s where another host is up; mesh job log names it",
+            )
+        self._standby.leave(login)
+
+    def _on_leave(self, login: str, reason: str) -> None:
+        movers, self._movers = self._movers, []
+        for connection, number in movers:
+            if connection.link is not None:
+                connection.link.send({"re": number, **({"error": reason} if reason else {})})
+        if self._over or self._ending or self._leaves_to:
+            return
+        if reason:
+            self._owner.record(lambda job: job.log(f"the job stays here: {reason}"))
+            return
+        self._leaves_to = login
+        self._owner.record(lambda job: job.log(f"the job goes on on {login}: no task begins here any more"))
+        self._tasks.held = True
+        self._loop.after(_STAGE_S, self._leave_now)
+        self._serve()
+
+    def _leave_now(self) -> None:
+        if not self._over and not self._ending:
+            self.suspend()
 
     def _retry(self, only: Optional[List[int]]) -> None:
         for first, last, state, attempts in list(self._job.ranges()):
@@ -806,7 +852,14 @@ class JobOwner:
         if not self._suspends:
             self._finish(*self._tasks.verdict())
         elif not self._tasks.running:
-            self._close(WAITING, lambda job: job.set_state(WAITING, "suspended: mesh job resume goes on with it"))
+            self._close(WAITING, self._record_suspension)
+
+    def _record_suspension(self, job: StateObject) -> None:
+        if self._leaves_to:
+            job.set_meta(**{HANDED_TO: self._leaves_to})
+            job.set_state(WAITING, f"on its way to {self._leaves_to}: mesh job resume goes on with it")
+        else:
+            job.set_state(WAITING, "suspended: mesh job resume goes on with it")
 
     def _finish(self, state: str, cause: str) -> None:
         if not self._over:

@@ -141,8 +141,8 @@ class Owner:
     def _move(self, node: str) -> bytes:
         if self._on_move is None:
             raise StateError(
-                f"job {self.job.uuid} cannot move while its owner runs",
-                "mesh job move moves what nobody owns: after mesh hold, or the end of the job",
+                f"job {self.job.uuid} cannot move while its owner runs: it is a launch",
+                "jobs of mesh submit can; mesh job move moves the object once the launch has ended",
             )
         self._on_move(node)
         return _told()

@@ -31,10 +31,19 @@ _MOST, _PIECE = 64 << 20, 1 << 20
 
 
 class Standby:
-    """Has the commits of one owner copied. ``on_fenced(reason)``: the job was given to its standby; stop writing."""
+    """Has the commits of one owner copied. ``on_fenced(reason)``: the job was given to its standby; stop writing.
 
-    def __init__(self, loop: Loop, owner: Owner, on_fenced: Callable[[str], None], *, wanted: bool) -> None:
+    ``on_leave(login, reason)``: the job is to go on on that login processor, or cannot, for this reason.
+    """
+
+    def __init__(
+        self, loop: Loop, owner: Owner, on_fenced: Callable[[str], None], on_leave: Callable[[str, str], None], *,
+        wanted: bool,
+    ) -> None:  # fmt: skip
         self._loop, self._owner, self._on_fenced, self._wanted = loop, owner, on_fenced, wanted
+        self._on_leave = on_leave
+        #: The node that has the copy; "" while there is none.
+        self.node = ""
         #: False for a job that had a standby: nothing of it runs before the tracker has said that it is ours.
         self.clear = not owner.job.meta("standby")
         self._over = False
@@ -93,15 +102,23 @@ class Standby:
                 self._sent.popleft()
         elif op == "standing":
             self._again_s, node = _AGAIN_S, str(told["node"])
+            self.node = node
             self._owner.record(lambda job: job.set_meta(standby=node))
             self._owner.record(lambda job: job.log(f"its standby is {node}"))
         elif op == "none":
             self._again_s = _NONE_S
+        elif op == "leaves":
+            self._on_leave(str(told["login"]), str(told["reason"]))
         elif op == "fenced":
             self._on_fenced(str(told["reason"]))
 
+    def leave(self, login: str) -> None:
+        """Ask whether the job can go on on ``login``; ``on_leave`` follows."""
+        if self._link is not None:
+            self._link.send_raw(control({"op": "leave", "login": login}))
+
     def _on_end(self) -> None:
-        self._link = None
+        self._link, self.node = None, ""
         if self._over:
             return
         self._owner.job.follow(None)

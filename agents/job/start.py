@@ -49,9 +49,18 @@ def _environment(path: str) -> Dict[bytes, bytes]:
         row = db.execute("SELECT content FROM file WHERE name = ?", (ENVIRONMENT,)).fetchone()
     finally:
         db.close()
-    # the mesh is the starter's, wherever the job was submitted
-    ours = {name: value for name, value in os.environb.items() if name.startswith((b"XDG_", b"REDMESH_"))}
-    return {**parse_environment(None if row is None else row[0]), **ours} if row is not None else dict(os.environb)
+    return _with_our_mesh(parse_environment(row[0])) if row is not None else dict(os.environb)
+
+
+def _with_our_mesh(variables: Dict[bytes, bytes]) -> Dict[bytes, bytes]:
+    """A job's environment with the variables that say which mesh is meant: the mesh is the starter's, also where the
+    job was submitted on another login processor, with another home directory."""
+    names = (b"XDG_", b"REDMESH_")
+    ours = {name: value for name, value in os.environb.items() if name.startswith(names)}
+    if variables.get(b"HOME") != os.environb.get(b"HOME"):
+        home = os.fsencode(os.path.expanduser("~"))
+        ours = {b"XDG_STATE_HOME": home + b"/.local/state", b"XDG_CONFIG_HOME": home + b"/.config", **ours}
+    return {**{name: value for name, value in variables.items() if not name.startswith(names)}, **ours}
 
 
 def wait_for(directory: str, other: str, uuid: str) -> None:

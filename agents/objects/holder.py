@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 FORWARD_S, REMEMBER_S, MOST_ENTRIES = 600.0, 86400.0, 10_000
 #: Seconds for readers of the object to finish before it is sent.
 SEAL_S = 5.0
-STANDBY, _FENCED = ".standby", ".fenced"
+STANDBY, FENCED = ".standby", ".fenced"
 _ARRIVED, _SENT, _PLACE, PART = ".arrived", ".sent", ".place", ".part-"
 _AGAIN_S = 0.02
 
@@ -263,7 +263,7 @@ class Holder:
                 return False
             for ending in ("", "-wal", "-shm", _SENT):
                 if os.path.exists(path + ending):
-                    os.rename(path + ending, path + _FENCED + ending.replace(_SENT, ""))
+                    os.rename(path + ending, path + FENCED + ending.replace(_SENT, ""))
             self._write(entry)
             return True
 

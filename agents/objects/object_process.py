@@ -39,6 +39,9 @@ _GULP = 256 << 10
 FED_S, _MOST_COMMITS = 10.0, 64 << 20
 #: Beside a copy that is fed: somebody wants to go on with it.
 _CLAIM = ".claim"
+#: Beside a copy that is fed: the login processor on which the job is to go on, as somebody there wants.
+_WANTED = ".wanted"
+_LONGEST_NAME = 255
 #: Seconds that an object process asks about objects in doubt before it leaves that to another.
 _SETTLE_S = 86400.0
 
@@ -210,7 +213,8 @@ class ObjectProcess:
             raise AgentError(f"job {uuid} is on {holder.node}: it needs no copy there", code="state")
         self._arrival = Arrival(holder, message)
         self._fed = _feeding(holder.standby(uuid))
-        _unlink(holder.standby(uuid) + _CLAIM)  # the owner has asked the tracker since
+        for ending in (_CLAIM, _WANTED):
+            _unlink(holder.standby(uuid) + ending)  # the owner has asked the tracker since
         return {}
 
     def _copied(self, message: Message) -> Message:
@@ -236,7 +240,19 @@ class ObjectProcess:
         if len(data) != message["size"]:
             raise AgentError(f"{len(data)} bytes of commits came, not {message['size']}", code="invalid")
         replica.apply(data)
-        return {"commits": replica.commits}
+        wanted = _read(replica.path + _WANTED)
+        if wanted:
+            _unlink(replica.path + _WANTED)  # told once: the owner says what comes of it
+        return {"commits": replica.commits, "wanted": wanted}
+
+    def _want(self, message: Message) -> Message:
+        """Somebody on a login processor wants the job to go on there: its owner hears of it with its next commits."""
+        path = self._holder.standby(str(message["uuid"]))
+        if not owned(path):
+            raise AgentError(f"no owner feeds a copy of job {message['uuid']} here", "mesh job show", code="state")
+        with open(os.open(path + _WANTED, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w") as file:
+            file.write(str(message["login"])[:_LONGEST_NAME])
+        return {}
 
     def _standing(self, message: Message) -> Message:
         path = self._holder.standby(str(message["uuid"]))
@@ -258,7 +274,7 @@ class ObjectProcess:
     def _drop(self, message: Message) -> Message:
         """The job has ended, or has another standby: its owner says so."""
         self._end_feeding()
-        for ending in ("", "-wal", "-shm", ".lock", _CLAIM):
+        for ending in ("", "-wal", "-shm", ".lock", _CLAIM, _WANTED):
             _unlink(self._holder.standby(str(message["uuid"])) + ending)
         return {}
 
@@ -272,7 +288,7 @@ class ObjectProcess:
     _DO = {
         "offer": _offer, "sent": _sent, "take": _take, "settled": _settled, "move": _move, "ask": _ask, "held": _held,
         "give": _give, "confirm": _confirm, "answer": _answer, "copy": _copy, "copied": _copied, "commits": _apply,
-        "standing": _standing, "promote": _promote, "drop": _drop,
+        "standing": _standing, "promote": _promote, "drop": _drop, "want": _want,
     }  # fmt: skip
 
 
@@ -281,6 +297,14 @@ def _unlink(path: str) -> None:
         os.unlink(path)
     except FileNotFoundError:
         pass
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read(_LONGEST_NAME)
+    except FileNotFoundError:
+        return ""
 
 
 def _feeding(path: str) -> int:

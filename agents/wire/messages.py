@@ -181,7 +181,7 @@ CPA: Dict[str, Shape] = {
     "state_forget": _shape(uuid=_str, node=_str, uid=_int),
     "state_locate": _shape(uuid=_str),
     "state_standby": _shape(uuid=_str, node=_str, standby=_str, counter=_int, uid=_int),
-    "state_takeover": _shape({"witness": _bool}, uuid=_str, node=_str, counter=_int, uid=_int),
+    "state_takeover": _shape({"witness": _bool, "to": _str}, uuid=_str, node=_str, counter=_int, uid=_int),
     "set_switches": _shape({"closed": _list, "drain": _bool, "wipe_both": _bool}, open=_list),
     "idle": _shape(),
     "vouch": _shape(pid=_int, uid=_int, gid=_int),
@@ -239,6 +239,7 @@ OBJECT: Dict[str, Shape] = {
     "standing": _shape(uuid=_str),
     "promote": _shape(uuid=_str, counter=_int),
     "drop": _shape(uuid=_str),
+    "want": _shape(uuid=_str, login=_str),
 }
 
 #: What a launch child tells the PMIx server of its machine.

@@ -26,7 +26,7 @@ PCT: Dict[str, FrozenSet[str]] = {
     "trust": frozenset(("cpa",)),
     "ask": frozenset(("cpa", "rca", "pct", LAUNCHER)),
     "fetch": frozenset(("pct",)),
-    "object": frozenset(("cpa", "pct")),
+    "object": frozenset(("cpa", "rca", "pct")),  # a login processor without CPAs shows the certificate of its RCA
     "launch": frozenset((LAUNCHER,)),
     "parent": frozenset(("pct",)),
 }

@@ -41,7 +41,7 @@ _USAGE = """usage: yodstate COMMAND
   log TEXT ...          add a line to the job's log; without TEXT, each line of standard input
   progress PART [TEXT]  how far this task is: 0 to 1, or 25%; TEXT goes to the log
   path                  print the path of the job's state object, on the host of its owner
-  move NODE             have the job move to another node between its stages
+  move LOGIN            have the job go on on another login processor; mesh job log says when it cannot
   report WORD [TEXT]    of a section: started, progress PART [TEXT], finished, error TEXT
 Options: --job: the job as a whole, not this task (progress)
 """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from collections.abc import Mapping
 from typing import Any
 
 from agents.job.changes import wait_for_change
@@ -20,7 +21,7 @@ from agents.wire.errors import AgentError
 from console.deploy.mesh.cpas import ask_cpa
 from console.errors import ConsoleError
 from console.jobs.objects import directory_of, find
-from console.launch.daemons.connect import login_name
+from console.launch.daemons.connect import login_name, mesh_name
 from console.settings import Settings
 from db.errors import StoreError
 from db.views.daemon_reads import UDP
@@ -156,7 +157,7 @@ def _tracked(settings: Settings, uuid: str) -> Source:
         _trusted(settings, entry.address)
         return Source(uuid, address=entry.address)  # where it went from here: that node knows more
     node = str(told["url"]).removeprefix(state.SCHEME).partition("/")[0]
-    found = Source(uuid, address=address_of(settings, node))
+    found = Source(uuid, address=address_of(settings, node, told["addresses"]))
     found.job()
     if found.node != node:
         _mend(settings, found, node)
@@ -183,8 +184,9 @@ def _on(settings: Settings, text: str, at: str) -> Source:
     return Source(found[0] if len(found) == 1 else text, address=address)
 
 
-def address_of(settings: Settings, node: str) -> str:
-    """Where a node's PCT is reached: as the database has it, or had it when it answered last. ConsoleError.
+def address_of(settings: Settings, node: str, told: Mapping[str, str] | None = None) -> str:
+    """Where a node's PCT is reached: as the database has it, or had it when it answered last, else as a CPA has
+    ``told``: not every login processor has a view of the database. ConsoleError.
 
     ``node`` may be an address itself: ``tls://HOST:PORT/NODE``.
     """
@@ -205,7 +207,7 @@ def address_of(settings: Settings, node: str) -> str:
                 known = json.load(file)
         except (OSError, ValueError):
             known = {}
-    address = str(known.get(node, ""))
+    address = str(known.get(node) or (told or {}).get(node, ""))
     if address.startswith(UDP):
         raise ConsoleError(f"the job is on the login processor {node}, which nobody can connect to", "ask there")
     if not address:
@@ -216,7 +218,7 @@ def address_of(settings: Settings, node: str) -> str:
 
 def _trusted(settings: Settings, address: str) -> None:
     if address.startswith(SCHEME):
-        trust.use_login(settings.mesh, settings.state_dir)
+        trust.use_login(mesh_name(settings), settings.state_dir)
 
 
 def report(settings: Settings, uuid: str, sender: str, receiver: str, counter: int) -> bool:

@@ -30,6 +30,7 @@ from console.jobs.objects import ENDED, directory_of, summary
 from console.launch.daemons.connect import login_name
 from console.settings import Settings
 from console.tracker.evacuation import nodes_that_are_up
+from console.tracker.hand_over import HandOver, why_not
 from console.tracker.source import address_of, report
 from db.errors import StoreError
 from redmesh.state import SUFFIX, StateError, url_on
@@ -79,6 +80,8 @@ class Feed:
         self._decoder = Decoder()
         self._partly, self._commits = bytearray(), bytearray()  # of the commit under way, and whole ones
         self._ended = False
+        self._asked = self._leaves_to = ""  # the login processor that somebody wants, and that the job goes to
+        self._have = 0  # commits that the copy has
 
     def run(self) -> None:
         """See it through. Fenced; OSError when the owner has gone."""
@@ -88,7 +91,9 @@ class Feed:
             try:
                 with Client(address, "object", FED_S) as client:
                     self._feed(client, node)
-                    return
+                if self._leaves_to:
+                    HandOver(self._settings, self.holder, self._path, node, address).run(self._leaves_to, self._have)
+                return
             except (AgentError, StateError):
                 self._register("")  # the copy there may be live: then this raises Fenced
         self._tell(op="none")
@@ -129,9 +134,15 @@ class Feed:
         while not self._ended:
             self._receive(FED_S / 5)
             self._pass_on(client)  # an empty one says that the owner lives
+            if self._asked:
+                login, self._asked = self._asked, ""
+                reason = why_not(self._settings, login, self._home)
+                self._leaves_to = "" if reason else login
+                self._tell(op="leaves", login=login, reason=reason)
         self._pass_on(client)
         if summary(self._path)["state"] in ENDED:
             client.call({"op": "drop", "uuid": self.uuid})
+            self._leaves_to = ""
             self._register("")
 
     def _send_copy(self, client: Client) -> None:
@@ -157,6 +168,8 @@ class Feed:
         for at in range(0, len(data), _PIECE):
             client.send(frame(FILE, data[at : at + _PIECE]))
         told = client.call({"op": "commits", "uuid": self.uuid, "size": len(data)}, FED_S)
+        self._have = int(told["commits"])
+        self._asked = self._asked or str(told.get("wanted") or "")
         if data:
             self._tell(op="have", commits=told["commits"])
 
@@ -176,9 +189,11 @@ class Feed:
         for kind, payload in self._decoder.feed(data):
             if kind == FILE:
                 self._partly += payload
-            elif decode(payload).get("op") == "commit":
+            elif (message := decode(payload)).get("op") == "commit":
                 self._commits += self._partly
                 self._partly.clear()
+            elif message.get("op") == "leave":
+                self._asked = str(message.get("login"))
 
     def await_end(self) -> None:
         """Return when the owner has let the object go."""
@@ -192,7 +207,7 @@ def go_on(settings: Settings, options: argparse.Namespace) -> int:
     for _ in range(_TRIES):
         for uuid in list(left):
             with contextlib.suppress(ConsoleError):
-                start_owner(bring(settings, uuid))
+                start_owner(there_or_brought(settings, uuid))
                 left.remove(uuid)
         if not left:
             return 0
@@ -209,7 +224,7 @@ def bring(settings: Settings, uuid: str) -> str:
         found = ask_cpa(settings, {"op": "state_locate", "uuid": uuid})
         node, counter = _node_of(found), int(found["counter"])
         if found["standby"]:
-            address = address_of(settings, found["standby"])
+            address = address_of(settings, found["standby"], found["addresses"])
             with Client(address, "object") as client:
                 if client.call({"op": "standing", "uuid": uuid})["fed"]:
                     raise ConsoleError(
@@ -221,7 +236,7 @@ def bring(settings: Settings, uuid: str) -> str:
             node, counter = _node_of(found), int(found["counter"])
         elif node == home:
             raise ConsoleError(f"job {uuid} is not on this host any more, and had no standby", "mesh job list")
-        address = address_of(settings, node)
+        address = address_of(settings, node, found["addresses"])
         with Client(address, "object") as client:
             if uuid not in client.call({"op": "held"})["jobs"]:  # the tracker's word, and not yet the node's
                 client.call({"op": "promote", "uuid": uuid, "counter": counter})
@@ -231,6 +246,28 @@ def bring(settings: Settings, uuid: str) -> str:
     except (AgentError, StateError) as error:
         raise ConsoleError(error.message, error.hint or "mesh job show", exit_status=1) from None
     return holder.path(uuid)
+
+
+def there_or_brought(settings: Settings, uuid: str) -> str:
+    """The path of a job that is to go on here: brought, unless a CPA of ours was quicker. ConsoleError."""
+    home = login_name(settings)
+    path = Holder(directory_of(settings.state_dir), home).path(uuid)
+
+    def is_ours() -> bool:
+        # by the tracker's word: a file here may be what an owner that is fenced has left
+        if not os.path.exists(path):
+            return False
+        try:
+            return bool(ask_cpa(settings, {"op": "state_locate", "uuid": uuid})["url"] == url_on(home, uuid))
+        except AgentError:
+            return False
+
+    try:
+        return path if is_ours() else bring(settings, uuid)
+    except ConsoleError:
+        if is_ours():
+            return path
+        raise
 
 
 def _node_of(found: dict[str, Any]) -> str:

@@ -385,6 +385,11 @@ class Machine:
         node = self._nodes.get(self._ids_by_name.get(login, -1))
         return node is not None and node.role == "login"
 
+    def address_of(self, name: str) -> str:
+        """Where a node is reached, as the picture is that was last refreshed; "" where it has none."""
+        node = self._nodes.get(self._ids_by_name.get(name, -1))
+        return "" if node is None else node.address
+
     def is_here(self, name: str) -> bool:
         """Whether a node may be played by this host: one to log in on, whose PCT listens at a path. Invalid."""
         number = self.node_id(name)

@@ -5,19 +5,23 @@ import os
 import sys
 from typing import Any
 
+from agents.job.start import start_owner
 from agents.link.client import Client
 from agents.objects.holder import Holder
 from agents.objects.receiver import fetch
 from agents.objects.sender import move as send
 from agents.objects.states import State
 from agents.wire.errors import AgentError
+from console.deploy.mesh.cpas import ask_cpa
 from console.errors import ConsoleError
 from console.jobs.objects import directory_of
+from console.jobs.owner_client import ask
 from console.launch.daemons.connect import login_name
 from console.settings import Settings
+from console.tracker.hand_over import await_move, want
 from console.tracker.source import Source, address_of, report, source
-from console.tracker.standby import go_on, stand_by
-from redmesh.state import StateError
+from console.tracker.standby import go_on, stand_by, there_or_brought
+from redmesh.state import SCHEME, StateError, is_uuid, owned, url_on
 
 __all__ = ["go_on", "move", "stand_by"]
 #: Seconds for a node to send an object of any size to another.
@@ -26,7 +30,12 @@ _LONGEST_S = 600.0
 
 def move(settings: Settings, options: argparse.Namespace) -> int:
     """Move a job's object to a node; 1 when the node has not said yet whether it has it."""
+    home = login_name(settings)
+    if options.node == home and is_uuid(options.job) and _handed_to_us(settings, options.job, home):
+        return 0
     found = source(settings, options.job, options.at or "")
+    if found.path and owned(found.path):
+        return _handed_over(settings, found, options.node)
     directory, here = os.path.split(os.path.dirname(os.path.abspath(found.path))) if found.path else ("", "")
     if directory == os.path.abspath(directory_of(settings.state_dir)):  # of a node of this host, whose PCT sends it
         found = Source(found.uuid, address=address_of(settings, here))
@@ -51,6 +60,41 @@ def move(settings: Settings, options: argparse.Namespace) -> int:
     _report(settings, found, options.node, told["counter"])
     print(f"job {found.uuid} is on {options.node} (move {told['counter']}, {told['paused_s']:.3f} s)")
     return 0
+
+
+def _handed_over(settings: Settings, found: Source, login: str) -> int:
+    """Have the owner of a job of this host hand the job over to another login processor."""
+    url = url_on(login_name(settings), found.uuid)
+    ask(found.path, "move", node=login)
+    try:
+        told = await_move(settings, found.uuid, url)
+    except AgentError as error:
+        raise ConsoleError(error.message, error.hint or "mesh job show", exit_status=1) from None
+    print(f"job {found.uuid} goes on on {login} (move {told['counter']})")
+    node = str(told["url"]).removeprefix(SCHEME).partition("/")[0]
+    if node != login:
+        print(
+            f"mesh: its object is on {node} until {login} fetches it: at once where {login} has CPAs; else with"
+            f" mesh job resume {found.uuid} there",
+            file=sys.stderr,
+        )
+    return 0
+
+
+def _handed_to_us(settings: Settings, uuid: str, home: str) -> bool:
+    """Have a job that runs on another login processor go on here. False where it does not run on another one."""
+    try:
+        found = ask_cpa(settings, {"op": "state_locate", "uuid": uuid})
+        if not found["standby"] or found["url"] == url_on(home, uuid):
+            return False
+        want(settings, uuid, home, found)
+    except AgentError as error:
+        if error.code == "invalid":  # no job of this name is tracked
+            return False
+        raise ConsoleError(error.message, error.hint or "mesh job show", exit_status=1) from None
+    start_owner(there_or_brought(settings, uuid))
+    print(f"job {uuid} goes on on {home}")
+    return True
 
 
 def _fetched(settings: Settings, found: Source) -> int:

@@ -24,6 +24,7 @@ from db.machine.nodes import FIRST_GRANTED
 from db.schema.login_views import label
 from db.store.store import open_store
 from db.views import deployment_reads
+from redmesh.start_command import ROOT
 
 #: What its keeper and its RCA take over from the mesh's own; and what its CPAs do.
 SHARED = ("mesh", "users", "fanout", "silent_s", "register_again_s", "suspect_s", "down_s", "failed_s")
@@ -197,7 +198,7 @@ def _config(settings: Settings, wanted: dict[str, Any], near: str, url: str) -> 
     config = {
         **wanted, "auto": False, "run": os.path.join(os.path.dirname(settings.new_run_dir), wanted["mesh"]),
         "state": settings.state_dir, "nodes": [], "rca": [joined(listen)] if near else [],
-        "cleanup": settings.cleanup or None,
+        "cleanup": settings.cleanup or None, "installed": ROOT,
     }  # fmt: skip
     if url:
         config["database"], config["database_file"] = None, f"{settings.state_dir}/cpa.url"

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from console.errors import ConsoleError, UsageError
 from console.settings import Settings
+from redmesh.start_command import ROOT
 from redmesh.text import counted
 
 #: More PCTs than this on one machine is a slip of the keyboard, not a wish.
@@ -106,6 +107,7 @@ def keeper_config(
         "nodes": nodes,
         "cpas": size.cpas,
         "cleanup": settings.cleanup or None,
+        "installed": ROOT,
         "batch_accounts": list(settings.batch_accounts),
         "admins": list(settings.admins),
         "service_memory_mb": settings.service_memory_mb,

@@ -99,14 +99,23 @@ def login_name(settings: Settings) -> str:
                 return name.read().strip()
         except OSError:
             return os.uname().nodename.partition(".")[0] or "login"
+    return _of_keeper(settings, "login") or os.uname().nodename.partition(".")[0] or "login"
+
+
+def mesh_name(settings: Settings) -> str:
+    """What certificates call the mesh: on another login processor it is not named after our STATE."""
+    return ("" if settings.system else _of_keeper(settings, "mesh")) or settings.mesh
+
+
+def _of_keeper(settings: Settings, key: str) -> str:
     from agents.wire.control import decode
     from agents.wire.errors import WireError
 
     try:
         with open(f"{settings.state_dir}/keeper.json", "rb", buffering=0) as file:
-            return str(decode(file.read())["login"])
+            return str(decode(file.read())[key])
     except (OSError, WireError, KeyError):
-        return os.uname().nodename.partition(".")[0] or "login"
+        return ""
 
 
 def stay_on_side(settings: Settings, launcher: int) -> None:

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agents.linux.processes import children
 from db.store.store import open_store
 from tests.support.far_mesh import FarMesh, while_up
 from tests.support.hosts import MakeHosts, NamespaceHost
 from tests.support.mariadb import Server
 from tests.support.others import INSTALLED, install
 from tests.support.waiting import Process, patience, wait_until
+from tests.system.remote.test_standby import meta
 
 NAP = ("sleep", "987654")
 SAID = "SELECT at, kind, text FROM event WHERE kind LIKE 'node_%' ORDER BY id DESC LIMIT 12"
@@ -269,6 +273,37 @@ def test_what_a_login_processor_that_is_gone_still_has_is_freed_from_another(mes
         assert again.stdout.split() == ["0"] * 4, again
     _, said = yod.communicate(timeout=20)
     assert yod.returncode and "Traceback" not in said, said
+
+
+def test_a_job_of_a_login_processor_that_is_gone_goes_on_on_another_by_itself(mesh: ManyLogins) -> None:
+    """A CPA there has it go on from the standby; the owner before, when it runs again, writes nothing any more."""
+    words = ("--limit", "2", "--array", "1-400", "--", "sleep", "0.4")  # what a lost login processor has stays taken
+    made = mesh.run("mesh", "submit", *words, cwd=Path("/"), check=True)
+    uuid = made.stdout.strip()
+    path = mesh.state / "jobs" / f"{uuid}.job"
+    where = f"SELECT standby FROM state_location WHERE uuid = '{uuid}'"
+    wait_until(lambda: mesh.rows(where) > [("",)], "it has a copy", 20.0)
+    owner = int(str(meta(path, "pid")))
+    frozen = [*(mesh.pid_of(daemon) for daemon in ("keeper", "rca", "cpa-0")), owner, *children(owner)]
+
+    def shown() -> dict[str, Any]:
+        done = mesh.on(mesh.own, "mesh", "job", "show", uuid, "--json")
+        return dict(json.loads(done.stdout)) if not done.returncode else {}
+
+    with standing(frozen):
+        wait_until(lambda: mesh.state_of("h0") == "down", "it is known to be gone", 25.0, 0.1)
+        wait_until(lambda: shown().get("owner_lives"), "an owner is on h4", 90.0, 0.5)
+        before = int((shown()["counts"] or {}).get("done", 0))
+        wait_until(lambda: int((shown()["counts"] or {}).get("done", 0)) > before, "tasks end there", 60.0, 0.5)
+    wait_until(lambda: not path.exists(), "the owner before has stopped", 30.0, 0.1)
+    assert path.with_name(f"{uuid}.job.fenced").exists()
+    assert mesh.on(mesh.own, "mesh", "cancel", uuid).returncode == 0
+    assert mesh.on(mesh.own, "mesh", "wait", uuid).returncode == 130
+    told = shown()
+    assert told["state"] == "cancelled" and told["counter"] == 2, told
+    log = mesh.on(mesh.own, "mesh", "job", "log", uuid).stdout
+    assert "the standby goes on: the owner on" in log
+    wait_until(lambda: mesh.state_of("h0") == "up", "it is there again", 20.0, 0.1)
 
 
 def yod_on(mesh: ManyLogins, launcher: str) -> int:

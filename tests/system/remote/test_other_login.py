@@ -28,7 +28,7 @@ OTHER_LOGIN = "login2"
 class OtherLogin:
     """A login processor that has no CPA, joined by the commands that people use; and commands run there."""
 
-    def __init__(self, mesh: PrivateMesh) -> None:
+    def __init__(self, mesh: PrivateMesh, *, views: bool = True) -> None:
         self.mesh = mesh
         config = json.loads((mesh.state / "keeper.json").read_text())
         self.address = f"tls://{config['cpa_listen']}/cpa/{config['login']}"
@@ -41,7 +41,8 @@ class OtherLogin:
             **mesh.env, "XDG_STATE_HOME": str(self.home / "state"), "XDG_RUNTIME_DIR": str(self.home / "run"),
             "REDMESH_DATABASE": mesh.database,
         }  # fmt: skip
-        for name, user in (("view", "whole"), (f"view-{OTHER_LOGIN}", "side")):  # as `mesh db init` leaves them
+        of_db_init = (("view", "whole"), (f"view-{OTHER_LOGIN}", "side")) if views else ()  # what `mesh db init` leaves
+        for name, user in of_db_init:
             (mesh.state / f"{name}.url").write_text(f"mysql://{user}:secret@db/redmesh\n")
         self.file = self.home / "grant.json"
         mesh.run("mesh", "login", "grant", OTHER_LOGIN, str(self.file), check=True)

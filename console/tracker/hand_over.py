@@ -1,0 +1,136 @@
+"""A job goes on on another login processor: its owner ends here, its standby's copy becomes the object, and an owner
+begins there. The tracker's counter decides, as it does when an owner is lost; here the owner says itself that it ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from typing import Any
+
+from agents.job.start import start_owner
+from agents.link.client import Client
+from agents.objects.holder import FENCED, Holder
+from agents.objects.object_process import FED_S
+from agents.wire.errors import AgentError
+from console.deploy.mesh.cpas import ask_cpa
+from console.errors import ConsoleError
+from console.settings import Settings
+from console.tracker.source import address_of
+from db.errors import StoreError
+from db.machine.node_states import NodeState
+from db.views.viewer import open_viewer
+from redmesh.state import HANDED_TO, StateError, StateObject, url_on
+
+#: Seconds for readers of the object to finish, and between two looks; for the owner to end its stage and for the
+#: tracker to know.
+_SEAL_S, _LOOK_S, _LONGEST_S = 5.0, 0.1, 120.0
+
+
+def why_not(settings: Settings, login: str, home: str) -> str:
+    """Why a job of the login processor ``home`` cannot go on on ``login``; "" when it can."""
+    if login == home:
+        return f"it is on {home} already"
+    try:
+        with open_viewer(settings.database, settings.login) as viewer:
+            found = next((one for one in viewer.read().nodes if one.name == login), None)
+    except StoreError as error:
+        return f"the database does not say what {login} is: {error.message}"
+    if found is None:
+        return f"the mesh has no login processor {login[:80]!r} (mesh status lists them)"
+    if found.role != "login":
+        return (
+            f"{login} is no login processor: a job's owner starts launches, which nodes cannot"
+            f" (mesh down --force suspends jobs, then mesh job move sends the object to any node)"
+        )
+    return "" if found.state == NodeState.UP else f"the login processor {login} is {found.state}"
+
+
+class HandOver:
+    """Gives an object that nobody owns any more to the copy on the node ``node``."""
+
+    def __init__(self, settings: Settings, holder: Holder, path: str, node: str, address: str) -> None:
+        self._settings, self._holder, self._path = settings, holder, path
+        self._node, self._address = node, address
+
+    def run(self, login: str, commits: int) -> None:
+        """Hand over to ``login`` a copy that has ``commits``; where that fails the job goes on here. OSError.
+
+        Whoever is killed before the tracker has the higher counter leaves the object here, to be resumed. Afterwards
+        the copy is the object: an owner that begins here asks the tracker before anything runs.
+        """
+        try:
+            job = StateObject(self._path)
+        except StateError:
+            return  # somebody has resumed the job meanwhile
+        try:
+            if job.meta(HANDED_TO) != login or job.commits != commits:
+                why = "the copy is not complete" if job.meta(HANDED_TO) == login else "it was resumed"
+                self._stay(job, why)
+                return
+            until = time.monotonic() + _SEAL_S
+            while not job.seal() and time.monotonic() < until:
+                time.sleep(_LOOK_S)  # SQLite tells nobody when a reader has gone
+            try:
+                found = self._take(job, login)
+            except (AgentError, ConsoleError) as error:
+                self._stay(job, error.message)
+                return
+            counter = int(found["counter"])
+            self._holder.fence(job.uuid, counter, self._node, self._address)
+        finally:
+            job.close()
+        if self._promoted(job.uuid, counter):
+            for ending in ("", "-wal", "-shm"):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(self._path + FENCED + ending)
+
+    def _take(self, job: StateObject, login: str) -> dict[str, Any]:
+        home, counter = self._holder.node, int(job.meta("counter") or 0)
+        take = {"op": "state_takeover", "uuid": job.uuid, "node": home, "counter": counter, "uid": os.geteuid()}
+        try:
+            return ask_cpa(self._settings, {**take, "witness": True, "to": login})
+        except (AgentError, ConsoleError):
+            # the answer may be lost, and not the change
+            found = ask_cpa(self._settings, {"op": "state_locate", "uuid": job.uuid})
+            if found["url"] == url_on(self._node, job.uuid) and int(found["counter"]) == counter + 1:
+                return found
+            raise
+
+    def _stay(self, job: StateObject, reason: str) -> None:
+        job.set_meta(**{HANDED_TO: None})
+        job.log(f"the job stays here: {reason}")
+        job.close()
+        start_owner(self._path)
+
+    def _promoted(self, uuid: str, counter: int) -> bool:
+        """Have the copy be the object now; else whoever fetches it does."""
+        until = time.monotonic() + FED_S
+        while time.monotonic() < until:
+            with contextlib.suppress(AgentError, OSError), Client(self._address, "object", FED_S) as client:
+                if client.call({"op": "promote", "uuid": uuid, "counter": counter})["live"]:
+                    return True
+            time.sleep(_LOOK_S)  # the connection that fed it may not have ended yet
+        return False
+
+
+def want(settings: Settings, uuid: str, home: str, found: dict[str, Any]) -> None:
+    """Have the owner of a job of another login processor hand it over to ``home``, this one; return when it has.
+    ``found``: where the tracker has it, with a standby. AgentError, ConsoleError."""
+    with Client(address_of(settings, str(found["standby"]), found["addresses"]), "object", FED_S) as client:
+        client.call({"op": "want", "uuid": uuid, "login": home})
+    await_move(settings, uuid, str(found["url"]))
+
+
+def await_move(settings: Settings, uuid: str, url: str) -> dict[str, Any]:
+    """Return where the tracker has a job once that is not ``url`` any more. AgentError, ConsoleError."""
+    until = time.monotonic() + _LONGEST_S
+    while time.monotonic() < until:
+        found = ask_cpa(settings, {"op": "state_locate", "uuid": uuid})
+        if found["url"] != url:
+            return found
+        time.sleep(5 * _LOOK_S)
+    raise ConsoleError(
+        f"job {uuid} has not moved within {_LONGEST_S:g} s", "mesh job log tells why it stays", exit_status=1
+    )

@@ -1,0 +1,107 @@
+"""A running job goes on on another login processor, and comes back: one owner at a time, no task lost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.far_mesh import TlsMesh, while_up
+from tests.support.waiting import wait_until
+from tests.system.remote.test_other_login import OTHER_LOGIN, OtherLogin
+from tests.system.remote.test_standby import Job, kill_owner, meta
+
+
+@pytest.fixture(scope="module")
+def mesh() -> Iterator[TlsMesh]:
+    with while_up(TlsMesh(processors=2, nodes=2)) as mesh:
+        yield mesh
+
+
+@pytest.fixture(scope="module")
+def other(mesh: TlsMesh) -> Iterator[OtherLogin]:
+    other = OtherLogin(mesh, views=False)
+    yield other
+    other.close()
+
+
+def login_of(mesh: TlsMesh) -> str:
+    return str(json.loads((mesh.state / "keeper.json").read_text())["login"])
+
+
+def shown(run, uuid: str) -> dict:  # type: ignore[no-untyped-def, type-arg]
+    done = run("mesh", "job", "show", uuid, "--json")
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout))
+
+
+def test_a_running_job_goes_to_another_login_processor_and_back(mesh: TlsMesh, other: OtherLogin) -> None:
+    job = Job(mesh)
+    job.stand()
+    there = Path(other.env["XDG_STATE_HOME"]) / "redmesh" / "jobs" / f"{job.uuid}.job"
+    moved = other.run("mesh", "job", "move", job.uuid, OTHER_LOGIN)
+    assert moved.returncode == 0, moved.stderr
+    assert moved.stdout == f"job {job.uuid} goes on on {OTHER_LOGIN}\n"
+    wait_until(lambda: not job.path.exists(), "the object is not here any more")
+    assert not list(job.path.parent.glob(f"{job.uuid}.job*")), "nor a copy of it"
+    wait_until(lambda: shown(other.run, job.uuid)["state"] == "running", "it runs there")
+    assert shown(other.run, job.uuid)["host"] != ""
+    wait_until(lambda: meta(there, "standby"), "it has a standby again")
+    back = other.run("mesh", "job", "move", job.uuid, login_of(mesh))
+    assert back.returncode == 0 and f"goes on on {login_of(mesh)}" in back.stdout, back.stderr
+    # the CPA of this login processor has the job go on here by itself
+    wait_until(lambda: job.path.exists() and shown(mesh.run, job.uuid)["owner_lives"], "its owner is here")
+    job.open_gate()
+    mesh.run("mesh", "wait", job.uuid, check=True)
+    told = shown(mesh.run, job.uuid)
+    assert (told["state"], told["counts"], told["counter"]) == ("done", {"done": 14}, 4)
+    runs = job.task_runs()
+    assert runs[:10] == list(range(1, 11)), "what was done was not done again"
+    tasks = [json.loads(line) for line in mesh.run("mesh", "job", "tasks", job.uuid, "--json").stdout.splitlines()]
+    twice = {one["first"] for one in tasks if one["attempt"] > 1}
+    assert {number for number in runs if runs.count(number) > 1} <= twice, "the object says which ran twice"
+    log = mesh.run("mesh", "job", "log", job.uuid).stdout
+    assert f"handed the job over to {OTHER_LOGIN}" in log and "was lost" not in log.replace("worker on", "")
+
+
+def test_a_job_moves_itself_between_its_stages(mesh: TlsMesh, other: OtherLogin) -> None:
+    out = mesh.work / "stages"
+    script = f"test $0 != 2 || yodstate move {OTHER_LOGIN}; sleep 1; echo $0 >> {out}"
+    words = ("--array", "1-12", "--limit", "1", "--", "sh", "-c", f"test $0 != 1 || sleep 6; {script}", "{}")
+    uuid = mesh.run("mesh", "submit", *words, check=True).stdout.strip()
+    path = mesh.state / "jobs" / f"{uuid}.job"
+    wait_until(lambda: not path.exists(), "it has gone", 40.0)
+    resumed = other.run("mesh", "job", "resume", uuid)
+    assert resumed.returncode == 0, resumed.stderr
+    assert other.run("mesh", "wait", uuid).returncode == 0
+    assert shown(other.run, uuid)["counts"] == {"done": 12}
+    assert sorted(map(int, out.read_text().split())) == list(range(1, 13)), "none ran twice"
+
+
+def test_what_cannot_take_a_running_job_is_refused(mesh: TlsMesh) -> None:
+    job = Job(mesh)
+    early = mesh.run("mesh", "job", "move", job.uuid, OTHER_LOGIN)
+    assert early.returncode == 1 and "has no standby" in early.stderr
+    job.stand()
+    for node, why in (("n0", "n0 is no login processor"), ("../x", "no login processor"), (login_of(mesh), "already")):
+        refused = mesh.run("mesh", "job", "move", job.uuid, node)
+        assert refused.returncode == 1 and why in refused.stderr, refused.stderr
+    assert shown(mesh.run, job.uuid)["owner_lives"]
+    job.open_gate()
+    mesh.run("mesh", "wait", job.uuid, check=True)
+
+
+def test_an_owner_killed_while_it_hands_over_leaves_one_object(mesh: TlsMesh, other: OtherLogin) -> None:
+    job = Job(mesh)
+    job.stand()
+    moving = mesh.start("mesh", "job", "move", job.uuid, OTHER_LOGIN, env=mesh.env)
+    wait_until(lambda: "goes on on" in mesh.run("mesh", "job", "log", job.uuid).stdout, "it has begun")
+    kill_owner(job)
+    moving.kill()
+    moving.wait()
+    wait_until(lambda: mesh.run("mesh", "job", "resume", job.uuid).returncode == 0, "it is resumed", 30.0)
+    job.open_gate()
+    mesh.run("mesh", "wait", job.uuid, check=True)
+    assert shown(mesh.run, job.uuid)["counts"] == {"done": 14}
