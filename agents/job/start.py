@@ -60,6 +60,8 @@ def _with_our_mesh(variables: Dict[bytes, bytes]) -> Dict[bytes, bytes]:
     if variables.get(b"HOME") != os.environb.get(b"HOME"):
         home = os.fsencode(os.path.expanduser("~"))
         ours = {b"XDG_STATE_HOME": home + b"/.local/state", b"XDG_CONFIG_HOME": home + b"/.config", **ours}
+    if b"PYTHONPATH" not in variables and b"PYTHONPATH" in os.environb:
+        ours[b"PYTHONPATH"] = os.environb[b"PYTHONPATH"]  # where the Redmesh of this machine has its libraries
     return {**{name: value for name, value in variables.items() if not name.startswith(names)}, **ours}
 
 
