@@ -69,9 +69,10 @@ def test_what_forks_twice_ends_with_the_launch_and_no_file_is_left(job: Job) -> 
 
 
 def test_held_ranks_stand_at_their_first_instruction(job: Job) -> None:
-    run = ("yod", "--parent=rank", "--hold", "--release-after", "4", "--detach", "-sz", "2", "sleep", "316")
-    assert job.run(*run).returncode == 0
+    begun = job.run("yod", "--parent=rank", "--hold", "--detach", "-sz", "2", "sleep", "316")
+    assert begun.returncode == 0, begun.stderr
     wait_until(lambda: [processes.state(pid) for pid in _sleeping("316")] == ["T", "T"], "both are held")
+    assert job.run("yod", "--release", begun.stdout.strip()).returncode == 0
     wait_until(lambda: [processes.state(pid) for pid in _sleeping("316")] == ["S", "S"], "both were released")
     launcher = job.run("sh", "-c", "showmesh --json").stdout
     assert launcher
