@@ -45,6 +45,8 @@ def up(settings: Settings, options: argparse.Namespace) -> int:
         print(f"mesh up: {told}, under a new keeper ({done.took_s:.1f} s)")
     else:
         print(f"mesh is up already: {told}")
+    if not done.started:
+        _tell_policy(settings)
     if settings.topology is not None and simulation is None:
         _tell_differences(settings)
     _tell_resumable(settings)
@@ -82,6 +84,8 @@ def _up_hosts(settings: Settings, options: argparse.Namespace) -> int:
             f"; {len(done.failed)} of {counted(len(done.errands), 'host')} could not be had" if done.failed else ""
         )
         print(f"mesh up: {size}{missing} ({done.took_s:.1f} s)")
+    if not done.started:
+        _tell_policy(settings)
     return 1 if done.failed or there is None or there.down else 0
 
 
@@ -111,6 +115,25 @@ def _tell_resumable(settings: Settings) -> None:
 
     for job in resumable(settings):
         print(f"mesh: job {job['uuid'][:8]} has not ended: mesh job resume {job['uuid'][:8]}", file=sys.stderr)
+
+
+def _tell_policy(settings: Settings) -> None:
+    """Whether managers or limits of the configuration are others than those that the mesh began with."""
+    from console.deploy.personal.lifecycle import found_config
+
+    config, _ = found_config(settings)
+    if config is None:
+        return
+    changed = [
+        key
+        for key in ("managers", "max_processors", "max_jobs")
+        if (config.get(key) or 0) != (getattr(settings, key) or 0)
+    ]
+    if changed:
+        told = ", ".join("[[manager]]" if key == "managers" else key for key in changed)
+        print(
+            f"mesh: {told}: the mesh that is up has the values it began with (mesh down, then mesh up)", file=sys.stderr
+        )
 
 
 def _tell_differences(settings: Settings) -> None:

@@ -36,6 +36,11 @@ def managed(request: pytest.FixtureRequest, mesh: MakeMesh) -> Iterator[PrivateM
 
 
 def test_parts_limits_and_why_a_job_waits(managed: PrivateMesh) -> None:
+    assert managed.run("mesh", "up", check=True).stderr == ""
+    (managed.work / "mesh.toml").write_text("max_jobs = 3\n" + CONFIGURATION.replace("= 2", "= 1"))
+    told = managed.run("mesh", "up", check=True).stderr
+    assert "[[manager]], max_jobs: the mesh that is up has the values it began with (mesh down, then mesh up)" in told
+    (managed.work / "mesh.toml").write_text(CONFIGURATION)
     refused = managed.run("yod", "-sz", "3", "sh", "-c", ":")
     assert refused.returncode == 125
     assert "3 processors asked for; the limit of manager imaging is 2 for a user (ask for fewer)" in refused.stderr
