@@ -1,4 +1,4 @@
-"""Cookies: 64 random bits that prove a right. Only their digests are stored; never logged, never shown."""
+"""Cookies: 64 random bits that prove a right. Only digests are stored; cookies are never logged or displayed."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ def make() -> str:
 
 
 def digest(cookie: str) -> str:
-    """What is stored of it."""
+    """The digest that is stored for a cookie."""
     return hashlib.sha256(cookie.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def fits(cookie: object, stored: str) -> bool:
-    """Whether a cookie is the one whose digest is stored, in a time that does not tell how nearly."""
+    """True if ``stored`` is the digest of ``cookie``; compared in constant time."""
     given = cookie if isinstance(cookie, str) else ""
     return hmac.compare_digest(digest(given), stored)

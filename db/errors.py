@@ -1,14 +1,14 @@
-"""The root of the database's errors: what failed, and what to do next.
+"""The base class of the database's errors: what failed, and what to do next.
 
-``code`` is the protocol's word for it (docs/protocol.md), ``exit_status`` what a command that dies of it ends with.
-Imported by viewers, so it imports nothing.
+``code`` is the word for it in the protocol (docs/protocol.md), ``exit_status`` the exit status of a command that fails
+with it. Viewers import this module, so it imports nothing.
 """
 
 from __future__ import annotations
 
 
 class StoreError(Exception):
-    """The root; by itself, a fault inside this room."""
+    """The base class; by itself, an internal error of ``db``."""
 
     code = "internal"
     exit_status = 125
@@ -23,14 +23,15 @@ class StoreError(Exception):
         return {"code": self.code, "message": self.message, "hint": self.hint, "exit_status": self.exit_status}
 
 
-#: What to do where no mesh has been.
+#: The hint where no mesh has been created.
 NO_MESH = "start the mesh: mesh up; on another login processor of one: its configuration says where (database)"
 
 
 class DatabaseUnavailable(StoreError):
-    """The database does not answer, or went away; what was under way may have happened or not.
+    """The database does not answer, or the connection was lost; the pending change may or may not have been
+    committed.
 
-    Never repeat a change blindly after it: repeat the request under its idempotency key.
+    Never repeat the change blindly: repeat the request with its idempotency key.
     """
 
     code = "database"
@@ -43,7 +44,7 @@ class DatabaseDamaged(StoreError):
 
 
 def damage(place: str, text: str) -> DatabaseDamaged | None:
-    """The error for the file at ``place`` where SQLite's words ``text`` say that it is damaged; else None."""
+    """The error for the file at ``place`` if SQLite's error ``text`` says that it is damaged; otherwise None."""
     if "malformed" not in text and "not a database" not in text:
         return None
     return DatabaseDamaged(
@@ -54,32 +55,33 @@ def damage(place: str, text: str) -> DatabaseDamaged | None:
 
 
 class SchemaError(StoreError):
-    """There is no schema yet, or it is not the one this build knows."""
+    """There is no schema yet, or it is not the one that this version knows."""
 
     code = "database"
 
 
 class TakenBesides(StoreError):
-    """Processors that were free by the books were not: somebody wrote without the lock."""
+    """Processors that were recorded as free were not: a process wrote without the lock."""
 
 
 class BadUrl(StoreError):
-    """A database URL that means nothing."""
+    """A malformed database URL."""
 
     code = "invalid"
     exit_status = 2
 
 
 class Invalid(StoreError):
-    """The request is wrong, whatever the state of the machine."""
+    """The request is invalid, whatever the state of the machine."""
 
     code = "invalid"
 
 
 class NotEnough(StoreError):
-    """Fewer processors are free than asked for, or requests wait that came before (``waiting``).
+    """Fewer processors are free than requested, or earlier requests wait (``waiting``).
 
-    ``never``: no waiting will help, the machine is smaller than that. ``left``: what there is room for, in words.
+    ``never``: waiting cannot help, because the machine is smaller than that. ``left``: what there is room for, in
+    words.
     """
 
     code = "unavailable"
@@ -94,19 +96,19 @@ class NotEnough(StoreError):
 
 
 class Denied(StoreError):
-    """A cookie that does not fit, or a request of somebody else's."""
+    """A wrong cookie, or a request of another user."""
 
     code = "denied"
 
 
 class GivenUp(StoreError):
-    """A node under a boot id that the mesh has given up: it has to clear itself, and to begin under another."""
+    """The mesh has given up this boot id of the node: the node must clear itself and begin under a new one."""
 
     code = "given_up"
 
 
 class Elsewhere(StoreError):
-    """Another login processor's RCA hears the node: what this one makes of its silence is no news."""
+    """The RCA of another login processor hears the node, so the silence seen by this RCA does not count."""
 
     code = "elsewhere"
 
@@ -117,11 +119,11 @@ class Expired(StoreError):
     code = "expired"
 
 
-# What is wrong with a description of the machine.
+# Errors in a description of the machine.
 
 
 class TopologyError(StoreError):
-    """A description that cannot be one of any machine; the message names the key."""
+    """The description cannot belong to any machine; the message names the key."""
 
     code = "invalid"
     exit_status = 2

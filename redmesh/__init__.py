@@ -24,7 +24,7 @@ _DEFINED_IN = {
     "redmesh.placement": ("Geometry", "Layout", "Placement", "PlacementError"),
     "redmesh.api": ("PIPE", "Launch", "attach", "launch", "run", "stacks"),
 }
-#: Names of files in agents/yodio, which ranks also get without the package.
+#: Public names that are defined in files of agents/yodio. Ranks get these files without the package.
 _IN_FILES = {"debug_here": "yodpdb", "debug_on_request": "yodpdb", "job": "yodstate"}
 _MODULE_OF = {name: module for module, names in _DEFINED_IN.items() for name in names}
 __all__ = [*_MODULE_OF, *_IN_FILES]  # noqa: PLE0604
@@ -50,7 +50,7 @@ def __getattr__(name: str) -> object:
 
 
 def _file(file: str) -> object:
-    # By its file: another distribution's "agents" may be what a program imports by that name.
+    # Load the file by its path: the program may import another distribution's "agents" under that name.
     import sys
     from importlib.util import module_from_spec, spec_from_file_location
 

@@ -3,7 +3,8 @@
 import _signal  # type: ignore[import-not-found]
 
 if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
-    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)  # no traceback while we load; console/cli/exits.py takes it up
+    # show no traceback for a SIGINT during the import; console/cli/exits.py handles SIGINT afterwards
+    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
 
 import sys
 

@@ -1,4 +1,4 @@
-"""``redmesh.launch``: a launch as an object, over a yod of its own whose stream it reads (docs/python.md)."""
+"""``redmesh.launch``: a launch as an object. It starts a yod process and reads its event stream (docs/python.md)."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from redmesh.start_command import start_command
 
 PIPE = subprocess.PIPE
 _PIECE = 256 << 10
-_STACKS_S = 10.0  # for the nodes to take the stacks of their ranks
-_LEAVE_S = 10.0  # for yod to end its ranks, before it is killed and the RCA does
+_STACKS_S = 10.0  # how long nodes may take to collect the stacks of their ranks
+_LEAVE_S = 10.0  # how long yod may take to end its ranks before it is killed; the RCA then ends them
 
 
 class Launch:
-    """A launch that runs. Iterate over it, with ``for`` or ``async for``, to see what happens; or only ``wait``.
+    """A running launch. Iterate over it with ``for`` or ``async for`` to get its events, or call only ``wait``.
 
-    As a context manager, also an asynchronous one, it kills what still runs when the block is left.
+    Used as a context manager (``with`` or ``async with``), it kills the launch if it still runs at the end of the
+    block.
     """
 
     def __init__(self, command: Sequence[str], env: Mapping[str, str] | None, stdin: bytes | int | None) -> None:
@@ -41,18 +42,19 @@ class Launch:
             given.close()
         self._exits: dict[int, Exit] = {}
         self._end: End | None = None
-        self._early: list[Event] = []  # read by signal(), not seen by anybody yet
+        self._early: list[Event] = []  # events that signal() has read and that the iterator has not yet returned
         assert self._process.stdout is not None
-        self._fd = self._process.stdout.fileno()  # read by hand, so that blocking and asynchronous readers may mix
+        # read without buffering, so that blocking and asynchronous readers may mix
+        self._fd = self._process.stdout.fileno()
         self._buffer, self._searched = bytearray(), 0
         self._words = ""
-        self.launcher = 0  # the launcher's id, once processors were given
+        self.launcher = 0  # the launcher id; 0 until processors have been allocated
         self.started = False
 
-    # what happens
+    # Events
 
     def __iter__(self) -> Iterator[Event]:
-        """Events as they come, to the end of the launch."""
+        """Yield events as they arrive, until the launch ends."""
         while True:
             event = self._early.pop(0) if self._early else self._read()
             if event is None:
@@ -60,7 +62,7 @@ class Launch:
             yield event
 
     async def __aiter__(self) -> AsyncIterator[Event]:
-        """The same without holding up the event loop."""
+        """Yield events as they arrive, until the launch ends, without blocking the event loop."""
         while True:
             event = self._early.pop(0) if self._early else await self._read_later()
             if event is None:
@@ -128,14 +130,17 @@ class Launch:
                 except BrokenPipeError:
                     pass
 
-    # its end
+    # The end of the launch
 
     def wait(self, *, check: bool = True) -> Result:
-        """See it through to its end. NotLaunched, or LaunchFailed when it ends badly and ``check`` is set."""
+        """Wait for the end of the launch and return its result.
+
+        Raises NotLaunched if no rank ever ran, and LaunchFailed if the launch failed and ``check`` is true.
+        """
         return self._result([event for event in self if isinstance(event, Output)], check)
 
     async def finished(self, *, check: bool = True) -> Result:
-        """The same for ``await``."""
+        """Wait for the end of the launch without blocking the event loop; same result and errors as :meth:`wait`."""
         return self._result([event async for event in self if isinstance(event, Output)], check)
 
     def _result(self, outputs: list[Output], check: bool) -> Result:
@@ -157,16 +162,16 @@ class Launch:
 
     def _complain(self, result: Result) -> None:
         lines = [line.removeprefix("yod: ") for line in result.said.splitlines() if line.startswith("yod: ")]
-        bad = [line for line in lines if ": exit 0, " not in line]  # the table tells of all ranks, of good ends too
+        bad = [line for line in lines if ": exit 0, " not in line]  # the table lists all ranks, successful ones too
         told = bad[0] if bad else f"yod ended with {result.exit_status}"
         if self.started or self._follows:
             raise LaunchFailed(told, result)
         raise NotLaunched(told, exit_status=result.exit_status)
 
-    # what can be done to it
+    # Control
 
     def write(self, data: bytes) -> None:
-        """Standard input for the ranks; with ``stdin=redmesh.PIPE``."""
+        """Write to the standard input of the ranks; needs ``stdin=redmesh.PIPE``."""
         if self._process.stdin is None:
             raise RedmeshError(
                 "standard input of this launch is not a pipe from here", "launch(…, stdin=redmesh.PIPE)", exit_status=2
@@ -175,12 +180,13 @@ class Launch:
         self._process.stdin.flush()
 
     def close_stdin(self) -> None:
-        """Standard input ends."""
+        """Close the standard input of the ranks."""
         if self._process.stdin is not None:
             self._process.stdin.close()
 
     def signal(self, number: int, ranks: Sequence[int] | None = None) -> None:
-        """Send a signal to ``ranks`` (None: all); waits until they run. RedmeshError when the launch is over."""
+        """Wait until the ranks run, then send a signal to ``ranks`` (None: all). Raises RedmeshError if the launch
+        is over."""
         self._await_start()
         if not self.launcher:
             raise RedmeshError("the launch has no running process to signal")
@@ -190,7 +196,8 @@ class Launch:
         _ask("yod", words, self._env)
 
     def stacks(self, ranks: str | None = None, *, which: str = "all", limit_s: float = _STACKS_S) -> dict[str, Any]:
-        """Where the ranks stand now, as one tree (docs/stacks.md); waits until they run. RedmeshError."""
+        """Wait until the ranks run, then return their stacks merged into one tree (docs/stacks.md). Raises
+        RedmeshError."""
         self._await_start()
         return stacks(self.launcher, ranks=ranks, which=which, limit_s=limit_s, env=self._env)
 
@@ -202,11 +209,12 @@ class Launch:
             self._early.append(event)
 
     def terminate(self) -> None:
-        """SIGTERM to every rank, and SIGKILL five seconds later."""
+        """Send SIGTERM to every rank, and SIGKILL five seconds later."""
         self._process.terminate()
 
     def kill(self) -> None:
-        """End every rank at once and see the launch gone; one that is only followed goes on without us."""
+        """Kill every rank and wait for the end of the launch. A launch from :func:`attach` is left running; only our
+        connection to it is closed."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGINT if self._follows else signal.SIGTERM)
             self._kill_again()
@@ -219,7 +227,8 @@ class Launch:
         self._over()
 
     def _kill_again(self) -> None:
-        # The second SIGTERM is the one that kills; two that arrive together are one.
+        # yod kills its ranks at the second SIGTERM. Two signals that arrive together count as one, so wait between
+        # them.
         if not self._follows:
             try:
                 self._process.wait(0.2)
@@ -227,7 +236,7 @@ class Launch:
                 self._process.terminate()
 
     def _close_output(self) -> None:
-        # What nobody reads any more must not hold up yod's end.
+        # Close the stream: yod must not block on output that nobody reads.
         self._fd = -1
         if self._process.stdout is not None:
             self._process.stdout.close()
@@ -259,10 +268,10 @@ def launch(
     stdin: bytes | int | None = None,
     options: Sequence[str] = (),
 ) -> Launch:
-    """Begin a parallel program: its command line, as ``size`` ranks or on ``processors`` (``0..3,8`` or node names).
+    """Start a parallel program: its command line, as ``size`` ranks or on ``processors`` (``0..3,8`` or node names).
 
-    ``env`` is added to our environment. ``stdin``: bytes, ``redmesh.PIPE`` to ``write`` it, or nothing. ``options`` are
-    further words of yod's (docs/yod.md). Returns while it is being loaded.
+    ``env`` is added to the environment of this process. ``stdin`` is bytes, ``redmesh.PIPE`` (see ``write``) or None.
+    ``options`` are further options of yod (docs/yod.md). Returns while the program is still being loaded.
     """
     words: list[str] = ["--json"]
     for name, value in (
@@ -279,13 +288,14 @@ def launch(
 def run(
     program: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *, check: bool = True, **options: Any
 ) -> Result:
-    """``launch`` and ``wait``: the whole launch in one line."""
+    """Start a program with :func:`launch` and wait for its end."""
     with launch(program, **options) as running:
         return running.wait(check=check)
 
 
 def attach(launcher: int, *, env: Mapping[str, str] | None = None) -> Launch:
-    """Follow a launch that somebody else began: its events from now on, or from its beginning if it was detached."""
+    """Follow a launch that another process started. A detached launch gives its events from its beginning, others
+    from now."""
     running = Launch(["--json", "--attach", str(launcher)], env, None)
     running.launcher = launcher
     return running
@@ -299,9 +309,10 @@ def stacks(
     limit_s: float = _STACKS_S,
     env: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Where the ranks of a running launch of ours stand, as one tree (docs/stacks.md).
+    """Return the stacks of all ranks of a running launch, merged into one tree (docs/stacks.md).
 
-    ``ranks`` as ``0-3,7``; ``which``: all, native or python. RedmeshError when there is no such launch.
+    ``ranks`` is a list such as ``0-3,7``; ``which`` is ``all``, ``native`` or ``python``. Raises RedmeshError if the
+    launch does not exist.
     """
     words = ["stacks", str(launcher), "--json", "--limit", str(limit_s)]
     if ranks is not None:
@@ -313,7 +324,8 @@ def stacks(
 
 
 def _ask(name: str, words: list[str], env: Mapping[str, str] | None) -> str:
-    """Standard output of one of our commands. RedmeshError with what it wrote to stderr when it printed nothing."""
+    """Return the standard output of one of our commands. If it is empty, raises RedmeshError with the text from
+    stderr."""
     done = subprocess.run(
         [*start_command(name), *words],
         env=env,
@@ -343,7 +355,7 @@ def _yod() -> list[str]:
 
 
 def _file(data: bytes) -> IO[bytes]:
-    file = tempfile.TemporaryFile()  # noqa: SIM115  (handed to the child, then closed)
+    file = tempfile.TemporaryFile()  # noqa: SIM115 (the child gets the file, then we close it)
     file.write(data)
     file.seek(0)
     return file

@@ -1,4 +1,4 @@
-"""What can go wrong with a launch from Python: one root, with what failed, what to do next, and yod's exit status."""
+"""Errors of a launch from Python. All derive from one class with the failure, the next step and yod's exit status."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ if TYPE_CHECKING:
 
 
 class RedmeshError(Exception):
-    """``message`` says what failed, ``hint`` what to do next; ``exit_status`` is what yod ended with."""
+    """The base class. ``message`` says what failed, ``hint`` what to do next; ``exit_status`` is the exit status of
+    yod."""
 
     def __init__(self, message: str, hint: str = "", *, exit_status: int = 125) -> None:
         super().__init__(message + (f" ({hint})" if hint else ""))
@@ -17,11 +18,11 @@ class RedmeshError(Exception):
 
 
 class NotLaunched(RedmeshError):
-    """No rank ever ran: refused, not found, no processors, no mesh."""
+    """No rank ever ran: yod refused the request, did not find the program, got no processors, or found no mesh."""
 
 
 class LaunchFailed(RedmeshError):
-    """It ran, and ended badly; ``result`` tells how each rank ended and what was written."""
+    """The program ran and failed; ``result`` has the exit of each rank and the output."""
 
     def __init__(self, message: str, result: Result) -> None:
         super().__init__(message, exit_status=result.exit_status)

@@ -1,4 +1,4 @@
-"""What happens to a launch, typed: the event stream of ``yod --json`` (docs/protocol.md, "yod and its observers")."""
+"""Typed events of a launch, as ``yod --json`` writes them (docs/protocol.md, "yod and its observers")."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened, ``at`` seconds UTC; ``kind`` and ``fields`` are the stream's own."""
+    """An event ``at`` seconds UTC; ``kind`` and ``fields`` are as in the event stream."""
 
     kind: str
     at: float
@@ -18,7 +18,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Allocated(Event):
-    """Processors were given. ``nodes``: name and processors, in rank order."""
+    """Processors were allocated. ``nodes`` lists the name and processors of each node, in rank order."""
 
     launcher: int
     size: int
@@ -27,7 +27,7 @@ class Allocated(Event):
 
 @dataclass(frozen=True, slots=True)
 class Started(Event):
-    """Every rank runs. ``pids[r]`` and ``nodes[r]`` are rank r's."""
+    """All ranks run. Rank r has process ``pids[r]`` on node ``nodes[r]``."""
 
     pids: tuple[int, ...]
     nodes: tuple[str, ...]
@@ -35,7 +35,7 @@ class Started(Event):
 
 @dataclass(frozen=True, slots=True)
 class Output(Event):
-    """What ``rank`` wrote to ``stream`` (stdout, stderr): bytes, in order for each rank and stream."""
+    """Bytes that ``rank`` wrote to ``stream`` (stdout or stderr); in order for each rank and stream."""
 
     rank: int
     stream: str
@@ -43,13 +43,14 @@ class Output(Event):
 
     @property
     def text(self) -> str:
-        """``data`` as text; what is not UTF-8 is replaced."""
+        """``data`` as text; invalid UTF-8 is replaced."""
         return self.data.decode("utf-8", "replace")
 
 
 @dataclass(frozen=True, slots=True)
 class Exit(Event):
-    """``rank`` ended: with ``status``, or of ``signal`` if that is not 0; ``by_yod``: yod had sent that signal.
+    """``rank`` exited with ``status``, or was killed by ``signal`` if that is not 0. ``by_yod``: yod had sent that
+    signal.
 
     ``core``: the kernel wrote a core dump.
     """
@@ -65,7 +66,8 @@ class Exit(Event):
 
 @dataclass(frozen=True, slots=True)
 class SameEnd:
-    """Ranks that ended alike, on ``nodes``: with ``status``, or of ``signal`` if that is not 0. ``text`` says it."""
+    """Ranks with the same exit, on ``nodes``: exited with ``status``, or killed by ``signal`` if that is not 0.
+    ``text`` describes the exit."""
 
     ranks: tuple[int, ...]
     nodes: tuple[str, ...]
@@ -77,9 +79,9 @@ class SameEnd:
 
 @dataclass(frozen=True, slots=True)
 class BadExit(Event):
-    """Ranks exited badly while others, ``running`` of ``size``, run on; the command ``stop`` would end these.
+    """Ranks failed while ``running`` of ``size`` ranks still run; the command ``stop`` would end these.
 
-    Each of those ranks has an :class:`Exit` of its own besides, which came first.
+    Each failed rank also has its own :class:`Exit`, which comes first.
     """
 
     launcher: int
@@ -91,7 +93,7 @@ class BadExit(Event):
 
 @dataclass(frozen=True, slots=True)
 class Lost(Event):
-    """Nodes were lost, and ``ranks`` with them."""
+    """Nodes were lost, with the ranks ``ranks``."""
 
     nodes: tuple[str, ...]
     ranks: tuple[int, ...]
@@ -100,7 +102,7 @@ class Lost(Event):
 
 @dataclass(frozen=True, slots=True)
 class Aborted(Event):
-    """An MPI program cannot go on: ``rank`` called MPI_Abort, or ended where others wait for it."""
+    """An MPI program cannot continue: ``rank`` called MPI_Abort, or exited while other ranks wait for it."""
 
     rank: int
     node: str
@@ -109,7 +111,7 @@ class Aborted(Event):
 
 @dataclass(frozen=True, slots=True)
 class End(Event):
-    """The launch is over; ``exit_status`` is yod's."""
+    """The launch has ended; ``exit_status`` is the exit status of yod."""
 
     exit_status: int
     elapsed_s: float
@@ -117,7 +119,8 @@ class End(Event):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A launch that is over. ``exits`` by rank; ``stdout`` and ``stderr`` as they came, ``by_rank`` stdout of each."""
+    """The result of a launch. ``exits`` is indexed by rank; ``stdout`` and ``stderr`` are bytes in order of arrival;
+    ``by_rank`` has the stdout of each rank."""
 
     exit_status: int
     launcher: int
@@ -125,23 +128,23 @@ class Result:
     stdout: bytes = field(repr=False)
     stderr: bytes = field(repr=False)
     by_rank: dict[int, bytes] = field(repr=False)
-    said: str = ""  # what yod itself had to say
+    said: str = ""  # the messages of yod itself
 
     @property
     def text(self) -> str:
-        """``stdout`` as text; what is not UTF-8 is replaced."""
+        """``stdout`` as text; invalid UTF-8 is replaced."""
         return self.stdout.decode("utf-8", "replace")
 
 
 def read_event(fields: dict[str, Any]) -> Event:
-    """An object of the stream as an event; kinds that this version does not know are plain ``Event``."""
+    """Parse an object of the event stream. A kind that this version does not know becomes a plain ``Event``."""
     kind, at = str(fields.get("event", "")), float(fields.get("at", 0.0))
     whole = (kind, at, fields)
     if kind == "output":
         return Output(*whole, fields["rank"], fields["stream"], base64.b64decode(fields["data"]))
     if kind == "exit":
         keys = ("rank", "node", "status", "signal", "elapsed_s", "by_yod", "core")
-        facts = {"core": False, **fields}  # a yod of before does not tell it
+        facts = {"core": False, **fields}  # an older yod does not send "core"
         return Exit(*whole, *(facts[key] for key in keys))
     if kind == "bad_exit":
         return _bad_exit(fields, whole)

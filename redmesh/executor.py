@@ -1,7 +1,7 @@
-"""``redmesh.Executor``: functions on the processors of a mesh, as ``concurrent.futures`` has them (docs/python.md).
+"""``redmesh.Executor``: a ``concurrent.futures.Executor`` on the processors of a mesh (docs/python.md).
 
-Calls are tasks of a job (docs/jobs.md). A thread sends them to the job's owner and takes results. Only this process and
-the workers unpickle.
+Calls are tasks of a job (docs/jobs.md). A thread sends calls to the owner of the job and receives results. Only this
+process and the workers unpickle data.
 """
 
 from __future__ import annotations
@@ -30,25 +30,26 @@ _CONTROL, _FILE = 0, 6
 _FRAME, _CALL, _RESULT = struct.Struct("!BI"), struct.Struct("!II"), struct.Struct("!IBI")
 _RETURNED, _RAISED = 0, 1
 _INLINE, _IN_FILE = b"\0", b"\1"
-#: Bytes of a call, or of its result, above which it travels as a file; bytes of calls in one frame.
+#: Bytes of a call or a result above which it is sent as a file; bytes of calls in one frame.
 _LARGE, _MOST = 128 << 10, 512 << 10
-#: Calls sent ahead of results: so many at first, at most, and for so many seconds. Others can be cancelled.
+#: How many calls are sent ahead of results: at first, at most, and for how many seconds of work. Calls that have not
+#: been sent can still be cancelled.
 _FIRST, _AHEAD, _AHEAD_S = 64, 8192, 0.5
 _BEGIN_S = 60.0
 _BUFFER = 256 << 10
 
 
 class RemoteTraceback(Exception):
-    """The traceback of a function's exception, as text: the exception's ``__cause__``."""
+    """The traceback of a remote exception as text; it becomes the ``__cause__`` of the exception."""
 
     def __str__(self) -> str:
         return f'\n"""\n{self.args[0]}"""'
 
 
 class Executor(_Base):
-    """Calls functions on at most ``max_workers`` processors of the mesh (None: as many as there are and are needed).
+    """Run functions on at most ``max_workers`` processors of the mesh (None: as many as are needed and exist).
 
-    Without a mesh a personal one is started. ``options`` are further words of ``mesh submit``.
+    Starts a personal mesh if there is none. ``options`` are further options of ``mesh submit``.
     """
 
     def __init__(
@@ -94,7 +95,7 @@ class Executor(_Base):
             thread.start()
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Have ``fn(*args, **kwargs)`` called; RuntimeError after :meth:`shutdown`."""
+        """Schedule ``fn(*args, **kwargs)``. Raises RuntimeError after :meth:`shutdown`."""
         return self._submit(self._dumps(fn), args, kwargs, chunk=False)
 
     def _submit(self, function: bytes, args: Any, kwargs: Any, *, chunk: bool) -> Future[Any]:
@@ -118,7 +119,7 @@ class Executor(_Base):
     def map(
         self, fn: Callable[..., Any], *iterables: Iterable[Any], timeout: float | None = None, chunksize: int = 1
     ) -> Iterator[Any]:
-        """Results of ``fn`` in the order of the arguments; ``chunksize`` calls travel as one task."""
+        """Yield results of ``fn`` in the order of the arguments; ``chunksize`` calls form one task."""
         if chunksize < 1:
             raise ValueError("chunksize must be >= 1.")
         until = None if timeout is None else time.monotonic() + timeout
@@ -140,7 +141,7 @@ class Executor(_Base):
                 future.cancel()
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End the job once every call has ended; ``cancel_futures``: those that no worker has are cancelled."""
+        """End the job after all calls have finished. ``cancel_futures`` cancels the calls that no worker has yet."""
         with self._lock:
             self._closed = True
             if cancel_futures:
@@ -151,7 +152,7 @@ class Executor(_Base):
             for thread in self._threads:
                 thread.join()
 
-    # threads
+    # Threads
 
     def _send_calls(self) -> None:
         try:
@@ -263,7 +264,7 @@ class Executor(_Base):
 
 
 def _plain(value: Any) -> bool:
-    """Whether pickle alone is enough: numbers, texts and the like, which are most arguments."""
+    """True if the standard pickle is enough: numbers, strings and containers of them, which most arguments are."""
     return isinstance(value, (int, float, str, bytes, type(None))) or (
         type(value) in (tuple, list) and len(value) < 10_000 and all(map(_plain, value))
     )
@@ -304,7 +305,7 @@ def _connected(path: str) -> socket.socket:
                 sock.close()
                 if time.monotonic() > deadline:
                     raise RedmeshError(f"the owner of the job does not answer at {path}: {error}") from None
-                time.sleep(0.01)  # it is starting
+                time.sleep(0.01)  # the job's owner is still starting
     finally:
         os.close(directory)
 

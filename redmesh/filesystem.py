@@ -1,15 +1,16 @@
-"""Which file system a directory is on."""
+"""The type of the file system that holds a directory."""
 
 from __future__ import annotations
 
 import os
 
-#: File systems that several hosts write to: SQLite's write-ahead log needs memory that all its users share.
+#: File systems that several hosts may write to. SQLite's write-ahead log needs memory that all its users share, so
+#: these file systems cannot have one.
 NETWORK_FILESYSTEMS = frozenset(("nfs", "nfs4", "lustre", "gpfs", "beegfs", "cifs", "smb3", "ceph", "9p", "fuse.sshfs"))
 
 
 def filesystem_of(directory: str) -> str:
-    """The type of the file system that ``directory`` is on; empty when the kernel does not say."""
+    """The type of the file system of ``directory``; empty if the kernel does not report it."""
     best, kind = "", ""
     directory = os.path.realpath(directory)
     try:

@@ -1,17 +1,17 @@
-"""Sets of ranks as whole numbers, bit r for rank r: a union costs nothing, whatever they hold. Pure."""
+"""Sets of ranks as integers, bit r for rank r, so that a union is one operation. No I/O."""
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Iterable, List, Tuple
 
-#: More ranks than any launch has: what a peer says must not make a number of gigabytes here.
+#: More ranks than any launch has. The limit keeps a peer's message from creating a number of gigabytes.
 MOST = 1 << 24
 
 
 def of(ranks: Iterable[int]) -> int:
-    """The set of these ranks."""
+    """The set of ``ranks``."""
     found = 0
     for rank in ranks:
         found |= 1 << rank
@@ -19,7 +19,7 @@ def of(ranks: Iterable[int]) -> int:
 
 
 def read(text: str) -> int:
-    """``0-3,7`` as a set; ValueError for what is none."""
+    """Parse ``0-3,7``. Raises ValueError if ``text`` is not a valid list."""
     found = 0
     for part in text.split(",") if text else ():
         first, dash, last = part.partition("-")
@@ -33,30 +33,30 @@ def read(text: str) -> int:
 
 
 def text(ranks: int) -> str:
-    """The set as ``0-3,7``."""
+    """The text form ``0-3,7`` of a set."""
     parts: List[str] = []
     at = 0
     while ranks:
         skipped = (ranks & -ranks).bit_length() - 1
         at, ranks = at + skipped, ranks >> skipped
-        run = (~ranks & (ranks + 1)).bit_length() - 1  # ones at the low end
+        run = (~ranks & (ranks + 1)).bit_length() - 1  # the length of the run of ones at the low end
         parts.append(str(at) if run == 1 else f"{at}-{at + run - 1}")
         at, ranks = at + run, ranks >> run
     return ",".join(parts)
 
 
 def count(ranks: int) -> int:
-    """How many there are."""
+    """The number of ranks in a set."""
     return bin(ranks).count("1")
 
 
 def lowest(ranks: int) -> int:
-    """The first of them; -1 when there is none."""
+    """The lowest rank of a set; -1 if the set is empty."""
     return (ranks & -ranks).bit_length() - 1
 
 
 def members(ranks: int) -> List[int]:
-    """All of them, in order."""
+    """The ranks of a set in ascending order."""
     found = []
     while ranks:
         low = ranks & -ranks
@@ -65,11 +65,11 @@ def members(ranks: int) -> List[int]:
     return found
 
 
-# Lists of ranks and of names for people.
+# Lists of ranks and names for display
 
 
 def fold_ranks(ranks: List[int]) -> str:
-    """``[0, 1, 2, 8]`` → ``0-2,8``; the ranks are sorted."""
+    """The text form of a list of ranks: ``[0, 1, 2, 8]`` gives ``0-2,8``. The ranks are sorted."""
     runs: List[List[int]] = []
     for rank in ranks:
         if runs and runs[-1][1] + 1 == rank:
@@ -80,7 +80,8 @@ def fold_ranks(ranks: List[int]) -> str:
 
 
 def fold_names(names: List[str]) -> str:
-    """``[n0, n1, n2, login]`` → ``n0-n2,login``: names that differ in their last number, counted up, are folded."""
+    """The text form of a list of names: ``[n0, n1, n2, login]`` gives ``n0-n2,login``. Consecutive numbers at the
+    end of a name are folded."""
     runs: List[List[str]] = []
     for name in names:
         if runs and _follows(runs[-1][-1], name):

@@ -54,15 +54,15 @@ if TYPE_CHECKING:
     Hosts = List[Tuple[str, int]]
 
 ENTRY_POINTS = "redmesh.managers"
-#: What a manager must have, and what it may have.
+#: Names that a manager must define, and names that it may define.
 REQUIRED = ("detect", "hosts", "job_id", "spawn", "distributed")
 OPTIONAL = ("streams", "spawn_all", "spawn_ranks", "labelled", "host_variable", "signal", "alive", "time_left")
-#: More hosts or slots than this are a mistake of the manager's.
+#: A manager that reports more hosts or slots than this is at fault.
 MOST = 1 << 20
 
 
 class ManagerError(Exception):
-    """A manager that cannot do what it was asked for: ``message`` says what and why, ``hint`` what to do next."""
+    """A manager failed: ``message`` says what failed and why, ``hint`` what to do next."""
 
     exit_status = 125
     code = "manager"
@@ -75,9 +75,10 @@ class ManagerError(Exception):
 def client(
     argv: Sequence[str], environ: Mapping[str, str], drop: Sequence[str] = (), streams: bool = True
 ) -> subprocess.Popen[bytes]:
-    """Start a manager's client in a session of its own, without the variables ``drop``. ManagerError: it is not there.
+    """Start a manager's client in its own session, without the variables ``drop``.
 
-    ``streams``: with pipes to its standard input and output; else these are /dev/null.
+    With ``streams``, its standard input and output are pipes; otherwise they are /dev/null. Raises ManagerError if the
+    client is not installed.
     """
     pipe = subprocess.PIPE if streams else subprocess.DEVNULL
     kept = {name: value for name, value in environ.items() if name not in drop}
@@ -90,7 +91,8 @@ def client(
 
 
 def ask(argv: Sequence[str], environ: Mapping[str, str], timeout_s: float = 10.0) -> str:
-    """Standard output of a manager's command. ManagerError: it is not there, fails, or takes longer."""
+    """Run a manager's command and return its standard output. Raises ManagerError if the command is not installed,
+    fails, or takes longer than ``timeout_s`` seconds."""
     try:
         done = subprocess.run(
             list(argv), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s,
@@ -107,7 +109,7 @@ def ask(argv: Sequence[str], environ: Mapping[str, str], timeout_s: float = 10.0
 
 
 def read_lines(environ: Mapping[str, str], variable: str) -> List[str]:
-    """The lines of the file that ``variable`` names, without empty ones. ManagerError."""
+    """The non-empty lines of the file that ``variable`` names. Raises ManagerError."""
     path = environ.get(variable, "")
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
@@ -118,7 +120,7 @@ def read_lines(environ: Mapping[str, str], variable: str) -> List[str]:
 
 
 def counted(names: Sequence[str]) -> Hosts:
-    """Hosts in the order of their first line, each with the number of its lines."""
+    """Each host once, in the order of first appearance, with the number of its lines."""
     slots: Dict[str, int] = {}
     for name in names:
         slots[name] = slots.get(name, 0) + 1
@@ -126,12 +128,12 @@ def counted(names: Sequence[str]) -> Hosts:
 
 
 def with_environment(argv: Sequence[str], env: Mapping[str, str]) -> List[str]:
-    """``argv`` behind ``env NAME=VALUE …``, for clients that pass no environment."""
+    """The command ``env NAME=VALUE … argv``, for clients that do not forward an environment."""
     return ["env", *(f"{name}={value}" for name, value in env.items()), *argv] if env else list(argv)
 
 
 def expand(text: str) -> List[str]:
-    """The hosts of a compressed list: ``n[1-3,07],login`` (Slurm, Flux). ManagerError.
+    """The hosts of a compressed list such as ``n[1-3,07],login`` (Slurm, Flux). Raises ManagerError.
 
     Source: Slurm's documentation of SLURM_JOB_NODELIST; RFC 29 of Flux.
     """
@@ -142,7 +144,7 @@ def expand(text: str) -> List[str]:
 
 
 def _split(text: str) -> List[str]:
-    """Cut at the commas that stand outside brackets."""
+    """Split at the commas outside brackets."""
     parts, depth, start = [], 0, 0
     for at, letter in enumerate(text):
         if letter == "[":
@@ -174,7 +176,7 @@ def _expand(part: str, found: List[str]) -> None:
 
 
 def repeated(text: str) -> List[int]:
-    """Numbers of a compressed list: ``4(x2),3`` is 4, 4, 3 (Slurm). ManagerError."""
+    """The numbers of a compressed list: ``4(x2),3`` gives 4, 4, 3 (Slurm). Raises ManagerError."""
     numbers: List[int] = []
     for part in text.split(","):
         number, _, times = part.rstrip(")").partition("(x")
@@ -188,7 +190,7 @@ def repeated(text: str) -> List[int]:
 
 
 def find_on_path(name: str, environ: Mapping[str, str], *folders: str) -> Optional[str]:
-    """Where the command ``name`` is: on PATH of ``environ``, or in one of ``folders``; None: nowhere."""
+    """The path of the command ``name`` on PATH of ``environ`` or in ``folders``; None if it is not found."""
     for folder in (*environ.get("PATH", os.defpath).split(os.pathsep), *folders):
         path = os.path.join(folder or ".", name)
         if os.path.isfile(path) and os.access(path, os.X_OK):
@@ -197,7 +199,7 @@ def find_on_path(name: str, environ: Mapping[str, str], *folders: str) -> Option
 
 
 def problems(manager: Any) -> List[str]:
-    """What a manager lacks of the interface; empty for one that is complete."""
+    """The parts of the interface that a manager lacks; an empty list if it is complete."""
     missing = [f"it has no {name}" for name in REQUIRED if not hasattr(manager, name)]
     wrong = [
         f"{name} is not a function"

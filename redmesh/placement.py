@@ -36,11 +36,11 @@ class Topology(Protocol):
 
 
 class Curve(Protocol):
-    """All processors of the machine in one order, in which neighbours are near each other."""
+    """All processors of the machine in one order that keeps neighbours close together."""
 
-    #: Processor ids in the order of the curve. Between two stretches that do not touch stands an id that is not used.
+    #: Processor ids in the order of the curve. An unused id stands between two stretches that do not touch.
     seats: list[int]
-    #: The place of a processor in ``seats``, by processor id; -1 for an id that is not used.
+    #: The index of each processor in ``seats``, by processor id; -1 for an unused id.
     position: list[int]
 
     def sort(self, processors: Iterable[int]) -> list[int]:
@@ -52,9 +52,9 @@ class Layout(Protocol):
 
     #: One more than the highest processor id.
     size: int
-    #: Of a cluster: each node's name and its processors.
+    #: For a cluster: the name and processors of each node.
     nodes: list[tuple[str, list[int]]]
-    #: Tables of your own, under a key of your own. They are kept as long as this layout.
+    #: Storage for a placement's own tables, each under its own key. The tables live as long as this layout.
     derived: dict[Any, Any]
 
     @property
@@ -68,7 +68,7 @@ class Layout(Protocol):
         """A byte for each processor id, 1 if the processor is free, and a 0 at the end."""
 
 
-#: The machine, or None when nothing but processor ids is known.
+#: The machine, or None if only processor ids are known.
 Geometry = Layout | None
 #: ``place(free, count, geometry)`` returns ``count`` different ids of ``free`` in the order of ranks. ``free`` is
 #: ascending, 1 ≤ count ≤ len(free). The same arguments give the same result.

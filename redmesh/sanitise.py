@@ -1,4 +1,4 @@
-"""The one sanitiser: what came from a program or a node and goes to a terminal passes here."""
+"""Make text from programs and nodes safe for a terminal. All such text passes through this module."""
 
 _SHOWN = 0x2400  # the Unicode pictures of C0: U+2400 … U+241F
 
@@ -23,16 +23,17 @@ def _make_table() -> "dict[int, int | str]":
     table: dict[int, int | str] = {code: _SHOWN + code for code in range(0x20)}
     table[0x7F] = 0x2421
     table.update(dict.fromkeys((*range(0x80, 0xA0), *_INVISIBLE, *range(0xE0000, 0xE0080)), "\ufffd"))
-    # bytes that were not UTF-8, decoded with surrogateescape, and lone surrogates: they cannot be printed
+    # Lone surrogates, which stand for bytes that were not UTF-8 (surrogateescape), cannot be printed.
     table.update(dict.fromkeys(range(0xD800, 0xE000), "\ufffd"))
     return table
 
 
 def clean(text: str, *, keep: str = "") -> str:
-    """``text`` with nothing in it that a terminal would act on; each such character is shown as a picture or U+FFFD.
+    """``text`` without control characters that a terminal acts on; each is replaced by its Unicode picture or
+    U+FFFD.
 
-    An escape sequence (CSI, OSC, DCS …) loses its first character and stays readable. Characters in ``keep``
-    (a newline, a tab) pass.
+    An escape sequence (CSI, OSC, DCS …) loses its first character and stays readable. Characters in ``keep`` (a
+    newline, a tab) are not replaced.
     """
     global _table
     if text.isascii() and text.isprintable():

@@ -1,20 +1,22 @@
-"""Start one of our daemons or commands in an interpreter of its own, whatever the environment's packages are called.
+"""Start one of our daemons or commands in a new interpreter, whatever packages the environment contains.
 
 The packages ``agents``, ``console``, ``db`` and ``simulated`` are the *rooms*. An installed Redmesh keeps them in
-``redmesh/_rooms``, where no other distribution has files; a source tree, an editable installation and the snapshot of
-a mesh have them beside ``redmesh``. Whatever runs our code puts the rooms first on its path, so that a top-level
-package of the same name (``agents`` of openai-agents, for example) is never imported instead. Programs that only
-``import redmesh`` have no rooms on their path.
+``redmesh/_rooms``, where no other distribution has files; a source tree, an editable installation and the snapshot of a
+mesh have them beside ``redmesh``. Every process that runs our code puts the rooms first on its path, so that a
+top-level package of the same name (``agents`` of openai-agents, for example) is never imported instead. Programs that
+only ``import redmesh`` have no rooms on their path.
 
-This file is also run as a script, because ``python -P -m`` is not enough: with a relative entry in ``PYTHONPATH`` it
-imports a package ``redmesh`` of the current directory. The script drops these entries from its path before its first
-import of ours. The variable itself stays as it is, because ranks get it from yod. The scripts in bin/ begin likewise.
+This file is also run as a script, because ``python -P -m`` is not enough: with a relative entry in ``PYTHONPATH``,
+``python -P -m redmesh`` imports a package ``redmesh`` of the current directory. The script drops these entries from its
+path before it imports our code. The variable itself is not changed, because ranks get it from yod. The scripts in bin/
+begin likewise.
 """
 
 import _signal  # type: ignore[import-not-found]
 
 if __name__ == "__main__" and _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
-    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)  # no traceback while we load; console/cli/exits.py takes it up
+    # show no traceback for a SIGINT during the import; console/cli/exits.py handles SIGINT afterwards
+    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
 
 import os
 import sys
@@ -30,7 +32,7 @@ _INSTALLED = os.path.join(_HERE, "_rooms")
 #: The directory with the other packages.
 ROOMS = _INSTALLED if os.path.isdir(_INSTALLED) else ROOT
 
-#: What can be started, and the module whose ``main`` it is.
+#: The daemons and commands by name, each with the module that has its ``main``.
 MODULES = {
     "yod": "console.cli.yod.command",
     "mesh": "console.cli.mesh.command",
@@ -47,25 +49,22 @@ MODULES = {
 
 
 def start_command(name: str, root: str = ROOT) -> "list[str]":
-    """The words that start the daemon or command ``name``, one of MODULES, of the ``redmesh`` in ``root``.
-
-    The arguments of ``name`` follow them.
-    """
+    """The command line that starts ``name``, a key of MODULES, of the ``redmesh`` in ``root``; append the arguments."""
     return [sys.executable, "-P", os.path.join(root, "redmesh", "start_command.py"), name]
 
 
 def without_relative(variables: "Mapping[str, str]") -> "dict[str, str]":
-    """``variables`` whose ``PYTHONPATH`` has absolute entries alone: for processes that start no ranks."""
+    """``variables`` with only absolute entries in ``PYTHONPATH``, for processes that start no ranks."""
     kept = {**variables}
     path = os.pathsep.join(filter(os.path.isabs, kept.pop("PYTHONPATH", "").split(os.pathsep)))
     return {**kept, "PYTHONPATH": path} if path else kept
 
 
 def find_rooms() -> None:
-    """Put our packages first on the path of this process."""
+    """Put our packages first on ``sys.path``."""
     if ROOT not in (ROOMS, *sys.path):
-        # The process that starts us may have found ``redmesh`` by a path of its own (a checkout, a directory that a
-        # script added). Behind the standard library: nothing there may replace that.
+        # The parent may have found ``redmesh`` by a path of its own (a checkout, a directory that a script added). Our
+        # path follows the standard library, so that our packages never replace standard modules.
         library = os.path.dirname(os.__file__)
         known = [place for place, entry in enumerate(sys.path) if entry == library or entry.endswith("/lib-dynload")]
         sys.path.insert(max(known, default=-1) + 1, ROOT)
@@ -73,7 +72,7 @@ def find_rooms() -> None:
 
 
 def run_command(name: str) -> int:
-    """Run ``name``, one of MODULES, with ``sys.argv`` in this process; its exit status."""
+    """Run ``name``, a key of MODULES, with ``sys.argv`` in this process and return its exit status."""
     find_rooms()
     try:
         module = __import__(MODULES[name], fromlist=["main"])
@@ -92,7 +91,7 @@ def run_command(name: str) -> int:
 
 
 def main() -> int:
-    """Run the command that the first word names."""
+    """Run the command that ``sys.argv[1]`` names."""
     name = sys.argv.pop(1) if len(sys.argv) > 1 else ""
     if name == "--version":
         from redmesh.version import VERSION
@@ -113,10 +112,10 @@ if __name__ == "__main__":
 
             try:
                 here = {os.path.abspath(entry) for entry in entries if not os.path.isabs(entry)}
-            except OSError:  # the current directory was removed: site left these entries as they are
+            except OSError:  # the current directory was removed, so site left these entries unchanged
                 here = set()
             here -= {os.path.abspath(entry) for entry in entries if os.path.isabs(entry)}
-            library = f"{os.path.dirname(os.__file__)}/"  # still needed by whoever stands there
+            library = f"{os.path.dirname(os.__file__)}/"  # needed if the current directory is the standard library
             sys.path[:] = [e for e in sys.path if os.path.isabs(e) and (e not in here or f"{e}/".startswith(library))]
             site.main()  # adds site-packages and its paths again, if the current directory is one of them
 

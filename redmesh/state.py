@@ -1,11 +1,13 @@
-"""The state object: one SQLite file for each job, with everything that is known of the job (docs/state-object.md).
+"""The state object: one SQLite file for each job, with everything that is known about the job
+(docs/state-object.md).
 
 The job's owner process holds a :class:`StateObject` and is the only writer. Others read the file with
 :func:`open_for_reading` or ``sqlite3 UUID.job`` while the owner writes.
 
-The owner records into an open transaction and commits in batches (:meth:`StateObject.commit`). What is committed
+The owner records into an open transaction and commits in batches (:meth:`StateObject.commit`). A committed record
 survives the end of the process at any instruction; with ``synchronous=FULL`` it survives a loss of power too.
-Measured on 2 cores: 100,000 tasks handed out and ended in batches of 20 take 1.5 s, commits included.
+
+Measured on 2 cores: starting and ending 100,000 tasks in batches of 20 takes 1.5 s, commits included.
 """
 
 from __future__ import annotations
@@ -21,40 +23,40 @@ from itertools import islice
 
 from redmesh.filesystem import NETWORK_FILESYSTEMS, filesystem_of
 
-TYPE_CHECKING = False  # typing itself is not loaded: agents start faster without it
+TYPE_CHECKING = False  # do not import typing at run time: agents start faster without it
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
     Value = Union[str, int, float, bytes, None]
-    #: Gets the number of each commit and its statements, in order, each with the rows of values that it was run with.
-    #: The number 0: a statement failed, and what follows cannot be told any more.
+    #: A follower gets the number of each commit and its statements, in order, each with the rows of values it was run
+    #: with. The number 0 means that a statement failed: the copy is no longer valid.
     Statements = List[Tuple[str, List[Sequence[Any]]]]
     Follower = Callable[[int, Statements], None]
 
-#: The number of the format, in ``user_version``; files of a higher number are refused.
+#: The number of the format, in ``user_version``. Files with a higher number are refused.
 FORMAT = 1
 #: ``application_id`` of the file: "RMJB".
 APPLICATION = 0x524D4A42
 SUFFIX = ".job"
-#: What a location begins with.
+#: The prefix of a location.
 SCHEME = "redmesh://"
-#: Bytes that an object may grow to, unless its ``limit`` says otherwise.
+#: The largest size of an object in bytes, unless its ``limit`` says otherwise.
 LIMIT = 1 << 30
-#: The part of the limit above which values, log lines, last lines and files are refused; results of tasks are not.
+#: Values, log lines, last lines and files are refused above this part of the limit; results of tasks are not.
 SOFT = 0.9
-#: Longest key and value of the job's own, longest log line, last lines kept of one task, in bytes.
+#: Limits in bytes: a key and a value of the job's own, a log line, and the last lines kept of a task.
 MAX_KEY, MAX_VALUE, MAX_TEXT, MAX_LINES = 200, 64 << 10, 4 << 10, 4 << 10
 _PAGE = 4096
-_AT_ONCE = 10_000  # tasks of a list that one statement inserts
+_AT_ONCE = 10_000  # how many tasks of a list one statement inserts
 _BUSY_S = 5.0
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
-#: Entry of ``meta``: the login processor to which the owner hands the job over.
+#: The entry of ``meta`` with the login processor to which the owner hands the job over.
 HANDED_TO = "handed_to"
 #: States of a task, of a rank, and of a job.
 WAITING, RUNNING, DONE, FAILED, CANCELLED = "waiting", "running", "done", "failed", "cancelled"
 
-# Nothing newer than SQLite 3.8 (2013): hosts have what their Python was built with.
+# Use nothing newer than SQLite 3.8 (2013), because hosts have the SQLite that their Python was built with.
 _SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE request (id INTEGER PRIMARY KEY, count INTEGER NOT NULL, partial INTEGER NOT NULL, asked_at REAL NOT NULL,
@@ -78,7 +80,7 @@ _COLUMNS = "first, last, state, input, node, slot, attempt, started_at, ended_at
 
 
 class StateError(Exception):
-    """A state object that cannot be used as was asked; ``message``, ``hint`` and ``exit_status`` as everywhere."""
+    """A state object cannot be used as requested; ``message``, ``hint`` and ``exit_status`` are as in AgentError."""
 
     exit_status = 1
 
@@ -88,13 +90,13 @@ class StateError(Exception):
 
 
 class StateFull(StateError):
-    """The object has reached its limit of size, or the disk is full: nothing more can be recorded."""
+    """The object has reached its size limit, or the disk is full. No more can be recorded."""
 
 
 if TYPE_CHECKING:
 
     class Task(NamedTuple):
-        """A task that was handed out."""
+        """A task that was given to a worker."""
 
         number: int
         input: Optional[str]
@@ -107,7 +109,7 @@ else:
 
 
 def new_uuid() -> str:
-    """A random UUID (version 4), made without the module ``uuid``, which loads more than all of this."""
+    """A random UUID (version 4), made without the module ``uuid``, whose import costs more than this whole module."""
     digits = bytearray(os.urandom(16))
     digits[6], digits[8] = digits[6] & 0x0F | 0x40, digits[8] & 0x3F | 0x80
     text = digits.hex()
@@ -115,29 +117,29 @@ def new_uuid() -> str:
 
 
 def is_uuid(text: str) -> bool:
-    """Whether ``text`` is a UUID as :func:`new_uuid` writes it: it becomes a file name."""
+    """True if ``text`` is a UUID as :func:`new_uuid` writes it. UUIDs become file names, so check them."""
     return _UUID.fullmatch(text) is not None
 
 
 def job_path(directory: str, uuid: str) -> str:
-    """Where the object ``uuid`` is in a directory of objects. StateError for what is not a UUID."""
+    """The path of the object ``uuid`` in a directory of objects. Raises StateError if ``uuid`` is not a UUID."""
     if not is_uuid(uuid):
         raise StateError(f"{uuid[:60]!r} is not the UUID of a job", "mesh job list prints them")
     return os.path.join(directory, uuid + SUFFIX)
 
 
 def url_on(node: str, uuid: str) -> str:
-    """The location of an object that is on ``node``."""
+    """The location of the object ``uuid`` on ``node``."""
     return f"{SCHEME}{node}/{uuid}"
 
 
 class StateObject:
-    """A state object in the hands of its owner process, the only writer."""
+    """A state object, held by its owner process, which is the only writer."""
 
     def __init__(self, path: str, *, durable: bool = True) -> None:
-        """Open what :meth:`create` made and check it. StateError says what is wrong with it.
+        """Open an object that :meth:`create` made, and check it. Raises StateError.
 
-        ``durable``: a commit also survives a loss of power, for one fsync a commit.
+        With ``durable``, a commit also survives a loss of power, at the cost of one fsync for each commit.
         """
         _check_there(path)
         self.path = path
@@ -161,8 +163,8 @@ class StateObject:
             found = db.execute("PRAGMA quick_check(1)").fetchone()[0]
             if found != "ok":
                 raise sqlite3.DatabaseError(found)
-            # Readers and the writer never wait for each other in a write-ahead log, and a commit is one fsync instead
-            # of three. It needs memory that its users share: never across hosts.
+            # With a write-ahead log, readers and the writer never wait for each other, and a commit costs one fsync
+            # instead of three. The log needs memory that its users share, so it cannot be used across hosts.
             journal = "delete" if filesystem_of(os.path.dirname(self.path)) in NETWORK_FILESYSTEMS else "wal"
             db.execute(f"PRAGMA journal_mode = {journal}")
             db.execute(f"PRAGMA synchronous = {'full' if durable or journal == 'delete' else 'normal'}")
@@ -177,14 +179,15 @@ class StateObject:
         self._changes: List[Tuple[Any, ...]] = []
         self._writes = False
         self._follower: Optional[Follower] = None
-        self._followed: Statements = []  # since the last commit
+        self._followed: Statements = []  # statements since the last commit
         self.full = self._used() > self.limit * SOFT
 
     @classmethod
     def create(cls, path: str, meta: Dict[str, Value], *, durable: bool = True) -> StateObject:
-        """Make an object at ``path`` and open it. It is written aside and renamed: under its name it is whole.
+        """Create an object at ``path`` and open it. The file is written under another name and renamed when it is
+        complete.
 
-        ``meta`` has at least ``uuid``. StateError where the file exists or cannot be written.
+        ``meta`` has at least ``uuid``. Raises StateError if the file exists or cannot be written.
         """
         aside = path + ".new"
         try:
@@ -207,7 +210,8 @@ class StateObject:
 
     @staticmethod
     def _lay_out(path: str, meta: Dict[str, Value], durable: bool) -> None:
-        """Make the tables in an empty file. It needs no journal: it gets its name when it is whole."""
+        """Create the tables in an empty file. No journal is needed: the file gets its final name when it is
+        complete."""
         db = _connect(path)
         try:
             db.executescript(
@@ -223,10 +227,10 @@ class StateObject:
         finally:
             db.close()
 
-    # what the job is
+    # The identity of the job
 
     def meta(self, key: str) -> Value:
-        """One entry of ``meta``; None when there is none."""
+        """The value of an entry of ``meta``; None if the entry does not exist."""
         row = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
         return None if row is None else row[0]
 
@@ -236,16 +240,16 @@ class StateObject:
             self._write("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
 
     def set_state(self, state: str, cause: str = "") -> None:
-        """The job itself enters a state."""
+        """Change the state of the job itself."""
         self.set_meta(state=state)
-        self._write_changes()  # in the order in which they happened
+        self._write_changes()  # record changes of tasks first, so that transitions are in the order of events
         self._write("INSERT INTO transition (at, state, cause) VALUES (?, ?, ?)", (time.time(), state, cause or None))
 
-    # moves between nodes (agents/objects)
+    # Moves between nodes (agents/objects)
 
     def departs(self, counter: int, sender: str, receiver: str) -> None:
-        """An attempt to move the object begins: ``counter`` is its number. Whoever has the token it gets may read it
-        from elsewhere."""
+        """Record the start of move number ``counter``. Returns a token; its holder may read the object from another
+        node."""
         if not self.meta("token"):
             self.set_meta(token=os.urandom(24).hex())
         self.set_meta(counter=counter)
@@ -255,16 +259,15 @@ class StateObject:
         )
         self.commit()
 
-    # tasks
+    # Tasks
 
     def add_array(self, first: int, last: int) -> None:
-        """Put the tasks ``first`` to ``last`` on the list: one row, however many they are. No transition is written:
-        their row says it."""
+        """Add the tasks ``first`` to ``last`` as one row. No transition is written, because the row says it."""
         self._write("INSERT INTO task (first, last, state) VALUES (?, ?, ?)", (first, last, WAITING))
         self._count(WAITING, last - first + 1)
 
     def add_list(self, inputs: Iterable[str], first: int = 1) -> int:
-        """Put a task with an input of its own on the list for each of ``inputs``: how many they were."""
+        """Add a task for each of ``inputs``, and return the number of inputs."""
         number, rest = first, iter(inputs)
         while texts := list(islice(rest, _AT_ONCE)):
             rows = [(one, one, WAITING, text) for one, text in enumerate(texts, number)]
@@ -274,14 +277,14 @@ class StateObject:
         return number - first
 
     def take(self, count: int, node: str, slot: int = 0) -> List[Task]:
-        """Hand out the next ``count`` waiting tasks to a worker on ``node``: in order, fewer when there are no more."""
+        """Give the next ``count`` waiting tasks, in order, to a worker on ``node``; fewer if fewer are waiting."""
         rows = self._db.execute(
             "SELECT first, last, input, attempt FROM task WHERE state = 'waiting' ORDER BY first LIMIT ?", (count,)
         ).fetchall()
         return self._take(rows, count, node, slot)
 
     def take_these(self, numbers: Iterable[int], node: str, slot: int = 0) -> List[Task]:
-        """Hand out these waiting tasks, each of which stands alone in its row, to a worker on ``node``."""
+        """Give these waiting tasks to a worker on ``node``. Each of them must have a row of its own."""
         taken: List[Task] = []
         for number in numbers:
             rows = self._db.execute(
@@ -319,7 +322,7 @@ class StateObject:
         return taken
 
     def copied(self, number: int, node: str) -> Task:
-        """Hand out a second copy of a running task to a worker on ``node``."""
+        """Give a second copy of a running task to a worker on ``node``."""
         text, attempt = self._db.execute("SELECT input, attempt FROM task WHERE first = ?", (number,)).fetchone()
         self._write("UPDATE task SET attempt = ? WHERE first = ?", (attempt + 1, number))
         self._changed(number, number, RUNNING, node, "a second copy", time.time())
@@ -329,10 +332,10 @@ class StateObject:
         self, number: int, attempt: int, status: int, *, started_at: float, ended_at: float, cause: str = "",
         lines: str = "", node: str = "", copy: bool = False, most: int = MAX_LINES,
     ) -> bool:  # fmt: skip
-        """Record how an attempt at a task ended, with at most the last ``most`` bytes that it wrote.
+        """Record the end of an attempt at a task, with at most the last ``most`` bytes of its output.
 
-        ``copy``: one of several copies, which ran on ``node``; the row may have the attempt of another one. False for
-        an attempt that is not under way (any more): a late result of a worker that was given up changes nothing.
+        ``copy``: the attempt was one of several copies and ran on ``node``; the row may name the attempt of another
+        copy. Returns False if the attempt is no longer running: a late result of a lost worker changes nothing.
         """
         state = DONE if status == 0 and not cause else FAILED
         if lines:
@@ -351,7 +354,8 @@ class StateObject:
     def change(
         self, first: int, last: int, state: str, *, node: str = "", cause: str = "", at: float = 0.0, **columns: Value
     ) -> None:
-        """Move the tasks ``first`` to ``last`` into a state, whatever they were; ``columns`` of ``task`` to set."""
+        """Set the state of the tasks ``first`` to ``last``, whatever it was; ``columns`` are further columns of
+        ``task`` to set."""
         at = at or time.time()
         self._split(first)
         self._split(last + 1)
@@ -369,7 +373,7 @@ class StateObject:
         self._changed(first, last, state, node, cause, at)
 
     def give_back(self, node: str, cause: str, slot: Optional[int] = None) -> List[int]:
-        """Put what runs on a node (in one slot) on the list again: the worker there is lost. Their numbers."""
+        """Return the running tasks of a lost worker (a node, or one slot of it) to the list. Returns their numbers."""
         rows = self._db.execute(
             "SELECT first FROM task WHERE state = 'running' AND node = ? AND (? IS NULL OR slot = ?)",
             (node, slot, slot),
@@ -379,14 +383,14 @@ class StateObject:
         return [number for (number,) in rows]
 
     def last_lines(self, number: int, lines: str) -> None:
-        """The last lines that a task wrote; dropped once the object is nearly full."""
+        """Record the last lines of a task's output. They are dropped if the object is nearly full."""
         if not self.full:
             self._split(number)
             self._split(number + 1)
             self._write("UPDATE task SET lines = ? WHERE first = ?", (lines[-MAX_LINES:], number))
 
     def progress(self, part: float, task: Optional[int] = None) -> None:
-        """How far a task, or the job itself, says that it is: 0 to 1."""
+        """Record the progress, 0 to 1, of a task or of the job itself."""
         if task is None:
             self.set_meta(progress=part)
         else:
@@ -396,14 +400,14 @@ class StateObject:
 
     @property
     def counts(self) -> Dict[str, int]:
-        """How many tasks there are in each state."""
+        """The number of tasks in each state."""
         return {state: count for state, count in self._counts.items() if count}
 
     def _count(self, state: str, count: int) -> None:
         self._counts[state] = self._counts.get(state, 0) + count
 
     def _split(self, at: int) -> None:
-        """Have a row begin at task ``at``, if there is one."""
+        """Split the row that contains task ``at``, so that a row begins there."""
         row = self._db.execute(
             f"SELECT {_COLUMNS} FROM task WHERE first < ? ORDER BY first DESC LIMIT 1", (at,)
         ).fetchone()
@@ -417,7 +421,7 @@ class StateObject:
         self._changes.append((state, node or None, cause or None, first, last, at))
 
     def _write_changes(self) -> None:
-        """Every change since the last commit; neighbours that changed alike share a row."""
+        """Write the transitions since the last commit; adjacent tasks with the same change share a row."""
         rows: List[List[Any]] = []
         for state, node, cause, first, last, at in self._changes:
             if rows:
@@ -429,37 +433,37 @@ class StateObject:
         self._changes.clear()
         self._writemany("INSERT INTO transition (at, first, last, state, node, cause) VALUES (?, ?, ?, ?, ?, ?)", rows)
 
-    # processors
+    # Processors
 
     def requested(self, count: int, *, partial: bool) -> int:
-        """The job has asked for processors: the request's number here."""
+        """Record a request for processors. Returns the number of the request in this object."""
         self._write(
             "INSERT INTO request (count, partial, asked_at) VALUES (?, ?, ?)", (count, int(partial), time.time())
         )
         return int(self._db.execute("SELECT last_insert_rowid()").fetchone()[0])
 
     def answered(self, request: int, answer: str) -> None:
-        """What was answered: ``acknowledged``, or why the request was refused."""
+        """Record the answer to a request: ``acknowledged``, or the reason of a refusal."""
         self._write("UPDATE request SET answer = ?, answered_at = ? WHERE id = ?", (answer, time.time(), request))
 
     def granted(self, request: int, node: str, processors: str, count: int) -> None:
-        """Processors of a node were posted back."""
+        """Record processors of a node that were posted back."""
         self._write(
             "INSERT INTO resource (request, node, processors, count, granted_at) VALUES (?, ?, ?, ?, ?)",
             (request, node, processors, count, time.time()),
         )
 
     def freed(self, node: str = "", request: Optional[int] = None) -> None:
-        """The processors of a node, of a request, or all, were given back."""
+        """Record that processors were freed: those of a node, of a request, or all."""
         self._write(
             "UPDATE resource SET freed_at = ? WHERE freed_at IS NULL AND ? IN ('', node) AND coalesce(?, request) ="
             " request", (time.time(), node, request),
         )  # fmt: skip
 
-    # what the job says itself
+    # What the job itself records
 
     def set(self, key: str, value: str, *, node: str = "", task: Optional[int] = None) -> None:
-        """A value of the job's own. StateError for one that is too long, or once the object is nearly full."""
+        """Set a value of the job's own. Raises StateError if it is too long, or if the object is nearly full."""
         if not 0 < len(key.encode("utf-8", "replace")) <= MAX_KEY:
             raise StateError(f"a key has 1 to {MAX_KEY} bytes", "choose a shorter name")
         if len(value.encode("utf-8", "replace")) > MAX_VALUE:
@@ -470,22 +474,23 @@ class StateObject:
         )
 
     def get(self, key: str) -> Optional[str]:
-        """A value of the job's own; None when there is none."""
+        """A value of the job's own; None if it does not exist."""
         row = self._db.execute("SELECT value FROM value WHERE key = ?", (key,)).fetchone()
         return None if row is None else str(row[0])
 
     def log(self, text: str, *, node: str = "", task: Optional[int] = None, at: float = 0.0) -> None:
-        """A line of the job's log, cut off at MAX_TEXT bytes. StateError once the object is nearly full."""
+        """Append a line to the job's log, cut off at MAX_TEXT bytes. Raises StateError if the object is nearly full."""
         self._room("log line")
         self._write(
             "INSERT INTO log (at, node, task, text) VALUES (?, ?, ?, ?)",
             (at or time.time(), node or None, task, text[:MAX_TEXT]),
         )
 
-    # files that travel with the job
+    # Files that travel with the job
 
     def add_file(self, name: str, content: bytes, mode: int = 0o600) -> None:
-        """Keep a file in the object; one of the same name is replaced. StateError once the object is nearly full."""
+        """Store a file in the object, replacing one of the same name. Raises StateError if the object is nearly
+        full."""
         from hashlib import sha256
 
         self._room("file")
@@ -495,17 +500,17 @@ class StateObject:
         )
 
     def file(self, name: str) -> Optional[bytes]:
-        """The content of a file in the object; None where there is no such file."""
+        """The content of a file in the object; None if the file does not exist."""
         row = self._db.execute("SELECT content FROM file WHERE name = ?", (name,)).fetchone()
         return None if row is None else bytes(row[0])
 
     def mean_s(self) -> Optional[float]:
-        """Seconds that a finished task took, on average; None before one has finished."""
+        """The mean duration of a finished task in seconds; None if no task has finished."""
         row = self._db.execute("SELECT avg(ended_at - started_at) FROM task WHERE state = ?", (DONE,)).fetchone()
         return None if row[0] is None else float(row[0])
 
     def ranges(self) -> Iterator[Tuple[int, int, str, int]]:
-        """First, last, state and attempts of every row of tasks, in order."""
+        """The first task, last task, state and attempts of every row of tasks, in order."""
         yield from self._db.execute("SELECT first, last, state, attempt FROM task ORDER BY first").fetchall()
 
     def _room(self, what: str) -> None:
@@ -515,15 +520,15 @@ class StateObject:
                 f" {self.limit >> 20} MiB", "results of tasks still are; raise job_limit_mb for the next job",
             )  # fmt: skip
 
-    # transactions
+    # Transactions
 
     @property
     def dirty(self) -> bool:
-        """Whether there is anything to commit."""
+        """True if there are changes to commit."""
         return self._writes
 
     def commit(self) -> None:
-        """Make what was recorded since the last commit permanent, and visible to readers. StateFull, StateError."""
+        """Make all changes since the last commit permanent and visible to readers. Raises StateFull or StateError."""
         if not self._writes:
             return
         if self._changes:
@@ -541,27 +546,30 @@ class StateObject:
 
     @property
     def commits(self) -> int:
-        """How many commits there were."""
+        """The number of commits so far."""
         return self._commits
 
     def follow(self, follower: Optional[Follower]) -> None:
-        """Tell ``follower`` every commit from now on: a copy of the file as it is now, on which the same statements
-        are run in the same order, stays the same. None: nobody."""
+        """Call ``follower`` with every commit from now on (None: nobody).
+
+        A copy of the file as it is now stays identical if the same statements are run on it in the same order.
+        """
         self.commit()
         self._follower = follower
         self._followed.clear()
 
     def finish(self, state: str, cause: str = "", **entries: Value) -> None:
-        """Record the end of the job, for which there is always room, and commit."""
+        """Record the end of the job and commit. There is always room for this."""
         self._limit_pages(self.limit // _PAGE + 64)
         self.set_state(state, cause)
         self.set_meta(ended_at=time.time(), **entries)
         self.commit()
 
     def seal(self) -> bool:
-        """Make the object exactly one file again, readable from anywhere: to copy it, or because its job has ended.
+        """Turn the object into exactly one file that can be read from anywhere, for copying or because its job has
+        ended.
 
-        False where somebody reads it just now: what is beside the file belongs to it.
+        Returns False if another process reads it now, because the files beside it are then in use.
         """
         self.commit()
         try:
@@ -573,7 +581,7 @@ class StateObject:
         return str(mode) == "delete"
 
     def close(self, *, abandon: bool = False) -> None:
-        """Commit, leave one file, and stop owning it. ``abandon``: what was not committed is given up."""
+        """Commit, leave a single file, and give up ownership. ``abandon``: discard uncommitted changes."""
         try:
             if abandon and self._writes:
                 self._db.execute("ROLLBACK")
@@ -616,7 +624,8 @@ class StateObject:
             raise self._failed(error) from None
 
     def _failed(self, error: sqlite3.Error) -> StateError:
-        """SQLite may have rolled back the whole batch: then nothing since the last commit is recorded."""
+        """The error to raise after SQLite failed. SQLite may have rolled back the whole batch, so all uncommitted
+        changes are lost."""
         follower, self._follower = self._follower, None
         self._followed.clear()
         if follower is not None:
@@ -645,12 +654,12 @@ class StateObject:
 
 
 def encode_commit(number: int, statements: "Statements") -> bytes:
-    """A commit, as a follower is told it, as one line of JSON."""
+    """Encode a commit for a follower as one line of JSON."""
     return json.dumps([number, statements], default=_packed, separators=(",", ":")).encode() + b"\n"
 
 
 def decode_commit(line: bytes) -> "Tuple[int, Statements]":
-    """The inverse. ValueError."""
+    """Parse a line from :func:`encode_commit`. Raises ValueError."""
     number, statements = json.loads(line, object_hook=lambda told: b64decode(told["bytes"]))
     return number, statements
 
@@ -660,7 +669,7 @@ def _packed(value: Any) -> Dict[str, str]:
 
 
 def own_connection(path: str) -> sqlite3.Connection:
-    """A connection that writes to a copy which nobody else uses. StateError."""
+    """Open a copy that nobody else uses, for writing. Raises StateError."""
     db = _connect(path)
     try:
         _check_format(db, path)
@@ -671,7 +680,7 @@ def own_connection(path: str) -> sqlite3.Connection:
 
 
 def note_takeover(path: str, counter: int, node: str) -> None:
-    """Note in a standby copy, which nobody uses yet, that it is the job's object now, under ``counter``. StateError."""
+    """Record in an unused standby copy that it is now the job's object, under ``counter``. Raises StateError."""
     db = own_connection(path)
     try:
         db.execute("PRAGMA journal_mode = delete")
@@ -694,7 +703,8 @@ def note_takeover(path: str, counter: int, node: str) -> None:
 
 
 def note_arrival(path: str, counter: int, node: str) -> None:
-    """Note in a copy that has just arrived, and that nobody uses yet, where it is. The caller syncs it. StateError."""
+    """Record the location in a copy that has just arrived and is unused. The caller syncs the file. Raises
+    StateError."""
     db = _connect(path)
     try:
         _check_format(db, path)
@@ -711,9 +721,10 @@ def note_arrival(path: str, counter: int, node: str) -> None:
 
 
 def open_for_reading(path: str) -> sqlite3.Connection:
-    """A connection that only reads, in a transaction: every answer is of the same moment. StateError.
+    """Open an object for reading in one transaction, so that all answers describe the same moment. Raises
+    StateError.
 
-    The owner may write meanwhile: neither waits for the other.
+    The owner may write meanwhile; neither waits for the other.
     """
     _check_there(path)
     address = f"file:{_quoted(path)}?mode=ro"
@@ -723,7 +734,7 @@ def open_for_reading(path: str) -> sqlite3.Connection:
         except sqlite3.OperationalError:
             if os.access(os.path.dirname(path) or ".", os.W_OK):
                 raise
-            # the log's shared memory cannot be made in this directory: nobody writes there
+            # The shared memory of the log cannot be created in this directory, so nobody writes there.
             return _reading(address + "&immutable=1", path)
     except sqlite3.Error as error:
         raise damaged(path, error) from None
@@ -742,9 +753,9 @@ def _reading(address: str, path: str) -> sqlite3.Connection:
 
 
 def _check_format(db: sqlite3.Connection, path: str) -> None:
-    """Refuse what is not a state object, and newer formats.
+    """Raise StateError if the file is not a state object or has a newer format.
 
-    SQLite itself reads the header: closing the file after reading it here would drop the locks of this process.
+    SQLite itself reads the header: opening and closing the file here would drop the locks of this process.
     """
     try:
         application = db.execute("PRAGMA application_id").fetchone()[0]
@@ -770,9 +781,10 @@ def _check_there(path: str) -> None:
 
 
 def owned(path: str) -> bool:
-    """Whether an owner process holds the object just now."""
+    """True if an owner process holds the object now."""
     try:
-        # for reading alone: the closing of a file that was open for writing is what tells watchers of an owner's death
+        # Open it for reading only: watchers recognise the owner's death by the closing of a file that was open for
+        # writing.
         fd = os.open(path + ".lock", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return False
@@ -791,7 +803,7 @@ def damaged(path: str, error: Exception) -> StateError:
 
 
 def sync_directory(directory: str) -> None:
-    """Make the names in a directory outlive a loss of power. OSError."""
+    """Make changes of names in a directory survive a loss of power. Raises OSError."""
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
@@ -800,7 +812,7 @@ def sync_directory(directory: str) -> None:
 
 
 def _connect(path: str) -> sqlite3.Connection:
-    # never made here: between our look and the lock it may have moved to another node
+    # Never create the file here: it may have moved to another node between our check and the lock.
     address = f"file:{_quoted(path)}?mode=rw"
     return sqlite3.connect(address, uri=True, timeout=_BUSY_S, isolation_level=None, cached_statements=64)
 
@@ -810,14 +822,17 @@ def _quoted(path: str) -> str:
 
 
 def _lock(path: str) -> int:
-    """The right to write: a lock on a file beside it, for a lock on the file itself would be dropped by its closing
-    (sqlite.org/howtocorrupt.html, 2.2). StateError when another process has it."""
+    """Take the write lock and return its descriptor. Raises StateError if another process has it.
+
+    The lock is on a separate file, because SQLite's own use of the object would drop a lock on it
+    (sqlite.org/howtocorrupt.html, 2.2).
+    """
     try:
         while True:
             fd = os.open(path + ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                # an owner that has just closed the object removed the file that we had opened
+                # An owner that has just closed the object may have removed the lock file that we opened.
                 if os.fstat(fd).st_nlink:
                     return fd
             except BaseException:

@@ -1,6 +1,7 @@
-"""Numbers of things, as people write them. (The database's room has its own: yod never loads that.)"""
+"""Format a count with its noun. (``db`` has its own version, because yod never loads ``db``.)"""
 
 
 def counted(number: int, noun: str, plural: str = "", *, form: str = "") -> str:
-    """``1 node``, ``2 nodes``; ``plural`` where it is not plain s; ``form``: of the number, as in format()."""
+    """``1 node``, ``2 nodes``. ``plural`` replaces the plural with s; ``form`` is the number's format()
+    specification."""
     return f"{number:{form}} {noun if number == 1 else plural or noun + 's'}"

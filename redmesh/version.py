@@ -1,3 +1,3 @@
-"""Which Redmesh this is. The one place: the package's metadata is made from it (pyproject.toml)."""
+"""The version of Redmesh, defined only here. pyproject.toml makes the package's metadata from it."""
 
 VERSION = "0.2.0"

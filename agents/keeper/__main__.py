@@ -11,7 +11,7 @@ from agents.keeper.spawn import detach_stdio
 from agents.wire.control import decode
 from agents.wire.errors import AgentError
 
-TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import List
 

@@ -9,7 +9,7 @@ from agents.link.sockets import connect_now
 from agents.pct.ranks.process_tracking import launchers_on_record
 from agents.wire.errors import AgentError
 
-TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Callable, List, Optional, Sequence
 

@@ -8,7 +8,7 @@ import os
 
 from agents.linux import processes
 
-TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Callable, List, Set
 

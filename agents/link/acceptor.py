@@ -7,7 +7,7 @@ import resource
 
 from agents.link.loop import READ, Loop
 
-TYPE_CHECKING = False  # typing itself is not loaded: it would cost every yod 3 ms
+TYPE_CHECKING = False  # importing typing would cost every yod 3 ms
 if TYPE_CHECKING:
     from typing import Any, Callable
 

@@ -6,7 +6,7 @@ than half of it for enumerations of constants (docs/decisions/0011). Here are th
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # typing itself is not loaded: it would cost every yod 3 ms
+TYPE_CHECKING = False  # importing typing would cost every yod 3 ms
 if TYPE_CHECKING:
     import signal as signal
     import socket as socket

@@ -9,7 +9,7 @@ from agents.wire.errors import AgentError, WireError
 from agents.wire.frames import CONTROL, Decoder, Frame
 from agents.wire.messages import check_hello, hello
 
-TYPE_CHECKING = False  # typing itself is not loaded: it would cost every yod 3 ms
+TYPE_CHECKING = False  # importing typing would cost every yod 3 ms
 if TYPE_CHECKING:
     import socket
     from typing import Any, Callable, Deque, Dict, List, Optional, Union

@@ -8,7 +8,7 @@ import time
 
 from agents.link.lean import heappop, heappush, signal
 
-TYPE_CHECKING = False  # typing itself is not loaded: it would cost every yod 3 ms
+TYPE_CHECKING = False  # importing typing would cost every yod 3 ms
 if TYPE_CHECKING:
     from typing import Callable, Dict, List, Optional, Tuple
 

@@ -13,7 +13,7 @@ from agents.link.loop import READ
 from agents.link.tcp import resolve
 from agents.wire.heartbeat import split_address
 
-TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, NoReturn, Optional, Set, Tuple
 

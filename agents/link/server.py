@@ -15,7 +15,7 @@ from agents.wire.errors import AgentError, WireError
 from agents.wire.frames import CONTROL
 from agents.wire.messages import Shape, check, check_hello, hello
 
-TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, Optional
 

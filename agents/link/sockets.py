@@ -15,7 +15,7 @@ from agents.link.trust import ours
 from agents.wire.address import SCHEME, Peer
 from agents.wire.errors import AgentError
 
-TYPE_CHECKING = False  # typing itself is not loaded: it would cost every yod 3 ms
+TYPE_CHECKING = False  # importing typing would cost every yod 3 ms
 if TYPE_CHECKING:
     from typing import Optional, Tuple
 

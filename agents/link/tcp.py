@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agents.link.lean import Socket, socket
 
-TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Any, Dict, Hashable, Tuple, TypeVar
 

@@ -19,7 +19,7 @@ from agents.link.tcp import resolve, tune
 from agents.link.trust import Trust, why_refused
 from agents.wire.address import Peer, parse
 
-TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     import ssl
     from typing import Any, List, Optional, Sequence, Tuple

@@ -13,7 +13,7 @@ import time
 from agents.link.lean import deque
 from agents.wire.errors import AgentError, WireError
 
-TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Callable, Deque, Dict, FrozenSet, List, Optional
 

@@ -7,7 +7,7 @@ import os
 from agents.linux.libc import Char as _Char
 from agents.linux.libc import Int, Pointer, Unsigned, addressof, function, get_errno
 
-TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Any, Optional
 

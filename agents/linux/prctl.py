@@ -8,7 +8,7 @@ import os
 from agents.link.lean import signal
 from agents.linux.libc import Char, Int, Long, Pointer, Unsigned, addressof, function, get_errno
 
-TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Any
 

@@ -10,7 +10,7 @@ import os
 
 from agents.link.lean import signal
 
-TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, Iterable, List, Optional, Set, Tuple
 

@@ -12,7 +12,7 @@ from agents.wire.errors import AgentError, WireError
 from agents.wire.frames import FILE
 from redmesh.state import StateError
 
-TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Dict, Optional, Tuple
 

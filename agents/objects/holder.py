@@ -30,7 +30,7 @@ from redmesh.state import (
     sync_directory,
 )
 
-TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional
 

@@ -13,7 +13,7 @@ from agents.wire.address import parse
 from agents.wire.errors import AgentError
 from redmesh.state import StateError, is_uuid, open_for_reading
 
-TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Any, Dict, Tuple
 

@@ -24,7 +24,7 @@ from agents.wire.frames import CONTROL, FILE, Decoder, frame
 from agents.wire.messages import OBJECT, check, check_hello, hello
 from redmesh.state import StateError, owned
 
-TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Any, List, NoReturn, Optional
 

@@ -6,7 +6,7 @@ import errno
 
 from agents.wire.errors import AgentError
 
-TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Any, Dict, Optional
 

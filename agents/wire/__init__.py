@@ -1,1 +1,1 @@
-"""The protocol's one home: frames and messages, with no socket in sight (docs/protocol.md)."""
+"""Frames and messages of the protocol, without sockets (docs/protocol.md)."""

@@ -1,25 +1,25 @@
-"""Addresses of daemons on other machines, and who is at the other end of a connection."""
+"""Addresses of daemons on other machines, and the identity of a connection's peer."""
 
 from __future__ import annotations
 
 from agents.wire.errors import AgentError
 
-TYPE_CHECKING = False  # typing itself is not loaded: it would cost every yod 3 ms
+TYPE_CHECKING = False  # importing typing would cost every yod 3 ms
 if TYPE_CHECKING:
     from typing import FrozenSet
 
 SCHEME = "tls://"
-#: The server's name in a client's first message, in the clear: it brings a launch
+#: The TLS server name in the first message of a client that brings a launch. It is sent unencrypted
 #: (agents/pct/remote/spare_handshake.py).
 LAUNCH = b"launch.redmesh"
-#: The same, for an image that it wants (agents/pct/remote/image_proxy.py).
+#: The TLS server name in the first message of a client that fetches an image (agents/pct/remote/image_proxy.py).
 FETCH = b"fetch.redmesh"
 
 
 class Peer:
-    """Who is at the other end, as the kernel saw it when the connection was made.
+    """The identity of a connection's peer, as the kernel reported it when the connection was made.
 
-    On another machine nobody has a uid here (-1), and ``names`` are the URIs of its certificate; none for a yod.
+    A peer on another machine has uid -1, and ``names`` are the URIs of its certificate; a yod there has no certificate.
     """
 
     __slots__ = ("gid", "names", "pid", "uid")
@@ -29,7 +29,7 @@ class Peer:
 
 
 class Address:
-    """Where a daemon of another machine listens, and who its certificate must say it is."""
+    """The address of a daemon on another machine, and the identity that its certificate must have."""
 
     __slots__ = ("host", "name", "port", "role")
 
@@ -38,7 +38,8 @@ class Address:
 
 
 def parse(address: str) -> Address:
-    """``tls://HOST:PORT/NODE`` (a PCT), or ``tls://HOST:PORT/ROLE/NAME``; an IPv6 host in []. AgentError."""
+    """Parse ``tls://HOST:PORT/NODE`` (a PCT) or ``tls://HOST:PORT/ROLE/NAME``; an IPv6 host is in brackets. Raises
+    AgentError."""
     place, slash, who = address[len(SCHEME) :].partition("/")
     host, colon, port = place.rpartition(":")
     role, _, name = who.rpartition("/")

@@ -1,8 +1,10 @@
-"""The launch credential: a CPA's word to the nodes of one launch that it was granted (docs/security.md). Pure.
+"""The launch credential: the statement of a CPA to the nodes of a launch that it was granted (docs/security.md). No
+I/O.
 
-A text, and for each node a MAC under that node's own key over the text, the node's name and this life of its PCT. So
-a node that is broken can forge for itself alone, nobody can use it for another launch, node, user or program, and a
-PCT that was started again (which has forgotten what it had seen) takes none that was made before.
+It is a text, and for each node a MAC of the text, the node's name and the boot id and incarnation of its PCT, under
+that node's own key. So a compromised node can forge credentials for itself alone; a credential cannot be used for
+another launch, node, user or program; and a restarted PCT, which has forgotten the credentials it has seen, refuses
+those made before its start.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from agents.wire.errors import WireError
 from agents.wire.seal import same as same_seal
 from agents.wire.seal import seal, sha256
 
-TYPE_CHECKING = False  # typing itself is not loaded: it would cost every yod 3 ms
+TYPE_CHECKING = False  # importing typing would cost every yod 3 ms
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Sequence, Tuple
 
@@ -22,8 +24,8 @@ if TYPE_CHECKING:
     Members = List[List[Any]]
 
 VERSION = 1
-LONGEST = 1024  # characters: it comes in a hello, from somebody who has not said yet who he is
-#: Seconds by which a credential ends before the reservation it is for.
+LONGEST = 1024  # characters; limits the hello of a peer that is not yet authenticated
+#: A credential expires this many seconds before its reservation ends.
 MARGIN_S = 15.0
 _KEYS = (
     ("version", int), ("mesh", str), ("launcher", int), ("uid", int), ("members", str), ("common", str),
@@ -32,7 +34,7 @@ _KEYS = (
 
 
 class Credential:
-    """``members`` and ``common`` are digests (:func:`digest_of`), ``expires_at`` is in the mesh's time."""
+    """The parsed text. ``members`` and ``common`` are digests (:func:`digest_of`); ``expires_at`` is in mesh time."""
 
     __slots__ = ("common", "expires_at", "launcher", "members", "mesh", "nonce", "text", "uid")
 
@@ -50,7 +52,7 @@ class Credential:
 
 
 def read(text: str) -> Credential:
-    """A credential's text as one. WireError when it is none."""
+    """Parse the text of a credential. Raises WireError if it is not valid."""
     if len(text) > LONGEST:
         raise WireError("a credential is shorter")
     found = decode(text.encode("utf-8"))
@@ -63,23 +65,23 @@ def read(text: str) -> Credential:
 
 
 def mac(key: bytes, text: str, node: str, boot_id: str, incarnation: int) -> str:
-    """The MAC for ``node`` in this life of its PCT, as hexadecimal digits."""
+    """The MAC for ``node`` with this boot id and incarnation of its PCT, in hexadecimal."""
     parts = ("launch", sha256(text.encode("utf-8")).hexdigest(), node, boot_id, str(incarnation))
     return seal(key, "\0".join(parts).encode("utf-8")).hex()
 
 
 def same(one: str, other: str) -> bool:
-    """Whether two MACs are the same, in a time that does not tell where they differ."""
+    """Compare two MACs in constant time."""
     return same_seal(one.encode("utf-8"), other.encode("utf-8"))
 
 
 def digest_of(data: bytes) -> str:
-    """SHA-256, as a credential has it."""
+    """The SHA-256 digest in the form used in credentials."""
     return sha256(data).hexdigest()
 
 
 def members_of(nodes: Sequence[Any]) -> Members:
-    """``[[name, "0-3,8"], …]`` of an allocation's ``nodes``: who belongs to a launch, with which processors."""
+    """The members of a launch with their processors, ``[[name, "0-3,8"], …]``, from the ``nodes`` of an allocation."""
     return [[str(node["name"]), ranges(node["processors"])] for node in nodes]
 
 
@@ -89,7 +91,7 @@ def digest_of_members(members: Any) -> str:
 
 
 def processors_of(members: Any, node: str) -> frozenset[int]:
-    """All processors that a launch has on ``node``. WireError when the list is none."""
+    """All processors of a launch on ``node``. Raises WireError if ``members`` is not a valid list."""
     found: List[int] = []
     try:
         for name, text in members:
@@ -103,7 +105,7 @@ def processors_of(members: Any, node: str) -> frozenset[int]:
 
 
 def names_of(members: Any) -> "frozenset[str]":
-    """The nodes of a launch."""
+    """The names of the nodes of a launch."""
     try:
         return frozenset(str(name) for name, _ in members)
     except (TypeError, ValueError):
@@ -111,7 +113,7 @@ def names_of(members: Any) -> "frozenset[str]":
 
 
 def ranges(processors: Sequence[int]) -> str:
-    """``0-3,8`` for 0, 1, 2, 3, 8."""
+    """The text form of a list of processors: 0, 1, 2, 3, 8 gives ``0-3,8``."""
     runs: List[Tuple[int, int]] = []
     for number in processors:
         if runs and runs[-1][1] + 1 == number:
@@ -122,10 +124,10 @@ def ranges(processors: Sequence[int]) -> str:
 
 
 class Pass:
-    """What a launch that came in was let in with.
+    """The credential data of an admitted launch.
 
-    ``parent``: the node above us, "" where it is the launcher. ``lapses_at``: when the credential runs out, by our
-    monotonic clock.
+    ``parent`` is the parent node, or "" if the parent is the launcher. ``lapses_at`` is when the credential expires, by
+    the local monotonic clock.
     """
 
     __slots__ = ("credential", "lapses_at", "parent")
@@ -135,11 +137,11 @@ class Pass:
 
 
 def greeting(message: Message, node: str) -> Dict[str, Any]:
-    """What a node below has to be shown in a hello: our load's credential, and the MAC that is for it."""
+    """The hello members that show our load's credential, with the MAC for ``node``, to a child node."""
     return {"credential": message.get("credential", ""), "mac": message.get("macs", {}).get(node, "")}
 
 
 def for_subtree(message: Message, names: "list[str]") -> Message:
-    """The load with the MACs that the nodes ``names`` pass on."""
+    """The load with the MACs of the nodes ``names``, for a child that forwards them."""
     macs = message.get("macs", {})
     return dict(message, macs={name: macs[name] for name in names if name in macs})

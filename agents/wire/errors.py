@@ -1,17 +1,17 @@
-"""The root of the agents' errors, and what the wire refuses."""
+"""The base class of the agents' errors, and the errors of the wire protocol."""
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # typing itself is not loaded: it would cost every yod 3 ms
+TYPE_CHECKING = False  # importing typing would cost every yod 3 ms
 if TYPE_CHECKING:
     from typing import Any, Dict, Optional
 
 
 class AgentError(Exception):
-    """What failed, on which node or launcher, and what to do next.
+    """``message`` says what failed, on which node or for which launcher; ``hint`` says what to do next.
 
-    ``code`` is a word for programs (docs/protocol.md lists them), ``exit_status`` what a command
-    that dies of this error ends with.
+    ``code`` is a word for programs (listed in docs/protocol.md); ``exit_status`` is the exit status of a command that
+    fails with this error.
     """
 
     code = "internal"
@@ -34,7 +34,7 @@ class AgentError(Exception):
 
     @classmethod
     def from_message(cls, error: Any) -> "AgentError":
-        """The error a reply carried; a malformed one becomes a plain internal error."""
+        """The error in a reply; a malformed ``error`` becomes a plain internal error."""
         if not isinstance(error, dict):
             return cls("the peer answered with an error that has no text")
         status = error.get("exit_status")
@@ -47,12 +47,12 @@ class AgentError(Exception):
 
 
 def _text(said: str) -> str:
-    # It may name a file whose bytes are not UTF-8, and whoever is told must not be the next to fail.
+    # The text may contain a file name whose bytes are not UTF-8. Printing it must not fail.
     return said if said.isascii() else said.encode("utf-8", "replace").decode()
 
 
 class Refusal(AgentError):
-    """A peer, or what it shows, that is refused; ``reason`` is the word that the log has."""
+    """A peer, or its credential, was refused; ``reason`` is the word in the log."""
 
     code = "denied"
 
@@ -62,6 +62,6 @@ class Refusal(AgentError):
 
 
 class WireError(AgentError):
-    """Bytes that are not a frame, or a frame that is not a message: the connection is of no more use."""
+    """Bytes that are not a frame, or a frame that is not a message. The connection must be closed."""
 
     code = "protocol"

@@ -1,7 +1,7 @@
-"""Frames: one byte of kind, four of length (big-endian), then the payload. Sans-IO.
+"""Frames: one byte of kind, four bytes of length (big-endian), then the payload. Sans-IO.
 
-Source: docs/protocol.md. Bytes go in by :meth:`Decoder.feed`, whole frames come out; what goes
-out is made by :func:`frame` and :func:`output`.
+Source: docs/protocol.md. :meth:`Decoder.feed` takes bytes and returns complete frames; :func:`frame` and :func:`output`
+make frames to send.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import struct
 
 from agents.wire.errors import WireError
 
-TYPE_CHECKING = False  # typing itself is not loaded: it would cost every yod 3 ms
+TYPE_CHECKING = False  # importing typing would cost every yod 3 ms
 if TYPE_CHECKING:
     from typing import Dict, List, Optional, Tuple, Union
 
@@ -21,7 +21,7 @@ else:
 CONTROL, STDIN, STDOUT, STDERR, COMMON, IMAGE, FILE = range(7)
 KINDS = frozenset(range(7))
 
-#: Largest payload in bytes, by kind: a plan for 10,368 ranks is well under 1 MiB, an environment under 2.
+#: The largest payload in bytes, by kind: a plan for 10,368 ranks is well under 1 MiB, an environment under 2 MiB.
 MAX_CONTROL = 8 << 20
 MAX_DATA = 1 << 20
 LIMITS = {CONTROL: MAX_CONTROL, COMMON: MAX_CONTROL, **dict.fromkeys((STDIN, STDOUT, STDERR, IMAGE, FILE), MAX_DATA)}
@@ -32,38 +32,38 @@ HEADER_SIZE = _HEADER.size
 
 
 def frame(kind: int, payload: bytes) -> bytes:
-    """One frame as bytes. WireError when the payload is over the kind's limit."""
+    """Encode a frame. Raises WireError if the payload exceeds the limit of its kind."""
     if len(payload) > LIMITS[kind]:
         raise WireError(f"a frame of {len(payload)} bytes is over the limit of {LIMITS[kind]} for its kind {kind}")
     return _HEADER.pack(kind, len(payload)) + payload
 
 
 def output(kind: int, rank: int, data: bytes) -> bytes:
-    """A STDOUT or STDERR frame: the rank (4 bytes) and what it wrote."""
+    """Encode a STDOUT or STDERR frame: the rank (4 bytes), then its output."""
     return _HEADER.pack(kind, 4 + len(data)) + _RANK.pack(rank) + data
 
 
 def split_output(payload: bytes) -> Tuple[int, bytes]:
-    """Rank and bytes of a STDOUT or STDERR payload."""
+    """The rank and output in a STDOUT or STDERR payload."""
     if len(payload) < 4:
         raise WireError("an output frame without a rank")
     return _RANK.unpack_from(payload)[0], payload[4:]
 
 
 _OP = b'{"op":"'
-_BEGINNING = 40  # bytes that hold the longest name of an operation, where that comes first
+_BEGINNING = 40  # enough bytes for the longest operation name at the start of a payload
 
 
 def _operation(said: bytes) -> str:
-    """The operation that a control payload begins with; "" where something else comes first."""
+    """The operation at the start of a control payload; "" if the payload starts with another key."""
     name, quote, _ = said[len(_OP) :].partition(b'"')
     return name.decode("ascii", "replace") if said.startswith(_OP) and quote else ""
 
 
 class Decoder:
-    """Bytes to frames. One a connection; after a WireError the connection has to be closed.
+    """Decodes a byte stream into frames, one decoder for each connection. After a WireError, close the connection.
 
-    ``limit`` caps every payload below the kind's own limit (for peers that have not said who they are).
+    ``limit`` caps every payload below the limit of its kind, for peers that are not yet authenticated.
     """
 
     __slots__ = ("_buffer", "_larger", "_limit")
@@ -74,18 +74,18 @@ class Decoder:
         self._larger: Optional[Dict[str, int]] = None
 
     def limit(self, limit: int, larger: Dict[str, int]) -> None:
-        """Cap payloads from now on, but for control frames that begin with an operation of ``larger``: its own cap."""
+        """Cap the payloads that follow. Control frames of the operations in ``larger`` have the caps given there."""
         self._limit, self._larger = limit, larger
 
     def feed(self, data: bytes) -> List[Frame]:
-        """The frames that became whole with ``data``, in order."""
+        """Feed bytes and return the frames that are now complete, in order."""
         if not self._buffer:
             frames, start = self._split(data)
             if start < len(data):
                 self._buffer += memoryview(data)[start:]
             return frames
         self._buffer += data
-        with memoryview(self._buffer) as view:  # released, or the buffer could not shrink
+        with memoryview(self._buffer) as view:  # the view must be released before the buffer can shrink
             frames, start = self._split(view)
         del self._buffer[:start]
         return frames
@@ -101,7 +101,7 @@ class Decoder:
             if length > LIMITS[kind] or length > self._limit:
                 said = bytes(buffer[start + HEADER_SIZE : start + HEADER_SIZE + _BEGINNING])
                 if self._larger and len(said) < _BEGINNING and length <= max(self._larger.values()):
-                    break  # until it has said for which operation it is
+                    break  # the operation is not known yet
                 if kind != CONTROL or not self._larger or length > self._larger.get(_operation(said), 0):
                     raise WireError(f"a frame of {length} bytes of kind {kind} is over the limit")
             if len(buffer) < end:
@@ -111,17 +111,17 @@ class Decoder:
         return frames, start
 
     def clear(self) -> None:
-        """Forget what is held: nothing more will come."""
+        """Discard buffered bytes, because no more will come."""
         self._buffer = bytearray()
 
     @property
     def pending(self) -> int:
-        """Bytes held that are not a whole frame yet."""
+        """The number of buffered bytes of an incomplete frame."""
         return len(self._buffer)
 
     @property
     def missing(self) -> int:
-        """Bytes that the frame lacks whose beginning is held; 0 where its length is not known."""
+        """How many bytes the buffered frame still lacks; 0 if its length is not known yet."""
         if len(self._buffer) < HEADER_SIZE:
             return 0
         return HEADER_SIZE + int(_HEADER.unpack_from(self._buffer)[1]) - len(self._buffer)

@@ -1,11 +1,11 @@
-"""Beats: the datagrams by which a node on another machine says that it lives, and what an RCA answers. Pure.
+"""Heartbeats: datagrams that a node on another machine sends to an RCA, and the RCA's acknowledgements. No I/O.
 
-A beat and its acknowledgement carry an HMAC-SHA256 under the node's beat key (agents/wire/keys.py). A beat's sequence
-is the sender's monotonic clock in microseconds, so PCT and keeper of one node need no common counter, and the
-acknowledgement, which repeats it, tells a PCT when the RCA had certainly not heard it last. The *epoch* is a number
-that an RCA draws when it starts: a beat that names another one is answered and does not count, so nothing that was
-recorded before this RCA lived can be played to it. An RCA of another login processor asks by beats of its own kind
-whether one is there. docs/protocol.md has the layout.
+A beat and its acknowledgement carry an HMAC-SHA256 under the node's beat key (agents/wire/keys.py). The sequence number
+of a beat is the sender's monotonic clock in microseconds, so the PCT and the keeper of a node need no common counter.
+The acknowledgement repeats the number, which tells a PCT when the RCA received a beat at the latest. The *epoch* is a
+random number that an RCA draws when it starts. A beat with another epoch is answered but does not count, so datagrams
+that were recorded before this RCA started cannot be replayed. The RCA of another login processor uses beats of a kind
+of its own to ask whether an RCA runs. docs/protocol.md has the layout.
 """
 
 from __future__ import annotations
@@ -16,37 +16,40 @@ import struct
 from agents.wire.errors import WireError
 from agents.wire.seal import same, seal
 
-TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import List, Optional, Sequence, Tuple
 
 MAGIC = b"RMB1"
-#: From a node (or its keeper: GONE), to a node (ACK, PLACES), from RCA to RCA (RCA), which is answered by an ACK.
+#: Kinds: sent by a node (or its keeper: GONE), sent to a node (ACK, PLACES), and sent by one RCA to another (RCA),
+#: which answers with ACK.
 BEAT, GONE, ACK, PLACES, RCA = 1, 2, 3, 4, 5
-#: What an RCA thinks of the node: it has to name the RCA's epoch first; all is well; it counts as down for good, and
-#: is to clear itself and begin under a new boot id; all is well, but no CPA is reached from there: another RCA may.
+#: The RCA's view of the node. GREET: the node must repeat the RCA's epoch first. UP: all is well. RESET: the node
+#: counts as down for good; it must clear itself and begin under a new boot id. ALONE: all is well, but the RCA reaches
+#: no CPA, so the node may use another RCA.
 GREET, UP, RESET, ALONE = 0, 1, 2, 3
-#: Flags of a beat: the PCT wants its node told up anew; it does not know the mesh's time yet, so no launch could
-#: begin there, and it does not count as there; it hears no acknowledgements: a way that leads in one direction only is
-#: none, and the beat does not count.
+#: Flags of a beat. REGISTER: the PCT wants its node reported up again. TIMELESS: the node does not know the mesh time
+#: yet, so no launch can start there, and the node counts as not up. UNHEARD: the node receives no acknowledgements; a
+#: link that works in one direction only does not count.
 REGISTER, TIMELESS, UNHEARD = 1, 2, 4
 MAC_SIZE = 32
 LONGEST = 1024
-MOST_PLACES = 16  # RCAs that a node is told of
-LONGEST_PLACE = 58  # so many of them fit in one datagram
+MOST_PLACES = 16  # the most RCAs that a node is given
+LONGEST_PLACE = 58  # characters of an address, so that MOST_PLACES fit in one datagram
 
-#: magic, kind, flags, digest of the places, sequence, epoch, incarnation, processors, launches, load × 100, memory (MB)
+#: Layout: magic, kind, flags, digest of the places, sequence, epoch, incarnation, processors, launches, load × 100,
+#: memory (MB)
 _BEAT = struct.Struct(">4sBBHQQIIIII")
-#: magic, kind, view, interval (1/100 s), sequence, epoch, mesh time, its uncertainty (s)
+#: Layout: magic, kind, view, interval (1/100 s), sequence, epoch, mesh time, its uncertainty (s)
 _ACK = struct.Struct(">4sBBHQQdd")
-#: magic, kind, nothing, nothing, sequence; then the places
+#: Layout: magic, kind, unused, unused, sequence; then the places
 _PLACES = struct.Struct(">4sBBHQ")
 _NEVER = float("inf")
 
 
 class Facts:
-    """What a beat says of the node. ``load`` is the load average, ``memory_mb`` what is available, ``places`` is
-    :func:`digest_of` the RCAs that the node knows."""
+    """The state of a node in a beat. ``load`` is the load average, ``memory_mb`` the available memory, and
+    ``places`` is :func:`digest_of` the list of RCAs that the node knows."""
 
     __slots__ = ("address", "agent", "launches", "load", "memory_mb", "places", "processors")
 
@@ -59,7 +62,7 @@ class Facts:
 
 
 class Beat:
-    """One beat. ``kind`` is GONE when a keeper says that the PCT of this incarnation has died."""
+    """One heartbeat. ``kind`` is GONE if a keeper reports that the PCT with this incarnation has died."""
 
     __slots__ = ("boot_id", "epoch", "facts", "flags", "incarnation", "kind", "node", "sequence")
 
@@ -71,7 +74,7 @@ class Beat:
         self.kind, self.flags, self.epoch, self.facts = kind, flags, epoch, facts or Facts()
 
     def encode(self, key: bytes) -> bytes:
-        """The datagram, under ``key``."""
+        """Encode the datagram, sealed with ``key``."""
         facts = self.facts
         head = _BEAT.pack(
             MAGIC, self.kind, self.flags, facts.places, self.sequence, self.epoch, self.incarnation, facts.processors,
@@ -82,10 +85,10 @@ class Beat:
 
 
 class Acknowledgement:
-    """What an RCA answers to a beat.
+    """The answer of an RCA to a beat.
 
-    ``mesh_time`` (UTC seconds of the database's clock, 0: not known yet) may be off by ``uncertainty_s`` more than the
-    way here took.
+    ``mesh_time`` is in UTC seconds of the database's clock (0: not known yet). Its error is at most ``uncertainty_s``
+    plus the network delay.
     """
 
     __slots__ = ("epoch", "interval_s", "mesh_time", "sequence", "uncertainty_s", "view")
@@ -103,7 +106,7 @@ class Acknowledgement:
         self.mesh_time, self.uncertainty_s = mesh_time, uncertainty_s
 
     def encode(self, key: bytes, boot_id: str) -> bytes:
-        """The datagram, under ``key``, for that life of the node alone."""
+        """Encode the datagram, sealed with ``key`` and valid only for this boot id of the node."""
         interval = min(int(self.interval_s * 100), 0xFFFF)
         whole = _ACK.pack(
             MAGIC, ACK, self.view, interval, self.sequence, self.epoch, self.mesh_time, self.uncertainty_s
@@ -112,7 +115,7 @@ class Acknowledgement:
 
 
 def node_of(datagram: bytes) -> str:
-    """Whom a beat claims to be from, before anything of it is believed. WireError for what is not a beat."""
+    """The node name in a beat that is not verified yet. Raises WireError if the datagram is not a beat."""
     end = datagram.find(b"\0", _BEAT.size, -MAC_SIZE)
     if datagram[:4] != MAGIC or end < 0 or len(datagram) > LONGEST:
         raise WireError("no beat")
@@ -123,13 +126,14 @@ def node_of(datagram: bytes) -> str:
 
 
 def read_beat(datagram: bytes, keys: Sequence[bytes]) -> Tuple[Beat, int]:
-    """The beat, and which of ``keys`` it is under. WireError for one that is under none, or no beat."""
+    """Verify and parse a beat; also returns the index of the key in ``keys``. Raises WireError if no key fits, or if
+    it is not a beat."""
     which = _check(datagram, keys, b"")
     head = _BEAT.unpack_from(datagram)
     (_, kind, flags, places, sequence, epoch, incarnation, processors, launches, load, memory) = head
     try:
         node, boot_id, agent, address = datagram[_BEAT.size : -MAC_SIZE].decode("utf-8").split("\0")
-    except ValueError:  # UnicodeDecodeError is one
+    except ValueError:  # includes UnicodeDecodeError
         raise WireError("a beat that is not understood") from None
     if kind not in (BEAT, GONE, RCA):
         raise WireError("a datagram of another kind")
@@ -138,37 +142,38 @@ def read_beat(datagram: bytes, keys: Sequence[bytes]) -> Tuple[Beat, int]:
 
 
 def read_acknowledgement(datagram: bytes, keys: Sequence[bytes], boot_id: str) -> Acknowledgement:
-    """The acknowledgement. WireError for one that is under none of ``keys``, or for another life of the node."""
+    """Verify and parse an acknowledgement. Raises WireError if no key fits, or if it is for another boot id."""
     if len(datagram) != _ACK.size + MAC_SIZE:
         raise WireError("no acknowledgement")
     _check(datagram, keys, boot_id.encode("utf-8"))
     magic, kind, view, interval, sequence, epoch, mesh_time, uncertainty = _ACK.unpack_from(datagram)
     if magic != MAGIC or kind != ACK or view not in (GREET, UP, RESET, ALONE):
         raise WireError("no acknowledgement")
-    # with less than no doubt, or what is not a number, no later answer would be believed
+    # With a negative uncertainty, or a value that is not a number, no later answer would be accepted.
     if not (0.0 <= uncertainty < _NEVER and abs(mesh_time) < _NEVER):
         raise WireError("no time")
     return Acknowledgement(view, sequence, epoch, interval / 100, mesh_time, uncertainty)
 
 
 def digest_of(places: Sequence[str]) -> int:
-    """16 bits that tell one list of RCAs from another; 0 where there is no other than the one that is asked."""
+    """A 16-bit digest of a list of RCAs; 0 if the only RCA is the one that is asked."""
     return binascii.crc32(" ".join(places).encode("ascii")) & 0xFFFF | 1 if len(places) > 1 else 0
 
 
 def encode_places(places: Sequence[str], sequence: int, key: bytes, boot_id: str) -> bytes:
-    """Where the mesh's RCAs are reached, as an answer to the beat ``sequence`` of that life of a node."""
+    """Encode the addresses of the mesh's RCAs as the answer to beat ``sequence`` of this boot id."""
     head = _PLACES.pack(MAGIC, PLACES, 0, 0, sequence)
     return _sealed(key, head + " ".join(places).encode("ascii"), boot_id.encode("utf-8"))
 
 
 def is_places(datagram: bytes) -> bool:
-    """Whether a datagram claims to be one of :func:`encode_places`."""
+    """True if a datagram claims to come from :func:`encode_places`."""
     return len(datagram) >= _PLACES.size + MAC_SIZE and datagram[:5] == MAGIC + bytes((PLACES,))
 
 
 def read_places(datagram: bytes, keys: Sequence[bytes], boot_id: str) -> Tuple[int, List[str]]:
-    """The beat that is answered, and the places. WireError for what is none, or for another life of the node."""
+    """Verify and parse places; also returns the sequence of the beat. Raises WireError if they are invalid, or for
+    another boot id."""
     _check(datagram, keys, boot_id.encode("utf-8"))
     try:
         places = datagram[_PLACES.size : -MAC_SIZE].decode("ascii").split()
@@ -196,7 +201,7 @@ def _check(datagram: bytes, keys: Sequence[bytes], more: bytes) -> int:
 
 
 def split_address(text: str) -> Tuple[str, int]:
-    """Host and port of ``HOST:PORT`` (IPv6 in brackets). WireError."""
+    """Split ``HOST:PORT`` (IPv6 in brackets). Raises WireError."""
     host, _, port = text.rpartition(":")
     if not host or not port.isdigit() or not 0 < int(port) < 1 << 16:
         raise WireError(f"{text[:80]!r} is not a HOST:PORT")
@@ -204,7 +209,7 @@ def split_address(text: str) -> Tuple[str, int]:
 
 
 def is_place(text: str) -> bool:
-    """Whether nodes can be told of an RCA at ``text``."""
+    """True if the address ``text`` of an RCA can be sent to nodes."""
     try:
         split_address(text)
     except WireError:

@@ -1,7 +1,8 @@
-"""The keys that a node and the login processor share, each made from the mesh's master key. Pure.
+"""The keys that a node shares with the login processor, each derived from the mesh's master key. No I/O.
 
-One a node and purpose, so that a broken node can forge for itself alone (docs/security.md). A key file holds one key a
-line, as 64 hexadecimal digits: the first is in force, the others are still accepted (or already) while keys change.
+Each node and purpose has its own key, so that a compromised node can forge for itself alone (docs/security.md). A key
+file has one key on each line, as 64 hexadecimal digits. The first key is used; the others are also accepted, for as
+long as a change of keys takes.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 from agents.wire.errors import AgentError
 from agents.wire.seal import seal
 
-TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import List, Sequence, Tuple
 
@@ -19,43 +20,43 @@ SIZE = 32  # bytes
 
 
 class NoKey(AgentError):
-    """A key file that cannot be used."""
+    """A key file cannot be used."""
 
     code = "no_key"
 
 
 def launch_key(master: bytes, mesh: str, node: str) -> bytes:
-    """Under which a node is shown that a launch was granted."""
+    """The key for the launch credentials of a node."""
     return _derive(master, "launch", mesh, node)
 
 
 def beat_master(master: bytes, mesh: str) -> bytes:
-    """From which an RCA makes every node's beat key; it says nothing about launch keys."""
+    """The key from which an RCA derives every node's beat key; launch keys cannot be derived from it."""
     return _derive(master, "beat", mesh)
 
 
 def beat_key(beats: bytes, node: str) -> bytes:
-    """Under which a node's beats and their acknowledgements are; ``beats`` is :func:`beat_master`'s."""
+    """The key for the beats of a node and their acknowledgements; ``beats`` is the result of :func:`beat_master`."""
     return _derive(beats, "node", node)
 
 
 def rca_key(beats: bytes, login: str) -> bytes:
-    """Under which the RCA of a login processor asks the others whether they are there."""
+    """The key with which the RCA of a login processor asks other RCAs whether they run."""
     return _derive(beats, "rca", login)
 
 
 def _derive(key: bytes, *parts: str) -> bytes:
-    # NUL stands between the parts and in none of them: no two lists of parts make the same text
+    # NUL separates the parts and occurs in none of them, so different parts never give the same text.
     return seal(key, b"\0".join(part.encode("utf-8") for part in ("redmesh", *parts)))
 
 
 def as_file(keys: Sequence[bytes]) -> bytes:
-    """The content of a key file."""
+    """The content of a key file with these keys."""
     return b"".join(key.hex().encode("ascii") + b"\n" for key in keys)
 
 
 def from_file(content: bytes, path: str) -> List[bytes]:
-    """The keys in a key file, the one in force first. NoKey naming ``path``."""
+    """The keys in a key file, the one to use first. Raises NoKey, which names ``path``."""
     try:
         keys = [bytes.fromhex(line) for line in content.decode("ascii").split()]
     except ValueError:
@@ -66,7 +67,7 @@ def from_file(content: bytes, path: str) -> List[bytes]:
 
 
 def read(path: str) -> List[bytes]:
-    """The keys in the file at ``path``. NoKey."""
+    """The keys in the file at ``path``. Raises NoKey."""
     try:
         with open(path, "rb") as file:
             return from_file(file.read(1 << 16), path)
@@ -75,7 +76,7 @@ def read(path: str) -> List[bytes]:
 
 
 class KeyFile:
-    """A key file that is read again when it was replaced; while it cannot be read, what it held."""
+    """A key file that is read again when it has been replaced. While it is unreadable, the keys stay as they were."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -90,12 +91,12 @@ class KeyFile:
             return 0, 0
 
     def read(self) -> List[bytes]:
-        """The keys as they are now."""
+        """The current keys."""
         stamp = self._look()
         if stamp != self._stamp and stamp != (0, 0):
             try:
                 self._keys = read(self._path)
                 self._stamp = stamp
             except NoKey:
-                pass  # half a change; the next look finds it whole
+                pass  # the file is being replaced; the next read finds it complete
         return self._keys

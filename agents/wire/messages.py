@@ -1,7 +1,7 @@
-"""Which messages there are: for every service its operations, their keys and the keys' types.
+"""The message tables: for every service its operations, their keys and the types of the keys.
 
-The one table that docs/protocol.md explains and tests run. Unknown keys are ignored, unknown
-operations refused; so number N and N-1 of the protocol work together.
+docs/protocol.md explains these tables, and tests run them. Unknown keys are ignored, unknown operations refused, so
+that the protocol numbers N and N-1 work together.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from agents.wire.control import Message
 from agents.wire.errors import AgentError, WireError
 from agents.wire.renames import NEW_NAMES, new_names
 
-TYPE_CHECKING = False  # typing itself is not loaded: it would cost every yod 3 ms
+TYPE_CHECKING = False  # importing typing would cost every yod 3 ms
 if TYPE_CHECKING:
     from typing import Any, Dict, Optional, Tuple
 
@@ -19,7 +19,7 @@ else:
     Types = dict
 
 PROTOCOL = 2
-OLDEST = 1  # the oldest number that this build still works with
+OLDEST = 1  # the oldest protocol number that this version supports
 
 ROLES = frozenset(
     ("launcher", "parent", "child", "cpa", "rca", "pct", "keeper", "cleanup", "observer", "admin", "yod", "object")
@@ -31,7 +31,7 @@ _none = type(None)
 
 
 class Shape:
-    """Keys that must be there and keys that may be, with their types."""
+    """The required and optional keys of a message, with their types."""
 
     __slots__ = ("optional", "required")
 
@@ -45,11 +45,11 @@ def _shape(optional: Optional[Types] = None, **required: Tuple[type, ...]) -> Sh
 
 HELLO = _shape({"build": _str, "name": _str, "credential": _str, "mac": _str}, protocol=_int, role=_str)
 
-#: What is in a ``granted``, and in each of its ``placed``.
+#: The content of a ``granted`` message, and of each entry of its ``placed``.
 POST_BACK = _shape({"error": _dict}, post_back=_str, sequence=_int, missing=_int, placed=_list)
 PLACED = _shape(launcher=_int, cookie=_str)
 
-#: What a CPA is asked. ``id`` numbers a request on its connection, the reply repeats it as ``re``.
+#: Requests to a CPA. ``id`` numbers a request on its connection; the reply repeats the number as ``re``.
 CPA: Dict[str, Shape] = {
     "allocate": _shape(
         {
@@ -188,7 +188,7 @@ CPA: Dict[str, Shape] = {
     "mesh_down": _shape(boot_id=_str, reason=_str),
 }
 
-#: What an RCA is told by launchers and PCTs, and asked by anybody of this mesh.
+#: Messages to an RCA: from launchers and PCTs, and queries from any member of this mesh.
 RCA: Dict[str, Shape] = {
     "register": _shape({"launcher": (int, _none), "login": _str}, pid=_int, pid_started=_int),
     "beat": _shape({"seq": _int, "load": _num, "launches": _int}),
@@ -209,7 +209,7 @@ RCA: Dict[str, Shape] = {
     "status": _shape(),
 }
 
-#: What a PCT is asked, besides hosting a launch.
+#: Requests to a PCT, other than launches.
 PCT: Dict[str, Shape] = {
     "status": _shape({"node": _str}),
     "kill_launch": _shape({"grace_s": _num, "reason": _str, "to": _str}, launcher=_int),
@@ -220,8 +220,8 @@ PCT: Dict[str, Shape] = {
     "trust": _shape(files=_dict),
 }
 
-#: What a node is asked about the state objects of jobs, by a connection in the role ``object``
-#: (agents/objects/object_process.py). Bytes of an object follow ``offer`` in frames of kind FILE.
+#: Requests to a node about the state objects of jobs, on a connection in the role ``object``
+#: (agents/objects/object_process.py). The bytes of an object follow ``offer`` in frames of kind FILE.
 OBJECT: Dict[str, Shape] = {
     "offer": _shape(uuid=_str, counter=_int, size=_int, sender=_str),
     "sent": _shape(uuid=_str, counter=_int, digest=_str),
@@ -242,7 +242,7 @@ OBJECT: Dict[str, Shape] = {
     "want": _shape(uuid=_str, login=_str),
 }
 
-#: What a launch child tells the PMIx server of its machine.
+#: Messages from a launch child to the PMIx server of its machine.
 PMIX: Dict[str, Shape] = {
     "serve": _shape(ranks=_list),
     "released": _shape({"more": _bool}, data=_str),
@@ -252,7 +252,7 @@ PMIX: Dict[str, Shape] = {
     "answer": _shape(ticket=_int, found=_bool, value=_str),
 }
 
-#: What it tells them.
+#: Messages from the PMIx server to launch children.
 PMIX_SAYS: Dict[str, Shape] = {
     "environment": _shape(variables=_dict),
     "failed": _shape({"hint": _str}, message=_str),
@@ -268,7 +268,7 @@ PMIX_SAYS: Dict[str, Shape] = {
 
 KEEPER: Dict[str, Shape] = {"status": _shape(), "down": _shape({"force": _bool})}
 
-#: The tree of a launch, from the launcher towards the ranks.
+#: Messages in the tree of a launch, from the launcher towards the ranks.
 DOWN: Dict[str, Shape] = {
     "load": _shape(
         {"credential": _str, "macs": _dict, "members": _list, "master": _list, "unbuffered": _bool, "lapses_at": _num},
@@ -312,7 +312,7 @@ DOWN: Dict[str, Shape] = {
     "image_at": _shape(number=_int, path=_str),
 }
 
-#: The tree of a launch, from the ranks towards the launcher.
+#: Messages in the tree of a launch, from the ranks towards the launcher.
 UP: Dict[str, Shape] = {
     "ready": _shape(ranks=_list),
     "failed": _shape({"rank": (int, _none), "hint": _str}, node=_str, message=_str, fault=_str, exit_status=_int),
@@ -343,7 +343,7 @@ UP: Dict[str, Shape] = {
     "finished": _shape({"unclean": _list}),
 }
 
-#: What an observer tells a yod; yod answers with the event stream.
+#: Messages from an observer to a yod, which replies with the event stream.
 YOD: Dict[str, Shape] = {
     "attach": _shape({"replay": _bool, "output": _bool}),
     "signal": _shape({"ranks": (list, _none)}, signal=_int),
@@ -362,12 +362,12 @@ YOD: Dict[str, Shape] = {
 
 
 def hello(role: str, name: str = "") -> Message:
-    """The first message on every connection, from both ends."""
+    """The first message on every connection, sent by both ends."""
     return {"op": "hello", "protocol": PROTOCOL, "role": role, "name": name}
 
 
 def check_hello(message: Message) -> str:
-    """The peer's role. WireError when it is not a hello, or one of a protocol we do not share."""
+    """The role in a hello. Raises WireError if the message is not a hello, or if the protocol numbers do not match."""
     if message.get("op") != "hello":
         raise WireError("the first message on a connection must be a hello")
     try:
@@ -375,7 +375,7 @@ def check_hello(message: Message) -> str:
     except AgentError as error:
         raise WireError(error.message) from None
     theirs, role = message["protocol"], message["role"]
-    if not OLDEST <= theirs <= PROTOCOL + 1:  # a newer peer speaks our number too, if only one ahead
+    if not OLDEST <= theirs <= PROTOCOL + 1:  # a peer that is one number ahead still supports ours
         raise WireError(
             f"the peer speaks protocol {theirs}, this build {OLDEST} to {PROTOCOL}",
             "bring both to the same version of Redmesh",
@@ -386,9 +386,10 @@ def check_hello(message: Message) -> str:
 
 
 def check(table: Dict[str, Shape], message: Message) -> str:
-    """The operation of ``message``, which has every key ``table`` asks for, of the right type.
+    """Check a message against ``table``: every required key, with its type. Returns the operation.
 
-    A message in the names of protocol 1 is renamed in place. AgentError with code ``unknown_op`` or ``invalid``.
+    A message with the names of protocol 1 is renamed in place. Raises AgentError with code ``unknown_op`` or
+    ``invalid``.
     """
     op = message.get("op")
     if isinstance(op, str) and op in NEW_NAMES:
@@ -405,7 +406,7 @@ def check(table: Dict[str, Shape], message: Message) -> str:
 
 
 def check_post_back(post_back: Message) -> None:
-    """AgentError with code ``invalid`` unless this is what a CPA posts back."""
+    """Check a message that a CPA posts back. Raises AgentError with code ``invalid``."""
     _check_keys("post_back", POST_BACK, post_back)
     for placed in post_back["placed"]:
         _check_type("post_back", "placed", _dict, placed)
@@ -423,7 +424,7 @@ def _check_keys(op: str, shape: Shape, message: Message) -> None:
 
 
 def _check_type(op: str, key: str, types: Tuple[type, ...], value: Any) -> None:
-    # bool is an int to Python and must not pass for a count
+    # In Python a bool is an int; do not accept it as a count.
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
         raise AgentError(f"{op}: {key!r} has the wrong type", code="invalid")
     if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:

@@ -1,22 +1,24 @@
-"""Who may ask a daemon for what, where its peer is on another machine: one table, by the roles of certificates.
+"""Which role of a certificate may ask a daemon on another machine for which operation: one table.
 
-On one machine the kernel says who somebody is, and the socket's directory who may come (docs/security.md).
+On one machine, the kernel reports the peer's uid, and the permissions of the socket's directory decide who may connect
+(docs/security.md).
 """
 
 from __future__ import annotations
 
 from agents.wire.errors import Refusal
 
-TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Dict, FrozenSet, Set
 
-#: What a peer is that shows no certificate but the credential of a launch: it may act for that launch alone.
+#: The role of a peer that shows the credential of a launch and no certificate. It may act for that launch only.
 LAUNCHER = "launcher"
-#: Who brings a launch to a PCT: its launcher, or the node above in its tree.
+#: The roles that bring a launch to a PCT: its launcher, or the parent node in its tree.
 LAUNCH_ROLES = (LAUNCHER, "parent")
 
-#: A PCT's operations, and what a hello begins: ``launch``, ``parent`` (by a node of its tree), ``ask`` (anything else).
+#: The operations of a PCT, and the kinds of hello: ``launch``, ``parent`` (from a node of the tree), ``ask`` (all
+#: others).
 PCT: Dict[str, FrozenSet[str]] = {
     "status": frozenset(("cpa", "rca")),
     "kill_launch": frozenset(("cpa", LAUNCHER)),
@@ -33,19 +35,19 @@ PCT: Dict[str, FrozenSet[str]] = {
 
 
 def roles_of(names: FrozenSet[str], mesh: str) -> Set[str]:
-    """The roles that a certificate's URIs give in this mesh."""
+    """The roles in this mesh that the URIs of a certificate give."""
     prefix = f"redmesh://{mesh}/"
     return {name[len(prefix) :].partition("/")[0] for name in names if name.startswith(prefix)}
 
 
 def name_of(names: FrozenSet[str], mesh: str, role: str) -> str:
-    """Who of that role it is, "" when it is none."""
+    """The name in a certificate for this mesh and role; "" if it has none."""
     prefix = f"redmesh://{mesh}/{role}/"
     return next((name[len(prefix) :] for name in sorted(names) if name.startswith(prefix)), "")
 
 
 def need(table: Dict[str, FrozenSet[str]], op: str, roles: Set[str]) -> None:
-    """Refusal unless one of ``roles`` may ask for ``op``."""
+    """Raise Refusal unless one of ``roles`` may ask for ``op``."""
     allowed = table.get(op, frozenset())
     if allowed.isdisjoint(roles):
         if not roles:

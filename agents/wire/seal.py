@@ -1,13 +1,13 @@
-"""SHA-256 and HMAC-SHA256 without OpenSSL: to load it costs an agent 3 ms before its first beat, which is sealed.
+"""SHA-256 and HMAC-SHA256 without OpenSSL, whose import delays an agent's first beat, which is sealed, by 3 ms.
 
-Whoever seals much (an RCA) calls :func:`hasten`.
+A process that seals often (an RCA) calls :func:`hasten`.
 """
 
 from __future__ import annotations
 
 from _operator import _compare_digest
 
-TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from hashlib import sha256 as sha256
     from typing import Any
@@ -17,16 +17,16 @@ else:
     except ImportError:
         try:
             from _sha2 import sha256  # Python 3.12 and later
-        except ImportError:  # a Python that has OpenSSL's alone
+        except ImportError:  # this Python has SHA-256 only through OpenSSL
             from hashlib import sha256
 
-_BLOCK = 64  # bytes that SHA-256 takes at a time
+_BLOCK = 64  # the block size of SHA-256 in bytes
 _INNER, _OUTER = bytes(x ^ 0x36 for x in range(256)), bytes(x ^ 0x5C for x in range(256))
-_fast: Any = None  # OpenSSL's, which is twice as fast
+_fast: Any = None  # OpenSSL's function, which is twice as fast
 
 
 def hasten() -> None:
-    """Seal with OpenSSL from now on, where Python has it."""
+    """Use OpenSSL from now on, if this Python has it."""
     global _fast
     try:
         from _hashlib import hmac_digest
@@ -36,7 +36,7 @@ def hasten() -> None:
 
 
 def seal(key: bytes, data: bytes) -> bytes:
-    """HMAC-SHA256 (RFC 2104) of ``data`` under ``key``, which is no longer than a block."""
+    """HMAC-SHA256 (RFC 2104) of ``data``; ``key`` must not be longer than a block."""
     if _fast is not None:
         return bytes(_fast(key, data, "sha256"))
     padded = key.ljust(_BLOCK, b"\0")
@@ -47,7 +47,7 @@ def seal(key: bytes, data: bytes) -> bytes:
 
 
 def same(one: bytes, other: bytes) -> bool:
-    """Whether two seals are the same, in a time that does not tell where they differ."""
+    """Compare two seals in constant time."""
     return _compare_digest(one, other)
 
 

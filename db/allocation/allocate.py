@@ -1,8 +1,8 @@
-"""Processors for a launcher: given, started, given back. Each function is one transaction.
+"""Allocate processors to a launcher. Each function is one transaction.
 
-Which processors is decided from the cached picture outside the lock. Inside it the picture is brought up to
-date, which costs only what changed meanwhile, and a decision that no longer holds is made again. Where other CPAs keep
-overtaking, it is made there alone, until nobody has for once: two decisions would cost all of them more.
+The processors are chosen from the cached picture outside the lock. Inside the lock the picture is brought up to date,
+which costs only what has changed, and a choice that no longer holds is made again. When other CPAs keep overtaking, the
+choice is made only inside the lock until it once holds, because two choices would cost every CPA more.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from redmesh.text import counted
 
 NOT_YOURS = "this request key belongs to somebody else's request"
 OUTSIDE = "to launch outside a job: unset REDMESH_PARTITION REDMESH_ALLOCATION_COOKIE"
-HOPEFUL = 10_000  # requests of which is kept that they could be met
+HOPEFUL = 10_000  # how many requests are remembered as ones that can be met
 
 
 @statement
@@ -40,7 +40,8 @@ def _granted_before(*, request_key: str) -> Query:
 
 @statement
 def _state_of_request(*, request_key: str) -> Query:
-    """The launcher granted before under this key, whether anybody waits, the last changes of nodes and resources."""
+    """The launcher granted under this key before, whether any request waits, and the last changes of nodes and
+    resources."""
     return pw.Select(
         columns=[
             Launcher.select(Launcher.id).where(Launcher.request_key == request_key),
@@ -53,7 +54,7 @@ def _state_of_request(*, request_key: str) -> Query:
 
 @statement
 def _place_in_line(*, partition: int | None, request_key: str) -> Query:
-    """The head of the line, and which row of it is this request, and whose."""
+    """The head of the line, and the row and uid of this request if it waits."""
     mine = Waiting.request_key == request_key
     return pw.Select(
         columns=[
@@ -172,7 +173,7 @@ def _insert_partition(
 
 @statement
 def _claim_free(*, ids: Ids, partition: int, launcher: int | None) -> Query:
-    """Gives processors that nobody has to a partition, and to a launcher."""
+    """Assign free processors to a partition and to a launcher."""
     return Processor.update(
         {Processor.partition: partition, Processor.launcher: launcher, Processor.changed: STAMP}
     ).where(among(Processor.id, ids), Processor.launcher.is_null(), Processor.partition.is_null())
@@ -180,7 +181,7 @@ def _claim_free(*, ids: Ids, partition: int, launcher: int | None) -> Query:
 
 @statement
 def _claim_inside(*, ids: Ids, partition: int, launcher: int) -> Query:
-    """Gives processors of a partition that no launcher has to a launcher."""
+    """Assign processors of a partition that no launcher has to a launcher."""
     return Processor.update({Processor.launcher: launcher, Processor.changed: STAMP}).where(
         among(Processor.id, ids), Processor.launcher.is_null(), Processor.partition == partition
     )
@@ -198,10 +199,11 @@ def _keep_maximum(*, partition: int, in_use: int) -> Query:
 
 
 def allocate(store: Store, machine: Machine, demand: Demand, choose: Choose) -> Allocation:
-    """Processors, pending, with a partition of their own or inside the one named.
+    """Allocate processors, in state pending, in a new partition or inside the one named.
 
-    NotEnough (also when earlier requests wait), Invalid, Denied (cookie), Expired (the partition is gone, or the
-    request was granted before and its launcher has ended), DatabaseUnavailable (repeat it under the same key).
+    Raises NotEnough (also if earlier requests wait), Invalid, Denied (cookie), Expired (the partition is gone, or the
+    request was granted before and its launcher has ended) and DatabaseUnavailable (repeat the request with the same
+    key).
     """
     _check(demand)
     limits.check_ever(machine, demand, demand.at_least or demand.size)
@@ -233,7 +235,7 @@ def allocate(store: Store, machine: Machine, demand: Demand, choose: Choose) -> 
     try:
         allocation = store.run(work, [_state_of_request.bind(request_key=demand.request_key), *machine.question()])
     except TakenBesides:
-        machine.forget()  # so that the next one sees what is
+        machine.forget()  # so that the next request reads the machine anew
         raise
     if stamp and not allocation.devices:
         machine.assigned(allocation.processors, allocation.partition, allocation.launcher, stamp)
@@ -241,10 +243,10 @@ def allocate(store: Store, machine: Machine, demand: Demand, choose: Choose) -> 
 
 
 def _plan(store: Store, machine: Machine, demand: Demand, choose: Choose) -> Sequence[int] | None:
-    """The decision outside the lock.
+    """Choose processors outside the lock.
 
-    None where only the transaction can tell: the request was granted before, so that its own processors may be those
-    that are missing, or it is for a partition that it may have no right to, which is said first.
+    Returns None if only the transaction can decide: the request was granted before, so its own processors may be the
+    missing ones, or it names a partition, and a missing right to the partition has to be reported first.
     """
     machine.refresh(store)
     try:
@@ -265,7 +267,7 @@ def _check(demand: Demand) -> None:
 
 
 def candidates(machine: Machine, demand: Demand) -> Sequence[int]:
-    """The free ids that this request may get, in the order wanted, else ascending."""
+    """The free ids that this request may get: in the requested order if it names processors, otherwise ascending."""
     side = machine.side_of(demand.login) if demand.login else None
     if demand.partition is not None:
         free: Sequence[int] = machine.free_in(demand.partition)
@@ -288,13 +290,13 @@ def candidates(machine: Machine, demand: Demand) -> Sequence[int]:
 
 
 def names_processors(demand: Demand) -> bool:
-    """Whether it, or a line of it, has a list."""
+    """True if the request, or a line of its load file, names processors."""
     segments = demand.shape.segments if demand.shape is not None else ()
     return demand.wanted is not None or any(segment.wanted is not None for segment in segments)
 
 
 def decide(machine: Machine, demand: Demand, choose: Choose) -> Sequence[int]:
-    """The processors that this request would get from the picture as it is. NotEnough, Invalid."""
+    """The processors that this request gets from the current picture. Raises NotEnough or Invalid."""
     try:
         return _decide(machine, demand, choose)
     except NotEnough as error:
@@ -304,13 +306,13 @@ def decide(machine: Machine, demand: Demand, choose: Choose) -> Sequence[int]:
         if not hint:
             if len(machine.hopeful) == HOPEFUL:
                 machine.hopeful.clear()
-            machine.hopeful.add(demand.request_key)  # who waits asks again and again
+            machine.hopeful.add(demand.request_key)  # a waiting request asks again and again
             raise
         raise NotEnough(error.message, hint, free=error.free, never=True) from None
 
 
 def check_could_be_met(machine: Machine, demand: Demand, choose: Choose) -> None:
-    """Raises NotEnough (``never``) or Invalid for a request that no waiting would help; what is free does not count."""
+    """Raise NotEnough (``never``) or Invalid for a request that could not be met even by an idle machine."""
     limits.check_ever(machine, demand, demand.at_least or demand.size)
     try:
         decide(machine, demand, choose)
@@ -320,14 +322,14 @@ def check_could_be_met(machine: Machine, demand: Demand, choose: Choose) -> None
 
 
 def check_right(store: Store, demand: Demand) -> None:
-    """The right to allocate inside the demand's partition. Expired, Denied."""
+    """Check the right to allocate inside the demand's partition. Raises Expired or Denied."""
     assert demand.partition is not None
     rows = store.read(_right_to.bind(partition=demand.partition))
     _check_row(demand, rows[0] if rows else None)
 
 
 def could_be_met(machine: Machine, demand: Demand, choose: Choose) -> bool:
-    """Whether there is enough for this request in a picture of what may be, asked as in ``_never``."""
+    """True if ``machine``, a picture of a possible state, has enough for this request. See ``_never``."""
     try:
         _decide(machine, demand, getattr(choose, "idle", first))
     except NotEnough:
@@ -369,9 +371,11 @@ def _shaped(
 
 
 def _never(machine: Machine, demand: Demand, choose: Choose) -> str:
-    """Why no waiting will help: what the machine would have for this request were it idle. Empty where it will.
+    """The reason why waiting cannot help: what an idle machine would have for this request. Empty if waiting may
+    help.
 
-    A placement that may say no to free processors has an ``idle``, which tells whether it would; others never do.
+    A placement that may refuse free processors has a function ``idle``, which says whether it would refuse on an idle
+    machine; other placements never refuse.
     """
     try:
         _decide(Idle(machine), demand, getattr(choose, "idle", first))
@@ -401,7 +405,7 @@ def _not_enough(machine: Machine, demand: Demand, free: int) -> NotEnough:
 
 
 def _where(machine: Machine, demand: Demand) -> str:
-    """Where this request looks for processors, as far as that is not the whole machine."""
+    """The part of the machine that this request may use, in words; empty for the whole machine."""
     if demand.partition is not None:
         return f" in partition {demand.partition}"
     if demand.wanted is not None:
@@ -420,9 +424,9 @@ def _beyond(machine: Machine, demand: Demand) -> str:
 
 
 def _look(t: Transaction, machine: Machine, demand: Demand) -> tuple[int | None, int]:
-    """The launcher this request was granted before, and the counter of the last change of a node.
+    """The launcher that this request was granted before, and the counter of the last change of a node.
 
-    NotEnough when other requests wait in front of it.
+    Raises NotEnough if other requests wait in front of this one.
     """
     granted, anybody, node_changed, resource_changed = t.answers[0][0]
     if anybody is not None:
@@ -450,12 +454,12 @@ def _look_at_line(t: Transaction, machine: Machine, demand: Demand, granted: int
 
 
 def _in_front(read: Read, machine: Machine, demand: Demand, request: int | None = None) -> int:
-    """How many requests stand before this one that are not there only because of a limit of their users."""
+    """How many requests wait in front of this one, without those held back only by a limit of their users."""
     place = place_in_line(machine, demand.user, demand.command, demand.partition)
     if place is None:
         return in_front(read, demand.login, demand.partition, request)
     before = those_in_front(read, demand.login, LAST_ID if request is None else request, place)
-    counts: dict[tuple[int, str], bool] = {}  # whether the requests of a user (uid and manager) do
+    counts: dict[tuple[int, str], bool] = {}  # for each user (uid and manager): True if their requests count
     for waiter in before:
         who = waiter.uid, waiter.manager
         if who not in counts:
@@ -464,7 +468,7 @@ def _in_front(read: Read, machine: Machine, demand: Demand, request: int | None 
 
 
 def grant_again(t: Transaction, machine: Machine, asker: int, launcher: int) -> Allocation:
-    """What was granted before, under a new cookie. Denied, Expired."""
+    """Return a launcher that was granted before, with a new cookie. Raises Denied or Expired."""
     row = t.row(_granted.bind(launcher=launcher))
     assert row is not None
     uid, state, pending_until, partition, processors, resources = row
@@ -480,7 +484,7 @@ def grant_again(t: Transaction, machine: Machine, asker: int, launcher: int) -> 
 
 
 def take(t: Transaction, machine: Machine, demand: Demand, ids: Sequence[int]) -> Allocation:
-    """Writes the rows of an allocation of exactly these processors."""
+    """Insert the rows of an allocation of exactly these processors."""
     launcher, t.next_launcher = t.next_launcher, t.next_launcher + 1
     folded, login = fold(ids), machine.node_id(demand.login)
     if demand.partition is None:
@@ -519,7 +523,7 @@ def take(t: Transaction, machine: Machine, demand: Demand, ids: Sequence[int]) -
             time_s=demand.time_s,
         )
     )
-    _change_exactly(t, claim, len(ids))  # the last: its count is looked at together with the commit
+    _change_exactly(t, claim, len(ids))  # the last statement: its row count is checked together with the commit
     named = by_name(nodes, devices)
     return Allocation(launcher, cookie, partition, list(ids), runs, demand.pending_s, False, named)
 
@@ -537,7 +541,7 @@ def insert_partition(
     folded: str | None = None,
     login_processor: int | None = None,
 ) -> tuple[str, str]:
-    """A partition's row; its administration and allocation cookies."""
+    """Insert a partition; returns its administration and allocation cookies."""
     admin, allocation = cookies.make(), cookies.make()
     t.write(
         _insert_partition.bind(
@@ -558,7 +562,7 @@ def insert_partition(
 
 
 def claim_for_partition(t: Transaction, ids: Sequence[int], partition: int) -> None:
-    """Gives processors to a partition, for launchers inside it, if nobody has them."""
+    """Assign free processors to a partition, for launchers inside it."""
     _change_exactly(t, _claim_free.bind(ids=ids, partition=partition, launcher=None), len(ids))
 
 
@@ -574,7 +578,7 @@ def _change_exactly(t: Transaction, claim: Bound, count: int) -> None:
 
 
 def _check_right(t: Transaction, demand: Demand) -> None:
-    """The right to allocate inside a partition. Expired, Denied."""
+    """Check the right to allocate inside a partition. Raises Expired or Denied."""
     assert demand.partition is not None
     _check_row(demand, t.row(_right_to.bind(partition=demand.partition)))
 
@@ -589,7 +593,8 @@ def _check_row(demand: Demand, row: Row | None) -> None:
 
 
 def consider(store: Store, machine: Machine, demand: Demand, choose: Choose) -> tuple[list[Placed], dict[str, Any]]:
-    """Where an allocation would go now, by node in rank order, and its devices; nothing is changed. As ``allocate``."""
+    """The nodes, in rank order, and the devices that an allocation would get now. Changes nothing. Errors as
+    ``allocate``."""
     machine.refresh(store)
     if demand.partition is not None:
         check_right(store, demand)

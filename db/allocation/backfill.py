@@ -1,8 +1,8 @@
-"""Which requests may start before their turn: those that delay nobody who came before (conservative backfill). Pure.
+"""Conservative backfill: which waiting requests may start early because they delay no earlier request. No I/O.
 
-Every request of a line, in order, is given the earliest time at which as many processors are free for as long as it
-says it takes, by what is known of the ends of others. One whose time is now may start. A launch that runs longer than
-it said counts as one that did not say; what starts at no known time lets nobody pass.
+In the order of the line, every request is given the earliest time at which enough processors are free for as long as
+its time limit, judged by the known ends of launches. A request whose time is now may start. A launch that has run
+longer than its limit counts as one without a limit. Behind a request with no known start time, no request may start.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 
 class Asked(NamedTuple):
-    """A request of the line: how many processors, for how many seconds at most (None: it does not say)."""
+    """A request in the line: how many processors, and its time limit in seconds (None: it has none)."""
 
     size: int
     time_s: float | None
@@ -22,22 +22,22 @@ class Asked(NamedTuple):
 
 
 class End(NamedTuple):
-    """So many processors come free then; None: nobody knows when."""
+    """How many processors become free, and when; None if the time is not known."""
 
     at: float | None
     size: int
 
 
 def may_start(now: float, free: int, ends: Sequence[End], line: Sequence[Asked]) -> list[int]:
-    """The places in the line, ascending, of those that may start now, the first excepted."""
+    """The ascending indices of the requests that may start now, without the first."""
     profile = Profile(now, free, ends)
     chosen: list[int] = []
     for place, asked in enumerate(line):
         if asked.partial:
-            break  # it takes what comes free, whenever that is
+            break  # this request takes all processors that become free, whenever that is
         start = profile.earliest(asked.size, math.inf if asked.time_s is None else asked.time_s)
         if start == math.inf:
-            break  # whoever came after it could be what delays it
+            break  # any request behind this one could delay it
         if start == now and place:
             chosen.append(place)
         profile.hold(start, math.inf if asked.time_s is None else asked.time_s, asked.size)
@@ -45,7 +45,7 @@ def may_start(now: float, free: int, ends: Sequence[End], line: Sequence[Asked])
 
 
 class Profile:
-    """How many processors are free from each time on, as far as it is known."""
+    """The number of free processors as a function of time, as far as it is known."""
 
     def __init__(self, now: float, free: int, ends: Sequence[End]) -> None:
         known = sorted((end.at, end.size) for end in ends if end.at is not None and end.at > now)
@@ -58,7 +58,7 @@ class Profile:
                 self._free.append(self._free[-1] + size)
 
     def earliest(self, size: int, time_s: float) -> float:
-        """From when on ``size`` processors are free for ``time_s``; infinity when that is not known."""
+        """The earliest time from which ``size`` processors are free for ``time_s``; infinity if it is not known."""
         start: float | None = None
         for at, free in zip(self._times, self._free, strict=True):
             if start is not None and at >= start + time_s:
@@ -70,13 +70,13 @@ class Profile:
         return math.inf if start is None else start
 
     def hold(self, start: float, time_s: float, size: int) -> None:
-        """Keep processors for a request."""
+        """Reserve processors for a request."""
         first, after = self._cut(start), self._cut(start + time_s)
         for place in range(first, after):
             self._free[place] -= size
 
     def _cut(self, at: float) -> int:
-        """The place from which on it is ``at`` or later; a step begins there."""
+        """The index of the first step at ``at`` or later; a step is inserted at ``at``."""
         place = bisect_left(self._times, at)
         if at != math.inf and (place == len(self._times) or self._times[place] != at):
             self._times.insert(place, at)

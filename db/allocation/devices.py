@@ -1,4 +1,4 @@
-"""GPUs and what else nodes have a number of: counted, and named, in the transaction that gives processors."""
+"""GPUs and other countable devices of nodes: counted and assigned in the transaction that allocates processors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _total(*, node: int, name: str) -> Query:
 
 @statement
 def give_back(*, node: int, name: str, amount: int) -> Query:
-    """A launcher on ``node`` has ended, so that many devices are nobody's again."""
+    """Return devices of a launcher that has ended on ``node``."""
     return NodeResource.update({NodeResource.in_use: NodeResource.in_use - amount, NodeResource.changed: STAMP}).where(
         NodeResource.node == node, NodeResource.name == name
     )
@@ -39,7 +39,7 @@ def _held() -> Query:
 
 
 def amounts(nodes: Iterable[Placed], demand: Demand) -> dict[int, dict[str, int]]:
-    """What every node has to give: what is asked of each node, and of each task there."""
+    """How many devices of each kind to take from every node: those asked for per node, and per task on the node."""
     found = {}
     for placed in nodes:
         there = dict(demand.resources)
@@ -52,7 +52,7 @@ def amounts(nodes: Iterable[Placed], demand: Demand) -> dict[int, dict[str, int]
 
 
 def take_devices(t: Transaction, nodes: Sequence[Placed], demand: Demand) -> dict[str, dict[str, list[int]]]:
-    """Counts resources on every node, and says which devices: by node id, to be given back as they are."""
+    """Take resources on every node and choose the devices: by node id, in the form that returning them needs."""
     if not demand.resources and (demand.shape is None or not demand.shape.per_task):
         return {}
     devices: dict[str, dict[str, list[int]]] = {}
@@ -69,7 +69,7 @@ def take_devices(t: Transaction, nodes: Sequence[Placed], demand: Demand) -> dic
 
 
 def devices_in_use(rows: Callable[..., Sequence[Row]]) -> dict[tuple[str, str], set[int]]:
-    """The devices that launchers have, by node id and resource."""
+    """The devices in use, by node id and resource."""
     taken: dict[tuple[str, str], set[int]] = {}
     for (text,) in rows(_held.bind()):
         for node, held in json.loads(text).items():
@@ -79,7 +79,7 @@ def devices_in_use(rows: Callable[..., Sequence[Row]]) -> dict[tuple[str, str], 
 
 
 def lowest(total: int, taken: set[int], amount: int) -> list[int]:
-    """The first so many of ``total`` that nobody has. StoreError when the books say otherwise."""
+    """The lowest ``amount`` unused devices of ``total``. Raises StoreError if the database says otherwise."""
     free = [device for device in range(total) if device not in taken]
     if len(free) < amount:
         raise StoreError(
@@ -90,5 +90,5 @@ def lowest(total: int, taken: set[int], amount: int) -> list[int]:
 
 
 def by_name(nodes: Iterable[Placed], devices: Mapping[str, dict[str, list[int]]]) -> dict[str, dict[str, list[int]]]:
-    """The same by the nodes' names."""
+    """The devices by node name instead of node id."""
     return {placed.name: devices[str(placed.id)] for placed in nodes if str(placed.id) in devices}

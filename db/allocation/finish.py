@@ -1,7 +1,4 @@
-"""What becomes of a launcher once it has its processors: started, finished, lost, expired.
-
-One function, one transaction.
-"""
+"""The states of a launcher after its allocation: started, finished, lost, expired. Each function is one transaction."""
 
 from __future__ import annotations
 
@@ -20,14 +17,14 @@ from db.store.ranges import unfold
 from db.store.statements import INSTANT, STAMP, Ids, Query, among, statement, unless_empty
 from db.store.store import Row, Store, Transaction
 
-ABNORMAL_FROM = 124  # yod's statuses from here on are its own failures and deaths by signal
+ABNORMAL_FROM = 124  # exit statuses of yod from here on are failures of yod itself and deaths by signal
 NEVER_STARTED = "nothing was started within the pending time"
 
 _EXPIRED = (Launcher.ended_at.is_null(), Launcher.state == "pending")
 
 
 def _live(*conditions: pw.Expression) -> pw.ModelSelect[Launcher]:
-    """Launchers that have not ended, for ``Live.from_row``."""
+    """Launchers that have not ended, in the form that ``Live.from_row`` needs."""
     return Launcher.select(
         Launcher.id,
         Launcher.pid,
@@ -49,7 +46,7 @@ def _reservation(*, launcher: int) -> Query:
 
 @statement
 def _to_end(*, launcher: int) -> Query:
-    """What the end of a launcher needs to know of it and of its partition."""
+    """The columns of a launcher and its partition that ending it needs."""
     return (
         Launcher.select(
             Launcher.cookie,
@@ -103,7 +100,7 @@ def _expired() -> Query:
 
 @statement
 def next_expiry() -> Query:
-    """When the first launcher's time to start is over."""
+    """The earliest time at which a pending launcher expires."""
     return Launcher.select(pw.fn.MIN(Launcher.pending_until)).where(*_EXPIRED)
 
 
@@ -130,7 +127,7 @@ def _login_of(*, launcher: int) -> Query:
 
 @statement
 def _end_launcher(*, launcher: int, exit_status: int | None, abnormal: bool, reason: str) -> Query:
-    """``reason``: an empty one leaves what is there."""
+    """End a launcher. An empty ``reason`` keeps the reason that is stored."""
     return Launcher.update(
         {
             Launcher.state: "ended",
@@ -145,7 +142,7 @@ def _end_launcher(*, launcher: int, exit_status: int | None, abnormal: bool, rea
 
 @statement
 def _free_processors(*, ids: Ids, launcher: int) -> Query:
-    """Nobody's from now on: those of a launcher with an interactive partition, which ends with it."""
+    """Free the processors of a launcher whose interactive partition ends with it."""
     return Processor.update({Processor.launcher: None, Processor.partition: None, Processor.changed: STAMP}).where(
         among(Processor.id, ids), Processor.launcher == launcher
     )
@@ -178,9 +175,9 @@ def _lives_of(*, ids: Ids) -> Query:
 def started(
     store: Store, launcher: int, cookie: str, ranks: Sequence[int], root: str = "", machine: Machine | None = None
 ) -> None:
-    """Moves a reservation from pending to busy; may be repeated. ``machine`` is told.
+    """Change a reservation from pending to busy; may be repeated. ``machine`` is updated.
 
-    Expired when the pending time ran out, Denied (cookie), Invalid (``ranks`` are not its processors).
+    Raises Expired if the pending time ran out, Denied (cookie) or Invalid (``ranks`` are not its processors).
     """
 
     def work(t: Transaction) -> int:
@@ -198,9 +195,9 @@ def started(
 
 
 def loading(store: Store, launcher: int, cookie: str, seconds: float) -> None:
-    """Keeps a reservation for ``seconds`` from now: its nodes have the load, and its launcher lives. May be repeated.
+    """Extend a reservation to ``seconds`` from now: its nodes have the load, and its launcher runs. May be repeated.
 
-    Expired when it ran out before, Denied (cookie). Nothing changes once it has started.
+    Raises Expired if it ran out before, or Denied (cookie). Changes nothing after the start.
     """
 
     def work(t: Transaction) -> None:
@@ -212,7 +209,7 @@ def loading(store: Store, launcher: int, cookie: str, seconds: float) -> None:
 
 
 def _check_reserved(t: Transaction, launcher: int, cookie: str) -> tuple[str, float, str]:
-    """State, end of the pending time and processors of a reservation that has not run out. Expired, Denied."""
+    """State, end of the pending time and processors of an unexpired reservation. Raises Expired or Denied."""
     if not t.answers[0]:
         raise Expired(f"there is no launcher {launcher}", "start again")
     row = t.answers[0][0]
@@ -232,12 +229,11 @@ def finish(
     reason: str = "",
     machine: Machine | None = None,
 ) -> Ended:
-    """A launcher ends by itself: its processors are free, its interactive partition is destroyed. May be repeated.
+    """End a launcher: free its processors and destroy its interactive partition. May be repeated.
 
-    ``machine`` is told, so that it need not read what is free now.
-
-    An abnormal end (a node was lost, or yod's status is one of its own failures or a signal's) sets the error of its
-    batch job. Denied (cookie), Expired (nothing is known of it).
+    ``machine`` is updated, so that it need not read the free processors again. An abnormal end (a node was lost, or
+    yod's exit status is one of its own failures or a signal) sets the error of the batch job. Raises Denied (cookie),
+    or Expired if the launcher is unknown.
     """
     abnormal = processor_error or exit_status >= ABNORMAL_FROM
     stamp = 0
@@ -258,7 +254,7 @@ def finish(
 
 
 def moved(store: Store, launcher: int, cookie: str, pid: int, pid_started: int) -> None:
-    """Another process goes on as this launcher. Denied (cookie), Expired."""
+    """Record that another process continues as this launcher. Raises Denied (cookie) or Expired."""
 
     def work(t: Transaction) -> None:
         row = t.row(_cookie_of_live.bind(launcher=launcher))
@@ -271,7 +267,7 @@ def moved(store: Store, launcher: int, cookie: str, pid: int, pid_started: int) 
 
 
 def lose(store: Store, launcher: int, reason: str) -> Ended | None:
-    """A launcher is gone and cleaned up after: as ``finish``, abnormally. None when nothing is known of it."""
+    """End a lost launcher after clean-up: as ``finish``, abnormally. Returns None if the launcher is unknown."""
 
     def work(t: Transaction) -> Ended | None:
         row = t.row(_to_end.bind(launcher=launcher))
@@ -281,7 +277,7 @@ def lose(store: Store, launcher: int, reason: str) -> Ended | None:
 
 
 def expire_pending(store: Store) -> list[Ended]:
-    """Ends the launchers that were not started in time."""
+    """End the launchers that were not started in time."""
 
     def work(t: Transaction) -> list[Ended]:
         ended = []
@@ -300,12 +296,12 @@ def launchers_of(store: Store, login: str) -> list[Live]:
 
 
 def launchers_of_process(store: Store, login: str, pid: int, pid_started: int) -> list[Live]:
-    """The live launchers of one process (one, unless something is very wrong)."""
+    """The live launchers of one process: normally one."""
     return [live for live in launchers_of(store, login) if (live.pid, live.pid_started) == (pid, pid_started)]
 
 
 def launchers_in(store: Store, partition: int) -> list[Live]:
-    """The live launchers in a partition, for whoever must clean up after them before it is destroyed by force."""
+    """The live launchers in a partition, which must be cleaned up before the partition is destroyed by force."""
     return [Live.from_row(row) for row in store.read(_live_in.bind(partition=partition))]
 
 
@@ -316,20 +312,20 @@ def find_live(store: Store, launcher: int) -> Live | None:
 
 
 def login_of(store: Store, launcher: int) -> str:
-    """The login processor that a launcher is on; empty when the mesh has none such any more."""
+    """The login processor of a launcher; empty if the mesh no longer has that login processor."""
     rows = store.read(_login_of.bind(launcher=launcher))
     return str(rows[0][0]) if rows else ""
 
 
 def end_inside(t: Transaction, launcher: int, reason: str) -> None:
-    """Ends a launcher abnormally in a transaction that does more than that."""
+    """End a launcher abnormally inside a transaction that does more."""
     row = t.row(_to_end.bind(launcher=launcher))
     if row is not None:
         _lost(t, launcher, row, reason)
 
 
 def check_live(store: Store, launcher: int, cookie: str) -> Live:
-    """The launcher, when the cookie is its own. Expired, Denied."""
+    """The launcher with this cookie. Raises Expired or Denied."""
     rows = store.read(_cookie_of_live.bind(launcher=launcher))
     live = find_live(store, launcher)
     if not rows or live is None:
@@ -351,7 +347,7 @@ def _lost(t: Transaction, launcher: int, row: Row, reason: str) -> Ended:
 
 
 def _end(t: Transaction, launcher: int, row: Row, exit_status: int | None, abnormal: bool, reason: str) -> Ended:
-    """The one place where a launcher ends and its processors become free."""
+    """End a launcher and free its processors. No other function does this."""
     _, state, partition, processors, resources, batch_job = row
     ids = unfold(processors)
     if state == "ended":
@@ -372,11 +368,12 @@ def _end(t: Transaction, launcher: int, row: Row, exit_status: int | None, abnor
     return Ended(launcher, partition, ids, True, interactive, bool(held))
 
 
-# What a launch credential is made of: who was granted what, and which life of each node it was granted on.
+# Contents of a launch credential: the processors granted to a launcher, and the boot id and incarnation of each node at
+# that time.
 
 
 class Grant(NamedTuple):
-    """A reservation that has not begun: ``until`` is when it runs out, by the database's clock."""
+    """A pending reservation; it expires at ``until`` by the database's clock."""
 
     launcher: int
     uid: int
@@ -385,7 +382,7 @@ class Grant(NamedTuple):
 
 
 def pending(store: Store, launcher: int, cookie: str) -> Grant:
-    """The reservation of ``launcher``. Expired when it has begun or is gone, Denied (cookie)."""
+    """The reservation of ``launcher``. Raises Expired if it has started or is gone, or Denied (cookie)."""
     rows = store.read(_reservation.bind(launcher=launcher))
     if not rows:
         raise Expired(f"there is no launcher {launcher}", "start again")
@@ -398,5 +395,5 @@ def pending(store: Store, launcher: int, cookie: str) -> Grant:
 
 
 def lives(store: Store, nodes: Sequence[int]) -> dict[str, tuple[str, int]]:
-    """Boot id and incarnation of these nodes (ids), by name; of one that is not up they are of nobody."""
+    """Boot id and incarnation of these nodes (ids), by name. A node that is not up has an empty boot id."""
     return {name: (boot_id, incarnation) for name, boot_id, incarnation in store.read(_lives_of.bind(ids=nodes))}

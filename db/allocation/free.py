@@ -1,7 +1,7 @@
-"""A CPA's picture of the machine: what is free for whom, kept up to date by reading only what changed.
+"""A CPA's picture of the machine: what is free for whom. It is kept up to date by reading only what has changed.
 
-It is a cache. A decision made from it outside the lock is checked inside (db.allocation.allocate), where it is
-brought up to the lock's instant first, so it cannot be wrong there.
+The picture is a cache. A decision made from it outside the lock is checked inside the lock (db.allocation.allocate),
+where the picture is first brought up to date, so the decision cannot be wrong there.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ UP, DRAINING = "up", "draining"
 
 @statement
 def _changed(*, since: int) -> Query:
-    """Processors that changed, alike ones together: a few rows where each had one of its own."""
+    """Changed processors, with equal ones in one row."""
     alike = (Processor.alloc_mode, Processor.reserved_for, Processor.partition, Processor.launcher)
     return Processor.select(*alike, pw.fn.GROUP_CONCAT(Processor.id)).where(Processor.changed > since).group_by(*alike)
 
 
 @statement
 def _counters() -> Query:
-    """The mesh's boot and counter, and the last changes of nodes and resources."""
+    """The mesh's boot id and counter, and the last changes of nodes and resources."""
     return Mesh.select(
         Mesh.boot_id,
         Mesh.counter,
@@ -87,7 +87,8 @@ class Placed(NamedTuple):
 
 
 def as_messages(placed: Iterable[Placed]) -> list[dict[str, Any]]:
-    """As a reply names them. All at once: on a machine of a processor a node there are as many as processors."""
+    """The allocation's nodes in the form of a reply, built in one pass: a machine with one processor a node has as
+    many nodes as processors."""
     return [
         {"id": node, "name": name, "address": address, "processors": processors}
         for node, name, address, processors in placed
@@ -103,30 +104,29 @@ class _Node(NamedTuple):
     reason: str
 
 
-#: Its alloc mode, and the user it is reserved for.
+#: The alloc mode of a processor, and the user it is reserved for.
 Mode = tuple[str, str | None]
-#: Who has a processor: partition and launcher. One object for all that a launcher has.
+#: The partition and launcher that have a processor. All processors of a launcher share one object.
 Holder = tuple[int | None, int | None]
 NOBODY: Holder = (None, None)
 
 
 class _Grown(Exception):
-    """What changed cannot be taken in: processors that were not there before (db.machine.nodes_bulk), or a list that
-    was cut."""
+    """The changes cannot be applied: there are new processors (db.machine.nodes_bulk), or a list was cut off."""
 
 
 class Machine:
     """Nodes, processors and what is free, as of change counter ``counter``."""
 
     def __init__(self) -> None:
-        self.policy: Policy | None = None  # the site's managers and limits
-        self.regrouped = 0  # goes up when nodes may have changed sides: the topology is another then
+        self.policy: Policy | None = None  # the managers and limits of the site
+        self.regrouped = 0  # increases when nodes may have changed sides, because the topology is then another one
         self.forget()
 
     def forget(self) -> None:
-        """Reads everything anew the next time."""
+        """Read everything anew the next time."""
         self.regrouped += 1
-        self.overtaken = False  # others took what was chosen outside the lock
+        self.overtaken = False  # True if other CPAs took what was chosen outside the lock
         self.boot_id = ""
         self.counter = -1
         self._nodes: dict[int, _Node] = {}
@@ -135,43 +135,46 @@ class Machine:
         self._node_of: dict[int, int] = {}
         self._mode: dict[int, Mode] = {}
         self._holder: dict[int, Holder] = {}
-        self._key: dict[int, Key | None] = {}  # where it is when nobody has it; None: nowhere, its node is not up
+        # the list a processor belongs to while it is free; None if its node is not up
+        self._key: dict[int, Key | None] = {}
         self._free = FreeLists()
         self._members: dict[int, set[int]] = {}
         self._named_nodes: dict[str, list[int]] = {}
-        self._names_of = -1  # how many processors there were when they were named
+        self._names_of = -1  # how many processors there were when the names were read
         self._left: dict[int, dict[str, int]] = {}
         self._totals: dict[int, dict[str, int]] = {}
         self._draining: set[int] = set()
         self._granted: set[int] = set()  # login processors that may be revoked
-        self.hopeful: set[str] = set()  # requests (by key) that an idle machine could meet: as long as it is the same
+        # keys of requests that an idle machine could meet, valid while the machine is the same
+        self.hopeful: set[str] = set()
 
-    # -- keeping up ------------------------------------------------------------------------------------------------
+    # -- updating --------------------------------------------------------------------------------------------------
 
     def refresh(self, store: Store) -> None:
-        """Brings the picture up to now, outside every lock."""
+        """Bring the picture up to date, outside every lock."""
         found = store.read_together([_counters.bind(), *self.question()])
         boot_id, counter, *nodes_changed_at = found[0][0]
-        # rows read after the counter may be newer than it: they are read once more the next time
+        # Rows that are read after the counter may be newer than the counter; they are read again the next time.
         changed = found[1] if len(found) > 1 else None
         self._catch_up(store.read, boot_id, counter, max(0, *(at or 0 for at in nodes_changed_at)), changed)
 
     def question(self) -> list[Bound]:
-        """What ``refresh_inside`` wants to have asked together with the lock; nothing before the first reading."""
+        """The query that ``refresh_inside`` needs, to be sent together with the lock; empty before the first
+        reading."""
         return [_changed.bind(since=self.counter)] if self.counter >= 0 else []
 
     def refresh_inside(
         self, t: Transaction, nodes_changed_at: int | None = None, changed: Sequence[Row] | None = None
     ) -> None:
-        """Brings the picture up to the instant of a transaction that has changed nothing yet.
+        """Bring the picture up to the instant of a transaction that has changed nothing yet.
 
-        ``nodes_changed_at``: the highest ``changed`` of a node or resource; ``changed``: the answer to ``question``;
-        where they are known.
+        If known: ``nodes_changed_at`` is the highest ``changed`` of a node or resource, ``changed`` the answer to
+        ``question``.
         """
         self._catch_up(t.rows, t.boot_id, t.counter, nodes_changed_at, changed)
 
     def see_inside(self, t: Transaction) -> None:
-        """Brings the picture up to what a transaction has written itself. ``forget`` it where that is rolled back."""
+        """Apply what a transaction has written itself. Call ``forget`` if the transaction is rolled back."""
         if t.freed or not self.is_current(t):
             self._catch_up(t.rows, t.boot_id, t.stamp)
         self.counter = t.stamp
@@ -179,15 +182,15 @@ class Machine:
     def hand_inside(
         self, t: Transaction, ids: Sequence[int], partition: int, launcher: int, *, devices: bool = False
     ) -> None:
-        """Takes in what a transaction gives, after ``see_inside``. ``devices``: not only processors."""
+        """Apply what a transaction allocates, after ``see_inside``. ``devices``: it also allocates devices."""
         self._hand(ids, (partition, launcher))
         for node, name, total, in_use in t.rows(_resources_changed.bind(since=t.counter)) if devices else ():
             self._left.setdefault(node, {})[name] = total - in_use
 
     def logins(self, *, service: bool = False) -> list[tuple[int, int, bool]]:
-        """Every login processor: its id, its side, whether it is to change sides.
+        """Every login processor: its id, its side, and whether it is to change sides.
 
-        ``service``: and every service node, for one may launch from there too.
+        ``service``: include service nodes, because a service node may launch too.
         """
         return [
             (number, node.side, node.reason == DRAINED_FOR_SIDES)
@@ -244,7 +247,7 @@ class Machine:
     def _take_in(
         self, mode: str, reserved_for: str | None, partition: int | None, launcher: int | None, ids: str
     ) -> None:
-        """Processors that are like this now. _Grown when one of them is new, or not all are told."""
+        """Set the state of processors. Raises _Grown if one of them is new, or if the list is incomplete."""
         if may_be_cut(ids):
             raise _Grown
         these, now = list(map(int, ids.split(","))), (mode, reserved_for)
@@ -281,14 +284,14 @@ class Machine:
         there = {row[0] for row in read(_granted.bind())}
         for gone in self._granted - there:
             node = self._nodes.pop(gone)
-            if self._ids_by_name.get(node.name) == gone:  # it may be one again, under another id
+            if self._ids_by_name.get(node.name) == gone:  # the name may be in use again, under another id
                 del self._ids_by_name[node.name]
         self._granted &= there
 
     def assigned(self, ids: Sequence[int], partition: int | None, launcher: int | None, stamp: int) -> None:
-        """Takes in our own committed change, the one numbered ``stamp``, without reading it back.
+        """Apply our own committed change with the number ``stamp``, without reading it back.
 
-        Nothing is taken in when the picture is not the one right before it: it catches up by reading.
+        Does nothing if the picture is not at the number before; the next refresh then reads the change.
         """
         if self.counter != stamp - 1:
             return
@@ -296,7 +299,7 @@ class Machine:
         self.counter = stamp
 
     def _hand(self, ids: Sequence[int], holder: Holder) -> None:
-        """These are the holder's now. They mostly were one holder's before, and all is done to them together."""
+        """Assign these processors to a holder. They mostly had one holder before, so they are handled together."""
         before = set(map(self._holder.__getitem__, ids))
         for former in before:
             if former != holder:
@@ -323,7 +326,7 @@ class Machine:
             self._members.setdefault(joined, set()).update(ids)
 
     def _file(self, one: int, key: Key | None) -> None:
-        """This is where a processor is from now on, when nobody has it."""
+        """Set the list that a processor belongs to while it is free."""
         before, self._key[one] = self._key[one], key
         if self._holder[one] == NOBODY and before != key:
             if before is not None:
@@ -337,25 +340,25 @@ class Machine:
     def _use_on(self, node: _Node, one: int) -> Use:
         return (node.role, *self._mode[one])
 
-    # -- asking ----------------------------------------------------------------------------------------------------
+    # -- queries ----------------------------------------------------------------------------------------------------
 
     def free(
         self, user: str, batch: bool = False, interactive: bool = True, service: bool = False, side: int | None = None
     ) -> FreeIds:
         """Ids, ascending, that ``user`` may be given now.
 
-        ``batch``: for the batch system, which alone gets processors of mode batch; ``interactive``: those of mode
-        interactive; ``service``: those of service nodes too; ``side``: of one side of the machine alone.
+        ``batch``: also processors of mode batch, for the batch system alone; ``interactive``: those of mode
+        interactive; ``service``: also those of service nodes; ``side``: only those of one side of the machine.
         """
         return self._free.of(_uses(user, batch, interactive, service), side)
 
     def reachable(self, user: str, batch: bool = False, service: bool = False, side: int | None = None) -> list[int]:
-        """What ``user`` could ever be given, were nothing running and every node up."""
+        """The processors that ``user`` could be given on an idle machine with every node up."""
         uses = _uses(user, batch, True, service)
         return [one for one in self._node_of if self._fits(one, uses, side)]
 
     def may_have(self, one: int, user: str, service: bool = False, side: int | None = None) -> bool:
-        """Whether ``user`` could be given this processor, were nothing running; its node is up."""
+        """True if ``user`` could be given this processor on an idle machine; its node is up."""
         if one not in self._node_of or self._nodes[self._node_of[one]].state != UP:
             return False
         return self._fits(one, _uses(user, False, True, service), side)
@@ -365,11 +368,11 @@ class Machine:
         return self._use_on(node, one) in uses and side in (None, node.side)
 
     def side_of(self, node: str) -> int:
-        """The side of the machine that a node is on. Invalid."""
+        """The side of the machine that a node is on. Raises Invalid."""
         return self._nodes[self.node_id(node)].side
 
     def leaving(self, login: str) -> bool:
-        """Whether that login processor is to change sides as soon as nothing stands in the way. Invalid."""
+        """True if that login processor is to change sides as soon as nothing prevents it. Raises Invalid."""
         return self._nodes[self.node_id(login)].reason == DRAINED_FOR_SIDES
 
     def side_of_processor(self, one: int) -> int:
@@ -377,21 +380,21 @@ class Machine:
         return self._nodes[self._node_of[one]].side
 
     def sides(self) -> int:
-        """How many sides the machine has."""
+        """The number of sides of the machine."""
         return len({node.side for node in self._nodes.values()})
 
     def knows(self, login: str) -> bool:
-        """Whether the mesh has a login processor of that name."""
+        """True if the mesh has a login processor of that name."""
         node = self._nodes.get(self._ids_by_name.get(login, -1))
         return node is not None and node.role == "login"
 
     def address_of(self, name: str) -> str:
-        """Where a node is reached, as the picture is that was last refreshed; "" where it has none."""
+        """The address of a node as of the last refresh; "" if it has none."""
         node = self._nodes.get(self._ids_by_name.get(name, -1))
         return "" if node is None else node.address
 
     def is_here(self, name: str) -> bool:
-        """Whether a node may be played by this host: one to log in on, whose PCT listens at a path. Invalid."""
+        """True if this host may act as the node: a login node whose PCT listens on a Unix socket. Raises Invalid."""
         number = self.node_id(name)
         node = self._nodes[number]
         return (
@@ -401,13 +404,13 @@ class Machine:
         )
 
     def side_of_partition(self, partition: int) -> int | None:
-        """The side that a partition's processors are on; None when it has none."""
+        """The side of a partition's processors; None if it has none."""
         for one in self._members.get(partition, ()):
             return self._nodes[self._node_of[one]].side
         return None
 
     def free_in(self, partition: int) -> list[int]:
-        """Ids, ascending, in a partition that no launcher has and whose node is up."""
+        """Ids, ascending, of a partition's processors that no launcher has and whose node is up."""
         return sorted(
             one
             for one in self._members.get(partition, ())
@@ -415,7 +418,7 @@ class Machine:
         )
 
     def in_use(self, partition: int) -> int:
-        """How many processors of a partition launchers have."""
+        """How many processors of a partition are allocated to launchers."""
         return sum(self._holder[one][1] is not None for one in self._members.get(partition, ()))
 
     def all_in(self, partition: int) -> Collection[int]:
@@ -423,7 +426,8 @@ class Machine:
         return self._members.get(partition, ())
 
     def with_resources(self, ids: Sequence[int], resources: Mapping[str, int]) -> list[int]:
-        """Those ids whose node has that much of every resource left. Invalid for one that no node has."""
+        """Those ids whose node has the requested amount of every resource left. Raises Invalid for an unknown
+        resource."""
         for name in resources:
             if not any(name in left for left in self._left.values()):
                 raise Invalid(f"no node of this mesh has a resource {name!r}")
@@ -439,11 +443,11 @@ class Machine:
         return self._node_of[one]
 
     def left_on(self, node: int, name: str) -> int:
-        """How much of a resource nobody has on a node."""
+        """The unused amount of a resource on a node."""
         return self._left.get(node, {}).get(name, 0)
 
     def total_of(self, name: str, side: int | None = None) -> int:
-        """How much of a resource all nodes have, those of one side or of all."""
+        """The amount of a resource on all nodes of one side, or of all sides."""
         return sum(
             totals.get(name, 0)
             for node, totals in self._totals.items()
@@ -451,30 +455,31 @@ class Machine:
         )
 
     def is_service(self, one: int) -> bool:
-        """Whether a processor is on a service node: in no pool, given out only where it is asked for."""
+        """True if a processor is on a service node. Such processors are in no pool and are allocated only on
+        request."""
         return self.serves(self._node_of[one])
 
     def serves(self, node: int) -> bool:
-        """Whether that is a service node."""
+        """True for a service node."""
         return self._nodes[node].role == "service"
 
     def service(self) -> list[int]:
-        """Every processor of service nodes. Invalid when there is none."""
+        """All processors of service nodes. Raises Invalid if there is none."""
         found = [one for node, ids in self._on_node.items() if self._nodes[node].role == "service" for one in ids]
         if not found:
             raise Invalid("this mesh has no service processors", "mesh up --service-nodes N gives it some")
         return found
 
     def all_up(self) -> bool:
-        """Whether every node but login processors is up."""
+        """True if every node but login processors is up."""
         return all(node.state == UP for node in self._nodes.values() if node.role != "login")
 
     def drains(self) -> bool:
-        """Whether a node is draining."""
+        """True if a node is draining."""
         return bool(self._draining)
 
     def runs_of(self, ids: Iterable[int]) -> list[Placed]:
-        """The nodes of these processors run by run: a node that occurs again after another has another entry."""
+        """The nodes of these processors, one entry for each consecutive run of a node."""
         runs: list[Placed] = []
         node_of, make, last = self._node_of, tuple.__new__, -1
         there: list[int] = []
@@ -487,7 +492,7 @@ class Machine:
         return runs
 
     def nodes_of(self, ids: Iterable[int]) -> list[Placed]:
-        """The nodes of these processors, in the order in which they first occur."""
+        """The nodes of these processors, each once, in the order of first occurrence."""
         placed: dict[int, Placed] = {}
         for one in ids:
             node = self._node_of[one]
@@ -498,35 +503,35 @@ class Machine:
         return list(placed.values())
 
     def by_node(self, ids: Sequence[int]) -> list[int]:
-        """The same processors, those of a node together, nodes in the order in which they first occur."""
+        """The processors grouped by node, nodes in the order of first occurrence."""
         if len(set(map(self._node_of.__getitem__, ids))) == len(ids):
-            return list(ids)  # a node a processor
+            return list(ids)  # every node has one processor
         together: dict[int, list[int]] = {}
         for one in ids:
             together.setdefault(self._node_of[one], []).append(one)
         return [one for those in together.values() for one in those]
 
     def in_part(self, free: Sequence[int], part: str) -> Sequence[int]:
-        """Those of the free ids that are in a manager's part."""
+        """The free ids that are in a manager's part."""
         return free if self.policy is None else self.policy.restrict(self._named(), free, part)
 
     def is_in_part(self, one: int, part: str) -> bool:
-        """Whether a processor is in a manager's part."""
+        """True if a processor is in a manager's part."""
         return self.policy is None or self.policy.has(self._named(), part, one)
 
     def _named(self) -> Mapping[str, Sequence[int]]:
-        # made anew only when nodes have joined
+        # The names are read again only after nodes have joined.
         if len(self._node_of) != self._names_of:
             self._named_nodes = {self._nodes[node].name: ids for node, ids in self._on_node.items()}
             self._names_of = len(self._node_of)
         return self._named_nodes
 
     def members(self) -> list[tuple[str, list[int]]]:
-        """Every node that has processors, with them."""
+        """Every node that has processors, with its processors."""
         return [(self._nodes[node].name, sorted(ids)) for node, ids in sorted(self._on_node.items())]
 
     def node_id(self, name: str) -> int:
-        """Invalid, naming it, when there is no such node."""
+        """The id of the node ``name``. Raises Invalid, which names it, if there is no such node."""
         found = self._ids_by_name.get(name)
         if found is None:
             raise Invalid(f"there is no node {name[:80]!r} in this mesh", "showmesh shows those there are")
@@ -536,9 +541,10 @@ class Machine:
         return len(self._node_of)
 
     def resolve(self, wanted: Any, at_least: int | None = None) -> list[int] | None:
-        """The ids of a ``wanted`` or ``exclude`` of docs/protocol.md, in its order, each once; None for null.
+        """The ids in a ``wanted`` or ``exclude`` (docs/protocol.md), in its order, each once; None for null.
 
-        ``at_least``: so many are enough, and what does not exist is left out then. Invalid, naming what does not exist.
+        With ``at_least``, that many are enough, and ids that do not exist are left out. Raises Invalid, which names
+        what does not exist.
         """
         try:
             return self._resolved(wanted)
@@ -581,7 +587,7 @@ class Machine:
             return sorted(one for one in self._node_of if first <= one <= last)
         if last - first < len(self._node_of):
             absent = [one for one in range(first, last + 1) if one not in self._node_of]
-        else:  # longer than the machine, so something in it is missing
+        else:  # the list is longer than the machine, so one of its ids does not exist
             absent = [one for one in (first, last) if one not in self._node_of] or [last]
         if absent:
             named = ", ".join(map(str, absent[:NAMED_IN_AN_ERROR])) + (" …" if len(absent) > NAMED_IN_AN_ERROR else "")
@@ -602,16 +608,14 @@ def _uses(user: str, batch: bool, interactive: bool, service: bool) -> set[Use]:
     return {(role, mode, whose) for role in roles for mode in modes for whose in (None, user)}
 
 
-# The machine as it would be were nothing running and every node up: what a request could ever be given.
-#
-# A request that finds too little is decided once more on this. Whoever is refused there too is told so at once, however
-# long it would wait; whoever is not may wait. Nodes that are down, drained or failed count as there, as with Slurm and
-# Flux: somebody is expected to mend them. Who may have what (modes, reservations, sides, service nodes) counts as it
-# is.
+# The machine as it would be with nothing running and every node up: what a request could ever be given. A request that
+# finds too little is decided again on this picture. If it is refused there too, it fails at once; otherwise it may
+# wait. Nodes that are down, drained or failed count as up, as in Slurm and Flux, because they are expected to be
+# repaired. Modes, reservations, sides and service nodes count as they are.
 
 
 class Idle(Machine):
-    """The same picture, asked the same questions: for one decision, while the picture stands."""
+    """A picture of the idle machine, for one decision. The underlying picture must not change meanwhile."""
 
     def __init__(self, machine: Machine) -> None:
         super().__init__()
@@ -620,7 +624,7 @@ class Idle(Machine):
     def free(
         self, user: str, batch: bool = False, interactive: bool = True, service: bool = False, side: int | None = None
     ) -> FreeIds:
-        """What ``user`` could be given."""
+        """What ``user`` could be given on the idle machine."""
         ids = self.reachable(user, batch, service, side)
         flags = bytearray(max(ids, default=-1) + 1)
         for one in ids:
@@ -628,7 +632,7 @@ class Idle(Machine):
         return FreeIds(bytes(flags))
 
     def leaving(self, login: str) -> bool:
-        """Never: a change of sides ends, or is given up."""
+        """Always False: every change of sides comes to an end."""
         return False
 
     def free_in(self, partition: int) -> list[int]:
@@ -636,10 +640,10 @@ class Idle(Machine):
         return sorted(self.all_in(partition))
 
     def left_on(self, node: int, name: str) -> int:
-        """How much of a resource a node has."""
+        """The total amount of a resource on a node."""
         return self._totals.get(node, {}).get(name, 0)
 
 
 def first(free: Sequence[int], count: int) -> Sequence[int]:
-    """A choice where it only matters whether there are so many."""
+    """A stand-in for a placement when only the number of processors matters."""
     return free[:count]

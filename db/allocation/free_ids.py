@@ -1,4 +1,4 @@
-"""The free ids of a machine, by what they may be used for: as flags, so that a change costs what changed."""
+"""The free ids of a machine by their use, stored as flags, so that an update costs only what has changed."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from itertools import compress
 from operator import or_
 from typing import overload
 
-#: To whom a processor may be given: role of its node, alloc mode, user it is reserved for.
+#: The use of a processor: role of its node, alloc mode, user it is reserved for.
 Use = tuple[str, str, str | None]
-#: The same, and the side of the machine that its node is on (db/machine/sides.py).
+#: A use and the side of the machine that the node is on (db/machine/sides.py).
 Key = tuple[Use, int]
 
 
 class FreeIds(Sequence[int]):
-    """Ids, ascending, and the same as flags: a byte for every id, 1 for those that are in. Never changed.
+    """Immutable ascending ids, also available as flags: one byte for every id, 1 for the ids in the set.
 
-    The list is made when it is first wanted: placements along a curve look at the flags alone.
+    The list is built when it is first needed: placements along a curve use only the flags.
     """
 
     __slots__ = ("_ids", "flags")
@@ -57,19 +57,19 @@ class FreeIds(Sequence[int]):
         return repr(self.ids)
 
     def has_all(self, ids: Iterable[int]) -> bool:
-        """Whether all of these are among them."""
+        """True if all ``ids`` are in the set."""
         return has_all(self.flags, ids)
 
 
 class FreeLists:
-    """Which ids are free, for each key."""
+    """The free ids for each key."""
 
     def __init__(self) -> None:
         self._flags: dict[Key, bytearray] = {}
         self._lists: dict[Key, FreeIds] = {}
 
     def add(self, key: Key, ids: Sequence[int]) -> None:
-        """These are free now."""
+        """Mark ids as free."""
         flags = self._flags.setdefault(key, bytearray())
         most = max(ids, default=-1)
         if most >= len(flags):
@@ -79,7 +79,7 @@ class FreeLists:
         self._lists.pop(key, None)
 
     def remove(self, key: Key, ids: Sequence[int]) -> None:
-        """These are free no longer."""
+        """Mark ids as no longer free."""
         flags = self._flags[key]
         for one in ids:
             flags[one] = 0
@@ -101,7 +101,7 @@ class FreeLists:
 
 
 def has_all(flags: bytes | bytearray, ids: Iterable[int]) -> bool:
-    """Whether the flags of all these ids are set."""
+    """True if the flags of all these ids are set."""
     try:
         return all(map(flags.__getitem__, ids))
     except IndexError:

@@ -1,4 +1,4 @@
-"""Whether a user may have more processors now: counted from the launchers that run, inside the transaction."""
+"""Limits of users: how many more processors a user may have now, counted from running launchers in the transaction."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Read = Callable[[Bound], list[Row]]
 
 
 class AtLimit(NotEnough):
-    """The user has as much as one may have. Requests of others pass this one."""
+    """The user has reached a limit. Requests of other users may pass this one."""
 
 
 @statement
 def _live_of(*, uid: int) -> Query:
-    """What a user runs outside batch partitions."""
+    """The live launchers of a user outside batch partitions."""
     return (
         Launcher.select(
             Launcher.user,
@@ -55,7 +55,7 @@ def manager_of(machine: Machine, demand: Demand) -> Manager | None:
 
 
 def place_in_line(machine: Machine, user: str, command: str, partition: int | None = None) -> PlaceInLine | None:
-    """The line that a request waits in; None where there are no managers, or inside a batch partition."""
+    """The line in which a request waits; None without managers, or inside a batch partition."""
     if machine.policy is None or partition is not None:
         return None
     manager = machine.policy.manager_of(user, command)
@@ -63,14 +63,14 @@ def place_in_line(machine: Machine, user: str, command: str, partition: int | No
 
 
 def check(read: Read, machine: Machine, demand: Demand, size: int) -> None:
-    """AtLimit where ``size`` more processors are more than the user of this request may have."""
+    """Raise AtLimit if ``size`` more processors exceed a limit of this request's user."""
     policy = machine.policy
     if policy is not None and policy.limited and demand.partition is None:
         _check(read, policy, _asker(machine, demand), size)
 
 
 def check_ever(machine: Machine, demand: Demand, size: int) -> None:
-    """AtLimit (``never``) for more processors than the user may have with nothing else running. Nothing is read."""
+    """Raise AtLimit (``never``) if the request alone exceeds a limit of its user. Reads nothing."""
     manager, policy = manager_of(machine, demand), machine.policy
     if manager is not None and policy is not None and policy.limited:
         told, never = policy.refusal(manager, demand.user, size, Share(0, 0), Share(0, 0), new_job=False)
@@ -89,7 +89,7 @@ def room(read: Read, machine: Machine, demand: Demand) -> int:
 
 
 def fitting(read: Read, machine: Machine, demand: Demand) -> Demand:
-    """The request, made smaller as far as it says that it may be (``at_least``) and the limits of its user want it."""
+    """The request, reduced towards ``at_least`` if a limit of its user requires it."""
     if not demand.at_least:
         return demand
     size = max(demand.at_least, min(demand.size, room(read, machine, demand)))
@@ -97,7 +97,7 @@ def fitting(read: Read, machine: Machine, demand: Demand) -> Demand:
 
 
 def is_at_limit(read: Read, machine: Machine, waiter: Waiter) -> bool:
-    """Whether a request of the pool waits because its user has as much as one may have."""
+    """True if a request of the pool waits because its user has reached a limit."""
     policy = machine.policy
     if policy is None or not policy.limited:
         return False
@@ -127,7 +127,7 @@ def _check(read: Read, policy: Policy, asker: _Asker, size: int) -> None:
 
 
 def shares_of(policy: Policy, manager: Manager, live: Iterable[Row]) -> tuple[Share, Share, set[tuple[Any, ...]]]:
-    """What a user has of the manager's, and everywhere, and the jobs, from rows as ``_live_of`` gives them."""
+    """The user's share of the manager, the share of the machine, and the jobs, from rows of ``_live_of``."""
     jobs: set[tuple[Any, ...]] = set()
     of_manager: set[tuple[Any, ...]] = set()
     processors = mine = 0

@@ -1,8 +1,8 @@
-"""The lines of requests that wait: whoever frees processors serves their heads, in the same transaction.
+"""Lines of waiting requests. The transaction that frees processors also serves the heads of the lines.
 
-Strictly first come, first served in each line: a part of the pool of a side of the machine, a batch partition. Higher
-priorities stand before lower ones. Where requests say how long they take, smaller ones may pass
-(db.allocation.backfill), and everybody passes those whose users have as much as they may have (db.allocation.limits).
+Each line is strictly first come, first served: one for each part of the pool on a side of the machine, and one for each
+batch partition. Higher priorities come first. Requests with a time limit may pass others (db.allocation.backfill), and
+every request may pass those whose users have reached a limit (db.allocation.limits).
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ from db.store.ranges import unfold
 from db.store.statements import Query, statement
 from db.store.store import Store, Transaction
 
-#: Which demand a row of the line is, and how its processors are chosen. StoreError for one that is wrong.
+#: Converts a row of the line into its demand and its choice of processors. Raises StoreError for a bad row.
 Understand = Callable[[Waiter], tuple[Demand, Choose]]
-DEPTH = 100  # requests of a line that are looked at for one that may pass
+DEPTH = 100  # how many requests of a line are considered for backfill
 
 
 class Grant(NamedTuple):
-    """What a request got, or why it gets no more. ``given``: of what it asked for; ``missing``: what it waits for."""
+    """What a request got, or why it gets no more. ``given``: how many it got now; ``missing``: how many it still
+    waits for."""
 
     waiter: Waiter
     sequence: int
@@ -45,12 +46,12 @@ TOO_LATE = Expired("its time to wait (--wait-for-nodes) is over", "ask again")
 
 
 def ended(waiter: Waiter, error: StoreError = TOO_LATE) -> Grant:
-    """That a request gets no more."""
+    """A Grant that says that a request gets no more."""
     return Grant(waiter, waiter.sequence + 1, 0, waiter.size, None, None, error)
 
 
 class Unconfirmed(NamedTuple):
-    """A grant that its requester has not confirmed: a row of ``post_back``."""
+    """A grant that its requester has not confirmed yet: a row of ``post_back``."""
 
     request_key: str
     sequence: int
@@ -143,9 +144,9 @@ def _is_pending(*, launcher: int) -> Query:
 
 @statement
 def _ends() -> Query:
-    """When launchers outside batch partitions will have ended, of those that said it, and their processors.
+    """The expected ends of launchers outside batch partitions that have a time limit, with their processors.
 
-    Of one that has not started: when it will, if it takes all the time that it has for that.
+    For a launcher that has not started, the end of its time limit after its latest possible start.
     """
     began = pw.fn.COALESCE(Launcher.started_at, Launcher.pending_until)
     return (
@@ -158,8 +159,8 @@ def _ends() -> Query:
 class Line:
     """Serves the heads of all lines inside transactions, for a ``Store`` (``Serving``).
 
-    ``grants`` and ``stuck`` (requests that are first and have to wait on) are of the transactions since they were taken
-    by ``taken``; ``on_served`` is called after each that has some.
+    ``grants`` and ``stuck`` (requests that are first and must go on waiting) collect results until ``taken`` takes
+    them; ``on_served`` is called after each transaction with results.
     """
 
     def __init__(self, machine: Machine, understand: Understand, *, passing: bool = True) -> None:
@@ -172,15 +173,15 @@ class Line:
         self.on_undone: Callable[[], None] = lambda: None
 
     def taken(self) -> tuple[list[Grant], list[Waiter]]:
-        """What was granted and who is first in vain, since the last time."""
+        """Take the grants, and the heads that could not be served, since the last call."""
         found = self._grants, self._stuck
         self._grants, self._stuck = [], []
         return found
 
-    # --- for the Store
+    # --- called by the Store
 
     def serve(self, t: Transaction) -> None:
-        """Gives what is free to the heads of all lines."""
+        """Allocate free processors to the heads of all lines."""
         self._new = [], []
         if t.row(waiting_requests.any_request.bind()) is None:
             return
@@ -197,10 +198,10 @@ class Line:
             for partition in waiting_requests.partitions_waited_for(t):
                 self._serve_line(t, partition, every)
         if not t.changed:
-            self._machine.counter = t.counter  # there will be no transaction of that number
+            self._machine.counter = t.counter  # no transaction will have that number
 
     def committed(self) -> None:
-        """What was granted stands."""
+        """The transaction of the grants was committed."""
         grants, stuck = self._new
         self._new = [], []
         self._grants += grants
@@ -209,7 +210,7 @@ class Line:
             self.on_served()
 
     def undone(self) -> None:
-        """Nobody has what the picture says, or the answer to the COMMIT was lost (``find_lost``)."""
+        """The transaction was rolled back, or the answer to the COMMIT was lost (``find_lost``)."""
         grants, _stuck = self._new
         self._new = [], []
         self._machine.forget()
@@ -218,7 +219,7 @@ class Line:
             self.on_undone()
 
     def find_lost(self, store: Store) -> None:
-        """Counts as granted what was, by transactions of whose end the database did not tell. DatabaseUnavailable."""
+        """Find grants of transactions whose COMMIT was not answered. Raises DatabaseUnavailable."""
         found = []
         for grant in self._uncertain:
             if grant.allocation is not None:
@@ -230,10 +231,10 @@ class Line:
         if found:
             self.on_served()
 
-    # --- inside
+    # --- inside a transaction
 
     def _serve_line(self, t: Transaction, partition: int | None, logins: Sequence[int], part: str = "") -> None:
-        full: set[tuple[int, str]] = set()  # users (uid and manager) who have as much as they may have
+        full: set[tuple[int, str]] = set()  # users (uid and manager) who have reached a limit
         while True:
             heads = waiting_requests.first_in(t, partition, logins, part=part, passed=full)
             if not heads:
@@ -249,7 +250,7 @@ class Line:
             self._let_pass(t, waiting_requests.first_in(t, partition, logins, DEPTH, part, full), part)
 
     def _serve_one(self, t: Transaction, waiter: Waiter) -> bool:
-        """Whether it leaves the line, or got a part of what it waits for."""
+        """Serve a request; True if it leaves the line or got a part."""
         if waiter.deadline_at <= t.now:
             self._end(t, waiter, TOO_LATE)
             return True
@@ -270,7 +271,7 @@ class Line:
         return True
 
     def _decide(self, t: Transaction, waiter: Waiter, demand: Demand, choose: Choose) -> tuple[int, Sequence[int]]:
-        """How many of those it waits for it can have now, and which processors. NotEnough; AtLimit."""
+        """How many of the missing processors the request can have now, and which. Raises NotEnough or AtLimit."""
         if not waiter.partial:
             limits.check(t.rows, self._machine, demand, max(1, demand.at_least or demand.size))
             return waiter.size, decide(self._machine, limits.fitting(t.rows, self._machine, demand), choose)
@@ -282,7 +283,7 @@ class Line:
             try:
                 return most, decide(self._machine, demand._replace(size=most * each), choose)
             except NotEnough:
-                most //= 2  # processors of a task are on one node, and there may be some on each that nobody can use
+                most //= 2  # processors of a task are on one node, so each node may have some that nobody can use
         return 1, decide(self._machine, demand._replace(size=each), choose)
 
     def _give(self, t: Transaction, waiter: Waiter, demand: Demand, given: int, ids: Sequence[int]) -> None:
@@ -312,26 +313,26 @@ class Line:
         waiting_requests.leave(t, waiter)
         self._new[0].append(ended(waiter, error))
 
-    # --- those who pass
+    # --- backfill
 
     def _let_pass(self, t: Transaction, waiters: Sequence[Waiter], part: str = "") -> None:
-        """Smaller requests that say how long they take start where they delay nobody who came before."""
+        """Start requests with a time limit that delay no earlier request."""
         asked: list[backfill.Asked] = []
         plain: list[tuple[Waiter, Demand, Choose]] = []
         for waiter in waiters:
             try:
                 demand, choose = self._understand(waiter)
             except StoreError:
-                break  # its turn will come, and it will be told
+                break  # this request will be served when its turn comes
             if demand.shape is not None or demand.wanted is not None or demand.exclude or demand.resources:
-                break  # not any processor will do for it, so when it starts cannot be told from numbers
+                break  # this request needs certain processors, so numbers do not tell when it can start
             asked.append(backfill.Asked(demand.size, waiter.time_s, waiter.partial))
             plain.append((waiter, demand, choose))
         if len(plain) < 2:
             return
         free = {len(candidates(self._machine, demand)) for _, demand, _ in plain}
         if len(free) > 1:
-            return  # processors are reserved: they are not all alike for these users
+            return  # processors are reserved, so they are not equal for these users
         user = plain[0][1].user
 
         def may_have(one: int) -> bool:
@@ -350,14 +351,14 @@ class Line:
             self._give(t, waiter, demand, waiter.size, ids)
 
 
-# What a requester says.
+# Calls of requesters
 
 
 def ask(store: Store, wait: Wait) -> tuple[Waiter | None, int, list[Unconfirmed]]:
-    """Puts a request in its line, served at once where its turn is now (by ``Store.serving``).
+    """Put a request into its line; it is served at once if it is first (by ``Store.serving``).
 
-    Its row where it stood there already, how many stand before it, and what it was granted before and has not
-    confirmed. One whose processors were all granted before is not put in line again. Denied, Invalid.
+    Returns its row if it waits, how many requests are in front, and its earlier grants that are unconfirmed. A request
+    whose processors were all granted before does not wait again. Raises Denied or Invalid.
     """
     waiting_requests.check_wait(wait.wait_s)
 
@@ -379,12 +380,13 @@ def ask(store: Store, wait: Wait) -> tuple[Waiter | None, int, list[Unconfirmed]
 
 
 def confirm(store: Store, request_key: str, sequence: int, uid: int) -> bool:
-    """The requester has a grant. May be repeated."""
+    """Confirm that the requester has a grant. May be repeated."""
     return store.change_alone(_confirm.bind(request_key=request_key, sequence=sequence, uid=uid)) > 0
 
 
 def cancel(store: Store, request_key: str, uid: int) -> tuple[int, list[int]]:
-    """A request waits no longer: what was missing. Grants that it had not confirmed end: which. Denied."""
+    """Cancel a request: returns how many processors were missing, and the unconfirmed grants that end. Raises
+    Denied."""
 
     def work(t: Transaction) -> tuple[int, list[int]]:
         waiter = waiting_requests.of_key(t.rows, request_key)
@@ -404,17 +406,17 @@ def cancel(store: Store, request_key: str, uid: int) -> tuple[int, list[int]]:
 
 
 def count_failure(store: Store, request_key: str, sequence: int) -> None:
-    """Its place did not take a grant."""
+    """Count a failed delivery of a grant."""
     store.change_alone(_count_failure.bind(request_key=request_key, sequence=sequence))
 
 
 def unconfirmed_at(store: Store, cpa: str) -> list[Unconfirmed]:
-    """What was granted to requests that a CPA holds, and is not confirmed."""
+    """The unconfirmed grants of requests that a CPA holds."""
     return [Unconfirmed._make(row) for row in store.read(_unconfirmed_at.bind(cpa=cpa))]
 
 
 def post_again(store: Store, machine: Machine, row: Unconfirmed) -> Allocation | None:
-    """The grant once more, under a new cookie; None when it ran out, and then it is forgotten."""
+    """Return the grant again with a new cookie. If it has expired, delete it and return None."""
     machine.refresh(store)
 
     def work(t: Transaction) -> Allocation | None:

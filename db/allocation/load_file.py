@@ -1,7 +1,8 @@
-"""The lines of a load file: processors for all of them at once, each out of its own list or out of any.
+"""Allocation for the lines of a load file: processors for all lines at once, from each line's list or from any.
 
-First every line takes the first of its list. Where that leaves too few for one of them, what was taken is moved:
-what is refused then cannot be had. (Lists that cut a node in pieces no task fits into are the one exception.)
+First every line takes the first processors of its list. If that leaves too few for a line, assignments are moved
+between lines; a request that is then refused cannot be met. (The exception are lists that cut a node into pieces that
+no task fits into.)
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from db.allocation.tasks_and_nodes import Choose, Shape, Task
 
 
 def decide(machine: Machine, shape: Shape, free: Sequence[int], choose: Choose) -> list[int]:
-    """Every line's tasks, line after line, out of ``free``. NotEnough, naming a line."""
+    """Processors from ``free`` for every line's tasks, line after line. Raises NotEnough, which names a line."""
     first = _Dealt(machine, shape, free)
     short = first.lists()
     if short is None:
@@ -28,7 +29,7 @@ def decide(machine: Machine, shape: Shape, free: Sequence[int], choose: Choose) 
         again = _Dealt(machine, shape, free)
         for number, tasks in moved.items():
             again.give(number, tasks)
-        short = again.others(choose)  # a placement may say no to what is free
+        short = again.others(choose)  # a placement may refuse free processors
         if short is None:
             return again.processors()
     line = shape.segments[short.line]
@@ -59,7 +60,7 @@ class _Dealt:
             self._used[node] = self._used.get(node, 0) + 1
 
     def lists(self) -> _Short | None:
-        """Lines with lists choose first: others could take what they need. The one that finds too few."""
+        """Assign processors to lines with lists, which choose first. Returns the line that has too few, if any."""
         there = set(self._free)
         for line, segment in enumerate(self._shape.segments):
             if segment.wanted is not None:
@@ -72,7 +73,8 @@ class _Dealt:
         return None
 
     def others(self, choose: Choose) -> _Short | None:
-        """Lines without, which get what the placement chooses."""
+        """Assign processors chosen by the placement to lines without lists. Returns the line that has too few, if
+        any."""
         for line, segment in enumerate(self._shape.segments):
             if segment.wanted is None:
                 order = [one for one in self._free if one not in self._taken and not self._machine.is_service(one)]
@@ -88,7 +90,7 @@ class _Dealt:
 
 
 def _places(machine: Machine, shape: Shape, free: Sequence[int]) -> list[tuple[Task, Set[int]]]:
-    """The free processors cut into tasks, of alike ones first, each with the lines that may have it."""
+    """The free processors cut into tasks, grouped by the set of lines that may have them."""
     may: dict[int, set[int]] = {one: set() for one in free}
     for line, segment in enumerate(shape.segments):
         for one in segment.wanted or ():
@@ -113,7 +115,8 @@ def _places(machine: Machine, shape: Shape, free: Sequence[int]) -> list[tuple[T
 
 
 class _Matching:
-    """Places for tasks by augmenting paths: a line without one takes another's, who finds another place."""
+    """Assigns places to tasks by augmenting paths: a line without a place takes another line's, which then finds
+    another."""
 
     def __init__(self, places: list[tuple[Task, Set[int]]], machine: Machine, shape: Shape) -> None:
         self._places, self._segments = places, shape.segments
@@ -126,7 +129,7 @@ class _Matching:
         self._owner: list[int | None] = [None] * len(places)
 
     def match(self) -> dict[int, list[Task]] | None:
-        """The tasks of every line with a list, in its order; None where not all lines find enough."""
+        """The tasks of every line with a list, in its order; None if a line finds too few."""
         if not self._may_be():
             return None
         for line, segment in enumerate(self._segments):
@@ -142,7 +145,7 @@ class _Matching:
         return found
 
     def _may_be(self) -> bool:
-        """Whether there is enough for all of them, and for each alone: quickly told, where the machine is busy."""
+        """A quick necessary check: enough places for all lines together, and for each line alone."""
         if sum(segment.tasks for segment in self._segments) > sum(self._most.values()):
             return False
         alone = [0] * len(self._segments)
@@ -152,7 +155,7 @@ class _Matching:
         return all(room >= segment.tasks for room, segment in zip(alone, self._segments, strict=True))
 
     def _take_free(self, line: int, count: int) -> int:
-        """Up to so many places that nobody has yet; how many."""
+        """Take up to ``count`` unused places for a line; returns how many."""
         taken = 0
         for at, (_, lines) in enumerate(self._places):
             node = self._node[at]
@@ -165,8 +168,9 @@ class _Matching:
         return taken
 
     def _find(self, line: int) -> bool:
-        """One task more for a line, along the shortest way."""
-        came: dict[int, tuple[int, int, int]] = {}  # line -> who takes its place, that one's gain, our loss
+        """Find one more place for a line along the shortest augmenting path."""
+        # line -> (line that takes its place, the place gained, the place lost)
+        came: dict[int, tuple[int, int, int]] = {}
         looked: set[int] = set()
         queue = deque([line])
         while queue:

@@ -1,8 +1,8 @@
-"""Managers: parts of the machine with their users, applications, limits and priorities. Pure.
+"""Managers: parts of the machine with their users, applications, limits and priorities. No I/O.
 
-The site writes them as ``[[manager]]`` in its configuration (docs/jobs.md). A request belongs to the first manager that
-takes its user and its application; without one it belongs to the manager without a name, which has every processor
-that is in no manager's part.
+A site defines them as ``[[manager]]`` in its configuration (docs/jobs.md). A request belongs to the first manager that
+accepts its user and application. Otherwise it belongs to the manager without a name, which has every processor outside
+all managers' parts.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ LONGEST_NAME = 64
 _LISTS = ("users", "applications", "nodes")
 _NUMBERS = {"priority": MOST_PRIORITY, "max_processors": (1 << 31) - 1, "max_jobs": (1 << 31) - 1}
 _KNOWN = ("name", "processors", *_LISTS, *_NUMBERS)
-#: How the owner of a job calls the launches of its workers (agents/job/job_owner.py): ``yodwork job UUID program``.
+#: The command that the owner of a job gives its workers' launches (agents/job/job_owner.py): ``yodwork job UUID
+#: program``.
 _WORKER = "yodwork"
 HINT = "docs/jobs.md has an example of [[manager]]"
 
 
 class Manager(NamedTuple):
-    """A part of the machine, and who may use it how much. A limit of 0 is none; empty lists admit everybody.
+    """A part of the machine with its users and limits. A limit of 0 means no limit; empty lists admit everybody.
 
-    ``nodes`` are names or patterns of names; ``processors`` a folded list of ids. Without either, its requests use the
+    ``nodes`` are names or patterns of names; ``processors`` is a folded list of ids. With neither, requests use the
     processors that are in no manager's part.
     """
 
@@ -45,24 +46,24 @@ class Manager(NamedTuple):
 
     @property
     def has_part(self) -> bool:
-        """Whether processors are set apart for it."""
+        """True if the manager has processors of its own."""
         return bool(self.nodes or self.processors)
 
     def takes(self, user: str, application: str) -> bool:
-        """Whether a request belongs to it."""
+        """True if a request belongs to the manager."""
         of_users = not self.users or user in self.users
         return of_users and (not self.applications or any(fnmatchcase(application, one) for one in self.applications))
 
 
 class Share(NamedTuple):
-    """What one user has of one manager's processors, or of the machine."""
+    """A user's usage of one manager's processors, or of the machine."""
 
     processors: int
     jobs: int
 
 
 class Policy:
-    """Every manager of a mesh, the nameless one last; and the limits of a user on the whole machine."""
+    """All managers of a mesh, the nameless one last, and the limits of a user on the whole machine."""
 
     def __init__(self, managers: Sequence[Manager], *, max_processors: int = 0, max_jobs: int = 0) -> None:
         self.managers = (*managers, Manager(""))
@@ -77,7 +78,7 @@ class Policy:
             one.max_processors or one.max_jobs for one in self.managers
         )
         self._masks: dict[str, bytes] = {}
-        self._masked: Mapping[str, Sequence[int]] | None = None  # the processors that the masks are of
+        self._masked: Mapping[str, Sequence[int]] | None = None  # the processors for which the masks were built
 
     def manager_of(self, user: str, command: str) -> Manager:
         """The manager that a request belongs to."""
@@ -85,11 +86,12 @@ class Policy:
         return next(one for one in self.managers if one.takes(user, application))
 
     def part_of(self, manager: Manager) -> str:
-        """The name of its part: that of the first manager with the same one; "" for what is in no part."""
+        """The name of the manager's part: the first manager with the same part names it; "" for the rest of the
+        machine."""
         return self._part_of[manager.name]
 
     def restrict(self, members: Mapping[str, Sequence[int]], free: Sequence[int], part: str) -> Sequence[int]:
-        """Those of the free ids that are in a part. ``members``: the processors of every node."""
+        """The free ids that are in a part. ``members``: the processors of every node."""
         mask = self._mask(members, part)
         if isinstance(free, FreeIds):
             size = min(len(mask), len(free.flags))
@@ -98,7 +100,7 @@ class Policy:
         return [one for one in free if one < len(mask) and mask[one]]
 
     def has(self, members: Mapping[str, Sequence[int]], part: str, one: int) -> bool:
-        """Whether a processor is in a part."""
+        """True if a processor is in a part."""
         mask = self._mask(members, part)
         return one < len(mask) and bool(mask[one])
 
@@ -119,7 +121,7 @@ class Policy:
                 continue
             mask = bytearray(size)
             for one in part_ids(manager, members):
-                if rest[one]:  # what two parts name belongs to the first
+                if rest[one]:  # a processor in two parts belongs to the first
                     mask[one], rest[one] = 1, 0
             masks[manager.name] = bytes(mask)
         return {**masks, "": bytes(rest)}
@@ -127,9 +129,10 @@ class Policy:
     def refusal(
         self, manager: Manager, user: str, asked: int, has: Share, everywhere: Share, *, new_job: bool
     ) -> tuple[str, bool]:
-        """Which limit a request for ``asked`` more processors would exceed, in words, and whether it always would.
+        """The limit that a request for ``asked`` more processors exceeds, in words ("" for none), and whether it
+        always would.
 
-        ``has``: what the user has of the manager's processors; ``everywhere``: of the machine; "" for none.
+        ``has``: the user's share of the manager's processors; ``everywhere``: of the machine.
         """
         told = f" of manager {manager.name}" if manager.name else ""
         for most, share, where in (
@@ -158,7 +161,7 @@ class Policy:
 
 
 def application_of(command: str) -> str:
-    """The program of a launch: its file's name; that of the tasks for the workers of a job."""
+    """The program of a launch: its file name; for a job's workers, the program of the tasks."""
     words = command.split()
     if words and os.path.basename(words[0]) == _WORKER:
         words = words[3:]
@@ -166,7 +169,7 @@ def application_of(command: str) -> str:
 
 
 def job_of(command: str, login: int, pid: int, pid_started: int) -> tuple[Any, ...]:
-    """What launches of one job have in common: the job's first digits, or for a launch by itself its process."""
+    """A key that launches of one job share: the job's first digits, or for a single launch its process."""
     words = command.split(None, 3)
     if len(words) > 2 and os.path.basename(words[0]) == _WORKER and words[1] == "job":
         return ("job", words[2])
@@ -174,7 +177,7 @@ def job_of(command: str, login: int, pid: int, pid_started: int) -> tuple[Any, .
 
 
 def part_ids(manager: Manager, members: Mapping[str, Sequence[int]]) -> list[int]:
-    """The processors that a manager's part names, as far as they exist."""
+    """The existing processors that a manager's part names."""
     found = [
         one
         for name, ids in members.items()
@@ -186,7 +189,7 @@ def part_ids(manager: Manager, members: Mapping[str, Sequence[int]]) -> list[int
 
 
 def parse(tables: Any, where: str = "manager") -> list[Manager]:
-    """``[[manager]]`` as it was written. Invalid, naming the manager and the key."""
+    """Parse ``[[manager]]``. Raises Invalid, which names the manager and the key."""
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         raise Invalid(f"{where}: manager is a text, or tables that begin with [[manager]]", HINT)
     found: list[Manager] = []
@@ -229,7 +232,7 @@ def _parse_one(table: Mapping[str, Any], where: str) -> Manager:
 
 
 def check_parts(managers: Sequence[Manager], members: Mapping[str, Sequence[int]], where: str = "manager") -> None:
-    """Invalid where a part is empty on this machine, or shares some of its processors with another."""
+    """Raise Invalid if a part is empty on this machine, or overlaps a part that is not the same."""
     owner: dict[int, Manager] = {}
     for one in managers:
         ids = part_ids(one, members) if one.has_part else []
@@ -249,7 +252,7 @@ def check_parts(managers: Sequence[Manager], members: Mapping[str, Sequence[int]
 
 
 def read_policy(config: Mapping[str, Any]) -> Policy | None:
-    """The managers and limits of a keeper.json; None where it has none. Invalid."""
+    """The managers and limits in a keeper.json; None if it has none. Raises Invalid."""
     managers = parse(config.get("managers") or [])
     most = int(config.get("max_processors") or 0), int(config.get("max_jobs") or 0)
     return Policy(managers, max_processors=most[0], max_jobs=most[1]) if managers or any(most) else None

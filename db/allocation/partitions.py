@@ -1,4 +1,5 @@
-"""Partitions of the batch system: made for a job, destroyed when its script exits. One function, one transaction."""
+"""Partitions of the batch system: created for a job, destroyed when its script exits. Each function is one
+transaction."""
 
 from __future__ import annotations
 
@@ -64,9 +65,9 @@ def _end(*, partition: int) -> Query:
 
 
 class PartitionDemand(NamedTuple):
-    """What the batch system asks for; that the caller is the batch system is the caller's to check.
+    """A request of the batch system; the caller must check that it comes from the batch system.
 
-    ``user`` and ``uid`` are the partition's owner's. ``size`` processors; ``wanted``: only those ids, in that order.
+    ``user`` and ``uid`` are the partition's owner. ``size`` processors; ``wanted``: only those ids, in that order.
     """
 
     request_key: str
@@ -76,11 +77,11 @@ class PartitionDemand(NamedTuple):
     size: int
     wanted: Sequence[int] | None = None
     exclude: Sequence[int] = ()
-    login: str = ""  # the login processor it is asked for on: its side's processors alone
+    login: str = ""  # the login processor that requests it; only processors of its side are used
 
 
 class Created(NamedTuple):
-    """A partition, and the two cookies that are told once."""
+    """A partition, and its two cookies, which are returned only once."""
 
     partition: int
     admin_cookie: str
@@ -91,16 +92,16 @@ class Created(NamedTuple):
 
 
 class PartitionInUse(StoreError):
-    """Launchers still run in it, and force was not used."""
+    """Launchers still run in the partition, and force was not used."""
 
     code = "unavailable"
 
 
 def create(store: Store, machine: Machine, demand: PartitionDemand, choose: Choose) -> Created:
-    """A partition for a batch job, out of the processors of modes batch and interactive.
+    """Create a partition for a batch job from processors of modes batch and interactive.
 
-    Those of mode interactive are left alone while interactive requests wait: nobody overtakes them. NotEnough, Invalid,
-    Denied (the key is another job's), Expired (made before under this key, and destroyed), DatabaseUnavailable.
+    Processors of mode interactive are not used while interactive requests wait. Raises NotEnough, Invalid, Denied (the
+    key is another job's), Expired (created under this key before, and destroyed) and DatabaseUnavailable.
     """
     if demand.size < 1:
         raise Invalid(f"a partition of {counted(demand.size, 'processor')} cannot be made", "ask for at least 1")
@@ -133,7 +134,7 @@ def create(store: Store, machine: Machine, demand: PartitionDemand, choose: Choo
     try:
         created = store.run(work)
     except TakenBesides:
-        machine.forget()  # so that the next one sees what is
+        machine.forget()  # so that the next request reads the machine anew
         raise
     if stamp:
         machine.assigned(created.processors, created.partition, None, stamp)
@@ -184,11 +185,11 @@ def _create_again(t: Transaction, machine: Machine, demand: PartitionDemand, par
 
 
 def destroy(store: Store, partition: int, cookie: str | None, force: bool = False) -> list[int]:
-    """Destroys a partition; the launchers that were ended with it. May be repeated.
+    """Destroy a partition; returns the launchers that were ended with it. May be repeated.
 
-    ``cookie``: the administration cookie, or None when the caller has checked an administrator's right. With ``force``
-    launchers in it are ended abnormally: clean up after them first (``ending.launchers_in``). PartitionInUse, Denied,
-    Expired (nothing is known of it).
+    ``cookie``: the administration cookie, or None if the caller has checked an administrator's right. With ``force``,
+    launchers in it are ended abnormally: clean up after them first (``finish.launchers_in``). Raises PartitionInUse,
+    Denied, or Expired if the partition is unknown.
     """
 
     def work(t: Transaction) -> list[int]:

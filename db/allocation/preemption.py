@@ -1,6 +1,6 @@
-"""Launchers of low priority give way: which of them end so that a request finds its processors. One transaction.
+"""Preemption: which launchers of low priority end so that a request finds its processors. One transaction.
 
-None is told to end in vain: either those that can go make room for the whole request, or none goes.
+Launchers are ended only if that makes room for the whole request.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from redmesh.text import counted
 
 
 class Nice(NamedTuple):
-    """A launcher of low priority. ``end_by``: it has been told to end until then; None: it has not.
+    """A launcher of low priority. ``end_by``: the time by which it was told to end; None if it was not told.
 
-    ``devices``: which it has, by node id and name.
+    ``devices``: its devices, by node id and name.
     """
 
     launcher: int
@@ -35,7 +35,8 @@ class Nice(NamedTuple):
 
 
 class Vacated(Machine):
-    """The picture as it will be when these launchers have ended: for one decision, while the picture stands."""
+    """The picture after these launchers have ended, for one decision. The underlying picture must not change
+    meanwhile."""
 
     def __init__(self, machine: Machine, ending: Sequence[Nice]) -> None:
         super().__init__()
@@ -54,12 +55,12 @@ class Vacated(Machine):
         return FreeIds(bytes(flags))
 
     def left_on(self, node: int, name: str) -> int:
-        """How much of a resource nobody has on a node then."""
+        """The unused amount of a resource on a node then."""
         back = (len(one.devices.get(str(node), {}).get(name, ())) for one in self._ending)
         return super().left_on(node, name) + sum(back)
 
 
-#: How often is asked who could stay after all: on ten thousand processors each costs milliseconds.
+#: How many times to test whether a launcher can stay: on 10,000 processors each test takes milliseconds.
 QUESTIONS = 100
 
 
@@ -82,7 +83,8 @@ def _end_by(*, launcher: int, until: float, reason: str) -> Query:
 
 
 def pick(enough: Callable[[Sequence[Nice]], bool], nice: Sequence[Nice]) -> list[Nice]:
-    """Those that are to end now, the youngest first: with what ends already ``enough``, none of them needless; pure."""
+    """The launchers to end now, the youngest first. With those that already end they are enough, and none is
+    needless."""
     going = [one for one in nice if one.end_by is not None]
     others = [one for one in nice if one.end_by is None]
     if not others or enough(going) or not enough(going + others):
@@ -95,9 +97,10 @@ def pick(enough: Callable[[Sequence[Nice]], bool], nice: Sequence[Nice]) -> list
 def _needed(
     enough: Callable[[Sequence[Nice]], bool], given: list[Nice], among: list[Nice], *, asked: bool
 ) -> list[Nice]:
-    """A part of ``among`` that is enough with ``given``, and no less would be: by halves, for most may be needless.
+    """A minimal part of ``among`` that is enough together with ``given``, found by bisection, since most may be
+    needless.
 
-    ``asked``: it is known that ``given`` alone is not.
+    ``asked``: ``given`` alone is known to be not enough.
     """
     if not among or (not asked and enough(given)):
         return []
@@ -109,7 +112,7 @@ def _needed(
 
 
 def could(store: Store, machine: Machine, demand: Demand, choose: Choose) -> int:
-    """How many processors that the request could take launchers of low priority have, where they would go for it."""
+    """How many processors the request could take from launchers of low priority, if they would be enough for it."""
     if demand.partition is not None or demand.nice:
         return 0
     machine.refresh(store)
@@ -121,9 +124,9 @@ def could(store: Store, machine: Machine, demand: Demand, choose: Choose) -> int
 
 
 def make_room(store: Store, machine: Machine, demand: Demand, grace_s: float, choose: Choose) -> list[Nice]:
-    """Every launcher that is to end for this request or another: written down, not told yet.
+    """Choose and record the launchers that are to end for this request, and return all that are to end.
 
-    A request inside a batch partition, or of low priority itself, has nobody end.
+    The launchers are not told yet. A request inside a batch partition, or of low priority, ends no launcher.
     """
     if demand.partition is not None or demand.nice:
         return []
@@ -135,7 +138,7 @@ def make_room(store: Store, machine: Machine, demand: Demand, grace_s: float, ch
 
     def work(t: Transaction) -> list[Nice]:
         nice, chosen = seen, picked
-        if not machine.is_current(t):  # nothing may have moved since, and then nothing is asked under the lock
+        if not machine.is_current(t):  # if nothing has changed, nothing is read under the lock
             machine.refresh_inside(t)
             nice = _read(t.rows(_nice.bind()))
             chosen = _pick(machine, demand, nice, choose)
@@ -160,12 +163,12 @@ def _pick(machine: Machine, demand: Demand, nice: Sequence[Nice], choose: Choose
     useful = _useful(machine, demand)
     devices = demand.resources or (demand.shape is not None and demand.shape.per_task)
     those = [one for one in nice if devices or useful(one.processors)]
-    there = len(candidates(machine, demand._replace(resources={})))  # who ends may leave the devices
+    there = len(candidates(machine, demand._replace(resources={})))  # the launchers that end may free the devices
     counts = {one.launcher: useful(one.processors) for one in those}
 
     def enough(ending: Sequence[Nice]) -> bool:
         if there + sum(counts[one.launcher] for one in ending) < (demand.at_least or demand.size):
-            return False  # quickly told
+            return False  # a quick check
         return could_be_met(Vacated(machine, ending), demand, choose)
 
     return pick(enough, those)

@@ -1,7 +1,7 @@
-"""Which processors, where a request asks for more than so many of them: whole tasks, nodes, GPUs, a load file's lines.
+"""Processor selection for requests beyond a plain number: whole tasks, nodes, GPUs, lines of a load file.
 
-A *task* is what one rank runs on: ``each`` processors of one node, and devices of that node. Everything is decided
-from the picture of the machine, as db.allocation.allocate decides what is plain.
+A *task* is what one rank runs on: ``each`` processors of one node, and devices of that node. The selection uses the
+picture of the machine, as db.allocation.allocate does for plain requests.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _Tasks = dict[int, list[Task]]  # by node id
 
 
 class Segment(NamedTuple):
-    """A line of a load file: so many tasks, on the processors listed if there is a list; ``source``: FILE:LINE."""
+    """A line of a load file: its number of tasks, and its processors if it lists them; ``source``: FILE:LINE."""
 
     tasks: int
     wanted: Sequence[int] | None
@@ -28,9 +28,10 @@ class Segment(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """``nodes``: spread over exactly so many; ``most``: tasks on a node at most, by its id; ``per_task``: devices.
+    """``nodes``: spread over exactly that many; ``most``: the most tasks on a node, by its id; ``per_task``:
+    devices.
 
-    ``side``: of the machine, where it is to be found; None: anywhere.
+    ``side``: the side of the machine to use; None: any.
     """
 
     each: int = 1
@@ -51,9 +52,9 @@ def decide(
     listed: bool,
     at_least: int = 0,
 ) -> list[int]:
-    """Processors for ``tasks`` tasks, task after task, out of ``free`` (in the order wanted if it is ``listed``).
+    """Processors for ``tasks`` tasks, task after task, from ``free`` (in the requested order if ``listed``).
 
-    With ``at_least`` fewer will do. NotEnough, Invalid.
+    With ``at_least``, fewer tasks are enough. Raises NotEnough or Invalid.
     """
     there = tasks_of(machine, shape, free, {})
     if shape.nodes is not None:
@@ -67,14 +68,14 @@ def decide(
 
 
 def check(machine: Machine, shape: Shape) -> None:
-    """Invalid, where a device is asked for that no node has."""
+    """Raise Invalid if a requested device exists on no node."""
     for name in shape.per_task:
         if not machine.total_of(name, shape.side):
             raise Invalid(f"no node of this mesh has a {name}", "`gpus` in the configuration says how many a node has")
 
 
 def tasks_of(machine: Machine, shape: Shape, free: Sequence[int], used: Mapping[int, int]) -> _Tasks:
-    """The tasks there is room for on each node, in the order of ``free``; ``used`` were given out before, by node."""
+    """The tasks that fit on each node, in the order of ``free``; ``used`` tasks are already placed, by node."""
     on_node: dict[int, list[int]] = {}
     for one in free:
         on_node.setdefault(machine.node_of(one), []).append(one)
@@ -88,15 +89,16 @@ def tasks_of(machine: Machine, shape: Shape, free: Sequence[int], used: Mapping[
 
 
 def most_on(machine: Machine, shape: Shape, node: int, room: int) -> int:
-    """How many tasks a node takes that has processors for ``room``."""
+    """How many tasks fit on a node with ``room`` free processors."""
     devices = (machine.left_on(node, name) // amount for name, amount in shape.per_task.items())
     return min(room, shape.most.get(node, room), *devices)
 
 
 def pick(there: _Tasks, count: int, choose: Choose | None, order: Sequence[int] = ()) -> list[Task] | None:
-    """So many tasks: those of the placement, which sees each by its first processor, or the first in ``order``.
+    """Choose ``count`` tasks: by the placement, which sees each task as its first processor, or the first in
+    ``order``.
 
-    A node's tasks stay together. None where there are not so many.
+    The tasks of a node stay together. Returns None if there are too few.
     """
     if sum(map(len, there.values())) < count:
         return None
@@ -114,10 +116,10 @@ def pick(there: _Tasks, count: int, choose: Choose | None, order: Sequence[int] 
 
 
 def _spread(there: _Tasks, nodes: int, tasks: int, choose: Choose, *, listed: bool, at_least: int) -> list[Task] | None:
-    """Evenly over exactly so many nodes, the first of which have one more where it does not come out even."""
+    """Spread tasks evenly over exactly ``nodes`` nodes; the first nodes get one more if it does not divide evenly."""
     share, more = divmod(tasks, nodes)
     if at_least:
-        share, more = 1, 0  # a place on each; what there is beyond is taken below
+        share, more = 1, 0  # one place on each node; the rest is taken below
     roomy = [node for node, found in there.items() if len(found) >= share + (1 if more else 0)]
     if len(roomy) >= nodes:
         order = _nodes(there, roomy, nodes, choose, listed=listed)
@@ -148,9 +150,9 @@ def _nodes(there: _Tasks, among: list[int], count: int, choose: Choose, *, liste
 def not_enough(
     machine: Machine, shape: Shape, there: Mapping[int, Sequence[Task]], tasks: int, source: str = "", beside: str = ""
 ) -> NotEnough:
-    """What somebody is told who finds ``there`` too little; ``source``: the line that asked, if one did.
+    """The error for a request that finds too little in ``there``; ``source``: the line of the load file, if any.
 
-    ``beside``: what else has a part of the processors by the same request.
+    ``beside``: what else of the same request has a part of the processors.
     """
     room = sum(map(len, there.values()))
     what = "a processor" if shape.each == 1 else counted(shape.each, "processor")
@@ -163,9 +165,10 @@ def not_enough(
 
 
 def beyond(machine: Machine, login: str, lists: Sequence[tuple[int, Sequence[int] | None]]) -> str:
-    """Why no waiting will help who names processors: too many are on another side than ``login``; empty otherwise.
+    """Why waiting cannot help a request that names processors: too many are on another side than ``login``; ""
+    otherwise.
 
-    ``lists``: how many of each list are asked for (None: of no list).
+    ``lists``: the size of each request with its list (None: no list).
     """
     for asked, wanted in lists:
         if wanted is not None and login:

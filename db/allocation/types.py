@@ -1,4 +1,4 @@
-"""What is asked of the machine and what is given: requests, allocations, launchers that live or ended."""
+"""Requests, allocations, and launchers that live or have ended."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from db.allocation.free import Placed
 from db.store.ranges import unfold
 from db.store.store import Row
 
-#: Which of the free ids (ascending) a request for so many gets, in rank order; None when it cannot say.
+#: Chooses ``count`` of the free ids (ascending), in rank order; None if it cannot say.
 Choose = Callable[[Sequence[int], int], Sequence[int] | None]
 
 PENDING_S = 60.0
 
 
 class Demand(NamedTuple):
-    """What a launcher asks for.
+    """The request of a launcher.
 
-    ``size`` processors, or as many as are free down to ``at_least`` (overcommit); ``wanted``: only those ids, taken in
-    that order; ``partition`` and ``cookie``: inside a partition of the batch system. ``resources`` are needed on every
-    node, e.g. ``{"gpu": 1}``. ``shape``: what is asked for beyond a number.
+    ``size`` processors, or as many as are free but no fewer than ``at_least`` (overcommit); ``wanted``: only those ids,
+    in that order; ``partition`` and ``cookie``: inside a partition of the batch system; ``resources`` are needed on
+    every node, for example ``{"gpu": 1}``; ``shape``: requirements beyond a number.
     """
 
     request_key: str
@@ -40,12 +40,12 @@ class Demand(NamedTuple):
     resources: Mapping[str, int] = {}
     shape: shaping.Shape | None = None
     pending_s: float = PENDING_S
-    nice: bool = False  # gives way to others (db/allocation/preemption.py)
-    time_s: float | None = None  # it runs no longer than that (db/allocation/backfill.py)
+    nice: bool = False  # may be ended for other requests (db/allocation/preemption.py)
+    time_s: float | None = None  # the time limit in seconds (db/allocation/backfill.py)
 
 
 class Allocation(NamedTuple):
-    """What a launcher got. ``again``: its request had been granted before, and only the cookie is new."""
+    """An allocation. ``again``: the request had been granted before, and only the cookie is new."""
 
     launcher: int
     cookie: str
@@ -54,7 +54,7 @@ class Allocation(NamedTuple):
     nodes: list[Placed]
     pending_s: float
     again: bool
-    devices: Mapping[str, Mapping[str, list[int]]] = {}  # of each resource, by the node's name
+    devices: Mapping[str, Mapping[str, list[int]]] = {}  # for each node name and resource, the devices
 
 
 class Live(NamedTuple):
@@ -71,12 +71,13 @@ class Live(NamedTuple):
 
     @classmethod
     def from_row(cls, row: Row) -> Live:
-        """A row whose last column is the folded list."""
+        """Build from a row whose last column is the folded list."""
         return cls(row[0], row[1], row[2], row[3], row[4], row[5], row[6], unfold(row[7]))
 
 
 class Ended(NamedTuple):
-    """What ended. ``news``: it had not ended before. ``partition_too``: its interactive partition went with it."""
+    """A launcher that has ended. ``news``: it ended just now. ``partition_too``: its interactive partition was
+    destroyed."""
 
     launcher: int
     partition: int

@@ -1,8 +1,8 @@
-"""Requests that may wait for processors: strictly first in, first out, in each place where processors come free.
+"""Requests that wait for processors: first in, first out, in each place where processors become free.
 
-The pool of a side of the machine is one such place (with managers, each part of it), every batch partition another. In
-a part, requests of a higher priority stand before the others. The head of a queue is served by
-``allocation.allocate`` under its own request key, which takes it out of the queue in the same transaction.
+Such a place is the pool of a side of the machine (with managers, each part of it), or a batch partition. In a part,
+requests of a higher priority come first. ``allocation.allocate`` serves the head of a queue under its own request key,
+and removes it from the queue in the same transaction.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from db.store.orm import pw
 from db.store.statements import INSTANT, STAMP, Bound, Query, same, statement
 from db.store.store import Row, Store, Transaction
 
-#: What runs a question: a transaction's, or a store's outside every lock.
+#: Runs a query, inside a transaction or, with a store, outside every lock.
 Read = Callable[[Bound], list[Row]]
 
-#: Never stored: a viewer's account may not see them, so neither may a table.
+#: Never stored: viewers' accounts may read the table, and may not see these.
 SECRETS = ("cookie", "key")
 LONGEST_WAIT_S = 30 * 86400.0
 LAST_ID = 2**63 - 1
-AT_ONCE = 100  # requests read at a time where the first of a line may be passed
+AT_ONCE = 100  # requests read at a time if the first of a line may be passed
 
 
 def _leaving(node: pw.ModelAlias[Node]) -> pw.Case:
-    """Whether a login processor is to change sides (db.allocation.free.Machine.leaving)."""
+    """True if a login processor is to change sides (db.allocation.free.Machine.leaving)."""
     return pw.Case(None, [(node.reason == DRAINED_FOR_SIDES, 1)], 0)
 
 
@@ -41,13 +41,13 @@ def _request(*, request_key: str) -> Query:
 
 @statement
 def _count(*, partition: int | None, before: int) -> Query:
-    """Requests for a partition (None: the pool) with an id below ``before``."""
+    """The number of requests for a partition (None: the pool) with an id below ``before``."""
     return Waiting.select(pw.fn.COUNT(Waiting.id)).where(same(Waiting.partition, partition), Waiting.id < before)
 
 
 @statement
 def _count_near(*, login: str, partition: int | None, before: int) -> Query:
-    """The same, from login processors on the side of ``login`` that change sides as it does, or do not."""
+    """The same number, for login processors on the side of ``login`` that change sides as it does, or do not."""
     there, here = Node.alias("there"), Node.alias("here")
     return (
         Waiting.select(pw.fn.COUNT(Waiting.id))
@@ -64,7 +64,7 @@ def _count_near(*, login: str, partition: int | None, before: int) -> Query:
 
 @statement
 def _near_in_part(*, login: str, before: int, part: str, precedence: int) -> Query:
-    """The requests that stand before one in the line of a manager's part."""
+    """The requests in front of one in the line of a manager's part."""
     there, here = Node.alias("there"), Node.alias("here")
     sooner = (Waiting.precedence < precedence) | ((Waiting.precedence == precedence) & (Waiting.id < before))
     return (
@@ -176,7 +176,7 @@ def _head(*, partition: int | None) -> Query:
 
 @statement
 def _first_of(*, partition: int | None, login_processor: int, part: str, most: int) -> Query:
-    """By the index of the line, so that its length costs nothing."""
+    """The first requests of a line. It uses the index of the line, so the length of the line does not matter."""
     return (
         Waiting.select(*_COLUMNS)
         .where(same(Waiting.partition, partition), Waiting.login_processor == login_processor, Waiting.part == part)
@@ -189,7 +189,7 @@ def _first_of(*, partition: int | None, login_processor: int, part: str, most: i
 def _next_of(
     *, partition: int | None, login_processor: int, part: str, precedence: int, after: int, most: int
 ) -> Query:
-    """The requests that stand after one in the same line."""
+    """The requests behind one in the same line."""
     later = (Waiting.precedence > precedence) | ((Waiting.precedence == precedence) & (Waiting.id > after))
     return (
         Waiting.select(*_COLUMNS)
@@ -259,7 +259,7 @@ def _give_part(*, request: int, given: int) -> Query:
 
 @statement
 def next_deadline() -> Query:
-    """When the first request has waited for long enough."""
+    """The earliest deadline of a waiting request."""
     return Waiting.select(pw.fn.MIN(Waiting.deadline_at))
 
 
@@ -299,20 +299,20 @@ def _count_of(*, uid: int) -> Query:
 
 @statement
 def any_request() -> Query:
-    """Whether any request waits."""
+    """True if any request waits."""
     return Waiting.select(Waiting.id).limit(1)
 
 
 @statement
 def _late() -> Query:
-    """Requests past their deadline, and those for partitions that are gone."""
+    """Requests past their deadline, and those for destroyed partitions."""
     live = Partition.select(Partition.id).where(Partition.id == Waiting.partition, Partition.ended_at.is_null())
     gone = Waiting.partition.is_null(False) & ~pw.fn.EXISTS(live)
     return Waiting.select(*_COLUMNS).where((Waiting.deadline_at <= INSTANT) | gone)
 
 
 class PlaceInLine(NamedTuple):
-    """Whose a request is, and which line it stands in; lower precedence first (db/allocation/managers.py)."""
+    """The owner of a request and its line; lower precedence comes first (db/allocation/managers.py)."""
 
     manager: str = ""
     part: str = ""
@@ -320,7 +320,7 @@ class PlaceInLine(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """A request to be put into the queue; ``request`` is what was asked, for those who look."""
+    """A request to put into the queue; ``request`` is its text for people."""
 
     request_key: str
     partition: int | None
@@ -332,10 +332,10 @@ class Wait(NamedTuple):
     size: int
     request: Mapping[str, Any]
     wait_s: float
-    partial: bool = False  # processors as they come, not all at once
-    place: str = ""  # where they are posted back; empty: in the reply of an ``allocate``
+    partial: bool = False  # processors as they become free, instead of all at once
+    place: str = ""  # the address for post-backs; empty: in the reply to an ``allocate``
     cpa: str = ""  # the CPA that holds the connection
-    time_s: float | None = None  # it runs no longer than that
+    time_s: float | None = None  # the time limit in seconds
     place_in_line: PlaceInLine | None = None  # None: this mesh has no managers
 
 
@@ -365,7 +365,8 @@ class Waiter(NamedTuple):
 
 
 def enqueue(store: Store, wait: Wait) -> int:
-    """Puts a request at the end of its queue; how many stand before it. One that is there keeps its place. Denied."""
+    """Put a request at the end of its queue; returns how many are in front. A queued request keeps its place. Raises
+    Denied."""
     check_wait(wait.wait_s)
 
     def work(t: Transaction) -> int:
@@ -376,13 +377,13 @@ def enqueue(store: Store, wait: Wait) -> int:
 
 
 def check_wait(wait_s: float) -> None:
-    """Invalid unless a request may wait for so long."""
+    """Raise Invalid if a request may not wait that long."""
     if not 0 < wait_s <= LONGEST_WAIT_S:
         raise Invalid(f"a request cannot wait for {wait_s:g} s", f"at most {LONGEST_WAIT_S:g} s")
 
 
 def put(t: Transaction, wait: Wait) -> int:
-    """The row of a request in its line: at the end, or where it stood already, held by another CPA now. Denied."""
+    """The row of a request in its line: at the end, or where it already was, now held by this CPA. Raises Denied."""
     row = t.row(_request.bind(request_key=wait.request_key))
     if row is None:
         _insert(t, wait)
@@ -397,13 +398,13 @@ def put(t: Transaction, wait: Wait) -> int:
 
 
 def leave(t: Transaction, waiter: Waiter) -> None:
-    """Takes a request out of its line."""
+    """Remove a request from its line."""
     t.write(_delete.bind(request=waiter.id))
     t.moved_line = True
 
 
 def give(t: Transaction, waiter: Waiter, given: int) -> None:
-    """A request has got ``given`` of what it waits for: it leaves the line with the last of it."""
+    """Record that a request got ``given`` more processors. It leaves the line with the last of them."""
     if given >= waiter.size:
         t.write(_delete.bind(request=waiter.id))
     else:
@@ -442,7 +443,7 @@ def _order(waiter: Waiter) -> tuple[int, int]:
 
 
 def _in_order(t: Transaction, partition: int | None, login: int, part: str) -> Iterator[Waiter]:
-    """The whole line of a login processor, read as far as it is looked at."""
+    """The whole line of a login processor, read as far as the caller iterates."""
     which = {"partition": partition, "login_processor": login, "part": part, "most": AT_ONCE}
     rows = t.rows(_first_of.bind(**which))  # type: ignore[arg-type]
     while rows:
@@ -453,13 +454,13 @@ def _in_order(t: Transaction, partition: int | None, login: int, part: str) -> I
 
 
 def says_how_long(t: Transaction, logins: Sequence[int], most: int, part: str = "") -> bool:
-    """Whether any of the first requests for a part of the pool says how long it takes."""
+    """True if any of the first requests for a part of the pool has a time limit."""
     rows = t.rows_of([_times_of.bind(login_processor=login, part=part, most=most) for login in logins])
     return any(row[0] is not None for row in rows)
 
 
 def classify(store: Store, place_of: Callable[[Waiter], PlaceInLine]) -> int:
-    """Puts requests of the pool in the lines that managers have now; how many stood elsewhere."""
+    """Move requests of the pool to the lines of the present managers; returns how many moved."""
 
     def moves(read: Read) -> list[tuple[int, PlaceInLine]]:
         waiters = map(_waiter, read(_all_of_pool.bind()))
@@ -480,7 +481,7 @@ def classify(store: Store, place_of: Callable[[Waiter], PlaceInLine]) -> int:
 
 
 def partitions_waited_for(t: Transaction) -> list[int]:
-    """The batch partitions that requests wait for."""
+    """The batch partitions for which requests wait."""
     found: list[int] = []
     while True:
         row = t.row(_next_partition.bind(after=found[-1] if found else 0))
@@ -502,10 +503,10 @@ def in_front(
     request: int | None = None,
     place: PlaceInLine | None = None,
 ) -> int:
-    """How many requests wait before one from ``login``, of which ``request`` is the row if it waits as well.
+    """How many requests wait in front of one from ``login``; ``request`` is its row if it waits too.
 
-    The pool has a line for every side of the machine, and for every part of it (``place``; None: all are counted).
-    Without ``login``, those of all sides are counted.
+    The pool has a line for every side of the machine and every part of it (``place``; None: all are counted). Without
+    ``login``, the requests of all sides are counted.
     """
     before = LAST_ID if request is None else request
     if login and partition is None and place is not None:
@@ -518,7 +519,7 @@ def in_front(
 
 
 def those_in_front(read: Read, login: str, before: int, place: PlaceInLine) -> list[Waiter]:
-    """The requests that stand before a request in the line of a part of the pool, in order."""
+    """The requests in front of one in the line of a part of the pool, in order."""
     question = _near_in_part.bind(login=login, before=before, part=place.part, precedence=place.precedence)
     return [_waiter(row) for row in read(question)]
 
@@ -529,10 +530,11 @@ def count_of(store: Store, uid: int) -> int:
 
 
 def line(store: Store) -> list[tuple[str, int | None, int]]:
-    """Of every request that waits, first in first: its key and its place, the partition (None: the pool) and the side.
+    """For every waiting request in order: its key and its place, which is the partition (None: the pool) and the
+    side.
 
-    A partition is on one side. Who logs in where the side is about to change waits in a line apart, of that side's
-    negative number: nothing is given out there until then, and nobody is to wait behind that.
+    A partition is on one side. Requests from a side that is about to change wait in a separate line with the negative
+    number of that side: nothing is allocated there until the change, and no other request waits behind them.
     """
     rows = store.read(_line.bind())
     return [(row[0], row[1], row[2]) for row in rows]
@@ -565,15 +567,15 @@ def _insert(t: Transaction, wait: Wait) -> None:
 
 
 def head(store: Store, partition: int | None = None) -> Waiter | None:
-    """The request that is next, None when nobody waits."""
+    """The next request; None if none waits."""
     rows = store.read(_head.bind(partition=partition))
     return _waiter(rows[0]) if rows else None
 
 
 def drop(store: Store, request_key: str, cpa: str | None = None) -> bool:
-    """Takes a request out of the queue, because its client gave up; whether it was in.
+    """Remove the request of a client that gave up; returns whether it was queued.
 
-    ``cpa``: only where that one holds its connection still.
+    ``cpa``: only if that CPA still holds its connection.
     """
     there = of_key(store.read, request_key)
     if there is None or cpa not in (None, there.cpa):
@@ -587,13 +589,13 @@ def drop(store: Store, request_key: str, cpa: str | None = None) -> bool:
 
 
 def processes_of(store: Store, login: str) -> list[tuple[int, int]]:
-    """The processes of a login processor whose requests wait: pid and start time of each."""
+    """The processes on a login processor whose requests wait: pid and start time of each."""
     rows = store.read(_processes_of.bind(login=login))
     return [(int(pid), int(started)) for pid, started in rows]
 
 
 def drop_process(store: Store, login: str, pid: int, pid_started: int) -> int:
-    """Takes out what a vanished process asked for; how many requests that were."""
+    """Remove the requests of a process that has exited; returns how many."""
     if not store.read(_of_process.bind(login=login, pid=pid, pid_started=pid_started)):
         return 0
 
@@ -605,7 +607,7 @@ def drop_process(store: Store, login: str, pid: int, pid_started: int) -> int:
 
 
 def drop_late(store: Store) -> list[Waiter]:
-    """Takes out the requests that have waited long enough, and those of partitions that are gone."""
+    """Remove requests past their deadline, and those of destroyed partitions."""
 
     def work(t: Transaction) -> list[Waiter]:
         rows = t.rows(_late.bind())

@@ -1,1 +1,1 @@
-"""What the system database knows of jobs: where their state objects are, and nothing of what is in them."""
+"""The locations of jobs' state objects in the system database. The contents of the objects are not stored here."""

@@ -1,8 +1,8 @@
-"""Where each job's state object is (docs/state-object.md): one row a job, of which a counter orders the reports.
+"""The location of each job's state object (docs/state-object.md): one row a job, with a counter that orders reports.
 
-Each change is one guarded statement outside the mesh row's lock (DESIGN.md's rule has this exception): a report is
-right in whatever order reports come, late, repeated or reordered, for only one with a higher counter changes the row.
-No other transaction reads or changes these rows.
+Each change is one guarded statement outside the mesh row's lock (an exception to DESIGN.md's rule). Only a report with
+a higher counter changes the row, so late, repeated and reordered reports do no harm. No other transaction reads or
+changes these rows.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ MAX_URL = 255
 
 
 class Location(NamedTuple):
-    """Where an object is, and after how many moves."""
+    """The location of an object, and the number of its moves."""
 
     url: str
     counter: int
     proxied: bool
     uid: int
-    standby: str = ""  # the node that holds a copy, which the owner feeds; "" for none
+    standby: str = ""  # the node with the standby copy that the owner updates; "" for none
 
 
 @statement
 def locating(*, uuid: str) -> Query:
-    """The one indexed read that finds an object."""
+    """The indexed read that finds an object."""
     found = StateLocation
     return found.select(found.url, found.counter, found.proxied, found.uid, found.standby).where(found.uuid == uuid)
 
@@ -97,23 +97,22 @@ def _forgetting(*, uuid: str, url: str, uid: int) -> Query:
 
 
 def locate(store: Store, uuid: str) -> Location | None:
-    """Where the object is; None where no job of this name was ever reported."""
+    """The location of the object; None if no job of this name was ever reported."""
     rows = store.read(locating.bind(uuid=uuid))
     return Location(rows[0][0], rows[0][1], bool(rows[0][2]), *rows[0][3:]) if rows else None
 
 
 def register(store: Store, uuid: str, node: str, uid: int) -> bool:
-    """A job begins on ``node``, of this mesh: whether that is news. Repeated it changes nothing."""
+    """Record that a job starts on ``node`` of this mesh; returns whether that is new. May be repeated."""
     return bool(store.change_alone(_registering.bind(uuid=uuid, url=url_on(node, uuid), uid=uid, node=node)))
 
 
 def report_move(store: Store, uuid: str, sender: str, receiver: str, counter: int, uid: int) -> bool:
-    """``sender``, a node, has sent the object to ``receiver``, which confirmed: it is the object's move ``counter``.
+    """Record move ``counter`` of an object from ``sender`` to ``receiver``, which has confirmed it.
 
-    False, and nothing is changed, for a report that is late or repeated, for a job of another uid, for a receiver that
-    is not a node of this mesh, and for the move
-    that follows the known location when the object is not on the sender. A report that overtook an earlier one is
-    taken: the earlier one then changes nothing.
+    Returns False and changes nothing for a late or repeated report, for a job of another uid, for a receiver that is
+    not a node of this mesh, and for the move after the known location if the object is not on the sender. A report that
+    overtook an earlier one is accepted; the earlier one then changes nothing.
     """
     if counter < 1:
         raise Invalid(f"{uuid}: moves are counted from 1, not {counter}")
@@ -124,9 +123,10 @@ def report_move(store: Store, uuid: str, sender: str, receiver: str, counter: in
 
 
 def stand_by(store: Store, uuid: str, node: str, counter: int, uid: int, standby: str) -> Location | None:
-    """The owner on ``node``, after ``counter`` moves, has its standby on the node ``standby`` ("": nowhere).
+    """Record that the owner on ``node``, after ``counter`` moves, has its standby on ``standby`` ("": none).
 
-    What is known then; with another url or a higher counter, the object was given to somebody else: the owner stops.
+    Returns the location that is known then. If it has another url or a higher counter, the object now belongs to
+    another owner, and this owner must stop.
     """
     url = url_on(node, uuid)
     store.change_alone(_standing_by.bind(uuid=uuid, url=url, counter=counter, uid=uid, standby=standby))
@@ -134,8 +134,8 @@ def stand_by(store: Store, uuid: str, node: str, counter: int, uid: int, standby
 
 
 def take_over(store: Store, uuid: str, counter: int, uid: int, witness: str) -> Location | None:
-    """Give the object to its standby, if the owner's node is down, or is ``witness``, which says itself that it has
-    neither the object nor an owner: where the object is now. One guarded statement decides; None: nothing changed."""
+    """Give the object to its standby if the owner's node is down, or if it is ``witness``, which reports that it has
+    neither the object nor an owner. Returns the new location. One guarded statement decides; None: nothing changed."""
     known = locate(store, uuid)
     if known is None or not known.standby or known.counter != counter:
         return None
@@ -153,15 +153,15 @@ def take_over(store: Store, uuid: str, counter: int, uid: int, witness: str) -> 
 
 
 def with_standby_on(store: Store, nodes: Collection[str]) -> list[str]:
-    """The objects of ``nodes`` that have a standby elsewhere."""
+    """The objects of ``nodes`` that have a standby on another node."""
     return [uuid for uuid, url in store.read(_with_standby.bind()) if node_in(url) in nodes]
 
 
 def node_in(url: str) -> str:
-    """The node that a location names."""
+    """The node in a location."""
     return url.removeprefix(SCHEME).partition("/")[0]
 
 
 def forget(store: Store, uuid: str, node: str, uid: int) -> bool:
-    """The object on ``node`` was deleted: whether it was known there."""
+    """Record that the object on ``node`` was deleted; returns whether it was known there."""
     return bool(store.change_alone(_forgetting.bind(uuid=uuid, url=url_on(node, uuid), uid=uid)))

@@ -1,10 +1,10 @@
-"""The states of a node, and what moves it from one to another. Pure."""
+"""The states of a node and their transitions. No I/O."""
 
 from __future__ import annotations
 
 import enum
 
-#: The incarnation of a life that the mesh has given up: no PCT under that boot id is taken again.
+#: The incarnation of a node that the mesh has given up: no PCT with that boot id is accepted again.
 GIVEN_UP = (1 << 31) - 1
 
 
@@ -17,19 +17,19 @@ class NodeState(enum.StrEnum):
 
 
 class NodeEvent(enum.StrEnum):
-    REGISTERED = "registered"  # its PCT is there (again)
-    SILENT = "silent"  # its PCT's beats are late
-    GONE = "gone"  # its PCT is dead, or silent for too long
-    FAILED = "failed"  # a load failed because of it
-    DRAIN = "drain"  # an administrator takes it out of service
-    EMPTIED = "emptied"  # nothing runs there any more
-    RESUME = "resume"  # an administrator puts it back, and its PCT is there
-    RESUME_ABSENT = "resume_absent"  # the same, and its PCT is not there
+    REGISTERED = "registered"  # its PCT has registered (again)
+    SILENT = "silent"  # the heartbeats of its PCT are late
+    GONE = "gone"  # its PCT is dead, or has been silent for too long
+    FAILED = "failed"  # a load failed because of the node
+    DRAIN = "drain"  # an administrator takes the node out of service
+    EMPTIED = "emptied"  # nothing runs on the node any more
+    RESUME = "resume"  # an administrator returns the node to service, and its PCT is there
+    RESUME_ABSENT = "resume_absent"  # an administrator returns the node to service, and its PCT is not there
 
 
 _S, _E = NodeState, NodeEvent
 
-#: Whatever is not here leaves the state as it is: an administrator's word outlives what the node does.
+#: Other pairs leave the state unchanged: an administrator's decision has priority over what the node does.
 TRANSITIONS: dict[tuple[NodeState, NodeEvent], NodeState] = {
     (_S.UP, _E.SILENT): _S.SUSPECT,
     (_S.UP, _E.GONE): _S.DOWN,
@@ -50,15 +50,15 @@ TRANSITIONS: dict[tuple[NodeState, NodeEvent], NodeState] = {
 
 
 def after(state: NodeState, event: NodeEvent) -> NodeState:
-    """The state of a node once ``event`` happened to it in ``state``."""
+    """The state of a node in ``state`` after ``event``."""
     return TRANSITIONS.get((state, event), state)
 
 
 def is_late(known_boot: str, known_incarnation: int, boot_id: str, incarnation: int, event: NodeEvent) -> bool:
-    """Whether what an RCA tells is about an earlier life of the node than the database knows of.
+    """True if an RCA's report is about an earlier boot or incarnation of the node than the database knows.
 
-    A node registers under any boot id (it has booted) and under the same or a later incarnation; that it fell
-    silent or went counts only for the life that is known.
+    A node registers under any boot id (it has booted), or under the same boot id and the same or a later incarnation. A
+    report that it fell silent or is gone counts only for the known boot id and incarnation.
     """
     if event is NodeEvent.REGISTERED:
         return boot_id == known_boot and incarnation < known_incarnation

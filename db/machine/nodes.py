@@ -1,4 +1,4 @@
-"""The machine: which nodes and processors there are, and how the nodes fare. One function, one transaction."""
+"""The nodes and processors of the machine, and the states of the nodes. Each function is one transaction."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from redmesh.text import counted
 
 LOST_IN_REBOOT = "lost in reboot"
 NOT_YET = "its PCT has not registered yet"
-#: Ids of login processors that were granted to be one (console/deploy/mesh/logins.py) begin here.
+#: The first id of login processors that were granted (console/deploy/mesh/logins.py).
 FIRST_GRANTED = 1_000_000
 
 
 class NodeSpec(NamedTuple):
-    """A node as it is to be: ``processors`` are ids, in slot order; ``resources`` counts of GPUs and the like."""
+    """A node to define: ``processors`` are ids in slot order; ``resources`` counts GPUs and other devices."""
 
     id: int
     name: str
@@ -34,7 +34,7 @@ class NodeSpec(NamedTuple):
 
 
 class NodeRow(NamedTuple):
-    """What a transition needs to know of a node."""
+    """The columns of a node that a transition needs."""
 
     id: int
     name: str
@@ -44,22 +44,22 @@ class NodeRow(NamedTuple):
     address: str
     agent: str
     state_at: float
-    by: str = ""  # who said so
-    rca: str = ""  # the login processor whose RCA hears it
+    by: str = ""  # who caused the last change
+    rca: str = ""  # the login processor whose RCA hears the node
     side: int = 1
 
     @classmethod
     def from_row(cls, row: Row) -> NodeRow:
-        """A row of ``nodes_where``."""
+        """Build from a row of ``nodes_where``."""
         return cls(row[0], row[1], NodeState(row[2]), *row[3:])
 
     @property
     def is_there(self) -> bool:
-        """Whether a PCT is, as far as is known."""
+        """True if the node's PCT is running, as far as is known."""
         return bool(self.boot_id) and self.incarnation < GIVEN_UP and self.agent != TO_BE_WIPED
 
 
-#: A row of these is a ``NodeRow``.
+#: The columns of a ``NodeRow``.
 _NODE_ROW = (
     Node.id,
     Node.name,
@@ -76,7 +76,7 @@ _NODE_ROW = (
 
 
 def nodes_where(*conditions: pw.ColumnBase) -> pw.ModelSelect[Node]:
-    """The nodes for which all ``conditions`` hold, as ``NodeRow.from_row`` takes them."""
+    """The nodes for which all ``conditions`` hold, in the form that ``NodeRow.from_row`` needs."""
     return Node.select(*_NODE_ROW).where(*conditions) if conditions else Node.select(*_NODE_ROW)
 
 
@@ -92,7 +92,7 @@ def _begin_boot(*, boot_id: str) -> Query:
 
 @statement
 def _whose() -> Query:
-    """The mesh whose database this is and its login processor; no row where there was none."""
+    """The mesh that owns the database, and its login processor; no row if there is none."""
     of_login = Mesh.select(Mesh.name, Node.name).join(Node, on=Node.id == 0)
     return of_login.where(Mesh.id == 1, Mesh.boot_id != "")
 
@@ -104,7 +104,7 @@ def _count_present() -> Query:
 
 @statement
 def count_live() -> Query:
-    """How many launchers have not ended."""
+    """The number of launchers that have not ended."""
     return Launcher.select(pw.fn.COUNT(Launcher.id)).where(Launcher.ended_at.is_null())
 
 
@@ -179,7 +179,7 @@ def _out_of_service() -> Query:
 
 @statement
 def _delete_nodes() -> Query:
-    """All but login processors that were granted to be one: they outlive a boot."""
+    """Delete all nodes but granted login processors, which outlive a boot."""
     return Node.delete().where(Node.id < FIRST_GRANTED)
 
 
@@ -202,7 +202,7 @@ def _delete_resources() -> Query:
 def insert_node(
     *, node: int, name: str, role: str, address: str, state: str, reason: str, by: str, side: int, side_from: int
 ) -> Query:
-    """A node whose PCT has not registered yet."""
+    """Insert a node whose PCT has not registered yet."""
     return Node.insert(
         {
             Node.id: node,
@@ -226,7 +226,7 @@ def insert_node(
 
 @statement
 def insert_resource(*, node: int, name: str, total: int) -> Query:
-    """GPUs and the like of a node, none in use."""
+    """Insert devices of a node, none in use."""
     return NodeResource.insert(
         {
             NodeResource.node: node,
@@ -240,7 +240,7 @@ def insert_resource(*, node: int, name: str, total: int) -> Query:
 
 @statement
 def insert_processor(*, processor: int, node: int, slot: int, alloc_mode: str, reserved_for: str | None) -> Query:
-    """A processor that nobody has."""
+    """Insert a free processor."""
     return Processor.insert(
         {
             Processor.id: processor,
@@ -295,7 +295,7 @@ def _set_rca(*, node: int, rca: str) -> Query:
 
 @statement
 def _set_absent(*, node: int) -> Query:
-    """What ``resume`` knows it by that nobody is there."""
+    """Set the marker by which ``resume`` knows that the node's PCT is not there."""
     return Node.update({Node.boot_id: "", Node.changed: STAMP}).where(Node.id == node)
 
 
@@ -335,12 +335,12 @@ def define_machine(
     *,
     refuse_others: bool = False,
 ) -> None:
-    """Makes the machine what ``nodes`` say, as of a new boot.
+    """Define the machine as ``nodes``, with a new boot.
 
-    Node 0 is the login processor ``login``. What an earlier boot left running is ended as lost in reboot;
-    processors keep their alloc mode and reservation, drained nodes stay drained. Under the boot id that is already
-    there nothing is ended, and Invalid when the machine is another than it was. ``refuse_others``: the same for a
-    database of another mesh that was not taken down.
+    Node 0 is the login processor ``login``. Launchers of an earlier boot are ended as lost in reboot; processors keep
+    their alloc mode and reservation, drained nodes stay drained. If the boot id is the present one, no launcher is
+    ended, and Invalid is raised if the machine differs. ``refuse_others``: also raise Invalid if the database belongs
+    to another mesh that was not taken down.
     """
     specs = [NodeSpec(0, login, role="login"), *nodes]
     _check(specs)
@@ -354,9 +354,9 @@ def define_machine(
 
 
 def refuse_another_mesh(rows: Callable[[Bound], Sequence[Any]], name: str, login: str) -> None:
-    """Invalid when the database is that of another mesh, or of one on another login processor, which is not down.
+    """Raise Invalid if the database belongs to another mesh, or to one of another login processor, that is not down.
 
-    A mesh is named after its state directory. ``rows`` asks.
+    A mesh is named after its state directory. ``rows`` runs a query.
     """
     whose = rows(_whose.bind())
     if not whose or tuple(whose[0]) == (name, login):
@@ -426,7 +426,8 @@ def _refuse_another(t: Transaction, specs: Sequence[NodeSpec]) -> None:
 
 
 def shut_down(store: Store, boot_id: str, reason: str) -> None:
-    """The mesh of that boot was taken down: nothing runs, no node is there. Of another boot it is no news."""
+    """Record that the mesh of that boot was taken down: nothing runs and no node is up. Does nothing for another
+    boot."""
 
     def work(t: Transaction) -> None:
         if t.boot_id != boot_id:
@@ -445,7 +446,7 @@ def name_of(store: Store) -> str:
 
 
 def release_mesh(store: Store, mesh: str) -> bool:
-    """Write into the database that ``mesh`` is gone for good; False where the database is another mesh's."""
+    """Record that ``mesh`` is gone for good; returns False if the database belongs to another mesh."""
     name, boot_id = store.read(_boot.bind())[0]
     if name == mesh:
         shut_down(store, boot_id, "it was released by mesh db release")
@@ -513,24 +514,26 @@ def _replace_processors(t: Transaction, specs: Sequence[NodeSpec]) -> None:
 def node_up(
     store: Store, node: str, boot_id: str, incarnation: int, address: str, agent: str = "", rca: str = ""
 ) -> bool:
-    """A node's PCT registered; whether it is news. Invalid for a node that is not of this machine, GivenUp.
+    """Record that a node's PCT registered; returns whether that is new. Raises Invalid for an unknown node, or
+    GivenUp.
 
-    ``rca``: who hears it from now on; what another RCA makes of its silence is no news.
+    ``rca``: the RCA that hears the node from now on; reports of other RCAs about its silence no longer count.
     """
     return store.run(lambda t: _registered(t, node, boot_id, incarnation, address, agent, rca))
 
 
 def node_suspect(store: Store, node: str, boot_id: str, incarnation: int, reason: str, rca: str = "") -> bool:
-    """A node's beats are late; whether it is news about its present life. Invalid, Elsewhere."""
+    """Record that a node's heartbeats are late; returns whether that is new. Raises Invalid or Elsewhere."""
     return store.run(lambda t: _told(t, node, boot_id, incarnation, NodeEvent.SILENT, reason, rca))
 
 
 def node_down(
     store: Store, node: str, boot_id: str, incarnation: int, reason: str, rca: str = "", wipe: bool = False
 ) -> bool:
-    """A node is gone: batch jobs with processors on it have their error set. As ``node_suspect``.
+    """Record that a node is gone; batch jobs with processors on it have their error set. Otherwise as
+    ``node_suspect``.
 
-    ``wipe``: nobody can look what still runs there, so this life of the node is given up.
+    ``wipe``: nobody can check what still runs there, so this boot id of the node is given up.
     """
 
     def work(t: Transaction) -> bool:
@@ -552,7 +555,8 @@ def _need_ours(row: NodeRow, rca: str) -> None:
 
 
 def give_up(store: Store, node: str, launcher: int, reason: str, by: str) -> None:
-    """What a launcher may have left on a node cannot be looked at: no other gets it before its PCT has cleared it."""
+    """Give up a node's boot id, because nobody can check what a launcher left there. The node is used again only
+    after its PCT has cleared it."""
 
     def work(t: Transaction) -> None:
         row = find_node(t, node)
@@ -564,14 +568,15 @@ def give_up(store: Store, node: str, launcher: int, reason: str, by: str) -> Non
 
 
 def give_up_life(t: Transaction, row: NodeRow) -> None:
-    """No PCT under this boot id is taken again."""
+    """Accept no PCT under this boot id again."""
     t.change(_give_up.bind(node=row.id))
 
 
 def node_failed(store: Store, node: str, launcher: int, reason: str) -> bool:
-    """A load failed because of this node: it is down until its PCT registers again; whether it is news.
+    """Record that a load failed because of this node: it is down until its PCT registers again. Returns whether it
+    is new.
 
-    No news, when the node came up only after the launcher got it: then an earlier life of it failed.
+    Does nothing if the node came up after the launcher got it, because an earlier boot of the node then failed.
     """
 
     def work(t: Transaction) -> bool:
@@ -612,14 +617,15 @@ def _told(t: Transaction, node: str, boot_id: str, incarnation: int, event: Node
         return False
     _need_ours(row, rca)
     if event is NodeEvent.GONE:
-        if row.state in (NodeState.DRAINING, NodeState.DRAINED):  # so that resume knows that nobody is there
+        # the marker by which resume knows that the PCT is not there
+        if row.state in (NodeState.DRAINING, NodeState.DRAINED):
             t.change(_set_absent.bind(node=row.id))
         return gone(t, row, reason, rca or "rca")
     return move(t, row, event, reason, rca or "rca")
 
 
 def gone(t: Transaction, row: NodeRow, reason: str, by: str, launcher: int | None = None) -> bool:
-    """A node's PCT is there no more; whether it is news."""
+    """Record that a node's PCT is gone; returns whether that is new."""
     for (partition,) in t.rows(_partitions_on.bind(node=row.id)):
         t.change(_mark_batch_job.bind(partition=partition))
     if row.state in (NodeState.DRAINING, NodeState.DRAINED):
@@ -629,7 +635,7 @@ def gone(t: Transaction, row: NodeRow, reason: str, by: str, launcher: int | Non
 
 
 def move(t: Transaction, row: NodeRow, event: NodeEvent, reason: str, by: str, launcher: int | None = None) -> bool:
-    """Does a transition and writes its event row; whether the state is another one now."""
+    """Apply a transition and insert its event; returns whether the state changed."""
     state = after(row.state, event)
     if state is row.state:
         return False

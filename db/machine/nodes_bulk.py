@@ -1,6 +1,6 @@
-"""Many nodes at once: what one process says that speaks for thousands, and what an administrator does to a machine.
+"""Transitions of many nodes at once: for a process that stands for thousands of nodes, and for administrators.
 
-One function, one transaction: a thousand of them, one after another, would keep everybody else waiting for seconds.
+Each function is one transaction: a thousand single transactions would block all others for seconds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from db.store.statements import INSTANT, STAMP, Ids, Query, among, statement
 from db.store.store import Store, Transaction
 from redmesh.text import counted
 
-FEW = 100  # nodes that are asked for by name
+FEW = 100  # so many nodes are asked for by name
 
 
 @statement
@@ -46,7 +46,7 @@ def _empty() -> Query:
 
 @statement
 def _busy(*, ids: Ids) -> Query:
-    """Nodes, of these, on which something runs."""
+    """Those of these nodes on which something runs."""
     busy = Processor.select(Processor.node).where(Processor.launcher.is_null(False), among(Processor.node, ids))
     return busy.distinct()
 
@@ -66,7 +66,7 @@ def _set_lives(*, ids: Ids, boot_id: str, incarnation: int, address: str, agent:
 
 @statement
 def _set_absent(*, ids: Ids) -> Query:
-    """What ``resume`` knows them by that nobody is there."""
+    """Set the marker by which ``resume`` knows that the PCTs are not there."""
     return Node.update({Node.boot_id: "", Node.changed: STAMP}).where(among(Node.id, ids))
 
 
@@ -79,7 +79,7 @@ def _set_states(*, ids: Ids, state: str, reason: str, by: str) -> Query:
 
 @statement
 def _mark_batch_jobs(*, ids: Ids) -> Query:
-    """Batch jobs with processors on these nodes have their error set."""
+    """Set the error of batch jobs with processors on these nodes."""
     there = Processor.select(Processor.partition).where(among(Processor.node, ids), Processor.partition.is_null(False))
     return Partition.update({Partition.batch_job_error: True, Partition.changed: STAMP}).where(
         Partition.batch_job.is_null(False), ~Partition.batch_job_error, Partition.id.in_(there)
@@ -102,7 +102,8 @@ def _processors() -> Query:
 
 
 def nodes_up(store: Store, nodes: Sequence[str], boot_id: str, incarnation: int, address: str, agent: str = "") -> int:
-    """The PCTs of these nodes registered; for how many that is news. Invalid, naming one that is not of the machine."""
+    """Record that the PCTs of these nodes registered; returns for how many that is new. Raises Invalid for an
+    unknown node."""
 
     def work(t: Transaction) -> int:
         event = NodeEvent.REGISTERED
@@ -118,12 +119,13 @@ def nodes_up(store: Store, nodes: Sequence[str], boot_id: str, incarnation: int,
 
 
 def nodes_suspect(store: Store, nodes: Sequence[str], boot_id: str, incarnation: int, reason: str) -> int:
-    """Their beats are late; for how many that is news about their present life. Invalid."""
+    """Record that their heartbeats are late; returns for how many that is new. Raises Invalid."""
     return store.run(lambda t: _move(t, _of_life(t, nodes, boot_id, incarnation), NodeEvent.SILENT, reason, "rca"))
 
 
 def nodes_down(store: Store, nodes: Sequence[str], boot_id: str, incarnation: int, reason: str) -> int:
-    """They are gone: batch jobs with processors there have their error set. As ``nodes_suspect``."""
+    """Record that they are gone; batch jobs with processors there have their error set. Otherwise as
+    ``nodes_suspect``."""
 
     def work(t: Transaction) -> int:
         rows = _of_life(t, nodes, boot_id, incarnation)
@@ -136,7 +138,7 @@ def nodes_down(store: Store, nodes: Sequence[str], boot_id: str, incarnation: in
 
 
 def drain(store: Store, nodes: Sequence[str], reason: str, by: str) -> list[str]:
-    """Takes nodes out of service: what runs there runs on, nothing new starts; for which that is news. Invalid."""
+    """Drain nodes: what runs there continues, nothing new starts. Returns those for which it is new. Raises Invalid."""
 
     def work(t: Transaction) -> list[str]:
         rows = _rows(t, nodes)
@@ -152,7 +154,8 @@ def drain(store: Store, nodes: Sequence[str], reason: str, by: str) -> list[str]
 
 
 def resume(store: Store, nodes: Sequence[str], by: str) -> list[str]:
-    """Puts drained nodes back, as soon as their PCTs are there; for which that is news. Invalid."""
+    """Return drained nodes to service as soon as their PCTs are there. Returns those for which it is new. Raises
+    Invalid."""
 
     def work(t: Transaction) -> list[str]:
         rows = _rows(t, nodes)
@@ -175,9 +178,10 @@ def _named(nodes: Sequence[str], rows: Sequence[NodeRow]) -> list[str]:
 
 
 def settle_drained(store: Store) -> None:
-    """Draining nodes on which nothing runs any more are drained; for the CPA's timer.
+    """Change draining nodes on which nothing runs any more to drained; called by the CPA's timer.
 
-    A side change drains thousands at once, so they move together: one by one they would hold the lock for seconds.
+    A change of sides drains thousands at once, so they change together: one by one they would hold the lock for
+    seconds.
     """
     if not store.read(_empty.bind()):
         return
@@ -212,9 +216,10 @@ def _of_life(t: Transaction, nodes: Sequence[str], boot_id: str, incarnation: in
 def _move(
     t: Transaction, rows: Sequence[NodeRow], event: NodeEvent, reason: str, by: str, *, each: bool = False
 ) -> int:
-    """Does the transition of each; how many moved. One event row for all of a side that come into the same state.
+    """Apply a transition to each node; returns how many changed. Inserts one event for all nodes of a side that
+    enter the same state.
 
-    Or for ``each`` of them its own: what is done to a node is told with it.
+    With ``each``, every node has its own event, which tells what was done to the node.
     """
     moved: dict[tuple[NodeState, int], list[NodeRow]] = {}
     for row in rows:
@@ -240,13 +245,14 @@ def _move(
     return sum(map(len, moved.values()))
 
 
-# A machine that grows while it is up: hosts that are described later, or whose size was not known. One transaction.
+# Growth of a running machine: hosts that are described later, or whose size was unknown. One transaction.
 
 
 def add_nodes(store: Store, boot_id: str, specs: Sequence[NodeSpec]) -> None:
-    """Adds nodes that are not there, and processors to those that had none; what runs runs on. Invalid.
+    """Add nodes, and processors for nodes that had none; running launches continue. Raises Invalid.
 
-    A machine with a topology does not grow: its processors have places in it. Login processors without any may join it.
+    A machine with a topology cannot grow, because its processors have places in it. Login processors without processors
+    may be added.
     """
     store.run(lambda t: _add(t, boot_id, specs))
 

@@ -1,7 +1,8 @@
-"""The RCAs of several login processors: where each listens, which nodes it hears, and what follows when it is gone.
+"""The RCAs of several login processors: where each listens, which nodes it hears, and what follows if it is lost.
 
-A login processor's row says whether its RCA is there: ``up`` when it has said so itself, ``suspect`` when another RCA
-misses it, ``down`` when it has not contradicted for long. One that is revoked has none. One function, one transaction.
+The row of a login processor has the state of its RCA: ``up`` if the RCA said so itself, ``suspect`` if another RCA
+misses it, ``down`` if it has not objected for long. A revoked login processor has no row. Each function is one
+transaction.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from db.schema.models import Launcher, Mesh, Node, Partition, Waiting
 from db.store.statements import STAMP, Query, statement
 from db.store.store import Store, Transaction
 
-#: What an address in a login processor's row begins with: its RCA takes beats there.
+#: The prefix of the address in a login processor's row. Its RCA receives heartbeats there.
 SCHEME = "udp://"
 
 
@@ -26,7 +27,7 @@ def _boot_id() -> Query:
 
 @statement
 def _heard() -> Query:
-    """Nodes, and the login processor whose RCA hears each."""
+    """Nodes, with the login processor whose RCA hears each."""
     return Node.select(Node.name, Node.rca).where(Node.role != "login").order_by(Node.id)
 
 
@@ -60,7 +61,7 @@ def _names_heard_by(*, login: str) -> Query:
 
 @statement
 def _unhear(*, login: str) -> Query:
-    """Nobody hears the nodes of that login processor's RCA."""
+    """Clear the RCA of the nodes that this login processor's RCA hears."""
     return Node.update({Node.rca: "", Node.changed: STAMP}).where(Node.rca == login)
 
 
@@ -76,13 +77,13 @@ def _delete_node(*, node: int) -> Query:
 
 @statement
 def _touch_first_node() -> Query:
-    """Node 0 counts as changed: a row that is gone shows in no change number."""
+    """Mark node 0 as changed, because a deleted row shows in no change number."""
     return Node.update({Node.changed: STAMP}).where(Node.id == 0)
 
 
 @statement
 def _launchers_left() -> Query:
-    """Live launchers of login processors that are none any more."""
+    """Live launchers of revoked login processors."""
     return (
         Launcher.select(Launcher.id)
         .where(Launcher.ended_at.is_null(), Launcher.login_processor.not_in(Node.select(Node.id)))
@@ -110,7 +111,7 @@ def _heard_in_state(*, login: str, state: str) -> Query:
 
 
 class FarNodes(NamedTuple):
-    """The nodes of the mesh, and those that a certain RCA was the last to hear."""
+    """The nodes of the mesh, and those that a certain RCA heard last."""
 
     boot_id: str
     nodes: list[str]
@@ -118,7 +119,7 @@ class FarNodes(NamedTuple):
 
 
 class Revoked(NamedTuple):
-    """What a login processor still had when it was revoked: live launchers, batch partitions, nodes its RCA heard."""
+    """What a revoked login processor still had: live launchers, batch partitions, and nodes that its RCA heard."""
 
     launchers: list[int]
     partitions: list[int]
@@ -126,13 +127,14 @@ class Revoked(NamedTuple):
 
 
 def far_nodes(store: Store, login: str) -> FarNodes:
-    """What an RCA has to know of the mesh to hear its nodes."""
+    """What an RCA must know of the mesh to hear its nodes."""
     boot, rows = store.read_together([_boot_id.bind(), _heard.bind()])
     return FarNodes(str(boot[0][0]), [row[0] for row in rows], [row[0] for row in rows if row[1] == login])
 
 
 def here(store: Store, login: str, listen: str) -> bool:
-    """An RCA says that it is there, and where nodes reach it; whether that is news. Invalid for no login processor."""
+    """Record that an RCA is up, and its address; returns whether that is new. Raises Invalid for an unknown login
+    processor."""
 
     def work(t: Transaction) -> bool:
         row = _login(t, login)
@@ -145,12 +147,14 @@ def here(store: Store, login: str, listen: str) -> bool:
 
 
 def missed(store: Store, login: str, reason: str, by: str) -> bool:
-    """An RCA does not answer another one (``by``). It finds its own row so, and contradicts; whether it is news."""
+    """Record that an RCA does not answer another one (``by``); returns whether that is new. It can object on reading
+    its row."""
     return store.run(lambda t: move(t, _login(t, login), NodeEvent.SILENT, reason, by))
 
 
 def silent(store: Store, login: str, reason: str, by: str) -> bool:
-    """It has not contradicted: nobody is given the nodes that it heard. False, and nothing is done, when it has."""
+    """Record that an RCA has not objected: its nodes are not allocated. Does nothing and returns False if it has
+    objected."""
 
     def work(t: Transaction) -> bool:
         if _login(t, login).state is NodeState.UP:
@@ -163,10 +167,11 @@ def silent(store: Store, login: str, reason: str, by: str) -> bool:
 
 
 def lost(store: Store, login: str, reason: str, by: str) -> bool:
-    """It still does not, long after that: what nobody has heard since is down, and its life given up.
+    """Record that an RCA is still silent: nodes that nobody has heard since are down, and their boot ids are given
+    up.
 
-    False, and nothing is done, when the RCA or a node that it hears has said something meanwhile: it is the other one
-    that has no way there.
+    Does nothing and returns False if the RCA, or a node that it hears, has reported meanwhile: the reporter is then the
+    one that cannot reach it.
     """
 
     def work(t: Transaction) -> bool:
@@ -185,10 +190,10 @@ def lost(store: Store, login: str, reason: str, by: str) -> bool:
 
 
 def revoke(store: Store, login: str, by: str) -> Revoked:
-    """A login processor is none any more. Invalid for none, and for the one that the mesh was brought up on.
+    """Revoke a login processor. Raises Invalid if it is unknown, or if the mesh was brought up on it.
 
-    Its row goes, and with it what waits there; no CPA serves it from now on. The nodes that it heard are heard by
-    nobody until they register with another RCA. What it launched is not touched.
+    Deletes its row and its waiting requests; no CPA serves it from now on. The nodes that it heard have no RCA until
+    they register with another one. Its launches are not touched.
     """
 
     def work(t: Transaction) -> Revoked:
@@ -204,7 +209,7 @@ def revoke(store: Store, login: str, by: str) -> Revoked:
         t.change(_delete_waiting_of.bind(login_processor=row.id))
         t.change(_delete_node.bind(node=row.id))
         t.change(_touch_first_node.bind())
-        t.trimmed_to = t.stamp  # viewers read all anew
+        t.trimmed_to = t.stamp  # viewers read everything anew
         t.event("revoked", f"login processor {login}, by {by}")
         return had
 
@@ -212,7 +217,7 @@ def revoke(store: Store, login: str, by: str) -> Revoked:
 
 
 def left_behind(store: Store) -> Revoked:
-    """What login processors that were revoked still have, and nodes that nobody hears."""
+    """What revoked login processors still have, and the nodes without an RCA."""
     launchers, partitions, nodes = store.read_together(
         [_launchers_left.bind(), _batch_partitions_left.bind(), _heard.bind()]
     )

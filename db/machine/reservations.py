@@ -1,4 +1,4 @@
-"""Which processors serve whom: alloc modes, and reservations for a user. One function, one transaction."""
+"""Alloc modes of processors, and reservations for a user. Each function is one transaction."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from db.store.ranges import fold
 from db.store.statements import STAMP, Bound, Ids, Query, among, statement
 from db.store.store import Store, Transaction
 
-#: interactive serves batch jobs and interactive launchers, batch only batch jobs, reserved nobody new.
+#: interactive: for batch jobs and interactive launchers; batch: only for batch jobs; reserved: for no new launcher.
 MODES = ("interactive", "batch", "reserved")
 
 
@@ -34,7 +34,7 @@ def _sides_of(*, ids: Ids) -> Query:
 
 
 def set_mode(store: Store, ids: Sequence[int], mode: str, by: str = "") -> None:
-    """Changes the mode of processors; what runs on them runs on. Invalid."""
+    """Change the mode of processors; running launches continue. Raises Invalid."""
     if mode not in MODES:
         raise Invalid(f"no mode is called {mode[:40]!r}", f"there are: {', '.join(MODES)}")
     store.run(
@@ -43,7 +43,7 @@ def set_mode(store: Store, ids: Sequence[int], mode: str, by: str = "") -> None:
 
 
 def reserve(store: Store, ids: Sequence[int], user: str | None, by: str = "", reason: str = "") -> None:
-    """Keeps processors for one user; None gives them back to all. What runs on them runs on. Invalid."""
+    """Reserve processors for one user, or (None) for nobody. Running launches continue. Raises Invalid."""
     if user is not None and not user:
         raise Invalid("processors are reserved for a user by name")
     what = "reserved for nobody" if user is None else f"reserved for {user}"
@@ -61,7 +61,8 @@ def _set(t: Transaction, ids: Sequence[int], change: Bound, text: str) -> None:
 
 
 def _tell(t: Transaction, ids: Sequence[int], text: str) -> None:
-    """An event for each side of the machine, at one of its nodes: viewers of another see neither."""
+    """Insert an event for each side of the machine, at one of its nodes, because viewers of other sides may not see
+    it."""
     of_side: dict[int, tuple[int, list[int]]] = {}
     for one, node, side in t.rows(_sides_of.bind(ids=list(set(ids)))):
         of_side.setdefault(side, (node, []))[1].append(one)

@@ -1,10 +1,11 @@
-"""Sides: the pieces of a machine of cabinets between open switch columns (row A10). One function, one transaction.
+"""Sides: the pieces of a machine of cabinets between open switch columns (row A10). Each function is one
+transaction.
 
-Which switches are open stands in ``mesh.topology``; every node's side follows from it and stands in its row, so that
-an allocation finds the processors of one side alone. Nothing that runs may ever span two sides.
+``mesh.topology`` says which switches are open. The side of every node follows from it and is stored in the node's row,
+so that an allocation finds the processors of one side only. Nothing that runs may ever span two sides.
 
-A side goes on through a change where the larger part of it stays together (``changed_columns``). Only the nodes of
-other columns change sides: they must be idle, and their PCTs wipe them before anybody uses them on their new side.
+A side keeps its identity through a change if its larger part stays together (``changed_columns``). Only the nodes of
+other columns change sides: they must be idle, and their PCTs wipe them before they are used on their new side.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from db.store.store import Store, Transaction
 from db.topology import Mesh, from_json
 from redmesh.text import counted
 
-#: Nodes that are drained until a switch may move have this reason.
+#: The reason of nodes that are drained until a switch may change.
 DRAINED_FOR_SIDES = "a side of the machine is to change"
-#: What is said of nodes that changed sides, until their PCTs have wiped them.
+#: The reason of nodes that changed sides, until their PCTs have wiped them.
 TO_BE_WIPED = "changed sides, to be wiped by its PCT"
 NAMED_IN_AN_ERROR = 3
 
@@ -57,7 +58,7 @@ def _set_side(*, ids: Ids, side: int) -> Query:
 
 @statement
 def _end_life(*, ids: Ids) -> Query:
-    """Drained nodes stay so: until its PCT has begun a new life there is none that could be resumed."""
+    """End the boot of nodes. Drained nodes stay drained: until the PCT has begun a new boot, nothing can be resumed."""
     return Node.update({Node.agent: TO_BE_WIPED, Node.incarnation: Node.incarnation + 1, Node.changed: STAMP}).where(
         among(Node.id, ids)
     )
@@ -117,7 +118,7 @@ def _drain_nodes(*, ids: Ids, by: str) -> Query:
 
 @statement
 def _set_leaving(*, ids: Ids) -> Query:
-    """Login processors from which nothing new starts (db.allocation.free.Machine.leaving)."""
+    """Mark login processors from which nothing new may start (db.allocation.free.Machine.leaving)."""
     return Node.update({Node.reason: DRAINED_FOR_SIDES, Node.changed: STAMP}).where(among(Node.id, ids))
 
 
@@ -144,13 +145,13 @@ def _stay() -> Query:
 
 
 class InUse(StoreError):
-    """Something runs that the new sides would cut, or show to others."""
+    """Something runs that the new sides would cut, or that another side would see."""
 
     code = "unavailable"
 
 
 class Place(NamedTuple):
-    """A node that changed sides, and where its PCT listens."""
+    """A node that changed sides, and the address of its PCT."""
 
     id: int
     name: str
@@ -158,12 +159,12 @@ class Place(NamedTuple):
 
 
 class _Stretch(NamedTuple):
-    """Neighbouring columns that are on one side before a change and on one side after it."""
+    """Adjacent columns that are on one side before a change and on one side after it."""
 
-    before: int  # the number of that side
+    before: int  # the number of the side before
     after: int
     columns: range
-    users: bool  # whether people can log in there
+    users: bool  # True if people can log in there
     size: int  # in processors
 
 
@@ -174,11 +175,11 @@ class _Node(NamedTuple):
     state: str
     role: str
     column: int
-    lives: bool  # it has registered, and that life is not given up
+    lives: bool  # it has registered, and its boot id is not given up
 
 
 def mesh_of(text: str | None) -> Mesh:
-    """The mesh in a ``topology`` column. Invalid when the machine has no cabinets."""
+    """The mesh in a ``topology`` column. Raises Invalid if the machine has no cabinets."""
     topology = from_json(text)
     if not isinstance(topology, Mesh):
         raise Invalid("this machine has no switches", "describe its cabinets in [topology]")
@@ -186,12 +187,12 @@ def mesh_of(text: str | None) -> Mesh:
 
 
 def sides_of(mesh: Mesh, nodes: Mapping[int, Sequence[int]]) -> dict[int, int]:
-    """The side of every node, by its id, from its processors' ids; one without any stands at column 0."""
+    """The side of every node, by its id, from its processors' ids; a node without processors is at column 0."""
     return {node: mesh.side_of_column(column_of(mesh, processors)) for node, processors in nodes.items()}
 
 
 def column_of(mesh: Mesh, processors: Sequence[int]) -> int:
-    """The cabinet column of a node with these processors; 0 for one without any that the topology knows."""
+    """The cabinet column of a node with these processors; 0 if the topology knows none of them."""
     known = [one for one in processors[:1] if one < mesh.size]
     return mesh.place(known[0])[0] if known else 0
 
@@ -205,12 +206,12 @@ def set_open(
     drain: bool = False,
     wipe_both: bool = False,
 ) -> list[Place]:
-    """Opens exactly these switches, or with ``closed`` opens these and closes those; the nodes to be wiped.
+    """Open exactly these switches, or with ``closed`` open these and close those; returns the nodes to wipe.
 
-    Those are the nodes that changed sides (``changed_columns``, which ``wipe_both`` is for), and those that still have
-    to be wiped from an earlier change. InUse while a partition spans the cut or has processors on such a node; with
-    ``drain`` those columns then get nothing new, and who logs in there gets nothing, until the switches could be set.
-    Invalid, TopologyError.
+    These are the nodes that changed sides (``changed_columns``, which uses ``wipe_both``), and those of an earlier
+    change that are not wiped yet. Raises InUse while a partition spans the cut or has processors on such a node. With
+    ``drain``, nothing new starts in those columns, nor from login processors there, until the switches could be set.
+    Raises Invalid or TopologyError.
     """
     try:
         return store.run(lambda t: _set_open(t, names, closed, by, wipe_both))
@@ -223,7 +224,7 @@ def set_open(
 def _changed(mesh: Mesh, names: Sequence[str], closed: Sequence[str] | None) -> Mesh:
     if closed is None:
         return mesh.with_open(tuple(names))
-    mesh.with_open(tuple(closed))  # TopologyError for one that is none
+    mesh.with_open(tuple(closed))  # raises TopologyError for an unknown name
     return mesh.with_open(tuple((mesh.open | set(names)) - set(closed)))
 
 
@@ -232,7 +233,7 @@ def _set_open(
 ) -> list[Place]:
     mesh = mesh_of(_topology(t))
     new = _changed(mesh, names, closed)
-    _undrain(t, by)  # what was drained for this begins anew like the others
+    _undrain(t, by)  # nodes that were drained for this change begin anew like the others
     if new.open == mesh.open:
         return _unwiped(t)
     nodes = _nodes(t, mesh)
@@ -251,7 +252,7 @@ def _set_open(
     _come_near(t, mesh, new, moved)
     there = [node for node in moved if node.role != "login" and node.lives]
     drained = {node.id for node in there if node.state in ("draining", "drained")}
-    # one that is down may come back with what it has
+    # A node that is down may come back with its old contents.
     _begin_anew(t, [node.id for node in there if node.id not in drained], by)
     t.change(_end_life.bind(ids=list(drained)))
     places = {node.id: Place(node.id, node.name, node.address) for node in there}
@@ -263,18 +264,20 @@ def _unwiped(t: Transaction) -> list[Place]:
 
 
 def _come_near(t: Transaction, mesh: Mesh, new: Mesh, moved: Iterable[_Node]) -> None:
-    """Others come within reach of nodes that changed sides: what was before stays theirs alone to see.
+    """Nodes that changed sides come within reach of others; what happened before stays visible only to their own
+    side.
 
-    Of two nodes that come together at least one has changed sides, and a viewer looks at both.
+    Of two nodes that come together at least one has changed sides, and a viewer checks both.
     """
     before, after = users_of(mesh), users_of(new)
     ids = [node.id for node in moved if after[node.column] - before[node.column]]
     t.change(_come_in_reach.bind(ids=ids))
-    t.trimmed_to = t.stamp  # what a viewer holds is another side's now: all read anew
+    t.trimmed_to = t.stamp  # what a viewer holds now belongs to another side, so viewers read everything anew
 
 
 def _begin_anew(t: Transaction, ids: Sequence[int], by: str) -> None:
-    """They are down until their PCTs have wiped them and begun a new life; news of the earlier one is late from now."""
+    """Set nodes down until their PCTs have wiped them and begun a new boot; reports about the old boot no longer
+    count."""
     t.change(_begin_life.bind(ids=ids, by=by))
 
 
@@ -296,7 +299,8 @@ def _nodes(t: Transaction, mesh: Mesh) -> dict[int, _Node]:
 
 
 def users_of(mesh: Mesh) -> dict[int, frozenset[int]]:
-    """For every cabinet column, the columns whose users reach it: of service, and the first, where login stands."""
+    """For every cabinet column, the columns whose users reach it: those of service nodes, and the first, where login
+    is."""
     found = {}
     for side in mesh.sides:
         service = frozenset(column for column in (0, *mesh.service_columns) if column in side)
@@ -307,9 +311,9 @@ def users_of(mesh: Mesh) -> dict[int, frozenset[int]]:
 def changed_columns(mesh: Mesh, new: Mesh, wipe_both: bool = False) -> set[int]:
     """The columns whose nodes change sides.
 
-    A side's larger part keeps the side: of a side that is cut, the larger piece; of sides that are joined, the larger
-    of them. A piece where people log in comes before one without: whoever has no users there keeps no side that has
-    users. ``wipe_both``: besides, every column that users reach who did not before, the larger part's too.
+    The larger part of a side keeps the side: the largest piece of a side that is cut, the larger of sides that are
+    joined. A piece with users has priority over one without: nodes that had no users never keep a side that has users.
+    ``wipe_both``: additionally every column that new users reach, that of the larger part too.
     """
     stretches = _stretches(mesh, new)
     kept = _kept(stretches)
@@ -334,9 +338,10 @@ def _stretches(mesh: Mesh, new: Mesh) -> list[_Stretch]:
 
 
 def _kept(stretches: Sequence[_Stretch]) -> tuple[_Stretch, ...]:
-    """The stretches that keep their sides: one a side, before and after; as many processors as possible."""
+    """The stretches that keep their sides: one a side, before and after, with as many processors as possible."""
     with_users = {stretch.after for stretch in stretches if stretch.users}
-    # the best that ends with each stretch: stretches of one side follow each other, so only the last one can clash
+    # The best choice that ends with each stretch. Stretches of one side are adjacent, so only the last one can
+    # conflict.
     best: list[tuple[tuple[int, int], tuple[_Stretch, ...]]] = [((0, 0), ())]
     for stretch in stretches:
         if not stretch.users and stretch.after in with_users:
@@ -353,7 +358,8 @@ def _apart(one: _Stretch, other: _Stretch) -> bool:
 
 
 def _refuse(t: Transaction, new: Mesh, changed: Collection[int], nodes: Mapping[int, _Node]) -> None:
-    """InUse, naming partitions, unless everything that runs stays whole, and nothing runs on nodes to be wiped."""
+    """Raise InUse, which names partitions, unless every running launch stays whole and no node to be wiped is in
+    use."""
     columns: dict[int, set[int]] = {}
     for partition, node in t.rows(_partitions_on_nodes.bind()):
         columns.setdefault(partition, set()).add(nodes[node].column)
@@ -370,7 +376,7 @@ def _refuse(t: Transaction, new: Mesh, changed: Collection[int], nodes: Mapping[
             wiped.append(partition)
     if cut:
         raise InUse(f"{_named(cut)} would be cut in two", "wait for it, end it, or use --wait")
-    if wiped:  # what its nodes hold goes, and so would what runs
+    if wiped:  # the nodes are wiped, so nothing may run there
         raise InUse(f"{_named(wiped)} would be wiped with its nodes", "wait for it, end it, or use --wait")
 
 
@@ -385,7 +391,7 @@ def _drain(t: Transaction, names: Sequence[str], closed: Sequence[str] | None, b
     there = [node for node in _nodes(t, mesh).values() if node.column in changed and node.state == "up"]
     drained = [node.id for node in there if node.role != "login"]
     t.change(_drain_nodes.bind(ids=drained, by=by))
-    # a launch of theirs on the part that stays would stand in the way as well (db.allocation.free: leaving)
+    # Launches of these users on the part that stays would also prevent the change (db.allocation.free: leaving).
     t.change(_set_leaving.bind(ids=[node.id for node in there if node.role == "login"]))
     if drained:
         t.event("sides", f"{counted(len(drained), 'node gets', 'nodes get')} nothing new: {DRAINED_FOR_SIDES}, by {by}")
@@ -403,18 +409,19 @@ def kept_open(section: Mapping[str, Any] | None, before: str | None) -> dict[str
     if section is None or section.get("kind") != Mesh.kind or not before:
         return None if section is None else dict(section)
     old = json.loads(before)
-    if old.get("kind") != Mesh.kind:  # it was described as a cluster, whose switches are others
+    if old.get("kind") != Mesh.kind:  # it was described as a cluster, whose switches are not these
         return dict(section)
     there = {switch["name"] for switch in section.get("switches", [])}
     was = {switch["name"] for switch in old.get("switches", [])}
-    # one that is new in the description is as the description has it
+    # A switch that is new in the description is as the description says.
     still = {name for name in old.get("open", []) if name in there}
     new = {name for name in section.get("open", []) if name not in was}
     return {**section, "open": sorted(still | new)}
 
 
 def shown(mesh: Mesh, nodes: Iterable[Any], processors: Mapping[int, Sequence[int]]) -> list[dict[str, Any]]:
-    """Every side for people: its columns, and of those that are seen its processors (folded) and who logs in there."""
+    """Every side for display: its columns, its processors (folded) as far as nodes are visible, and its login
+    processors."""
     found: list[dict[str, Any]] = []
     everybody = list(nodes)
     only = mesh.only_side({node.side for node in everybody})

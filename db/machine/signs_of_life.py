@@ -1,4 +1,4 @@
-"""Whether a mesh uses its database: evidence before another one may say that this mesh is lost."""
+"""Whether a mesh uses its database: the evidence needed before another mesh may declare this one lost."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ from db.store.url import sqlite_path
 from db.views.questions import counter
 from redmesh.text import counted
 
-#: Seconds for which a database is looked at: an RCA has a CPA read it every 2 s, and a CPA connects again within 5 s.
+#: Seconds to watch a database: an RCA has a CPA read it every 2 s, and a CPA reconnects within 5 s.
 WATCH_S, _LOOK_S = 6.0, 0.5
 _PROCESSES = pw.Table("PROCESSLIST", schema="information_schema")
 
 
 @mysql_statement
 def _connected() -> Query:
-    """Hosts of the other connections to this database; of other accounts only with the privilege PROCESS."""
+    """Hosts of the other connections to this database; those of other accounts only with the privilege PROCESS."""
     one = _PROCESSES.c
     return _PROCESSES.select(one.HOST).where(pw.fn.DATABASE() == one.DB, pw.fn.CONNECTION_ID() != one.ID)
 
 
 def signs_of_life(store: Store, url: str, is_locked: Callable[[], bool], watch_s: float = WATCH_S) -> str:
-    """What shows, within ``watch_s``, that a mesh uses the database at ``url``; empty when nothing does. StoreError.
+    """The evidence, within ``watch_s``, that a mesh uses the database at ``url``; empty if there is none. Raises
+    StoreError.
 
-    ``is_locked()``: whether a keeper holds the lock beside an SQLite file.
+    ``is_locked()``: True if a keeper holds the lock beside an SQLite file.
     """
     until = time.monotonic() + watch_s
     before = store.read(counter.bind())[0][0]
@@ -48,5 +49,5 @@ def signs_of_life(store: Store, url: str, is_locked: Callable[[], bool], watch_s
 
 
 def launchers_alive(store: Store) -> int:
-    """How many launchers have not ended, as the database has it. StoreError."""
+    """The number of launchers that have not ended. Raises StoreError."""
     return int(store.read(count_live.bind())[0][0])

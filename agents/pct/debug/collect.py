@@ -6,7 +6,7 @@ from agents.pct.debug import stack_tree
 from agents.pct.debug.sources import Sources
 from redmesh import idset
 
-TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Tuple
 

@@ -9,7 +9,7 @@ from agents.link.loop import READ, Loop
 from agents.linux import prctl
 from agents.pct.debug import crash
 
-TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 

@@ -17,7 +17,7 @@ from agents.pct.stdio.pty import Terminal
 from agents.wire.control import control
 from agents.wire.errors import WireError
 
-TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Callable, Dict, List
 

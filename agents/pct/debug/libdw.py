@@ -16,7 +16,7 @@ from agents.link.loop import READ
 from agents.linux import prctl, processes
 from agents.pct.debug.parsers import Frame, Thread
 
-TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, NoReturn, Optional, Tuple
 

@@ -9,7 +9,7 @@ import os
 import re
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
-TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Tuple
 

@@ -18,7 +18,7 @@ from agents.pct.debug.libdw import Unwinder, may_help
 from agents.pct.debug.sources import Sources, machine
 from redmesh import idset
 
-TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional, Tuple
 

@@ -12,7 +12,7 @@ from agents.pct.images.store import RAM_DISK, Arriving, Store
 from agents.wire.control import control
 from agents.wire.errors import WireError
 
-TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Callable, Dict, List, Optional
 

@@ -10,7 +10,7 @@ import os
 import struct
 import time
 
-TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import List, NamedTuple, Union
 

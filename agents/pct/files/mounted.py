@@ -39,7 +39,7 @@ from agents.pct.files.remote_io import (
     SYNC_FILE,
 )
 
-TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Callable, Deque, Dict, List, Optional, Tuple, Union
 

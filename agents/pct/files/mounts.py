@@ -19,7 +19,7 @@ from agents.pct.files.fuse import FuseDevice
 from agents.pct.files.mounted import MountedDirectory, Owner
 from agents.wire.control import to_bytes
 
-TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, NoReturn, Tuple
 

@@ -7,7 +7,7 @@ import time
 from agents.pct.files.fuse import LARGEST, WRITE_OUT
 from agents.pct.files.remote_io import HANDLE, READ_FILE, WRITE_FILE
 
-TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Callable, Dict, List, Optional, Protocol, Tuple, Union
 

@@ -16,7 +16,7 @@ from agents.pct.heartbeat.lease import Action, Lease, State
 from agents.wire import heartbeat, keys
 from agents.wire.errors import WireError
 
-TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional, Tuple
 

@@ -8,7 +8,7 @@ from agents.link.sockets import connect_now
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
 
-TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Callable, Optional
 

@@ -6,7 +6,7 @@ from agents.link.journal import Journal
 from agents.pct.errors import LoadFailed
 from agents.pct.launch.load import Load, Program
 
-TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Dict, List, Sequence
 

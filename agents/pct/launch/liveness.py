@@ -10,7 +10,7 @@ import time
 from agents.link.lean import Enum
 from agents.pct.errors import LoadFailed
 
-TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Callable, Dict, Tuple
 

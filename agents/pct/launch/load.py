@@ -10,7 +10,7 @@ from agents.wire.errors import AgentError
 from agents.wire.messages import DOWN, check
 from agents.wire.renames import new_names
 
-TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Tuple
 

@@ -14,7 +14,7 @@ from agents.pct.errors import LoadFailed
 from agents.pct.launch.load import Load, Segment
 from agents.wire.control import to_bytes
 
-TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional
 

@@ -36,7 +36,7 @@ from agents.wire.errors import Refusal, WireError
 from agents.wire.frames import COMMON, CONTROL, STDIN
 from agents.wire.messages import hello
 
-TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, NoReturn, Optional
 

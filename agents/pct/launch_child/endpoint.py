@@ -14,7 +14,7 @@ from agents.pct.ranks.process_tracking import Record
 from agents.wire.errors import AgentError
 from agents.wire.messages import PCT
 
-TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Any, Callable, Optional, Sequence
 

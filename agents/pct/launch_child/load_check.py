@@ -8,7 +8,7 @@ from __future__ import annotations
 from agents.wire import credential as credentials
 from agents.wire.errors import Refusal, WireError
 
-TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import FrozenSet
 

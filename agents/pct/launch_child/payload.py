@@ -7,7 +7,7 @@ from agents.pct.launch.load import plain
 from agents.wire.errors import Refusal, WireError
 from agents.wire.frames import FILE, IMAGE
 
-TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Callable, Dict, FrozenSet, List, Optional, Tuple
 

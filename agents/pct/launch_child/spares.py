@@ -15,7 +15,7 @@ from agents.link.lean import Socket, signal, socket
 from agents.link.loop import READ, Loop, Timer
 from agents.pct.launch_child.endpoint import NodeContext
 
-TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, NoReturn, Optional, Tuple
 

@@ -13,7 +13,7 @@ import shutil
 
 from agents.pct.images.store import RAM_DISK, ImageError, launch_directory, own_directory, remove_segment
 
-TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import List
 

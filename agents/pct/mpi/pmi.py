@@ -11,7 +11,7 @@ from agents.pct.mpi.pmi1 import Pmi1
 from agents.pct.mpi.pmi2 import Pmi2
 from agents.pct.mpi.pmi_syntax import PmiError, Request, Verb
 
-TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 

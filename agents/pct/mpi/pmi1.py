@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agents.pct.mpi.pmi_syntax import PmiError, Request, Verb
 
-TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Dict, Iterator, Optional
 

@@ -18,7 +18,7 @@ from agents.pct.mpi.process_mapping import host_of, mapping
 from agents.wire.control import control
 from agents.wire.errors import WireError
 
-TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional, Tuple
 

@@ -28,7 +28,7 @@ from agents.wire.control import control, decode
 from agents.wire.errors import AgentError, WireError
 from agents.wire.messages import PMIX_SAYS, check
 
-TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, NoReturn, Optional, Protocol
 

@@ -8,7 +8,7 @@ from socket import socket as Socket
 
 from agents.wire.address import parse
 
-TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Any, List
 

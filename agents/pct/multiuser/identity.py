@@ -15,7 +15,7 @@ import stat
 
 from agents.pct.errors import LoadFailed
 
-TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Callable, List, TypeVar
 

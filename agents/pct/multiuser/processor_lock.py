@@ -12,7 +12,7 @@ import os
 
 from agents.pct.errors import LoadFailed
 
-TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Sequence
 

@@ -13,7 +13,7 @@ from agents.linux import processes
 from agents.pct.errors import LoadFailed
 from agents.pct.multiuser.identity import User, look_up
 
-TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Dict, NoReturn, Tuple
 

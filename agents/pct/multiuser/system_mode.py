@@ -17,7 +17,7 @@ from agents.pct.multiuser import prolog_epilog
 from agents.pct.multiuser.identity import RAM_DISK, User, look_up
 from agents.pct.multiuser.processor_lock import ProcessorLock
 
-TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List
 

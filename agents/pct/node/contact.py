@@ -7,7 +7,7 @@ from agents.pct.heartbeat.datagrams import ContactConfig, DatagramBeats
 from agents.pct.heartbeat.lease import Action
 from agents.pct.node.launches import Kill
 
-TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Callable, Optional
 

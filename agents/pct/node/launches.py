@@ -15,7 +15,7 @@ from agents.pct.ranks.process_tracking import ProcessTracking
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
 
-TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     import socket
     from typing import Callable, Dict, List, Optional, Set

@@ -17,7 +17,7 @@ from agents.wire.frames import CONTROL, HEADER_SIZE
 from agents.wire.messages import check_hello, hello
 from agents.wire.roles import LAUNCH_ROLES
 
-TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Callable, Set
 

@@ -17,7 +17,7 @@ from agents.linux import prctl
 from agents.linux.filesystems import is_remote
 from agents.pct.ranks import vfork
 
-TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Any, Dict, List, NoReturn, Optional, Sequence, Tuple
 

@@ -20,7 +20,7 @@ from agents.pct.launch.load import mark
 from agents.pct.ranks.process_tracking import Session
 from redmesh.sanitise import clean
 
-TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional, Protocol
 

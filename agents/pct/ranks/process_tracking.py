@@ -24,7 +24,7 @@ from agents.link.lean import signal
 from agents.link.sockets import own_directory
 from agents.linux import cgroup, processes
 
-TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 

@@ -18,7 +18,7 @@ from agents.pct.errors import LoadFailed, whose
 from agents.pct.launch.load import Load, Program, Segment
 from agents.pct.ranks.fork import AT_GATE, CHDIR, SETUP, Spawner
 
-TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional, Protocol, Tuple
 

@@ -15,7 +15,7 @@ from agents.pct.ranks.ranks import Rank, Ranks
 from agents.pct.stdio.stdin import Inputs, PipeSink, stdin_file
 from agents.pct.stdio.stdout import Relay, Streams
 
-TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Dict, List, Optional, Protocol, Tuple
 

@@ -15,7 +15,7 @@ from _signal import getsignal  # type: ignore[import-not-found]  # signal's own 
 
 from agents.link.lean import signal
 
-TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Any, List, Optional, Sequence, Tuple
 

@@ -6,7 +6,7 @@ from agents.wire import credential as credentials
 from agents.wire.credential import Credential
 from agents.wire.errors import Refusal, WireError
 
-TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Callable, Dict, List, Optional, Tuple
 

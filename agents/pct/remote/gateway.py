@@ -14,7 +14,7 @@ from agents.wire import keys
 from agents.wire.address import SCHEME
 from agents.wire.errors import Refusal
 
-TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     import socket
     from typing import Any, Callable, Dict, List, NoReturn, Optional, Protocol, Tuple

@@ -27,7 +27,7 @@ from agents.wire.errors import AgentError, Refusal, WireError
 from agents.wire.frames import CONTROL, frame
 from agents.wire.messages import check_hello, hello
 
-TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     import socket
     from typing import NoReturn, Tuple

@@ -22,7 +22,7 @@ from agents.wire.messages import PCT, check, check_hello, hello
 from agents.wire.roles import LAUNCH_ROLES, LAUNCHER, name_of, need, roles_of
 from agents.wire.roles import PCT as MAY
 
-TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, FrozenSet, List, Optional, Protocol
 

@@ -16,7 +16,7 @@ from agents.link.lean import Enum, deque
 from agents.link.loop import WRITE, Loop
 from agents.wire.control import Message, to_bytes, to_text
 
-TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Callable, Deque, Dict, Iterable, List, Optional, Protocol, Sequence, Set, Tuple, Union
 

@@ -13,7 +13,7 @@ from agents.wire.control import to_bytes
 from agents.wire.errors import AgentError
 from agents.wire.frames import MAX_DATA
 
-TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Any, Callable, Deque, List, Protocol
 

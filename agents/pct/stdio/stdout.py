@@ -16,7 +16,7 @@ from agents.link.link import Buffer, Link
 from agents.link.loop import READ, Loop
 from agents.wire.frames import STDERR, STDOUT
 
-TYPE_CHECKING = False  # typing itself is not loaded: it costs time and, in every fork, memory
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Callable, Deque, Dict, List, Tuple, Union
 

@@ -13,7 +13,7 @@ import sys
 
 from console.errors import UsageError
 
-TYPE_CHECKING = False  # typing itself is not loaded: it would cost every yod 3 ms
+TYPE_CHECKING = False  # importing typing would cost every yod 3 ms
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
