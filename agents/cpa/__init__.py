@@ -1,4 +1,4 @@
-"""The CPA: allocates processors, in order of arrival, through one transaction a request.
+"""The CPA (compute processor allocator): allocates processors in order of arrival, one transaction for each request.
 
-It holds no state that matters: any of several may be killed at any moment.
+It keeps no state that matters: any of several CPAs may be killed at any moment.
 """

@@ -14,13 +14,13 @@ from agents.wire.errors import AgentError
 from db.errors import StoreError
 from db.store.store import open_store
 
-#: Objects made before the collector looks: an allocation of 64 makes 300, none of them in a cycle.
+#: Objects created before the garbage collector runs: an allocation of 64 creates 300, none of them in a cycle.
 COLLECT_AFTER = 50_000
 USAGE = "usage: python -P -m redmesh cpa --config FILE --name NAME"
 
 
 def main(arguments: list[str]) -> int:
-    """Serve until SIGTERM or SIGINT; the exit status."""
+    """Serve until SIGTERM or SIGINT; returns the exit status."""
     try:
         if len(arguments) != 4 or arguments[0] != "--config" or arguments[2] != "--name":
             raise ConfigError(USAGE)
@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> int:
     try:
         loop.run()
     except Exception as error:
-        # the keeper starts another, which finds everything it needs; the log keeps why
+        # The keeper starts another CPA, which finds everything it needs; the log keeps the reason.
         import traceback
 
         cpa.journal.write("fault", trace=traceback.format_exc())

@@ -1,7 +1,7 @@
-"""What people do to launches that run and to nodes (pingd's verbs): signalled, killed, reset. Beside the dispatch loop.
+"""Actions on running launches and on nodes (pingd): signal, kill, reset. They run beside the dispatch loop.
 
-Users touch their own launches, administrators all. A kill and a reset clean up on the nodes first; a reset frees what
-could not be cleaned too, and takes such a node out of service, so that nothing is started beside what is left there.
+Users may act on their own launches, administrators on all. A kill and a reset first clean up on the nodes. A reset also
+frees what could not be cleaned, and takes such a node out of service, so that nothing starts beside what is left there.
 """
 
 import os
@@ -29,7 +29,7 @@ from db.store.outage import Outage
 from db.views import deployment_reads
 
 ANSWER_S = 3.0
-#: Bytes that a yod may say before it has answered; of its answer; what a frame costs beyond its own.
+#: Bytes that a yod may send before its answer; the size limit of the answer; the fixed cost of a frame.
 _LONGEST_EVENT, _ANSWER, _FRAME_COST = 1 << 20, 4096, 64
 _MOST = 10_000  # launchers or nodes in one request
 
@@ -38,13 +38,13 @@ Done = Callable[[Message | None, Error | None], None]
 
 
 class Untouched(AgentError):
-    """Some of what was asked for could not be done."""
+    """Some of the requested actions failed."""
 
     code = "unclean"
 
 
 class _Tally:
-    """Several things under way: ``done(good, bad)`` when the last is through; ``bad``: what, and why."""
+    """Collects several running actions and calls ``done(good, bad)`` after the last; ``bad`` has the reasons."""
 
     def __init__(self, count: int, done: Callable[[list[Any], dict[str, str]], None]) -> None:
         self._left, self._done = count, done
@@ -66,9 +66,10 @@ class _Tally:
 
 
 class Interventions:
-    """Does one request after another; each is answered when it is done. Errors before anything began are raised."""
+    """Runs actions; each request is answered when its actions are complete. Errors before the first action are
+    raised."""
 
-    #: Operations that end here.
+    #: Operations that this class handles.
     OPERATIONS = frozenset(("signal_launchers", "kill_launchers", "reset"))
 
     def __init__(
@@ -78,7 +79,7 @@ class Interventions:
         self._operations, self._outage, self._cleanups, self._journal = operations, outage, cleanups, journal
 
     def do(self, uid: int, message: Message, done: Done) -> None:
-        """Begin; ``done(reply, error)`` follows. AgentError, StoreError."""
+        """Begin an action; ``done(reply, error)`` is called at its end. Raises AgentError or StoreError."""
         found = self._outage.guard(lambda: self._found(uid, message))
         op = message["op"]
         if op == "signal_launchers":
@@ -96,13 +97,13 @@ class Interventions:
         for launcher in dict.fromkeys(wanted):
             live = finish.find_live(self._operations.store, launcher)
             if live is None:
-                continue  # it has ended meanwhile: that is what was wanted
+                continue  # it has ended meanwhile, as requested
             if live.uid != uid and not self._operations.rights.is_admin(uid):
                 raise Denied(f"launcher {launcher} is {live.user}'s, and {user_name(uid)} is not an administrator")
             found.append(live)
         return found
 
-    # signals: the launcher itself hands them to its ranks
+    # Signals: the launcher forwards them to its ranks
 
     def _signal(self, launchers: Sequence[Live], message: Message, done: Done) -> None:
         number = message["signal"]
@@ -118,7 +119,7 @@ class Interventions:
             else:
                 done({"launchers": sorted(good), **told}, None)
 
-        if number == 0:  # as of kill(2): only whether one may
+        if number == 0:  # as in kill(2): only a check of the right
             through([live.launcher for live in launchers], {})
             return
         if elsewhere and not told:
@@ -133,7 +134,7 @@ class Interventions:
             _Signal(self._loop, self._yod_of(live), live, number, tally)
 
     def _elsewhere(self, launchers: Sequence[Live]) -> dict[str, str]:
-        """Those whose yods are not on this host, and the login processors where they are."""
+        """The launchers whose yods are not on this host, with their login processors."""
         operations, found = self._operations, {}
         operations.machine.refresh(operations.store)
         for live in launchers:
@@ -143,12 +144,12 @@ class Interventions:
         return found
 
     def _yod_of(self, live: Live) -> str:
-        # in system mode a yod listens in its user's part of RUN (console/launch/daemons/connect.py)
+        # In system mode a yod listens in its user's part of RUN (console/launch/daemons/connect.py).
         users = os.path.join(self._run, "users")
         directory = os.path.join(users, str(live.uid)) if os.path.isdir(users) else self._run
         return os.path.join(directory, f"yod-{live.launcher}.sock")
 
-    # clean-up
+    # Clean-up
 
     def _kill(self, launchers: Sequence[Live], reason: str, done: Done) -> None:
         if not launchers:
@@ -196,7 +197,7 @@ class Interventions:
             return error
         return None
 
-    # reset
+    # Reset
 
     def _reset(self, uid: int, launchers: Sequence[Live], message: Message, done: Done) -> None:
         admin = self._operations.rights.is_admin(uid)
@@ -213,11 +214,11 @@ class Interventions:
         return {name: there[name] for name in names}
 
     def take_out(self, name: str, reason: str, by: str) -> None:
-        """Nothing new starts on that node."""
+        """Take a node out of service: nothing new starts there."""
         self._quietly(lambda: nodes_bulk.drain(self._operations.store, [name], reason[:500], by))
 
     def put_back(self, name: str, by: str) -> None:
-        """A node that was taken out is in service again."""
+        """Return a node to service."""
         self._quietly(lambda: nodes_bulk.resume(self._operations.store, [name], by))
 
     def _quietly(self, work: Callable[[], object]) -> None:
@@ -228,16 +229,16 @@ class Interventions:
 
 
 class _Reset:
-    """One reset: launchers cleaned away by whatever it takes, then what the PCTs still have, then nodes put back."""
+    """One reset: clean up launchers, then everything else that PCTs still have, then return the nodes to service."""
 
     def __init__(
         self, all_: Interventions, by: str, launchers: Sequence[Live], nodes: dict[str, str], done: Done
     ) -> None:
         self._all, self._by, self._launchers, self._nodes, self._done = all_, by, launchers, nodes, done
-        self._unclean: dict[str, str] = {}  # nodes, and why
+        self._unclean: dict[str, str] = {}  # node -> reason
 
     def begin(self) -> None:
-        """The launchers first."""
+        """Begin with the launchers."""
         if not self._launchers:
             self._look()
             return
@@ -271,7 +272,7 @@ class _Reset:
             self._ask(name, address, tally)
 
     def _ask(self, name: str, address: str, tally: _Tally) -> None:
-        """What a PCT still has of launches that the database does not know is cleaned away."""
+        """Have a PCT clean up launches that the database does not know."""
         over = False
 
         def through(reply: Message | None, error: AgentError | None) -> None:
@@ -329,14 +330,15 @@ class _Reset:
 
 
 class _Signal:
-    """A signal for one launch through its launcher's socket (docs/protocol.md: yod and its observers)."""
+    """A signal for one launch, sent through its launcher's socket (docs/protocol.md: yod and its observers)."""
 
     def __init__(self, loop: Loop, path: str, live: Live, number: int, tally: _Tally) -> None:
         self._launcher, self._tally, self._over = live.launcher, tally, False
         self._link: Link | None = None
         self._heard = 0
         try:
-            sock = connect_now(path, owner=live.uid)  # its user made it: nobody else may be meant by it, nor waited for
+            # its user created the socket: check the owner, and do not wait for it
+            sock = connect_now(path, owner=live.uid)
         except BlockingIOError:
             loop.after(0, lambda: self._end("its yod takes no connections"))
             return
@@ -350,7 +352,7 @@ class _Signal:
         loop.after(ANSWER_S, lambda: self._end(f"its yod has not answered within {ANSWER_S:g} s"))
 
     def _on_frame(self, _link: Link, kind: int, payload: bytes) -> None:
-        # The listener is a user's: what costs the CPA more than the answer may is not even read as JSON.
+        # The listener is a user's process: data beyond the limit is not even parsed.
         self._heard += len(payload) + _FRAME_COST
         if self._heard > _LONGEST_EVENT:
             self._end("its yod says more than the answer")

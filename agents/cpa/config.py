@@ -1,4 +1,4 @@
-"""What a CPA reads from keeper.json (docs/architecture.md)."""
+"""The CPA's part of keeper.json (docs/architecture.md)."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from redmesh.start_command import ROOT, start_command
 
 
 class ConfigError(AgentError):
-    """A configuration that a CPA cannot work with."""
+    """An unusable configuration of a CPA."""
 
     code = "invalid"
     exit_status = 2
@@ -33,31 +33,31 @@ class Config(NamedTuple):
     placement: str
     nice_grace_s: float
     mesh: str
-    public: bool  # system mode: every user of this processor may come
-    granted: bool = False  # by another login processor's mesh up, which may revoke it
+    public: bool  # system mode: every user of this login processor may connect
+    granted: bool = False  # another login processor's mesh up granted it, and may revoke it
     pending_s: float = 60.0
     loading_s: float = 300.0
-    backfill: bool = True  # smaller requests pass where they delay nobody
+    backfill: bool = True  # smaller requests may pass if they delay nobody
     policy: Policy | None = None  # managers of parts of the machine, and limits of users
-    installed: str = ""  # the directory of the Redmesh that has commands, too: daemons run a copy without them
-    listen: str = ""  # HOST:PORT for RCAs of login processors without a CPA; the next CPA has the next port
+    installed: str = ""  # the directory of the full Redmesh with its commands; daemons run a copy without them
+    listen: str = ""  # HOST:PORT for RCAs of login processors without a CPA; the next CPA uses the next port
 
     def place(self, name: str) -> str:
-        """Where the CPA called ``name`` is reached from other login processors; empty for nowhere."""
+        """The address of the CPA ``name`` for other login processors; empty if it has none."""
         host, _, port = self.listen.rpartition(":")
         return f"{host}:{int(port) + int(name.rpartition('-')[2])}" if self.listen else ""
 
     def address(self, name: str) -> str:
-        """Which CPA holds a request: its login processor, and where others of that one reach it."""
+        """The identity of a CPA that holds a request: its login processor, and its address for CPAs there."""
         return f"{self.login} {self.socket(name)}"
 
     def socket(self, name: str) -> str:
-        """Where the CPA called ``name`` listens."""
+        """The Unix socket of the CPA ``name``."""
         return os.path.join(self.run, f"{name}.sock")
 
 
 def read(path: str) -> Config:
-    """The configuration in ``path``. ConfigError naming the file and what is wrong with it."""
+    """Read the configuration in ``path``. Raises ConfigError, which names the file and the fault."""
     try:
         with open(path, encoding="utf-8") as file:
             whole: dict[str, Any] = json.load(file)
@@ -95,7 +95,7 @@ def read(path: str) -> Config:
 
 
 def _database(whole: dict[str, Any]) -> str:
-    """The CPA's URL: from its own 0600 file, where one is named, else the one in keeper.json."""
+    """The CPA's database URL: from its own 0600 file if one is named, otherwise from keeper.json."""
     file_name = whole.get("database_file")
     if not file_name:
         return str(whole["database"])

@@ -1,4 +1,4 @@
-"""Launch credentials: what a launcher shows to nodes on other machines (docs/security.md)."""
+"""Issues launch credentials, which a launcher shows to nodes on other machines (docs/security.md)."""
 
 import os
 import secrets
@@ -14,7 +14,7 @@ from db.store.store import Store
 
 
 class Issuing:
-    """Makes them with the master key in ``state``/trust; a mesh of one machine has none, and needs none."""
+    """Issues credentials with the master key in ``state``/trust. A mesh of one machine has no key and needs none."""
 
     def __init__(self, mesh: str, state: str, pending_s: float) -> None:
         self._mesh, self._path = mesh, os.path.join(state, "trust", "master.key")
@@ -24,7 +24,7 @@ class Issuing:
         self._node_keys: dict[str, bytes] = {}
 
     def issue(self, store: Store, machine: Machine, message: Message) -> Message:
-        """The reply to a ``credential`` request. StoreError; AgentError where there is no key."""
+        """The reply to a ``credential`` request. Raises StoreError, or AgentError if there is no key."""
         common = message["common"]
         if len(common) != 64 or not set(common) <= set("0123456789abcdef"):
             raise AgentError("common is a SHA-256, as hexadecimal digits", code="invalid")
@@ -50,7 +50,7 @@ class Issuing:
         return {"credential": credential.text, "macs": macs, "members": members}
 
     def _refresh(self) -> None:
-        # mesh trust rotate replaces the file while we serve
+        # "mesh trust rotate" may replace the file at any time.
         try:
             found = os.stat(self._path)
         except OSError:

@@ -42,20 +42,20 @@ from db.store.outage import Outage
 from db.store.store import Store
 
 LOOK_S, LEAST_S = 1.0, 0.05
-AWAY_S = 5.0  # how often the timer knocks at a database that is away; requests knock once a second
+AWAY_S = 5.0  # how often the timer retries a database that is away; requests retry once a second
 CHECKPOINT_S = 60.0
 TRIM_S, TRIM_MORE_S = 60.0, 0.2
-AHEAD = 64  # requests that one connection may have in the queue
+AHEAD = 64  # queued requests of one connection
 
-#: What is asked while nothing happens.
+#: Operations that are also sent while nothing happens.
 IDLE = frozenset(("nodes_out", "nodes_moved", "idle"))
 
-#: Fields of a request that the log may show. Never: cookies, keys, commands.
+#: Fields of a request that may be logged. Never log cookies, keys or commands.
 LOGGED = ("launcher", "partition", "node", "login", "pid", "size", "mode", "user", "batch_job", "exit_status")
 
 
 class Cpa:
-    """One CPA. ``start`` listens; the loop does the rest."""
+    """A CPA. ``start`` listens; the event loop does the rest."""
 
     def __init__(self, loop: Loop, config: Config, name: str, store: Store, journal: Journal, owner: int) -> None:
         self.loop, self.config, self.name, self.store, self.journal = loop, config, name, store, journal
@@ -84,16 +84,17 @@ class Cpa:
         self.giving_way = GivingWay(loop, self.operations, self.outage.guard, journal, config.nice_grace_s)
         self.post_backs.make_room = self.giving_way.make_room
         self.ends = ProcessEnds(loop, self._requester_ended)
-        self._known_requesters = False  # those whose CPA died, perhaps with them
-        self._looks: Timer | None = None  # at what is due in the database, a moment after something happened
-        self._next: Timer | None = None  # the same, when the next reservation or request runs out
-        self._busy = False  # since the last looks at what is to be forgotten
-        # Of other login processors every user counts, and of this one where all of them may come.
+        self._known_requesters = False  # the processes of requesters whose CPA died, perhaps together with them
+        self._looks: Timer | None = None  # checks the database for due work soon after an event
+        self._next: Timer | None = None  # the same, when the next reservation or request expires
+        self._busy = False  # True if anything happened since history was last trimmed
+        # Limits of users: all users of other login processors, and of this one if all may connect.
         self.users = Users(loop, journal) if config.public else None
-        self.afar: Any = None  # where other login processors come
+        self.afar: Any = None  # the listener for other login processors
         self._requests: deque[tuple[Session, str, Message]] = deque()
-        self._of_session: Counter[Session] = Counter()  # how many of them are whose
-        self._undo: deque[Callable[[], object]] = deque()  # what has no owner any more, while the database is away
+        self._of_session: Counter[Session] = Counter()  # queued requests by session
+        # undo actions for results without a requester, while the database is away
+        self._undo: deque[Callable[[], object]] = deque()
 
     def start(self) -> None:
         """Listen and begin."""
@@ -104,18 +105,18 @@ class Cpa:
         self.server.on_session_end, self.server.on_exhausted = self._session_ended, self.journal.exhausted
         place = self.config.place(self.name)
         if place:
-            from agents.cpa.logins.listener import Afar  # a mesh of one machine never loads TLS
+            from agents.cpa.logins.listener import Afar  # a mesh of one machine never imports TLS
 
             self.afar = Afar(self.loop, place, self.config.mesh, self._welcome_afar, self.journal)
         self.journal.write("started", socket=self.config.socket(self.name), listen=place, database=self.store.url)
         self._happened()
-        self._tell_others("cpa_started")  # one of this name may have been killed before it told what it did
+        self._tell_others("cpa_started")  # a CPA of this name may have been killed before it reported its last changes
         self._look_at_socket()
         self._every(CHECKPOINT_S, self._checkpoint)
         self._every(TRIM_S, self._trim)
 
     def stop(self) -> None:
-        """Stop listening; the loop returns. Nothing is lost by it: see agents/cpa/__init__.py."""
+        """Stop listening and end the loop. Nothing is lost: see agents/cpa/__init__.py."""
         self.journal.write("stopped")
         self.lost.stop()
         self.server.close()
@@ -140,7 +141,7 @@ class Cpa:
         self._requests.append((session, op, message))
         self._of_session[session] += 1
         if self._of_session[session] >= AHEAD:
-            session.link.pause()  # it has asked enough for now; its socket holds the rest
+            session.link.pause()  # it has enough queued requests; its socket holds the rest
         if len(self._requests) == 1:
             self.loop.after(0, self._serve)
 
@@ -154,7 +155,7 @@ class Cpa:
                 session.turn_away(error)
 
     def _serve(self) -> None:
-        # one a round of the loop: others arrive, and ends of connections are noticed, in between
+        # One request for each round of the loop, so that new requests and closed connections are noticed in between.
         session, op, message = self._requests.popleft()
         if self._requests:
             self.loop.after(0, self._serve)
@@ -165,7 +166,7 @@ class Cpa:
         if not is_there(session.link.sock):
             self.journal.write("not_served", op=op, uid=session.peer.uid)
             if session.intake is not None:
-                session.dismiss("the connection ended")  # nor is what else it left here
+                session.dismiss("the connection ended")  # its other requests are not served either
             return
         began = time.monotonic()
         if op not in IDLE:
@@ -264,7 +265,7 @@ class Cpa:
         self._watch(message)
 
     def _watch(self, message: Message) -> None:
-        """Hear of the end of a process that waits: nobody is to wait behind it."""
+        """Watch for the exit of a waiting process, so that no request waits behind it."""
         if message["login"] == self.config.login and message["pid_started"]:
             self.ends.watch(message["pid"], message["pid_started"])
 
@@ -273,13 +274,13 @@ class Cpa:
         self.loop.after(0, lambda: self._tell_others("nodes_moved"))
 
     def _tell_others(self, op: str) -> None:
-        """Tell the other CPAs of this processor: they answer *nodes_out* from memory while every node is up."""
+        """Tell the other CPAs of this login processor, which answer *nodes_out* from memory while every node is up."""
         for path in glob.glob(self.config.socket("cpa-*")):
             if path != self.config.socket(self.name):
                 try:
                     caller = Caller(self.loop, connect_now(path), "cpa", lambda _caller, _reason: None)
                 except (OSError, AgentError):
-                    continue  # it is not there, or has just begun and knows nothing yet
+                    continue  # that CPA is not running, or has just started and holds no state
                 caller.call({"op": op}, self._closing(caller))
 
     def _closing(self, caller: Caller) -> Callable[[Message | None, AgentError | None], None]:
@@ -315,7 +316,7 @@ class Cpa:
         def gently() -> list[Live]:
             try:
                 self.operations.do("partition_destroy", session.peer.uid, dict(message, force=False))
-            except partitions.PartitionInUse:  # so the cookie is right
+            except partitions.PartitionInUse:  # after the cookie was checked
                 return finish.launchers_in(self.store, message["partition"])
             return []
 
@@ -357,10 +358,10 @@ class Cpa:
         self.queue.session_ended(session)
         self.requests.session_ended(session)
 
-    # --- what is due
+    # --- due work
 
     def _released(self) -> None:
-        self._happened()  # whoever waits was served in the same transaction
+        self._happened()  # waiting requests were served in the same transaction
 
     def _undo_now(self) -> None:
         while self._undo:
@@ -369,21 +370,21 @@ class Cpa:
             except DatabaseUnavailable:
                 return  # the timer tries again
             except StoreError:
-                pass  # a repeated request has taken it over, under another cookie
+                pass  # a repeated request has taken it over under another cookie
             self._undo.popleft()
             self._released()
 
     def _look_at_socket(self) -> None:
-        # apart from what is due in the database, which may be away
+        # Separate from the database's due work, because the database may be away.
         self.loop.after(sockets.LOOK_S, self._look_at_socket)
         try:
             if self.server.listen_again():
                 self.journal.write("socket_made_again", socket=self.config.socket(self.name))
         except (OSError, AgentError):
-            pass  # there is no place for it yet; the keeper's log says why
+            pass  # the directory does not exist yet; the keeper's log has the reason
 
     def _happened(self) -> None:
-        """Something was asked or done here: look soon what is due by it. While nothing happens, nothing is asked."""
+        """Schedule a check for due work, because something happened. While nothing happens, nothing is checked."""
         self._busy = True
         if self._looks is None:
             self._looks = self.loop.after(LOOK_S, self._look)
@@ -400,24 +401,24 @@ class Cpa:
             self.journal.write("database_away", reason=error.message)
         except StoreError as error:
             self.journal.write("fault", reason=error.message)
-        except Exception:  # what is due next must not hang on it
+        except Exception:  # later due work must not depend on this
             self.journal.write("fault", trace=traceback.format_exc())
         if again_s is not None:
             self._next = self.loop.after(max(again_s, LEAST_S), self._look)
 
     def _look_after(self) -> float | None:
-        """In how many seconds something is due again; None: when something happens."""
+        """Do due work; returns the seconds until the next due time, or None if only an event can make work due."""
         self._undo_now()
         if not self._known_requesters:
             for pid, started in waiting_requests.processes_of(self.store, self.config.login):
                 self.ends.watch(pid, started)
-            # what waited when the CPAs were told of other managers stands in lines that may be gone
+            # Requests that waited when the managers were changed may be in lines that no longer exist.
             waiting_requests.classify(self.store, self.operations.place_of)
             self._known_requesters = True
         late, due_s = self.operations.expire()
         self.post_backs.too_late(late)
         if self.config.granted or any(session.peer.names for session in self.server.sessions.values()):
-            due_s = LOOK_S  # a login processor may be revoked, which no message says
+            due_s = LOOK_S  # no message announces the revocation of a login processor
         for session in list(self.server.sessions.values()):
             refusal = self.logins.refusal(session.peer)
             if refusal is not None:
@@ -425,7 +426,7 @@ class Cpa:
                 session.dismiss("its login processor was revoked")
         self.operations.keep_ready()
         if len(self.operations.machine.logins()) > 1 and (len(self.queue) or len(self.requests)):
-            # CPAs of other login processors cannot tell what they grant to those who wait here
+            # CPAs of other login processors cannot announce grants to requests that wait here.
             self.queue.find_granted()
             self.post_backs.post_all_unconfirmed()
             due_s = LOOK_S
@@ -443,7 +444,7 @@ class Cpa:
         return TRIM_MORE_S if more else None
 
     def _every(self, period_s: float, work: Callable[[], float | None]) -> None:
-        """Do it again and again; what it returns is when to do it again, None the usual time."""
+        """Run ``work`` repeatedly. It returns the seconds until its next run; None: ``period_s``."""
 
         def due() -> None:
             pause_s = period_s
@@ -455,7 +456,7 @@ class Cpa:
                 self.journal.write("database_away", reason=error.message)
             except StoreError as error:
                 self.journal.write("fault", reason=error.message)
-            except Exception:  # what is due next must not hang on it
+            except Exception:  # later due work must not depend on this
                 self.journal.write("fault", trace=traceback.format_exc())
             self.loop.after(pause_s, due)
 

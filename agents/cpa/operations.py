@@ -1,6 +1,6 @@
-"""Every operation of a CPA: rights checked, words turned into one transaction, its outcome into a reply.
+"""Every operation of a CPA: check rights, translate the request into one transaction, and its result into a reply.
 
-Requests have their shape checked already (agents/wire/messages.py); what their lists hold is checked here.
+The shape of requests has already been checked (agents/wire/messages.py); the contents of lists are checked here.
 """
 
 import functools
@@ -30,19 +30,19 @@ from db.store.store import Store
 from db.views import daemon_reads, history
 from redmesh.state import is_uuid
 
-MAX_COMMAND = 4096  # characters of a command line that the database keeps
+MAX_COMMAND = 4096  # characters of a command line that are stored
 MAX_REASON = 500
 MAX_NAME = 255
 MAX_BOOT_ID = 64
 LOADING_S = 300.0
-LONGEST_PENDING_S = 3700.0  # a launch that sleeps before its start (yod -sleep)
+LONGEST_PENDING_S = 3700.0  # for a launch that sleeps before its start (yod -sleep)
 #: Keys of an allocate that name nodes or processors.
 NAMING = ("wanted", "exclude", "most", "segments")
-MAX_PID = 1 << 22  # the kernel's own limit
+MAX_PID = 1 << 22  # the kernel's limit
 
 
 class Answer(NamedTuple):
-    """A reply; how to undo what was done if nobody is there to hear it; whether processors became free."""
+    """A reply, how to undo the operation if the requester is gone, and whether processors became free."""
 
     message: Message
     undo: Callable[[], object] | None = None
@@ -50,7 +50,7 @@ class Answer(NamedTuple):
 
 
 class Operations:
-    """The operations over one database. Each takes the caller's uid and the request."""
+    """The operations on one database. Each takes the caller's uid and the request."""
 
     def __init__(
         self, store: Store, rights: Rights, default_placement: str = placement.DEFAULT, login: str = ""
@@ -58,17 +58,18 @@ class Operations:
         self.store, self.rights, self.default_placement, self.login = store, rights, default_placement, login
         self.machine = Machine()
         self._geometry: placement.Geometry = None
-        self._described: tuple[str, str | None] = ("", None)  # the boot and the topology that it is of
-        self._read_at = ("", 0)  # when that was read: the boot, and how often nodes had changed sides
-        self._nobody_out: tuple[float, Message] | None = None  # *nodes_out* while all are up, since when
-        self._frozen = ""  # the boot whose picture the collector leaves alone
-        self.issuing: Issuing | None = None  # of credentials for nodes on other machines
-        #: Jobs without an owner are to go on on a login processor ("": on this one).
+        self._described: tuple[str, str | None] = ("", None)  # boot id and topology of the layout
+        self._read_at = ("", 0)  # boot id and number of side changes when the topology was read
+        # the reply to *nodes_out* while all nodes are up, with its time
+        self._nobody_out: tuple[float, Message] | None = None
+        self._frozen = ""  # the boot id whose picture is frozen for the garbage collector
+        self.issuing: Issuing | None = None  # issues credentials for nodes on other machines
+        #: Called when jobs without an owner must continue on a login processor ("": this one).
         self.on_jobs_left: Callable[[str, list[str]], None] = lambda _login, _uuids: None
         self.pending_s, self.loading_s = PENDING_S, LOADING_S
 
     def do(self, op: str, uid: int, message: Message) -> Answer:
-        """The answer. StoreError or AgentError as the operation has it."""
+        """Run an operation. Raises the operation's StoreError or AgentError."""
         answer: Answer = getattr(self, "_" + op)(uid, message)
         return answer
 
@@ -85,7 +86,7 @@ class Operations:
         return self.answer(self.reply_of(granted, demand))
 
     def reply_of(self, granted: Allocation, demand: Demand | None = None) -> Message:
-        """An allocation as its launcher gets it."""
+        """The reply to a launcher with its allocation."""
         reply = {
             "launcher": granted.launcher,
             "cookie": granted.cookie,
@@ -100,8 +101,8 @@ class Operations:
         return reply
 
     def answer(self, reply: Message) -> Answer:
-        """An allocation's reply, undone if nobody is there to hear it."""
-        # under our cookie: were the request repeated meanwhile, the newer cookie keeps what it got
+        """An allocation's answer, which is undone if the requester is gone."""
+        # Undo with our cookie: if the request was repeated meanwhile, the newer cookie keeps the allocation.
         return Answer(
             reply,
             lambda: finish.finish(
@@ -110,14 +111,14 @@ class Operations:
         )
 
     def message_of(self, waiter: Waiter) -> Message:
-        """What a request of the line asked for, as an allocate."""
+        """A request of the line as an allocate message."""
         message = {**waiter.request, "key": waiter.request_key, "partition": waiter.partition}
         if waiter.place:
             message["size"] = waiter.size
         return message
 
     def understand(self, waiter: Waiter) -> tuple[Demand, Choose]:
-        """The demand of a request of the line, inside the transaction that serves it. StoreError."""
+        """The demand of a request of the line, inside the transaction that serves it. Raises StoreError."""
         message = self.message_of(waiter)
         try:
             return self._demand(waiter.uid, message), self.choose_for(message)
@@ -127,20 +128,20 @@ class Operations:
             raise Invalid(f"this request cannot be decoded: {error!r}", "ask again") from None
 
     def place_in_line(self, uid: int, message: Message) -> PlaceInLine | None:
-        """The line that a request waits in; None where there are no managers, or inside a batch partition."""
+        """The line in which a request waits; None without managers, or inside a batch partition."""
         return limits.place_in_line(
             self.machine, user_name(uid), message["command"][:MAX_COMMAND], message.get("partition")
         )
 
     def place_of(self, waiter: Waiter) -> PlaceInLine:
-        """The line that a request of the pool belongs in now."""
+        """The line to which a request of the pool belongs now."""
         command = str(waiter.request.get("command", ""))[:MAX_COMMAND]
         return limits.place_in_line(self.machine, waiter.user, command) or PlaceInLine()
 
     def demand(self, uid: int, message: Message) -> Demand:
-        """What an allocate asks for, as the database wants it."""
+        """The demand of an allocate message."""
         if any(message.get(key) for key in NAMING):
-            self.machine.refresh(self.store)  # what is named must be known; a number alone is looked at by ``allocate``
+            self.machine.refresh(self.store)  # names must be known; for a number alone ``allocate`` refreshes
         return self._demand(uid, message)
 
     def _demand(self, uid: int, message: Message) -> Demand:
@@ -174,9 +175,9 @@ class Operations:
         )
 
     def _without_excluded(self, message: Message) -> "tuple[Sequence[int] | None, Sequence[int]]":
-        """The ids a request lists, without those it excludes: a list says how many, too; and those it excludes.
+        """The listed ids without the excluded ones, and the excluded ids.
 
-        A request with a size and a list asks for so many of the list: what of it does not exist is left out then.
+        A request with a size and a list wants that many of the list; ids in it that do not exist are then left out.
         """
         size = message.get("size")
         enough = size * message.get("cpus_per_task", 1) if size is not None else None
@@ -190,7 +191,7 @@ class Operations:
         return wanted, exclude
 
     def _would_allocate(self, uid: int, message: Message) -> Answer:
-        """A launch's dry run: decided like an allocation, and nothing taken."""
+        """A dry run of a launch: decided like an allocation, but nothing is allocated."""
         whoever = {
             "key": secrets.token_hex(16),
             "login": message.get("login") or self.login,
@@ -215,7 +216,7 @@ class Operations:
         boot_id, regrouped = self.machine.boot_id, self.machine.regrouped
         if self._read_at != (boot_id, regrouped):
             text = daemon_reads.topology(self.store)
-            if self._described != (boot_id, text):  # its curves are worth keeping
+            if self._described != (boot_id, text):  # keep the curves of the layout
                 self._geometry = placement.geometry(text, self.machine.members())
                 self._described = boot_id, text
             self._read_at = boot_id, regrouped
@@ -270,7 +271,7 @@ class Operations:
 
     def _launchers_of(self, uid: int, message: Message) -> Answer:
         self.rights.need_daemon(uid, "launchers_of")
-        # what waits is asked for every few seconds, where thousands may run
+        # Waiting processes are asked for every few seconds, and thousands may run.
         found = [] if message.get("waiting") else finish.launchers_of(self.store, message["login"])
         waiting = waiting_requests.processes_of(self.store, message["login"])
         return Answer(
@@ -321,7 +322,7 @@ class Operations:
         return Answer({}, released=True)
 
     def administration(self, uid: int, message: Message) -> str | None:
-        """The administration cookie that was given; None for an administrator, who needs none."""
+        """The administration cookie of a request; None for an administrator, who needs none."""
         cookie: str = message["cookie"]
         return None if not cookie and self.rights.is_admin(uid) else cookie
 
@@ -392,7 +393,7 @@ class Operations:
         return Answer({**reply, "now": reply["now"] + now - read_at})
 
     def nodes_moved(self) -> None:
-        """A node is in another state, by this CPA or another of this processor."""
+        """Another CPA of this login processor, or this one, changed the state of a node."""
         self._nobody_out = None
 
     def _remote_nodes(self, uid: int, message: Message) -> Answer:
@@ -424,13 +425,13 @@ class Operations:
             return Answer({})
         node, known = message["node"], daemon_reads.Life(message["boot_id"], message["incarnation"])
         if known.incarnation == 0:
-            # an RCA that has just started, and to which the node's PCT never spoke
+            # The RCA has just started, and the node's PCT never contacted it.
             known = daemon_reads.present_life(self.store, node)
         reason = message["reason"][:MAX_REASON]
         tell(self.store, node, known.boot_id, known.incarnation, reason, message.get("rca", ""))
         return Answer({})
 
-    # --- where state objects are
+    # --- locations of state objects
 
     def _state_register(self, uid: int, message: Message) -> Answer:
         uuid, node, owner = self._of_job(uid, message, "node")
@@ -446,7 +447,8 @@ class Operations:
 
     def _state_locate(self, uid: int, message: Message) -> Answer:
         found = locations.locate(self.store, message["uuid"]) if is_uuid(message["uuid"]) else None
-        if found is None or not (uid == found.uid or self.rights.is_admin(uid)):  # of others' jobs not even that
+        # do not reveal even the existence of others' jobs
+        if found is None or not (uid == found.uid or self.rights.is_admin(uid)):
             raise AgentError(f"no job {message['uuid'][:60]} is known here", "mesh job list", code="invalid")
         return Answer(self._place(found))
 
@@ -474,13 +476,13 @@ class Operations:
     def _place(self, found: locations.Location) -> Message:
         names = [name for name in (locations.node_in(found.url), found.standby) if name]
         if not all(map(self.machine.address_of, names)):
-            self.machine.refresh(self.store)  # else from memory: it costs the database nothing
+            self.machine.refresh(self.store)  # otherwise answer from memory, at no cost to the database
         addresses = {name: self.machine.address_of(name) for name in names}
         told = {"url": found.url, "counter": found.counter, "proxied": found.proxied, "standby": found.standby}
         return {**told, "addresses": {name: address for name, address in addresses.items() if address}}
 
     def _of_job(self, uid: int, message: Message, node: str) -> tuple[str, str, int]:
-        """A job's UUID, the node that reports, and the job's uid: users report for themselves, daemons for all."""
+        """A job's UUID, the reporting node and the job's uid. Users report for themselves, daemons for all."""
         if message["uid"] != uid:
             self.rights.need_daemon(uid, "a report on another user's job")
         if not is_uuid(message["uuid"]):
@@ -496,15 +498,15 @@ class Operations:
         machine.shut_down(self.store, str(message["boot_id"]), str(message["reason"])[:MAX_REASON])
         return Answer({})
 
-    # --- the timer's
+    # --- the timer
 
     def expire(self) -> tuple[list[Waiter], float | None]:
-        """End what was not started or served in time.
+        """End launchers and requests whose time is over.
 
-        The requests that waited too long, and in how many seconds the next such time is over; None: nothing has one.
+        Returns the requests that waited too long, and the seconds until the next deadline; None if there is none.
         """
         self.machine.refresh(self.store)
-        if self.machine.drains():  # asked of the database it would be a look at every node
+        if self.machine.drains():  # querying the database would mean reading every node
             nodes_bulk.settle_drained(self.store)
         times = self.store.read_together(
             [waiting_requests.next_deadline.bind(), finish.next_expiry.bind(), daemon_reads.clock.bind()]
@@ -519,23 +521,23 @@ class Operations:
         return late, max(0.0, min(dues)) if dues else None
 
     def keep_ready(self) -> None:
-        """Make what placing needs before somebody waits for it: at a hundred thousand processors that is seconds."""
+        """Prepare what placements need before a request waits for it: with 100,000 processors that takes seconds."""
         geometry = self._topology()
         if geometry is not None:
             geometry.curve()
         if self._frozen != self.machine.boot_id:
-            # tens of thousands of objects that stay: the collector would look at all of them while somebody waits
+            # Tens of thousands of permanent objects: the garbage collector would scan them while a request waits.
             self._frozen = self.machine.boot_id
             gc.collect()
             gc.freeze()
 
     def trim(self, days: float, rows: int) -> bool:
-        """Forget some of what ended long ago; whether there is more of it. Nobody waits long for a little at a time."""
+        """Delete some of the old history in a small step; returns whether there is more."""
         return history.trim(self.store, days, rows, steps=1) >= history.AT_ONCE
 
 
 def _sizes(demand: Demand) -> Message:
-    """What of a reply says how many ranks each line of a load file has."""
+    """The part of a reply with the number of ranks of each line of a load file."""
     lines = demand.shape.segments if demand.shape is not None else ()
     return {"segments": [line.tasks for line in lines]} if lines else {}
 

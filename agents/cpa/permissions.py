@@ -1,4 +1,4 @@
-"""Who may ask for what: decided from the uid the kernel saw at the other end, never from what is said."""
+"""Permissions: decided from the uid that the kernel reports for the peer, never from the message."""
 
 import pwd
 import time
@@ -11,15 +11,15 @@ _names: dict[int, tuple[str, float]] = {}
 
 
 class Denied(AgentError):
-    """A request of somebody who may not make it."""
+    """The requester may not do this."""
 
     code = "denied"
 
 
 class Rights:
-    """The mesh's owner, its administrators and its batch system's accounts.
+    """The mesh's owner, its administrators and the accounts of its batch system.
 
-    root and the owner (whose daemons these are, and whose database it is) may do everything.
+    root and the owner, who runs these daemons and owns the database, may do everything.
     """
 
     def __init__(self, owner: int, admins: frozenset[str], batch_accounts: frozenset[str]) -> None:
@@ -28,24 +28,24 @@ class Rights:
         self._batch_accounts = batch_accounts
 
     def is_owner(self, uid: int) -> bool:
-        """Whether ``uid`` is root or runs this mesh."""
+        """True if ``uid`` is root or runs this mesh."""
         return uid in (0, self._owner)
 
     def is_admin(self, uid: int) -> bool:
-        """Whether ``uid`` administers the mesh."""
+        """True if ``uid`` administers the mesh."""
         return self.is_owner(uid) or user_name(uid) in self._admins
 
     def is_batch(self, uid: int) -> bool:
-        """Whether ``uid`` is the batch system."""
+        """True if ``uid`` is the batch system."""
         return self.is_admin(uid) or user_name(uid) in self._batch_accounts
 
     def need_daemon(self, uid: int, op: str) -> None:
-        """Denied unless one of the mesh's own daemons asks."""
+        """Raise Denied unless one of the mesh's own daemons asks."""
         if not self.is_owner(uid):
             raise Denied(f"{op} is for the mesh's own daemons, not for {user_name(uid)}")
 
     def need_admin(self, uid: int, op: str) -> None:
-        """Denied unless an administrator asks."""
+        """Raise Denied unless an administrator asks."""
         if not self.is_admin(uid):
             raise Denied(
                 f"{op} is for administrators, and {user_name(uid)} is none",
@@ -53,7 +53,7 @@ class Rights:
             )
 
     def need_batch(self, uid: int, op: str) -> None:
-        """Denied unless the batch system asks."""
+        """Raise Denied unless the batch system asks."""
         if not self.is_batch(uid):
             raise Denied(
                 f"{op} is for the batch system, and {user_name(uid)} is not its account",
@@ -62,7 +62,7 @@ class Rights:
 
 
 def user_name(uid: int) -> str:
-    """The account's name, or its number where it has none; asked anew every minute (a directory may be far away)."""
+    """The account's name, or its number if it has none. Looked up again every minute (a directory may be remote)."""
     name, until = _names.get(uid, ("", 0.0))
     now = time.monotonic()
     if now >= until:
@@ -77,7 +77,7 @@ def user_name(uid: int) -> str:
 
 
 def account_name(user: str) -> str:
-    """The account that ``user``, a name or a uid, names; a uid without an account stays as it is. AgentError."""
+    """The account for ``user``, a name or a uid; a uid without an account stays a number. Raises AgentError."""
     try:
         uid_of(user)
     except AgentError:
@@ -91,7 +91,7 @@ def account_name(user: str) -> str:
 
 
 def uid_of(user: str) -> int:
-    """The uid of an account. AgentError when there is none of that name."""
+    """The uid of an account. Raises AgentError for an unknown name."""
     try:
         return pwd.getpwnam(user).pw_uid
     except (KeyError, ValueError):

@@ -1,7 +1,7 @@
-"""Launches of low priority are told to end when a request waits for their processors (yod -nice).
+"""Tells launches of low priority to end if a request waits for their processors (yod -nice).
 
-Who has to go is decided and written down in one transaction (db/allocation/preemption.py); here the nodes' PCTs are
-told, again and again until the launcher has ended, so it does not matter which CPA, or how many, do it.
+One transaction chooses and records them (db/allocation/preemption.py). This module tells the nodes' PCTs, repeatedly
+until the launcher has ended, so it does not matter which CPA, or how many CPAs, do it.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ AGAIN_S = 5.0
 
 
 class GivingWay:
-    """``guard`` runs a transaction as the outage of the database allows."""
+    """Sends the notices. ``guard`` runs a transaction unless the database is known to be away."""
 
     def __init__(
         self,
@@ -39,7 +39,8 @@ class GivingWay:
         self._again = False
 
     def make_room(self, uid: int, message: Message) -> None:
-        """An allocate that is first in its line found too few processors: have others end, if that would help."""
+        """Have launches of low priority end for the head of a line that found too few processors, if that would
+        help."""
         operations = self._operations
         demand = operations.demand(uid, message)
         choose = operations.choose_for(message)
@@ -70,7 +71,7 @@ class GivingWay:
         self._begin()
 
     def hint(self, uid: int, message: Message) -> str:
-        """What somebody is told who does not wait, though launches of low priority would give way; else empty."""
+        """A hint for a request that does not wait, if launches of low priority would end for it; otherwise empty."""
         operations = self._operations
         demand, choose = operations.demand(uid, message), operations.choose_for(message)
         count = preemption.could(operations.store, operations.machine, demand, choose)
@@ -91,8 +92,8 @@ class GivingWay:
             try:
                 caller = Caller(self._loop, connect_now(node.address), "cpa", lambda _caller, _reason: None)
             except (OSError, AgentError):
-                continue  # told again as long as somebody waits
+                continue  # repeated as long as a request waits
             caller.call(message, lambda _reply, _error, caller=caller: self._let_go(caller))  # type: ignore[misc]
 
     def _let_go(self, caller: Caller) -> None:
-        self._loop.after(0, caller.close)  # not from within its own frame
+        self._loop.after(0, caller.close)  # not from within its own callback

@@ -1,4 +1,4 @@
-"""Opening and closing switch columns: one transaction, then every processor that changed sides is wiped by its PCT."""
+"""Opens and closes switch columns: one transaction, then the PCTs wipe every node that changed sides."""
 
 from collections.abc import Callable
 
@@ -20,13 +20,14 @@ Done = Callable[[Message], None]
 
 
 class Switching:
-    """Does ``set_switches``. A node that does not answer stays down until a new PCT of its registers."""
+    """Runs ``set_switches``. A node that does not answer stays down until its PCT registers anew."""
 
     def __init__(self, loop: Loop, operations: Operations, outage: Outage, journal: Journal) -> None:
         self._loop, self._operations, self._outage, self._journal = loop, operations, outage, journal
 
     def do(self, uid: int, message: Message, done: Done) -> None:
-        """``done(reply)`` when every PCT has wiped its node or had its time. Denied, StoreError before."""
+        """Begin; ``done(reply)`` is called when every PCT has wiped its node or timed out. Raises Denied or
+        StoreError before."""
         self._operations.rights.need_admin(uid, OP)
         names, closed = message["open"], message.get("closed")
         if not all(isinstance(name, str) for name in [*names, *(closed or ())]):
@@ -44,7 +45,7 @@ class Switching:
 
 
 class _Wiping:
-    """Asks the PCTs of nodes to wipe them; one that stands in for many is asked once."""
+    """Asks PCTs to wipe their nodes; a process that stands for many nodes is asked once."""
 
     def __init__(self, loop: Loop, nodes: list[sides.Place], then: Callable[[dict[str, str]], None]) -> None:
         self._loop, self._then = loop, then
@@ -57,7 +58,7 @@ class _Wiping:
         self._over = False
 
     def begin(self) -> None:
-        """Ask them all at once."""
+        """Ask all PCTs at once."""
         self._loop.after(ANSWER_S, self._finish)
         for address, names in self._at.items():
             self._ask(address, names)

@@ -1,4 +1,4 @@
-"""What an allocate says of tasks, nodes, GPUs and a load file's lines, checked: the Shape that the database goes by."""
+"""Checks the tasks, nodes, GPUs and load-file lines of an allocate, and converts them to a Shape for the database."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -9,13 +9,13 @@ from db.allocation.free import Machine
 from db.allocation.tasks_and_nodes import Segment, Shape
 from db.errors import Invalid
 
-#: A load file of more lines than any machine has processors is a mistake.
+#: A load file with more lines than any machine has processors is an error.
 MOST_SEGMENTS = 1 << 20
 MAX_SOURCE = 300
 
 
 def shape_of(machine: Machine, message: Message) -> Shape | None:
-    """None for a plain request: so many processors, any or listed. AgentError with code ``invalid``."""
+    """The Shape; None for a plain request (a number, or a list). Raises AgentError with code ``invalid``."""
     each, nodes = message.get("cpus_per_task", 1), message.get("nodes")
     overcommit = bool(message.get("overcommit"))
     plain = each == 1 or overcommit
@@ -37,7 +37,7 @@ def shape_of(machine: Machine, message: Message) -> Shape | None:
 
 
 def size_of(machine: Machine, message: Message, wanted: Sequence[int] | None, shape: Shape | None) -> int:
-    """How many tasks are asked for: as said, as the segments have, or as the list has room for."""
+    """The number of tasks: as stated, as in the segments, or as many as the list has room for."""
     if shape is not None and shape.segments:
         return sum(segment.tasks for segment in shape.segments)
     size: int | None = message.get("size")
@@ -47,7 +47,8 @@ def size_of(machine: Machine, message: Message, wanted: Sequence[int] | None, sh
 
 
 def room_in(machine: Machine, wanted: Sequence[int], each: int, most: Mapping[int, int]) -> int:
-    """How many tasks of ``each`` processors a list has room for, were it free: each on one node. 1 at least."""
+    """How many tasks of ``each`` processors fit on the listed processors if they are free, each task on one node. At
+    least 1."""
     on_node = Counter(map(machine.node_of, wanted))
     return max(1, sum(min(count // each, most.get(node, count)) for node, count in on_node.items()))
 
@@ -60,7 +61,7 @@ def _counts(message: Message, key: str) -> dict[str, int]:
 
 
 def _segments(machine: Machine, message: Message, each: int) -> list[Segment]:
-    """The lines of a load file; one without a size has as many tasks as its list has room for."""
+    """The lines of a load file; a line without a size has as many tasks as its list has room for."""
     items = message.get("segments") or []
     if len(items) > MOST_SEGMENTS:
         raise AgentError(f"more than {MOST_SEGMENTS} segments", code="invalid")

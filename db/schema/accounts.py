@@ -1,4 +1,4 @@
-"""Accounts of a MySQL server, and the names and texts of SQL that none of them can break out of."""
+"""Accounts of a MySQL server, with safe quoting of names and texts in their SQL."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from db.errors import Invalid
 
 
 class Account(NamedTuple):
-    """A MySQL account; ``password`` None where it exists already or the server knows it by other means."""
+    """A MySQL account; ``password`` is None if the account exists already or authenticates by other means."""
 
     user: str
     host: str = "%"
     password: str | None = None
-    connections: int | None = None  # at most so many at once
+    connections: int | None = None  # the most simultaneous connections
 
 
-#: Seconds that a statement of a viewer's account may take; a viewer gives up sooner.
+#: Seconds that a statement of a viewer's account may take; viewers give up earlier.
 STATEMENT_S = 5
 
 
 def limited(account: Account) -> list[str]:
-    """Statements that bound what everybody together who has this account may have of the server.
+    """Statements that limit what all users of this account together may use of the server.
 
-    MySQL has no such limit to a statement's time: it reads the part for MariaDB as a comment.
+    MySQL cannot limit the time of a statement; it reads the part for MariaDB as a comment.
     """
     if account.connections is None:
         return []
@@ -32,7 +32,7 @@ def limited(account: Account) -> list[str]:
 
 
 def made(account: Account) -> list[str]:
-    """Statements after which it exists, with this password; none where we know none."""
+    """Statements that create the account with its password; none if no password is known."""
     if account.password is None:
         return []
     who = f"{at(account)} IDENTIFIED BY {text(account.password)}"
@@ -40,29 +40,29 @@ def made(account: Account) -> list[str]:
 
 
 def at(account: Account) -> str:
-    """As it stands in a GRANT."""
+    """The account as written in a GRANT."""
     return f"{text(account.user)}@{text(account.host)}"
 
 
 def text(value: str) -> str:
-    """A text literal. Invalid for one that no statement can carry."""
+    """A quoted text literal. Raises Invalid for text that no statement can carry."""
     if not _can_be_sent(value):
         raise Invalid("a name or password of a database account holds a control character or a question mark")
     return "'" + value.replace("\\", "\\\\").replace("'", "''") + "'"
 
 
 def quoted(name: str) -> str:
-    """A name of a database, table or column. Invalid."""
+    """A quoted name of a database, table or column. Raises Invalid."""
     if not name or not _can_be_sent(name):
         raise Invalid(f"not a name for a database: {name!r}")
     return "`" + name.replace("`", "``") + "`"
 
 
 def everything_in(database: str) -> str:
-    """All of a database, as it stands in a GRANT, where ``_`` and ``%`` would name other databases too. Invalid."""
+    """A database in a GRANT, with ``_`` and ``%`` escaped because they would match other databases. Raises Invalid."""
     return quoted(database.replace("_", "\\_").replace("%", "\\%")) + ".*"
 
 
 def _can_be_sent(name: str) -> bool:
-    # ? stands for a parameter in every statement of ours
+    # A ? marks a parameter in all of our statements.
     return "?" not in name and not any(ord(letter) < 32 for letter in name)

@@ -1,4 +1,4 @@
-"""Who may read and write what in the system database: the accounts of CPAs and viewers, made and checked."""
+"""The accounts of CPAs and viewers in the system database and their rights: created and checked."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from db.store.statements import Query, mysql_statement
 from db.store.store import open_store
 from db.store.url import in_database, mysql_options, without_password
 
-FOR_WRITERS = 20  # connections that CPAs and administrators are to find free
+FOR_WRITERS = 20  # connections that must stay free for CPAs and administrators
 
-#: The server's own tables: accounts with their limits, and what each may read.
+#: The server's own tables: accounts with their limits, and their rights.
 _USERS = pw.Table("user", schema="mysql")
 _RIGHTS = pw.Table("db", schema="mysql")
 
 
 @mysql_statement
 def _viewer_limits(*, prefix: str, escape: str) -> Query:
-    """At most how many connections each account may have that calls procedures of databases with this prefix.
+    """The connection limit of each account that may call procedures of databases with this prefix.
 
-    ``escape``: what stands before ``_`` and ``%`` in a database's name there.
+    ``escape``: the escape character for ``_`` and ``%`` in a database name of that table.
     """
     user, right = _USERS.c, _RIGHTS.c
     ours = pw.fn.SUBSTR(pw.fn.REPLACE(right.Db, escape, ""), 1, pw.fn.CHAR_LENGTH(prefix)) == prefix
@@ -39,7 +39,7 @@ def _most() -> Query:
 
 
 def check_may_grant(admin_url: str) -> None:
-    """StoreError unless the account of ``admin_url`` may make accounts and grant; nothing is changed."""
+    """Raise StoreError unless the account of ``admin_url`` may create accounts and grant. Changes nothing."""
     store = open_store(in_database(admin_url, "information_schema"), any_schema=True)
     try:
         store.connect()
@@ -58,15 +58,15 @@ def check_may_grant(admin_url: str) -> None:
 
 
 def grants(database: str, cpa: Account, viewer: Account) -> list[str]:
-    """The statements that make the CPA's account, and a viewer's, whose procedures leave the cookies out."""
+    """Statements that create the CPA's account, and a viewer's account, whose procedures omit the cookies."""
     may = f"GRANT SELECT, INSERT, UPDATE, DELETE ON {everything_in(database)} TO {at(cpa)}"
     return [*made(cpa), may, *login_views.whole(database, cpa), *login_views.for_viewer(database, viewer)]
 
 
 def crowding(admin_url: str) -> str:
-    """What to do when viewers could keep CPAs out by their number; empty when they cannot, or nobody may know.
+    """The remedy if the number of viewers' connections could lock CPAs out; empty if it cannot, or if it is unknown.
 
-    Counted are the accounts that may call procedures of this database, by the connections that each may have at once.
+    Counts the connection limits of all accounts that may call procedures of this database.
     """
     name = str(mysql_options(admin_url)["database"])
     with open_store(admin_url, any_schema=True) as store:
@@ -88,16 +88,16 @@ def crowding(admin_url: str) -> str:
 
 
 def printed(statements: Sequence[str]) -> str:
-    """The statements as a file for the mysql client, passwords left for the administrator to fill in."""
+    """The statements as a file for the mysql client; the administrator fills in the passwords."""
     shown = [_without_secret(statement) for statement in statements]
-    # a procedure has semicolons of its own
+    # A procedure contains semicolons of its own.
     return "".join(
         f"DELIMITER //\n{statement} //\nDELIMITER ;\n" if ";" in statement else f"{statement};\n" for statement in shown
     )
 
 
 def run_grants(admin_url: str, statements: Sequence[str]) -> None:
-    """Runs them with an account that may GRANT. StoreError names the statement that was refused."""
+    """Run the statements with an account that may GRANT. Raises StoreError, which names a refused statement."""
     store = open_store(admin_url, any_schema=True)
     statement = ""
     try:

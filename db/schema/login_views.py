@@ -1,11 +1,10 @@
-"""On MySQL: schemas of procedures, and the accounts of people who look at the machine through them.
+"""On MySQL: schemas of procedures, and the accounts of viewers who read the machine through them.
 
-One schema shows the whole machine, and there is one for every login processor whose users are to see its side alone.
-The account may call these procedures and nothing else, so what it may see is the server's to say. The procedures run
-with the rights of the CPA's account (SQL SECURITY DEFINER), each in a transaction of its own that takes no locks,
-whatever the session asked for. A view would not do, whatever its algorithm: in a transaction whose isolation level is
-SERIALIZABLE, which every session may ask for, reading it locks rows, and a lock on the row of ``mesh`` stops every
-launch.
+One schema shows the whole machine; each login processor has a schema that shows only its own side. A viewer's account
+may call these procedures and nothing else, so the server decides what it may see. The procedures run with the rights of
+the CPA's account (SQL SECURITY DEFINER), each in a transaction of its own that takes no locks, whatever the session has
+set. A view cannot do this: in a transaction of isolation level SERIALIZABLE, which every session may choose, reading a
+view locks rows, and a lock on the row of ``mesh`` stops every launch.
 """
 
 from __future__ import annotations
@@ -27,25 +26,24 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 
-# What the viewers of one login processor see: their own side of the machine, as it is now. Light enough for viewers.
-#
-# The same views on both databases, under the tables' own names, so that a viewer asks the same questions of either. On
-# MySQL they stand in the schema of the side's procedures, which alone may read them; in an SQLite file, which is its
-# owner's altogether, they are a connection's temporary ones: a filter, no right.
-#
-# A viewer sees the nodes of its side. Of what another login processor launched, and of what happened on a node, it sees
-# what has been since the two came within reach of each other (``node.side_from``); its own launches it sees always.
+# The views of the viewers of one login processor: their own side of the machine, as it is now. Viewers import this, so
+# it is light. Both databases have the same views under the tables' own names, so that a viewer sends the same queries
+# to either. On MySQL the views are in the schema of the side's procedures, which alone may read them. In an SQLite
+# file, which belongs wholly to its owner, they are temporary views of a connection: a filter, not a right. A viewer
+# sees the nodes of its side. Of launches from other login processors, and of events on a node, it sees those since the
+# two came within reach of each other (``node.side_from``). It always sees its own launches.
 
 
-#: Events about no node, launcher or partition that are about the whole machine, and tell of nobody's work.
+#: Events about no node, launcher or partition that concern the whole machine and reveal nobody's work.
 OF_ALL = ("boot", "down", "sides")
 
-#: By subtraction, which no planner takes for a join of nodes with nodes: the table asked for comes first.
+#: Written as a subtraction, so that no planner turns it into a join of nodes with nodes: the requested table comes
+#: first.
 _NEAR = "n.side - me.side = 0"
 _SINCE_NEAR = f"{_NEAR} AND (n.id = me.id OR (t.changed >= n.side_from AND t.changed >= me.side_from))"
 _KINDS = ", ".join(f"'{kind}'" for kind in OF_ALL)
 
-#: Of each table: the columns shown, the node that a row belongs to, and what has to hold of that node ``n`` and the
+#: For each table: the columns shown, the node that a row belongs to, and the condition on that node ``n`` and the
 #: viewer's login processor ``me``.
 _SHOWN = {
     "node": (NodeRow._fields, "t.id", _NEAR),
@@ -67,15 +65,15 @@ TABLES = ("mesh", *_SHOWN)
 
 
 def select(table: str, login: str, base: str) -> str:
-    """The SELECT of the view ``table`` for the login processor that the SQL text ``login`` names.
+    """The SELECT of the view ``table`` for the login processor given by the SQL text ``login``.
 
-    ``base`` stands before every table's name.
+    ``base`` is put in front of every table name.
     """
     if table == "mesh":
         return f"SELECT {', '.join(f't.`{name}`' for name in ('id', *MeshRow._fields))} FROM {base}`mesh` t"
     columns, node, seen = _SHOWN[table]
     names = columns if "changed" in columns else (*columns, "changed")
-    # left: whatever the planner thinks of it, the table that is asked for comes first, and its own index with it
+    # A LEFT JOIN makes every planner start with the requested table and use its own index.
     return (
         f"SELECT {', '.join(f't.`{name}`' for name in names)} FROM {base}`{table}` t"
         f"{_ABOUT.format(base=base) if table == 'event' else ''}"
@@ -84,21 +82,22 @@ def select(table: str, login: str, base: str) -> str:
 
 
 def temporary_views(login: str) -> list[str]:
-    """Statements that let a connection to an SQLite file see what ``login`` sees, under the tables' own names."""
+    """Statements that create temporary views in an SQLite connection, under the tables' own names, of what ``login``
+    sees."""
     named = "'" + login.replace("'", "''") + "'"
     return [f"CREATE TEMP VIEW `{table}` AS {select(table, named, 'main.')}" for table in TABLES if table != "mesh"]
 
 
-LONGEST_DATABASE, LONGEST_ACCOUNT = 64, 32  # letters, as MySQL has it
+LONGEST_DATABASE, LONGEST_ACCOUNT = 64, 32  # MySQL's limits in characters
 _PLAIN = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 _DIGEST = 12
 
 
 def label(login: str) -> str:
-    """A short name of a login processor for schemas, accounts and files; its own where that is plain.
+    """A short name of a login processor for schemas, accounts and files; the plain name if it is safe.
 
-    Any other keeps what is plain of it and gets a digest: servers and disks may take upper for lower case, and ``_``
-    stands between the database's name and the label alone. Invalid for no name at all.
+    Other names keep their safe characters and get a digest: servers and disks may ignore case, and ``_`` separates the
+    database's name from the label. Raises Invalid for an empty name.
     """
     if not login or any(ord(letter) < 32 for letter in login):
         raise Invalid(f"{login!r} is not a login processor's name")
@@ -109,12 +108,12 @@ def label(login: str) -> str:
 
 
 def whole_name(database: str) -> str:
-    """The schema that shows the whole machine: no login processor's, whose labels begin otherwise. Invalid."""
+    """The schema that shows the whole machine; no login processor's label begins like it. Raises Invalid."""
     return _short_enough(f"{database}{WHOLE}")
 
 
 def schema_name(database: str, login: str) -> str:
-    """The schema of that login processor's procedures and views. Invalid when the names are too long together."""
+    """The schema of that login processor's procedures and views. Raises Invalid if the name is too long."""
     return _short_enough(f"{database}_{label(login)}")
 
 
@@ -128,13 +127,13 @@ def _short_enough(name: str) -> str:
 
 
 def viewer_of(login: str, viewer: Account) -> Account:
-    """The account of that login processor's viewers, after the one that sees the whole machine; without a password."""
+    """The account of that login processor's viewers, named after the one for the whole machine; without a password."""
     return _named_after(viewer, "_", login)
 
 
 def account_of(user: str, viewer: Account) -> Account:
-    """One user's own account, which sees the whole machine; without a password."""
-    return _named_after(viewer, "__", user)  # no login processor's: a label begins with no _
+    """A single user's account that sees the whole machine; without a password."""
+    return _named_after(viewer, "__", user)  # cannot be a login processor's, because a label does not begin with _
 
 
 def _named_after(viewer: Account, joint: str, whose: str) -> Account:
@@ -145,7 +144,7 @@ def _named_after(viewer: Account, joint: str, whose: str) -> Account:
 
 
 def whole(database: str, cpa: Account) -> list[str]:
-    """What makes the procedures for the whole machine; running them again makes them what they should be."""
+    """Statements that create or update the procedures for the whole machine."""
     schema = quoted(whole_name(database))
     return [
         _schema(schema),
@@ -155,9 +154,9 @@ def whole(database: str, cpa: Account) -> list[str]:
 
 
 def for_viewer(database: str, viewer: Account) -> list[str]:
-    """What makes an account that may call the procedures for the whole machine, and nothing else, within its limits.
+    """Statements that create an account that may only call the procedures for the whole machine, with its limits.
 
-    One that could read the tables or views of them, which an older program let it, loses that afterwards.
+    They also remove rights to tables or views that an older version granted.
     """
     schema, base = quoted(whole_name(database)), quoted(database)
     return [
@@ -170,7 +169,7 @@ def for_viewer(database: str, viewer: Account) -> list[str]:
 
 
 def statements(database: str, login: str, cpa: Account, viewer: Account) -> list[str]:
-    """What makes the schema of a side and its account; running them again makes them what they should be."""
+    """Statements that create or update the schema of a side and its account."""
     name = schema_name(database, login)
     schema = quoted(name)
     return [
@@ -189,16 +188,16 @@ def _schema(quoted_name: str) -> str:
 
 
 def _without_rights(schema: str, tables: Iterable[str], viewer: Account) -> Iterator[str]:
-    """Take what rights an account has on tables or views. REVOKE fails where there is nothing to revoke."""
+    """Revoke an account's rights on tables or views. REVOKE fails if there is nothing to revoke, so grant first."""
     for table in tables:
         yield f"GRANT REFERENCES ON {schema}.{quoted(table)} TO {at(viewer)}"
         yield f"REVOKE ALL PRIVILEGES ON {schema}.{quoted(table)} FROM {at(viewer)}"
 
 
 def make_anew(store: Store, database: str) -> list[str]:
-    """Makes the procedures and views that are there what they are now, as far as this account sees them.
+    """Update the existing procedures and views, as far as this account sees them.
 
-    What was made, in words; errors are peewee's.
+    Returns what was updated, in words; raises peewee's errors.
     """
     pattern = database.replace("\\", "\\\\").replace("_", "\\_").replace("%", "\\%") + "\\_%"
     there = store.execute(
@@ -229,7 +228,7 @@ def make_anew(store: Store, database: str) -> list[str]:
 
 
 def _of_a_side(schema: str, database: str, login: str, definer: str) -> list[str]:
-    # in hexadecimal digits: no name is more than a name, whatever the server's SQL mode makes of a backslash
+    # In hexadecimal digits the name is safe, whatever the server's SQL mode makes of a backslash.
     named = f"_utf8mb4 X'{login.encode().hex()}' COLLATE utf8mb4_bin"
     views = [
         f"CREATE OR REPLACE DEFINER = {definer} SQL SECURITY DEFINER"
@@ -239,9 +238,9 @@ def _of_a_side(schema: str, database: str, login: str, definer: str) -> list[str
     return [*views, *_procedures(schema, f"{schema}.", definer)]
 
 
-#: The procedure for a viewer's poll, which no schema of views that an older program made has.
+#: The procedure for a viewer's poll; schemas of views that an older version created do not have it.
 READING = "reading"
-#: Whatever the session has set or begun: from here to ``_END`` nothing takes a lock.
+#: Up to ``_END`` nothing takes a lock, whatever the session has set or begun.
 _BEGIN = (
     "ROLLBACK AND NO CHAIN NO RELEASE; SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ;"
     " START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY;"
@@ -250,13 +249,13 @@ _END = "ROLLBACK AND NO CHAIN NO RELEASE;"
 
 
 def _procedures(schema: str, place: str, definer: str) -> list[str]:
-    """What makes the procedures of a schema: what viewers ask (db/views/texts.py), about the tables of ``place``."""
+    """The procedures of a schema: viewers' queries (db/views/texts.py) on the tables of ``place``."""
     bodies = {
         name.lower(): (text[2].count("%s"), f"{_asked(text, place)};")
         for name, text in vars(texts).items()
         if name.isupper() and text[2] and isinstance(text[2], str)
     }
-    # procedures that an older program made must not pass for this schema's
+    # Procedures of an older version must not be mistaken for this schema's.
     version = _asked(texts.SCHEMA_VERSION, place)
     bodies["schema_version"] = (0, f"SELECT LEAST(schema_version, {SCHEMA_VERSION}) FROM ({version}) found;")
     whole, changed = (
@@ -284,7 +283,7 @@ def _all_asked(reading: Iterable[tuple[str, str, str]], place: str) -> str:
 
 
 def _asked(text: tuple[str, str, str], place: str) -> str:
-    """A question about the tables of ``place``, its marks as the parameters of a procedure."""
+    """A query on the tables of ``place``, with its marks replaced by a procedure's parameters."""
     pieces = text[1].replace("FROM `", f"FROM {place}`").split("%s")
     marks = (f"p{number + 1}" for number in range(len(pieces) - 1))
     return "".join(piece for both in zip(pieces, (*marks, ""), strict=True) for piece in both).replace("%%", "%")

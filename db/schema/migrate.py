@@ -1,4 +1,4 @@
-"""Making the system database, and bringing it up to date."""
+"""Creates the system database and migrates it to the current schema."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from db.store.url import in_database, mysql_options
 MIGRATIONS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "migrations")
 MIGRATION_LOCK = "redmesh.migrate"
 LOCK_S = 10
-MIGRATION_S = 600.0  # a step over a large table may take its time
+MIGRATION_S = 600.0  # a step over a large table may take long
 
 
 @statement
@@ -44,9 +44,10 @@ def _unlock() -> Query:
 
 
 def migrate(url: str, *, make_file: bool = True) -> list[str]:
-    """Makes the schema, or brings an older one up to date; the names of the steps that were run.
+    """Create or migrate the schema; returns the names of the steps that were run.
 
-    ``make_file``: as in open_store. SchemaError for a schema that is newer than this build, DatabaseUnavailable.
+    ``make_file``: as in open_store. Raises SchemaError if the schema is newer than this version, or
+    DatabaseUnavailable.
     """
     from playhouse.migrations import Runner  # slow to import, and rarely needed
 
@@ -76,7 +77,7 @@ def migrate(url: str, *, make_file: bool = True) -> list[str]:
 
 
 def version(store: Store) -> int:
-    """The number of the schema that is there, 0 for none. StoreError."""
+    """The number of the present schema, 0 for none. Raises StoreError."""
     try:
         store.connect()
         if not store.db.table_exists("mesh"):
@@ -92,7 +93,8 @@ def version(store: Store) -> int:
 
 @contextmanager
 def _alone(store: Store) -> Iterator[None]:
-    """One migration at a time: the writers' lock on SQLite, GET_LOCK on MySQL (whose DDL no transaction holds)."""
+    """Allow one migration at a time: the writers' lock on SQLite, GET_LOCK on MySQL, where no transaction covers
+    DDL."""
     lock = store.writer()
     if lock is not None:
         lock.acquire(drivers.ANSWER_S)
@@ -110,7 +112,7 @@ def _alone(store: Store) -> Iterator[None]:
 
 
 def create_database(admin_url: str) -> None:
-    """The empty database named in a MySQL URL, by an account that may create it."""
+    """Create the empty database named in a MySQL URL, with an account that may do so."""
     name = str(mysql_options(admin_url)["database"])
     store = open_store(in_database(admin_url, "information_schema"), any_schema=True)
     try:

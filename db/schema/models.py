@@ -1,6 +1,6 @@
-"""The tables of the system database, as they are now (docs/database.md explains them).
+"""The present tables of the system database (docs/database.md explains them).
 
-Migrations hold frozen copies; a test compares what they make with what stands here.
+Migrations have frozen copies; a test compares their result with these models.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Any
 
 from db.store.orm import pw
 
-#: Columns that only the CPA's account may read: digests of cookies, and what could fetch new ones.
+#: Columns that only the CPA's account may read: digests of cookies, and keys that could fetch new cookies.
 SECRET_COLUMNS: dict[str, frozenset[str]] = {
     "partition": frozenset(("admin_cookie", "allocation_cookie", "request_key")),
     "launcher": frozenset(("cookie", "request_key")),
@@ -25,7 +25,7 @@ class LongText(pw.TextField):
 
 
 class Mesh(pw.Model):
-    """One row, id 1: the first lock of every transaction that changes anything."""
+    """One row, id 1. Every transaction that changes anything locks it first."""
 
     id = pw.IntegerField(primary_key=True)
     boot_id = pw.CharField(max_length=64)
@@ -66,7 +66,7 @@ class Node(pw.Model):
 
 
 class NodeResource(pw.Model):
-    """GPUs and the like, counted."""
+    """GPUs and other counted devices of nodes."""
 
     node = pw.IntegerField()
     name = pw.CharField(max_length=64)
@@ -154,7 +154,7 @@ class Launcher(pw.Model):
 
 
 class Waiting(pw.Model):
-    """Requests that may wait, first in, first out."""
+    """Waiting requests, first in, first out."""
 
     id = pw.BigAutoField()
     request_key = pw.CharField(max_length=64, unique=True)
@@ -205,7 +205,7 @@ class PostBack(pw.Model):
 
 
 class Event(pw.Model):
-    """What happened, for people; only ever added to."""
+    """Events for people. Rows are only added."""
 
     id = pw.BigAutoField()
     at = pw.DoubleField()
@@ -221,7 +221,7 @@ class Event(pw.Model):
 
 
 class StateLocation(pw.Model):
-    """Where a job's state object is: nothing else of a job is in this database."""
+    """The location of a job's state object. Nothing else about a job is in this database."""
 
     uuid = pw.CharField(max_length=36, primary_key=True)
     url = pw.CharField(max_length=255)
@@ -234,7 +234,7 @@ class StateLocation(pw.Model):
         table_name = "state_location"
 
 
-#: Every table under its name in the database.
+#: Every table by its name in the database.
 TABLES: dict[str, type[pw.Model]] = {
     "mesh": Mesh,
     "node": Node,
@@ -250,6 +250,6 @@ TABLES: dict[str, type[pw.Model]] = {
 
 
 def columns_of(table: type[pw.Model]) -> list[pw.Field[Any]]:
-    """The columns of a table, in their order."""
+    """The columns of a table in their order."""
     found: list[pw.Field[Any]] = table.select().selected_columns
     return found

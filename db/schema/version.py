@@ -1,4 +1,4 @@
-"""Which schema this build works with; light enough for viewers."""
+"""The schema number that this version works with. Viewers import this, so it is light."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-#: The number of the newest file in db/migrations.
+#: The number of the newest file in db/schema/migrations.
 SCHEMA_VERSION = 9
 
 
 def check_version(rows: Callable[[], list[Any]], where: str) -> None:
-    """SchemaError unless the database has exactly the schema of this build.
+    """Raise SchemaError unless the database has exactly this version's schema.
 
-    ``rows`` reads the schema's number; its errors pass through, but for a table that is not there.
+    ``rows`` reads the schema's number; its errors pass through, except for a missing table.
     """
     try:
         found = rows()

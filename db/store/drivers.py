@@ -1,4 +1,4 @@
-"""Connections to the two databases, set up alike, and what their errors mean."""
+"""Connections to both kinds of database with equal settings, and the meaning of their errors."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from db.store.url import mysql_options, sqlite_path, sqlite_uri
 from redmesh.filesystem import NETWORK_FILESYSTEMS, filesystem_of
 
 CONNECT_S = 2
-ANSWER_S = 3  # a server that is silent for longer is taken for dead
-LOCK_WAIT_S = 2  # shorter than ANSWER_S, or a lock that is waited for would look like a dead server
+ANSWER_S = 3  # a server that is silent for longer counts as dead
+LOCK_WAIT_S = 2  # shorter than ANSWER_S, because waiting for a lock must not look like a dead server
 
-#: Deadlock, lock wait, "SAVEPOINT does not exist" (a deadlock in disguise), record changed since last read.
+#: Deadlock, lock wait, "SAVEPOINT does not exist" (a disguised deadlock), record changed since last read.
 RETRY_CODES = frozenset((1205, 1213, 1305, 1020))
-#: Gone, lost, killed, shutting down, too many connections, refused by the network: nobody answers. An administrator's
-#: KILL QUERY, or a limit to a statement's time, can strike a COMMIT as well: whoever asked repeats it under its key.
+#: Gone, lost, killed, shutting down, too many connections, refused by the network. An administrator's KILL QUERY, or a
+#: limit on a statement's time, can also hit a COMMIT; the requester then repeats the request with its key.
 LOST_CODES = frozenset(
     (2002, 2003, 2006, 2013, 2014, 2055, 4031, 1927, 1053, 1077, 1079, 1080, 1040, 1152, 1158, 1159, 1160, 1184)
-    # and a limit of this account reached, or a server that may not write just now
+    # Also: a limit of this account is reached, or the server may not write now.
     + (1203, 1226, 1290, 1317, 1836, 1969, 3024)
 )
 
 
-#: The drivers' errors become peewee's, as they do where peewee runs a statement itself.
+#: Converts the drivers' errors to peewee's, as peewee does for statements that it runs itself.
 AS_PEEWEES_ERRORS = pw.ExceptionWrapper(
     {
         error.__name__: error
@@ -49,7 +49,7 @@ AS_PEEWEES_ERRORS = pw.ExceptionWrapper(
 
 
 class Meaning(enum.Enum):
-    """What an error of the driver says about the transaction it came out of."""
+    """What a driver's error means for its transaction."""
 
     RETRY = "rolled back: run it again"
     LOST = "no connection any more: it may have happened"
@@ -57,7 +57,7 @@ class Meaning(enum.Enum):
 
 
 class MySQL(pw.MySQLDatabase):
-    """UTC, READ COMMITTED, strict, short waits; matched rows are counted, as SQLite does."""
+    """Session settings: UTC, READ COMMITTED, strict, short waits; row counts are of matched rows, as in SQLite."""
 
     def _initialize_connection(self, conn: Any) -> None:
         with conn.cursor() as cursor:
@@ -66,7 +66,7 @@ class MySQL(pw.MySQLDatabase):
 
 
 def open_mysql(url: str, patience_s: float) -> tuple[MySQL, bool]:
-    """The database of a MySQL URL, not yet connected, and whether a Galera cluster is accepted."""
+    """The unconnected database of a MySQL URL, and whether the URL accepts a Galera cluster."""
     try:
         load_mysql()
         from pymysql.constants import CLIENT
@@ -83,7 +83,7 @@ def open_mysql(url: str, patience_s: float) -> tuple[MySQL, bool]:
         connect_timeout=CONNECT_S,
         read_timeout=max(ANSWER_S, patience_s),
         write_timeout=max(ANSWER_S, patience_s),
-        # several statements a packet: Store.together; every value in them is escaped by the driver
+        # Several statements a packet, for Store.together; the driver escapes every value in them.
         client_flag=CLIENT.FOUND_ROWS | CLIENT.MULTI_STATEMENTS,
         **options,
     )
@@ -91,15 +91,16 @@ def open_mysql(url: str, patience_s: float) -> tuple[MySQL, bool]:
 
 
 def open_sqlite(url: str) -> tuple[pw.SqliteDatabase, str]:
-    """The database of an SQLite URL, not yet connected, and its path."""
+    """The unconnected database of an SQLite URL, and its path."""
     path = sqlite_path(url)
     assert path is not None
     database = pw.SqliteDatabase(
-        sqlite_uri(path, "rw"),  # a file that is away is not made anew by opening it: make_sqlite_file makes files
+        sqlite_uri(path, "rw"),  # opening must not create a missing file; make_sqlite_file creates files
         uri=True,
         autoconnect=False,
         timeout=LOCK_WAIT_S,
-        # a log that was moved into the file is cut off: from its size writers see when it is to be moved again
+        # The log is truncated after its contents are moved into the file, because writers judge by its size when to
+        # move it again.
         pragmas={
             "journal_mode": "wal",
             "synchronous": "normal",
@@ -112,10 +113,10 @@ def open_sqlite(url: str) -> tuple[pw.SqliteDatabase, str]:
 
 
 def refuse_galera(answer: tuple[Any, ...] | None, accepted: bool, where: str) -> None:
-    """SchemaError for a cluster, unless its URL says that all write to one server of it.
+    """Raise SchemaError for a Galera cluster, unless the URL says that all write to one server of it.
 
-    ``answer``: what the server says of its variable wsrep_on; nothing from MySQL. A lock on one server of a Galera
-    cluster holds on that server alone, and whoever comes second is told only at its commit.
+    ``answer``: the server's variable wsrep_on; MySQL gives no row. A lock on one server of a Galera cluster holds only
+    on that server, and a conflicting writer learns of it only at its commit.
     """
     if answer and str(answer[1]).upper() in ("ON", "1") and not accepted:
         raise SchemaError(
@@ -125,7 +126,7 @@ def refuse_galera(answer: tuple[Any, ...] | None, accepted: bool, where: str) ->
 
 
 def make_sqlite_file(path: str) -> None:
-    """Make the file where there is none, 0600 from its first byte. DatabaseUnavailable, SchemaError."""
+    """Create the file with mode 0600 if it does not exist. Raises DatabaseUnavailable or SchemaError."""
     try:
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         refuse_network_filesystem(path)
@@ -137,9 +138,9 @@ def make_sqlite_file(path: str) -> None:
 
 
 def check_sqlite_file(path: str) -> None:
-    """The file is there, ours, and on a local file system. SchemaError where there is none, DatabaseUnavailable.
+    """Check that the file exists, is ours, and is on a local file system. Raises SchemaError or DatabaseUnavailable.
 
-    It is not opened: whoever closes a file of SQLite's drops the locks that other connections of the process hold on it
+    The file is not opened: closing an SQLite file drops the locks that other connections of the process hold on it
     (sqlite.org/howtocorrupt.html, 2.2).
     """
     try:
@@ -160,7 +161,7 @@ def check_sqlite_file(path: str) -> None:
 
 
 def refuse_network_filesystem(path: str) -> None:
-    """SQLite's write-ahead log needs shared memory, which no network file system has."""
+    """Raise SchemaError on a network file system, which lacks the shared memory that SQLite's write-ahead log needs."""
     kind = filesystem_of(os.path.dirname(path))
     if kind in NETWORK_FILESYSTEMS:
         raise SchemaError(
@@ -170,7 +171,7 @@ def refuse_network_filesystem(path: str) -> None:
 
 
 def meaning(error: pw.PeeweeException) -> Meaning:
-    """Whether a transaction that ended with ``error`` may be run again."""
+    """What ``error`` means for the transaction, for example whether it may be run again."""
     code = next((arg for arg in error.args if isinstance(arg, int)), None)
     if code in RETRY_CODES:
         return Meaning.RETRY
@@ -186,6 +187,6 @@ def meaning(error: pw.PeeweeException) -> Meaning:
 
 
 def reason(error: pw.PeeweeException) -> str:
-    """The driver's own words, without the wrapping."""
+    """The driver's own error text."""
     words = [arg for arg in error.args if isinstance(arg, str)]
     return (words[-1] if words else str(error)) or "the connection ended"

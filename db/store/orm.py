@@ -1,4 +1,5 @@
-"""peewee, without the drivers that it loads by itself: MySQL's alone cost 25 ms, and a mesh on SQLite needs none."""
+"""peewee without the drivers that it imports by itself: MySQL's driver costs 25 ms, and a mesh on SQLite does not
+need it."""
 
 import sys
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ def _without_drivers() -> Any:
     modules: dict[str, Any] = sys.modules
     kept_out = [name for name in _DRIVERS if name not in modules]
     for name in kept_out:
-        modules[name] = None  # an import of it fails, which peewee is prepared for
+        modules[name] = None  # makes the import fail; peewee handles that
     try:
         import peewee
     finally:
@@ -28,7 +29,7 @@ __all__ = ["load_mysql", "pw"]
 
 
 def load_mysql() -> None:
-    """Give peewee its MySQL driver. ImportError."""
+    """Give peewee its MySQL driver. Raises ImportError."""
     library: Any = pw
     if library.mysql is None:
         import pymysql

@@ -1,7 +1,8 @@
-"""A database that does not answer: found out once and remembered for a while, so that nobody waits behind a time-out.
+"""Remembers for a while that the database does not answer, so that requests do not wait for time-outs one after
+another.
 
-For as long as finding out took, many times over, so that it costs little of the CPA's time whoever asks; one that says
-at once that it cannot (a full disk) is asked again at once, and the first request after somebody made room succeeds.
+The outage is remembered for a multiple of the time it took to detect, so that detection costs little of the CPA's time.
+A database that fails at once (a full disk) is retried at once, so the first request after the repair succeeds.
 """
 
 from collections.abc import Callable
@@ -11,12 +12,12 @@ from db.errors import DatabaseUnavailable
 
 T = TypeVar("T")
 LONGEST_S = 1.0
-#: Remembered this many times as long as it took.
+#: The outage is remembered this many times as long as its detection took.
 TIMES = 20
 
 
 class Outage:
-    """What is known of the database's absence. ``clock`` is monotonic seconds."""
+    """The known state of the database. ``clock`` is monotonic seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -25,11 +26,12 @@ class Outage:
 
     @property
     def known(self) -> bool:
-        """Whether the database was found away, and nothing has worked since."""
+        """True if the database was found unavailable and nothing has succeeded since."""
         return self._error is not None
 
     def guard(self, work: Callable[[], T]) -> T:
-        """What ``work`` returns. DatabaseUnavailable, at once when the database was away a moment ago."""
+        """Return the result of ``work``. Raises DatabaseUnavailable, at once if the database was unavailable a
+        moment ago."""
         if self._error is not None and self._clock() < self._until:
             raise DatabaseUnavailable(self._error.message, self._error.hint)
         began = self._clock()
@@ -40,7 +42,7 @@ class Outage:
             self._error, self._until = error, now + min(LONGEST_S, TIMES * (now - began))
             raise
         except Exception:
-            self._error = None  # it answered, if only to refuse
+            self._error = None  # the database answered, even if it refused
             raise
         self._error = None
         return result

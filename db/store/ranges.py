@@ -1,26 +1,26 @@
-"""Lists of processor ids, folded: ``0..3,8`` stands for 0 1 2 3 8, in that order."""
+"""Folded lists of processor ids: ``0..3,8`` stands for 0 1 2 3 8, in that order."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-#: SQLite parses a chain of ORs to a depth of 1,000, so a statement names at most this many ranges.
+#: SQLite parses a chain of ORs to a depth of 1,000, so a statement contains at most this many ranges.
 RANGES_A_STATEMENT = 400
-#: Bytes that GROUP_CONCAT may give; MySQL would cut a list of ids off at 1,024.
+#: The size limit for GROUP_CONCAT in bytes; MySQL's default would cut a list of ids off at 1,024.
 LONGEST_LIST = 16 << 20
 
 
 def may_be_cut(grouped: str) -> bool:
-    """Whether the server may have cut what its GROUP_CONCAT gave, within a number or to nothing.
+    """True if the server may have cut off the result of GROUP_CONCAT.
 
-    It does so at max_allowed_packet, which no session can raise and which is a multiple of 1,024. Asked this way, the
-    transactions that hold the lock pay nothing; a list that has such a length by itself is merely read once more.
+    The server cuts at max_allowed_packet, which no session can raise and which is a multiple of 1,024. This check costs
+    the transactions that hold the lock nothing; a list that has such a length by chance is read once more.
     """
     return len(grouped) % 1024 == 0
 
 
 def runs(ids: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """First and last of each run of ids that go up by one, in the order given."""
+    """The first and last id of each run of consecutive ids, in the given order."""
     first = last = None
     for one in ids:
         if last is not None and one == last + 1:
@@ -34,7 +34,7 @@ def runs(ids: Iterable[int]) -> Iterator[tuple[int, int]]:
 
 
 def fold(ids: Iterable[int]) -> str:
-    """``[0, 1, 2, 3, 8]`` as ``0..3,8``."""
+    """Fold a list: ``[0, 1, 2, 3, 8]`` gives ``0..3,8``."""
     return ",".join(str(first) if first == last else f"{first}..{last}" for first, last in runs(ids))
 
 
@@ -51,9 +51,9 @@ def unfold(text: str) -> list[int]:
 
 
 def conditions(ids: Iterable[int], column: str = "id") -> Iterator[str]:
-    """SQL conditions that together hold for exactly these ids, few ranges each.
+    """SQL conditions that together select exactly these ids, each with few ranges.
 
-    The numbers stand in the text: they are ints of ours, and the MySQL driver would only paste them in as well.
+    The numbers are written into the text: they are ints, and the MySQL driver would paste them in as well.
     """
     ranges: list[str] = []
     singles: list[str] = []

@@ -1,7 +1,7 @@
 """The flock that lets one process at a time write an SQLite database.
 
-SQLite's own busy handler sleeps, so it is unfair under contention; and with several writing
-connections a checkpoint must never meet another writer (the WAL-reset fault mended in SQLite 3.51.3).
+SQLite's own busy handler sleeps, so it is unfair under contention. With several writing connections, a checkpoint must
+never meet another writer (the WAL-reset bug fixed in SQLite 3.51.3).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LONGEST_PAUSE_S = 0.004
 
 
 class WriterLock:
-    """Held around BEGIN IMMEDIATE … COMMIT, checkpoints and the closing of a connection."""
+    """A lock held around BEGIN IMMEDIATE … COMMIT, checkpoints and the closing of a connection."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -25,7 +25,7 @@ class WriterLock:
         self.held = False
 
     def acquire(self, patience_s: float) -> None:
-        """DatabaseUnavailable when another process holds it for longer than ``patience_s``."""
+        """Take the lock. Raises DatabaseUnavailable if another process holds it for longer than ``patience_s``."""
         if self._fd < 0:
             self._fd = self._open()
         deadline = time.monotonic() + patience_s

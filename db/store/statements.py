@@ -24,27 +24,27 @@ from db.store.ranges import conditions, runs
 
 P = ParamSpec("P")
 Query = pw.BaseQuery
-#: A text with the driver's marks, and a value for each.
+#: A text with the driver's marks, and a value for each mark.
 Sent = tuple[str, Sequence[Any]]
-#: Ids of a row each, which a statement names as few ranges (``among``).
+#: Ids of rows; a statement selects them by few ranges (``among``).
 Ids = Sequence[int]
 
 SQLITE, MYSQL = "sqlite", "mysql"
 _DATABASES: dict[str, pw.Database] = {SQLITE: pw.SqliteDatabase(None), MYSQL: pw.MySQLDatabase(None)}
 _MARKS = {SQLITE: "?", MYSQL: "%s"}
-_MARK, _OPEN, _CLOSE = "\0", "\1", "\2"  # no text of ours holds them
+_MARK, _OPEN, _CLOSE = "\0", "\1", "\2"  # characters that none of our texts contains
 ROWS_A_STATEMENT = 400
 
 
 class Each(NamedTuple):
-    """A text that is run for every row of values; SQLite only. Its row count is that of all of them."""
+    """A text that is run for every row of values (SQLite only). Its row count is the sum over all rows."""
 
     text: str
     rows: Sequence[Sequence[Any]]
 
 
 class _Parameter:
-    """What peewee takes for a parameter's value while a statement is compiled."""
+    """The placeholder that peewee sees for a parameter while a statement is compiled."""
 
     __slots__ = ("name",)
 
@@ -56,12 +56,12 @@ def _placeholder(name: str) -> Any:
     return pw.Value(_Parameter(name), converter=False, unpack=False)
 
 
-#: The number of the transaction that sends the statement, and its instant: filled in by the transaction.
+#: The number and the instant of the transaction that sends the statement; the transaction fills them in.
 STAMP, INSTANT = _placeholder("stamp"), _placeholder("instant")
 
 
 class _ByDatabase(pw.ColumnBase):
-    """An expression that each kind of database spells its own way."""
+    """An expression with a different spelling for each kind of database."""
 
     def __init__(self, sqlite: pw.ColumnBase, mysql: pw.ColumnBase) -> None:
         self._of = {SQLITE: sqlite, MYSQL: mysql}
@@ -70,19 +70,20 @@ class _ByDatabase(pw.ColumnBase):
         return ctx.sql(self._of[ctx.state.kind])  # type: ignore[no-untyped-call]
 
 
-#: The database's clock, as seconds since the epoch. SYSDATE: after the lock was had, not before. 0e0: as a float.
+#: The database's clock in seconds since the epoch. SYSDATE gives the time after the lock was taken, not before; 0e0
+#: makes it a float.
 NOW = _ByDatabase(
     (pw.fn.julianday("now") - 2440587.5) * 86400.0, pw.fn.UNIX_TIMESTAMP(pw.fn.SYSDATE(6)) + pw.SQL("0e0")
 )
 
 
 def same(column: pw.ColumnBase, value: Any) -> pw.ColumnBase:
-    """Whether a column holds ``value``, where NULL equals NULL."""
+    """True if a column equals ``value``, where NULL equals NULL."""
     return _ByDatabase(pw.Expression(column, "IS", value), pw.Expression(column, "<=>", value))
 
 
 def unless_empty(text: str, column: pw.Field[Any]) -> pw.ColumnBase:
-    """``text``, or what the column holds already where ``text`` is empty."""
+    """``text``, or the column's present value if ``text`` is empty."""
     return pw.Case(None, [(pw.Value(text) == "", column)], text)
 
 
@@ -95,7 +96,7 @@ class _Among(pw.ColumnBase):
 
 
 def among(column: pw.ColumnBase, ids: Ids) -> pw.ColumnBase:
-    """Whether a column holds one of ``ids``, a parameter of the statement, which has one such condition at most."""
+    """True if a column is one of ``ids``, a parameter of the statement. A statement has at most one such condition."""
     assert isinstance(ids, pw.Value) and ids.value.name == "ids", "the parameter is called ids"
     return _Among(column)
 
@@ -103,10 +104,10 @@ def among(column: pw.ColumnBase, ids: Ids) -> pw.ColumnBase:
 class _Compiled(NamedTuple):
     text: str
     names: tuple[str, ...]
-    column: str  # that ``among`` stands for, between ``text`` and ``rest``; empty without
+    column: str  # the column of ``among``, between ``text`` and ``rest``; empty without one
     rest: str
-    before: int  # how many of the names stand in ``text``
-    reads: bool  # it is a SELECT
+    before: int  # how many of the names are in ``text``
+    reads: bool  # True for a SELECT
 
 
 class Bound(NamedTuple):
@@ -117,7 +118,7 @@ class Bound(NamedTuple):
 
 
 class Statement(Generic[P]):
-    """A statement of ``build``; ``kinds``: the databases that it is for."""
+    """A statement built by ``build``; ``kinds``: the databases that it is for."""
 
     def __init__(self, build: Callable[P, Query], kinds: tuple[str, ...] = (SQLITE, MYSQL)) -> None:
         code = build.__code__
@@ -131,26 +132,26 @@ class Statement(Generic[P]):
         STATEMENTS.append(self)
 
     def bind(self, *_: P.args, **values: P.kwargs) -> Bound:
-        """The statement with these values, to be given to a Transaction or a Store."""
+        """Bind parameters; the result is run by a Transaction or a Store."""
         return Bound(self, values)
 
     def query(self) -> Query:
-        """What peewee makes of it."""
+        """The peewee query."""
         return self._build(**{name: _placeholder(name) for name in self.parameters})  # type: ignore[call-arg]
 
     def text(self, kind: str) -> tuple[str, tuple[str, ...]]:
-        """The text for one kind of database, and the parameter that stands at each of its marks."""
+        """The text for one kind of database, and the name of the parameter at each of its marks."""
         compiled = self._compile(kind)
         assert not compiled.column, f"{self.name} has another text for every list of ids"
         return compiled.text, compiled.names
 
     def sent(self, kind: str, values: Mapping[str, Any]) -> list[Sent | Each]:
-        """The texts and values to send: one, several where a list of ids is long, none where it is empty."""
+        """The texts and values to send: one; several if a list of ids is long; none if the list is empty."""
         text, names, column, rest, before, reads = self._compiled.get(kind) or self._compile(kind)
         if not column:
             return [(text, [values[name] for name in names])]
         if kind == SQLITE and not reads:
-            # one text, prepared once, for every run of ids: half the time of a long condition that never comes again
+            # One text, prepared once, for every run of ids: half the time of a long condition that never occurs again.
             these = [values[name] for name in names]
             rows = [(*these[:before], first, last, *these[before:]) for first, last in runs(sorted(values["ids"]))]
             return [Each(f"{text}{column} BETWEEN ? AND ?{rest}", rows)] if rows else []
@@ -158,7 +159,7 @@ class Statement(Generic[P]):
         return [(f"{text}{condition}{rest}", params) for condition in conditions(values["ids"], column)]
 
     def sent_rows(self, kind: str, rows: Sequence[Mapping[str, Any]], own: Mapping[str, Any]) -> list[Sent | Each]:
-        """An INSERT of many rows, in few statements; ``own``: the parameters that all of them share."""
+        """An INSERT of many rows as few statements; ``own``: the parameters that all rows share."""
         text, names, *_ = self._compiled.get(kind) or self._compile(kind)
         if not rows:
             return []
@@ -200,7 +201,7 @@ def _compiled(kind: str, text: str, values: Sequence[Any], reads: bool) -> _Comp
 
 
 def _literal(value: object) -> str:
-    """A value that a statement writes itself, as it stands in the text."""
+    """A value written by the statement itself, as an SQL literal."""
     if value is None:
         return "NULL"
     if isinstance(value, int | float):
@@ -210,20 +211,20 @@ def _literal(value: object) -> str:
     raise TypeError(f"no text has {value!r} in it: make it a parameter")
 
 
-#: Every statement there is, for the tests that compile them all.
+#: All statements, for tests that compile them.
 STATEMENTS: list[Statement[...]] = []
 
 
 def statement(build: Callable[P, Query]) -> Statement[P]:
-    """Makes a statement of a function that returns a peewee query of its keyword parameters."""
+    """Make a statement from a function that returns a peewee query of its keyword parameters."""
     return Statement(build)
 
 
 def mysql_statement(build: Callable[P, Query]) -> Statement[P]:
-    """As ``statement``, for MySQL and MariaDB alone."""
+    """As ``statement``, for MySQL and MariaDB only."""
     return Statement(build, (MYSQL,))
 
 
 def sqlite_statement(build: Callable[P, Query]) -> Statement[P]:
-    """As ``statement``, for SQLite alone."""
+    """As ``statement``, for SQLite only."""
     return Statement(build, (SQLITE,))

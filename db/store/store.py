@@ -1,8 +1,8 @@
-"""The system database as the writers see it: one call runs one whole transaction.
+"""The system database for writers: one call runs one whole transaction.
 
-A transaction begins by locking the mesh row, so transactions are in one order everywhere and the mesh's change
-counter is that order. It is retried whole, from outside, when the database asks for it, and never when the
-connection was lost: then it may have happened, and only the caller's idempotency key can tell.
+A transaction begins by locking the mesh row, so all transactions are in one order, which the mesh's change counter
+numbers. A whole transaction is retried if the database asks for it, but never after the connection was lost: then it
+may have been committed, and only the caller's idempotency key can tell.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from db.store.url import sqlite_path, without_password
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
-#: A statement of the tables, or a text and its values where peewee has no words (``?`` marks parameters).
+#: A statement on the tables, or a text and its values if peewee cannot express it (``?`` marks parameters).
 Question = Bound | tuple[str, Sequence[Any]]
 
 
 PATIENCE_S = 3.0
-#: Four times as long a log as 4 MiB means a quarter of the pages written twice, and of the syncs.
+#: With 16 MiB, pages are written a quarter as often as with 4 MiB, and synced a quarter as often.
 WAL_CHECKPOINT_BYTES = 16 << 20
 COMMITS_BETWEEN_LOOKS = 64
 AT_ONCE_S = 0.5
 NO_SUCH_DATABASE, NULL_REFUSED = 1049, 1048
-#: Translated statements that are kept: those of every day. Longer ones name processors, and never come again.
+#: Translated statements that are kept. Longer texts name processors and do not occur again.
 KEPT_TEXTS, KEPT_LENGTH = 500, 1000
 
 _LOCKED = (Mesh.boot_id, Mesh.counter, Mesh.next_partition, Mesh.next_launcher, Mesh.trimmed_to, NOW)
@@ -55,13 +55,14 @@ _LOCKED = (Mesh.boot_id, Mesh.counter, Mesh.next_partition, Mesh.next_launcher, 
 
 @sqlite_statement
 def _locked_mesh() -> Query:
-    """The mesh's row under the writer's lock of BEGIN IMMEDIATE."""
+    """Read the mesh's row under the writer's lock of BEGIN IMMEDIATE."""
     return Mesh.select(*_LOCKED).where(Mesh.id == 1)
 
 
 @mysql_statement
 def _lock_mesh() -> Query:
-    """The mesh's row, locked, as one column: the driver takes longer for the heads of six than for all they hold."""
+    """Lock and read the mesh's row as one column: the driver takes longer for six column headers than for their
+    contents."""
     return Mesh.select(pw.fn.CONCAT_WS(" ", *_LOCKED)).where(Mesh.id == 1).for_update()
 
 
@@ -84,7 +85,8 @@ def _count_up(*, next_partition: int, next_launcher: int, trimmed_to: int) -> Qu
 
 @mysql_statement
 def _count_up_after(*, matched: int, next_partition: int, next_launcher: int, trimmed_to: int) -> Query:
-    """The same where the statement before it matched so many rows; else it fails, and the server reads no further."""
+    """As ``_count_up`` if the statement before matched ``matched`` rows; otherwise it fails, and the server stops
+    reading."""
     return Mesh.update(
         {
             Mesh.counter: pw.fn.IF(pw.fn.ROW_COUNT() == matched, STAMP, None),
@@ -111,7 +113,7 @@ def _insert_event(*, kind: str, text: str, node: int | None, launcher: int | Non
 
 
 class Transaction:
-    """What one transaction sees and does; lives as long as the function given to ``Store.run``."""
+    """A running transaction. It exists while the function given to ``Store.run`` runs."""
 
     __slots__ = (
         "_exactly",
@@ -134,9 +136,10 @@ class Transaction:
 
     def __init__(self, store: Store, row: Row, answers: Sequence[list[Row]] = ()) -> None:
         self.store = store
-        self.answers = answers  # to what was asked together with the lock
+        self.answers = answers  # the answers to the questions that were sent with the lock
         self._unsent: list[Sent | Each] = []
-        self._exactly: tuple[int, StoreError] | None = None  # what the last of them must match, or else
+        # the row count that the last statement must have, and the error otherwise
+        self._exactly: tuple[int, StoreError] | None = None
         self.boot_id: str = row[0]
         self.counter: int = row[1]
         self.next_partition: int = row[2]
@@ -144,40 +147,40 @@ class Transaction:
         self.trimmed_to: int = row[4]
         self.now: float = row[5]
         self.stamp = self.counter + 1
-        self._own = {"stamp": self.stamp, "instant": self.now}  # STAMP and INSTANT of its statements
+        self._own = {"stamp": self.stamp, "instant": self.now}  # the values of STAMP and INSTANT for its statements
         self.changed = False
-        self.freed = False  # processors may have come free, by what it wrote
-        self.moved_nodes = False  # nodes are in other states
-        self.moved_line = False  # another request may be first in its line
+        self.freed = False  # True if its writes may have freed processors
+        self.moved_nodes = False  # True if states of nodes have changed
+        self.moved_line = False  # True if another request may now be the first of its line
 
     def rows(self, question: Bound | str, params: Sequence[Any] = ()) -> list[Row]:
-        """The rows of a question, each in the order of its columns."""
+        """The rows of a query, each in the order of its columns."""
         answers = self._now(self._sent(question, params))
         return answers[0] if len(answers) == 1 else [row for rows in answers for row in rows]
 
     def row(self, question: Bound | str, params: Sequence[Any] = ()) -> Row | None:
-        """The first row of a question; None when there is none."""
+        """The first row of a query; None if there is none."""
         found = self.rows(question, params)
         return found[0] if found else None
 
     def rows_of(self, questions: Sequence[Bound]) -> list[Row]:
-        """The rows of several questions, one after another, sent together."""
+        """The rows of several queries, in order, sent together."""
         return [row for rows in self._now([one for each in questions for one in self._sent(each, ())]) for row in rows]
 
     def change(self, statement: Bound | str, params: Sequence[Any] = ()) -> int:
-        """Runs a statement that changes rows (and stamps them); how many rows it matched."""
+        """Run a statement that changes (and stamps) rows; returns how many rows it matched."""
         count: int = sum(self._now(self._sent(statement, params)))
         self.changed |= count > 0
         return count
 
     def write(self, statement: Bound | str, params: Sequence[Any] = ()) -> None:
-        """As ``change``, where nobody asks for the count: it is sent with the next that does, or with the commit."""
+        """As ``change``, without the row count: it is sent with the next statement, or with the commit."""
         self._write(self._sent(statement, params))
 
     def change_exactly(self, statement: Bound, count: int, error: StoreError) -> None:
-        """As ``write``, where ``count`` rows must match: ``error`` when not, here or out of the commit.
+        """As ``write``, for ``count`` rows exactly: otherwise raises ``error``, here or from the commit.
 
-        On MySQL the server itself looks, in the packet that commits: others wait for the lock a round trip less.
+        On MySQL the server checks the count in the packet that commits, which saves a round trip under the lock.
         """
         self.changed = True
         self._send_exact()
@@ -191,7 +194,7 @@ class Transaction:
             raise error
 
     def insert_rows(self, rows: Sequence[Bound]) -> None:
-        """Many rows of one INSERT, in few statements."""
+        """Insert many rows with few statements."""
         if rows:
             values = [row.values for row in rows]
             self._write(rows[0].statement.sent_rows(self.store.dialect, values, self._own))
@@ -214,7 +217,7 @@ class Transaction:
         return self.store.sent((statement, params))
 
     def _send_exact(self) -> None:
-        """Something follows what was to go with the commit: it is sent alone, and its count looked at here."""
+        """Send the exact statement alone and check its count here, because another statement follows."""
         if self._exactly is not None:
             (wanted, error), self._exactly = self._exactly, None
             unsent, self._unsent = self._unsent, []
@@ -224,11 +227,11 @@ class Transaction:
     def event(
         self, kind: str, text: str, node: int | None = None, launcher: int | None = None, partition: int | None = None
     ) -> None:
-        """A line for people, in the same transaction as what it tells of."""
+        """Record an event for people in the same transaction."""
         self.write(_insert_event.bind(kind=kind, text=text, node=node, launcher=launcher, partition=partition))
 
     def commit(self) -> None:
-        """The last statements: the counter goes up by one when anything changed."""
+        """Send the last statements. The counter increases by one if anything changed."""
         last: list[Sent | Each] = [(raw_sql.COMMIT, ())]
         if self.changed:
             counters = {
@@ -248,20 +251,20 @@ class Transaction:
 
 
 class Serving(Protocol):
-    """Gives what a transaction frees to those who wait, before it is committed (db.allocation.line)."""
+    """Allocates what a transaction frees to waiting requests before the commit (db.allocation.line)."""
 
     def serve(self, t: Transaction) -> None:
-        """Serves in a transaction that freed processors or moved a line."""
+        """Serve requests in a transaction that freed processors or changed a line."""
 
     def committed(self) -> None:
-        """What was served stands."""
+        """The transaction was committed."""
 
     def undone(self) -> None:
-        """It does not: the transaction was rolled back, or nobody knows."""
+        """The transaction was rolled back, or its outcome is unknown."""
 
 
 class Store:
-    """A writer's connection, made when it is first needed and made again after it was lost. Not for two threads."""
+    """A writer's connection, opened when first needed and again after it was lost. Not thread-safe."""
 
     def __init__(
         self, url: str, patience_s: float = PATIENCE_S, any_schema: bool = False, make_file: bool = False
@@ -271,10 +274,11 @@ class Store:
         self.any_schema = any_schema
         self._make_file = make_file
         self.serving: Serving | None = None
-        self.connections = 0  # that were made so far: another one means that the database was away
+        # the number of connections opened so far; a higher number shows that the database was away
+        self.connections = 0
         self.on_nodes_moved: Callable[[], None] = lambda: None
         self._commits = 0
-        self._inside = False  # a transaction, which is over when its connection is
+        self._inside = False  # True inside a transaction, which ends with its connection
         self._texts: dict[str, str] = {}
         self._lock: WriterLock | None = None
         self._path = ""
@@ -289,12 +293,11 @@ class Store:
         self._first = self.sent((_lock_mesh if self.dialect == "mysql" else _locked_mesh).bind())
 
     def run(self, work: Callable[[Transaction], T], asks: Sequence[Question] = ()) -> T:
-        """Runs ``work`` as one transaction and gives back what it returned.
+        """Run ``work`` as one transaction and return its result.
 
-        ``asks``: questions sent together with the lock, for ``Transaction.answers``: others wait a round trip less.
-
-        It is run again, from its beginning, when the database broke a deadlock or was busy. DatabaseUnavailable when
-        that goes on for too long, or the connection is lost. An exception out of ``work`` rolls everything back.
+        ``asks``: queries sent together with the lock, for ``Transaction.answers``, which saves a round trip under the
+        lock. The whole transaction is retried if the database broke a deadlock or was busy. Raises DatabaseUnavailable
+        if that goes on for too long, or if the connection is lost. An exception from ``work`` rolls everything back.
         """
         return self._retried(lambda deadline: self._once(work, asks, deadline))
 
@@ -314,10 +317,10 @@ class Store:
             pause_s = min(pause_s * 2, 0.1)
 
     def change_alone(self, statement: Bound) -> int:
-        """Runs one guarded statement as a transaction of its own, without the mesh row's lock; the rows it matched.
+        """Run one guarded statement as its own transaction without the mesh row's lock; returns the rows it matched.
 
-        Only for rows that no other transaction looks at, and where a repetition changes nothing (db/jobs/locations.py).
-        Errors are those of ``run``.
+        Only for rows that no other transaction reads, and if a repetition changes nothing (db/jobs/locations.py).
+        Raises the errors of ``run``.
         """
 
         def once(deadline: float) -> int:
@@ -334,12 +337,12 @@ class Store:
         return self._retried(once)
 
     def read(self, question: Bound | str, params: Sequence[Any] = ()) -> list[Row]:
-        """Rows outside every lock, each statement by itself."""
+        """Read rows outside every lock, each query by itself."""
         answers = self._read(self.sent(question if isinstance(question, Bound) else (question, params)))
         return answers[0] if len(answers) == 1 else [row for rows in answers for row in rows]
 
     def read_together(self, questions: Sequence[Question]) -> list[list[Row]]:
-        """The rows of several questions, each by itself as in ``read``, in their order."""
+        """Read the rows of several queries, each by itself as in ``read``."""
         return self._read([one for question in questions for one in self.sent(question)])
 
     def _read(self, questions: Sequence[Sent | Each]) -> list[list[Row]]:
@@ -353,30 +356,32 @@ class Store:
                 return self.together(questions)
             except pw.PeeweeException as error:
                 if drivers.meaning(error) is not Meaning.FAULT and not last and _was_idle(began):
-                    self._drop()  # reading twice does no harm
+                    self._drop()  # reading twice is harmless
                     continue
                 self._settle(error)
                 raise DatabaseUnavailable(f"the system database is busy: {drivers.reason(error)}") from error
         raise AssertionError("the second round returns or raises")
 
     def execute(self, sql: str, params: Sequence[Any] = ()) -> Any:
-        """One statement on the open connection; ``?`` marks parameters on both databases. Errors are peewee's."""
+        """Run one statement on the open connection; ``?`` marks parameters on both databases. Raises peewee's
+        errors."""
         try:
             return self.db.execute_sql(self._text(sql), params)  # type: ignore[no-untyped-call]
         except (OverflowError, UnicodeEncodeError) as error:
             raise _out_of_range(error) from None
 
     def sent(self, question: Question) -> list[Sent | Each]:
-        """What is sent for a question: its text in the driver's marks, and the values for them."""
+        """The texts, with the driver's marks, and the values to send for a query."""
         if isinstance(question, Bound):
             return question.statement.sent(self.dialect, question.values)
         sql, params = question
         return [(self._text(sql), params)]
 
     def together(self, statements: Sequence[Sent | Each]) -> list[Any]:
-        """Several statements in order: of each its rows, or how many rows it matched. Errors are peewee's.
+        """Run several statements in order; for each returns its rows, or how many rows it matched. Raises peewee's
+        errors.
 
-        MySQL gets them in one packet and stops at the first that fails, as one by one.
+        MySQL gets them in one packet and stops at the first failure.
         """
         try:
             with drivers.AS_PEEWEES_ERRORS:
@@ -403,7 +408,7 @@ class Store:
         return text
 
     def connect(self) -> None:
-        """Opens the connection unless it is open. DatabaseUnavailable, SchemaError."""
+        """Open the connection if it is closed. Raises DatabaseUnavailable or SchemaError."""
         if not self.db.is_closed():
             return
         try:
@@ -426,7 +431,7 @@ class Store:
             raise
 
     def is_open(self) -> bool:
-        """Whether the connection is there, as far as this host knows: the database is sent nothing."""
+        """True if the connection is alive as far as this host knows. Nothing is sent."""
         if self.db.is_closed():
             return False
         if self._path:
@@ -439,11 +444,11 @@ class Store:
         return not poll.poll(0)
 
     def writer(self) -> WriterLock | None:
-        """The lock around whatever writes outside ``run`` (migrations)."""
+        """The lock for writing outside ``run`` (migrations)."""
         return self._lock
 
     def checkpoint(self) -> None:
-        """Moves the write-ahead log into the database file, as far as readers allow. SQLite only."""
+        """Move the write-ahead log into the database file as far as readers allow. SQLite only."""
         if self._lock is None:
             return
         self.connect()
@@ -454,7 +459,7 @@ class Store:
             self._lock.release()
 
     def close(self) -> None:
-        """Ends the connection; on SQLite under the writers' lock, since the last one to close checkpoints."""
+        """Close the connection; on SQLite under the writers' lock, because the last one to close checkpoints."""
         if self._lock is None:
             self._drop()
             return
@@ -462,7 +467,7 @@ class Store:
             try:
                 self._lock.acquire(self.patience_s)
             except DatabaseUnavailable:
-                pass  # whoever holds it is not the last
+                pass  # the process that holds the lock is connected, so this close is not the last
         self._drop()
         self._lock.close()
 
@@ -511,7 +516,7 @@ class Store:
         return (boot_id, *map(int, numbers), float(now))
 
     def _begin(self, asks: Sequence[Question]) -> list[Any]:
-        """Begins, locks the mesh row and asks; on a connection that died while idle, once more on a new one."""
+        """Begin, lock the mesh row and ask; if the connection died while idle, once more on a new one."""
         statements: list[Sent | Each] = [(raw_sql.BEGIN[self.dialect], ()), *self._first]
         statements += [one for ask in asks for one in self.sent(ask)]
         began = time.monotonic()
@@ -520,7 +525,7 @@ class Store:
         except pw.PeeweeException as error:
             if drivers.meaning(error) is not Meaning.LOST or not _was_idle(began):
                 raise
-        self._drop()  # nothing was changed yet, so nothing can happen twice
+        self._drop()  # nothing was changed yet, so a repetition is harmless
         self.connect()
         return self.together(statements)
 
@@ -534,7 +539,7 @@ class Store:
                 self._drop()
 
     def _settle(self, error: pw.PeeweeException) -> None:
-        """Returns when the transaction may be run again; else raises what to say."""
+        """Return if the transaction may be run again; otherwise raise the error to report."""
         what = drivers.meaning(error)
         if what is Meaning.RETRY:
             return
@@ -562,14 +567,14 @@ class Store:
         )
 
     def _drop(self) -> None:
-        """Forgets the connection, whatever state it is in."""
+        """Drop the connection, whatever its state."""
         if self.db.is_closed():
             return
         connection = self.db.connection()  # type: ignore[no-untyped-call]
         self.db.dispose()
         try:
             connection.close()
-        except Exception:  # it is of no use, whatever it says
+        except Exception:  # the connection is unusable, so its errors do not matter
             pass
 
     def _look_at_wal(self) -> None:
@@ -582,7 +587,7 @@ class Store:
             if os.stat(self._path + "-wal").st_size > WAL_CHECKPOINT_BYTES:
                 self.execute(raw_sql.CHECKPOINT).fetchall()
         except (OSError, pw.PeeweeException):
-            pass  # the commit stands; the next one looks again
+            pass  # the commit succeeded; the next checkpoint tries again
 
 
 def _of_sqlite(cursor: Any, statement: Sent | Each) -> Any:
@@ -592,7 +597,7 @@ def _of_sqlite(cursor: Any, statement: Sent | Each) -> Any:
 
 
 def _outcome(cursor: Any) -> Any:
-    """The rows of a question, the row count of anything else."""
+    """The rows of a query, or the row count of another statement."""
     return list(cursor.fetchall()) if cursor.description is not None else cursor.rowcount
 
 
@@ -603,19 +608,19 @@ def _out_of_range(error: Exception) -> Invalid:
 
 
 def _was_idle(began: float) -> bool:
-    """Whether a statement begun then failed at once: its connection died while idle, so a new one may well work.
+    """True if a statement failed at once: the connection died while idle, so a new one may work.
 
-    A server that let it wait for the whole time-out is away; whoever asks must hear that within 5 s.
+    If the server took the whole time-out, it is away, and the caller must learn that within 5 s.
     """
     return time.monotonic() - began < AT_ONCE_S
 
 
 def open_store(url: str, *, patience_s: float = PATIENCE_S, any_schema: bool = False, make_file: bool = False) -> Store:
-    """The system database at ``url``, not yet connected: a CPA starts while it is down. BadUrl.
+    """The system database at ``url``, not yet connected, so that a CPA can start while it is down. Raises BadUrl.
 
-    ``any_schema``: for creating and migrating; others are refused a schema that is not theirs when they connect.
-    ``make_file``: make the file of an SQLite database where there is none; only for a caller that knows that no mesh
-    uses it, since one that is only away for a while would be made anew below a mesh that lives.
+    ``any_schema``: for creating and migrating; without it, connecting raises SchemaError for a foreign schema.
+    ``make_file``: create a missing SQLite file. Only for callers that know that no mesh uses it: otherwise a file that
+    is only temporarily away would be created anew under a running mesh.
     """
     return Store(url, patience_s, any_schema, make_file)
 

@@ -1,4 +1,4 @@
-"""Where the system database is, from its URL; light enough for viewers.
+"""The URL of the system database. Viewers import this, so it is light.
 
 ``sqlite:///absolute/path/mesh.db`` or ``mysql://user:password@host:3306/redmesh`` (``?unix_socket=/path`` too).
 """
@@ -11,13 +11,13 @@ TYPE_CHECKING = False  # typing is slow to import; checkers know the name
 if TYPE_CHECKING:
     from typing import Any
 
-#: After a database's name: the schema that has views of the whole machine for those who may only look.
+#: The suffix of a database's name for the schema that shows viewers the whole machine.
 WHOLE = "__view"
 HINT = "give sqlite:///absolute/path/mesh.db or mysql://user:password@host:3306/redmesh"
 
 
 def sqlite_path(url: str) -> str | None:
-    """The file of an SQLite URL; None for a URL of another kind. BadUrl when the path is not absolute."""
+    """The file of an SQLite URL; None for another kind of URL. Raises BadUrl if the path is not absolute."""
     if not url.startswith("sqlite:"):
         return None
     if not url.startswith("sqlite:///") or url == "sqlite:///":
@@ -26,13 +26,13 @@ def sqlite_path(url: str) -> str | None:
 
 
 def sqlite_uri(path: str, mode: str) -> str:
-    """A file as SQLite's URI: ``mode`` is ro, or rw for writers; neither makes a file where there is none."""
+    """A file as an SQLite URI. ``mode`` is ro, or rw for writers; neither creates a missing file."""
     quoted = path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
     return f"file://{quoted}?mode={mode}"
 
 
 def mysql_options(url: str) -> dict[str, Any]:
-    """Keyword arguments for the MySQL driver, and ``galera`` when the URL allows a cluster. BadUrl."""
+    """Keyword arguments for the MySQL driver, and ``galera`` if the URL allows a cluster. Raises BadUrl."""
     from urllib.parse import parse_qs, unquote, urlsplit  # slow to import, and only a site needs it
 
     try:
@@ -57,7 +57,7 @@ def mysql_options(url: str) -> dict[str, Any]:
 
 
 def without_password(url: str) -> str:
-    """The URL as it may be shown and logged."""
+    """The URL without its password, for display and logs."""
     head, at, tail = url.rpartition("@")
     scheme, slashes, account = head.partition("://")
     if not at or ":" not in account:
@@ -66,7 +66,7 @@ def without_password(url: str) -> str:
 
 
 def in_database(url: str, name: str) -> str:
-    """The same MySQL server and account, with another database."""
+    """The URL of another database of the same MySQL server and account."""
     from urllib.parse import quote
 
     head, _, tail = url.partition("://")

@@ -1,6 +1,6 @@
-"""What the machine looks like: the section ``[topology]``, and the JSON in ``mesh.topology``.
+"""The structure of the machine: the section ``[topology]``, and the JSON in ``mesh.topology``.
 
-Viewers import this: it loads nothing beyond the interpreter's own modules and no driver.
+Viewers import this, so it imports only modules that the interpreter has loaded anyway, and no driver.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Topology = Mesh | Cluster
 
 
 def parse(section: object) -> Topology:
-    """The machine a section describes; None or an empty one is a flat cluster. TopologyError names what is wrong."""
+    """Parse a section; None or an empty one is a flat cluster. Raises TopologyError, which names the fault."""
     kind = section.get("kind") if isinstance(section, dict) else None
     if section is None or section == {}:
         return Cluster({"kind": "flat"})
@@ -31,10 +31,10 @@ def parse(section: object) -> Topology:
 
 
 def from_json(text: str | None) -> Topology:
-    """The same from the ``mesh.topology`` column, where NULL is a flat cluster."""
+    """Parse the ``mesh.topology`` column, where NULL is a flat cluster."""
     if not text:
         return parse(None)
-    import json  # the viewers of a flat cluster need none
+    import json  # viewers of a flat cluster do not need it
 
     try:
         section = json.loads(text)

@@ -1,7 +1,7 @@
-"""Clusters with no mesh: flat, racks, or a fat tree given by its switches.
+"""Clusters: flat, racks, or a fat tree given by its switches.
 
-All three are a tree of switches with nodes at its leaves; a flat cluster has one switch, racks have one each
-under one more. Which processors a node has stands in the database, not here.
+All three are a tree of switches with nodes as leaves. A flat cluster has one switch; racks have one switch each, under
+one common switch. The processors of a node are in the database, not here.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from db.errors import TopologyError
 from db.topology.config_section import Section
 from db.topology.names import expand
 
-#: Switches from the root down to the one a node hangs on.
+#: Switches from the root to the switch of a node.
 Path = tuple[str, ...]
 ROOT: Path = ("",)
 KINDS = ("flat", "racks", "tree")
 
 
 class Cluster:
-    """Nodes in a tree of switches; a node that is not named hangs on the root."""
+    """Nodes in a tree of switches; a node that is not named is attached to the root."""
 
     def __init__(self, section: object) -> None:
         taken = Section(section, "topology")
@@ -31,12 +31,12 @@ class Cluster:
         taken.done("kind", *{"racks": ["racks"], "tree": ["switches"]}.get(self.kind, []))
 
     def to_dict(self) -> dict[str, object]:
-        """The section this cluster is read from, as it was written."""
+        """The section that this cluster was parsed from."""
         return {"kind": self.kind, **self._written}
 
     @property
     def nodes(self) -> list[str]:
-        """The nodes that are named, in the order of the tree: neighbours stand next to each other."""
+        """The named nodes in the order of the tree, so that neighbours are adjacent."""
         return list(self._paths)
 
     def path(self, node: str) -> Path:
@@ -44,7 +44,7 @@ class Cluster:
         return self._paths.get(node, ROOT)
 
     def hops(self, one: str, other: str) -> int:
-        """Links between two nodes, up to the switch above both and down again; 0 from a node to itself."""
+        """The number of links between two nodes, up to their common switch and down again; 0 from a node to itself."""
         if one == other:
             return 0
         mine, theirs = self.path(one), self.path(other)
@@ -86,7 +86,7 @@ class Cluster:
         seen = 0
         while waiting:
             name, above = waiting.pop()
-            # the root is the same for all trees, so that a node nobody names hangs somewhere
+            # All trees have the same root, so a node that is not named has a place.
             path = ROOT if name == root else (*above, name)
             seen += 1
             self._hang(expand(members[name][0], f"topology.switches.{name}"), path)
@@ -102,7 +102,8 @@ class Cluster:
 
 
 def _root(below: dict[str, list[str]]) -> str:
-    """The one switch that is under no other. TopologyError when there is not exactly one, or a switch has two above."""
+    """The one switch without a parent. Raises TopologyError if there is not exactly one, or if a switch has two
+    parents."""
     above: dict[str, str] = {}
     for name, children in below.items():
         for child in children:

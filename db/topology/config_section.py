@@ -1,15 +1,15 @@
-"""Reading a section key by key, so that every mistake is named where it stands."""
+"""Reads a section key by key, so that every error names its place."""
 
 from __future__ import annotations
 
 from db.errors import TopologyError
 
-#: More than any machine has; keeps a slip of the finger from eating the memory.
+#: More than any machine has. The limit keeps a typing error from exhausting memory.
 MOST = 4_000_000
 
 
 class Section:
-    """A table of the configuration, or an object of the ``mesh.topology`` column; every key must be taken."""
+    """A table of the configuration, or an object of the ``mesh.topology`` column. Every key must be read."""
 
     __slots__ = ("_left", "_where")
 
@@ -20,11 +20,11 @@ class Section:
         self._where = where
 
     def names(self) -> list[str]:
-        """The keys not yet taken, in the order written."""
+        """The keys that have not been read, in the order of the file."""
         return list(map(self._plain, self._left))
 
     def whole(self, key: str, default: int | None = None, *, least: int = 1) -> int:
-        """A whole number of at least ``least``."""
+        """An integer of at least ``least``."""
         value = self._left.pop(key, default)
         if value is None:
             raise TopologyError(f"[{self._where}] lacks {key}", f"add a line like {key} = {max(least, 1)}")
@@ -35,7 +35,7 @@ class Section:
         return value
 
     def wholes(self, key: str, default: tuple[int, ...], *, below: int) -> tuple[int, ...]:
-        """Different whole numbers from 0, all under ``below``, ascending."""
+        """Different integers from 0 to ``below`` - 1, ascending."""
         value = self._left.pop(key, list(default))
         if not isinstance(value, list) or any(not isinstance(one, int) or isinstance(one, bool) for one in value):
             raise TopologyError(f"[{self._where}] {key} must be a list of whole numbers, not {value!r:.40}")
@@ -46,7 +46,7 @@ class Section:
         return tuple(sorted(value))
 
     def text(self, key: str, default: str | None = None) -> str:
-        """A text that is not empty."""
+        """A non-empty text."""
         value = self._left.pop(key, default)
         if value is None:
             raise TopologyError(f"[{self._where}] lacks {key}")
@@ -55,7 +55,7 @@ class Section:
         return self._plain(value)
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """Texts; one text alone stands for a list of one. None at all when the key is missing."""
+        """A list of texts; a single text stands for a list of one. Empty if the key is missing."""
         value = self._left.pop(key, [])
         if isinstance(value, str):
             value = [value]
@@ -64,13 +64,13 @@ class Section:
         return tuple(map(self._plain, value))
 
     def _plain(self, name: str) -> str:
-        # names are shown on many people's terminals, and an escape sequence would act there
+        # Names appear on many people's terminals, where an escape sequence would act.
         if not name.isprintable():
             raise TopologyError(f"[{self._where}] {name!r:.60} holds a character that cannot be shown")
         return name
 
     def tables(self, key: str) -> list[Section]:
-        """The tables of an array of tables; none when the key is missing."""
+        """The tables of an array of tables; empty if the key is missing."""
         value = self._left.pop(key, [])
         if not isinstance(value, list):
             raise TopologyError(f"[{self._where}] {key} must be a list of tables, not {_kind(value)}")
@@ -83,10 +83,10 @@ class Section:
         return Section(self._left.pop(key), f"{self._where}.{key}")
 
     def done(self, *known: str) -> None:
-        """TopologyError for a key that nobody asked for; the hint names the nearest of ``known``."""
+        """Raise TopologyError for a key that was not read; the hint names the nearest of ``known``."""
         if not self._left:
             return
-        from difflib import get_close_matches  # slow to import, and only for people who mistype
+        from difflib import get_close_matches  # slow to import, and needed only after a typing error
 
         key = next(iter(self._left))
         near = get_close_matches(key, known, 1)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from db.errors import TopologyError
 from db.topology.config_section import MOST, Section
 
-#: What x, y and z coordinates are: lists indexed by processor id.
+#: The x, y and z coordinates: lists indexed by processor id.
 Coordinates = tuple[list[int], list[int], list[int]]
 
 KEYS = (
@@ -61,7 +61,7 @@ class Side:
 
 
 class Mesh:
-    """A machine of cabinets. Nothing in it changes; ``with_open`` makes another."""
+    """A machine of cabinets. It is immutable; ``with_open`` makes another one."""
 
     kind = "mesh"
 
@@ -100,7 +100,7 @@ class Mesh:
         self._coordinates: Coordinates | None = None
 
     def to_dict(self) -> dict[str, object]:
-        """The section this mesh is read from; what was left out stands in it with its value."""
+        """The section that this mesh was parsed from, with defaults filled in."""
         return {
             "kind": self.kind,
             "rows": self.rows,
@@ -118,17 +118,17 @@ class Mesh:
 
     @property
     def size(self) -> int:
-        """All processors, compute and service."""
+        """The number of processors, compute and service."""
         return self.compute + self.service
 
     def is_service(self, processor: int) -> bool:
         """True for the processors of service boards."""
         return self.compute <= processor < self.size
 
-    # where a processor is ------------------------------------------------------------------------
+    # positions ----------------------------------------------------------------------------------
 
     def place(self, processor: int) -> tuple[int, int, int]:
-        """x, y and z of a processor. TopologyError when there is none of that number."""
+        """x, y and z of a processor. Raises TopologyError for an unknown number."""
         if 0 <= processor < self.compute:
             rest, router = divmod(processor, self.routers)
             columns = self.compute_columns
@@ -190,10 +190,10 @@ class Mesh:
         processor = self.at(x, row * self.routers + router, cage * self.boards + board)
         return processor if processor is not None and self.name(processor) == name else None
 
-    # how far, and who is next --------------------------------------------------------------------
+    # distances and neighbours ------------------------------------------------------------------
 
     def hops(self, one: int, other: int) -> int | None:
-        """Router-to-router links on the shortest way; None when an open switch lies between them."""
+        """The number of router-to-router links on the shortest path; None if an open switch is on it."""
         x, y, z = self.place(one)
         u, v, w = self.place(other)
         if self.open and self.side_of_column(x) != self.side_of_column(u):
@@ -202,9 +202,9 @@ class Mesh:
         return abs(x - u) + abs(y - v) + min(around, self.depth - around)
 
     def neighbours(self, processor: int) -> list[int]:
-        """Processors on the routers linked to this one's: x down, x up, y down, y up, z down, z up.
+        """Processors on adjacent routers: x down, x up, y down, y up, z down, z up.
 
-        Routers without a processor (service boards have more routers than processors) are left out, cut links too.
+        Routers without a processor (service boards have more routers than processors) and cut links are left out.
         """
         x, y, z = self.place(processor)
         cut = {switch.after for switch in self.switches if switch.name in self.open}
@@ -217,17 +217,17 @@ class Mesh:
             (x, y, (z + 1) % self.depth),
         ]
         found = [self.at(*place) for place in places if place is not None]
-        # in a torus of one or two boards both z neighbours are the same, or oneself
+        # In a torus of one or two boards, both z neighbours are the same processor, or the processor itself.
         return list(dict.fromkeys(one for one in found if one is not None and one != processor))
 
     # sides ---------------------------------------------------------------------------------------
 
     def with_open(self, names: object) -> Mesh:
-        """The same machine with exactly the switches called ``names`` open. TopologyError for a name that is none."""
+        """The same machine with exactly the switches ``names`` open. Raises TopologyError for an unknown name."""
         if not isinstance(names, (list, tuple, set, frozenset)):
             raise TopologyError(f"open must be a list of switches, not {names!r:.40}")
         other = Mesh.__new__(Mesh)
-        other.__dict__.update(self.__dict__)  # nothing of it ever changes, so both may hold the same lists
+        other.__dict__.update(self.__dict__)  # nothing in it ever changes, so both may share the lists
         other.open = self._named(tuple(names))
         return other
 
@@ -235,7 +235,7 @@ class Mesh:
     def sides(self) -> list[Side]:
         """The connected pieces, numbered from 1 at column 0.
 
-        Links in y and z stay inside a column and a switch cuts a whole column, so a piece is a run of columns.
+        Links in y and z stay inside a column, and a switch cuts a whole column, so a piece is a run of columns.
         """
         ends = sorted(switch.after for switch in self.switches if switch.name in self.open)
         firsts = [0, *(end + 1 for end in ends)]
@@ -256,14 +256,14 @@ class Mesh:
         return self.side_of_column(self.place(processor)[0])
 
     def only_side(self, seen: set[int]) -> Side | None:
-        """The side that somebody sees whose nodes all are of it; None for a machine that is seen whole."""
+        """The side of a viewer who sees only nodes of that side; None if the whole machine is visible."""
         if len(self.sides) < 2 or len(seen) != 1:
             return None
         return next((side for side in self.sides if side.number in seen), None)
 
     def on(self, side: Side) -> list[int]:
         """All processors of a side, ascending."""
-        # the ids of a column follow each other, so a side is at most two stretches a column
+        # The ids of a column are consecutive, so a side has at most two ranges a column.
         found: list[int] = []
         for columns, first, a_board in (
             (self.compute_columns, 0, self.routers),
@@ -276,7 +276,7 @@ class Mesh:
         return found
 
     def links_cut(self, switch: Switch) -> int:
-        """x-links that opening a switch column breaks: routers × cages × boards in each of the rows."""
+        """The number of x-links that opening a switch column cuts: routers × cages × boards in each row."""
         return self.height * self.depth
 
     def _named(self, names: tuple[str, ...]) -> frozenset[str]:
@@ -289,8 +289,8 @@ class Mesh:
 
 
 def _two_of(routers: int) -> tuple[int, ...]:
-    # a service board has two processors and as many routers as any board; the paragraph that says which
-    # routers they are on is missing from the source, so they are spread evenly
+    # A service board has two processors and as many routers as any board. The source's paragraph on which routers they
+    # use is missing, so they are spread evenly.
     return (0, routers // 2) if routers > 1 else (0,)
 
 

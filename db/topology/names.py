@@ -1,4 +1,4 @@
-"""Node names written short: ``node[001-064,070],login1``."""
+"""Compressed node names: ``node[001-064,070],login1``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from db.topology.config_section import MOST
 
 
 def expand(texts: tuple[str, ...], where: str) -> list[str]:
-    """Every name that ``texts`` stand for, in the order written. TopologyError, naming ``where``, for what is none."""
+    """Expand ``texts`` to names, in order. Raises TopologyError, which names ``where``, for a malformed text."""
     found: list[str] = []
     for text in texts:
         for item in _split(text, where):
@@ -18,7 +18,7 @@ def expand(texts: tuple[str, ...], where: str) -> list[str]:
 
 
 def _split(text: str, where: str) -> list[str]:
-    # commas inside brackets separate ranges, not names
+    # Commas inside brackets separate ranges, not names.
     items, inside, item = [], False, ""
     for char in text:
         if char in "[]":

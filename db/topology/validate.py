@@ -1,20 +1,20 @@
-"""Where the described machine and the nodes in the database disagree."""
+"""Finds inconsistencies between the described machine and the nodes in the database."""
 
 from __future__ import annotations
 
 from db.topology.cluster import Cluster
 from db.topology.mesh import Mesh, Side
 
-#: A node as the database has it: name, role, processor ids.
+#: A node in the database: name, role, processor ids.
 Node = tuple[str, str, list[int]]
-#: Findings of one sort after which the rest is only counted.
+#: After this many findings of one kind, the rest is only counted.
 SHOWN = 10
 
 
 def check(topology: Mesh | Cluster, nodes: list[Node] | None = None, side: Side | None = None) -> list[str]:
-    """One sentence for every inconsistency; none when all is well. Without ``nodes``, of the description alone.
+    """One sentence for every inconsistency; empty if there is none. Without ``nodes``, checks the description alone.
 
-    ``side``: the nodes are those of one side, and nobody tells of the others.
+    ``side``: the nodes are those of one side, and the others are unknown.
     """
     if isinstance(topology, Mesh):
         return _sides(topology) + ([] if nodes is None else _mesh(topology, nodes, side))

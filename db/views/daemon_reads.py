@@ -1,4 +1,4 @@
-"""What a CPA looks up for the mesh's daemons: reads, outside every lock."""
+"""Queries of a CPA for the mesh's daemons: reads, outside every lock."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from db.store.orm import pw
 from db.store.statements import NOW, Query, statement
 from db.store.store import Store
 
-UDP = "udp://"  # an address in a login processor's row (db.machine.rcas.SCHEME)
+UDP = "udp://"  # the prefix of an address in a login processor's row (db.machine.rcas.SCHEME)
 
 
 class Life(NamedTuple):
-    """One life of a node: from the registration of a PCT until the next."""
+    """The boot id and incarnation of a node, from one registration of a PCT to the next."""
 
     boot_id: str
     incarnation: int
 
 
 class Idleness(NamedTuple):
-    """How many partitions there are, and for how long there have been none (0 while there are some)."""
+    """How many partitions exist, and for how many seconds there has been none (0 while there are some)."""
 
     partitions: int
     idle_s: float
@@ -69,7 +69,7 @@ def _given_up() -> Query:
 
 @statement
 def _in_use() -> Query:
-    """Live partitions, requests that wait, the seconds since the last partition ended, and since the boot."""
+    """Live partitions, waiting requests, the seconds since the last partition ended, and since the boot."""
     ended = pw.fn.COALESCE(Partition.select(pw.fn.MAX(Partition.ended_at)), 0)
     return Mesh.select(
         Partition.select(pw.fn.COUNT(Partition.id)).where(Partition.ended_at.is_null()),
@@ -80,7 +80,7 @@ def _in_use() -> Query:
 
 
 def present_life(store: Store, node: str) -> Life:
-    """The life that the database knows of. Invalid for a node that is not of this machine."""
+    """The present boot id and incarnation of a node. Raises Invalid for an unknown node."""
     rows = store.read(_life.bind(node=node))
     if not rows:
         raise Invalid(f"there is no node {node[:80]!r} in this mesh", "showmesh shows those there are")
@@ -88,10 +88,11 @@ def present_life(store: Store, node: str) -> Life:
 
 
 class NodesOut(NamedTuple):
-    """Nodes out of service: whose rest after a failed load is over, suspect ones, lives given up (name, boot id).
+    """Nodes out of service: those whose rest after a failed load is over, suspect ones, and boots given up (name,
+    boot id).
 
-    And by what an RCA sees that it knows too little: the mesh's boot, how many nodes it has, where its RCAs listen
-    (name, address, state).
+    An RCA recognises from the rest that its knowledge is out of date: the mesh's boot, the number of nodes, and the
+    addresses of its RCAs (name, address, state).
     """
 
     now: float
@@ -104,7 +105,7 @@ class NodesOut(NamedTuple):
 
 
 def nodes_out(store: Store, failed_s: float) -> NodesOut:
-    """What an RCA has to tell nodes that are there and do not know that the mesh does without them."""
+    """What an RCA must tell nodes that run and do not know that the mesh has excluded them."""
     ((now, boot_id, count),), logins = store.read_together([_clock_and_size.bind(), _rca_addresses.bind()])
     rows = store.read(_out_of_service.bind(failed_before=float(now) - failed_s))
     given_up = [(row[0], row[1]) for row in rows if row[2] >= GIVEN_UP]
@@ -114,17 +115,17 @@ def nodes_out(store: Store, failed_s: float) -> NodesOut:
 
 
 def given_up(store: Store) -> set[str]:
-    """The names of nodes whose present life is given up."""
+    """The names of nodes whose present boot is given up."""
     return {row[0] for row in store.read(_given_up.bind())}
 
 
 def idleness(store: Store) -> Idleness:
-    """Whether the mesh could end; a request that waits counts as use."""
+    """How idle the mesh is; a waiting request counts as use."""
     busy, waiting, idle_s, up_s = store.read(_in_use.bind())[0]
     in_use = int(busy) + int(waiting)
     return Idleness(in_use, 0.0 if in_use else max(0.0, min(float(idle_s), float(up_s))))
 
 
 def topology(store: Store) -> str | None:
-    """The mesh's topology as it was defined (JSON), None for a plain line."""
+    """The mesh's topology as defined (JSON); None for a plain line."""
     return store.read(topology_text.bind())[0][0]  # type: ignore[no-any-return]

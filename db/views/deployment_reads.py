@@ -1,4 +1,4 @@
-"""What ``mesh`` looks up to bring hosts up, upgrade them and grant login processors: reads, outside every lock."""
+"""Queries of ``mesh`` for deployment, upgrades and granting login processors: reads, outside every lock."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _granted() -> Query:
 
 @statement
 def _last_logins() -> Query:
-    """The highest id of a login processor that launchers and partitions name."""
+    """The highest id of a login processor in launchers and partitions."""
     return pw.Select(
         columns=[
             Launcher.select(pw.fn.COALESCE(pw.fn.MAX(Launcher.login_processor), 0)),
@@ -98,36 +98,36 @@ def node_sizes(store: Store) -> list[NodeSize]:
 
 
 def absent(store: Store) -> tuple[int, list[str]]:
-    """How many nodes have not come up yet, or went down, and the names of the first."""
+    """How many nodes have not come up yet or went down, and the names of the first few."""
     count = int(store.read(_count_down.bind())[0][0])
     return count, [str(name) for (name,) in store.read(_first_down.bind())] if count else []
 
 
 def registered(store: Store) -> list[str]:
-    """Nodes whose PCT is there."""
+    """Nodes whose PCT is up."""
     return [str(name) for (name,) in store.read(_registered.bind())]
 
 
 def unheard(store: Store) -> set[str]:
-    """Nodes whose PCT is there and that no RCA hears."""
+    """Nodes whose PCT is up and that no RCA hears."""
     return {str(name) for (name,) in store.read(_unheard.bind())}
 
 
 def lives(store: Store) -> dict[str, Life]:
-    """The present life of every node but login processors, by name."""
+    """The present boot id and incarnation of every node but login processors, by name."""
     return {str(name): Life(str(boot), int(incarnation)) for name, boot, incarnation in store.read(_lives.bind())}
 
 
 def places(store: Store) -> list[NodePlace]:
-    """Every node, login processors too."""
+    """Every node, including login processors."""
     return [NodePlace._make(row) for row in store.read(_places.bind())]
 
 
 def granted(store: Store) -> list[str]:
-    """Login processors that were granted to be one."""
+    """Granted login processors."""
     return [str(name) for (name,) in store.read(_granted.bind())]
 
 
 def last_login(store: Store) -> int:
-    """The highest id of a login processor that the history names, one that was revoked too; 0 for none."""
+    """The highest id of a login processor in the history, revoked ones included; 0 for none."""
     return max(map(int, store.read(_last_logins.bind())[0]))

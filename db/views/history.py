@@ -1,4 +1,4 @@
-"""Forgetting what ended long ago, in small transactions that nobody has to wait for."""
+"""Deletes old history in small transactions, so that no other transaction waits for long."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Table = type[Launcher] | type[Partition] | type[Event]
 
 
 class _History:
-    """One table, and the column that says when a row of it ended."""
+    """A table, and the column with the time at which a row ended."""
 
     def __init__(self, table: Table, ended: pw.Field[Any]) -> None:
         @statement
@@ -39,7 +39,7 @@ class _History:
             return table.delete().where(among(table.id, ids), ended.is_null(False))
 
         self.bounds, self.kept_from, self.old, self.delete = bounds, kept_from, old, delete
-        self.read_by_counter = table is not Event  # viewers ask for events by id
+        self.read_by_counter = table is not Event  # viewers read events by id
 
 
 _TABLES = (
@@ -50,10 +50,11 @@ _TABLES = (
 
 
 def trim(store: Store, days: float, rows: int, *, steps: int | None = None) -> int:
-    """Removes ended launchers and partitions, and events, older than ``days`` or beyond the last ``rows``; how many.
+    """Delete ended launchers, partitions and events older than ``days`` or beyond the last ``rows``; returns how
+    many.
 
-    The newest row of each table stays, so that no id is ever given twice. With ``steps`` it is at most so many
-    transactions of AT_ONCE rows a table, and there is more to remove when one of them was full.
+    The newest row of each table stays, so that no id is used twice. With ``steps``, runs at most that many transactions
+    of AT_ONCE rows a table; if one of them was full, there is more to delete.
     """
     removed = 0
     for table in _TABLES:
@@ -68,12 +69,12 @@ def trim(store: Store, days: float, rows: int, *, steps: int | None = None) -> i
 
 
 def _trim_some(store: Store, table: _History, days: float, rows: int) -> int:
-    """One small transaction; how many rows it removed."""
+    """Run one small transaction; returns how many rows it deleted."""
     first, last = store.read(table.bounds.bind())[0]
     if first is None:
         return 0
     first_kept = first
-    if last - first >= rows:  # ids have gaps at most, so fewer would be too few to count
+    if last - first >= rows:  # ids may only have gaps, so a smaller difference means too few rows
         kept_from = store.read(table.kept_from.bind(rows=rows - 1))
         first_kept = kept_from[0][0] if kept_from else first
     found = store.read(table.old.bind(first_kept=first_kept, age_s=days * DAY_S, last=last))

@@ -1,4 +1,4 @@
-"""What viewers ask of the database, written with peewee; viewers start without it, with texts.py.
+"""The viewers' queries, written with peewee. Viewers use the compiled texts.py, without peewee.
 
 ``python -m db.views.questions`` writes texts.py anew; a test compares the two.
 """
@@ -37,7 +37,7 @@ def clock() -> Query:
 
 @statement
 def mesh_and_clock() -> Query:
-    """In one: a question costs a poll a tenth of a millisecond."""
+    """One query instead of two saves a poll a tenth of a millisecond."""
     return Mesh.select(*_columns(Mesh, MeshRow), NOW).where(Mesh.id == 1)
 
 
@@ -46,7 +46,7 @@ def boot_and_node_count() -> Query:
     return Mesh.select(Mesh.boot_id, Node.select(pw.fn.COUNT(Node.id))).where(Mesh.id == 1)
 
 
-# What changed is sorted by the viewer: told to sort it, SQLite would walk the whole table in the order of ids instead.
+# The viewer sorts what has changed: asked to sort, SQLite would walk the whole table in the order of ids.
 
 
 @statement
@@ -70,7 +70,7 @@ def processors_changed(*, since: int) -> Query:
 
 
 def _alike() -> Any:
-    """Alike processors in a row: the MySQL driver takes longer for a hundred rows than for all else."""
+    """Equal processors in one row: the MySQL driver takes longer for a hundred rows than for all else."""
     alike = _columns(Processor, ProcessorRow)[3:]
     places = pw.fn.GROUP_CONCAT(Processor.id, " ", Processor.node, " ", Processor.slot)
     return Processor.select(places, *alike).group_by(*alike)
@@ -142,7 +142,7 @@ def events_after(*, after: int, limit: int) -> Query:
     return Event.select(*_columns(Event, EventRow)).where(Event.id > after).order_by(Event.id).limit(limit)
 
 
-#: What a reading has after ``mesh_and_clock``: nodes, processors, launchers, partitions.
+#: The parts of a reading after ``mesh_and_clock``: nodes, processors, launchers, partitions.
 READINGS = {
     "whole": (nodes, processors, launchers_live, partitions_live),
     "whole_alike": (nodes, processors_alike, launchers_live, partitions_live),
@@ -152,7 +152,7 @@ READINGS = {
 
 
 def _call(name: str, found: Statement[...]) -> str:
-    """What a viewer's account calls instead of asking (db/schema/login_views.py); nothing for a part of a reading."""
+    """The procedure call that a viewer's account uses (db/schema/login_views.py); empty for a part of a reading."""
     if found is mesh_and_clock or any(found in parts for parts in READINGS.values()):
         return ""
     return f"CALL `{name}`({', '.join(['%s'] * len(found.parameters))})"

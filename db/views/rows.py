@@ -1,6 +1,6 @@
-"""The rows viewers read, without the columns that only the CPA may see, and the word for a processor's state.
+"""The rows that viewers read, without the columns that only the CPA may see, and the state word of a processor.
 
-collections.namedtuple, not typing's: typing alone costs a viewer a quarter of its start-up.
+Uses collections.namedtuple, because importing typing costs a viewer a quarter of its start-up.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ WaitingRow = namedtuple(
 ResourceRow = namedtuple("ResourceRow", "node name total in_use changed")
 EventRow = namedtuple("EventRow", "id at kind node launcher partition text")
 
-#: What a viewer got. ``whole``: it is all there is (what it held before is void); else only what changed, ended
-#: launchers and partitions included. ``now`` and all instants: seconds since the epoch by the database's clock.
+#: A viewer's reading. ``whole``: it is complete, and replaces what the viewer held; otherwise it has only what changed,
+#: including ended launchers and partitions. ``now`` and all instants are seconds since the epoch by the database's
+#: clock.
 Reading = namedtuple("Reading", "whole counter now mesh nodes processors launchers partitions")
 
 STATES = ("free", "pending", "busy", "stale", "down", "reserved")
@@ -36,10 +37,10 @@ STATES = ("free", "pending", "busy", "stale", "down", "reserved")
 def processor_state(
     node_state: str, alloc_mode: str, reserved_for: str | None, launcher_state: str | None = None
 ) -> str:
-    """One of STATES: what a processor is to people.
+    """The state of a processor for display, one of STATES.
 
-    ``launcher_state`` is that of the launcher which has it, None without one. In a partition without a launcher a
-    processor is free, for that partition alone.
+    ``launcher_state`` is the state of the launcher that has the processor, or None. In a partition without a launcher,
+    a processor is free for that partition only.
     """
     if node_state in ("down", "drained") or (node_state == "draining" and launcher_state is None):
         return "down"

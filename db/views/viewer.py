@@ -1,6 +1,6 @@
-"""What people look at, straight from the database: no CPA, no peewee, and no MySQL driver on SQLite.
+"""Reads for viewers, directly from the database: no CPA, no peewee, and no MySQL driver on SQLite.
 
-A viewer reads all once, then only what changed since the counter it holds.
+A viewer reads everything once, then only what changed since the counter it holds.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 BUSY_S = 3.0
 ANSWER_S = 3
 AT_ONCE_S = 1.0
-#: MySQL's errors: too many connections of one account (its own limit, everybody's), a statement took too long.
+#: MySQL's errors: too many connections of one account (its own limit, or the general one), a statement took too long.
 _LIMITED = (1226, 1203, 1969, 3024)
-#: MySQL's errors for a procedure that is not there, or not for this account.
+#: MySQL's errors for a procedure that does not exist, or that this account may not call.
 _NO_PROCEDURE = (1305, 1370)
-#: MySQL's errors for an account that may not use the database, or not read a table or column there.
+#: MySQL's errors for an account that may not use the database, or not read a table or column.
 _DENIED = (1044, 1142, 1143)
 
 Text = tuple[str, str, str]  # for SQLite, for MySQL's tables, for its procedures (texts.py)
@@ -47,10 +47,10 @@ _SQLITE, _TABLES, _PROCEDURES = range(3)
 
 
 class Viewer:
-    """A reader's connection. Errors: SchemaError (no database yet, or not our schema), DatabaseUnavailable.
+    """A reader's connection. Raises SchemaError (no database yet, or a foreign schema) or DatabaseUnavailable.
 
-    Opened when first needed, opened again after the database was away. ``login``: of an SQLite file only what that
-    login processor's side is. A MySQL account of viewers calls procedures, which say what it may see
+    It is opened when first needed, and again after the database was away. ``login``: from an SQLite file, read only the
+    side of that login processor. A viewers' MySQL account calls procedures, which decide what it may see
     (db/schema/login_views.py); any other account reads the tables.
     """
 
@@ -65,15 +65,15 @@ class Viewer:
         self._file: tuple[int, int] | None = None
 
     def counter(self) -> int:
-        """The mesh's change counter: the cheap question whether there is anything to read."""
+        """The mesh's change counter: a cheap query that tells whether there is anything new."""
         return int(self._rows(texts.COUNTER)[0][0])
 
     def read(self, since: int | None = None) -> Reading:
-        """All there is, or what changed after counter ``since``; as of one instant."""
+        """Everything, or what changed after counter ``since``, as of one instant."""
         return self._again(lambda: self._read(since))  # type: ignore[no-any-return]
 
     def events(self, after: int | None = None, limit: int = 100) -> list[Any]:
-        """Events in their order: the first ``limit`` after that id, or the last ``limit`` there are."""
+        """Events in order: the first ``limit`` after the id ``after``, or the last ``limit``."""
         if after is None:
             rows = self._rows(texts.EVENTS_LAST, limit)[::-1] or self._nothing_there()
         else:
@@ -81,20 +81,20 @@ class Viewer:
         return list(map(EventRow._make, rows))
 
     def history(self, limit: int = 100) -> list[Any]:
-        """Ended launchers, the last one first."""
+        """Ended launchers, the newest first."""
         return list(map(LauncherRow._make, self._rows(texts.LAUNCHERS_ENDED, limit) or self._nothing_there()))
 
     def launcher(self, launcher: int) -> Any:
-        """A launcher, live or ended; None when there is none of that id (any more)."""
+        """A launcher, live or ended; None if the id is unknown."""
         rows = self._rows(texts.LAUNCHER, launcher)
         return LauncherRow._make(rows[0]) if rows else None
 
     def waiting(self) -> list[Any]:
-        """Requests that wait, first in first."""
+        """Waiting requests, in order."""
         return list(map(WaitingRow._make, self._rows(texts.WAITING)))
 
     def resources(self) -> list[Any]:
-        """GPUs and the like, by node."""
+        """GPUs and other devices, by node."""
         return list(map(ResourceRow._make, self._rows(texts.RESOURCES)))
 
     def now(self) -> float:
@@ -106,7 +106,7 @@ class Viewer:
         if connection is not None:
             try:
                 connection.close()
-            except Exception:  # it is of no use, whatever it says
+            except Exception:  # the connection is unusable, so its errors do not matter
                 pass
 
     def __enter__(self) -> Viewer:
@@ -125,7 +125,7 @@ class Viewer:
             self._boot_id = None
             return self._read(None)
         self._boot_id = mesh.boot_id
-        if len(found) == 1:  # every change counts up
+        if len(found) == 1:  # every change increases the counter
             return Reading(False, mesh.counter, now, mesh, [], [], [], [])
         nodes, processors, launchers, partitions = found[1:]
         if since is None and not nodes and mesh.boot_id:  # every machine has a login processor
@@ -142,7 +142,7 @@ class Viewer:
         )
 
     def _snapshot(self, since: int | None) -> list[Any]:
-        """The mesh's row, then the rows of each table; of one instant. The row alone where nothing has changed."""
+        """The mesh's row, then the rows of each table, as of one instant. Only the row if nothing has changed."""
         if self._path is not None:
             return self._selected(since, False)
         ask = self._called if self._kind == _PROCEDURES else self._selected
@@ -157,7 +157,7 @@ class Viewer:
         return self._execute("CALL `reading`(%s, %s)", (since, grouped))
 
     def _selected(self, since: int | None, grouped: bool) -> list[Any]:
-        """As the procedure ``reading`` has it (db/schema/login_views.py)."""
+        """The same reads as the procedure ``reading`` (db/schema/login_views.py)."""
         self._execute(raw_sql.BEGIN_READING["sqlite" if self._path is not None else "mysql"])
         try:
             found = [self._ask(texts.MESH_AND_CLOCK)]
@@ -171,7 +171,7 @@ class Viewer:
             self._execute(raw_sql.ROLLBACK)
 
     def _nothing_there(self) -> list[Any]:
-        """Nothing, where that is so. Invalid where nothing is seen: there is no such side (any more)."""
+        """No rows, if the database is truly empty. Raises Invalid if the viewer's side does not exist (any more)."""
         boot_id, nodes = self._rows(texts.BOOT_AND_NODE_COUNT)[0]
         if boot_id and not nodes:
             raise _no_side(self._login)
@@ -184,9 +184,9 @@ class Viewer:
         return self._execute(text[self._kind], params)[0]
 
     def _again(self, work: Any) -> Any:
-        """Runs a read; on a connection that died, once more on a new one (reading twice does no harm)."""
+        """Run a read; if the connection died, once more on a new one (reading twice is harmless)."""
         if self._connection is not None and self._file != self._file_now():
-            self.close()  # the database was removed, or made anew
+            self.close()  # the database was removed or created anew
         fresh = self._connection is None
         begun = time.monotonic()
         try:
@@ -200,19 +200,20 @@ class Viewer:
             self.close()
             if not _is_database_error(error):
                 raise
-            if fresh or time.monotonic() - begun > AT_ONCE_S:  # silent now, so silent on a new one too
+            # the server is silent, and would be on a new connection too
+            if fresh or time.monotonic() - begun > AT_ONCE_S:
                 raise self._unavailable(error) from error
         return self._again(work)
 
     def _execute(self, statement: str, params: Sequence[Any] = ()) -> list[Any]:
-        """The rows of each result that a statement has: one, or as many as a procedure gives."""
+        """The rows of each result of a statement: one result, or as many as a procedure gives."""
         cursor = self._connection.cursor()
         if self._path is not None:
             return [cursor.execute(statement, params).fetchall()]
         cursor.execute(statement, params)
         found = [cursor.fetchall()]
         while cursor.nextset():
-            if cursor.description:  # the last is how the procedure ended
+            if cursor.description:  # the last result is the procedure's own status
                 found.append(cursor.fetchall())
         return found
 
@@ -224,13 +225,13 @@ class Viewer:
         else:
             self._connect_to_what_it_may_read()
         if self._path is not None and self._login:
-            from db.schema.login_views import temporary_views  # most see the whole machine
+            from db.schema.login_views import temporary_views  # most viewers see the whole machine
 
             for statement in temporary_views(self._login):
                 self._execute(statement)
 
     def _connect_to_what_it_may_read(self) -> None:
-        """A viewer's account that an older program made has a URL of the tables; it may call procedures now."""
+        """Switch to procedures if a viewers' account of an older version has a URL of the tables."""
         try:
             self._connect_mysql()
         except Exception as error:
@@ -285,7 +286,7 @@ class Viewer:
 
 
 class Picture:
-    """The machine as last read, kept up to date by reading what changed: by id nodes, processors and what lives."""
+    """The machine as last read, by id: nodes, processors, live launchers and partitions. Updated by reading changes."""
 
     def __init__(self) -> None:
         self.counter: int | None = None
@@ -297,7 +298,7 @@ class Picture:
         self.partitions: dict[int, Any] = {}
 
     def update(self, viewer: Viewer) -> Reading:
-        """Reads what is new and takes it in; what it was, for those who repaint only that."""
+        """Read and apply what is new; returns it, for callers that repaint only that."""
         reading = viewer.read(self.counter)
         self.take(reading)
         return reading
@@ -325,7 +326,7 @@ class Picture:
 
 
 def open_viewer(url: str, login: str = "") -> Viewer:
-    """A viewer of the database at ``url``, not yet connected. BadUrl."""
+    """A viewer of the database at ``url``, not yet connected. Raises BadUrl."""
     return Viewer(url, login)
 
 
@@ -385,7 +386,7 @@ def _code(error: Exception) -> int | None:
 
 
 def _is_database_error(error: Exception) -> bool:
-    """Whether it is a driver's (sqlite3.Error, pymysql.MySQLError), without importing either."""
+    """True for a driver's error (sqlite3.Error, pymysql.MySQLError), without importing either driver."""
     return any(kind.__module__ in ("sqlite3", "pymysql.err") for kind in type(error).__mro__)
 
 

@@ -1,1 +1,1 @@
-"""Clean-up of lost launchers on every node before their processors are free again."""
+"""Clean-up of lost launchers on every node, before their processors are freed."""

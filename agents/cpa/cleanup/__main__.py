@@ -1,8 +1,8 @@
-"""The clean-up executable (row A7), ours: the launch's process trees are gone from every node when it ends with 0.
+"""The built-in clean-up executable (row A7): it exits with 0 when the launch's processes are gone from every node.
 
 ``python -P -m redmesh cpa.cleanup LAUNCHER`` reads the nodes, a JSON list of ``{"name", "address"}``, from standard
-input. A site may name its own in the configuration (``cleanup``): same argument, same input, status 0 means clean.
-It is run again until it succeeds, so it must not mind being run twice. It imports no database.
+input. A site may configure its own (``cleanup``) with the same argument and input; exit status 0 means clean. It is run
+again until it succeeds, so it must be idempotent. It does not use the database.
 """
 
 import json
@@ -22,19 +22,19 @@ CLEAN, UNCLEAN, USAGE = 0, 1, 2
 
 
 class Cleanup:
-    """Asks every node's PCT to kill one launch; ``left`` tells what is not clean, and why."""
+    """Asks every node's PCT to kill one launch; ``left`` has the nodes that are not clean, with the reasons."""
 
     def __init__(self, launcher: int, nodes: list[tuple[str, str]]) -> None:
         self.launcher = launcher
         self.left = {name: "no answer in time" for name, _ in nodes}
-        self._at: dict[str, list[str]] = {}  # a process may stand in for many nodes: it is asked once
+        self._at: dict[str, list[str]] = {}  # address -> nodes; a process that stands for many nodes is asked once
         for name, address in nodes:
             self._at.setdefault(address, []).append(name)
         self._loop = Loop()
         self._outstanding = 0
 
     def run(self, deadline_s: float = DEADLINE_S) -> dict[str, str]:
-        """Ask all of them at once and wait; the nodes that are not clean, with the reason."""
+        """Ask all PCTs at once and wait; returns the nodes that are not clean, with the reasons."""
         self._loop.after(deadline_s, self._loop.stop)
         for address, names in self._at.items():
             self._ask(names, address)
@@ -67,7 +67,7 @@ class Cleanup:
 
 
 def main(arguments: list[str]) -> int:
-    """The exit status: 0 clean, 1 not (stderr names nodes and reasons), 2 wrong usage."""
+    """Returns the exit status: 0 clean, 1 not clean (stderr has nodes and reasons), 2 wrong usage."""
     try:
         (launcher,) = map(int, arguments)
         nodes = [(str(node["name"]), str(node["address"])) for node in json.load(sys.stdin)]

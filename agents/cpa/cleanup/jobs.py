@@ -1,4 +1,4 @@
-"""Jobs of tasks whose owner was lost with its login processor, or has handed them over: an owner begins here."""
+"""Restarts jobs of tasks whose owner was lost with its login processor, or that were handed over to this one."""
 
 import subprocess
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from redmesh.start_command import start_command
 
 
 class JobsLeft:
-    """Has jobs go on on the login processor ``login``, this one, by the Redmesh in ``installed``."""
+    """Continues jobs on this login processor, ``login``, with the Redmesh in ``installed``."""
 
     def __init__(self, login: str, installed: str, journal: Journal) -> None:
         self._login, self._installed, self._journal = login, installed, journal

@@ -1,4 +1,4 @@
-"""Launchers without an owner: cleaned up on every node first, freed in the database only then. Beside the loop."""
+"""Lost launchers: cleaned up on every node first, only then freed in the database. Runs beside the loop."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -18,13 +18,13 @@ Done = Callable[[Error | None], None]
 
 
 class Unclean(AgentError):
-    """Processes of a lost launcher may be left on a node; the RCA says the event again."""
+    """Processes of a lost launcher may be left on a node; the RCA repeats the event."""
 
     code = "unclean"
 
 
 class _Round:
-    """Some launchers that are cleaned up together: ``done`` is called when all are through, with the last error."""
+    """Launchers that are cleaned up together: ``done`` is called after the last one, with the last error."""
 
     def __init__(self, count: int, done: Done) -> None:
         self.outstanding = count
@@ -40,13 +40,14 @@ class _Round:
 
 
 class Lost:
-    """Clears launchers away; whoever asked is told when their processors are free."""
+    """Cleans up launchers, and tells the requester when their processors are free."""
 
     def __init__(self, operations: Operations, outage: Outage, cleanups: Cleanups, journal: Journal) -> None:
         self._operations, self._outage, self._cleanups, self._journal = operations, outage, cleanups, journal
 
     def clear(self, launchers: Sequence[Live], reason: str, done: Done) -> None:
-        """Clean up and free; ``done(error)`` follows, at once when there are none. StoreError before anything began."""
+        """Clean up and free; ``done(error)`` follows, at once if there are none. Raises StoreError before anything
+        began."""
         if not launchers:
             done(None)
             return
@@ -56,7 +57,7 @@ class Lost:
             self._clean(live, where, reason, together)
 
     def stop(self) -> None:
-        """Kill the clean-ups that run; whoever waits will ask again, somebody else."""
+        """Kill running clean-ups. Waiting requesters will repeat their requests to another CPA."""
         self._cleanups.stop()
 
     def _nodes_of(self, live: Live) -> list[dict[str, str]]:

@@ -1,4 +1,4 @@
-"""Nodes of other machines that a launch lost while it ran: cleaned, or given up, before their processors are free."""
+"""Nodes of other machines that a running launch lost: cleaned or given up before their processors are freed."""
 
 from collections.abc import Callable, Sequence
 
@@ -19,13 +19,14 @@ BY = "cpa"
 
 
 class LostNodes:
-    """Looks after the ``lost`` of a *finish*; who asked goes on when no other launch can meet what is left there."""
+    """Handles the ``lost`` nodes of a *finish*. The requester continues when no other launch can meet what is left
+    there."""
 
     def __init__(self, operations: Operations, outage: Outage, cleanups: Cleanups, journal: Journal) -> None:
         self._operations, self._outage, self._cleanups, self._journal = operations, outage, cleanups, journal
 
     def settle(self, message: Message, done: Done) -> None:
-        """``done(error)`` follows. StoreError (the cookie, too) before anything began."""
+        """Begin; ``done(error)`` follows. Raises StoreError (also for the cookie) before anything began."""
         launcher, names = message["launcher"], set(map(str, message["lost"]))
         nodes = self._outage.guard(lambda: self._nodes(launcher, message["cookie"], names))
         if not nodes:
@@ -43,7 +44,7 @@ class LostNodes:
         try:
             live = finish.check_live(self._operations.store, launcher, cookie)
         except Expired:
-            return []  # it has ended: whoever ended it has cleaned up
+            return []  # the launcher has ended, and was cleaned up then
         return [node for node in nodes_to_clean(self._operations, live.processors) if node["name"] in names]
 
     def _give_up(self, launcher: int, left: dict[str, str]) -> AgentError | StoreError | None:
@@ -61,9 +62,9 @@ class LostNodes:
 
 
 def nodes_to_clean(operations: Operations, processors: Sequence[int]) -> list[dict[str, str]]:
-    """Nodes that have to say that nothing of a launch is left on them: all but those the mesh has given up.
+    """Nodes that must confirm that nothing of a launch is left: all but those the mesh has given up.
 
-    A life that is given up comes back only cleared, under another boot id.
+    A node whose boot is given up comes back only cleared, under another boot id.
     """
     nodes = [{"name": one.name, "address": one.address} for one in operations.nodes_of(processors)]
     if not any(node["address"].startswith(SCHEME) for node in nodes):
@@ -73,7 +74,8 @@ def nodes_to_clean(operations: Operations, processors: Sequence[int]) -> list[di
 
 
 def told_of(names: Sequence[str], said: str) -> dict[str, str]:
-    """Which of ``names`` a clean-up left, and why. Our own names them, a line each; of another's all are in doubt."""
+    """The nodes of ``names`` that a clean-up left, with reasons. The built-in one names them, a line each; after a
+    site's own, all are in doubt."""
     if said.startswith(ENDED_WITH):
         said = said.partition(": ")[2]
     told = dict(line.partition(": ")[::2] for line in said.splitlines())

@@ -1,4 +1,4 @@
-"""Running the clean-up executable beside the dispatch loop: started, fed, reaped, and killed after a time."""
+"""Runs the clean-up executable beside the dispatch loop: start, input, reaping, and kill after a time-out."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from agents.link.loop import Loop, Timer
 
 LIMIT_S = 10.0
 ENDED_WITH = "the clean-up ended with"
-AT_ONCE = 8  # after a login processor's reboot hundreds may be lost together
+AT_ONCE = 8  # after a reboot of a login processor, hundreds may be lost together
 
 Then = Callable[[bool, str], None]
 
@@ -29,7 +29,7 @@ class _Run:
 
 
 class Cleanups:
-    """Clean-ups under way, one for each launcher. ``command`` gets the launcher's id as its last argument."""
+    """Running clean-ups, one for each launcher. ``command`` gets the launcher's id as its last argument."""
 
     def __init__(
         self, loop: Loop, command: list[str], limit_s: float = LIMIT_S, variables: Mapping[str, str] | None = None
@@ -41,7 +41,7 @@ class Cleanups:
         loop.on_signal(signal.SIGCHLD, self._reap)
 
     def run(self, launcher: int, nodes: list[dict[str, str]], then: Then) -> None:
-        """Clean ``launcher`` up; ``then(clean, what its stderr said)``. One that is under way is joined."""
+        """Clean up ``launcher``; calls ``then(clean, stderr)``. A clean-up that already runs is shared."""
         running = self._runs.get(launcher)
         if running is not None:
             running.thens.append(then)
@@ -53,13 +53,13 @@ class Cleanups:
             self._start(run)
 
     def stop(self) -> None:
-        """Kill what runs; nobody is told, the RCA will say it again."""
+        """Kill running clean-ups; nobody is told, because the RCA repeats its events."""
         for run in self._runs.values():
             self._kill(run)
 
     def _start(self, run: _Run) -> None:
         run.began = time.monotonic()
-        feed = os.memfd_create("nodes")  # a pipe would block us where the list is long and nobody reads
+        feed = os.memfd_create("nodes")  # a pipe would block if the list is long and the child does not read
         run.errors = os.memfd_create("errors")
         try:
             os.write(feed, json.dumps(run.nodes).encode())
@@ -82,7 +82,7 @@ class Cleanups:
 
     def _kill(self, run: _Run) -> None:
         if run.process is not None and run.process.poll() is None:
-            os.killpg(run.process.pid, signal.SIGKILL)  # its own session: what it started goes with it
+            os.killpg(run.process.pid, signal.SIGKILL)  # it has its own session, so this also kills what it started
 
     def _reap(self) -> None:
         for run in list(self._runs.values()):

@@ -1,4 +1,4 @@
-"""Where grants go: to a connection of this CPA, or to the CPA that holds it. Nothing is sent while nothing happens."""
+"""Delivers grants: to a connection of this CPA, or to the CPA that holds it. Nothing is sent while nothing happens."""
 
 from collections.abc import Callable, Sequence
 
@@ -16,11 +16,11 @@ from db.allocation.waiting_requests import Waiter
 from db.errors import StoreError
 from db.store.outage import Outage
 
-#: Pauses before another CPA is told again; then its client finds the grant when it repeats its request.
+#: Pauses before another CPA is tried again; afterwards its client gets the grant when it repeats its request.
 AGAIN_S = (0.2, 1.0, 5.0)
 
 
-FIND_S = 1.0  # until the database is asked what became of a transaction of whose end it did not tell
+FIND_S = 1.0  # until the database is asked for the outcome of an unanswered commit
 
 
 class PostBacks:
@@ -34,13 +34,13 @@ class PostBacks:
         self._due = False
         self.queue: Queue
         self.requests: Requests
-        #: Somebody is first in a line in vain: others may have to give way (uid, what was asked).
+        #: Called if the head of a line cannot be served: launches of low priority may have to end (uid, request).
         self.make_room: Callable[[int, Message], None] = lambda _uid, _message: None
         line.on_served = self._served
         line.on_undone = self._undone
 
     def _served(self) -> None:
-        # after what is being done: a request is acknowledged before its processors are posted back
+        # Deliver afterwards, because a request is acknowledged before its processors are posted back.
         if not self._due:
             self._due = True
             self._loop.after(0, self._deliver)
@@ -78,7 +78,7 @@ class PostBacks:
         return shown(grant, placed)
 
     def too_late(self, waiters: Sequence[Waiter]) -> None:
-        """Say to requests that were taken out of the line that they have waited for as long as they wanted to."""
+        """Tell requests that were removed from the line that their waiting time is over."""
         for waiter in waiters:
             self._send(waiter.cpa, waiter.uid, shown(ended(waiter), []), 0)
 
@@ -90,7 +90,7 @@ class PostBacks:
             self._send(self._address, row.uid, {**message, "placed": [self._operations.reply_of(again)]}, 0)
 
     def post_all_unconfirmed(self) -> None:
-        """Post what another CPA granted to requests held here, and did not live to tell."""
+        """Post grants, to requests held here, of another CPA that died before it announced them."""
         for row in self._outage.guard(lambda: unconfirmed_at(self._operations.store, self._address)):
             if self.requests.is_news(row.request_key, row.sequence):
                 self.post_unconfirmed(row)
@@ -102,7 +102,7 @@ class PostBacks:
 
         login, _, path = cpa.partition(" ")
         if login != self._address.partition(" ")[0]:
-            return  # that CPA looks by itself (daemon)
+            return  # that CPA checks by itself (daemon)
 
         def answered(_reply: Message | None, error: AgentError | None) -> None:
             self._loop.after(0, caller.close)

@@ -1,8 +1,8 @@
-"""The allocates that wait at this CPA for their replies: put in line, answered when their processors are there.
+"""Allocate requests that wait at this CPA for their replies.
 
-Their order stands in the database's ``waiting`` table. Whichever CPA frees processors gives them to the heads of the
-lines in the same transaction (db.allocation.line), and tells the CPA that holds the connection (post_backs): so nothing
-is asked while nothing happens.
+The database's ``waiting`` table has their order. The CPA that frees processors allocates them to the heads of the lines
+in the same transaction (db.allocation.line), and tells the CPA that holds the connection (post_backs). So nothing is
+polled.
 """
 
 import time
@@ -24,13 +24,13 @@ from db.allocation.allocate import check_right
 from db.errors import NotEnough, StoreError
 from db.store.outage import Outage
 
-#: Requests of one user that may wait at this CPA, and their bytes.
+#: Requests of one user that may wait at this CPA, and their total size in bytes.
 MOST_WAITING, WAITING_BYTES = 2048, 4 << 20
-LOOK_S = 1.0  # whether the connection to the database is still there; nothing is sent for it
-KNOCK_S = 0.2  # at a database that is away
-MOST = (1 << 31) - 1  # what the column holds; nobody gets so many
-LEFT = 1000  # requests whose connection ended a moment ago
-#: What of a request is not kept in the line.
+LOOK_S = 1.0  # checks that the database connection is still open; nothing is sent
+KNOCK_S = 0.2  # retries a database that is away
+MOST = (1 << 31) - 1  # the largest value of the column
+LEFT = 1000  # how many requests with recently closed connections are remembered
+#: Fields of a request that are not stored in the line.
 UNKEPT = frozenset(("op", "id", "key", "uuid", "cookie", "wait_s", "notices", "partition", "post_back", "partial"))
 
 
@@ -44,12 +44,12 @@ class Waiter:
     ) -> None:
         self.size = size
         self.key, self.session, self.message, self.deadline = key, session, message, deadline
-        self.refusal = refusal  # what it is told when its time is over
-        self.told = False  # that the database is away
+        self.refusal = refusal  # the error to send when its time is over
+        self.told = False  # True if it was told that the database is away
 
 
 class Waiters:
-    """Those who wait at this CPA, by key."""
+    """The requests that wait at this CPA, by key."""
 
     def __init__(self) -> None:
         self._by_key: dict[str, Waiter] = {}
@@ -61,17 +61,17 @@ class Waiters:
         return key in self._by_key
 
     def add(self, waiter: Waiter) -> Waiter | None:
-        """Let it wait; who waited here under the same key before (its connection is of no more use)."""
+        """Add a waiting request; returns the request that waited under the same key, whose connection is obsolete."""
         before = self._by_key.get(waiter.key)
         self._by_key[waiter.key] = waiter
         return before
 
     def remove(self, key: str) -> Waiter | None:
-        """It waits no longer."""
+        """Remove a request."""
         return self._by_key.pop(key, None)
 
     def of_session(self, session: Any) -> list[Waiter]:
-        """Those who wait on one connection."""
+        """The requests of one connection."""
         return [waiter for waiter in self._by_key.values() if waiter.session is session]
 
     def of_user(self, uid: int) -> list[Waiter]:
@@ -79,15 +79,15 @@ class Waiters:
         return [waiter for waiter in self._by_key.values() if waiter.session.peer.uid == uid]
 
     def all(self) -> list[Waiter]:
-        """Everybody."""
+        """All waiting requests."""
         return list(self._by_key.values())
 
     def overdue(self, now: float) -> list[Waiter]:
-        """Those whose time is over."""
+        """Requests whose deadline has passed."""
         return [waiter for waiter in self._by_key.values() if waiter.deadline <= now]
 
     def next_deadline(self) -> float | None:
-        """When the first of them has waited for long enough."""
+        """The earliest deadline."""
         return min((waiter.deadline for waiter in self._by_key.values()), default=None)
 
 
@@ -97,7 +97,7 @@ Refuse = Callable[[Session, Message, StoreError | AgentError], None]
 
 
 class Queue:
-    """``allocate`` serves one request and answers it, or raises; ``reply`` and ``refuse`` answer one.
+    """The queue. ``allocate`` serves one request and replies, or raises; ``reply`` and ``refuse`` answer a request.
 
     ``address``: where other CPAs reach this one.
     """
@@ -115,18 +115,18 @@ class Queue:
         self._allocate, self._reply, self._refuse = answers
         self._journal, self._address = journal, address
         self._waiters = Waiters()
-        self._abandoned: set[str] = set()  # rows to be taken out, when the database can
+        self._abandoned: set[str] = set()  # keys of rows to delete when the database is back
         self._left: deque[str] = deque(maxlen=LEFT)
         self._looks: Timer | None = None
         self._due: Timer | None = None
         self._away = False
-        self._connection = 0  # to the database, when it was last looked at
+        self._connection = 0  # the number of the database connection at the last check
 
     def __len__(self) -> int:
         return len(self._waiters)
 
     def allocate_or_wait(self, session: Session, message: Message) -> None:
-        """Serve an allocate that may wait: now, if it is its turn and enough is free, else later."""
+        """Serve an allocate request that may wait: now, if it is its turn and enough is free, otherwise later."""
         try:
             self._allocate(session, message)
         except NotEnough as error:
@@ -136,7 +136,7 @@ class Queue:
             self._limit_user(session, message["key"])
             until, size = time.monotonic() + wait_s, session.request_bytes
             waiter = Waiter(message["key"], session, message, until, error, size)
-            before = self._waiters.add(waiter)  # it may be granted by the transaction that puts it in line
+            before = self._waiters.add(waiter)  # the transaction that queues it may already grant it
             try:
                 self._enqueue(session.peer.uid, message, wait_s)
             except BaseException:
@@ -165,7 +165,7 @@ class Queue:
             )
 
     def granted(self, key: str, reply: Message | None, error: StoreError | AgentError | None) -> None:
-        """What a request that waits here got, by a transaction of this CPA or another."""
+        """Deliver a grant, or the end, of a request that waits here; any CPA's transaction may have caused it."""
         waiter = self._waiters.remove(key)
         self._arm()
         if waiter is not None and reply is not None:
@@ -177,10 +177,10 @@ class Queue:
             undo = self._operations.answer(reply).undo
             assert undo is not None
             self._outage.guard(undo)
-        # else its client has connected to no CPA again yet: it repeats its request, or the grant runs out
+        # Otherwise its client has not reconnected yet: it repeats its request, or the grant expires.
 
     def session_ended(self, session: Session) -> None:
-        """Nobody is there any more to be served: its requests leave the line."""
+        """Remove the requests of a closed connection from the line."""
         for waiter in self._waiters.of_session(session):
             self._waiters.remove(waiter.key)
             self._abandoned.add(waiter.key)
@@ -189,7 +189,7 @@ class Queue:
             self._loop.after(0, self._take_out)
 
     def refuse(self, session: Session, error: AgentError) -> None:
-        """What waits on this connection is told so, and leaves the line."""
+        """Send ``error`` to the requests of a connection and remove them from the line."""
         for waiter in self._waiters.of_session(session):
             self._refuse(session, waiter.message, error)
         self.session_ended(session)
@@ -197,7 +197,7 @@ class Queue:
     # --- time
 
     def _arm(self) -> None:
-        """Look when the first one's time is over, and at the connection to the database while anybody waits."""
+        """Set the timer for the first deadline, and for checks of the database connection while requests wait."""
         if self._due is not None:
             self._due.cancel()
             self._due = None
@@ -241,7 +241,7 @@ class Queue:
             self._arm()
 
     def _knock(self) -> None:
-        """The database went away: those who wait are told once, and served again when it is back."""
+        """The database went away: tell waiting requests once, and serve them when it is back."""
         try:
             self._outage.guard(lambda: self._store.read(waiting_requests.any_request.bind()))
         except StoreError as error:
@@ -258,14 +258,14 @@ class Queue:
                 self._ask_again(waiter)
 
     def find_granted(self) -> None:
-        """Another CPA did not live to tell what it granted to those who wait here."""
+        """Find grants, to requests that wait here, of another CPA that died before it announced them."""
         there = {key for key, _, _ in self._outage.guard(lambda: waiting_requests.line(self._store))}
         for waiter in self._waiters.all():
             if waiter.key not in there and waiter.key in self._waiters:
                 self._ask_again(waiter)
 
     def _ask_again(self, waiter: Waiter) -> None:
-        # granted by a transaction of whose end the database did not tell; or still in line
+        # It was granted by a transaction whose commit was not answered, or it is still in line.
         if not is_there(waiter.session.link.sock):
             self.session_ended(waiter.session)
             return
@@ -292,7 +292,7 @@ class Queue:
             if _is_away(error):
                 self._away = True
                 return
-            # its login processor was revoked: others wait here too
+            # Its login processor was revoked; requests of other login processors may wait here too.
             self._waiters.remove(waiter.key)
             self._refuse(waiter.session, waiter.message, error)
 
@@ -300,14 +300,14 @@ class Queue:
         wait = wait_of(uid, message, message["key"], message.get("size") or 0, wait_s)._replace(
             cpa=self._address, place_in_line=self._operations.place_in_line(uid, message)
         )
-        if wait.partition is not None:  # whoever serves it asks for no cookie
+        if wait.partition is not None:  # the transaction that serves the request does not check the cookie again
             demand = self._operations.demand(uid, message)
             self._outage.guard(lambda: check_right(self._store, demand))
         self._outage.guard(lambda: waiting_requests.enqueue(self._store, wait))
 
 
 def wait_of(uid: int, message: Message, key: str, size: int, wait_s: float) -> waiting_requests.Wait:
-    """A request as it stands in the line: all that another CPA needs to serve it."""
+    """A request as stored in the line: everything that another CPA needs to serve it."""
     return waiting_requests.Wait(
         request_key=key,
         partition=message.get("partition"),
@@ -324,5 +324,5 @@ def wait_of(uid: int, message: Message, key: str, size: int, wait_s: float) -> w
 
 
 def _is_away(error: StoreError | AgentError) -> bool:
-    """Whether it says that the database cannot be asked just now: it does not answer, or its file was moved away."""
+    """True if the database cannot be used now: it does not answer, or its file was moved away."""
     return error.code == "database"

@@ -1,4 +1,4 @@
-"""Requests (docs/protocol.md, *Requests*): acknowledged at once, their processors posted back when they are there."""
+"""Requests (docs/protocol.md, *Requests*): acknowledged at once; their processors are posted back later."""
 
 from typing import Any
 
@@ -15,27 +15,28 @@ from db.allocation.allocate import candidates, check_could_be_met, check_right
 from db.store.outage import Outage
 
 CONNECTION = "connection"
-#: Words of an allocate that have no meaning where processors come in parts.
+#: Keys of an allocate that have no meaning if processors come in parts.
 WHOLE = ("segments", "overcommit", "nodes", "most")
 MOST_HELD = 4096  # requests whose post-backs go to one connection
 
 
 class Requests:
-    """The requests whose post-backs go to connections of this CPA. ``address``: where other CPAs reach it."""
+    """Requests whose post-backs go to connections of this CPA. ``address``: where other CPAs reach it."""
 
     def __init__(self, operations: Operations, outage: Outage, journal: Journal, address: str) -> None:
         self._operations, self._store, self._outage = operations, operations.store, outage
         self._journal, self._address = journal, address
         self._sessions: dict[str, Session] = {}
-        self._sent: set[tuple[str, int]] = set()  # and not confirmed
+        self._sent: set[tuple[str, int]] = set()  # posted, and not confirmed yet
 
     def __len__(self) -> int:
         return len(self._sessions)
 
     def request(self, session: Session, message: Message) -> list[line.Unconfirmed]:
-        """Acknowledge a request; what was granted under its uuid before, to be posted again. StoreError, AgentError.
+        """Acknowledge a request; returns earlier grants under its uuid that must be posted again. Raises StoreError
+        or AgentError.
 
-        What it is granted now comes by ``Store.serving``.
+        New grants are delivered by ``Store.serving``.
         """
         uid, uuid, count = session.peer.uid, message["uuid"], message["count"]
         place = message.get("post_back", CONNECTION)
@@ -99,36 +100,37 @@ class Requests:
             raise AgentError(f"request: {wrong[0]} has no meaning where processors come in parts", code="invalid")
 
     def is_news(self, uuid: str, sequence: int) -> bool:
-        """Whether a request is held here and was not posted this."""
+        """True if a request is held here and this grant was not posted yet."""
         return uuid in self._sessions and (uuid, sequence) not in self._sent
 
     def post(self, uuid: str, uid: int, message: Message) -> bool:
-        """Send a post-back on the connection that a request is held on; whether there is one."""
+        """Send a post-back on the connection that holds the request; returns False if there is none."""
         session = self._sessions.get(uuid)
         if session is None or not session.open or session.peer.uid != uid:
             return False
         session.link.send(message)
         self._sent.add((uuid, message["sequence"]))
         if not message["missing"] or "error" in message:
-            del self._sessions[uuid]  # the last of it; who does not get it comes again
+            del self._sessions[uuid]  # the last grant; if it is lost, the requester connects again
             self._sent = {sent for sent in self._sent if sent[0] != uuid}
         return True
 
     def posted(self, session: Session, message: Message) -> Answer:
-        """A requester has a grant."""
+        """Handle the confirmation of a grant."""
         uid, uuid, sequence = session.peer.uid, _uuid_of(message), message["sequence"]
         self._sent.discard((uuid, sequence))
         known = line.confirm(self._store, uuid, sequence, uid)
         return Answer({"news": known})
 
     def cancel(self, session: Session, message: Message) -> Answer:
-        """A request waits no longer."""
+        """Cancel a request."""
         missing, ended = line.cancel(self._store, _uuid_of(message), session.peer.uid)
         self._sessions.pop(message["uuid"], None)
         return Answer({"missing": missing, "ended": ended}, released=True)
 
     def session_ended(self, session: Session) -> None:
-        """Its requests wait on: who comes again with one is posted what it was granted meanwhile."""
+        """The requests of a closed connection keep waiting. A requester that returns gets what was granted
+        meanwhile."""
         gone = {uuid for uuid, held in self._sessions.items() if held is session}
         self._sent = {sent for sent in self._sent if sent[0] not in gone}
         for uuid in [uuid for uuid, held in self._sessions.items() if held is session]:
@@ -143,7 +145,7 @@ def _uuid_of(message: Message) -> str:
 
 
 def shown(grant: line.Grant, placed: "list[dict[str, Any]]") -> Message:
-    """A grant as its requester gets it."""
+    """A grant in the form that its requester gets."""
     message: Message = {
         "post_back": grant.waiter.request_key,
         "sequence": grant.sequence,

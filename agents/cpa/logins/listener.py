@@ -1,6 +1,7 @@
-"""A CPA's port for login processors that have none: their RCAs come over TLS and say whose requests they bring (A12).
+"""A CPA's port for login processors without a CPA: their RCAs connect over TLS and name the user of each connection
+(A12).
 
-An RCA vouches for the uids of its own processor, once for each connection; which processor it is, its certificate says.
+An RCA vouches for the uids of its own login processor, which its certificate names.
 """
 
 from collections.abc import Callable
@@ -15,12 +16,12 @@ from agents.link.server import Session
 from agents.wire.errors import AgentError
 from agents.wire.roles import roles_of
 
-#: Seconds for a handshake; connections whose handshake is not over.
+#: The time limit for a handshake in seconds; the most unfinished handshakes.
 PATIENCE_S, MOST = 5.0, 64
 
 
 class Afar:
-    """Listens at ``place`` (HOST:PORT) and gives ``welcome`` every connection of an RCA of this mesh."""
+    """Listens at ``place`` (HOST:PORT), and passes every connection of an RCA of this mesh to ``welcome``."""
 
     def __init__(
         self, loop: Loop, place: str, mesh: str, welcome: Callable[[tls.Secured], Session], journal: Journal
@@ -37,7 +38,7 @@ class Afar:
         try:
             tcp.tune(sock)
             secured = tls.Secured(sock, trust.ours(), server=True)
-        except (OSError, AgentError) as error:  # it is gone already, or our certificate is of no use
+        except (OSError, AgentError) as error:  # the peer has disconnected, or our certificate is unusable
             self._journal.write("refused", reason="handshake", peer=place[0], message=str(error))
             sock.close()
             return
@@ -74,7 +75,7 @@ class Afar:
         secured.close()
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         for secured in list(self._shaking):
             self._drop(secured, "closing", "the CPA ends")
         self._acceptor.close()

@@ -1,8 +1,8 @@
-"""Which login processor a request is from, and that it reaches nothing on another side of the machine (row A10).
+"""Which login processor a request comes from; requests may not reach another side of the machine (row A10).
 
-Whoever comes over a Unix socket is on this processor, whatever is said; a daemon of another one shows a certificate. A
-host may play several login processors (service nodes whose PCTs listen here, all of a simulated machine): then it may
-say which of them speaks.
+A peer on a Unix socket is on this login processor, whatever it says; a daemon of another one shows a certificate. A
+host may stand for several login processors (service nodes whose PCTs listen here, or a simulated machine). A request
+there may say from which one it comes.
 """
 
 from collections.abc import Iterable
@@ -15,25 +15,25 @@ from db.allocation import finish
 from db.allocation.free import Machine
 from db.store.store import Store
 
-#: What is asked from a login processor, and goes by its side.
+#: Operations that come from a login processor and are limited to its side.
 FROM_A_LOGIN = frozenset(
     ("allocate", "request", "would_allocate", "partition_create", "launchers_of", "launcher_lost")
     + ("remote_nodes", "rca_here", "rca_silent")
 )
-#: What reaches for what exists already.
+#: Operations on something that exists already.
 REACHING = frozenset(
     ("signal_launchers", "kill_launchers", "reset", "drain", "resume", "set_mode", "reserve", "partition_destroy")
 )
 
 
-#: What an RCA of another login processor says once for each connection: whose requests it brings.
+#: The message by which another login processor's RCA names the user of a connection, once for each connection.
 VOUCH = "vouch"
 
 
 class Logins:
-    """The login processor of every request. ``own`` is the CPA's, empty where nobody told it.
+    """Determines the login processor of every request. ``own`` is the CPA's, empty if unknown.
 
-    ``granted``: it is one by another one's word, and may be revoked (db.machine.rcas).
+    ``granted``: another login processor granted it, and may revoke it (db.machine.rcas).
     """
 
     def __init__(self, own: str, store: Store, machine: Machine, *, granted: bool = False) -> None:
@@ -41,7 +41,7 @@ class Logins:
         self._revocable = own if granted else ""
 
     def need_member(self, peer: Peer) -> None:
-        """Denied when the login processor that this peer is on was revoked."""
+        """Raise Denied if this peer's login processor was revoked."""
         name = _certified(peer) or self._revocable
         if not name:
             return
@@ -50,17 +50,15 @@ class Logins:
             raise _revoked(name)
 
     def refusal(self, peer: Peer) -> Denied | None:
-        """Why a connection may not stay: it would be good again when its name is granted again.
-
-        As the picture is that was last refreshed.
-        """
+        """The reason to close a connection of a revoked login processor. Otherwise it would be valid again once the
+        name is granted again. Uses the picture as last refreshed."""
         name = _certified(peer)
         return _revoked(name) if name and not self._machine.knows(name) else None
 
     def check(self, peer: Peer, op: str, message: Message) -> None:
-        """Puts the true login into ``message``.
+        """Put the true login processor into ``message``.
 
-        Denied when it is not what was said, or what is asked for is on another side; Invalid for no node.
+        Raises Denied if the message names another, or if the target is on another side; Invalid for an unknown node.
         """
         if op in FROM_A_LOGIN:
             message["login"] = self.login_of(peer, message.get("login") or "")
@@ -68,7 +66,7 @@ class Logins:
             self._stay(self.login_of(peer, message.get("login") or ""), message)
 
     def login_of(self, peer: Peer, said: str) -> str:
-        """The login processor that this peer is on. Denied, Invalid."""
+        """The login processor of this peer. Raises Denied or Invalid."""
         own = _certified(peer) or self._own
         if said in ("", own) or not own:
             return own or said
@@ -111,7 +109,7 @@ def _revoked(name: str) -> Denied:
 
 
 def _certified(peer: Peer) -> str:
-    """The name of another login processor's RCA, as its certificate has it; empty for anybody on this one."""
+    """The name of another login processor's RCA from its certificate; empty for a peer on this one."""
     for uri in peer.names:
         role, _, name = uri.removeprefix("redmesh://").partition("/")[2].partition("/")
         if role == "rca":
@@ -122,7 +120,7 @@ def _certified(peer: Peer) -> str:
 
 
 def vouched(peer: Peer, message: Message) -> Peer:
-    """Who a connection speaks for, as the RCA that brings it says. Refusal."""
+    """The user that a connection acts for, as its RCA says. Raises Refusal."""
     if peer.uid >= 0:
         raise Refusal("wrong_role", "the user of these requests was named before")
     uid, gid, pid = message["uid"], message["gid"], message["pid"]

@@ -1,1 +1,1 @@
-"""Which of the free processors a request gets. ``registry`` names the algorithms; every other file is one."""
+"""Placements choose processors for a request among the free ones. ``registry`` names them; every other file is one."""

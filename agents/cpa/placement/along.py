@@ -1,6 +1,6 @@
-"""Best fit along a curve: what Sandia shipped on Red Storm.
+"""Best fit along a curve, as Sandia used on Red Storm.
 
-The smallest free interval of the curve that is long enough; where none is, the processors of the smallest span.
+Chooses the smallest free interval of the curve that is long enough; without one, the processors with the smallest span.
 Source: row A5; V. Leung et al., "Processor allocation on Cplant", Cluster 2002; D. Bunde, V. Leung, J. Mache,
 "Communication patterns and allocation strategies", SAND2003-4522.
 """
@@ -45,7 +45,7 @@ def fit(free: Sequence[int], count: int, layout: Layout, curve: Curve) -> list[i
 
 
 def exact_or_longer(taken: bytes, count: int) -> int:
-    """Where the smallest run of at least ``count`` ones begins (the first of equals); -1 where there is none."""
+    """The start of the smallest run of at least ``count`` ones (the first of equals); -1 if there is none."""
     return min(runs(taken, count), default=(0, -1))[1]
 
 
@@ -61,6 +61,6 @@ def runs(taken: bytes, least: int) -> Iterator[tuple[int, int]]:
 
 
 def least_span(seats: Sequence[int], count: int) -> int:
-    """The index of the first of ``count`` neighbours in ``seats`` (ascending) that are closest together."""
+    """The index of the first of ``count`` consecutive entries in ``seats`` (ascending) with the smallest span."""
     spans = list(map(sub, seats[count - 1 :], seats))
     return spans.index(min(spans))

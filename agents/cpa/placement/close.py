@@ -1,10 +1,10 @@
-"""Close fit along a curve: best fit that looks at the hops as well. The default (docs/decisions/0005-close-fit.md).
+"""Close fit along a curve: best fit that also counts hops. The default (docs/decisions/0005-close-fit.md).
 
-Best fit takes the smallest interval that is long enough, from its start. But intervals of the same length are
-not equally compact, and neither are the stretches of one interval. Close fit looks at intervals of up to four times the
-size asked for (or else the smallest), at the stretches that begin or end there or begin at a corner of the curve's
-octants, and takes the one with the fewest pairwise hops. Where no interval is long enough, it does so among the
-stretches whose span is nearly the smallest.
+Best fit takes the start of the smallest interval that is long enough. But intervals of equal length are not equally
+compact, and neither are the stretches of one interval. Close fit considers intervals of up to four times the requested
+size (or the smallest), and in them the stretches that begin or end at the interval's ends or begin at a corner of the
+curve's octants. It takes the stretch with the fewest pairwise hops. If no interval is long enough, it does the same
+among the stretches whose span is nearly the smallest.
 """
 
 from collections.abc import Sequence
@@ -18,27 +18,27 @@ from agents.cpa.placement.shells import line_spread, ring_spread
 
 #: Intervals longer than this many times the size are left for larger requests.
 ROOMY = 4
-#: Spans longer than this many times the smallest are not looked at.
+#: Spans longer than this many times the smallest are not considered.
 WIDE = 1.3
 #: The curve's smallest octants have eight seats.
 OCTANT = 8
-#: Stretches looked at, and seats in all of them together: bounds the time of a decision.
+#: The most stretches considered, and seats in all of them together, which bounds the time of a decision.
 MOST, MOST_SEATS = 24, 8_192
-#: Stretches whose hops are remembered: a few megabytes.
+#: How many stretches have their hops remembered: a few megabytes.
 MOST_KNOWN = 50_000
 
 
 class Places:
-    """Coordinates of seats as bytes, one after the other, so that a stretch of them is measured at the speed of C."""
+    """Coordinates of seats as consecutive bytes, so that a stretch is measured at the speed of C."""
 
     def __init__(self, x: bytes, y: bytes, z: bytes, ring: int, *, keep: bool = False) -> None:
         self.x, self.y, self.z, self.ring = x, y, z, ring
-        #: Hops of stretches that were looked at: seats stay where they are, and sizes come again.
+        #: Known hops of stretches: seats do not move, and sizes recur.
         self._known: dict[tuple[int, int], int] | None = {} if keep else None
 
     @classmethod
     def along(cls, layout: Layout, curve: Curve) -> "Places":
-        """Of all seats of a curve, made once and kept."""
+        """All seats of a curve, computed once and cached."""
         found: Places | None = layout.derived.get("places")
         if found is None:
             mesh = layout.need_mesh("close_fit")
@@ -47,12 +47,12 @@ class Places:
         return found
 
     def only(self, taken: bytes) -> "Places":
-        """Of the seats that are taken alone."""
+        """Only the seats that are set in ``taken``."""
         x, y, z = (bytes(compress(axis, taken)) for axis in (self.x, self.y, self.z))
         return Places(x, y, z, self.ring)
 
     def closest(self, starts: Sequence[int], count: int) -> int:
-        """The start of the ``count`` in a row with the fewest pairwise hops (the first of equals)."""
+        """The start of the ``count`` consecutive seats with the fewest pairwise hops (the first of equals)."""
         if len(starts) == 1:
             return starts[0]
         return min(starts, key=lambda start: self._hops(start, count))
@@ -72,7 +72,7 @@ class Places:
 
 
 def close_fit(free: Sequence[int], count: int, geometry: Geometry) -> list[int]:
-    """Best fit along the Hilbert curve, the most compact of the stretches that fit about as well."""
+    """Best fit along the Hilbert curve, choosing the most compact of the stretches that fit about equally well."""
     if geometry is None:
         return best_fit(free, count)
     curve = geometry.curve()
@@ -84,7 +84,7 @@ def close_fit(free: Sequence[int], count: int, geometry: Geometry) -> list[int]:
     look_at = max(4, min(MOST, MOST_SEATS // count))
     starts = stretches(taken, count, look_at)
     if starts:
-        # ties go to the stretch met first: of the smaller interval, then nearer to the start
+        # Ties go to the stretch considered first: of the smaller interval, then nearer to the start.
         start = places.closest(starts, count)
         return curve.seats[start : start + count]
     seats = list(compress(range(len(taken)), taken))
@@ -93,7 +93,8 @@ def close_fit(free: Sequence[int], count: int, geometry: Geometry) -> list[int]:
 
 
 def stretches(taken: bytes, count: int, most: int) -> list[int]:
-    """Where to look for ``count`` seats in a row, from the smallest interval up; none where nothing is long enough."""
+    """Candidate starts for ``count`` consecutive seats, from the smallest interval up; empty if no interval is long
+    enough."""
     intervals = sorted(runs(taken, count))
     found: list[int] = []
     for length, start in intervals:
@@ -110,9 +111,9 @@ def stretches(taken: bytes, count: int, most: int) -> list[int]:
 
 
 def scattered(seats: Sequence[int], count: int, most: int) -> list[int]:
-    """Where in ``seats`` (ascending) to look for ``count`` that are nearly closest together."""
+    """Candidate indices in ``seats`` (ascending) for ``count`` seats with nearly the smallest span."""
     spans = list(map(sub, seats[count - 1 :], seats))
     least = min(spans)
     near = [index for index, span in enumerate(spans) if span <= least * WIDE]
-    # some from everywhere, and always the smallest span itself
+    # Some from everywhere, and always the smallest span itself.
     return sorted({spans.index(least), *near[:: len(near) // most + 1]})

@@ -1,4 +1,4 @@
-"""Curves that visit every cell of a box so that cells near on the curve are near in the box."""
+"""Curves that visit every cell of a box so that cells close on the curve are close in the box."""
 
 from collections.abc import Iterator
 
@@ -17,7 +17,7 @@ def hilbert(sides: Cell, order: Order = (0, 1, 2)) -> Iterator[Cell]:
     Source: J. Červený, "gilbert"; D. Hilbert, Math. Ann. 38 (1891).
     """
     spans = []
-    # an axis with one cell has nothing to run along
+    # An axis with one cell has no extent along which the curve could run.
     for axis in sorted(order, key=lambda one: sides[one] == 1):
         span = [0, 0, 0]
         span[axis] = sides[axis]
@@ -26,7 +26,7 @@ def hilbert(sides: Cell, order: Order = (0, 1, 2)) -> Iterator[Cell]:
 
 
 def snake(sides: Cell, order: Order) -> Iterator[Cell]:
-    """Back and forth along ``order[0]``, then ``order[1]``, then ``order[2]``: every step is between neighbours."""
+    """Back and forth along ``order[0]``, then ``order[1]``, then ``order[2]``; every step goes to an adjacent cell."""
     first, second, third = order
     forth = [range(sides[axis]) for axis in range(3)]
     cell = [0, 0, 0]
@@ -42,7 +42,7 @@ def snake(sides: Cell, order: Order) -> Iterator[Cell]:
 
 
 def _fold(at: Cell, along: Cell, across: Cell, over: Cell) -> Iterator[Cell]:
-    """The box from corner ``at`` spanned by three vectors along the axes; ends next to ``at`` + ``along``."""
+    """Visit the box from corner ``at`` spanned by three vectors along the axes; ends next to ``at`` + ``along``."""
     length, width, height = _length(along), _length(across), _length(over)
     if width == 1 and height == 1:
         yield from _line(at, along)
@@ -61,7 +61,7 @@ Part = tuple[Cell, Cell, Cell, Cell]
 def _parts(at: Cell, along: Cell, across: Cell, over: Cell, sides: Cell) -> list[Part]:
     length, width, height = sides
     near_b = _half(across)
-    if length == 1:  # a plane to come back from: one half there, the other half back
+    if length == 1:  # in a plane: one half there, the other half back
         back = _plus(at, near_b, _last(over))
         return [(at, over, near_b, along), (back, _minus(over), _less(across, near_b), along)]
     near_a, near_c = _half(along), _half(over)
@@ -107,7 +107,7 @@ def _unit(span: Cell) -> Cell:
 
 
 def _half(span: Cell) -> Cell:
-    # even halves let the curve come out at a corner; a side of 2 has nothing to spare
+    # With even halves the curve can end at a corner; a side of 2 cannot be divided further.
     length, unit = _length(span), _unit(span)
     half = length // 2
     if half % 2 and length > 2:
@@ -116,7 +116,7 @@ def _half(span: Cell) -> Cell:
 
 
 def _last(span: Cell) -> Cell:
-    """The way from the first cell of a span to its last."""
+    """The vector from the first cell of a span to its last."""
     return _less(span, _unit(span))
 
 

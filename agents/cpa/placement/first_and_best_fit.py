@@ -1,6 +1,6 @@
-"""Placement on a line: processors in the order of their ids, which is the order of the nodes.
+"""First fit and best fit on a line: processors in the order of their ids, which is the order of the nodes.
 
-Both take an interval of neighbours when one is long enough, and else the processors with the smallest span.
+Both take a free interval that is long enough if there is one, otherwise the processors with the smallest span.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,7 +34,7 @@ def minimum_span(free: Sequence[int], count: int) -> list[int]:
 
 
 def intervals(free: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Runs of neighbouring ids in ``free`` (ascending), as index of the first and length."""
+    """Runs of consecutive ids in ``free`` (ascending), as index of the first and length."""
     start, total = 0, len(free)
     while start < total:
         end = _end_of_run(free, start)
@@ -43,8 +43,8 @@ def intervals(free: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 def _end_of_run(free: Sequence[int], start: int) -> int:
-    # ids ascend without repeats, so a stretch is unbroken exactly when its ends are as far apart as
-    # it is long: gallop, then bisect, instead of looking at ten thousand neighbours
+    # Ids ascend without repeats, so a stretch is unbroken exactly if the difference of its ends equals its length minus
+    # 1. Galloping and bisection avoid ten thousand comparisons.
     offset, total = free[start] - start, len(free)
     step, low = 1, start
     while low + step < total and free[low + step] - (low + step) == offset:

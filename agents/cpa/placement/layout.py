@@ -1,6 +1,6 @@
-"""Where every processor is, as placements want it: made once for a machine, and kept by whoever places.
+"""The positions of all processors, as placements need them. Built once for a machine and cached by the caller.
 
-Building it costs about 30 ms for ten thousand processors; curves are made when first asked for, and kept here.
+Building takes about 30 ms for 10,000 processors; curves are built when first needed, and cached here.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,13 +18,13 @@ Node = tuple[str, Sequence[int]]
 
 
 class NoMesh(AgentError):
-    """A placement that needs a mesh was asked for on a machine that is none."""
+    """A placement that needs a mesh was requested on a cluster."""
 
     code = "invalid"
 
 
 class Unplaced(AgentError):
-    """A free processor that the description of the machine does not know."""
+    """A free processor that the description of the machine does not contain."""
 
     code = "internal"
 
@@ -37,28 +37,26 @@ class Unplaced(AgentError):
 
 
 class Curve:
-    """All processors in one order. Stretches that do not touch are parted by a seat that nobody has."""
+    """All processors in one order. An unused seat separates stretches that do not touch."""
 
     def __init__(self, stretches: Sequence[Sequence[int]], size: int) -> None:
         self.seats: list[int] = []
-        self.position = [-1] * size  # that of a processor nobody told of
+        self.position = [-1] * size  # -1 for a processor that is not described
         for stretch in stretches:
             for processor in stretch:
                 self.position[processor] = len(self.seats)
                 self.seats.append(processor)
-            self.seats.append(size)  # flags are one longer than the machine, and the last is never set
+            self.seats.append(size)  # flags are one longer than the machine, and the last one is never set
         self._pick = itemgetter(*self.seats) if len(self.seats) > 1 else tuple
         self._flags, self._taken = b"", bytearray()
 
     def in_order(self, values: bytes | bytearray) -> bytes:
-        """A byte for every seat: the value of the processor there, and between stretches the last one."""
+        """One byte for every seat: the value of its processor; between stretches the last value."""
         return bytes(self._pick(values))
 
     def taken_in_order(self, flags: bytes | bytearray) -> bytes:
-        """The same of flags (0 or 1). What changed since the last time is changed: the whole takes five times as long.
-
-        Its decisions come while others wait for the lock.
-        """
+        """The same for flags (0 or 1). Updates only what changed since the last call: computing everything takes
+        five times as long, while others wait for the lock."""
         if len(flags) != len(self._flags):
             self._taken = bytearray(self.in_order(flags))
         else:
@@ -78,7 +76,7 @@ class Curve:
 
 
 class Layout:
-    """A topology with its processors; for a cluster, the nodes tell which processors are where."""
+    """A topology with its processors; for a cluster, ``nodes`` says which processors each node has."""
 
     def __init__(self, topology: Topology, nodes: Iterable[Node] = ()) -> None:
         self.topology = topology
@@ -89,12 +87,12 @@ class Layout:
         else:
             self.size = 1 + max((max(processors) for _, processors in self.nodes if processors), default=-1)
         self._curves: dict[str, Curve] = {}
-        #: What other placements derive from the machine, under a key of theirs.
+        #: Data that placements derive from the machine, under keys of their own.
         self.derived: dict[Any, Any] = {}
 
     def flags(self, free: Iterable[int]) -> bytearray:
-        """A 1 for every free processor, by id, and a 0 at the end."""
-        if isinstance(free, FreeIds):  # has them ready
+        """One byte for every processor id, 1 if the processor is free, and a 0 at the end."""
+        if isinstance(free, FreeIds):  # a FreeIds already has its flags
             if free.flags.rfind(1) >= self.size:
                 raise Unplaced(self)
             return bytearray(free.flags[: self.size].ljust(self.size + 1, b"\0"))
@@ -109,7 +107,7 @@ class Layout:
 
     @property
     def known(self) -> int:
-        """Processors there are; ids of a cluster may have gaps."""
+        """The number of processors; ids of a cluster may have gaps."""
         return self.size if self.mesh is not None else sum(len(processors) for _, processors in self.nodes)
 
     @property
@@ -119,13 +117,13 @@ class Layout:
         return self.topology
 
     def need_mesh(self, what: str) -> Mesh:
-        """The mesh. NoMesh, naming the placement, when the machine is a cluster."""
+        """The mesh. Raises NoMesh, which names the placement, if the machine is a cluster."""
         if self.mesh is None:
             raise NoMesh(f"the placement {what} needs a mesh", f"this machine is described as {self.topology.kind}")
         return self.mesh
 
     def curve(self, name: str = "hilbert") -> Curve:
-        """``hilbert`` or ``snake`` through a mesh; through a cluster both are the order of its tree."""
+        """``hilbert`` or ``snake`` through a mesh; in a cluster both are the order of its tree."""
         found = self._curves.get(name)
         if found is None:
             found = self._curves[name] = Curve(self._stretches(name), self.size)
@@ -140,7 +138,7 @@ class Layout:
     def _through(self, name: str, columns: Sequence[int]) -> list[int]:
         mesh = self.need_mesh(name)
         sides = (len(columns), mesh.height, mesh.depth)
-        # the short sides first: the curve then fills a thin slab of the machine before it goes on
+        # Fold short sides first: the curve then fills a thin slab of the machine before it continues.
         order = sorted(range(3), key=sides.__getitem__)
         axes = (order[0], order[1], order[2])
         cells = curves.hilbert(sides, axes) if name == "hilbert" else curves.snake(sides, axes)
@@ -154,12 +152,12 @@ class Layout:
         return [processor for _, processors in there for processor in processors]
 
 
-#: What a placement is told of the machine; None: nothing, processors are a line in the order of their ids.
+#: The layout of the machine for a placement; None: unknown, so processors are a line in the order of their ids.
 Geometry = Layout | None
 
 
 def need(geometry: Geometry, what: str) -> Layout:
-    """The layout. NoMesh, naming the placement, when there is none."""
+    """The layout. Raises NoMesh, which names the placement, if there is none."""
     if not isinstance(geometry, Layout):
         raise NoMesh(f"the placement {what} needs the machine's topology", "describe it in [topology], or use best_fit")
     return geometry

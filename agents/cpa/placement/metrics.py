@@ -1,4 +1,4 @@
-"""How good a placement is: mean pairwise hops, pieces, span. Source: SAND2003-4522, section 3."""
+"""The quality of a placement: mean pairwise hops, pieces, span. Source: SAND2003-4522, section 3."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -8,13 +8,14 @@ from db.topology import Cluster, Mesh
 
 
 def mean_pairwise_hops(layout: Layout, processors: Sequence[int]) -> float:
-    """Links on the shortest way between two of the processors, on average over all pairs; 0 for one alone."""
+    """The mean number of links on the shortest path between two of the processors, over all pairs; 0 for one
+    processor."""
     count = len(processors)
     return total_hops(layout, processors) / (count * (count - 1) / 2) if count > 1 else 0.0
 
 
 def total_hops(layout: Layout, processors: Sequence[int]) -> int:
-    """Links between all pairs, by counting coordinates instead of pairs. Switches count as closed."""
+    """The sum of links between all pairs, from counted coordinates instead of pairs. Switches count as closed."""
     if isinstance(layout.topology, Mesh):
         mesh = layout.topology
         xs, ys, zs = mesh.coordinates
@@ -27,7 +28,7 @@ def total_hops(layout: Layout, processors: Sequence[int]) -> int:
 
 
 def pieces(layout: Layout, processors: Sequence[int]) -> int:
-    """Connected pieces the processors fall into; 1 is contiguous."""
+    """The number of connected pieces of the processors; 1 means contiguous."""
     topology = layout.topology
     left, found = set(processors), 0
     if not isinstance(topology, Mesh):
@@ -44,20 +45,20 @@ def pieces(layout: Layout, processors: Sequence[int]) -> int:
 
 
 def span(curve: Curve, processors: Sequence[int]) -> int:
-    """Seats on the curve from the first of the processors to the last, both counted."""
+    """The number of seats on the curve from the first to the last of the processors, inclusive."""
     seats = [curve.position[one] for one in processors]
     return max(seats) - min(seats) + 1
 
 
 def _on_a_line(places: list[int]) -> int:
-    # in ascending order, the i-th of n lies above i others and below n - 1 - i
+    # In ascending order, the i-th of n has i values below and n - 1 - i above.
     places.sort()
     count = len(places)
     return sum(map(int.__mul__, places, range(1 - count, count, 2)))
 
 
 def on_a_ring(many: "Counter[int]", length: int) -> int:
-    """The distances between all pairs on a ring of ``length``; ``many`` stand at each place."""
+    """The sum of distances between all pairs on a ring of ``length``; ``many`` counts the entries at each place."""
     places = sorted(many)
     total = 0
     for index, place in enumerate(places):
@@ -69,7 +70,7 @@ def on_a_ring(many: "Counter[int]", length: int) -> int:
 
 
 def _in_a_tree(layout: Layout, cluster: Cluster, processors: Sequence[int]) -> int:
-    # every pair goes up to the roots and down again, less twice what the two ways share
+    # Every pair goes up to the root and down again, minus twice the shared part of both paths.
     at = _node_of(layout)
     nodes = Counter(at.get(one, "") for one in processors)
     switches: Counter[tuple[str, ...]] = Counter()

@@ -1,7 +1,7 @@
 """Packing into few switches and few hosts: for clusters, and for cabinets, cages and boards of a mesh.
 
-The lowest switch with enough free processors below it, the fullest of equals; below it whole members while they
-fit, and the rest into the fullest member that has room. A flat cluster has one switch, so there it packs hosts.
+Chooses the lowest switch with enough free processors below it, the fullest of equals. Below it, takes whole members
+while they fit, and the rest from the fullest member that has room. A flat cluster has one switch, so hosts are packed.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from agents.cpa.placement.layout import Geometry, Layout, Unplaced, need
 
 
 class Tree:
-    """Switches over hosts over processors; vertices by number, a parent before its children, 0 at the root."""
+    """Switches above hosts above processors; vertices by number, a parent before its children, 0 is the root."""
 
     def __init__(self, layout: Layout, switches: bool) -> None:
         self.parent = [-1]
@@ -36,7 +36,7 @@ class Tree:
         return vertex
 
     def count(self, flags: bytearray) -> list[int]:
-        """Free processors below every vertex."""
+        """The number of free processors below every vertex."""
         free = [0] * len(self.parent)
         for host, processors in self.processors.items():
             free[host] = sum(map(flags.__getitem__, processors))
@@ -45,7 +45,7 @@ class Tree:
         return free
 
     def take(self, vertex: int, need: int, free: list[int], flags: bytearray) -> list[int]:
-        """``need`` free processors from below ``vertex``, which has at least as many."""
+        """Take ``need`` free processors from below ``vertex``, which has at least as many."""
         if vertex in self.processors:
             return [one for one in self.processors[vertex] if flags[one]][:need]
         taken: list[int] = []
@@ -54,7 +54,7 @@ class Tree:
         while left and len(taken) < need:
             rest = need - len(taken)
             roomy = [child for child in left if free[child] >= rest]
-            # sorted from most to least, so the last with room is the fullest
+            # Sorted from most to least free, so the last with room is the fullest.
             chosen = roomy[-1] if roomy else left[0]
             left.remove(chosen)
             taken += self.take(chosen, min(rest, free[chosen]), free, flags)
@@ -62,12 +62,12 @@ class Tree:
 
 
 def rack_packed(free: Sequence[int], count: int, geometry: Geometry) -> list[int]:
-    """The fewest levels of switches, then the fewest members of each."""
+    """Use the fewest levels of switches, then the fewest members of each."""
     return _packed(free, count, need(geometry, "rack_packed"), switches=True)
 
 
 def host_packed(free: Sequence[int], count: int, geometry: Geometry) -> list[int]:
-    """The fewest hosts, wherever they are."""
+    """Use the fewest hosts, wherever they are."""
     return _packed(free, count, need(geometry, "host_packed"), switches=False)
 
 
@@ -85,7 +85,7 @@ def _packed(free: Sequence[int], count: int, layout: Layout, switches: bool) -> 
 
 
 def _hosts(layout: Layout, switches: bool) -> list[tuple[tuple[object, ...], list[int]]]:
-    """The way to every host from the root, and its processors. On a mesh a board is a host."""
+    """The path from the root to every host, and its processors. On a mesh a board is a host."""
     if layout.mesh is None:
         cluster = layout.cluster
         return [

@@ -38,10 +38,10 @@ Placement = Callable[[Sequence[int], int, Geometry], list[int]]
 
 DEFAULT = "default"
 ENTRY_POINTS = "redmesh.placement"
-#: Seconds that a placement of somebody else's may take: the CPA serves nobody meanwhile.
+#: Seconds that a third party's placement may take; the CPA serves nobody meanwhile.
 PLACE_S = 2.0
 
-#: Where the placements of ours are; a module is imported when its first placement is asked for.
+#: The modules of our placements; a module is imported when its first placement is requested.
 HERE = {
     "best_fit": "first_and_best_fit:best_fit",
     "first_fit": "first_and_best_fit:first_fit",
@@ -56,19 +56,19 @@ HERE = {
     "random": "scattered:Scattered",
     "block": "block:Block",
 }
-#: Those that are made from an argument: the argument when none is given, None where one must be.
+#: Placements with an argument: its default, or None if the argument is required.
 MADE: dict[str, str | None] = {"random": "0", "block": None}
 
 
 class UnknownPlacement(AgentError):
-    """A placement that nobody has installed, or an argument that it does not take."""
+    """A placement that is not installed, or an argument that it does not accept."""
 
     code = "invalid"
     exit_status = 2
 
 
 def default(free: Sequence[int], count: int, geometry: Geometry) -> list[int]:
-    """Close fit on a mesh, packed in a cluster that is described, best fit by ids where nothing is known."""
+    """Close fit on a mesh, packing in a described cluster, best fit by ids if nothing is known."""
     if not isinstance(geometry, Layout):
         return best_fit(free, count)
     if geometry.mesh is not None:
@@ -76,12 +76,12 @@ def default(free: Sequence[int], count: int, geometry: Geometry) -> list[int]:
     return find("rack_packed")(free, count, geometry)
 
 
-#: Those asked for so far.
+#: The placements requested so far.
 PLACEMENTS: dict[str, Placement] = {DEFAULT: default}
 
 
 def find(name: str) -> Placement:
-    """The placement called ``name``. UnknownPlacement, naming those there are."""
+    """The placement ``name``. Raises UnknownPlacement, which names the existing ones."""
     known = PLACEMENTS.get(name)
     if known is not None:
         return known
@@ -91,7 +91,7 @@ def find(name: str) -> Placement:
         if text is None:
             raise UnknownPlacement(f"the placement {word} needs its shape", "write it like block:4x4x2")
         made: Placement = _of_ours(word)(text)
-        return made  # not kept: there are as many as people can write arguments
+        return made  # not cached, because there are unlimited arguments
     if name in HERE:
         PLACEMENTS[name] = _of_ours(name)
     else:
@@ -100,9 +100,9 @@ def find(name: str) -> Placement:
 
 
 def geometry(topology: str | None, nodes: Iterable[Node] = ()) -> Geometry:
-    """The layout of the mesh row's ``topology`` column; None where the column is NULL. TopologyError.
+    """The layout for the mesh row's ``topology``; None if the column is NULL. Raises TopologyError.
 
-    ``nodes`` (name and processors of each) are needed for a cluster, which is None without them.
+    A cluster also needs ``nodes`` (name and processors of each); without them it is None.
     """
     if not topology:
         return None
@@ -116,7 +116,7 @@ def _of_ours(name: str) -> Any:
 
 
 def _load_installed(name: str) -> None:
-    from importlib.metadata import entry_points  # slow to import, and rarely asked for
+    from importlib.metadata import entry_points  # slow to import, and rarely needed
 
     points = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
     if name not in points:
@@ -124,19 +124,20 @@ def _load_installed(name: str) -> None:
         raise UnknownPlacement(f"no placement is called {name[:40]!r}", f"there are: {there}")
     try:
         PLACEMENTS[name] = Installed(name, points[name].load())
-    except (Exception, SystemExit) as error:  # somebody else's code
+    except (Exception, SystemExit) as error:  # a third party's code
         raise UnknownPlacement(
             f"the placement {name!r} cannot be loaded: {error!r:.200}", points[name].value
         ) from error
 
 
 class _TooSlow(BaseException):
-    """Raised inside a placement whose time is over; no ``except Exception`` of its author's catches it."""
+    """Raised inside a placement that takes too long. It is a BaseException, so that ``except Exception`` does not
+    catch it."""
 
 
 @contextmanager
 def _in_time(seconds: float) -> Iterator[None]:
-    """Interrupt what is called inside when ``seconds`` are over; only in the main thread, as signals are."""
+    """Interrupt the body after ``seconds``. Works only in the main thread, as signals do."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -154,17 +155,17 @@ def _in_time(seconds: float) -> Iterator[None]:
 
 
 class Installed:
-    """A placement of somebody else's, which may be wrong about its arguments and shall not end the CPA."""
+    """A third party's placement. Its result is checked, and its errors do not end the CPA."""
 
     def __init__(self, name: str, place: InstalledPlacement) -> None:
         self.__name__ = name
         self._place = place
 
     def __call__(self, free: Sequence[int], count: int, geometry: Geometry) -> list[int]:
-        """What it chooses. AgentError when that is not ``count`` different free processors."""
+        """Call the placement. Raises AgentError unless it returns ``count`` different free processors."""
         try:
             with _in_time(PLACE_S):
-                chosen = list(map(index, self._place(list(free), count, geometry)))  # a list that it may change
+                chosen = list(map(index, self._place(list(free), count, geometry)))  # a copy that it may change
         except _TooSlow:
             raise AgentError(
                 f"the placement {self.__name__!r} took longer than {PLACE_S:g} s for {count} of {len(free)} processors,"
@@ -174,7 +175,7 @@ class Installed:
         except PlacementError as error:
             told, hint = str(error.message), str(error.hint)
             raise (NotEnough(told, hint, free=len(free)) if error.may_wait else AgentError(told, hint)) from error
-        except (AgentError, StoreError):  # plug-ins written before redmesh.placement raise ours
+        except (AgentError, StoreError):  # plug-ins older than redmesh.placement raise our errors
             raise
         except (Exception, SystemExit) as error:
             raise AgentError(
@@ -189,17 +190,17 @@ class Installed:
 
 
 class Choosing:
-    """``place`` with the machine's geometry, which is read when it is first wanted."""
+    """``place`` with the machine's geometry, which is read when first needed."""
 
     def __init__(self, place: Placement, geometry: Callable[[], Geometry]) -> None:
         self._place, self._geometry = place, geometry
 
     def __call__(self, free: Sequence[int], count: int) -> Sequence[int]:
-        """So many of the free processors. NotEnough, where the placement wants others."""
+        """Choose ``count`` of the free processors. Raises NotEnough if the placement refuses them."""
         return self._place(free, count, self._geometry())
 
     def idle(self, free: Sequence[int], count: int) -> Sequence[int]:
-        """The same of a machine on which nothing runs, where it only matters whether there are any: quickly."""
+        """Choose on an idle machine, quickly, if only the existence of a choice matters."""
         check = getattr(self._place, "check", None)
         if check is not None:
             check(free, count, self._geometry())

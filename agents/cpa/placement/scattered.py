@@ -1,4 +1,4 @@
-"""Random placement, for comparison: what a placement must beat to be worth its time."""
+"""Random placement, a baseline for comparisons."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ class BadSeed(AgentError):
 
 
 class Scattered:
-    """``random`` or ``random:7``: any of the free, the same for the same seed and the same free processors."""
+    """``random`` or ``random:7``: a random choice that is the same for the same seed and free processors."""
 
     def __init__(self, text: str = "0") -> None:
         if not (text.isascii() and text.isdigit() and len(text) < 10):
@@ -23,7 +23,7 @@ class Scattered:
         self.__name__ = "random"
 
     def __call__(self, free: Sequence[int], count: int, geometry: Geometry) -> list[int]:
-        """``count`` of ``free`` by chance, in the order of the curve where there is one."""
+        """``count`` random processors of ``free``, in the order of the curve if there is one."""
         from random import Random  # slow to import, and for comparison only
 
         chosen = Random(self.seed).sample(sorted(free), count)

@@ -1,8 +1,7 @@
-"""Placements that grow shells around centres: MC1x1, Gen-Alg and MM.
+"""Placements that grow shells around centres: MC1x1, Gen-Alg and MM. Baselines for the faster placements.
 
-All three look at every centre there is, which would take seconds on a large machine, while nobody else is served: past
-MOST_WORK they look at as many as that allows, evenly spread. They are here as the measure of the quick ones, which is
-taken with all centres.
+All three examine every centre, which would take seconds on a large machine while nobody else is served. Above MOST_WORK
+they examine an evenly spread sample. The benchmarks examine all centres.
 
 Definitions: J. Mache, V. Lo, K. Windisch, "Minimizing message-passing contention", PDCS 1997 (MC1x1); S. Krumke et al.,
 "Compact location problems", TCS 181 (1997) (Gen-Alg); M. Bender et al., "Communication-aware processor allocation for
@@ -16,12 +15,12 @@ from agents.cpa.placement.layout import Geometry, Layout, need
 from agents.wire.errors import AgentError
 from db.topology import Mesh
 
-#: Centres times free processors of a decision: all centres of 2,000 free processors, 400 of 10,368 (a tenth of a second
-#: or two); a fifth as many for boxes, whose distances cost that much more. None: all, whatever it takes.
+#: The limit of centres times free processors: all centres of 2,000 free processors, 400 centres of 10,368 (0.1 to 0.2
+#: s); a fifth as many for boxes, whose distances cost more. None: no limit.
 MOST_WORK: int | None = 4_000_000
 BOXES_COST = 5
 
-#: Distances are one byte each, so that C adds and counts thousands of them at once.
+#: Distances are one byte each, so that C code adds and counts thousands of them at once.
 FARTHEST = 255
 
 
@@ -46,18 +45,18 @@ class Shells:
 
     @property
     def centres(self) -> list[Centre]:
-        """Where the free processors are."""
+        """The positions of the free processors."""
         return list(zip(self.x, self.y, self.z, strict=True))
 
     def manhattan(self, x: int, y: int, z: int) -> bytes:
         """Hops from (x, y, z) to every free processor."""
         on_x, on_y, on_z = self._apart(x, y, z)
-        # no sum exceeds a byte, so adding three long integers adds the bytes one by one without a carry
+        # No sum exceeds a byte, so adding three long integers adds the bytes one by one without a carry.
         total = int.from_bytes(on_x, "big") + int.from_bytes(on_y, "big") + int.from_bytes(on_z, "big")
         return total.to_bytes(len(on_x), "big")
 
     def largest(self, x: int, y: int, z: int) -> bytes:
-        """The largest of the three distances to every free processor: shells that are boxes."""
+        """The largest coordinate distance to every free processor: shells that are boxes."""
         return bytes(map(max, *self._apart(x, y, z)))
 
     def _apart(self, x: int, y: int, z: int) -> tuple[bytes, bytes, bytes]:
@@ -65,7 +64,7 @@ class Shells:
         return self.x.translate(line[x]), self.y.translate(line[y]), self.z.translate(ring[z])
 
     def nearest(self, distances: bytes, count: int) -> tuple[bytes, int]:
-        """Which are the ``count`` nearest (a byte each), and the sum of their distances."""
+        """The ``count`` nearest processors (a byte each), and the sum of their distances."""
         radius, inside, total = 0, 0, 0
         while True:
             here = distances.count(radius)
@@ -78,11 +77,11 @@ class Shells:
         chosen = distances.translate(_INSIDE[radius])
         if rest == here:
             return chosen.replace(b"\2", b"\1"), total + rest * radius
-        # of the outermost shell, those that come first on the curve
+        # From the outermost shell, take those that come first on the curve.
         return chosen.replace(b"\2", b"\1", rest).replace(b"\2", b"\0"), total + rest * radius
 
     def spread(self, chosen: bytes) -> int:
-        """Hops between all pairs of the chosen."""
+        """The sum of hops between all pairs of the chosen processors."""
         return (
             line_spread(bytes(compress(self.x, chosen)))
             + line_spread(bytes(compress(self.y, chosen)))
@@ -90,18 +89,18 @@ class Shells:
         )
 
     def ids(self, chosen: bytes) -> list[int]:
-        """The chosen, in the order of the curve."""
+        """The chosen processors in the order of the curve."""
         return list(compress(self.free, chosen))
 
     def some(self, centres: Sequence[Centre], cost: int = 1) -> Sequence[Centre]:
-        """As many of these as there is time for."""
+        """As many of the centres as the limit allows."""
         if MOST_WORK is None:
             return centres
         most = max(1, MOST_WORK // (cost * max(1, len(self.free))))
         return centres[:: -(-len(centres) // most)]
 
     def tightest(self, centres: Iterable[Centre], count: int) -> list[int]:
-        """The least pairwise hops among the L1-nearest of each centre (the first of equals)."""
+        """The set with the fewest pairwise hops among the L1-nearest of each centre (the first of equals)."""
         best: bytes = b""
         least = -1
         seen: set[bytes] = set()
@@ -116,12 +115,12 @@ class Shells:
         return self.ids(best)
 
 
-# what lies inside a radius becomes 1, what lies on it 2, the rest 0
+# Inside a radius becomes 1, on it 2, outside 0.
 _INSIDE = [bytes(1 if one < radius else 2 if one == radius else 0 for one in range(256)) for radius in range(256)]
 
 
 def gen_alg(free: Sequence[int], count: int, geometry: Geometry) -> list[int]:
-    """Around each free processor the L1-nearest; the set with the fewest pairwise hops."""
+    """Examines the L1-nearest around each free processor; takes the set with the fewest pairwise hops."""
     shells = Shells(need(geometry, "gen_alg"), free, "gen_alg")
     return shells.tightest(shells.some(shells.centres), count)
 
@@ -134,7 +133,7 @@ def mm(free: Sequence[int], count: int, geometry: Geometry) -> list[int]:
 
 
 def mc1x1(free: Sequence[int], count: int, geometry: Geometry) -> list[int]:
-    """Around each free processor shells of boxes; the set with the least sum of shell numbers."""
+    """Examines shells of boxes around each free processor; takes the set with the least sum of shell numbers."""
     shells = Shells(need(geometry, "mc1x1"), free, "mc1x1")
     best, least = b"", -1
     for centre in shells.some(shells.centres, BOXES_COST):
@@ -145,16 +144,16 @@ def mc1x1(free: Sequence[int], count: int, geometry: Geometry) -> list[int]:
 
 
 def line_spread(places: bytes) -> int:
-    """Distances between all pairs on a line."""
-    # between a place and the next go all pairs with one end on each side
+    """The sum of distances between all pairs on a line."""
+    # The step between two adjacent places is used by all pairs with one end on each side.
     everybody = len(places)
     below = accumulate(map(places.count, range(min(places), max(places))))
     return sum([left * (everybody - left) for left in below])
 
 
 def ring_spread(places: bytes, length: int) -> int:
-    """Distances between all pairs on a ring of ``length``."""
-    # of the arcs of half the ring, two for each link between a pair hold one of the two
+    """The sum of distances between all pairs on a ring of ``length``."""
+    # Of the arcs of half the ring, two for each link between a pair contain exactly one of the two.
     everybody, half = len(places), length // 2
     there = list(map(places.count, range(length)))
     inside = sum(there[:half])

@@ -1,4 +1,4 @@
-"""The first schema. A frozen copy: db/schema/models.py moves on, this stays."""
+"""The first schema. A frozen copy: db/schema/models.py changes, this does not."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""What a viewer of one side is to see (db/schema/login_views.py): whose partitions are, and since when nodes are near.
+"""Data for viewers of one side (db/schema/login_views.py): the login processor of partitions, and since when nodes
+are near.
 
-``partition.login_processor``: where it was asked for; ``node.side_from``: the counter at which others last came within
-reach of it.
+``partition.login_processor``: where it was requested; ``node.side_from``: the counter at which others last came within
+reach of the node.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ import peewee as pw
 #: One statement of DDL is not undone on MySQL, so a step that broke off is run again from its beginning.
 atomic = False
 
-#: One that no launcher was in is nobody's: those who see the whole machine see it.
+#: A partition that no launcher was in has no login processor, and only viewers of the whole machine see it.
 OF_ITS_LAUNCHERS = (
     "UPDATE `partition` SET login_processor = (SELECT MIN(l.login_processor) FROM launcher l"
     " WHERE l.`partition` = `partition`.id) WHERE login_processor IS NULL"
 )
-#: What was before the last change of sides that is remembered stays everybody's own.
+#: Everything before the last recorded change of sides stays visible to its own side only.
 SINCE_THE_SIDES = (
     "UPDATE node SET side_from = (SELECT COALESCE(MAX(e.changed), 0) FROM event e WHERE e.kind = 'sides')"
     " WHERE side_from = 0"

@@ -1,4 +1,5 @@
-"""Requests whose processors are posted back (db/allocation/line.py): who is told where, and what waits how long."""
+"""Requests whose processors are posted back (db/allocation/line.py): addresses for post-backs, and unconfirmed
+grants."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ COLUMNS: dict[str, dict[str, Any]] = {
         "time_s": lambda: pw.DoubleField(null=True),
     },
 }
-#: The head of each line is found by it, however long the line is.
+#: This index finds the head of each line, however long the line is.
 LINE = ("partition", "login_processor", "id")
 
 

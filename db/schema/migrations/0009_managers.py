@@ -1,4 +1,5 @@
-"""Managers (db/allocation/managers.py): whose a waiting request is, and where it stands in the line of its part."""
+"""Managers (db/allocation/managers.py): the manager of a waiting request, and its place in the line of the manager's
+part."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ COLUMNS: dict[str, Any] = {
     "part": lambda: pw.CharField(max_length=64, default=""),
     "precedence": lambda: pw.IntegerField(default=0),
 }
-#: The head of each line is found by it, however long the line is.
+#: This index finds the head of each line, however long the line is.
 LINE = ("partition", "login_processor", "part", "precedence", "id")
 
 
