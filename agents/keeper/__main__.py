@@ -19,7 +19,8 @@ _USAGE = "usage: python -P -m redmesh keeper --config keeper.json [--detach] [--
 
 
 def main(arguments: List[str]) -> int:
-    """Keep the mesh until it is told to end; the exit status. ``--ready``: where to write our pid when we listen."""
+    """Run the mesh's daemons until told to end; returns the exit status. ``--ready``: where to write our pid once we
+    listen."""
     detach = "--detach" in arguments
     words = [word for word in arguments if word != "--detach"]
     ready = int(words.pop()) if len(words) == 4 and words[2] == "--ready" and words[3].isdigit() else -1
@@ -50,7 +51,7 @@ def main(arguments: List[str]) -> int:
 
 
 def _detach() -> bool:
-    # False in the process that was called: the keeper goes on in another, in a session of its own.
+    # False in the process that was called: the keeper continues in another process with its own session.
     if os.fork():
         return False
     os.setsid()

@@ -1,4 +1,4 @@
-"""The processes of a mesh as /proc shows them: evidence of life that no removed directory takes away."""
+"""The processes of a mesh in /proc: evidence of life that does not depend on any directory."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Dict, List, Optional, Tuple
 
-#: What the processes of a mesh are called; the last two only by their titles (agents/linux/prctl.py, set_title).
+#: The kinds of a mesh's processes; the last two are recognised only by their titles (agents/linux/prctl.py, set_title).
 KEEPER, CPA, RCA, SIMULATED, PCT, LAUNCH = "keeper", "cpa", "rca", "simulated", "pct", "launch"
 
 
 def processes(state: str) -> Dict[int, Tuple[str, str]]:
-    """Our processes that belong to the mesh in ``state``: by pid, what each is and its name (a PCT's is its node's)."""
+    """Our processes of the mesh in ``state``: pid -> kind and name (for a PCT the name of its node)."""
     found = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():
@@ -23,19 +23,19 @@ def processes(state: str) -> Dict[int, Tuple[str, str]]:
                 with open(f"/proc/{entry}/cmdline", "rb", buffering=0) as file:
                     words = os.fsdecode(file.read(65536)).rstrip("\0").split("\0")
                 known = _known(words, state)
-                # anybody may call a process so
+                # Any process may have this name.
                 ours = known is not None and (os.stat(f"/proc/{entry}").st_uid == os.geteuid() or is_agent(int(entry)))
                 if known is not None and ours and has_same_directory(int(entry), state):
                     found[int(entry)] = known
             except OSError:
-                continue  # it has ended meanwhile
+                continue  # it has exited meanwhile
     return found
 
 
 def has_same_directory(pid: int, path: str) -> bool:
-    """Whether ``path`` is the same directory for the process as for us; in a container it can be another.
+    """True if ``path`` is the same directory for the process and for us; in a container it can be another.
 
-    True when that cannot be told. FileNotFoundError when the process has exited.
+    True if that cannot be determined. Raises FileNotFoundError if the process has exited.
     """
     try:
         here = os.stat(path)
@@ -47,7 +47,7 @@ def has_same_directory(pid: int, path: str) -> bool:
         os.stat(f"/proc/{pid}")
         return False
     except OSError:
-        return True  # it is somebody else's, or refuses to be looked at
+        return True  # it belongs to another user, or cannot be inspected
     return (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)
 
 
@@ -62,7 +62,7 @@ def _known(words: List[str], state: str) -> Optional[Tuple[str, str]]:
 
 
 def _daemon(words: List[str]) -> str:
-    # What redmesh/start_command.py started; versions before 0.2 started daemons as "python -m agents.keeper".
+    # Started by redmesh/start_command.py; versions before 0.2 started daemons as "python -m agents.keeper".
     for at, word in enumerate(words[:-1]):
         if word == "-m" and words[at + 1] != "redmesh":
             return words[at + 1].rpartition(".")[2]

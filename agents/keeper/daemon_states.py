@@ -1,4 +1,4 @@
-"""The life of one daemon under the keeper, decided apart from forks and signals."""
+"""The state machine of one daemon under the keeper, without forks and signals."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Dict, Tuple
 
-#: Seconds before a daemon that died is started again; the last one for ever.
+#: Seconds before a dead daemon is started again; the last value repeats.
 BACKOFF_S = (0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 60.0)
-#: One that was killed does not wait for longer than this: nothing on disk is to blame.
+#: A killed daemon does not wait longer than this, because nothing on disk caused its end.
 KILLED_MOST_S = 5.0
-#: A daemon that ran so long had no trouble starting: its next back-off begins anew.
+#: A daemon that ran this long started properly: its back-off begins anew.
 STABLE_S = 10.0
 
 
 class State(Enum):
-    """Where a daemon is."""
+    """The state of a daemon."""
 
     ABSENT = "absent"  # not started yet
     RUNNING = "running"
@@ -27,18 +27,18 @@ class State(Enum):
 
 
 class Event(Enum):
-    """What can happen to a daemon."""
+    """An event in the life of a daemon."""
 
     START = "start"
-    FOUND = "found"  # alive already, from a former keeper
-    DIED = "died"  # was killed, or ended because it was told to
-    FAILED = "failed"  # ended by itself, and not well: what it found it will find again
+    FOUND = "found"  # already running, from an earlier keeper
+    DIED = "died"  # was killed, or ended on request
+    FAILED = "failed"  # exited by itself with a failure, whose cause probably persists
     DUE = "due"  # its back-off is over
     END = "end"
 
 
 class Action(Enum):
-    """What the keeper is to do."""
+    """The action of the keeper."""
 
     NONE = "none"
     SPAWN = "spawn"
@@ -48,7 +48,7 @@ class Action(Enum):
 
 S, E, A = State, Event, Action
 
-#: Every transition there is. An event that a state does not name changes nothing.
+#: All transitions. An event that a state does not list changes nothing.
 TRANSITIONS: Dict[Tuple[State, Event], Tuple[State, Action]] = {
     (S.ABSENT, E.START): (S.RUNNING, A.SPAWN),
     (S.ABSENT, E.FOUND): (S.RUNNING, A.NONE),
@@ -64,17 +64,17 @@ TRANSITIONS: Dict[Tuple[State, Event], Tuple[State, Action]] = {
 
 
 class Daemon:
-    """One daemon's machine: when it began, how often it was started again, how long it waits now."""
+    """A daemon's machine: its start time, number of restarts, and present delay."""
 
     def __init__(self) -> None:
         self.state = State.ABSENT
         self.restarts = 0
-        self._failed = False  # the last time it ended
+        self._failed = False  # True if it failed the last time
         self._began = 0.0
         self._in_a_row = 0
 
     def handle(self, event: Event, now: float) -> Action:
-        """What ``event`` asks for at the monotonic instant ``now``."""
+        """Apply ``event`` at the monotonic time ``now``; returns the action."""
         entry = TRANSITIONS.get((self.state, event))
         if entry is None:
             return Action.NONE
@@ -90,10 +90,10 @@ class Daemon:
 
     @property
     def delay_s(self) -> float:
-        """How long to wait before the next start."""
+        """The delay before the next start."""
         delay_s = BACKOFF_S[min(max(0, self._in_a_row - 1), len(BACKOFF_S) - 1)]
         return delay_s if self._failed else min(delay_s, KILLED_MOST_S)
 
     def is_in_trouble(self, now: float) -> bool:
-        """Whether it does not come up: it ended by itself, and has not run for long since."""
+        """True if it does not come up: it failed, and has not run for long since."""
         return self._failed and not (self.state is State.RUNNING and now - self._began >= STABLE_S)

@@ -1,10 +1,10 @@
-"""What a keeper refuses or fails at."""
+"""Errors of a keeper."""
 
 from agents.wire.errors import AgentError
 
 
 class KeeperError(AgentError):
-    """The root of this package's errors."""
+    """The base class of this package's errors."""
 
     code = "keeper"
 

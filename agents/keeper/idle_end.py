@@ -1,4 +1,4 @@
-"""The end of an auto-started mesh that nobody uses: after ``idle_s`` seconds without launches or partitions."""
+"""Ends an unused mesh that was started automatically: after ``idle_s`` seconds without launches or partitions."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from agents.link.loop import Loop
     from agents.wire.control import Message
 
-#: Seconds between two questions whether the mesh is idle, at most.
+#: The longest pause in seconds between two checks.
 CHECK_S = 60.0
 
 
 class IdleEnd:
-    """Asks a CPA now and then how long the mesh has been idle; ``end()`` when it has been for long enough.
+    """Asks a CPA now and then how long the mesh has been idle; calls ``end()`` after ``idle_s``.
 
-    ``cpas`` are their sockets; ``may_end()``: no launch runs here, as far as the keeper sees.
+    ``cpas`` are their sockets; ``may_end()``: no launch runs here, as far as the keeper knows.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class IdleEnd:
 
 
 def jobs_run(state: str) -> bool:
-    """Whether a job is queued or runs: its owner holds its state object, also while no processor is free for it."""
+    """True if a job is queued or runs: its owner locks its state object, even while it has no processor."""
     directory = os.path.join(state, "jobs")
     try:
         names = os.listdir(directory)
@@ -64,7 +64,7 @@ def jobs_run(state: str) -> bool:
     locks = [name for name in names if name.endswith(".job.lock")]
     if not locks:
         return False
-    from redmesh.state import owned  # loads SQLite, which a keeper without jobs has no use for
+    from redmesh.state import owned  # imports SQLite, which a keeper without jobs does not need
 
     return any(owned(os.path.join(directory, name[: -len(".lock")])) for name in locks)
 
@@ -72,8 +72,8 @@ def jobs_run(state: str) -> bool:
 def running_launchers(run: str, state: str) -> List[int]:
     """The launchers that have a launch child here.
 
-    Launch children say by their sockets that they live: no daemon has to be asked. The sockets may have been removed
-    with RUN a moment ago; their records are in STATE.
+    The sockets of launch children show that they run, so no daemon is asked. If the sockets were removed with RUN a
+    moment ago, the records in STATE are used.
     """
     found = set(launchers_on_record(state))
     try:

@@ -1,4 +1,4 @@
-"""The keeper: starts the daemons of a personal mesh, starts again what dies, ends them all."""
+"""The keeper: starts the daemons of a mesh on one host, restarts dead ones, and ends them all."""
 
 from __future__ import annotations
 
@@ -32,40 +32,40 @@ if TYPE_CHECKING:
 
     from agents.link.loop import Timer
 
-#: Seconds: for daemons of one kind to end; for a CPA to write down that the mesh is gone.
+#: Seconds: for daemons of one kind to end; for a CPA to record that the mesh is down.
 END_S, TELL_S = 10.0, 3.0
-#: After RUN was made again: every launch child has its socket there by then.
+#: After RUN was created again: by then every launch child has its socket there.
 BACK_S = LOOK_S + 0.5
-#: A launch child leaves a moment after its yod: for so long a launch is not held against ``down``.
+#: A launch child exits a moment after its yod; for this time it does not keep ``down`` from ending the mesh.
 LEAVING_S = 0.5
-#: A daemon that lives has so long to make its socket again, where RUN was removed while the mesh had no keeper.
+#: A living daemon has this long to create its socket again, if RUN was removed while the mesh had no keeper.
 SOCKET_S, _SOCKET_AGAIN_S = 4 * LOOK_S, 0.1
 _LOCK_TRIES, _LOCK_S = 10, 0.01
 
 
 class Kept:
-    """One daemon: its machine, its process, how it is started, where what it says on stderr goes."""
+    """A daemon: its state machine, its process, its command, and the file for its stderr."""
 
     def __init__(self, name: str, kind: str, socket_path: str, errors: str, spawn: Callable[[], int]) -> None:
         self.name, self.kind, self.socket_path, self.errors, self.spawn = name, kind, socket_path, errors, spawn
         self.machine = Daemon()
         self.pid = 0
-        self.reason = ""  # why it failed, in its own words
-        self.said_before = 0  # bytes that the file had when it was started
+        self.reason = ""  # the last error of the daemon, from its stderr
+        self.said_before = 0  # the size of the file when the daemon was started
         self.due_at = 0.0  # when it is started again
         self.adopted_without_socket = False
         self.timer: Optional[Timer] = None
 
 
 class Keeper:
-    """Keeps the daemons that ``config`` (keeper.json at ``path``) names. KeeperError when another keeper does."""
+    """Runs the daemons that ``config`` (keeper.json at ``path``) names. Raises KeeperError if another keeper does."""
 
     def __init__(self, config: Dict[str, Any], path: str) -> None:
         self._config = config
         self._run, self._state = str(config["run"]), str(config["state"])
         own_directory(self._run, public=bool(config.get("users")))
         own_directory(os.path.join(self._state, "log"))
-        # mesh up sends one to a keeper that it finds by its socket, which may be before we handle it
+        # mesh up sends SIGHUP to a keeper that it finds by its socket, perhaps before we handle it.
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         self._try_certificate()
         self._lock = self._take_lock()
@@ -77,15 +77,15 @@ class Keeper:
         self._loop = Loop()
         self._server = Server(self._loop, os.path.join(self._run, "keeper.sock"), "keeper", KEEPER, self._on_request)
         self._kept = self._plan(path)
-        self._names = Names(self._loop, self._tell_untold)  # of RCAs
-        self._untold: List[Tuple[str, bytes]] = []  # an RCA whose name is looked up, and what it is to hear
+        self._names = Names(self._loop, self._tell_untold)  # resolves the names of RCAs
+        self._untold: List[Tuple[str, bytes]] = []  # datagrams for RCAs whose names are being looked up
         self._handles: Dict[int, int] = {}  # pidfds of adopted daemons
-        self._ending: List[str] = []  # kinds still to be ended, the first at work
+        self._ending: List[str] = []  # kinds still to be ended, the first in progress
         self._end_deadline = 0.0
         self._end_reason = ""
-        self._told = False  # the database, that the mesh is gone
-        self._back_at = -BACK_S  # when RUN was made again
-        self._no_place = ""  # why it could not be
+        self._told = False  # True if the database records that the mesh is down
+        self._back_at = -BACK_S  # when RUN was last created again
+        self._no_place = ""  # the reason why it could not be created
         self._orphans = Orphans(self._loop, self._log, lambda: {kept.pid for kept in self._kept})
         self._loop.on_signal(signal.SIGCHLD, self._reap)
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -93,8 +93,8 @@ class Keeper:
         self._loop.on_signal(signal.SIGHUP, self._try_now)
 
     def _try_certificate(self) -> None:
-        # A host whose TLS does not take it is to say so to mesh up, which waits for us; and what is loaded for it our
-        # PCT has by its fork. NoTrust.
+        # Create the TLS context now: if a host's TLS refuses it, mesh up, which waits for us, learns of it, and the PCT
+        # inherits the imported modules by its fork.
         config = self._config
         if config["login"] or not config.get("listen"):
             return
@@ -110,7 +110,7 @@ class Keeper:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return fd
             except OSError:
-                # somebody may have looked whether it is held (console/deploy/personal/evidence_of_life.py)
+                # Another process may just test the lock (console/deploy/personal/evidence_of_life.py).
                 time.sleep(_LOCK_S)
         os.close(fd)
         raise KeeperError(f"the mesh in {self._state} has a keeper already", "mesh status", exit_status=1)
@@ -136,15 +136,15 @@ class Keeper:
         if config["login"]:
             program("rca", ["rca", "--config", path])
         for node in config["nodes"]:
-            if not node.get("address"):  # one that has an address is kept by a keeper of its own
+            if not node.get("address"):  # a node with an address has a keeper of its own
                 pct(str(node["name"]))
-        for name in config.get("simulated", ()):  # stand-ins for many PCTs, and ended like them
+        for name in config.get("simulated", ()):  # stand-ins for many PCTs, ended like PCTs
             program(str(name), ["simulated", "--config", path, "--name", str(name)])
             kept[-1].kind = "pct"
         return kept
 
     def _let_go(self) -> None:
-        # In a PCT just forked: nothing of the keeper's may live on in it, above all not its lock.
+        # In a PCT that was just forked: release everything of the keeper's, above all its lock.
         self._loop.abandon()
         self._server.close()
         for handle in self._handles.values():
@@ -152,8 +152,8 @@ class Keeper:
         os.close(self._lock)
 
     def run(self) -> None:
-        """Start or adopt every daemon, and keep them until the end."""
-        if self._config["login"]:  # PCTs share it; a node's one PCT registers first
+        """Start or adopt every daemon, and run until the end."""
+        if self._config["login"]:  # PCTs share them; a node's only PCT registers first
             prepare()
         prctl.settle_memory()  # before the first fork
         self._log.write("keeper started", pid=os.getpid(), daemons=len(self._kept))
@@ -168,7 +168,8 @@ class Keeper:
         self._loop.run()
 
     def _owner(self) -> Tuple[int, int]:
-        # in a batch system's job: its script, or on the other hosts the process by which the manager started us
+        # In a batch system's job, the owner is its script; on the other hosts, the process by which the manager started
+        # us.
         if self._config["ends_with"] != "parent":
             pid, began = self._config["ends_with"]
             return int(pid), int(began)
@@ -176,12 +177,12 @@ class Keeper:
         return pid, processes.start_time(pid)
 
     def _watch_owner(self, pid: int, began: int) -> None:
-        """End with the process ``pid``: nothing outlives the batch system's job."""
+        """End with the process ``pid``, so that nothing outlives the batch system's job."""
         try:
             handle = os.pidfd_open(pid) if processes.alive(pid, began) else -1
         except ProcessLookupError:
             handle = -1
-        except OSError:  # no descriptor is left, say: that is not evidence of its end
+        except OSError:  # for example no descriptor is left, which is no evidence of its exit
             self._loop.after(LOOK_S, lambda: self._watch_owner(pid, began))
             return
 
@@ -196,11 +197,11 @@ class Keeper:
             self._loop.watch(handle, READ, on_end)
 
     def _adopt_or_start(self, these: List[Kept], deadline: float) -> None:
-        """Adopt daemons that a former keeper left, start the others.
+        """Adopt daemons of an earlier keeper, and start the others.
 
-        RUN, and their sockets in it, may have been removed a moment ago, so a daemon whose process lives is waited for.
-        One that is stopped makes no socket: after ``deadline`` it is adopted by its process. No second daemon is
-        started beside one that lives: a second RCA knows of no launcher, and has a CPA end them all.
+        RUN with their sockets may have been removed a moment ago, so wait for a daemon whose process lives. A stopped
+        one creates no socket: after ``deadline`` it is adopted by its process. Never start a second daemon beside a
+        living one: a second RCA knows no launcher, and would have a CPA end them all.
         """
         missing = []
         for kept in these:
@@ -228,14 +229,15 @@ class Keeper:
         self._watch(kept)
 
     def _living(self) -> Dict[str, int]:
-        """Processes of daemons by name, with a socket or without; of several the first: the others are its forks."""
+        """Processes of daemons by name, with or without a socket. Of several the first, because the others are its
+        forks."""
         others = (daemon_processes.KEEPER, daemon_processes.LAUNCH)
         found = daemon_processes.processes(self._state)
         born = {pid: processes.start_time(pid) for pid, (kind, _) in found.items() if kind not in others}
         return {found[pid][1]: pid for pid in sorted(born, key=lambda pid: born[pid], reverse=True) if born[pid]}
 
     def _look_at_socket(self) -> None:
-        """RUN may have been removed below us, by logind at the last logout: make it again."""
+        """Create RUN again if logind removed it at the last logout."""
         self._loop.after(LOOK_S, self._look_at_socket)
         try:
             if self._server.listen_again():
@@ -259,7 +261,7 @@ class Keeper:
             self._put("login", f"{config['login']}\n".encode())
 
     def _put(self, name: str, content: bytes) -> None:
-        # a file in RUN that yods read
+        # A file in RUN that yods read.
         fd = os.open(os.path.join(self._run, name), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         with open(fd, "wb") as file:
             file.write(content)
@@ -300,7 +302,7 @@ class Keeper:
             processes.send_signal(kept.pid, signal.SIGTERM)
 
     def _try_now(self) -> None:
-        # what was wrong may have been mended
+        # The cause of failures may have been removed.
         for kept in self._kept:
             if kept.machine.state is State.WAITING:
                 if kept.timer is not None:
@@ -308,7 +310,7 @@ class Keeper:
                 self._feed(kept, Event.DUE)
 
     def _spawn(self, kept: Kept) -> None:
-        # One that a killed keeper had just started may have come up meanwhile, and keeps ours from listening.
+        # A daemon that a killed keeper had just started may have come up since, and keeps ours from listening.
         pid = self._find(kept)
         if pid:
             kept.pid = pid
@@ -357,13 +359,13 @@ class Keeper:
             self._end_next()
 
     def _tell_failure(self, kept: Kept, reason: str) -> None:
-        # one line for as long as it is the same
+        # Log a reason once, for as long as it is the same.
         if reason != kept.reason or not kept.machine.is_in_trouble(time.monotonic()):
             self._log.write("daemon failed", name=kept.name, reason=reason, restarts=kept.machine.restarts)
         kept.reason = reason
 
     def _tell_gone(self, node: str) -> None:
-        """Its RCA, on another machine, would notice by its silence alone."""
+        """Tell the RCA on another machine, which would otherwise notice only the silence."""
         from agents.pct.heartbeat import boot_id as node_life
         from agents.pct.heartbeat import rcas as rca_places
         from agents.pct.heartbeat.datagrams import gone
@@ -409,7 +411,7 @@ class Keeper:
 
     def _down(self, session: Session, message: Message, deadline: float) -> None:
         if not message.get("force") and time.monotonic() - self._back_at < BACK_S:
-            # which launches run is told by their sockets, and not all of those are back yet
+            # Sockets show which launches run, and not all of them are created again yet.
             self._loop.after(0.1, lambda: self._down(session, message, time.monotonic() + LEAVING_S))
             return
         running = [] if message.get("force") else self._launchers()
@@ -453,7 +455,8 @@ class Keeper:
         self._end_next()
 
     def _tell_database(self) -> None:
-        # Viewers would show the mesh up for ever; a database that does not answer keeps nobody waiting.
+        # Record it, because viewers would otherwise show the mesh up for ever; do not wait for a database that does not
+        # answer.
         for kept in self._of_kind("cpa"):
             try:
                 sock = connect_now(kept.socket_path)
@@ -499,21 +502,21 @@ class Keeper:
         for pid, began in steps:
             if processes.alive(pid, began):
                 try:
-                    os.killpg(pid, signal.SIGTERM)  # a client has a session of its own, with what it runs here itself
+                    os.killpg(pid, signal.SIGTERM)  # a client has its own session, with the processes that it runs here
                 except OSError:
                     pass
 
     def _finish(self) -> None:
         me = os.getpid()
-        for _ in range(100):  # what a dead PCT's launches left to us, as subreaper
+        for _ in range(100):  # processes of a dead PCT's launches that we inherited as subreaper
             strays = processes.descendants(me)
             if not strays:
                 break
             processes.kill_all(strays)
             self._reap()
-            time.sleep(0.01)  # the kernel ends them; nothing else is served any more
+            time.sleep(0.01)  # the kernel is ending them; nothing else is served any more
         self._server.close()
-        import shutil  # heavy, and needed once
+        import shutil  # slow to import, and needed once
 
         shutil.rmtree(self._run, ignore_errors=True)
         self._log.write("keeper ended")

@@ -1,5 +1,6 @@
-"""Processes that a PCT and its launch child left to the keeper when both were killed: no mark tells those that took
-another environment, but the kernel gives them to us, as subreaper.
+"""Kills processes that the keeper inherited because a PCT and its launch child were both killed.
+
+Processes that changed their environment carry no mark, but the kernel gives them to the keeper, as subreaper.
 """
 
 from __future__ import annotations
@@ -15,19 +16,19 @@ if TYPE_CHECKING:
     from agents.link.journal import Journal
     from agents.link.loop import Loop
 
-_AGAIN_S = 0.02  # between two looks at strays that do not want to go
-_STUBBORN = 250  # looks
+_AGAIN_S = 0.02  # between two kills of processes that have not ended yet
+_STUBBORN = 250  # kills
 
 
 class Orphans:
-    """Ends children of this process that are neither ``known`` nor agents; agents the next PCT adopts."""
+    """Kills children of this process that are neither ``known`` nor agents; the next PCT adopts agents."""
 
     def __init__(self, loop: "Loop", log: "Journal", known: "Callable[[], Set[int]]") -> None:
         self._loop, self._log, self._known = loop, log, known
         self._sweeping = False
 
     def sweep(self, round_: int = 0) -> None:
-        """Kill them now, and look again until none is left."""
+        """Kill them, and repeat until none is left."""
         if self._sweeping and round_ == 0:
             return
         found = self._found()

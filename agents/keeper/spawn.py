@@ -1,4 +1,4 @@
-"""Starting daemons: CPA and RCA by exec, PCTs by forking the keeper, whose memory they share."""
+"""Starts daemons: CPA and RCA by exec, PCTs by forking the keeper, whose memory they share."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, NoReturn
 
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT
-#: Bytes of a file that are looked at for the last line, and letters of it that are told.
+#: Bytes of a file that are searched for its last line, and the longest part of the line that is reported.
 _TAIL, _LONGEST = 4096, 300
 
 
 def spawn_program(arguments: List[str], errors: str) -> int:
-    """Start our daemon ``arguments`` in a session of its own, its stderr in the file ``errors``. Its pid.
+    """Start the daemon ``arguments`` in its own session with stderr in the file ``errors``. Returns its pid.
 
-    Only the login processor's keeper does so: the ``-P`` is not known to Python 3.9 and 3.10, which nodes may have.
+    Only the login processor's keeper does this: Python 3.9 and 3.10, which nodes may have, do not know ``-P``.
     """
-    from redmesh.start_command import start_command  # no agent of a node has it
+    from redmesh.start_command import start_command  # not part of the agents' archive on nodes
 
     command = [*start_command(arguments[0]), *arguments[1:]]
     return os.posix_spawn(
@@ -41,7 +41,7 @@ def spawn_program(arguments: List[str], errors: str) -> int:
 
 
 def fork_pct(config: Dict[str, Any], node: str, errors: str, let_go: Callable[[], None]) -> int:
-    """Fork the PCT of ``node``; ``let_go`` closes in it what is the keeper's. Its pid."""
+    """Fork the PCT of ``node``; ``let_go`` releases the keeper's resources in it. Returns its pid."""
     pid = os.fork()
     if pid == 0:
         _be_pct(config, node, errors, let_go)
@@ -51,7 +51,7 @@ def fork_pct(config: Dict[str, Any], node: str, errors: str, let_go: Callable[[]
 def _be_pct(config: Dict[str, Any], node: str, errors: str, let_go: Callable[[], None]) -> NoReturn:
     status = 70
     try:
-        # until its own loop handles them: the keeper's handler would swallow an order to end
+        # Until its own loop handles them: the keeper's handler would swallow a request to end.
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         let_go()
@@ -73,7 +73,7 @@ def _say(text: str) -> None:
 
 
 def detach_stdio(errors: str) -> None:
-    """stdin and stdout to /dev/null, stderr to the file ``errors``."""
+    """Redirect stdin and stdout to /dev/null, and stderr to the file ``errors``."""
     null = os.open("/dev/null", os.O_RDWR)
     log = os.open(errors, _APPEND, 0o600)
     os.dup2(null, 0)
@@ -85,7 +85,7 @@ def detach_stdio(errors: str) -> None:
 
 
 def size_of(errors: str) -> int:
-    """How much is in the file ``errors`` already."""
+    """The size of the file ``errors``."""
     try:
         return os.stat(errors).st_size
     except OSError:
@@ -93,7 +93,8 @@ def size_of(errors: str) -> int:
 
 
 def last_words(errors: str, since: int, name: str = "") -> str:
-    """The last line of the file ``errors`` behind the byte ``since``; with ``name`` the last of that node's PCT."""
+    """The last line of the file ``errors`` after the offset ``since``; with ``name``, the last line of that node's
+    PCT."""
     try:
         with open(errors, "rb") as file:
             file.seek(max(since, os.fstat(file.fileno()).st_size - _TAIL))

@@ -1,4 +1,4 @@
-"""Accepts connections at a listening socket, and pauses where the process or the machine has no descriptor left."""
+"""Accepts connections on a listening socket, and pauses while no file descriptor is left."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
 
     from agents.link.lean import socket
 
-#: Connections accepted before the loop serves others.
+#: Connections accepted before the loop serves other events.
 AT_ONCE = 16
-#: Seconds until a listening socket is looked at again: it stays readable, so the loop would spin on it (epoll reports
-#: levels, not edges).
+#: Seconds before accepting is tried again: the socket stays readable, so the loop would spin (epoll is
+#: level-triggered).
 _PAUSE_S = 0.1
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class Acceptor:
-    """Calls ``on_connection(sock, address)`` for every connection at ``sock``, which stays the caller's.
+    """Calls ``on_connection(sock, address)`` for every connection on ``sock``, which the caller owns.
 
-    ``on_exhausted(reason)`` is called when accepting is paused for want of a descriptor, once until one is there again.
+    ``on_exhausted(reason)`` is called once when accepting pauses for lack of a descriptor.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Acceptor:
             self._on_exhausted(reason)
 
     def finish(self) -> None:
-        """Accept what has been connecting up to now, then no more."""
+        """Accept the connections that are already queued, then no more."""
         before = -1
         while not self._closed and self._accepted != before:
             before = self._accepted
@@ -75,17 +75,18 @@ class Acceptor:
         self.close()
 
     def close(self) -> None:
-        """Accept no more; call it before the socket is closed."""
+        """Stop accepting. Call this before the socket is closed."""
         if not self._closed:
             self._closed = True
             self._loop.unwatch(self._sock.fileno())
 
 
-# How many connections a daemon may have.
+# The number of connections a daemon may have.
 
 
 def allow_many_files() -> None:
-    """As many as the hard limit has: a connection for every client or node, and a login shell allows often 1,024."""
+    """Raise the limit of open files to the hard limit: every client and node is a connection, and shells often allow
+    1,024."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,4 +1,4 @@
-"""A blocking client for request and reply: commands, the clean-up executable, tests."""
+"""A blocking client for requests and replies: for commands, the clean-up executable and tests."""
 
 import socket
 from typing import List, Optional
@@ -11,15 +11,16 @@ from agents.wire.messages import check_hello, hello
 
 
 class Unreachable(AgentError):
-    """Nobody answers at a daemon's address."""
+    """No daemon answers at the address."""
 
     code = "unreachable"
 
 
 class Client:
-    """One connection to a daemon at a Unix socket ``path``. Usable as a context manager.
+    """A connection to a daemon at a Unix socket ``path``. Usable as a context manager.
 
-    Unreachable when nobody listens or the daemon goes, or is silent for ``timeout_s``; AgentError as the daemon says.
+    Raises Unreachable if nobody listens, the daemon disconnects, or it is silent for ``timeout_s``; AgentError as the
+    daemon reports it.
     """
 
     def __init__(self, path: str, role: str, timeout_s: float = 5.0, owner: int = -1) -> None:
@@ -41,11 +42,11 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self.sock.close()
 
     def tell(self, message: Message) -> None:
-        """Send what has no reply."""
+        """Send a message that has no reply."""
         self.send(control(message))
 
     def send(self, data: bytes) -> None:
@@ -57,7 +58,7 @@ class Client:
             raise Unreachable(f"{self.path}: {error.strerror or error}") from None
 
     def _hear_refusal(self) -> None:
-        # A daemon that would not serve this connection has said why, and closed it.
+        # A daemon that refuses this connection has sent the reason before closing.
         try:
             while True:
                 self._take(self.receive(), 0)
@@ -72,7 +73,7 @@ class Client:
         return reply
 
     def call(self, message: Message, timeout_s: Optional[float] = None) -> Message:
-        """The reply to a request."""
+        """Send a request and return its reply."""
         if timeout_s is not None:
             self.sock.settimeout(timeout_s)
         self._next += 1
@@ -95,7 +96,7 @@ class Client:
             self._greeted = True
 
     def receive_frame(self) -> Frame:
-        """The next frame, whatever its kind; the peer's hello included."""
+        """The next frame of any kind, including the peer's hello."""
         while not self._frames:
             try:
                 data = self.sock.recv(256 << 10)

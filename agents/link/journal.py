@@ -1,4 +1,4 @@
-"""A daemon's log: one JSON object a line, written with one write(2) each, so that nothing is interleaved."""
+"""A daemon's log: one JSON object a line, each written with one write(2), so that lines never interleave."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Tuple
 
-MAX_BYTES = 16 << 20  # then the file is kept once as .1
+MAX_BYTES = 16 << 20  # at this size the file is renamed to .1, and one such file is kept
 
 
-#: What json.dumps(…, default=str) does; the module json has regular expressions loaded, which no daemon needs.
+#: Equivalent to json.dumps(…, default=str); the module json imports regular expressions, which no daemon needs.
 _encode = make_encoder(None, str, encode_basestring_ascii, None, ": ", ", ", False, False, True)
 
 
-#: Lines about one user, or one address, that are written at once, and each second from then on.
+#: The burst of lines about one user or address that is logged, and the rate for each second afterwards.
 _BURST, _EACH_S = 1000.0, 50.0
-_TELL_S = 10.0  # between two lines that say how many were left out
+_TELL_S = 10.0  # between log lines with the number of omitted lines
 _MOST_NAMES = 10_000
 
 
 class Quota:
-    """Which lines about a user or an address are written, so that nobody fills the log or drives others out of it."""
+    """Limits log lines about a user or an address, so that nobody fills the log or displaces others' lines."""
 
     def __init__(self) -> None:
-        self._left: Dict[Any, Tuple[float, float]] = {}  # lines that may still be written, and as of when
+        self._left: Dict[Any, Tuple[float, float]] = {}  # lines that may still be written, and the time of that count
         self._omitted: Dict[Any, int] = {}
         self._told_at = 0.0
 
     def allows(self, who: Any, now: float) -> bool:
-        """Whether one more line about ``who`` is written."""
+        """True if one more line about ``who`` may be written."""
         left, since = self._left.get(who, (_BURST, now))
         left = min(_BURST, left + (now - since) * _EACH_S)
         if len(self._left) > _MOST_NAMES:
@@ -45,7 +45,7 @@ class Quota:
         return True
 
     def omitted(self, now: float) -> List[Tuple[Any, int]]:
-        """Of whom how many lines were left out, when that is to be told again."""
+        """The number of omitted lines for each user or address, if it is time to log them."""
         if not self._omitted or now - self._told_at < _TELL_S:
             return []
         self._told_at = now
@@ -54,9 +54,9 @@ class Quota:
 
 
 class Journal:
-    """Appends to ``path`` (0600), or nowhere when it is empty. Never raises: a full disk must not end a daemon.
+    """Appends to ``path`` (0600), or does nothing if it is empty. Never raises: a full disk must not end a daemon.
 
-    What is secret (cookies, keys, environments) is not logged: callers name the fields they mean.
+    Secrets (cookies, keys, environments) must not be logged: callers name the fields to log.
     """
 
     def __init__(self, path: str, daemon: str, **always: Any) -> None:
@@ -69,7 +69,7 @@ class Journal:
         self._open()
 
     def write(self, event: str, **fields: Any) -> None:
-        """One line: ``at`` (UTC seconds), daemon, event, what every line says (``always``), then the fields."""
+        """Write a line: ``at`` (UTC seconds), daemon, event, the fields of every line (``always``), then ``fields``."""
         if self._fd < 0:
             return
         who = fields.get("uid", fields.get("peer"))
@@ -82,7 +82,7 @@ class Journal:
         self._line(event, fields)
 
     def exhausted(self, reason: str) -> None:
-        """No connection can be accepted for now: no descriptor is left, or no memory."""
+        """Log that no connection can be accepted for lack of descriptors or memory."""
         self.write("accept_paused", reason=reason)
 
     def _line(self, event: str, fields: Dict[str, Any]) -> None:
@@ -110,7 +110,7 @@ class Journal:
 
 
 def where(error: BaseException) -> List[str]:
-    """Where an error came from, for the log: file, line and function, the outermost first."""
+    """The stack of an error for the log: file, line and function, the outermost first."""
     frames = []
     trace = error.__traceback__
     while trace is not None:

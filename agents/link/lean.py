@@ -1,7 +1,7 @@
-"""What every yod needs of the standard library, without what the library's own modules load around it.
+"""The parts of the standard library that every yod needs, without the modules that they import.
 
-``socket``, ``signal``, ``json``, ``collections`` and ``enum`` cost a process 10 ms before it has done anything, more
-than half of it for enumerations of constants (docs/decisions/0011). Here are the C modules beneath them.
+``socket``, ``signal``, ``json``, ``collections`` and ``enum`` cost a process 10 ms at its start, more than half of it
+for enumerations of constants (docs/decisions/0011). This module uses the C modules beneath them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ else:
     from _heapq import heappop, heappush
 
     class Socket(socket.socket):
-        """A socket that a ``with`` closes."""
+        """A socket that can be used with ``with``."""
 
         __slots__ = ()
 
@@ -37,7 +37,7 @@ else:
             return Socket(self.family, self.type, self.proto, fileno=fd), address
 
     class _Enumeration(type):
-        """Makes a member of every text in the body of a class."""
+        """Makes a member of every string in the body of a class."""
 
         def __new__(cls, name, bases, body):
             made = super().__new__(cls, name, bases, body)
@@ -57,7 +57,7 @@ else:
             return len(cls.members)
 
     class Enum(metaclass=_Enumeration):
-        """As enum.Enum, of members without methods: known by identity, with a name and a value."""
+        """Like enum.Enum, for members without methods: compared by identity, with a name and a value."""
 
         def __repr__(self):
             return f"<{self!s}: {self.value!r}>"

@@ -1,4 +1,4 @@
-"""A link: one stream socket under a loop, frames in, frames out, nothing ever blocking."""
+"""A link: a stream socket under a loop that sends and receives frames without blocking."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ CHUNK = 256 << 10
 
 
 class Link:
-    """Frames over ``sock``, which it owns from now on.
+    """Sends and receives frames over ``sock``, which it owns.
 
-    ``on_frame(link, kind, payload)`` is called for every frame, ``on_end(link, reason)`` once, when the
-    peer has gone or sent what is not a frame; never after :meth:`close`.
+    ``on_frame(link, kind, payload)`` is called for every frame, ``on_end(link, reason)`` once, when the peer has
+    disconnected or sent an invalid frame; never after :meth:`close`.
     """
 
     def __init__(
@@ -45,32 +45,32 @@ class Link:
         self._on_end = on_end
         self._decoder = Decoder() if limit is None else Decoder(limit)
         self._out: Deque[memoryview] = deque()
-        self.out_bytes = 0  # what waits to be sent
+        self.out_bytes = 0  # bytes that wait to be sent
         self._reading = True
         self._parked = False
-        self.hung_up = False  # the peer has closed its end; what it sent before is still to be read
-        #: Where a daemon serves many users: what arrives here waits for its user's turn (agents/link/user_limits.py).
+        self.hung_up = False  # the peer has closed its end; earlier data may still be unread
+        #: In a daemon with many users: arriving frames wait for their user's turn (agents/link/user_limits.py).
         self.intake: Optional[Any] = None
         self._closing = False
         #: A connection to another machine, until its handshake is over.
         self._shaking: Optional[Any] = sock if getattr(sock, "shaking", False) else None
-        self.failure: Optional[OSError] = None  # of that handshake
-        self._deaf = False  # the peer takes nothing any more; what it sent is still to be read
+        self.failure: Optional[OSError] = None  # the failure of that handshake
+        self._deaf = False  # the peer accepts no more data; earlier data of the peer may still be unread
         self.on_drained: Optional[Callable[[], None]] = None  # called when everything that waited has been sent
         self._watch()
         if getattr(sock, "pending", False):
-            loop.after(0, self._read_pending)  # what came before us: no event will tell
+            loop.after(0, self._read_pending)  # data that arrived earlier causes no event
 
     def send(self, message: Message) -> None:
-        """A control message, now or as soon as the socket takes it."""
+        """Send a control message, now or as soon as the socket accepts it."""
         self.send_raw(control(message))
 
     def send_raw(self, data: bytes) -> None:
-        """Whole frames as bytes, now or as soon as the socket takes them."""
+        """Send whole frames as bytes, now or as soon as the socket accepts them."""
         self.send_parts(data)
 
     def send_parts(self, *parts: Buffer) -> None:
-        """Bytes that make up whole frames, without copying them together first."""
+        """Send parts that form whole frames, without joining them first."""
         if self.sock is None or self._closing or self._deaf:
             return
         sent = 0
@@ -94,7 +94,7 @@ class Link:
             self._watch()
 
     def _turn_deaf(self) -> None:
-        # A peer that ends may have sent its last words before: they are read, then the end is told from the loop.
+        # A peer that exits may have sent data before: read it first, then report the end from the loop.
         self._deaf = True
         self._out.clear()
         self.out_bytes = 0
@@ -105,18 +105,19 @@ class Link:
 
     @property
     def silent_s(self) -> float:
-        """For how long nothing has come from the other end's kernel; 0 on a Unix socket, whose end is known at once."""
+        """Seconds since the peer's kernel was last heard; 0 on a Unix socket, where a disconnect is noticed at once."""
         silent_s: float = getattr(self.sock, "silent_s", 0.0)
         return silent_s
 
     @property
     def delivered(self) -> int:
-        """Bytes the other end's kernel has received while more are on their way; -1: none are, or a Unix socket."""
+        """Bytes that the peer's kernel has acknowledged while more are in transit; -1 if none are, or on a Unix
+        socket."""
         delivered: int = getattr(self.sock, "delivered", -1)
         return delivered
 
     def pause(self) -> None:
-        """Stop reading: the peer will feel it when the socket's buffers are full."""
+        """Stop reading: the peer is blocked once the socket's buffers are full."""
         self._reading = False
         self._watch()
 
@@ -129,11 +130,11 @@ class Link:
 
     @property
     def paused(self) -> bool:
-        """Whether :meth:`pause` was called last, not :meth:`resume`."""
+        """True between :meth:`pause` and :meth:`resume`."""
         return not self._reading
 
     def park(self, *, parked: bool) -> None:
-        """Stop reading until the turn of this link's user comes, whether or not it is paused; or go on."""
+        """Stop reading until the turn of this link's user comes, independently of :meth:`pause`; or continue."""
         self._parked = parked
         if not parked:
             self._read_on()
@@ -150,21 +151,21 @@ class Link:
         return self._reading and not self._parked
 
     def limit_frames(self, limit: int, larger: Dict[str, int]) -> None:
-        """Refuse longer control frames from now on, but those whose first member is an ``op`` that ``larger`` names."""
+        """Refuse longer control frames from now on, except those whose first member is an ``op`` in ``larger``."""
         self._decoder.limit(limit, larger)
 
     @property
     def unfinished(self) -> int:
-        """Bytes held of a frame that has not wholly arrived."""
+        """Buffered bytes of an incomplete frame."""
         return self._decoder.pending
 
     @property
     def missing(self) -> int:
-        """Bytes that this frame still lacks, as far as is known."""
+        """How many bytes that frame still lacks, if known."""
         return self._decoder.missing
 
     def close(self, *, flush: bool = False) -> None:
-        """Let go of the socket; with ``flush`` what waits is sent first."""
+        """Close the socket; with ``flush``, first send what waits."""
         if self.sock is None:
             return
         if flush and self._out:
@@ -174,7 +175,7 @@ class Link:
         self.sock.close()
         self.sock = None
         self._out.clear()
-        self._decoder.clear()  # the collector may come late to what is referred to in a circle, as links are
+        self._decoder.clear()  # links are in reference cycles, so the garbage collector may free their data late
 
     def _watch(self) -> None:
         if self.sock is not None:
@@ -194,7 +195,7 @@ class Link:
         if self.sock is not None and (events & READ or (events & BROKEN and self._reads)):
             self._read()
         elif self.sock is not None and events & BROKEN and not self._reads:
-            self.loop.unwatch(self._fd)  # resume() finds what is left, then the end
+            self.loop.unwatch(self._fd)  # resume() reads the remaining data, then the end
 
     def _shake(self) -> None:
         assert self._shaking is not None
@@ -247,7 +248,7 @@ class Link:
             self.deliver(self.receive(CHUNK))
 
     def receive(self, most: int) -> List[Frame]:
-        """Read at most ``most`` bytes; the frames that became whole. The link may have ended."""
+        """Read at most ``most`` bytes; returns complete frames. The link may end."""
         assert self.sock is not None
         try:
             data = self.sock.recv(most)
@@ -266,10 +267,10 @@ class Link:
             return []
 
     def deliver(self, frames: List[Frame]) -> None:
-        """Hand frames to whom this link is for, until it ends."""
+        """Pass frames to the owner until the link ends."""
         try:
             for at, (kind, payload) in enumerate(frames):
-                if at and self.intake is not None:  # the first frame said whose requests the others are
+                if at and self.intake is not None:  # the first frame determined the user of the following requests
                     self.intake.take(frames[at:])
                     return
                 self._on_frame(self, kind, payload)
@@ -279,37 +280,37 @@ class Link:
             self.end(error.message)
 
     def end(self, reason: str) -> None:
-        """Close the connection as if the peer had ended it, and tell whom this link is for."""
+        """Close the connection as if the peer had done so, and tell the owner."""
         if self.sock is not None:
             self.close()
             self._on_end(self, reason)
 
 
 class Caller:
-    """The client's side of request and reply over a link: says hello, numbers requests, hands out replies."""
+    """The client's side of requests and replies over a link: says hello, numbers requests, dispatches replies."""
 
     def __init__(self, loop: Loop, sock: socket.socket, role: str, on_end: "Callable[[Caller, str], None]") -> None:
         self._waiting: Dict[int, Callable[[Optional[Message], Optional[AgentError]], None]] = {}
         self._next = 0
         self._greeted = False
         self._on_end = on_end
-        self.refusal: Optional[AgentError] = None  # why the daemon would not serve this connection
-        self.on_notice: Callable[[str], None] = lambda text: None  # what a request that waits is told meanwhile
+        self.refusal: Optional[AgentError] = None  # the reason why the daemon refuses this connection
+        self.on_notice: Callable[[str], None] = lambda text: None  # called with notices to a waiting request
         self.link = Link(loop, sock, self._on_frame, self._on_link_end)
         self.link.send(hello(role))
 
     def call(self, message: Message, then: Callable[[Optional[Message], Optional[AgentError]], None]) -> None:
-        """Send a request; ``then(reply, None)`` or ``then(None, error)`` follows, the latter too when the link ends."""
+        """Send a request; ``then(reply, None)`` or ``then(None, error)`` follows, also if the link ends."""
         self._next += 1
         self._waiting[self._next] = then
         self.link.send(dict(message, id=self._next))
 
     def tell(self, message: Message) -> None:
-        """Send what has no reply."""
+        """Send a message that has no reply."""
         self.link.send(message)
 
     def close(self) -> None:
-        """Let go of the link; calls that wait are forgotten."""
+        """Close the link; waiting calls are dropped."""
         self._waiting.clear()
         self.link.close()
 
@@ -340,7 +341,7 @@ class Caller:
 def take_reply(
     waiting: Dict[int, Callable[[Optional[Message], Optional[AgentError]], None]], message: Dict[str, Any]
 ) -> None:
-    """Hand a reply to whoever waits for it. WireError for a reply to nothing."""
+    """Pass a reply to the call that waits for it. Raises WireError for a reply to no request."""
     number = message.get("re")
     then = waiting.pop(number, None) if isinstance(number, int) else None
     if then is None:

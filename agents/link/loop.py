@@ -1,4 +1,4 @@
-"""One small event loop over epoll: descriptors, timers, signals. Single thread, safe to leave after a fork."""
+"""A small event loop over epoll: descriptors, timers, signals. Single-threaded; it can be abandoned after a fork."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ if TYPE_CHECKING:
 
 READ, WRITE = select.EPOLLIN, select.EPOLLOUT
 BROKEN = select.EPOLLHUP | select.EPOLLERR
-#: A timer this late means that this process did not run: what arrived meanwhile is read first, by at most so many polls
+#: A timer this late means that this process was stopped: then data that arrived meanwhile is read first, with at most
+#: this many polls.
 _LATE_S, _MOST_POLLS = 0.5, 16
 
 
 class Timer:
-    """A call that is due at ``due`` (monotonic seconds), unless it is cancelled."""
+    """A call due at ``due`` (monotonic seconds), unless it is cancelled."""
 
     __slots__ = ("callback", "due")
 
@@ -29,12 +30,12 @@ class Timer:
         self.callback: Optional[Callable[[], None]] = callback
 
     def cancel(self) -> None:
-        """The call will not be made."""
+        """Cancel the call."""
         self.callback = None
 
 
 class Loop:
-    """Waits for descriptors and calls back. ``run`` returns after ``stop``."""
+    """Waits for events and calls back. ``run`` returns after ``stop``."""
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
@@ -47,7 +48,7 @@ class Loop:
         self._wakeup: Optional[Tuple[int, int]] = None
 
     def watch(self, fd: int, mask: int, callback: Callable[[int], None]) -> None:
-        """Call ``callback(events)`` when ``fd`` is ready; a later watch of the same fd replaces this one."""
+        """Call ``callback(events)`` whenever ``fd`` is ready; replaces an earlier watch of the same fd."""
         if fd in self._watched:
             if self._masks[fd] != mask:
                 self._epoll.modify(fd, mask)
@@ -57,13 +58,13 @@ class Loop:
         self._masks[fd] = mask
 
     def unwatch(self, fd: int) -> None:
-        """Forget ``fd``; call it before the descriptor is closed."""
+        """Stop watching ``fd``; call this before the descriptor is closed."""
         if self._watched.pop(fd, None) is not None:
             del self._masks[fd]
             try:
                 self._epoll.unregister(fd)
             except OSError:
-                pass  # closed already
+                pass  # already closed
 
     def after(self, delay_s: float, callback: Callable[[], None]) -> Timer:
         """Call ``callback`` once, ``delay_s`` seconds from now."""
@@ -73,14 +74,15 @@ class Loop:
         return timer
 
     def on_signal(self, number: int, callback: Callable[[], None]) -> None:
-        """Call ``callback`` from the loop (never from the handler) when the signal arrives."""
+        """Call ``callback`` from the loop (never from the signal handler) when the signal arrives."""
         if self._wakeup is None:
             reader, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
             self._wakeup = (reader, writer)
             signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
             self.watch(reader, READ, self._on_wakeup)
         self._signals[number] = callback
-        if signal.getsignal(number) is not _nothing:  # a fork has what its parent had, unless somebody put it back
+        # a forked child inherits the parent's handlers unless they were reset
+        if signal.getsignal(number) is not _nothing:
             signal.signal(number, _nothing)
 
     def _on_wakeup(self, _events: int) -> None:
@@ -95,24 +97,25 @@ class Loop:
                 callback()
 
     def run(self) -> None:
-        """Serve until :meth:`stop`."""
+        """Run until :meth:`stop`."""
         self._running = True
         while self._running:
             self.run_once(None)
 
     def stop(self) -> None:
-        """Let :meth:`run` return after the callbacks of this round."""
+        """Have :meth:`run` return after this round's callbacks."""
         self._running = False
 
     def run_once(self, timeout_s: Optional[float]) -> None:
-        """Wait at most ``timeout_s`` (None: until something happens), then make the calls that are due."""
+        """Wait for events for at most ``timeout_s`` (None: for ever), then make the calls that are due."""
         wait = self._until_timer()
         if timeout_s is not None:
             wait = timeout_s if wait is None else min(wait, timeout_s)
         self._poll(-1 if wait is None else wait)
         now = time.monotonic()
         if self._timers and now - self._timers[0][0] > _LATE_S:
-            # epoll.poll() of a process that was stopped for longer than its timeout returns nothing, whatever is ready
+            # The epoll.poll() of a process that was stopped for longer than its time-out returns nothing, even if
+            # events are ready.
             for _ in range(_MOST_POLLS):
                 if not self._poll(0):
                     break
@@ -136,16 +139,16 @@ class Loop:
         return max(0.0, self._timers[0][0] - time.monotonic()) if self._timers else None
 
     def close(self) -> None:
-        """Let go of everything; what the signals did by default they do again."""
+        """Release everything, and restore default signal actions."""
         for number in self._signals:
             signal.signal(number, signal.SIG_DFL)
         self._signals.clear()
         self.abandon()
 
     def abandon(self) -> None:
-        """In a forked child: let go of the parent's loop without touching what it watches.
+        """In a forked child: release the parent's loop without affecting the descriptors that the parent watches.
 
-        The signals it handled are ignored from now on, until a loop handles them again.
+        The signals it handled are ignored until a loop handles them again.
         """
         self._epoll.close()
         if self._wakeup is not None:

@@ -1,6 +1,7 @@
-"""Host names looked up beside a loop: in a child, for the C library waits, and a slow server of names must stop nobody.
+"""Looks up host names in a child process, because the C library blocks, and a slow name server must not stop a
+daemon.
 
-The last answer is kept for as long as there is no other one. An address needs no looking up.
+The last answer is kept until there is another one. Numeric addresses need no look-up.
 """
 
 from __future__ import annotations
@@ -21,25 +22,25 @@ if TYPE_CHECKING:
 
     Place = Tuple[int, Any]
 
-#: Seconds between two look-ups of a name, after one that failed, and until a child that waits is given up.
+#: Seconds: until a name is looked up again; after a failure; and until a blocked child is given up.
 AGAIN_S, RETRY_S, LONGEST_S = 60.0, 5.0, 30
 
 
 class Names:
-    """Where to send datagrams for ``HOST:PORT``; ``on_answer()`` is called when a name has got an address."""
+    """Resolves ``HOST:PORT`` for datagrams; ``on_answer()`` is called when a name has an address."""
 
     def __init__(self, loop: Loop, on_answer: Callable[[], None] = lambda: None) -> None:
         self._loop, self._on_answer = loop, on_answer
-        self._known: Dict[Tuple[str, int], str] = {}  # a name and the family that is wanted
+        self._known: Dict[Tuple[str, int], str] = {}  # (name, address family) -> address
         self._asking: Set[Tuple[str, int]] = set()
         self._due: Dict[Tuple[str, int], float] = {}
         self._closed = False
 
     def address(self, place: str, family: int = 0) -> Optional[Place]:
-        """Family and address, as they are known; None while they are not. WireError for what is not a place."""
+        """Family and address if known, otherwise None. Raises WireError for a malformed place."""
         host, port = split_address(place)
         at_once = _numeric(host, port, 0)
-        if at_once is not None:  # an address of another family is not found by looking it up either
+        if at_once is not None:  # looking up cannot find an address of another family
             return at_once if family in (0, at_once[0]) else None
         key = (host, family)
         if key not in self._asking and time.monotonic() >= self._due.get(key, 0.0):
@@ -48,14 +49,14 @@ class Names:
         return None if found is None else _numeric(found, port, family)
 
     def close(self) -> None:
-        """No answer is of use any more."""
+        """Stop; pending answers are dropped."""
         self._closed = True
 
     def _ask(self, key: Tuple[str, int]) -> None:
         reader, writer = os.pipe()
         try:
             pid = os.fork()
-        except OSError:  # no room for another process: the next time
+        except OSError:  # no process can be created now: try again later
             os.close(reader)
             os.close(writer)
             self._due[key] = time.monotonic() + RETRY_S
@@ -64,7 +65,7 @@ class Names:
             _look_up(key, writer)
         os.close(writer)
         self._asking.add(key)
-        child = os.pidfd_open(pid)  # by its number it might be another one by then
+        child = os.pidfd_open(pid)  # its pid could soon belong to another process
         self._loop.watch(reader, READ, lambda _events: self._answered(key, reader, child))
 
     def _answered(self, key: Tuple[str, int], reader: int, child: int) -> None:
@@ -72,9 +73,9 @@ class Names:
         self._loop.unwatch(reader)
         os.close(reader)
         try:
-            os.waitid(os.P_PIDFD, child, os.WEXITED)  # it has said what it had to say, and ends
+            os.waitid(os.P_PIDFD, child, os.WEXITED)  # it has written its answer and exits
         except ChildProcessError:
-            pass  # whoever looks after children here was first
+            pass  # another handler has already reaped the child
         os.close(child)
         self._asking.discard(key)
         self._due[key] = time.monotonic() + (AGAIN_S if found else RETRY_S)
@@ -86,7 +87,7 @@ class Names:
 
 def _numeric(host: str, port: int, family: int) -> Optional[Place]:
     try:
-        # as bytes: for a text Python would load its tables of international names, a megabyte in every node's PCT
+        # As bytes, because for a str Python would load its IDNA tables, a megabyte in every node's PCT.
         found = socket.getaddrinfo(host.encode("ascii"), port, family, socket.SOCK_DGRAM, 0, socket.AI_NUMERICHOST)
     except (OSError, UnicodeEncodeError):
         return None
@@ -94,7 +95,7 @@ def _numeric(host: str, port: int, family: int) -> Optional[Place]:
 
 
 def _look_up(key: Tuple[str, int], writer: int) -> NoReturn:
-    """In the child: nothing of the parent's may be held open by it, nor its handlers run in it."""
+    """In the child: close the parent's descriptors and reset its handlers."""
     try:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM):
             signal.signal(number, signal.SIG_DFL)

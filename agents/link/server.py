@@ -1,4 +1,4 @@
-"""The server's side of request and reply: accept, greet, check, hand requests over in order of arrival."""
+"""The server's side of requests and replies: accepts, greets, checks, and dispatches requests in order of arrival."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 
     from agents.link.user_limits import Intake, User, Users
 
-#: Answers that a peer may leave unread; more than the largest of them.
+#: The limit of unread answers to a peer; more than the largest answer.
 UNREAD_BYTES = 16 << 20
-#: Connections accepted in a round where users connect: one who does so without end fills the listener's queue, and
-#: the others wait for their place in it.
+#: Connections accepted in one round if users connect: a user who connects without end fills the listener's queue, in
+#: which others wait.
 USERS_AT_ONCE = 256
 
 
 def refused(error: AgentError) -> Message:
-    """What says that a connection is refused, as a reply to no request: ``re`` is 0."""
+    """The refusal of a connection, as a reply to no request: ``re`` is 0."""
     return {"re": 0, "error": error.as_message()}
 
 
 class Session:
-    """One accepted connection. ``state`` is the daemon's own to use."""
+    """An accepted connection. ``state`` is for the daemon's own use."""
 
     def __init__(self, server: "Server", sock: Socket, limit: int = 0) -> None:
         self.server = server
@@ -42,13 +42,13 @@ class Session:
         self.role = ""
         self.state: Any = None
         self.link = Link(server.loop, sock, self._on_frame, self._on_end, limit=limit or None)
-        self.intake: Optional[Intake] = None  # of a user who has limits
-        self.request_bytes = 0  # of the request that is handed over
-        self.dropped = False  # by this daemon: the end of the connection says nothing about the peer
+        self.intake: Optional[Intake] = None  # the intake of a user with limits
+        self.request_bytes = 0  # the size of the request that is being handled
+        self.dropped = False  # this daemon closed the connection: its end does not mean that the peer exited
 
     def serve_for(self, user: User) -> None:
-        """Hold the peer to what ``user`` may have here."""
-        from agents.link.user_limits import Intake  # the PCT, which has no users, never loads it
+        """Apply the limits of ``user`` to this connection."""
+        from agents.link.user_limits import Intake  # the PCT, which has no users, never imports it
 
         assert self.server.users is not None
         self.intake = Intake(self.server.users, user, self.link, self.drop)
@@ -56,7 +56,7 @@ class Session:
             self.intake.greeted()
 
     def reply(self, request: Message, answer: Message) -> None:
-        """Answer a request that carried an id."""
+        """Reply to a request that has an id."""
         if "id" in request:
             self.link.send(dict(answer, re=request["id"]))
             if self._unread_too_much():
@@ -69,28 +69,28 @@ class Session:
         return self.intake.unread_too_much
 
     def drop(self, reason: str) -> None:
-        """Close the connection because of what the peer, or its user, has here."""
+        """Close the connection because the peer, or its user, exceeds a limit."""
         self.dropped = True
         self.dismiss(reason)
 
     def dismiss(self, reason: str) -> None:
-        """Let the connection go."""
+        """Close the connection."""
         if self.open:
             self.link.close()
             self._on_end(self.link, reason)
 
     def refuse(self, request: Message, error: AgentError) -> None:
-        """Answer a request with an error."""
+        """Reply to a request with an error."""
         self.reply(request, {"error": error.as_message()})
 
     def turn_away(self, error: AgentError) -> None:
-        """Answer whatever is asked with ``error``, and close the connection."""
+        """Reply to any request with ``error``, and close the connection."""
         self.link.send_raw(control(hello(self.server.role, self.server.name)) + control(refused(error)))
         self.forget()
 
     @property
     def open(self) -> bool:
-        """Whether the peer is still there, as far as we know."""
+        """True if the peer is still connected, as far as is known."""
         return self.link.sock is not None
 
     def _on_frame(self, _link: Link, kind: int, payload: bytes) -> None:
@@ -119,7 +119,7 @@ class Session:
             intake.check(payload)
         except WireError as error:
             if self.role:
-                self.link.send(refused(error))  # or its program would ask again and again
+                self.link.send(refused(error))  # otherwise its program would ask again and again
             raise
 
     def _on_end(self, _link: Link, reason: str) -> None:
@@ -127,7 +127,7 @@ class Session:
         self.server.on_session_end(self, reason)
 
     def forget(self) -> None:
-        """Close the connection without telling the daemon, which knows."""
+        """Close the connection without a call to the daemon, which knows."""
         self.link.close()
         self.server.sessions.pop(id(self), None)
         if self.intake is not None:
@@ -151,10 +151,10 @@ class Server:
     ) -> None:
         self.loop, self.path, self.role, self.table, self.name = loop, path, role, table, name
         self.on_request, self.users = on_request, users
-        #: Set by daemons that want to hear of it.
+        #: Replaced by daemons that need to know.
         self.on_session_end: Callable[[Session, str], None] = lambda _session, _reason: None
         self.on_exhausted: Callable[[str], None] = lambda _reason: None
-        #: Takes accepted connections; a PCT looks first who it is.
+        #: Handles accepted connections; a PCT first checks the peer.
         self.on_accept: Callable[[Socket], object] = self.welcome
         self.sessions: Dict[int, Session] = {}
         self._refused = "", b""  # the last refusal, as a message and as frames
@@ -163,21 +163,21 @@ class Server:
 
     def _begin(self, sock: Socket) -> None:
         self.sock = sock
-        if self._public:  # every user may connect; the daemon asks the kernel who it is
+        if self._public:  # every user may connect; the daemon asks the kernel for the uid
             os.chmod(self.path, 0o666)
         self._file = file_of(self.path)
         at_once = USERS_AT_ONCE if self.users is not None else AT_ONCE
         self._acceptor = Acceptor(self.loop, sock, self._on_socket, lambda why: self.on_exhausted(why), at_once)
 
     def listen_again(self, *, make: bool = True) -> bool:
-        """Make the socket's file again where it was removed; whether it was. OSError, AgentError when that fails.
+        """Create the socket again if its file was removed; returns whether it was. Raises OSError or AgentError.
 
-        ``make``: the directory too.
+        ``make``: create the directory too.
         """
         sock = listen_again(self.path, self._file, public=self._public, make=make)
         if sock is None:
             return False
-        self._acceptor.finish()  # connections that were made before the file was removed
+        self._acceptor.finish()  # connections that were made before the removal
         self.sock.close()
         self._begin(sock)
         return True
@@ -189,11 +189,11 @@ class Server:
             self.on_accept(sock)
 
     def _on_user(self, sock: Socket, users: Users) -> None:
-        # A refusal is as cheap as can be: it is what somebody gets who connects without end.
+        # Refusals must be cheap: users who connect without end get many.
         uid = peer(sock).uid
         try:
             user = users.connect(uid) if users.limits(uid) else None
-        except AgentError as error:  # Busy
+        except AgentError as error:  # raises Busy
             try:
                 sock.setblocking(False)
                 sock.send(self._refusal(error))
@@ -211,13 +211,13 @@ class Server:
         return self._refused[1]
 
     def welcome(self, sock: Socket, limit: int = 0) -> Session:
-        """Serve requests on an accepted connection, of ``limit`` bytes at most (0: what the protocol allows)."""
+        """Serve requests on an accepted connection, each at most ``limit`` bytes (0: the protocol's limit)."""
         session = Session(self, sock, limit)
         self.sessions[id(session)] = session
         return session
 
     def close(self) -> None:
-        """Stop listening and let every session go."""
+        """Stop listening and close every session."""
         self._acceptor.close()
         self.sock.close()
         for session in list(self.sessions.values()):

@@ -1,6 +1,7 @@
-"""Unix sockets by path: directories of one's own, paths of any length, peers by SO_PEERCRED.
+"""Unix sockets by path: private directories, paths of any length, peers by SO_PEERCRED.
 
-An address that is not a path (``tls://…``) is another machine's: agents/link/tls.py has those, loaded for them alone.
+An address that is not a path (``tls://…``) is on another machine: agents/link/tls.py handles it, and is imported only
+then.
 """
 
 from __future__ import annotations
@@ -19,32 +20,33 @@ TYPE_CHECKING = False  # importing typing would cost every yod 3 ms
 if TYPE_CHECKING:
     from typing import Optional, Tuple
 
-#: Seconds between two looks of a daemon whether the files of its sockets are still there.
+#: Seconds between a daemon's checks that the files of its sockets still exist.
 LOOK_S = 2.0
 _CREDENTIALS = struct.Struct("3i")
-_QUEUE_S = 1.0  # at most, for a place in the listener's queue
-_ALONE_S = 2.0  # at most, for another process to listen in the same directory
-_LONGEST = 107  # sun_path holds 108 bytes with the closing NUL
+_QUEUE_S = 1.0  # the longest wait for a place in the listener's queue
+_ALONE_S = 2.0  # the longest wait for another process that starts to listen in the same directory
+_LONGEST = 107  # sun_path holds 108 bytes including the closing NUL
 
 
 class UnsafeDirectory(AgentError):
-    """A directory for sockets that somebody else could write to."""
+    """A directory for sockets is writable by another user."""
 
     code = "unsafe"
 
 
 def own_directory(path: str, *, create: bool = True, public: bool = False, variable: str = "XDG_RUNTIME_DIR") -> str:
-    """``path``, a 0700 directory of the caller's, made when missing. UnsafeDirectory when it is anything else.
+    """Return ``path``, a 0700 directory of the caller, created if missing. Raises UnsafeDirectory if it is anything
+    else.
 
-    ``public``: everybody may enter and look (0755), nobody else write. ``variable``: the environment variable that
-    points to it, for the error.
+    ``public``: all may enter and list it (0755), nobody else may write. ``variable``: the environment variable with the
+    path, for the error.
     """
     mode = 0o755 if public else 0o700
     if create:
         _make_above(os.path.dirname(path))
         try:
             os.mkdir(path, mode)
-            os.chmod(path, mode)  # whatever the umask
+            os.chmod(path, mode)  # independent of the umask
         except FileExistsError:
             pass
     if os.geteuid() == 0:
@@ -55,7 +57,8 @@ def own_directory(path: str, *, create: bool = True, public: bool = False, varia
         remedy = f"point {variable} to a directory of your own"
         if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid():
             remedy = f"see that nothing in it is somebody else's, then: chmod {mode:o} {path}"
-        if status.st_uid not in (0, os.geteuid()):  # in /tmp only its owner and root may remove it
+        # in a sticky directory such as /tmp, only the owner and root may remove it
+        if status.st_uid not in (0, os.geteuid()):
             told += f"; it belongs to uid {status.st_uid}"
             remedy = f"mkdir -m 700 ~/.redmesh-own && export {variable}=~/.redmesh-own, or ask root to remove it"
         raise UnsafeDirectory(told, remedy)
@@ -63,7 +66,7 @@ def own_directory(path: str, *, create: bool = True, public: bool = False, varia
 
 
 def _make_above(path: str) -> None:
-    # os.makedirs gives its mode to the last directory alone: XDG_RUNTIME_DIR made again must be 0700 too
+    # os.makedirs applies its mode only to the last directory, but a recreated XDG_RUNTIME_DIR must be 0700 too.
     if path and not os.path.isdir(path):
         _make_above(os.path.dirname(path))
         try:
@@ -73,9 +76,9 @@ def _make_above(path: str) -> None:
 
 
 def give_room(path: str, uid: int, gid: int) -> None:
-    """``path``, a 0700 directory of a user's in one of ours, made where missing. OSError.
+    """Return ``path``, a user's 0700 directory inside one of ours, created if missing. Raises OSError.
 
-    One that is ours still, for we were killed before it was given, is given now.
+    If we were killed before the ownership was changed, it is changed now.
     """
     try:
         os.mkdir(path, 0o700)
@@ -90,7 +93,7 @@ def give_room(path: str, uid: int, gid: int) -> None:
 
 
 def _check_above(path: str) -> None:
-    # Root's directory in one that a user owns is the user's: he may rename it, and put another in its place.
+    # A root-owned directory inside a user's directory is not safe: the user may rename it and put another in its place.
     above = os.path.dirname(path) or "."
     status = os.stat(above)
     if status.st_uid != 0 or (status.st_mode & 0o002 and not status.st_mode & stat.S_ISVTX):
@@ -109,7 +112,8 @@ def _short(path: str) -> "tuple[str, int]":
 
 
 def listen(path: str, backlog: int = 1024) -> socket.socket:
-    """A listening socket at ``path`` (mode 0600), replacing a dead one. AgentError when somebody listens there."""
+    """A listening socket at ``path`` (mode 0600); replaces a dead one. Raises AgentError if another process listens
+    there."""
     short, directory = _short(path)
     alone = _alone(os.path.dirname(path) or ".")
     try:
@@ -134,9 +138,9 @@ def listen(path: str, backlog: int = 1024) -> socket.socket:
 
 
 def _alone(directory: str) -> int:
-    """A descriptor that keeps others from listening in ``directory`` until it is closed.
+    """A lock that keeps others from listening in ``directory`` until the descriptor is closed.
 
-    A socket that is bound and does not listen yet looks dead. Whoever was stopped in between holds nobody up for long.
+    A socket that is bound and does not listen yet looks dead. The wait is limited, in case the holder is stopped.
     """
     import fcntl
     import time
@@ -152,11 +156,11 @@ def _alone(directory: str) -> int:
                 return fd
             time.sleep(0.005)
         except OSError:
-            return fd  # a file system without such locks
+            return fd  # the file system has no such locks
 
 
 def file_of(path: str) -> "Tuple[int, int]":
-    """Device and inode of the file at ``path``; zeros where there is none, or it cannot be reached."""
+    """Device and inode of the file at ``path``; zeros if it does not exist or is unreachable."""
     try:
         status = os.stat(path)
     except OSError:
@@ -167,11 +171,11 @@ def file_of(path: str) -> "Tuple[int, int]":
 def listen_again(
     path: str, known: "Tuple[int, int]", backlog: int = 1024, *, public: bool = False, make: bool = False
 ) -> "Optional[socket.socket]":
-    """Another socket listening at ``path`` where the file ``known`` (see :func:`file_of`) was removed; else None.
+    """A new socket listening at ``path`` if the file ``known`` (see :func:`file_of`) was removed; otherwise None.
 
-    logind removes /run/user/UID with everything in it at a user's last logout, and mounts another one at the next
-    login. With ``make`` the directory is made again too: a daemon that may outlive its mesh leaves that to others.
-    OSError when that cannot be, AgentError when the directory is not ours or somebody else listens there.
+    logind removes /run/user/UID with everything in it at a user's last logout, and mounts another at the next login.
+    ``make`` also creates the directory: a daemon that may outlive its mesh leaves that to others. Raises OSError, or
+    AgentError if the directory is not ours or another process listens there.
     """
     if file_of(path) == known:
         return None
@@ -180,7 +184,7 @@ def listen_again(
 
 
 def _bind(sock: socket.socket, short: str) -> None:
-    before = os.umask(0o177)  # 0600 from the beginning, and cheaper than a chmod after it
+    before = os.umask(0o177)  # 0600 from the start, and cheaper than a later chmod
     try:
         sock.bind(short)
     finally:
@@ -206,9 +210,9 @@ def _timeval(seconds: float) -> bytes:
 
 
 def connect(path: str, timeout_s: float = 5.0, owner: int = -1) -> socket.socket:
-    """A blocking connection to the socket at ``path``, whose owner is the caller or root, or the one named.
+    """A blocking connection to the socket at ``path``, whose owner must be the caller, root, or ``owner``.
 
-    OSError as connect(2) has it; UnsafeDirectory when the listener is some other user.
+    Raises OSError as connect(2), or UnsafeDirectory if the listener belongs to another user.
     """
     if path[:1] != "/" and path.startswith(SCHEME):
         from agents.link import tls
@@ -217,10 +221,10 @@ def connect(path: str, timeout_s: float = 5.0, owner: int = -1) -> socket.socket
     short, directory = _short(path)
     sock = Socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        # With a time-out of Python's, connect(2) would not wait at all where the listener's queue is full.
+        # With a Python time-out, connect(2) would not wait at all if the listener's queue is full.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(min(timeout_s, _QUEUE_S)))
         sock.connect(short)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(0))  # never
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(0))  # no limit
         sock.settimeout(timeout_s)
         _check_owner(path, sock, owner)
         return sock
@@ -233,10 +237,10 @@ def connect(path: str, timeout_s: float = 5.0, owner: int = -1) -> socket.socket
 
 
 def connect_now(path: str, hint: bytes = b"", owner: int = -1) -> socket.socket:
-    """Like :func:`connect`, without waiting: BlockingIOError when the listener's queue is full.
+    """Like :func:`connect`, without waiting. Raises BlockingIOError if the listener's queue is full.
 
-    To another machine the connection is only begun: a Link goes on with it. ``hint`` tells that one what it is for.
-    ``owner`` is whose the listener has to be, where that is neither the caller nor root.
+    To another machine, the connection is only begun, and a Link completes it; ``hint`` tells that machine its purpose.
+    ``owner``: the required owner of the listener, if neither the caller nor root.
     """
     if path[:1] != "/" and path.startswith(SCHEME):
         from agents.link import tls
@@ -266,8 +270,8 @@ def _check_owner(path: str, sock: socket.socket, wanted: int = -1) -> None:
 
 
 def peer(sock: socket.socket) -> Peer:
-    """Who is at the other end."""
-    known = getattr(sock, "peer", None)  # of a connection to another machine
+    """The identity of the peer."""
+    known = getattr(sock, "peer", None)  # set on connections to another machine
     if known is not None:
         return known  # type: ignore[no-any-return]
     return Peer(*_CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)))

@@ -1,4 +1,4 @@
-"""TCP sockets under TLS: a node listens before it has loaded TLS itself (agents/link/tls.py)."""
+"""TCP sockets for TLS: a node listens before it has imported TLS (agents/link/tls.py)."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ if TYPE_CHECKING:
 
     T = TypeVar("T", bound=Hashable)
 
-#: A peer that is gone without a word (a pulled plug) is found out by the kernel in about so many seconds.
+#: Keep-alive settings: the kernel detects a vanished peer (a pulled plug) within about this many seconds.
 _IDLE_S, _EVERY_S, _TIMES, _UNHEARD_MS = 3, 2, 3, 9000
 
 
 def resolve(host: str, port: int, kind: int = socket.SOCK_STREAM, family: int = 0) -> "Tuple[int, Any]":
-    """Family and address of the first that ``host`` has. OSError."""
-    # as bytes: for a text Python would load its tables of international names
+    """Family and first address of ``host``. Raises OSError."""
+    # As bytes, because for a str Python would load its IDNA tables.
     name: Any = host.encode("ascii") if host.isascii() else host
     found = socket.getaddrinfo(name, port, family, kind)
     return found[0][0], found[0][4]
 
 
 def listen(host: str, port: int, backlog: int = 1024) -> socket.socket:
-    """A listening socket, not blocking. OSError."""
+    """A non-blocking listening socket. Raises OSError."""
     family, place = resolve(host, port)
     sock = Socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     try:
@@ -39,7 +39,7 @@ def listen(host: str, port: int, backlog: int = 1024) -> socket.socket:
 
 
 def tune(sock: socket.socket) -> None:
-    """No waiting for more to send, and no waiting for ever for a peer that is gone."""
+    """Disable Nagle's algorithm, and enable the detection of vanished peers."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in (
@@ -52,7 +52,7 @@ def tune(sock: socket.socket) -> None:
 
 
 def to_make_room(addresses: Dict[T, str]) -> T:
-    """Which of several visitors, oldest first, leaves for another: the oldest of the address that has most."""
+    """Which of several connections, oldest first, to close for a new one: the oldest of the address with most."""
     count: Dict[str, int] = {}
     for address in addresses.values():
         count[address] = count.get(address, 0) + 1

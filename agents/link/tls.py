@@ -1,9 +1,8 @@
-"""TLS 1.3 under the wire: a connection that behaves like a stream socket, so that Link and Client work over it.
+"""TLS 1.3 below the wire protocol: a connection with the interface of a stream socket, for Link and Client.
 
-TLS runs between two buffers, and this moves bytes between them and the socket: one read takes whatever has arrived, a
-whole flight leaves in one write, and what was decrypted and not taken yet goes with the object into a forked child.
-
-Of the module ``ssl`` only the C part is loaded: the rest of it costs every yod 10 ms (docs/decisions/0011).
+TLS works on two memory buffers; this module moves bytes between them and the socket. One read takes everything that has
+arrived, a whole flight leaves in one write, and decrypted data that is not consumed yet stays with the object in a
+forked child. Of the module ``ssl`` only the C part is imported: the rest costs every yod 10 ms (docs/decisions/0011).
 """
 
 from __future__ import annotations
@@ -26,16 +25,16 @@ if TYPE_CHECKING:
 else:
     import _ssl as ssl
 
-_AT_ONCE = 256 << 10  # bytes that are taken from the socket in one go
-#: Encrypted in one go, four whole records and what stands before them: it stays in the cache, and is less than what
-#: malloc would take from the kernel and give back each time.
+_AT_ONCE = 256 << 10  # bytes to read from the socket at once
+#: Bytes to encrypt at once, four whole records with their headers: this stays in the cache, and is less than what
+#: malloc would take from the kernel and return each time.
 _MOST_WRITTEN = (64 << 10) + 17
 _RECORD = 16 << 10
-_HELD = 17 << 10  # of a record that has not wholly come the library holds so much
+_HELD = 17 << 10  # the library buffers at most this much of an incomplete record
 
 
 class Refused(OSError):
-    """A handshake that one of the two sides refused; ``strerror`` says why."""
+    """One side refused the handshake; ``strerror`` has the reason."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(errno.EACCES, reason)
@@ -44,8 +43,8 @@ class Refused(OSError):
 class Secured:
     """A TLS connection over ``sock``, which it owns.
 
-    ``shake`` has to be called until it returns; ``wants`` says for which event to wait before the next call. After it
-    ``peer`` is who is there. Refused (an OSError) when either side refuses the other.
+    Call ``shake`` until it returns; ``wants`` is the event to wait for before the next call. Afterwards ``peer`` is the
+    peer's identity. Raises Refused (an OSError) if either side refuses the other.
     """
 
     __slots__ = (
@@ -77,23 +76,23 @@ class Secured:
         self._tls: Any = context._wrap_bio(
             self._incoming, self._outgoing, server_side=server, server_hostname=hint.decode("ascii") or None
         )
-        self.since = time.monotonic()  # whom it believes is known from then on
-        self._expected = expected  # the URI that the peer's certificate has to hold
-        self._left: Any = b""  # decrypted, not taken
-        self._away: Any = b""  # encrypted, not taken by the socket
-        self._raw: Optional[memoryview] = None  # where large things arrive, once something large does
-        self._dry = False  # the last look took all that had come
-        self._owed = 0  # bytes of the caller that are in ``_away``, and of which it has not heard yet
+        self.since = time.monotonic()  # the trusted CAs are fixed from now on
+        self._expected = expected  # the URI that the peer's certificate must contain
+        self._left: Any = b""  # decrypted, not consumed
+        self._away: Any = b""  # encrypted, not accepted by the socket
+        self._raw: Optional[memoryview] = None  # the buffer for large data, allocated when needed
+        self._dry = False  # the last read took everything that had arrived
+        self._owed = 0  # plaintext bytes in ``_away`` that are not reported to the caller yet
         self._connecting = not server
         self.shaking, self.begun = True, False
         self.wants = WRITE if self._connecting else READ
         self.failure: Optional[OSError] = None
         self.peer = Peer(0, -1, -1)
 
-    # the handshake
+    # The handshake
 
     def shake(self) -> None:
-        """Go on with the handshake. BlockingIOError when something has to arrive first; OSError when it fails."""
+        """Continue the handshake. Raises BlockingIOError if it must wait for data, OSError if it fails."""
         try:
             self._shake()
         except BlockingIOError:
@@ -138,7 +137,7 @@ class Secured:
         self.peer = Peer(0, -1, -1, names)
 
     def _last_words(self) -> None:
-        # the alert that says why: the other side has nothing else to go by
+        # Send the alert with the reason, the only information the other side gets.
         try:
             self._flush()
         except OSError:
@@ -159,9 +158,9 @@ class Secured:
         try:
             self._flush()
         except BlockingIOError:
-            pass  # with whatever is sent next
+            pass  # it goes with the next data
 
-    # a stream socket
+    # The interface of a stream socket
 
     def fileno(self) -> int:
         """The socket's descriptor."""
@@ -169,62 +168,65 @@ class Secured:
 
     @property
     def silent_s(self) -> float:
-        """For how long not even the other end's kernel has been heard (tcpi_last_data_recv, tcpi_last_ack_recv)."""
+        """Seconds since the peer's kernel was last heard (tcpi_last_data_recv, tcpi_last_ack_recv)."""
         told = self._sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
         heard: Tuple[int, int] = struct.unpack_from("II", told, 52)
         return min(heard) / 1000
 
     @property
     def delivered(self) -> int:
-        """Bytes that the other end's kernel has received while more are on their way; -1 when none are."""
+        """Bytes that the peer's kernel has acknowledged while more are in transit; -1 if none are."""
         told = self._sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 128)
         unacked, acked = struct.unpack_from("I", told, 24)[0], struct.unpack_from("Q", told, 120)[0]
         return acked if unacked or self._away else -1
 
     def setblocking(self, blocking: bool) -> None:
-        """As socket has it."""
+        """As socket.setblocking."""
         self._sock.setblocking(blocking)
 
     def settimeout(self, seconds: Optional[float]) -> None:
-        """As socket has it."""
+        """As socket.settimeout."""
         self._sock.settimeout(seconds)
 
     @property
     def pending(self) -> bool:
-        """Whether something is to be read that no event of the descriptor will tell."""
+        """True if there is data to read of which the descriptor will not report an event."""
         return bool(self._left) or self._incoming.pending > 0 or bool(self._tls.pending())
 
     @property
     def dry(self) -> bool:
-        """Whether nothing is to be read before the next event of the descriptor, as far as is known."""
+        """True if there is nothing to read before the next event of the descriptor, as far as is known."""
         return self._dry and not self.pending
 
     def expect(self, count: int) -> None:
-        """No event of the descriptor before so many bytes have come, or the end: fewer wake-ups in a long stream."""
+        """Delay the descriptor's events until ``count`` bytes have arrived, or the end: fewer wake-ups in a long
+        stream."""
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
 
     def recv(self, most: int) -> bytes:
-        """What has arrived, at most ``most`` bytes; nothing at the end. BlockingIOError when nothing has."""
+        """Data that has arrived, at most ``most`` bytes; empty at the end. Raises BlockingIOError if there is none."""
         while True:
             data = bytes(self._left[:most])
             self._left = self._left[most:]
             data += self._decrypted(most - len(data))
             if data:
                 return data
-            # no more than ``most`` can come of it: of what stayed here no event would tell
+            # Read so little that no more than ``most`` bytes result, because no event would announce data that stays
+            # here.
             arrived = self._sock.recv(max(most - _HELD, _RECORD))
             if not arrived:
                 return b""
             self._incoming.write(arrived)
 
     def recv_into(self, buffer: memoryview) -> int:
-        """As socket has it; what comes is decrypted where it shall be. Ask ``pending`` for more when it is full."""
+        """As socket.recv_into; decrypts directly into ``buffer``. If the buffer is full, check ``pending``."""
         if self._left:
             count = min(len(self._left), len(buffer))
             buffer[:count], self._left = self._left[:count], self._left[count:]
             return count
         while True:
-            count = self._decrypt(buffer) if self.pending else 0  # a question in vain costs as much as a record
+            # an empty poll costs as much as one that returns a record
+            count = self._decrypt(buffer) if self.pending else 0
             if count:
                 return count
             if self._raw is None:
@@ -255,18 +257,19 @@ class Secured:
         return at
 
     def _stop(self, error: OSError) -> None:
-        # no record is whole, or the other end has said that it says no more
+        # No record is complete, or the peer has closed its side.
         if not isinstance(error, (ssl.SSLWantReadError, ssl.SSLZeroReturnError)):
             raise Refused(why_refused(error)) from None
-        if self._outgoing.pending:  # the answer to a change of keys
+        if self._outgoing.pending:  # the answer to a key update
             self._flush_or_later()
 
     def unread(self, data: bytes) -> None:
-        """Put back what was taken, in front."""
+        """Put data back at the front."""
         self._left = data + bytes(self._left)
 
     def sendmsg(self, parts: Sequence[Any]) -> int:
-        """How many bytes have gone. BlockingIOError when none have: the same bytes have to come first next time."""
+        """Returns how many bytes were sent. Raises BlockingIOError if none were; the next call must begin with the
+        same bytes."""
         if self.shaking:
             raise BlockingIOError
         if self._away:
@@ -284,17 +287,17 @@ class Secured:
         return sent
 
     def send(self, data: Any) -> int:
-        """As socket has it, with sendmsg's condition."""
+        """As socket.send, with the condition of sendmsg."""
         return self.sendmsg((data,))
 
     def sendall(self, data: Any) -> None:
-        """All of it, on a blocking connection."""
+        """Send everything, on a blocking connection."""
         view = memoryview(data)
         while view:
             view = view[self.sendmsg((view,)) :]
 
     def close(self) -> None:
-        """Let go of the socket. Nothing is said: every conversation here has its own last word."""
+        """Close the socket without a TLS close alert, because every protocol here has its own last message."""
         self._sock.close()
 
     def __enter__(self) -> "Secured":
@@ -305,7 +308,7 @@ class Secured:
 
 
 def _gathered(parts: Sequence[Any]) -> List[Any]:
-    """The first of ``parts``, as much as is encrypted in one go: small ones in one, large ones without a copy."""
+    """The first of ``parts`` to encrypt at once: small ones joined, large ones without a copy."""
     room, some = _MOST_WRITTEN, []
     for part in parts:
         if len(part) > room:
@@ -319,7 +322,7 @@ def _gathered(parts: Sequence[Any]) -> List[Any]:
 
 
 def connect(address: str, trust: Trust, timeout_s: float, hint: bytes = b"") -> Secured:
-    """A blocking connection to a daemon of another machine. OSError; NoTrust."""
+    """A blocking connection to a daemon on another machine. Raises OSError or NoTrust."""
     secured = _begin(address, trust, timeout_s, hint)
     try:
         secured.shake()
@@ -330,7 +333,7 @@ def connect(address: str, trust: Trust, timeout_s: float, hint: bytes = b"") -> 
 
 
 def connect_now(address: str, trust: Trust, hint: bytes = b"") -> Secured:
-    """A connection whose handshake has not begun: :meth:`Secured.shake` goes on with it. OSError; NoTrust."""
+    """A connection whose handshake has not begun: :meth:`Secured.shake` continues it. Raises OSError or NoTrust."""
     return _begin(address, trust, 0.0, hint)
 
 

@@ -1,6 +1,7 @@
-"""Whom this process believes and what it shows: set once, used by every connection to another machine.
+"""The CAs that this process trusts and the certificate that it shows: set once, for all connections to other
+machines.
 
-Nothing is read before the first of them: a process that only talks to Unix sockets never loads ssl.
+No file is read before the first such connection, so a process that uses only Unix sockets never imports ssl.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ if TYPE_CHECKING:
 
 
 class NoTrust(AgentError):
-    """A connection to another machine that this process has no certificates for."""
+    """This process has no certificates for a connection to another machine."""
 
     code = "no_trust"
 
 
 class Trust:
-    """The files of one process: the CAs' certificates, and its own key and certificate if it has one."""
+    """The files of a process: the CAs' certificates, and its own key and certificate if it has one."""
 
     __slots__ = ("_believed", "_client", "_held", "_narrowed_at", "_server", "_stamp", "ca_path", "mesh", "own_path")
 
@@ -32,18 +33,18 @@ class Trust:
         self._server: Any = None
         self._stamp: Any = None
         self._held = False
-        self._believed: "frozenset[str]" = frozenset()  # what stands in the CAs' file, where we accept connections
+        self._believed: "frozenset[str]" = frozenset()  # the contents of the CAs' file, if we accept connections
         self._narrowed_at = 0.0
 
     def client(self) -> Any:
-        """The context of connections we make."""
+        """The TLS context for outgoing connections."""
         self._look()
         if self._client is None:
             self._client = _context(self.ca_path, self.own_path, server=False)
         return self._client
 
     def server(self) -> Any:
-        """The context of connections we accept."""
+        """The TLS context for incoming connections."""
         self._look()
         if self._server is None:
             self._server = _context(self.ca_path, self.own_path, server=True)
@@ -53,19 +54,20 @@ class Trust:
         return self._server
 
     def believes(self, since: float) -> bool:
-        """Whether every CA that was believed at that instant (monotonic) still is: a connection outlives a file."""
+        """True if every CA that was trusted at that instant (monotonic) still is, because a connection outlives a
+        file."""
         self.server()
         return since >= self._narrowed_at
 
     def hold(self) -> None:
-        """Go on with what has been read: whoever gives up root cannot read the files any more."""
+        """Keep using what has been read, because a process that gives up root cannot read the files again."""
         self.client()
         self._held = True
 
     def _look(self) -> None:
         if self._held:
             return
-        # files that have been replaced (mesh trust rotate) hold from the next connection on
+        # Files that were replaced (mesh trust rotate) take effect at the next connection.
         stamp = tuple(_stamp_of(path) for path in (self.ca_path, self.own_path) if path)
         if stamp != self._stamp:
             self._stamp, self._client, self._server = stamp, None, None
@@ -84,25 +86,25 @@ def _stamp_of(path: str) -> "tuple[int, int]":
     return found.st_ino, found.st_mtime_ns
 
 
-# Only the C part of the module ``ssl`` is loaded (docs/decisions/0011), with the first context.
+# Only the C part of the module ``ssl`` is imported (docs/decisions/0011), with the first context.
 
 _TLS_1_3 = 0x304
 
 
 def _context(ca_path: str, own_path: str, *, server: bool) -> Any:
-    """For connections we accept (``server``) or make. NoTrust when the files are of no use."""
+    """A TLS context for incoming (``server``) or outgoing connections. Raises NoTrust if the files are unusable."""
     import _ssl as ssl
 
     try:
         context = ssl._SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
-    except OSError as error:  # the site's policy leaves nothing to work with
+    except OSError as error:  # the site's crypto policy allows no usable setting
         hint = "look at this host's OpenSSL configuration"
         raise NoTrust(f"TLS cannot be used here: {why_refused(error)}", hint) from None
     if server:
         context.verify_mode = ssl.CERT_OPTIONAL  # a yod has no certificate, and may do little
         context.num_tickets = 0
     else:
-        context.check_hostname = False  # who it is stands in a URI, which Secured looks at
+        context.check_hostname = False  # the identity is in a URI, which Secured checks
         context.verify_mode = ssl.CERT_REQUIRED
     context.minimum_version = _TLS_1_3
     context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_COMPRESSION
@@ -117,7 +119,7 @@ def _context(ca_path: str, own_path: str, *, server: bool) -> Any:
 
 
 def why_refused(error: OSError) -> str:
-    """Why TLS refused, in words, without a library's file names."""
+    """The reason why TLS refused a connection, without internal file names."""
     told = getattr(error, "verify_message", "")
     if told:
         return f"its certificate is refused: {told.rstrip('.')}"
@@ -125,7 +127,7 @@ def why_refused(error: OSError) -> str:
     return _ALERTS.get(reason, str(reason).replace("_", " ").lower())
 
 
-#: What an alert of the other side means to a person.
+#: The meaning of alerts of the other side.
 _ALERTS = {
     "TLSV1_ALERT_UNKNOWN_CA": "our certificate is refused: it is of another mesh",
     "SSLV3_ALERT_CERTIFICATE_EXPIRED": "our certificate is refused: it has expired",
@@ -140,25 +142,25 @@ _ours: Optional[Trust] = None
 
 
 def use(trust: Optional[Trust]) -> None:
-    """What this process works with from now on."""
+    """Set this process's Trust."""
     global _ours
     _ours = trust
 
 
 def ours() -> Trust:
-    """What this process works with. NoTrust when nobody has said."""
+    """This process's Trust. Raises NoTrust if none is set."""
     if _ours is None:
         raise NoTrust("this process has no certificate for connections to other machines", "run mesh up")
     return _ours
 
 
 def use_login(mesh: str, state: str) -> None:
-    """Work with the login processor's own files (console/deploy/trust/authority.py), where there are any."""
+    """Use the login processor's own files (console/deploy/trust/authority.py), if they exist."""
     directory = os.path.join(state, "trust")
     if os.path.exists(os.path.join(directory, "login.pem")):
         use(Trust(mesh, os.path.join(directory, "ca.pem"), os.path.join(directory, "login.pem")))
 
 
 def use_run(mesh: str, run: str) -> None:
-    """Work as a client without a certificate: what a yod is."""
+    """Use only the CAs, as a client without a certificate: for a yod."""
     use(Trust(mesh, os.path.join(run, "ca.pem")))

@@ -1,6 +1,6 @@
-"""What each user may have at a daemon that serves all users of a machine: connections, bytes, and turns.
+"""Limits of each user at a daemon that serves all users of a machine: connections, bytes, and turns.
 
-The daemon reads and serves one frame of each user in turn, so what one user sends costs the others the time of one
+The daemon reads and serves one frame of each user in turn, so one user delays the others by at most the time of one
 frame. Root and the daemon's own account are exempt: they are the mesh's daemons and its administrator.
 """
 
@@ -24,54 +24,54 @@ if TYPE_CHECKING:
 
 #: Connections of one user, and of all users together.
 USER_CONNECTIONS, ALL_CONNECTIONS = 4096, 16384
-#: Connections that one user may make at once, and each second from then on.
+#: The burst of connections that one user may make, and the rate for each second afterwards.
 _BURST, _EACH_S = 2048.0, 256.0
-#: Descriptors that a daemon keeps for itself: its files, its database, its clean-up processes, root's connections.
+#: Descriptors reserved for the daemon: its files, database, clean-up processes and root's connections.
 _OWN_FILES = 256
-#: Bytes of frames that one user may have here unserved; of answers that one user may leave unread.
+#: Limits of a user in bytes: unserved requests, and unread answers.
 USER_BYTES, USER_UNREAD = 8 << 20, 16 << 20
-#: Bytes of answers that one connection may leave unread before the daemon serves it no further.
+#: The bytes of unread answers at which a connection is no longer served.
 UNREAD = 64 << 10
-#: Bytes of a first frame (the hello), of any other, and of those that name what may be a list of a whole machine.
+#: The size limits of the first frame (the hello), of other frames, and of frames that may list a whole machine.
 HELLO_BYTES, FRAME_BYTES, LIST_BYTES = 4096, 64 << 10, 1 << 20
 _LISTS = (
     "allocate", "request", "would_allocate", "started", "finish", "partition_create", "set_mode", "reserve", "drain",
     "resume", "reset", "signal_launchers", "kill_launchers", "set_switches",
 )  # fmt: skip
 LARGER: Dict[str, int] = dict.fromkeys(_LISTS, LIST_BYTES)
-#: Objects, lists and members of objects in one request: a load file of 4,000 lines has fewer.
+#: The most objects, lists and members in one request: a load file of 4,000 lines has fewer.
 MOST_MEMBERS = 32768
-#: Values in one request: the processors of so many ranks. A mebibyte of short numbers would take a tenth of a second.
+#: The most values in one request. A mebibyte of short numbers would take a tenth of a second to parse.
 MOST_VALUES = 131072
-#: Seconds for the hello to arrive, and for the rest of a frame that has begun to arrive.
+#: Seconds in which the hello, or the rest of a started frame, must arrive.
 PATIENCE_S = 10
 _CHUNK, _LARGE_CHUNK = 4 << 10, 256 << 10
-_MOST_IDLE = 1024  # users without a connection who are remembered
-_FRAME_COST = 128  # bytes of memory that a frame costs besides its own
+_MOST_IDLE = 1024  # how many users without a connection are remembered
+_FRAME_COST = 128  # overhead in bytes of each frame
 
 
 class Busy(AgentError):
-    """A connection or a request over what its user may have here; the same succeeds later."""
+    """A connection or request exceeds a limit of its user; it may succeed later."""
 
     code = "busy"
 
 
 class User:
-    """What one uid has at this daemon."""
+    """The usage of one uid at this daemon."""
 
     __slots__ = ("_as_of", "_left", "buffered", "connections", "queue", "refused_at", "uid", "unread")
 
     def __init__(self, uid: int) -> None:
         self.uid = uid
         self.connections = 0
-        self._left, self._as_of = _BURST, 0.0  # connections that may still be made, and as of when
-        self.buffered = 0  # bytes that have arrived and are not served
+        self._left, self._as_of = _BURST, 0.0  # connections that may still be made, and the time of that count
+        self.buffered = 0  # bytes that have arrived and are not served yet
         self.unread = 0  # bytes of answers that wait to be sent
-        self.queue: Deque[Intake] = deque()  # connections with something to serve
+        self.queue: Deque[Intake] = deque()  # connections with frames to serve
         self.refused_at = float("-inf")  # monotonic seconds
 
     def may_connect(self, now: float) -> bool:
-        """Whether one more connection is not too soon."""
+        """True if a new connection does not exceed the rate limit."""
         self._left = min(_BURST, self._left + (now - self._as_of) * _EACH_S)
         self._as_of = now
         if self._left < 1.0:
@@ -81,36 +81,37 @@ class User:
 
 
 class Users:
-    """All users of one daemon. The uids in ``exempt`` have no limits: root and the daemon's own account."""
+    """All users of a daemon. The uids in ``exempt`` have no limits: root and the daemon's own account."""
 
     def __init__(self, loop: Loop, journal: Journal, exempt: Optional[FrozenSet[int]] = None) -> None:
         self._loop, self._journal = loop, journal
         self._exempt = frozenset((0, os.geteuid())) if exempt is None else exempt
         self._users: Dict[int, User] = {}
         self._connections = 0
-        self._busy: Dict[User, None] = {}  # those whose queues are not empty
-        self._due = False  # a round of turns
-        self._young: Dict[Intake, int] = {}  # no hello yet, or a frame that is not whole: for how many looks
+        self._busy: Dict[User, None] = {}  # users with frames to serve
+        self._due = False  # True if a round of turns is scheduled
+        # connections without a hello, or with an incomplete frame -> number of checks
+        self._young: Dict[Intake, int] = {}
         self._looking = False
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self._room = max(16, min(ALL_CONNECTIONS, files - _OWN_FILES))
 
     def limits(self, uid: int) -> bool:
-        """Whether ``uid`` is a user: no daemon of this mesh and not another machine's."""
+        """True if ``uid`` has limits: it is no daemon of this mesh, and not on another machine."""
         return uid >= 0 and uid not in self._exempt
 
     def of(self, uid: int) -> User:
-        """What ``uid`` has here."""
+        """The usage of ``uid``."""
         user = self._users.get(uid)
         if user is None:
             user = self._users[uid] = User(uid)
         return user
 
     def connect(self, uid: int) -> User:
-        """Count one more connection of ``uid``. Busy when the user has too many.
+        """Count a new connection of ``uid``. Raises Busy if the user has too many.
 
-        A user may have as many as are left for all others: one user alone half of all, and there is always room for
-        one who has none (the dynamic thresholds of Choudhury and Hahne, 1998).
+        A user may have as many as are left for all others: a single user gets half of all, and there is always room for
+        a user who has none (the dynamic thresholds of Choudhury and Hahne, 1998).
         """
         user, now = self.of(uid), time.monotonic()
         if user.connections >= min(USER_CONNECTIONS, self._room - self._connections):
@@ -130,13 +131,13 @@ class Users:
         return busy
 
     def disconnect(self, user: User) -> None:
-        """One connection fewer."""
+        """Count a closed connection."""
         user.connections -= 1
         self._connections -= 1
         self._forget(user)
 
     def refused_lately(self, uid: int, seconds: float) -> bool:
-        """Whether a connection of ``uid`` was refused within so many seconds."""
+        """True if a connection of ``uid`` was refused within the last ``seconds``."""
         user = self._users.get(uid)
         return user is not None and time.monotonic() - user.refused_at < seconds
 
@@ -144,10 +145,10 @@ class Users:
         if not user.connections and not user.queue and len(self._users) > _MOST_IDLE:
             self._users.pop(user.uid, None)
 
-    # turns
+    # Turns
 
     def enqueue(self, intake: Intake, *, first: bool) -> None:
-        """``intake`` has something to be served: ``first`` among those of its user, or last."""
+        """Queue ``intake`` for service: first or last among its user's connections."""
         queue = intake.user.queue
         (queue.appendleft if first else queue.append)(intake)
         self._busy[intake.user] = None
@@ -156,7 +157,7 @@ class Users:
             self._loop.after(0, self._round)
 
     def _round(self) -> None:
-        # A frame of each user; then new connections, ends and timers are looked at before the next round.
+        # One frame of each user; new connections, ends and timers are handled before the next round.
         for user in list(self._busy):
             user.queue.popleft().turn()
             if not user.queue:
@@ -165,17 +166,17 @@ class Users:
         if self._due:
             self._loop.after(0, self._round)
 
-    # patience
+    # Time limits
 
     def watch(self, intake: Intake) -> None:
-        """Give ``intake`` PATIENCE_S seconds from now to be no longer ``young``."""
+        """Give ``intake`` PATIENCE_S seconds until it must no longer be ``young``."""
         self._young[intake] = 0
         if not self._looking:
             self._looking = True
             self._loop.after(1.0, self._look)
 
     def _look(self) -> None:
-        # Looks are counted, not seconds: a daemon that was stopped itself has no right to call others late.
+        # Count checks, not seconds: time in which this daemon itself was stopped must not count.
         for intake, looks in list(self._young.items()):
             if not intake.young:
                 del self._young[intake]
@@ -189,7 +190,7 @@ class Users:
             self._loop.after(1.0, self._look)
 
     def make_room(self, intake: Intake) -> None:
-        """A user has too many bytes here: drop the connection whose frame is unfinished for longest, or this one."""
+        """A user exceeds the byte limit: drop the connection whose frame is incomplete for longest, or this one."""
         for other in list(self._young):
             if other.user is intake.user and other.link.sock is not None and other.link.unfinished:
                 del self._young[other]
@@ -199,43 +200,43 @@ class Users:
 
 
 class Intake:
-    """What arrives on one connection of a user, until its turn comes. ``drop(reason)`` ends the connection."""
+    """Holds what arrives on a user's connection until its turn. ``drop(reason)`` closes the connection."""
 
     def __init__(self, users: Users, user: User, link: Link, drop: Callable[[str], None]) -> None:
         self.users, self.user, self.link, self.drop = users, user, link, drop
         self.frames: Deque[Frame] = deque()
         self.queued = False
         self._greeted = self._held = self._over = False
-        self._parting = False  # read once more since the peer hung up: its last words are short
+        self._parting = False  # read once more after the peer hung up, because its last data is short
         self._bytes = self._kept = 0
-        self._counted = self._unread = 0  # what the user's figures have of this connection
+        self._counted = self._unread = 0  # this connection's part of the user's figures
         link.intake = self
         link.limit_frames(FRAME_BYTES, LARGER)
         users.watch(self)
 
     def greeted(self) -> None:
-        """The hello has come."""
+        """The hello has arrived."""
         self._greeted = True
 
     @property
     def young(self) -> bool:
-        """Whether something has to arrive soon."""
+        """True if data must arrive soon."""
         return self.link.sock is not None and (not self._greeted or self.link.unfinished > 0)
 
     @property
     def lacks(self) -> str:
-        """What has to arrive."""
+        """A description of what must arrive."""
         return "the rest of a frame" if self._greeted else "a hello"
 
-    # what the link tells
+    # Events of the link
 
     def on_readable(self) -> None:
-        """Something has arrived: nothing more is read before this connection's turn."""
+        """Data has arrived: read no more before this connection's turn."""
         self.link.park(parked=True)
         self._enqueue()
 
     def on_resumed(self) -> None:
-        """The link's owner wants frames again."""
+        """The link's owner accepts frames again."""
         if self._held:
             self._enqueue()
 
@@ -246,7 +247,7 @@ class Intake:
             self._enqueue()
 
     def take(self, frames: List[Frame]) -> None:
-        """Frames that had arrived before the link had a user."""
+        """Take frames that arrived before the link had a user."""
         self.link.park(parked=True)
         self._add(frames)
         self._enqueue()
@@ -255,13 +256,13 @@ class Intake:
         self._held = False
         if not self.queued and self.link.sock is not None:
             self.queued = True
-            # What has begun is finished first: so one connection of a user at most has frames in memory.
+            # Finish what has begun first, so that at most one connection of a user has frames in memory.
             self.users.enqueue(self, first=bool(self.frames) or self.link.unfinished > 0)
 
-    # turns
+    # Turns
 
     def turn(self) -> None:
-        """Read, where nothing is here, and serve one frame."""
+        """Read if nothing is buffered, and serve one frame."""
         self.queued = False
         link = self.link
         if link.sock is None:
@@ -286,7 +287,7 @@ class Intake:
     def _read(self) -> None:
         before = self.link.unfinished
         if self.link.hung_up:
-            if self._parting:  # what it left here would take the daemon long after it has gone
+            if self._parting:  # its remaining frames would occupy the daemon long after the peer's exit
                 self.link.end("the connection ended")
                 return
             self._parting = True
@@ -303,15 +304,15 @@ class Intake:
         self._bytes += sum(len(payload) + _FRAME_COST for _, payload in frames)
         self.weigh()
 
-    # bytes
+    # Byte counts
 
     def keep(self, count: int) -> None:
-        """The owner holds so many bytes of what this connection sent."""
+        """The owner keeps ``count`` bytes of what this connection sent."""
         self._kept = count
         self.weigh()
 
     def weigh(self) -> None:
-        """Bring the user's figures up to date."""
+        """Update the user's byte counts."""
         gone = self.link.sock is None
         now, unread = (0, 0) if gone else (self._bytes + self._kept + self.link.unfinished, self.link.out_bytes)
         self.user.buffered += now - self._counted
@@ -320,11 +321,11 @@ class Intake:
 
     @property
     def unread_too_much(self) -> bool:
-        """Whether the user leaves too many answers unread."""
+        """True if the user leaves too many answers unread."""
         return self.user.unread > USER_UNREAD
 
     def over(self) -> None:
-        """The connection has ended."""
+        """The connection has closed."""
         if not self._over:
             self._over = True
             self.frames.clear()
@@ -332,7 +333,8 @@ class Intake:
             self.users.disconnect(self.user)
 
     def check(self, payload: bytes) -> None:
-        """WireError for a hello that is too long, and for a request of so many members that reading it takes long."""
+        """Raise WireError for a hello that is too long, or for a request with so many members that parsing takes
+        long."""
         if not self._greeted and len(payload) > HELLO_BYTES:
             raise WireError(f"a hello of {len(payload)} bytes is over the limit of {HELLO_BYTES}")
         if len(payload) > HELLO_BYTES:

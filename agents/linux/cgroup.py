@@ -1,7 +1,7 @@
-"""Control groups (cgroup v2): the ranks of a launch child, and whatever they start, are in a group of their own.
+"""Control groups (cgroup v2): the ranks of a launch child, and all their descendants, are in a group of their own.
 
-No program leaves its group by clearing its environment, by a session of its own or by outliving its parents, and the
-kernel kills a group as a whole. Only a process that may write to the groups around it can move itself out.
+A program cannot leave its group by clearing its environment, by a new session or by outliving its parents, and the
+kernel kills a group as a whole. Only a process that may write to the surrounding groups can move itself out.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def parent_directory(mounts: str = "/proc/self/mountinfo", own: str = "/proc/self/cgroup") -> str:
-    """The directory of this process's own group, if groups can be made in it; "" where that is not allowed.
+    """The directory of this process's own group if groups can be created in it; otherwise "".
 
-    It is where somebody delegated a group to us (systemd's Delegate=, a container), or anywhere for root.
+    They can be created if a group was delegated to us (systemd's Delegate=, a container), or by root.
     """
     try:
         with open(own, encoding="utf-8") as file:
@@ -28,7 +28,7 @@ def parent_directory(mounts: str = "/proc/self/mountinfo", own: str = "/proc/sel
             lines = [line.split() for line in file]
     except OSError:
         return ""
-    if not path or ".." in path.split("/"):  # outside the part of the hierarchy that we see
+    if not path or ".." in path.split("/"):  # outside the visible part of the hierarchy
         return ""
     for words in lines:
         root, point, kind = words[3], words[4], words[words.index("-") + 1]
@@ -41,23 +41,23 @@ def parent_directory(mounts: str = "/proc/self/mountinfo", own: str = "/proc/sel
 
 
 def members(directory: str) -> List[int]:
-    """Every living process of a group and of the groups below it; none when the group is gone."""
+    """All living processes of a group and its subgroups; empty if the group does not exist."""
     found: List[int] = []
     for path, _below, names in os.walk(directory):
         if "cgroup.procs" in names:
             try:
                 with open(f"{path}/cgroup.procs", encoding="ascii") as file:
                     found += [int(line) for line in file]
-            except OSError:  # gone meanwhile; or a threaded group, whose processes its parent lists
+            except OSError:  # removed meanwhile; or a threaded group, whose processes its parent lists
                 pass
     return found
 
 
 def kill(directory: str) -> None:
-    """SIGKILL for every process of a group and below, also for those that are being forked. OSError."""
+    """SIGKILL all processes of a group and its subgroups, including those being forked. Raises OSError."""
     try:
         fd = os.open(f"{directory}/cgroup.kill", os.O_WRONLY | os.O_CLOEXEC)
-    except FileNotFoundError:  # Linux before 5.14; the caller looks again until nobody is left
+    except FileNotFoundError:  # Linux before 5.14; the caller repeats this until no process is left
         for pid in members(directory):
             if pid:
                 processes.send_signal(pid, signal.SIGKILL)
@@ -69,7 +69,7 @@ def kill(directory: str) -> None:
 
 
 def remove(directory: str) -> bool:
-    """Remove a group without processes and the groups below it; whether none of them is there any more."""
+    """Remove a group without processes and its subgroups; returns whether all are removed."""
     for path, _below, _names in os.walk(directory, topdown=False):
         try:
             os.rmdir(path)

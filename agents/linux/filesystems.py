@@ -1,4 +1,4 @@
-"""What a file's file system is."""
+"""The kind of a file's file system."""
 
 from __future__ import annotations
 
@@ -14,6 +14,6 @@ _REMOTE = frozenset(
 
 
 def is_remote(path: bytes) -> bool:
-    """Whether other machines or processes answer for the file, which may take them long; False where nobody knows."""
+    """True if other machines or processes serve the file, so that access may be slow; False if unknown."""
     found = (ctypes.c_ulong * 64)()  # struct statfs, whose first member is the type
     return _statfs(path, found) == 0 and found[0] & 0xFFFFFFFF in _REMOTE

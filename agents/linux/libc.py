@@ -1,4 +1,4 @@
-"""The C library's functions, through the C module beneath ``ctypes``: an agent's start pays 2 ms less for that."""
+"""C library functions through the C module beneath ``ctypes``, which saves an agent's start 2 ms."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _here = dlopen(None, 0)  # type: ignore[arg-type]
 
 
 def function(name: str, result: Any, *arguments: Any) -> Any:
-    """The function ``name`` of what this process has loaded; errno is kept for :func:`get_errno`. OSError."""
+    """The function ``name`` of the libraries in this process; errno is kept for :func:`get_errno`. Raises OSError."""
     found: Any = _Function(dlsym(_here, name))
     found.restype = result
     found.argtypes = arguments

@@ -20,19 +20,19 @@ _mount = function("mount", Int, Pointer, Pointer, Pointer, Unsigned, Pointer)
 
 
 def unshare(flags: int) -> None:
-    """Give this process namespaces of its own. OSError where that is not allowed."""
+    """Move this process into new namespaces. Raises OSError if that is not allowed."""
     if _unshare(flags):
         _fail()
 
 
 def enter(fd: int, kind: int) -> None:
-    """Move this process into the namespace with this descriptor. OSError."""
+    """Move this process into the namespace of a descriptor. Raises OSError."""
     if _setns(fd, kind):
         _fail()
 
 
 def mount(source: bytes, target: bytes, kind: bytes, flags: int, options: bytes = b"") -> None:
-    """Mount a file system in this process's mount namespace. OSError with the path."""
+    """Mount a file system in this process's mount namespace. Raises OSError, which names the path."""
     texts = [_text(source), _text(target), _text(kind), _text(options)]
     source_at, target_at, kind_at, options_at = (addressof(text) for text in texts)
     if _mount(source_at, target_at, kind_at, flags, options_at):
@@ -40,7 +40,7 @@ def mount(source: bytes, target: bytes, kind: bytes, flags: int, options: bytes 
 
 
 def map_own_ids(uid: int, gid: int) -> None:
-    """In a new user namespace: this user and this group keep their numbers. OSError."""
+    """In a new user namespace: map this user and group to themselves. Raises OSError."""
     for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
         fd = os.open(f"/proc/self/{name}", os.O_WRONLY | os.O_CLOEXEC)
         try:

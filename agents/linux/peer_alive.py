@@ -1,4 +1,4 @@
-"""Whether a client is still at the other end, as the kernel knows it now, not as the loop last heard."""
+"""Whether a client is still connected, as the kernel knows it now, independent of the loop."""
 
 import select
 import socket
@@ -7,7 +7,7 @@ _GONE = select.POLLRDHUP | select.POLLHUP | select.POLLERR | select.POLLNVAL
 
 
 def is_there(sock: socket.socket | None) -> bool:
-    """False when the peer has closed its end, even if bytes that it sent before are still unread."""
+    """False if the peer has closed its end, even if earlier data is unread."""
     if sock is None:
         return False
     poll = select.poll()

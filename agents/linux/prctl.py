@@ -1,4 +1,4 @@
-"""What the standard library has no name for: prctl and ptrace, by agents/linux/libc.py."""
+"""Calls that the standard library lacks: prctl and ptrace, through agents/linux/libc.py."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ _memmove = function("memmove", Pointer, Pointer, Pointer, Unsigned)
 _RLIMIT_CORE = 4
 _RLIMIT_NOFILE = 7
 
-#: Soft and hard limit of open files that the node was started with: what ranks get back.
+#: Soft and hard limit of open files with which the node was started; ranks get them back.
 descriptor_limit = (Unsigned * 2)()
 
 
 def raise_descriptor_limit() -> None:
-    """As many open files as the hard limit allows: a rank takes four of its launch child's."""
+    """Raise the limit of open files to the hard limit: a rank takes four of its launch child's."""
     if _getrlimit(_RLIMIT_NOFILE, addressof(descriptor_limit)) == 0:
         most = (Unsigned * 2)(descriptor_limit[1], descriptor_limit[1])
         _setrlimit(_RLIMIT_NOFILE, addressof(most))
 
 
 def forbid_core() -> None:
-    """Whatever this process dies of: its memory, with keys in it, is written to no file."""
+    """Forbid core dumps of this process: its memory, with keys in it, must not be written to a file."""
     none = (Unsigned * 2)(0, 0)
     _setrlimit(_RLIMIT_CORE, addressof(none))
 
 
 def limit_of(number: int, soft: int) -> Any:
-    """The soft limit ``soft`` (-1: none) and our hard limit as setrlimit(2) has them; the hard one where it is less."""
+    """The soft limit ``soft`` (-1: none) and our hard limit for setrlimit(2); ``soft`` is capped at the hard limit."""
     there = (Unsigned * 2)()
     if number == _RLIMIT_NOFILE and descriptor_limit[1]:
         there[1] = descriptor_limit[1]
@@ -55,7 +55,8 @@ def limit_of(number: int, soft: int) -> Any:
 
 
 def settle_memory() -> None:
-    """After start-up: give back what importing left, and let no collector touch (and so copy) the rest."""
+    """After start-up: return memory left by imports, and freeze objects so that the collector does not touch (and
+    copy) them."""
     gc.enable()
     gc.collect()
     try:
@@ -71,25 +72,26 @@ def _fail() -> None:
 
 
 def become_subreaper() -> None:
-    """Orphans among our descendants become our children from now on (see prctl(2))."""
+    """Become the parent of orphaned descendants (see prctl(2))."""
     if _prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
         _fail()
 
 
 def die_with_parent(number: int = signal.SIGKILL) -> None:
-    """Be sent ``number`` when the parent dies; the caller checks getppid afterwards. Cleared by a setuid exec."""
+    """Have the kernel send ``number`` when the parent dies; the caller must check getppid afterwards. Cleared by a
+    setuid exec."""
     if _prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0):
         _fail()
 
 
 def set_name(name: bytes) -> None:
-    """What ps and top call this process (15 bytes)."""
+    """Set the process name shown by ps and top (15 bytes)."""
     buffer = (Char * 16)(*[bytes((byte,)) for byte in name[:15]])
     _prctl(_PR_SET_NAME, addressof(buffer), 0, 0, 0)
 
 
 def set_title(text: str) -> None:
-    """What ``ps -f`` shows of this process: its arguments are overwritten, as far as there is room."""
+    """Set the command line shown by ``ps -f``: the arguments are overwritten as far as there is room."""
     try:
         with open("/proc/self/stat", "rb", buffering=0) as file:
             fields = file.read(1024).rpartition(b")")[2].split()
@@ -101,13 +103,14 @@ def set_title(text: str) -> None:
 
 
 def trace_me() -> None:
-    """Let the parent trace us: the next exec stops before its first instruction. OSError where that is not allowed."""
+    """Let the parent trace us: the next exec stops before its first instruction. Raises OSError if that is not
+    allowed."""
     if _ptrace(_PTRACE_TRACEME, 0, None, None):
         _fail()
 
 
 def tracers_are_named() -> bool:
-    """Whether a process is traced only by its ancestors and whom it names (Yama's ptrace_scope 1)."""
+    """True if a process may be traced only by its ancestors and a tracer that it names (Yama's ptrace_scope 1)."""
     try:
         with open("/proc/sys/kernel/yama/ptrace_scope", "rb", buffering=0) as file:
             return file.read(8).strip() == b"1"
@@ -116,35 +119,36 @@ def tracers_are_named() -> bool:
 
 
 def kill_with_tracer(pid: int) -> None:
-    """A stopped tracee dies with us instead of running on (a tracer's end lets its tracees go)."""
+    """Kill a stopped tracee with us, instead of letting it run on (when a tracer exits, its tracees continue)."""
     _ptrace(_PTRACE_SETOPTIONS, pid, None, _PTRACE_O_EXITKILL)
 
 
 def keep_watch(pid: int) -> None:
-    """A stopped tracee stays traced with all threads it makes; a further exec is told as an event, not by SIGTRAP."""
+    """Keep tracing a stopped tracee with all its future threads; an exec is reported as an event, not by SIGTRAP."""
     _ptrace(_PTRACE_SETOPTIONS, pid, None, _PTRACE_O_EXITKILL | _PTRACE_O_TRACECLONE | _PTRACE_O_TRACEEXEC)
 
 
 def seize(pid: int) -> None:
-    """Trace a process that is not our child, without stopping it: its next exec stops, and it dies with us. OSError."""
+    """Trace a process that is not our child without stopping it; its next exec stops, and it dies with us. Raises
+    OSError."""
     if _ptrace(_PTRACE_SEIZE, pid, None, _PTRACE_O_EXITKILL | _PTRACE_O_TRACEEXEC):
         _fail()
 
 
 def stay_stopped(pid: int) -> None:
-    """Leave a seized tracee, which SIGSTOP or the like has stopped, stopped until SIGCONT."""
+    """Leave a seized tracee that SIGSTOP or the like has stopped in that state until SIGCONT."""
     _ptrace(_PTRACE_LISTEN, pid, None, None)
 
 
 def resume(pid: int, number: int) -> None:
-    """Let a tracee that stopped for a signal have it and go on, still traced."""
+    """Deliver the signal for which a tracee stopped, and let it continue, still traced."""
     _ptrace(_PTRACE_CONT, pid, None, number)
 
 
 def release(pid: int, number: int = 0) -> None:
-    """Let a stopped tracee run, untraced, with a signal to begin with (SIGSTOP: it stays stopped).
+    """Let a stopped tracee continue untraced, with an initial signal (SIGSTOP: it stays stopped).
 
-    OSError (ESRCH) when it is gone.
+    Raises OSError (ESRCH) if it does not exist.
     """
     if _ptrace(_PTRACE_DETACH, pid, None, number):
         _fail()

@@ -1,4 +1,4 @@
-"""Hears of the end of processes that are nobody's children here, without looking again and again."""
+"""Watches for the exit of processes that are not our children, without polling."""
 
 import os
 from typing import Callable, Dict, Tuple
@@ -8,7 +8,7 @@ from agents.linux.processes import alive
 
 
 class ProcessEnds:
-    """Calls ``on_end(pid, started)`` once for each process that was watched: at once where it has ended already."""
+    """Calls ``on_end(pid, started)`` once for each watched process, at once if it has already exited."""
 
     def __init__(self, loop: Loop, on_end: Callable[[int, int], None]) -> None:
         self._loop, self._on_end = loop, on_end
@@ -23,7 +23,7 @@ class ProcessEnds:
             handle = os.pidfd_open(pid)
         except OSError:
             handle = -1
-        if handle < 0 or not alive(pid, started):  # the number may be another one's by now
+        if handle < 0 or not alive(pid, started):  # the pid may belong to another process by now
             if handle >= 0:
                 os.close(handle)
             if not alive(pid, started):

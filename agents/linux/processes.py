@@ -1,6 +1,6 @@
-"""Processes as /proc shows them: start times, states, whole trees; and signals that never hit the wrong one.
+"""Processes in /proc: start times, states, trees; and signals that never reach a wrong process.
 
-No ctypes here: yod, RCA and CPA import this. What needs the kernel's own calls is in agents/linux/prctl.py.
+No ctypes here, because yod, RCA and CPA import this module. Kernel calls that need it are in agents/linux/prctl.py.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, Iterable, List, Optional, Set, Tuple
 
-#: The variable every rank carries, so that strays of a dead launch child can be told: mesh/node/launcher.
+#: The variable in every rank's environment that identifies strays of a dead launch child: mesh/node/launcher.
 MARK = "REDMESH_LAUNCH"
 
 
 def _stat(pid: int) -> List[bytes]:
-    # Fields of /proc/PID/stat from the third on; the second (the name) may hold blanks and parentheses.
+    # Fields of /proc/PID/stat from the third on; the second (the name) may contain blanks and parentheses.
     try:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
             data = file.read(1024)
@@ -29,25 +29,25 @@ def _stat(pid: int) -> List[bytes]:
 
 
 def start_time(pid: int) -> int:
-    """When ``pid`` began, in clock ticks since boot (field 22 of /proc/PID/stat); 0 when there is no such process."""
+    """The start time of ``pid`` in clock ticks since boot (field 22 of /proc/PID/stat); 0 if it does not exist."""
     fields = _stat(pid)
     return int(fields[19]) if len(fields) > 19 else 0
 
 
 def state(pid: int) -> str:
-    """The state letter (R, S, D, T, t, Z, X …) of ``pid``; empty when there is no such process."""
+    """The state letter (R, S, D, T, t, Z, X …) of ``pid``; empty if it does not exist."""
     fields = _stat(pid)
     return fields[0].decode("ascii") if fields else ""
 
 
 def exit_code(pid: int) -> Optional[int]:
-    """How ``pid`` ended, as wait(2) has it, while nobody has waited for it; else None."""
+    """The wait(2) status of an unreaped ``pid``; otherwise None."""
     fields = _stat(pid)
     return int(fields[49]) if len(fields) > 49 and fields[0] == b"Z" else None
 
 
 def alive(pid: int, started: int = 0) -> bool:
-    """Whether ``pid`` runs (a zombie does not), and is the process that began at ``started`` when that is given."""
+    """True if ``pid`` runs (a zombie does not), and began at ``started`` if given."""
     fields = _stat(pid)
     if len(fields) <= 19 or fields[0] in (b"Z", b"X"):
         return False
@@ -55,7 +55,7 @@ def alive(pid: int, started: int = 0) -> bool:
 
 
 def threads(pid: int) -> List[int]:
-    """The threads of ``pid``, itself among them; none when it is gone."""
+    """The threads of ``pid``, including itself; empty if it does not exist."""
     try:
         return [int(name) for name in os.listdir(f"/proc/{pid}/task")]
     except OSError:
@@ -63,13 +63,13 @@ def threads(pid: int) -> List[int]:
 
 
 def parent(pid: int) -> int:
-    """The parent of ``pid``; 0 when there is no such process."""
+    """The parent of ``pid``; 0 if it does not exist."""
     fields = _stat(pid)
     return int(fields[1]) if len(fields) > 1 else 0
 
 
 def ancestors(pid: int) -> Set[int]:
-    """``pid``, its parent, and so on up to the first process."""
+    """``pid``, its parent, and so on to the first process."""
     found: Set[int] = set()
     while pid and pid not in found:
         found.add(pid)
@@ -78,7 +78,7 @@ def ancestors(pid: int) -> Set[int]:
 
 
 def family(pid: int) -> Optional[Tuple[int, int, int]]:
-    """Parent, session and start time of ``pid``; None for a process that is gone or a zombie."""
+    """Parent, session and start time of ``pid``; None if it does not exist or is a zombie."""
     fields = _stat(pid)
     if len(fields) <= 19 or fields[0] in (b"Z", b"X"):
         return None
@@ -86,12 +86,12 @@ def family(pid: int) -> Optional[Tuple[int, int, int]]:
 
 
 def pids() -> List[int]:
-    """Every process there is."""
+    """The pids of all processes."""
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
 def children(pid: int) -> List[int]:
-    """The direct children of ``pid``, zombies too."""
+    """The direct children of ``pid``, including zombies."""
     found: List[int] = []
     try:
         for thread in os.listdir(f"/proc/{pid}/task"):
@@ -103,7 +103,7 @@ def children(pid: int) -> List[int]:
                     found += map(int, data.split())
         return found
     except FileNotFoundError:
-        # gone, or a kernel without CONFIG_PROC_CHILDREN
+        # It does not exist, or the kernel lacks CONFIG_PROC_CHILDREN.
         return [child for child in pids() if parent(child) == pid] if os.path.exists(f"/proc/{pid}") else []
     except OSError as error:
         if error.errno == errno.ESRCH:
@@ -126,7 +126,7 @@ def descendants(pid: int) -> List[int]:
 
 
 def environment(pid: int) -> Dict[str, str]:
-    """The environment that ``pid`` was started with; empty when it may not be read."""
+    """The initial environment of ``pid``; empty if it is unreadable."""
     try:
         with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:
             data = file.readall()
@@ -137,7 +137,7 @@ def environment(pid: int) -> Dict[str, str]:
 
 
 def marked(mark: str) -> List[int]:
-    """Processes whose environment says that they belong to a launch: ``mark`` is mesh/node/launcher, or mesh/node/."""
+    """Processes whose environment marks them as part of a launch: ``mark`` is mesh/node/launcher, or mesh/node/."""
     wanted = f"{MARK}={mark}".encode("latin-1")
     whole = not mark.endswith("/")
     found = []
@@ -153,9 +153,9 @@ def marked(mark: str) -> List[int]:
 
 
 def is_agent(pid: int, name: bytes = b"redmesh-") -> bool:
-    """Whether ``pid`` has an agent's name, and a way to our rights: anybody may call his process what he likes.
+    """True if ``pid`` has an agent's name and our rights, because any process may have any name.
 
-    A launch child that acts as a user has it in its saved uid. True too for one that is gone.
+    A launch child that acts as a user has our uid as its saved uid. Also True for a process that has exited.
     """
     try:
         with open(f"/proc/{pid}/status", "rb", buffering=0) as file:
@@ -167,16 +167,16 @@ def is_agent(pid: int, name: bytes = b"redmesh-") -> bool:
 
 
 def send_signal(pid: int, number: int, started: int = 0) -> bool:
-    """Signal ``pid`` if it still is the process that began at ``started`` (0: whoever it is). Whether it was there.
+    """Signal ``pid`` if it is still the process that began at ``started`` (0: any). Returns whether it existed.
 
-    PermissionError when it is somebody else's.
+    Raises PermissionError if it belongs to another user.
     """
     try:
         handle = os.pidfd_open(pid)
     except ProcessLookupError:
         return False
     except (OSError, AttributeError):
-        handle = -1  # an old kernel: the check before the signal has to do
+        handle = -1  # an old kernel: the check before the signal must suffice
     try:
         if started and start_time(pid) != started:
             return False
@@ -192,12 +192,12 @@ def send_signal(pid: int, number: int, started: int = 0) -> bool:
             os.close(handle)
 
 
-#: In a launch child that acts as somebody: does what it is given as root (agents/pct/multiuser/identity.py).
+#: In a launch child that acts as a user: runs a function as root (agents/pct/multiuser/identity.py).
 as_root: Optional[Callable[[Callable[[], Any]], Any]] = None
 
 
 def kill_all(victims: Iterable[int], spare: Optional[Set[int]] = None) -> List[int]:
-    """SIGKILL for each; the ones that may not be killed are returned."""
+    """SIGKILL each process; returns those that may not be killed."""
     refused = []
     for pid in victims:
         if spare and pid in spare:

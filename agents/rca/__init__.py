@@ -1,4 +1,5 @@
-"""The RCA: one on every login processor. It sees who beats and who fell silent, and tells a CPA.
+"""The RCA (resiliency communication agent): one on every login processor. It tracks heartbeats and reports silence
+to a CPA.
 
-It never opens the database; what it says is repeated until a CPA has done something about it.
+It never opens the database. It repeats each report until a CPA has handled it.
 """

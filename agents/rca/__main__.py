@@ -13,7 +13,7 @@ from agents.wire.errors import AgentError
 
 
 def main(arguments: list[str]) -> int:
-    """Serve until SIGTERM or SIGINT; the exit status."""
+    """Serve until SIGTERM or SIGINT; returns the exit status."""
     try:
         if len(arguments) != 2 or arguments[0] != "--config":
             raise ConfigError("usage: python -P -m redmesh rca --config FILE")
@@ -33,7 +33,7 @@ def main(arguments: list[str]) -> int:
     try:
         loop.run()
     except Exception as error:
-        # the keeper starts another, which finds everything it needs; the log keeps why
+        # The keeper starts another RCA, which finds everything it needs; the log keeps the reason.
         import traceback
 
         rca.journal.write("fault", trace=traceback.format_exc())

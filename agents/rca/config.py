@@ -1,4 +1,4 @@
-"""What an RCA reads from keeper.json (docs/architecture.md)."""
+"""The RCA's part of keeper.json (docs/architecture.md)."""
 
 import json
 import os
@@ -8,7 +8,7 @@ from agents.wire.errors import AgentError
 
 
 class ConfigError(AgentError):
-    """A keeper.json that an RCA cannot work with."""
+    """An unusable configuration of an RCA."""
 
     code = "invalid"
     exit_status = 2
@@ -26,28 +26,28 @@ class Config(NamedTuple):
     suspect_s: float
     down_s: float
     silent_s: float
-    register_again_s: float  # what launchers and PCTs get to find a new RCA
-    failed_s: float  # how long a node rests that failed a load
-    listen: str  # where nodes on other machines reach us, HOST:PORT; "" where there are none
-    trust: str  # the directory of our keys
+    register_again_s: float  # how long launchers and PCTs have to register with a new RCA
+    failed_s: float  # how long a node that failed a load is not used
+    listen: str  # our HOST:PORT for nodes on other machines; "" if there are none
+    trust: str  # the directory with our keys
     hosts: tuple[str, ...]  # nodes on other machines
-    public: bool  # system mode: every user of this processor may come
+    public: bool  # system mode: every user of this login processor may connect
     mesh: str = ""
-    cpas_afar: tuple[str, ...] = ()  # addresses of CPAs, where this processor has none
-    cpa_port: int = 0  # where the first CPA of any other login processor listens that has some
+    cpas_afar: tuple[str, ...] = ()  # addresses of CPAs, if this login processor has none
+    cpa_port: int = 0  # the port of the first CPA on every other login processor with CPAs
 
     @property
     def socket(self) -> str:
-        """Where the RCA listens."""
+        """The RCA's Unix socket."""
         return os.path.join(self.run, "rca.sock")
 
     def cpa_socket(self, number: int) -> str:
-        """Where CPA ``number`` listens."""
+        """The Unix socket of CPA ``number``."""
         return os.path.join(self.run, f"cpa-{number}.sock")
 
 
 def read(path: str) -> Config:
-    """The configuration in ``path``. ConfigError naming the file and what is wrong with it."""
+    """Read the configuration in ``path``. Raises ConfigError, which names the file and the fault."""
     try:
         with open(path, encoding="utf-8") as file:
             whole: dict[str, Any] = json.load(file)

@@ -1,4 +1,4 @@
-"""The RCA's way to its CPAs: one connection at a time, to any that answers."""
+"""The RCA's connection to its CPAs: one at a time, to any that answers."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,14 +8,14 @@ from agents.link.loop import Loop
 from agents.link.sockets import connect
 from agents.wire.errors import AgentError
 
-RETRY_S = 0.05  # between rounds over all CPAs; a refused Unix connection costs some microseconds
-ANSWER_S = 15.0  # a clean-up (10 s) and a database that does not answer (5 s) fit in
+RETRY_S = 0.05  # seconds between attempts at all CPAs; a refused Unix connection takes some microseconds
+ANSWER_S = 15.0  # longer than a clean-up (10 s) or a database time-out (5 s)
 
 Then = Callable[[dict[str, Any] | None, AgentError | None], None]
 
 
 class Cpas:
-    """Keeps a connection to one of ``paths``; ``on_connected`` and ``on_lost`` follow its coming and going."""
+    """Keeps a connection to one of ``paths``; calls ``on_connected`` and ``on_lost`` as it changes."""
 
     def __init__(
         self, loop: Loop, paths: list[str], on_connected: Callable[[], None], on_lost: Callable[[str], None]
@@ -24,21 +24,21 @@ class Cpas:
         self._on_connected, self._on_lost = on_connected, on_lost
         self._caller: Caller | None = None
         self._at = 0
-        self._asked: dict[int, float] = {}  # calls without an answer yet, and when they are overdue
+        self._asked: dict[int, float] = {}  # unanswered calls, with the time when each is overdue
         self._count = 0
 
     @property
     def connected(self) -> bool:
-        """Whether there is a CPA to talk to, as far as we know."""
+        """True if a CPA is connected, as far as is known."""
         return self._caller is not None
 
     @property
     def path(self) -> str:
-        """The CPA we talk to, or try next."""
+        """The connected CPA, or the one to try next."""
         return self._paths[self._at]
 
     def start(self) -> None:
-        """Connect, to the first that answers, and go on trying until one does."""
+        """Connect to the first CPA that answers; retry until one does."""
         for _ in self._paths:
             try:
                 sock = connect(self.path, timeout_s=0.1)
@@ -52,7 +52,8 @@ class Cpas:
         self._loop.after(RETRY_S, self.start)
 
     def call(self, message: dict[str, Any], now: float, then: Then) -> None:
-        """Ask; ``then`` gets the reply or the error, whose code is ``gone`` where there is no CPA (any more)."""
+        """Send a request; ``then`` gets the reply or the error, whose code is ``gone`` if no CPA is connected (any
+        more)."""
         if self._caller is None:
             then(None, AgentError("no CPA answers", code="gone"))
             return
@@ -67,13 +68,13 @@ class Cpas:
         self._caller.call(message, answered)
 
     def tick(self, now: float) -> None:
-        """Leave a CPA that has let a call wait for too long."""
+        """Disconnect from a CPA that has not answered a call in time."""
         if self._caller is not None and self._asked and min(self._asked.values()) <= now:
             self._caller.close()
             self._on_end(self._caller, f"no answer within {ANSWER_S:.0f} s")
 
     def close(self) -> None:
-        """Let go of the CPA."""
+        """Disconnect."""
         if self._caller is not None:
             self._caller.close()
 

@@ -1,4 +1,4 @@
-"""The RCA's sockets, timers and looks at /proc around its machines (launchers, nodes, outbox)."""
+"""The RCA's sockets, timers and /proc checks, around its state machines (launchers, nodes, outbox)."""
 
 import glob
 import os
@@ -25,15 +25,15 @@ from agents.wire.messages import RCA
 
 TICK_S = 0.25
 STOPPED = "T"  # the state letter of a process that job control has stopped
-LATE_S = 1.0  # a tick this late means that we ourselves did not run
-NODES_OUT_S = 2.0  # between two questions which nodes the database has out of service
-#: Ends of launches that one user may leave here for a CPA; bytes of them all.
+LATE_S = 1.0  # a tick this late means that this process itself was stopped
+NODES_OUT_S = 2.0  # between queries for nodes that the database has out of service
+#: Ends of launches that one user may leave here for a CPA, and the bytes of all of them.
 MOST_FINISHES, FINISH_BYTES = 4096, 4 << 20
-ALONE_S = 4.5  # without an answer to any of them, nodes had better be heard by another RCA
+ALONE_S = 4.5  # without an answer from any CPA for this long, nodes should use another RCA
 
 
 class KnownNode:
-    """A node's machine, what its PCT said at its registration, and the session it beats on."""
+    """A node's state machine, the contents of its PCT's registration, and the session of its heartbeats."""
 
     __slots__ = ("facts", "machine", "session")
 
@@ -42,7 +42,7 @@ class KnownNode:
 
 
 class Rca:
-    """One RCA. ``start`` listens and begins; the loop does the rest."""
+    """An RCA. ``start`` listens and begins; the event loop does the rest."""
 
     def __init__(self, loop: Loop, config: Config, journal: Journal, owner: int) -> None:
         self.loop, self.config, self.journal, self.owner = loop, config, journal, owner
@@ -55,8 +55,9 @@ class Rca:
         self.members: Members | None = None  # RCAs of other login processors
         self.relays: Any = None  # to CPAs of other login processors
         self.mesh_clock = MeshClock()
-        self.unregistered: dict[tuple[int, int], float] = {}  # launchers a CPA knows and we do not, and since when
-        self.ends = ProcessEnds(loop, self._on_requester_ended)  # of those whose requests wait for processors
+        # launchers that a CPA knows and that are not registered here, with the time since when
+        self.unregistered: dict[tuple[int, int], float] = {}
+        self.ends = ProcessEnds(loop, self._on_requester_ended)  # exits of processes whose requests wait for processors
         self.cpas = Cpas(
             loop,
             [config.cpa_socket(number) for number in range(max(1, config.cpas, len(config.cpas_afar)))],
@@ -68,7 +69,7 @@ class Rca:
         self._looked_at = 0.0
 
     def start(self) -> None:
-        """Listen, look for a CPA, begin to tick."""
+        """Listen, connect to a CPA, start the timers."""
         self.server = Server(
             self.loop, self.config.socket, "rca", RCA, self._on_request, name=self.config.login,
             public=self.config.public, users=self.users,
@@ -85,7 +86,7 @@ class Rca:
         self.loop.after(NODES_OUT_S, self._look_after_nodes)
 
     def stop(self) -> None:
-        """Stop listening; the loop returns. Launchers and PCTs will register with the next RCA."""
+        """Stop listening and end the loop. Launchers and PCTs will register with the next RCA."""
         self.journal.write("stopped")
         self.cpas.close()
         if self.relays is not None:
@@ -95,7 +96,7 @@ class Rca:
             self.far.close(self.loop)
         self.loop.stop()
 
-    # --- what launchers and PCTs say
+    # --- messages of launchers and PCTs
 
     def _on_request(self, session: Session, op: str, message: Message) -> None:
         getattr(self, "_do_" + op)(session, message)
@@ -115,7 +116,7 @@ class Rca:
         session.reply(message, {})
 
     def _replace(self, pid: int, pid_started: int, session: Session) -> None:
-        # A process has one registration, its last: it could have the RCA look after a thousand.
+        # A process has only its last registration; otherwise it could make the RCA watch a thousand.
         key = self._registered.pop((pid, pid_started), None)
         known = self.launchers.pop(key, None) if key is not None else None
         if known is not None and known[1] is not session:
@@ -123,7 +124,7 @@ class Rca:
         self._registered[pid, pid_started] = id(session)
 
     def _make_room(self, uid: int, gid: int) -> None:
-        # in system mode: where this user's yods listen for observers
+        # In system mode: where this user's yods listen for observers.
         path = os.path.join(self.config.run, "users", str(uid))
         try:
             own_directory(os.path.dirname(path), public=True)
@@ -158,7 +159,7 @@ class Rca:
             about: dict[str, Any] = {"launcher": launcher.launcher, "pid": launcher.pid}
             about["pid_started"] = launcher.pid_started
             about.update(uid=session.peer.uid, bytes=session.request_bytes)
-            # under the user's name: whoever guesses a launcher's number replaces nobody else's
+            # Keyed by user, so that a user who guesses a launcher's number cannot replace another user's report.
             self.outbox.put(("finish", session.peer.uid, launcher.launcher), finish, about, now)
             self.journal.write("finish_kept", **about)
             self._send_due(now)
@@ -214,7 +215,7 @@ class Rca:
         launcher = self._forget_launcher(id(session))
         if launcher is None:
             return
-        if session.dropped:  # by us: it may be there, and registers again
+        if session.dropped:  # we closed the connection: the PCT may be alive, and registers again
             self.unregistered.setdefault((launcher.pid, launcher.pid_started), now)
             self.journal.write("dropped", uid=session.peer.uid, launcher=launcher.launcher, reason=reason)
         else:
@@ -229,12 +230,12 @@ class Rca:
             del self._registered[launcher.pid, launcher.pid_started]
         return launcher
 
-    # --- what time shows
+    # --- timers
 
     def _tick(self) -> None:
         now = time.monotonic()
         gap, self._ticked_at = now - self._ticked_at - TICK_S, now
-        if gap > LATE_S:  # we were stopped: nobody else is to blame for it
+        if gap > LATE_S:  # this process was stopped, so the others' silence does not count
             for launcher, _ in self.launchers.values():
                 launcher.forgive(gap)
             for known in self.nodes.values():
@@ -268,7 +269,7 @@ class Rca:
                 for _, session in self.launchers.values():
                     self._make_room(session.peer.uid, session.peer.gid)
         except (OSError, AgentError):
-            pass  # there is no place for it yet; the keeper's log says why
+            pass  # the directory does not exist yet; the keeper's log has the reason
 
     def _look_at_launchers(self, now: float) -> None:
         for key, (launcher, session) in list(self.launchers.items()):
@@ -281,7 +282,7 @@ class Rca:
                 session.forget()
 
     def _look_at_unregistered(self, now: float) -> None:
-        # its process runs: it gets as long as one that is registered and silent
+        # Its process runs, so it gets as long as a registered launcher that is silent.
         allowed_s = max(self.config.register_again_s, self.config.silent_s)
         for (pid, pid_started), since in list(self.unregistered.items()):
             if not alive(pid, pid_started):
@@ -296,7 +297,7 @@ class Rca:
             del self.unregistered[pid, pid_started]
 
     def _was_refused(self, pid: int) -> bool:
-        # We let in no more of its user's connections: that it has not registered says nothing about it.
+        # We refuse further connections of its user, so its missing registration proves nothing.
         if self.users is None:
             return False
         try:
@@ -306,7 +307,7 @@ class Rca:
         return self.users.refused_lately(uid, self.config.register_again_s)
 
     def _tell_missing_nodes(self, now: float) -> None:
-        # a PCT that died while there was no RCA never registers: the database must not show it up for ever
+        # A PCT that died while no RCA ran never registers, and the database must not show it up for ever.
         if self._missing_told or now - self._began_at < self.config.register_again_s:
             return
         self._missing_told = True
@@ -348,7 +349,7 @@ class Rca:
         return max(self.config.suspect_s, 1.5 * far.interval_s if far is not None else 0.0)
 
     def _look_at_far_nodes(self, far: RemoteNodes, now: float) -> None:
-        # a node that lost a beat sends another within a second; it is suspect when that did not help either
+        # A node that lost a beat sends another within a second; it is suspect if that one is missing too.
         suspect_s = self._far_suspect_s(far)
         silent_since = now - suspect_s
         far.alone = now - self._answered_at > ALONE_S
@@ -356,7 +357,7 @@ class Rca:
             if known.machine.heard_at < silent_since:
                 self._tell_node(known, known.machine.tick(now, suspect_s, max(self.config.down_s, 1.5 * suspect_s)))
         far.tell_refusals(now)
-        # longer than any lease: what a PCT of which we know nothing may still run has ended
+        # Longer than any lease: what an unknown PCT may still have run has ended by then.
         for name in far.missing(self.config.down_s):
             known = far.expect(name)
             known.facts = {"node": name, "boot_id": far.knows[0], "incarnation": 0}
@@ -370,8 +371,11 @@ class Rca:
         self.loop.after(NODES_OUT_S, self._look_after_nodes)
 
     def _ask_nodes_out(self) -> None:
-        """Which nodes others have taken out of service: a life that is given up must be told so, and one that was
-        reported as failed is there again after its rest, also where its PCT could not be told of the report."""
+        """Query the nodes that others have taken out of service.
+
+        A node whose boot is given up must be told. A node that was reported as failed is used again after its rest,
+        even if its PCT could not be told of the report.
+        """
         if (self.far is not None or self.nodes) and self.cpas.connected:
             asked_at = time.monotonic()
             message = {"op": "nodes_out", "failed_s": self.config.failed_s, "near": self.far is None}
@@ -397,12 +401,13 @@ class Rca:
         self._tell_rested(self.far.nodes, reply)
 
     def _tell_rested(self, known_nodes: Mapping[str, KnownNode | RemoteNode], reply: dict[str, Any]) -> None:
-        for name in (*reply["rested"], *reply.get("suspect", ())):  # another may have told the latter so
+        # another RCA may have reported the latter as suspect
+        for name in (*reply["rested"], *reply.get("suspect", ())):
             known = known_nodes.get(name)
             if known is not None and known.machine.state is nodes.State.UP:
                 self._tell_node(known, (nodes.Action.TELL_UP,))
 
-    # --- what CPAs are told
+    # --- reports to CPAs
 
     def _act(self, launcher: launchers.Launcher, actions: tuple[launchers.Action, ...], now: float) -> None:
         if launchers.Action.REPORT_LOST in actions:
@@ -434,7 +439,7 @@ class Rca:
             if "nodes" in facts:
                 message["nodes"] = facts["nodes"]
             if isinstance(known, RemoteNode):
-                message["rca"] = self.config.login  # of several, the one that a node answers to counts
+                message["rca"] = self.config.login  # if several RCAs report a node, the one that it answers to counts
             if action is nodes.Action.TELL_UP:
                 message.update(
                     address=facts["address"], processors=facts["processors"], agent=str(facts.get("agent", ""))
@@ -443,7 +448,7 @@ class Rca:
                 message["reason"] = known.machine.reason
                 if action is nodes.Action.TELL_DOWN and isinstance(known, RemoteNode):
                     known.certain = False
-                    message["wipe"] = True  # nothing is given out there before the node has cleared itself
+                    message["wipe"] = True  # nothing is allocated there before the node has cleared itself
             self.outbox.put(("node", facts["node"]), message, {"node": facts["node"]}, now)
             self.journal.write(action.value, node=facts["node"], reason=known.machine.reason)
             self._send_due(now)
@@ -455,8 +460,10 @@ class Rca:
                     self._send(event, now)
 
     def _doubt(self, event: Event, now: float) -> bool:
-        """Whether what an event says of a node is no more certain: we did not run, or waited for a CPA, and the node
-        may have gone over to another RCA meanwhile."""
+        """True if a report about a node is no longer certain.
+
+        This process was stopped, or waited for a CPA, and the node may use another RCA since.
+        """
         known = self.far.nodes.get(event.about.get("node", "")) if self.far is not None else None
         if known is None or event.message["op"] != "node_up" or now - known.beaten_at < self._far_suspect_s(self.far):
             return False
@@ -477,7 +484,7 @@ class Rca:
                     self.members.answered(event.message, reply or {})
                 elif op == "launcher_lost":
                     self._remove_sockets([event.about["launcher"], *(reply or {}).get("launchers", ())])
-            elif error.code == "gone":  # on_cpa_lost puts it back
+            elif error.code == "gone":  # on_cpa_lost queues it again
                 return
             else:
                 self._on_refused(event, error)
@@ -486,7 +493,7 @@ class Rca:
         self.cpas.call(event.message, now, answered)
 
     def _remove_sockets(self, launchers: list[Any]) -> None:
-        # what a launcher's observers connect to; it could not take it away itself
+        # The socket for a launcher's observers, which it could not remove itself.
         for launcher in launchers:
             if type(launcher) is int:
                 name = f"yod-{launcher}.sock"
@@ -503,12 +510,12 @@ class Rca:
         self.journal.write("refused", op=op, code=error.code, reason=error.message, given_up=given_up, **event.about)
         if error.code in ("given_up", "elsewhere") and self.far is not None:
             known = self.far.nodes.get(str(event.about.get("node", "")))
-            if known is not None and error.code == "given_up":  # its next beat is answered so
+            if known is not None and error.code == "given_up":  # its next beat is answered with the reset
                 self._give_up(known)
             elif known is not None:
                 self._on_far_event(known, nodes.Event.HEARD_ELSEWHERE, "", now)
         if given_up and op == "finish":
-            # its cookie is not good (a repeated request has a newer one), yet the launcher has ended
+            # Its cookie is no longer valid (a repeated request has a newer one), but the launcher has ended.
             self._report_lost(event.about["pid"], event.about["pid_started"], event.about["launcher"], "ended", now)
 
     def _give_up(self, known: RemoteNode) -> None:
@@ -531,7 +538,7 @@ class Rca:
     def _tell_all_nodes(self) -> None:
         for _, known in self._all_nodes():
             action = nodes.TELLING.get(known.machine.state)
-            if action is not None and known.facts:  # one that was only greeted has said nothing yet
+            if action is not None and known.facts:  # a node that was only greeted has not registered
                 self._tell_node(known, (action,))
 
     def _on_cpa_lost(self, reason: str) -> None:
@@ -539,7 +546,7 @@ class Rca:
         self.outbox.disconnected(time.monotonic())
 
     def _on_launchers_of(self, reply: dict[str, Any] | None, error: AgentError | None) -> None:
-        # asked at every new connection: whoever died with a CPA in the middle of its request is found here
+        # Queried at every new connection, to find launchers that died with a CPA in the middle of a request.
         if reply is None:
             if error is not None and error.code != "gone":
                 self.loop.after(1.0, self._ask_again)
@@ -554,7 +561,8 @@ class Rca:
         self._on_waiting(reply)
 
     def _on_waiting(self, reply: dict[str, Any]) -> None:
-        """A request whose process is gone holds up everybody behind it: its CPA may have died with it."""
+        """Watch processes whose requests wait: the request of an exited process blocks those behind it, and its CPA
+        may have died with it."""
         for entry in reply.get("waiting", ()):
             self.ends.watch(int(entry["pid"]), int(entry["pid_started"]))
 

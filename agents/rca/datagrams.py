@@ -1,4 +1,4 @@
-"""Nodes on other machines: their datagrams checked, counted once, and answered."""
+"""Nodes on other machines: checks, counts and answers their datagrams."""
 
 import os
 import socket
@@ -16,20 +16,20 @@ from agents.wire.control import Message
 from agents.wire.errors import WireError
 from agents.wire.seal import hasten
 
-INTERVAL_S, MANY_INTERVAL_S = 2.0, 5.0  # how often a node is to beat; where there are MANY of them
+INTERVAL_S, MANY_INTERVAL_S = 2.0, 5.0  # the heartbeat interval; and the interval if there are MANY nodes
 MANY = 2000
-ASK_S = 1.0  # how often an RCA asks each other one whether it is there
-_AT_ONCE = 64  # datagrams read before anything else has its turn
-_BUFFER = 8 << 20  # of the socket: ten thousand nodes may all beat at the same moment
+ASK_S = 1.0  # how often an RCA asks each other RCA whether it runs
+_AT_ONCE = 64  # datagrams read before other events are handled
+_BUFFER = 8 << 20  # for the socket: 10,000 nodes may all send at the same moment
 SO_RCVBUFFORCE = 33  # linux/asm-generic/socket.h; Python 3.11 has no name for it
-SO_TIMESTAMPNS = 35  # asm-generic/socket.h: the kernel says when each datagram arrived (struct timespec)
+SO_TIMESTAMPNS = 35  # asm-generic/socket.h: the kernel reports the arrival of each datagram (struct timespec)
 _TIMESPEC = struct.Struct("@ll")
 _ANCILLARY = socket.CMSG_SPACE(_TIMESPEC.size)
-_REFUSAL_S = 10.0  # between two lines of the log about datagrams that were refused
+_REFUSAL_S = 10.0  # between log lines about refused datagrams
 
 
 class RemoteNode:
-    """A node's machine, what its last beat said, and what makes a beat old."""
+    """A node's state machine, its last beat, and the data by which old beats are recognised."""
 
     __slots__ = (
         "beaten_at",
@@ -44,7 +44,7 @@ class RemoteNode:
         "sequence",
     )
 
-    #: What it has in common with a node that has a session.
+    #: The attribute that nodes with a session have.
     session = None
 
     def __init__(self, now: float, keys_: list[bytes]) -> None:
@@ -52,21 +52,21 @@ class RemoteNode:
         self.keys = keys_
         self.facts: Message = {}
         self.boot_id = ""
-        self.former: set[str] = set()  # boot ids that it had before, while this RCA lives
+        self.former: set[str] = set()  # its earlier boot ids, during the life of this RCA
         self.incarnation = 0
         self.sequence = 0
         self.launches = 0
-        self.beaten_at = 0.0  # when a beat arrived, whatever is forgiven
-        self.certain = False  # of one that is down: a CPA has taken it; it may be heard elsewhere until then
+        self.beaten_at = 0.0  # the arrival of its last beat, unaffected by ``forgive``
+        self.certain = False  # for a node that is down: a CPA has recorded it; until then another RCA may hear the node
 
     def is_old(self, told: heartbeat.Beat) -> bool:
-        """Whether a beat was said before the last one that was heard: a duplicate, late, or played by somebody."""
+        """True if a beat was sent before the last accepted one: a duplicate, a late one, or a replay."""
         if told.boot_id != self.boot_id:
             return told.boot_id in self.former
         return told.incarnation < self.incarnation or told.sequence <= self.sequence
 
     def is_registration(self, told: heartbeat.Beat) -> bool:
-        """Whether a beat says more than that the node still lives."""
+        """True if a beat is a registration, not only a sign of life."""
         return (
             bool(told.flags & heartbeat.REGISTER)
             or (told.boot_id, told.incarnation) != (self.boot_id, self.incarnation)
@@ -74,7 +74,7 @@ class RemoteNode:
         )
 
     def take(self, told: heartbeat.Beat, arrived: float) -> None:
-        """Remember what a beat said that arrived at the monotonic instant ``arrived``."""
+        """Accept a beat that arrived at the monotonic time ``arrived``."""
         if told.boot_id != self.boot_id and self.boot_id:
             self.former.add(self.boot_id)
         self.boot_id, self.incarnation, self.sequence = told.boot_id, told.incarnation, told.sequence
@@ -90,13 +90,11 @@ class RemoteNode:
 
 
 class RemoteNodes:
-    """Listens for datagrams; ``on_event(node, event, reason, at)`` gets what they mean, ``at`` in monotonic seconds.
+    """Listens for datagrams; ``on_event(node, event, reason, at)`` gets their meaning, ``at`` in monotonic seconds.
 
-    A beat counts from when it arrived: after a stop of this process many wait in the socket, also of nodes that have
-    gone over to another RCA meanwhile.
-
-    ``mesh_time()`` gives what acknowledgements carry: mesh time and its uncertainty. OSError when the address cannot
-    be had, NoKey.
+    A beat counts from its arrival: after a stop of this process many wait in the socket, also from nodes that have gone
+    over to another RCA since. ``mesh_time()`` gives mesh time and its uncertainty for acknowledgements. Raises OSError
+    if the address cannot be bound, or NoKey.
     """
 
     def __init__(
@@ -113,10 +111,10 @@ class RemoteNodes:
         self.masters = keys.read(self._key_file)
         self._keys_at, self._unread_at = _changed_at(self._key_file), -1.0
         self._expected = self._ours = set(config.hosts)
-        self.knows = (config.boot_id, len(self._expected))  # the boot of the mesh, and how many nodes it has
+        self.knows = (config.boot_id, len(self._expected))  # the boot id of the mesh, and its number of nodes
         self._known_at = time.monotonic()
-        self.places: list[str] = []  # where the RCAs of the mesh are, ours among them
-        self.alone = False  # no CPA answers us
+        self.places: list[str] = []  # the addresses of the mesh's RCAs, this one included
+        self.alone = False  # True if no CPA answers us
         self.interval_s = MANY_INTERVAL_S if len(self._expected) > MANY else min(INTERVAL_S, config.suspect_s / 2.5)
         self.nodes: dict[str, RemoteNode] = {}
         self._epoch = int.from_bytes(os.urandom(8), "big") or 1
@@ -130,11 +128,11 @@ class RemoteNodes:
             try:
                 self._sock.setsockopt(socket.SOL_SOCKET, option, _BUFFER)
             except OSError:
-                pass  # more than the system allows is root's alone
+                pass  # only root may exceed the system's limit
         try:
             self._sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
         except OSError:
-            pass  # a kernel without it: beats count from when they are read
+            pass  # not supported by this kernel: beats count from when they are read
         self._sock.bind(address)
         loop.watch(self._sock.fileno(), READ, self._on_datagrams)
 
@@ -144,29 +142,29 @@ class RemoteNodes:
         self._sock.close()
 
     def learn(self, reply: Message) -> None:
-        """Which nodes the mesh has, and whose silence it is for us to tell, as a CPA says (*remote_nodes*)."""
+        """Learn from a CPA (*remote_nodes*) which nodes the mesh has, and whose silence this RCA must report."""
         if reply["boot_id"] != self.knows[0]:
-            self.nodes.clear()  # of a mesh that is no more
+            self.nodes.clear()  # these belong to a mesh that no longer exists
         self._expected, self._ours = set(reply["nodes"]), set(reply["mine"])
         self.knows = (reply["boot_id"], len(self._expected))
         self._known_at = time.monotonic()
         self._journal.write("nodes_known", boot_id=reply["boot_id"], nodes=len(self._expected), mine=len(self._ours))
 
     def missing(self, patience_s: float) -> list[str]:
-        """Nodes that have not been heard of at all, once they had time to."""
+        """Nodes that were not heard at all after ``patience_s``."""
         if len(self.nodes) >= len(self._expected) or time.monotonic() - self._known_at < patience_s:
             return []
         return sorted(self._ours.difference(self.nodes))
 
     def forgive(self, gap_s: float) -> None:
-        """Time in which we ourselves did not run is no silence of theirs."""
+        """Do not count the time in which this process itself was stopped."""
         now = time.monotonic()
         self._known_at += gap_s
         for known in self.nodes.values():
             known.machine.forgive(gap_s, now)
 
     def expect(self, name: str) -> RemoteNode:
-        """The node of that name, made where it was not known."""
+        """The node of that name, created if unknown."""
         known = self.nodes.get(name)
         if known is None:
             known = self.nodes[name] = RemoteNode(time.monotonic(), self._keys_of(name))
@@ -176,7 +174,7 @@ class RemoteNodes:
         return [keys.beat_key(master, name) for master in self.masters]
 
     def look_at_keys(self) -> None:
-        """Take keys that have changed (console/deploy/trust/authority.py: rotation)."""
+        """Read keys again that have changed (console/deploy/trust/authority.py: rotation)."""
         changed_at = _changed_at(self._key_file)
         if changed_at == self._keys_at:
             return
@@ -193,7 +191,7 @@ class RemoteNodes:
 
     def _on_datagrams(self, _events: int) -> None:
         if _changed_at(self._key_file) not in (self._keys_at, self._unread_at):
-            self.look_at_keys()  # what was said to be gone is gone for the next beat, not for one a second later
+            self.look_at_keys()  # a revoked key is invalid from the next beat on, not a second later
         for _ in range(_AT_ONCE):
             try:
                 datagram, ancillary, _, sender = self._sock.recvmsg(heartbeat.LONGEST + 1, _ANCILLARY)
@@ -205,12 +203,12 @@ class RemoteNodes:
                 self._refuse(error.message)
 
     def _refuse(self, why: str) -> None:
-        # counted, and written down now and then: whoever sends rubbish must not fill the disk
+        # Refusals are counted and logged only now and then, so that rubbish cannot fill the disk.
         self._refused[why] = self._refused.get(why, 0) + 1
         self.tell_refusals(time.monotonic())
 
     def tell_refusals(self, now: float) -> None:
-        """Write down what was refused, unless it was done a moment ago."""
+        """Log the refusals, unless that was done a moment ago."""
         if self._refused and now - self._refusals_told_at >= _REFUSAL_S:
             self._refusals_told_at = now
             for why, count in self._refused.items():
@@ -252,7 +250,7 @@ class RemoteNodes:
             self._on_event(known, Event.PCT_DIED, "its PCT has died", arrived)
 
     def _on_beat(self, known: RemoteNode, told: heartbeat.Beat, arrived: float) -> None:
-        # a boot id of another boot of the mesh is nobody's: that node has to begin anew, or to be brought up again
+        # A boot id of another boot of the mesh belongs to nobody: the node must begin anew, or be brought up again.
         foreign = not told.boot_id.startswith(self.knows[0] + "-")
         same_life = told.boot_id == known.boot_id
         registers = known.is_registration(told)
@@ -276,13 +274,14 @@ class RemoteNodes:
         try:
             self._sock.sendto(datagram, to)
         except OSError:
-            pass  # who asked asks again
+            pass  # the sender repeats its question
 
 
 def answer_rca(datagram: bytes, masters: Sequence[bytes], own: str) -> bytes:
-    """What the RCA of login processor ``own`` answers to another one's question. WireError when it is none to it.
+    """The answer to the question of another login processor's RCA to ``own``. Raises WireError if it is not meant
+    for us.
 
-    Else whoever sits on the way, or has come by the address of another, could have us answer in its place.
+    The check keeps an attacker on the path, or at another's address, from having us answer in another RCA's place.
     """
     asks = [keys.rca_key(master, heartbeat.node_of(datagram)) for master in masters]
     told, which = heartbeat.read_beat(datagram, asks)
@@ -292,7 +291,7 @@ def answer_rca(datagram: bytes, masters: Sequence[bytes], own: str) -> bytes:
 
 
 def _arrival(ancillary: Sequence[tuple[int, int, bytes]]) -> float:
-    """When a datagram arrived, in monotonic seconds: now, where the kernel does not say so."""
+    """The arrival of a datagram in monotonic seconds; now, if the kernel does not report it."""
     now = time.monotonic()
     for level, kind, data in ancillary:
         if (level, kind) == (socket.SOL_SOCKET, SO_TIMESTAMPNS) and len(data) >= _TIMESPEC.size:
@@ -308,24 +307,24 @@ def _changed_at(path: str) -> float:
         return 0.0
 
 
-# What time it is in the mesh, as an RCA tells the nodes.
+# The mesh time that an RCA gives to nodes.
 
 
-DRIFT = 2e-4  # how far two clocks may part, in seconds a second
+DRIFT = 2e-4  # the largest drift between two clocks, in seconds a second
 
 
 class MeshClock:
-    """The database's clock as we know it: our monotonic one and an offset, learnt anew with every answer."""
+    """An estimate of the database's clock: our monotonic clock plus an offset, measured anew with every answer."""
 
     def __init__(self) -> None:
         self._offset = self._error_s = self._learnt_at = 0.0
 
     def learn(self, mesh_time: float, asked_at: float, now: float) -> None:
-        """It was ``mesh_time`` between ``asked_at`` and ``now``."""
+        """Record that it was ``mesh_time`` between ``asked_at`` and ``now``."""
         self._offset, self._error_s, self._learnt_at = mesh_time - (asked_at + now) / 2, (now - asked_at) / 2, now
 
     def now(self) -> tuple[float, float]:
-        """Mesh time and how far it may be off; zeroes while nobody has told it."""
+        """Mesh time and its uncertainty; zeros while unknown."""
         if not self._learnt_at:
             return 0.0, 0.0
         now = time.monotonic()

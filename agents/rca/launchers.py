@@ -1,37 +1,37 @@
-"""A launcher as its RCA sees it: a pure machine, one for each registered connection.
+"""The state of a launcher as its RCA sees it: a state machine without I/O, one for each registered connection.
 
-The daemon looks (at sockets, at /proc, at the clock) and tells the machine what it saw.
+The daemon watches sockets, /proc and the clock, and passes what it observes to the machine.
 """
 
 from enum import Enum
 
-LOOK_AFTER_S = 2.0  # two beats missed: look whether the process is there at all
+LOOK_AFTER_S = 2.0  # two beats missed: check whether the process exists
 
 
 class State(Enum):
-    """What is known about the launcher."""
+    """The state of a launcher."""
 
-    REGISTERED = "registered"  # beats, or has not been silent for long
-    STOPPED = "stopped"  # silent because of job control (^Z): no reason to end its job
+    REGISTERED = "registered"  # sends beats, or has not been silent for long
+    STOPPED = "stopped"  # silent because of job control (^Z), which is no reason to end its job
     ENDING = "ending"  # has left its finish with us
-    LOST = "lost"  # gone without a word: a CPA has to clean up
-    GONE = "gone"  # has unregistered, or ended after its finish
+    LOST = "lost"  # exited without a finish: a CPA must clean up
+    GONE = "gone"  # has unregistered, or exited after its finish
 
 
 class Event(Enum):
-    """What can be seen of a launcher."""
+    """An observation of a launcher."""
 
     BEAT = "beat"
     QUIET = "quiet"  # silent for silent_s, and not stopped
     QUIET_STOPPED = "quiet, stopped"  # silent, and in state T
-    DIED = "died"  # its process is gone, or the pid is another's
+    DIED = "died"  # its process does not exist, or its pid belongs to another process
     FINISH = "finish"
     UNREGISTER = "unregister"
     LINK_ENDED = "link ended"
 
 
 class Action(Enum):
-    """What the daemon has to do."""
+    """A task for the daemon."""
 
     REPORT_LOST = "tell a CPA launcher_lost"
     RELAY_FINISH = "tell a CPA finish"
@@ -55,19 +55,19 @@ TRANSITIONS: dict[tuple[State, Event], tuple[State, tuple[Action, ...]]] = {
     (S.STOPPED, E.UNREGISTER): (S.GONE, ()),
     (S.STOPPED, E.LINK_ENDED): (S.LOST, (A.REPORT_LOST,)),
     (S.ENDING, E.BEAT): (S.ENDING, ()),
-    (S.ENDING, E.QUIET): (S.ENDING, ()),  # its finish is with us: nothing is left to lose
+    (S.ENDING, E.QUIET): (S.ENDING, ()),  # we have its finish, so nothing can be lost
     (S.ENDING, E.QUIET_STOPPED): (S.ENDING, ()),
     (S.ENDING, E.DIED): (S.GONE, ()),
-    (S.ENDING, E.FINISH): (S.ENDING, (A.RELAY_FINISH,)),  # said again: the same event to the CPA
+    (S.ENDING, E.FINISH): (S.ENDING, (A.RELAY_FINISH,)),  # repeated: report it to the CPA again
     (S.ENDING, E.UNREGISTER): (S.GONE, ()),
     (S.ENDING, E.LINK_ENDED): (S.GONE, ()),
 }
 
-OVER = frozenset((State.LOST, State.GONE))  # nothing that comes later changes these
+OVER = frozenset((State.LOST, State.GONE))  # final states
 
 
 class Launcher:
-    """One registered launcher. ``now`` is monotonic seconds, always the caller's."""
+    """A registered launcher. ``now`` is monotonic seconds, always given by the caller."""
 
     __slots__ = ("heard_at", "launcher", "login", "pid", "pid_started", "reason", "state")
 
@@ -79,7 +79,7 @@ class Launcher:
         self.reason = ""
 
     def handle(self, event: Event, now: float, reason: str = "") -> tuple[Action, ...]:
-        """Take what was seen; the actions it asks for."""
+        """Apply an event; returns the actions to take."""
         if self.state in OVER:
             return ()
         before = self.state
@@ -91,11 +91,11 @@ class Launcher:
         return actions
 
     def wants_look(self, now: float) -> bool:
-        """Whether its silence is long enough to look for its process."""
+        """True if it has been silent for long enough to check its process."""
         return self.state is State.STOPPED or now - self.heard_at >= LOOK_AFTER_S
 
     def seen(self, alive: bool, stopped: bool, silent_s: float, now: float) -> tuple[Action, ...]:
-        """Take what a look at its process showed."""
+        """Apply the result of a check of its process."""
         silence = now - self.heard_at
         if not alive:
             return self.handle(Event.DIED, now, "its process is gone")
@@ -106,5 +106,5 @@ class Launcher:
         return ()
 
     def forgive(self, gap_s: float) -> None:
-        """Time in which we ourselves did not run is no silence of theirs."""
+        """Do not count the time in which the RCA itself was stopped."""
         self.heard_at += gap_s

@@ -1,22 +1,22 @@
-"""A node's PCT as its RCA sees it: a pure machine, one for each node that ever registered."""
+"""The state of a node's PCT as its RCA sees it: a state machine without I/O, one for each node that ever registered."""
 
 from enum import Enum
 
-GRACE_S = 0.5  # a PCT that connects again within this was never down
+GRACE_S = 0.5  # a PCT that reconnects within this time was never down
 
 
 class State(Enum):
-    """What the mesh is told about the node, and what is known beyond it."""
+    """The reported state of a node, and states that are not reported."""
 
     UP = "up"
     SUSPECT = "suspect"  # silent for suspect_s
-    DETACHED = "detached"  # its connection ended a moment ago
+    DETACHED = "detached"  # its connection closed a moment ago
     DOWN = "down"
     ELSEWHERE = "elsewhere"  # the RCA of another login processor hears it
 
 
 class Event(Enum):
-    """What can be seen of a PCT."""
+    """An observation of a PCT."""
 
     REGISTER = "register"
     BEAT = "beat"
@@ -24,13 +24,13 @@ class Event(Enum):
     SILENT_LONG = "silent long"  # for down_s
     LINK_ENDED = "link ended"
     GRACE_OVER = "grace over"
-    PCT_DIED = "PCT died"  # its keeper says so, and starts another
-    GIVEN_UP = "given up"  # a CPA says that this life of the node is over
-    HEARD_ELSEWHERE = "heard elsewhere"  # a CPA says that another RCA hears it
+    PCT_DIED = "PCT died"  # reported by its keeper, which starts another PCT
+    GIVEN_UP = "given up"  # a CPA reports that this boot of the node is given up
+    HEARD_ELSEWHERE = "heard elsewhere"  # a CPA reports that another RCA hears it
 
 
 class Action(Enum):
-    """What a CPA has to be told."""
+    """A report to a CPA."""
 
     TELL_UP = "node_up"
     TELL_SUSPECT = "node_suspect"
@@ -40,7 +40,7 @@ class Action(Enum):
 S, E, A = State, Event, Action
 
 TRANSITIONS: dict[tuple[State, Event], tuple[State, tuple[Action, ...]]] = {
-    # a registration is always told: the address, the incarnation or our CPA's knowledge may be new
+    # A registration is always reported, because the address, the incarnation or the CPA may be new.
     (S.UP, E.REGISTER): (S.UP, (A.TELL_UP,)),
     (S.UP, E.BEAT): (S.UP, ()),
     (S.UP, E.SILENT): (S.SUSPECT, (A.TELL_SUSPECT,)),
@@ -60,8 +60,8 @@ TRANSITIONS: dict[tuple[State, Event], tuple[State, tuple[Action, ...]]] = {
     (S.DOWN, E.LINK_ENDED): (S.DOWN, ()),
 }
 
-#: Of a node on another machine, which beats by datagrams. A life that was given up never comes back: a beat of it is
-#: answered by RESET, and the daemon makes a REGISTER only of a beat under another boot id.
+#: Nodes on other machines, which send datagrams. A boot that was given up never comes back: its beats are answered with
+#: RESET, and the daemon makes a REGISTER only of a beat with another boot id.
 FAR_TRANSITIONS: dict[tuple[State, Event], tuple[State, tuple[Action, ...]]] = {
     (S.UP, E.REGISTER): (S.UP, (A.TELL_UP,)),
     (S.UP, E.BEAT): (S.UP, ()),
@@ -81,7 +81,7 @@ FAR_TRANSITIONS: dict[tuple[State, Event], tuple[State, tuple[Action, ...]]] = {
     (S.DOWN, E.SILENT_LONG): (S.DOWN, ()),
     (S.DOWN, E.PCT_DIED): (S.DOWN, ()),
     (S.DOWN, E.GIVEN_UP): (S.DOWN, ()),
-    (S.UP, E.HEARD_ELSEWHERE): (S.UP, (A.TELL_UP,)),  # it has come back meanwhile
+    (S.UP, E.HEARD_ELSEWHERE): (S.UP, (A.TELL_UP,)),  # it has come back to us since
     (S.SUSPECT, E.HEARD_ELSEWHERE): (S.ELSEWHERE, ()),
     (S.DOWN, E.HEARD_ELSEWHERE): (S.ELSEWHERE, ()),
     (S.ELSEWHERE, E.REGISTER): (S.UP, (A.TELL_UP,)),
@@ -93,12 +93,12 @@ FAR_TRANSITIONS: dict[tuple[State, Event], tuple[State, tuple[Action, ...]]] = {
     (S.ELSEWHERE, E.HEARD_ELSEWHERE): (S.ELSEWHERE, ()),
 }
 
-#: What a CPA that knows nothing has to hear about a node in this state (a detached one: when the grace is over).
+#: Reports to a CPA without knowledge of nodes, by state (a detached node: after the grace period).
 TELLING = {State.UP: Action.TELL_UP, State.SUSPECT: Action.TELL_SUSPECT, State.DOWN: Action.TELL_DOWN}
 
 
 class Node:
-    """One node. ``now`` is monotonic seconds, always the caller's."""
+    """A node. ``now`` is monotonic seconds, always given by the caller."""
 
     __slots__ = ("_transitions", "detached_at", "heard_at", "reason", "state")
 
@@ -109,7 +109,7 @@ class Node:
         self.reason = ""
 
     def handle(self, event: Event, now: float, reason: str = "") -> tuple[Action, ...]:
-        """Take what was seen; the actions it asks for. KeyError for what cannot be seen in this state."""
+        """Apply an event; returns the actions. Raises KeyError for an event that is impossible in this state."""
         self.state, actions = self._transitions[self.state, event]
         if event in (Event.BEAT, Event.REGISTER):
             self.heard_at = max(self.heard_at, now)
@@ -120,7 +120,7 @@ class Node:
         return actions
 
     def tick(self, now: float, suspect_s: float, down_s: float) -> tuple[Action, ...]:
-        """Take the passing of time."""
+        """Apply the passing of time; returns the actions."""
         if self.state is State.DETACHED:
             if now - self.detached_at >= GRACE_S:
                 return self.handle(Event.GRACE_OVER, now, "its PCT is gone")
@@ -133,5 +133,5 @@ class Node:
         return ()
 
     def forgive(self, gap_s: float, now: float) -> None:
-        """Time in which we ourselves did not run is no silence of theirs; what was heard since stays heard."""
+        """Do not count the time in which this process was stopped; beats that have arrived since still count."""
         self.heard_at = max(self.heard_at, min(self.heard_at + gap_s, now))

@@ -1,6 +1,6 @@
-"""Events that wait for a CPA: first in first out, each repeated until it is acknowledged. Pure.
+"""Reports to a CPA: first in, first out, each repeated until it is acknowledged. No I/O.
 
-One event per subject: what is newer about a node replaces what was not acknowledged yet.
+There is one report for each subject: a newer one about a node replaces one that is not acknowledged yet.
 """
 
 from collections import deque
@@ -8,15 +8,16 @@ from collections.abc import Hashable, Iterator
 from typing import Any
 
 FIRST_S = 1.0
-MOST_IN_FLIGHT = 64  # a CPA takes no more from one connection, and what waits there for long would count as unanswered
+# a CPA accepts no more from one connection, and reports that wait there for long would count as unanswered
+MOST_IN_FLIGHT = 64
 LONGEST_S = 5.0
 
-#: Codes that no repetition will change.
+#: Codes of permanent errors.
 FINAL = frozenset(("invalid", "unknown_op", "denied", "expired", "given_up", "elsewhere"))
 
 
 class Event:
-    """Something a CPA has to hear. ``about`` says what for, in the log's words (never a cookie)."""
+    """A report to a CPA. ``about`` describes it for the log (never with a cookie)."""
 
     __slots__ = ("about", "delay_s", "due", "in_flight", "message", "subject", "unclean")
 
@@ -29,12 +30,12 @@ class Event:
 
 
 class Outbox:
-    """The events of one RCA. ``now`` is monotonic seconds, always the caller's."""
+    """The reports of one RCA. ``now`` is monotonic seconds, always given by the caller."""
 
     def __init__(self) -> None:
         self._events: dict[Hashable, Event] = {}
         self._ready: deque[Event] = deque()  # to be sent, oldest first
-        self._delayed: list[Event] = []  # refused, to be said again later
+        self._delayed: list[Event] = []  # refused, to be sent again later
         self._in_flight = 0
 
     def __len__(self) -> int:
@@ -44,17 +45,17 @@ class Outbox:
         return iter(self._events.values())
 
     def put(self, subject: Hashable, message: dict[str, Any], about: dict[str, Any], now: float) -> None:
-        """Queue ``message``; one about the same subject that says the same goes on as it is."""
+        """Queue ``message``, unless an equal one on the same subject is queued."""
         waiting = self._events.get(subject)
         if waiting is not None:
             if waiting.message == message:
                 return
             del self._events[subject]
         event = self._events[subject] = Event(subject, message, about, now)
-        self._ready.append(event)  # the newer word goes to the end of the queue
+        self._ready.append(event)  # the newer report goes to the end of the queue
 
     def due(self, now: float, most: int = MOST_IN_FLIGHT) -> list[Event]:
-        """The events to send now, oldest first, so that ``most`` are in flight; they are, from here on."""
+        """Take the reports to send now, oldest first, so that at most ``most`` are in flight."""
         if self._delayed:
             self._ready.extend(event for event in self._delayed if event.due <= now)
             self._delayed = [event for event in self._delayed if event.due > now]
@@ -76,26 +77,26 @@ class Outbox:
             self._in_flight -= 1
 
     def acknowledged(self, event: Event) -> None:
-        """A CPA has done what the event asks for."""
+        """A CPA has handled the report."""
         self._landed(event)
         if self._is_current(event):
             del self._events[event.subject]
 
     def refused(self, event: Event, code: str, now: float) -> bool:
-        """A CPA has answered with an error; whether the event is given up."""
+        """A CPA has answered with an error; returns whether the report is dropped."""
         if code in FINAL:
             self.acknowledged(event)
             return True
         self._landed(event)
         event.unclean = code == "unclean"
         event.due = now + event.delay_s
-        # an unclean node will take its time; a database that is back must find us soon
+        # An unclean node takes its time, but a database that is back must be found soon.
         event.delay_s = min(LONGEST_S, event.delay_s * 2) if event.unclean else FIRST_S
         self._delayed.append(event)
         return False
 
     def disconnected(self, now: float) -> None:
-        """No CPA holds our events any longer: all of them go to the next one."""
+        """The CPA is lost: all its reports go to the next one."""
         for event in self._events.values():
             event.in_flight = False
             event.due = now
@@ -103,7 +104,7 @@ class Outbox:
         self._ready, self._delayed = deque(self._events.values()), []
 
     def hasten(self, now: float) -> None:
-        """A node has come up: what could not be cleaned may be clean now."""
+        """A node has come up: retry failed clean-ups now."""
         for event in self._delayed:
             if event.unclean:
                 event.due, event.delay_s = now, FIRST_S

@@ -1,4 +1,5 @@
-"""An RCA among those of other login processors: it says where it is, learns who else is there, and looks after them."""
+"""An RCA among those of other login processors: it reports its address, learns which others exist, and monitors
+them."""
 
 import time
 from collections.abc import Callable
@@ -14,8 +15,8 @@ from agents.rca.outbox import Outbox
 from agents.wire import heartbeat
 
 _UDP = "udp://"
-#: How long another RCA is heard nothing of before nodes are taken for unheard, in units of ``suspect_s``: by then
-#: they have come over, and are heard here; and at half of it a CPA is asked, so that it could contradict.
+#: How long another RCA must be silent before its nodes count as unheard, in units of ``suspect_s``: living nodes have
+#: come over by then. At half of this time a CPA is asked, so that the RCA could object.
 PATIENCE = 2.0
 
 Reply = dict[str, Any]
@@ -23,7 +24,7 @@ Ask = Callable[[Reply, Callable[[Reply], None]], None]
 
 
 class Members:
-    """``ask(message, then)`` asks a CPA; ``tell_all()`` tells it of every node that is heard here, once more."""
+    """``ask(message, then)`` asks a CPA; ``tell_all()`` reports every node that is heard here to it once more."""
 
     def __init__(
         self, loop: Loop, config: Config, far: RemoteNodes, outbox: Outbox, journal: Journal, ask: Ask,
@@ -35,13 +36,14 @@ class Members:
         self.peers = Peers(loop, config.login, far.family, lambda: far.masters, times, self._tell)
 
     def learn(self, reply: Reply) -> None:
-        """Take what *nodes_out* says of the mesh and its login processors."""
+        """Apply what *nodes_out* says about the mesh and its login processors."""
         if (reply["boot_id"], reply["nodes"]) != self._far.knows:
             self._ask({"op": "remote_nodes", "login": self._config.login}, self._far.learn)
         logins = {name: (address.removeprefix(_UDP), state) for name, address, state in reply["logins"]}
         place, state = logins.pop(self._config.login, ("", State.UP.value))
         if (place, state) != (self._config.listen, State.UP.value):
-            lost = state == State.DOWN.value  # and so may our nodes have been; of suspect ones *nodes_out* itself says
+            # that RCA may have lost our nodes too; *nodes_out* itself reports suspect ones
+            lost = state == State.DOWN.value
             self._ask(
                 {"op": "rca_here", "login": self._config.login, "listen": self._config.listen},
                 lambda _reply: self._tell_all() if lost else None,
@@ -59,6 +61,6 @@ class Members:
         self._outbox.put(("rca", peer.name), message, {"rca": peer.name}, time.monotonic())
 
     def answered(self, message: Reply, reply: Reply) -> None:
-        """A CPA has taken a *rca_silent*, or knows better."""
+        """A CPA has recorded a *rca_silent*, or knows that the RCA is up."""
         if not (message["missed"] or reply.get("taken")):
             self.peers.contradicted(message["rca"])

@@ -1,7 +1,7 @@
-"""The RCAs of other login processors: asked now and then whether they are there, by datagrams.
+"""The RCAs of other login processors: asked by datagrams now and then whether they run.
 
-When one is gone, the nodes that it heard come here, those that live: they try the next RCA by themselves. Of the others
-nobody would ever hear again, so a CPA is told that it is gone. :class:`Peer` is pure.
+If an RCA is lost, its living nodes come here: they try the next RCA by themselves. Nobody would report the others, so a
+CPA is told that the RCA is lost. :class:`Peer` does no I/O.
 """
 
 import os
@@ -16,30 +16,30 @@ from agents.rca.datagrams import ASK_S
 from agents.wire import heartbeat, keys
 from agents.wire.errors import WireError
 
-LATE_S = 1.0  # a question this late means that we ourselves did not run
+LATE_S = 1.0  # a question this late means that this process itself was stopped
 
 
 class State(Enum):
-    """What is known of another RCA."""
+    """The state of another RCA."""
 
     THERE = "there"
-    MISSED = "missed"  # for long enough to ask a CPA: if it hears of it, it is we who have no way there
+    MISSED = "missed"  # for long enough to ask a CPA; if the CPA hears from it, our own connection is at fault
     SILENT = "silent"  # for longer than nodes take to come over to us
-    LOST = "lost"  # for so long that what has not come over is taken for lost
+    LOST = "lost"  # for so long that nodes which have not come over count as lost
 
 
 class Event(Enum):
-    """What can be seen of it."""
+    """An observation of another RCA."""
 
     ANSWER = "answer"
     LATE = "late"
     QUIET = "quiet"
     QUIET_LONG = "quiet for long"
-    CONTRADICTED = "contradicted"  # a CPA hears of it: it is we who have no way there
+    CONTRADICTED = "contradicted"  # a CPA hears from it, so our own connection is at fault
 
 
 class Action(Enum):
-    """What a CPA has to be told."""
+    """A report to a CPA."""
 
     NONE = "none"
     TELL_MISSED = "missed"
@@ -74,21 +74,21 @@ TRANSITIONS: dict[tuple[State, Event], tuple[State, Action]] = {
 
 
 class Peer:
-    """One other RCA. ``now`` is monotonic seconds, always the caller's."""
+    """Another RCA. ``now`` is monotonic seconds, always given by the caller."""
 
     def __init__(self, name: str, place: str, now: float) -> None:
         self.name, self.place, self.heard_at = name, place, now
         self.state = State.THERE
 
     def handle(self, event: Event, now: float) -> Action:
-        """Take what was seen; what it asks for."""
+        """Apply an event; returns the report to make."""
         self.state, action = TRANSITIONS[self.state, event]
         if event in (Event.ANSWER, Event.CONTRADICTED):
             self.heard_at = now
         return action
 
     def tick(self, now: float, quiet_s: float, lost_s: float) -> Action:
-        """Take the passing of time."""
+        """Apply the passing of time; returns the report to make."""
         silence = now - self.heard_at
         if silence < quiet_s / 2:
             return Action.NONE
@@ -98,7 +98,8 @@ class Peer:
 
 
 class Peers:
-    """Asks the others; ``tell(peer, action)`` gets what a CPA has to know. Other families than ``family`` are left."""
+    """Asks the other RCAs; ``tell(peer, action)`` gets the reports. Address families other than ``family`` are
+    skipped."""
 
     def __init__(
         self, loop: Loop, name: str, family: int, masters: Callable[[], Sequence[bytes]],
@@ -106,16 +107,16 @@ class Peers:
     ) -> None:  # fmt: skip
         self._loop, self._name, self._masters, self._tell = loop, name, masters, tell
         self._family, self._times, self._names = family, times, Names(loop)
-        self._life = os.urandom(8).hex()  # answers are for this RCA's life alone
+        self._life = os.urandom(8).hex()  # answers are valid only for this run of the RCA
         self.peers: dict[str, Peer] = {}
         self._asked_at = time.monotonic()
-        self._asked: dict[int, str] = {}  # sequence -> who was asked, the last few
+        self._asked: dict[int, str] = {}  # sequence -> the RCA that was asked, for the last few
         self._sock = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         loop.watch(self._sock.fileno(), READ, self._on_datagrams)
         loop.after(ASK_S, self._ask)
 
     def know(self, places: Mapping[str, str]) -> None:
-        """These are the others, by name."""
+        """Set the other RCAs, by name."""
         now = time.monotonic()
         for name, place in places.items():
             known = self.peers.get(name)
@@ -125,14 +126,14 @@ class Peers:
             del self.peers[name]
 
     def contradicted(self, name: str) -> None:
-        """A CPA hears of that one."""
+        """A CPA hears from that RCA."""
         if name in self.peers:
             self.peers[name].handle(Event.CONTRADICTED, time.monotonic())
 
     def _ask(self) -> None:
         now = time.monotonic()
         gap_s, self._asked_at = now - self._asked_at - ASK_S, now
-        if gap_s > LATE_S:  # time in which we ourselves did not run is no silence of theirs
+        if gap_s > LATE_S:  # this process was stopped, so the others' silence does not count
             for peer in self.peers.values():
                 peer.heard_at += gap_s
         self._asked = {sequence: name for sequence, name in self._asked.items() if name in self.peers}
@@ -145,10 +146,10 @@ class Peers:
             question = heartbeat.Beat(self._name, self._life, 0, sequence, kind=heartbeat.RCA, facts=facts)
             try:
                 place = self._names.address(peer.place, self._family)
-                if place is not None:  # else it is being looked up, and asked the next time
+                if place is not None:  # otherwise its name is being looked up; it is asked the next time
                     self._sock.sendto(question.encode(keys.rca_key(self._masters()[0], self._name)), place[1])
             except (OSError, WireError):
-                pass  # no way there is no answer
+                pass  # without a route there is no answer
             action = peer.tick(now, *self._times)
             if action is not Action.NONE:
                 self._tell(peer, action)
@@ -170,7 +171,7 @@ class Peers:
                 peer.handle(Event.ANSWER, time.monotonic())
 
     def close(self) -> None:
-        """Ask no more."""
+        """Stop asking."""
         self._names.close()
         self._loop.unwatch(self._sock.fileno())
         self._sock.close()

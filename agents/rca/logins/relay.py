@@ -1,7 +1,7 @@
-"""CPAs of other login processors, as if they were here: sockets, and TLS behind them (row A12).
+"""Relays CPAs of other login processors: local sockets here, TLS behind them (row A12).
 
-Who connects is known to the kernel; each connection has one of its own to a CPA, and the first thing said there is
-whose it is. So yod, pingd and the RCA itself need not know.
+The kernel identifies the client. Each client has its own connection to a CPA, whose first message names the client's
+uid. So yod, pingd and the RCA itself see no difference.
 """
 
 import os
@@ -25,15 +25,15 @@ from agents.wire.errors import AgentError, WireError
 from agents.wire.frames import CONTROL, frame
 from agents.wire.messages import check_hello, hello
 
-#: Bytes that may wait for one end before the other is read no more.
+#: Bytes that may wait for one end before reading from the other end pauses.
 AHEAD, AHEAD_OF_USER = 1 << 20, 64 << 10
-#: Seconds that a CPA gets to say hello before another one is tried; and before a client that none serves is let go,
-#: for it comes again at once.
+#: Seconds that a CPA has to say hello before another one is tried, and the delay before a client that no CPA serves is
+#: disconnected, because it reconnects at once.
 HELLO_S, AGAIN_S = 3.0, 0.1
 
 
 class Passage:
-    """One client and its connection to a CPA: the first that says hello is told all that the client said."""
+    """A client and its connection to a CPA: the first CPA that says hello gets everything the client has sent."""
 
     def __init__(
         self, loop: Loop, sock: Socket, number: int, ways: Routes, journal: Journal, users: Users | None = None
@@ -42,7 +42,7 @@ class Passage:
         self._left = ways.order(number, time.monotonic())
         self._address = ""
         self._greeted = False
-        self._said: list[bytes] | None = []  # by the client, until a CPA has spoken
+        self._said: list[bytes] | None = []  # data of the client, until a CPA has answered
         self._far: Link | None = None
         self._timer: Timer | None = None
         self._near = Link(loop, sock, self._on_near, self._on_near_end)
@@ -162,7 +162,7 @@ class Passage:
 
 
 class Relay:
-    """The socket ``path`` is a CPA: that of ``number`` among those granted, or another when it is out of reach."""
+    """A local socket ``path`` for a CPA: number ``number`` of those granted, or another if that one is out of reach."""
 
     def __init__(
         self,
@@ -186,7 +186,7 @@ class Relay:
         Passage(self._loop, sock, self._number, self._routes, self._journal, self._users)
 
     def close(self) -> None:
-        """No more clients; those that are here go with us."""
+        """Stop listening and disconnect the clients."""
         self._acceptor.close()
         self._sock.close()
         try:
@@ -196,7 +196,7 @@ class Relay:
 
 
 class Relays:
-    """The relays of a login processor that has no CPA."""
+    """The relays of a login processor without a CPA."""
 
     def __init__(self, loop: Loop, config: Config, journal: Journal, users: Users | None) -> None:
         trust.use_login(config.mesh, config.state)
@@ -207,10 +207,10 @@ class Relays:
         ]
 
     def learn(self, logins: Iterable[tuple[str, str, str]]) -> None:
-        """Which login processors there are, as *nodes_out* has them."""
+        """Set the login processors, as in *nodes_out*."""
         self._routes.learn(logins)
 
     def close(self) -> None:
-        """No more clients."""
+        """Close all relays."""
         for relay in self._relays:
             relay.close()

@@ -1,8 +1,8 @@
-"""Where the CPAs of other login processors are reached, and in which order they are tried.
+"""The addresses of CPAs on other login processors, and the order in which they are tried.
 
-First those that this processor was granted; then, for when their processor is gone, the first CPA of every other one
-that has an RCA, whether it has CPAs or not: nobody listens where there are none. What was learned is kept in RUN, so
-that an RCA that is started again while the first login processor is gone finds another.
+First those that were granted to this login processor. Then, in case their processor is lost, the first CPA of every
+other login processor with an RCA; the connection is refused if it has no CPA. The addresses are stored in RUN, so that
+an RCA that restarts while the first login processor is lost finds another.
 """
 
 import os
@@ -13,15 +13,15 @@ from agents.wire.errors import AgentError
 from agents.wire.heartbeat import split_address
 
 UP = "up"
-#: Seconds for which one that failed is tried after the others: doubled each time, and no longer than this.
+#: Seconds for which a failed address is tried after the others: doubled each time, up to the second value.
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 5.0, 60.0
 _UDP = "udp://"
 
 
 class Routes:
-    """The addresses. ``own`` is this login processor, ``port`` where others' CPAs listen (0: nobody knows).
+    """The addresses. ``own`` is this login processor, ``port`` the port of others' CPAs (0: unknown).
 
-    ``now`` is monotonic seconds, always the caller's.
+    ``now`` is monotonic seconds, always given by the caller.
     """
 
     def __init__(self, granted: Sequence[str], own: str, port: int, run: str) -> None:
@@ -29,10 +29,11 @@ class Routes:
         self._names = {parse(address).name for address in granted}
         self._path = os.path.join(run, "cpas-afar")
         self._learned = self._remembered()
-        self._pauses: dict[str, tuple[float, float]] = {}  # of those that failed: until when, and how long it is
+        # failed addresses: until when they come last, and the length of the pause
+        self._pauses: dict[str, tuple[float, float]] = {}
 
     def learn(self, logins: Iterable[tuple[str, str, str]]) -> None:
-        """The login processors there are, as *nodes_out* has them: name, where its RCA listens, state."""
+        """Set the login processors, as in *nodes_out*: name, address of the RCA, state."""
         if not self._port:
             return
         found = []
@@ -47,19 +48,19 @@ class Routes:
             self._remember()
 
     def order(self, first: int, now: float) -> list[str]:
-        """All of them, the ``first`` that was granted before others; those that failed lately come last."""
+        """All addresses, the ``first`` granted ones first; those that failed recently come last."""
         turned = [*self._granted[first:], *self._granted[:first], *self._learned]
         return sorted(turned, key=lambda address: now < self._pauses.get(address, (0.0, 0.0))[0])
 
     def failed(self, address: str, now: float) -> None:
-        """Nobody answered there."""
+        """Nobody answered at that address."""
         until, pause_s = self._pauses.get(address, (0.0, FIRST_PAUSE_S / 2))
         if now >= until:
             pause_s = min(LONGEST_PAUSE_S, 2 * pause_s)
             self._pauses[address] = (now + pause_s, pause_s)
 
     def works(self, address: str) -> None:
-        """A CPA answered there."""
+        """A CPA answered at that address."""
         self._pauses.pop(address, None)
 
     def _remembered(self) -> list[str]:
@@ -76,4 +77,4 @@ class Routes:
                 file.write("".join(address + "\n" for address in self._learned))
             os.replace(self._path + ".new", self._path)
         except OSError:
-            pass  # no room: this RCA knows them all the same
+            pass  # the disk is full; this RCA still has them in memory
