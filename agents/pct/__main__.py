@@ -18,7 +18,7 @@ _USAGE = "usage: python -P -m redmesh pct --config keeper.json --node NAME"
 
 
 def main(arguments: List[str]) -> int:
-    """The exit status."""
+    """Run the PCT; returns the exit status."""
     options = {arguments[i]: arguments[i + 1] for i in range(0, len(arguments) - 1, 2)}
     if len(arguments) != 4 or set(options) != {"--config", "--node"}:
         print(_USAGE, file=sys.stderr)

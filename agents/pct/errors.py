@@ -1,4 +1,4 @@
-"""What a PCT and its launch children refuse or fail at."""
+"""Errors of a PCT and its launch children."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ if TYPE_CHECKING:
     from typing import Any, Dict, Optional
 
 
-#: What a launch child ends with that met a fault of its own.
+#: The exit status of a launch child after an internal error.
 FAULT = 70
 
 
 class PctError(AgentError):
-    """The root of this package's errors; ``fault``: whose it is where a load fails of it (LoadFailed)."""
+    """The base class of this package's errors; ``fault`` says whose fault it is if a load fails of it (LoadFailed)."""
 
     code = "pct"
     fault = "node"
 
 
-#: What a system call refuses because of the machine. Anything else (a right, a file in the way, a user's limit) may be
-#: a user's doing, who must not be able to take nodes out of service.
+#: Errors of system calls that are caused by the machine. Others (permissions, a file in the way, a user's limit) may be
+#: caused by a user, who must not be able to take nodes out of service.
 _OF_THE_MACHINE = (
     errno.EIO, errno.EROFS, errno.ENOSPC, errno.EMFILE, errno.ENFILE, errno.ENODEV, errno.ENXIO, errno.ESTALE,
 )  # fmt: skip
 
 
 def whose(number: int) -> str:
-    """Whose fault a system call's error is: the ``node``'s, or this ``launch``'s."""
+    """Whose fault a system call's error is: ``node`` or ``launch``."""
     return "node" if number in _OF_THE_MACHINE else "launch"
 
 
 class LoadFailed(PctError):
-    """A launch that cannot begin on this node.
+    """A launch cannot start on this node.
 
-    ``fault`` says whose it is: ``program`` (it would fail anywhere), ``node`` (another node may do, and this one is
-    taken out of service) or ``launch`` (it was killed, its load is wrong, its user stands in its way).
+    ``fault``: ``program`` (it would fail anywhere), ``node`` (another node may work, and this one is taken out of
+    service) or ``launch`` (it was killed, its load is malformed, or its user prevents it).
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class LoadFailed(PctError):
         self.rank = rank
 
     def as_failed(self, node: str) -> Dict[str, Any]:
-        """The ``failed`` message that goes up the tree."""
+        """The ``failed`` message to send up the tree."""
         return {
             "op": "failed",
             "node": node,

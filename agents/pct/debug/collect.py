@@ -1,4 +1,4 @@
-"""One collection of stacks in one launch child: who has told, who is late, what goes up. Pure."""
+"""One collection of stacks in one launch child: which sources have answered, and what to send up. No I/O."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Gathering:
-    """Waits for the sources named in ``awaited``: the set of ranks each of them is to tell of."""
+    """Waits for the sources in ``awaited``, each with the set of ranks that it reports."""
 
     def __init__(self, number: int, awaited: "Dict[str, int]") -> None:
         self.number = number
@@ -27,7 +27,7 @@ class Gathering:
     def take(
         self, source: str, tree: "Tree", missing: "List[List[Any]]", sources: "Optional[Sources]" = None
     ) -> "Optional[Dict[str, Any]]":
-        """What ``source`` tells; the message that goes up, when it was the last one."""
+        """Add the answer of ``source``; returns the message to send up if it was the last one."""
         if self._told or self._awaited.pop(source, None) is None:
             return None
         stack_tree.merge(self._tree, tree)
@@ -39,14 +39,14 @@ class Gathering:
         return None if self._awaited else self._message()
 
     def lost(self, source: str, why: str) -> "Optional[Dict[str, Any]]":
-        """``source`` will not tell; the message that goes up, when it was the last one."""
+        """``source`` will not answer; returns the message to send up if it was the last one."""
         ranks = self._awaited.get(source)
         if ranks is None:
             return None
         return self.take(source, {}, [[idset.text(ranks), source, why]] if ranks else [])
 
     def expired(self) -> "Optional[Dict[str, Any]]":
-        """No more time: the message that goes up, if none has."""
+        """Time is over: returns the message to send up, unless it was sent."""
         told = None
         for source in list(self._awaited):
             told = self.lost(source, "no answer in time")

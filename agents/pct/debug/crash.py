@@ -1,11 +1,11 @@
-"""Where a process stands that dies of a signal (``yod -g``).
+"""The stack of a process that dies of a signal (``yod -g``).
 
 The tracer (a launch child) sees a fatal signal before it is delivered. ``park`` leaves the process stopped and
-untraced, so that eu-stack or gdb can look at it; ``begin`` does the looking in a process of its own, for a launch
-child has output to relay meanwhile; ``deliver`` gives the signal after all, so that the exit status stays.
+untraced, so that eu-stack or gdb can read it. ``begin`` reads it in a separate process, because a launch child has
+output to relay meanwhile. ``deliver`` then delivers the signal, so that the exit status is unchanged.
 
-All of this runs tools on files that belong to the user: as the user, never as root (``as_user``), with an
-environment of our own, no start-up files, nothing fetched from a network, and a limit in time and in bytes.
+All of this runs tools on files of the user: as the user, never as root (``as_user``), with an environment of our own,
+no start-up files, no downloads, and limits on time and output.
 """
 
 import json
@@ -28,7 +28,7 @@ from agents.pct.debug.parsers import (
     place,
 )
 
-#: Signals that mean a mistake in the program; others (TERM, KILL, PIPE …) come from outside and tell nothing.
+#: Signals that show a fault of the program; others (TERM, KILL, PIPE …) come from outside.
 FAULTS = frozenset(
     (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSYS, signal.SIGTRAP)
 )
@@ -37,7 +37,7 @@ LIMIT_S = 10.0
 _FRAMES = 64
 _MOST = 1 << 20  # bytes of a tool's output: 64 frames of some thousand threads
 _STOP_S = 1.0
-_WALL = 0x40000000  # threads, not only processes (wait(2)); the os module has no name for it
+_WALL = 0x40000000  # wait for threads, not only processes (wait(2)); the os module has no name for it
 _HINT = "install elfutils (eu-stack) or gdb on the node"
 
 As = Optional[Tuple[int, int, List[int]]]  # uid, gid, groups
@@ -53,17 +53,18 @@ ENVIRONMENT = {
 
 
 def fatal(pid: int, number: int) -> bool:
-    """Whether signal ``number`` is a fault that ``pid`` has no handler for (a handler gets its turn first)."""
+    """True if signal ``number`` is a fault for which ``pid`` has no handler (a handler runs first)."""
     if number not in FAULTS:
         return False
     return not any(int(field(pid, name) or "0", 16) >> (number - 1) & 1 for name in ("SigCgt", "SigIgn"))
 
 
 def decide(tid: int, status: int, *, known: bool) -> Tuple[bool, int]:
-    """What a stop of a watched thread (kernel.keep_watch) asks for: whether to look, and the signal it stopped for.
+    """Decide what to do at a stop of a watched thread (kernel.keep_watch): whether to read its stack, and the
+    signal.
 
-    Not to look: kernel.resume(tid, that signal). A thread that is not ``known`` begins with a SIGSTOP of the
-    kernel's, which it is not given. Threads are reaped with ``__WALL``.
+    If the stack is not read, continue with kernel.resume(tid, signal). A thread that is not ``known`` begins with a
+    SIGSTOP of the kernel's, which is not delivered. Threads are reaped with ``__WALL``.
     """
     number = os.WSTOPSIG(status)
     if status >> 16 or (number == signal.SIGSTOP and not known):
@@ -72,13 +73,14 @@ def decide(tid: int, status: int, *, known: bool) -> Tuple[bool, int]:
 
 
 def park(tid: int) -> int:
-    """Leave a process stopped, and untraced, whose thread ``tid`` has stopped for a signal; the process's id.
+    """Leave a process whose thread ``tid`` has stopped for a signal stopped and untraced; returns the process's id.
 
-    Only its tracer can. OSError when it is gone.
+    Only its tracer can do this. Raises OSError if the process does not exist.
     """
     pid = _process_of(tid)
     prctl.release(tid, signal.SIGSTOP)
-    # That stops the others too, and as tracees they tell us; let go in that stop they stay in it.
+    # This stops the other threads too; as tracees they report the stop, and when they are detached in it they stay
+    # stopped.
     until = time.monotonic() + _STOP_S
     for name in _names(f"/proc/{pid}/task"):
         other = int(name)
@@ -88,14 +90,14 @@ def park(tid: int) -> int:
                 if waited and os.WIFSTOPPED(status):
                     prctl.release(other)
                 elif not waited:
-                    time.sleep(0.0005)  # waitpid has no time limit of its own
+                    time.sleep(0.0005)  # waitpid has no time-out
             except OSError:
-                break  # it ended
+                break  # it has exited
     return pid
 
 
 def deliver(pid: int, number: int, started: int = 0) -> None:
-    """Give a parked process the signal that it was stopped for."""
+    """Deliver to a parked process the signal for which it was stopped."""
     for each in (number, signal.SIGCONT):
         try:
             processes.send_signal(pid, each, started)
@@ -104,7 +106,7 @@ def deliver(pid: int, number: int, started: int = 0) -> None:
 
 
 def collect(tid: int, number: int, limit_s: float = LIMIT_S, as_user: As = None) -> Backtrace:
-    """Park, look, deliver: for a tracer that has nothing else to do. It blocks for ``limit_s`` at most."""
+    """Park, read and deliver, for a tracer that has nothing else to do. Blocks for at most ``limit_s``."""
     pid = park(tid)
     try:
         return take(pid, limit_s, as_user, parked=True, first=tid)
@@ -113,7 +115,8 @@ def collect(tid: int, number: int, limit_s: float = LIMIT_S, as_user: As = None)
 
 
 class Looking:
-    """A helper that looks at a parked process: whenever ``fd`` is readable ask ``result``, until it is not None."""
+    """A helper process that reads a parked process: whenever ``fd`` is readable, call ``result`` until it is not
+    None."""
 
     __slots__ = ("_data", "fd", "helper", "number", "pid", "started")
 
@@ -123,7 +126,7 @@ class Looking:
         self._data = bytearray()
 
     def result(self) -> Optional[Backtrace]:
-        """The backtrace, once it is there; the signal has then been delivered, also when the helper failed."""
+        """The backtrace when it is complete. The signal has then been delivered, even if the helper failed."""
         try:
             data = os.read(self.fd, 65536)
         except BlockingIOError:
@@ -140,7 +143,7 @@ class Looking:
             return Backtrace(self.pid, "", [], "no stack trace: its helper ended before it was done")
 
     def cancel(self) -> None:
-        """Look no further; the process gets its signal at once."""
+        """Stop the helper, and deliver the signal at once."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
@@ -149,7 +152,7 @@ class Looking:
 
 
 def begin(tid: int, number: int, limit_s: float = LIMIT_S, as_user: As = None) -> Looking:
-    """Park the process of ``tid`` and look at it in a forked helper, which the caller reaps with its others."""
+    """Park the process of ``tid`` and read it in a forked helper, which the caller reaps with its other children."""
     pid = park(tid)
     started = processes.start_time(pid)
     reader, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -172,7 +175,7 @@ def _help(pid: int, tid: int, writer: int, limit_s: float, as_user: As) -> None:
         for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR1, signal.SIGUSR2):
             signal.signal(each, signal.SIG_DFL)
         prctl.die_with_parent()
-        # The caller's sockets and pipes must not stay open in us: their ends are how others notice.
+        # Close the caller's sockets and pipes here: peers notice an exit only when all copies are closed.
         os.dup2(writer, 3)
         os.closerange(4, 1 << 16)
         os.set_blocking(3, True)
@@ -184,9 +187,10 @@ def _help(pid: int, tid: int, writer: int, limit_s: float, as_user: As) -> None:
 
 
 def take(pid: int, limit_s: float = LIMIT_S, as_user: As = None, *, parked: bool = False, first: int = 0) -> Backtrace:
-    """The stack of ``pid``, which runs or is stopped, by the best tool there is. It never raises for want of one.
+    """The stack of ``pid``, which runs or is stopped, by the best available tool. Does not raise if no tool is
+    available.
 
-    Thread ``first`` (the one at fault; else the main thread) stands before the others.
+    Thread ``first`` (the one at fault; otherwise the main thread) is the first in the result.
     """
     until = time.monotonic() + limit_s
     if parked:
@@ -207,12 +211,12 @@ def take(pid: int, limit_s: float = LIMIT_S, as_user: As = None, *, parked: bool
 
 
 def _dies_in_go(threads: List[Thread]) -> bool:
-    # Go raises the signal in its handler, on a stack of its own, which no tool gets past.
+    # Go raises the signal in its handler, on a separate stack that no tool can unwind.
     return any(frame.function.startswith("runtime.sigtramp") for thread in threads for frame in thread.frames)
 
 
 def _first(threads: List[Thread], tid: int) -> List[Thread]:
-    # a stable sort keeps Python's frames before the interpreter's
+    # A stable sort keeps Python's frames before the interpreter's.
     return sorted(threads, key=lambda thread: thread.tid != tid)
 
 
@@ -248,7 +252,7 @@ def _python(pid: int, until: float, as_user: As) -> Tuple[List[Thread], str]:
 
 
 def without_tools(pid: int) -> List[Thread]:
-    """What /proc alone says: state, kernel function, system call, and the program counter's module, for each thread."""
+    """What /proc alone shows for each thread: state, kernel function, system call, and the program counter's module."""
     maps = parse_maps(read(f"/proc/{pid}/maps"))
     threads = []
     for name in sorted(_names(f"/proc/{pid}/task"), key=int):
@@ -267,7 +271,7 @@ def without_tools(pid: int) -> List[Thread]:
 
 
 def find(name: str) -> str:
-    """The tool's path in the system's own directories, never in the user's PATH; empty when it is not there."""
+    """The tool's path in system directories, never in the user's PATH; empty if it is not installed."""
     for folder in _PATHS:
         path = f"{folder}/{name}"
         if os.access(path, os.X_OK):
@@ -276,7 +280,8 @@ def find(name: str) -> str:
 
 
 def run(command: List[str], until: float, as_user: As) -> Tuple[str, str]:
-    """Standard output of ``command``, and why there is not more of it (empty when it ended well and in time)."""
+    """The standard output of ``command``, and the reason if it is incomplete (empty if it exited normally and in
+    time)."""
     import subprocess
 
     options: Dict[str, object] = {}
@@ -325,13 +330,13 @@ def _drain(out: int, err: int, until: float) -> Tuple[bytes, bytes, bool]:
 
 
 def _wait_until_stopped(pid: int, until: float) -> None:
-    # After PTRACE_DETACH with SIGSTOP the stop comes a moment later.
+    # After PTRACE_DETACH with SIGSTOP, the stop comes a moment later.
     until = min(until, time.monotonic() + _STOP_S)
     while (
         any(processes.state(int(name)) in ("R", "t") for name in _names(f"/proc/{pid}/task"))
         and time.monotonic() < until
     ):
-        time.sleep(0.001)  # a stop of somebody who is not a tracee of ours comes with no event
+        time.sleep(0.001)  # the stop of a process that is not our tracee causes no event
 
 
 def _process_of(tid: int) -> int:
@@ -343,7 +348,7 @@ def _tracer(tid: int) -> int:
 
 
 def field(tid: int, wanted: str) -> str:
-    """A line of /proc/TID/status; empty when there is none."""
+    """A field of /proc/TID/status; empty if it does not exist."""
     for line in read(f"/proc/{tid}/status").splitlines():
         name, _, value = line.partition(":")
         if name == wanted:
@@ -352,7 +357,7 @@ def field(tid: int, wanted: str) -> str:
 
 
 def is_python(pid: int, maps: Optional[str] = None) -> bool:
-    """Whether ``pid`` is a Python interpreter, or has one in it; ``maps``: its /proc/PID/maps where that is known."""
+    """True if ``pid`` is, or contains, a Python interpreter; ``maps``: its /proc/PID/maps, if already read."""
     try:
         name = os.path.basename(os.readlink(f"/proc/{pid}/exe"))
     except OSError:
@@ -361,7 +366,7 @@ def is_python(pid: int, maps: Optional[str] = None) -> bool:
 
 
 def read(path: str) -> str:
-    """A file of /proc as text; empty when it cannot be read."""
+    """A file of /proc as text; empty if it is unreadable."""
     try:
         with open(path, "rb", buffering=0) as file:
             return (file.readall() or b"").decode("utf-8", "replace")

@@ -1,6 +1,7 @@
-"""Ranks that die of a signal, looked at before they do (``yod -bt``): whose turn it is, and what goes up the tree.
+"""Ranks that are dying of a signal, whose stacks are read first (``yod -bt``): the order, and the reports up the
+tree.
 
-What a stop means is decided in agents/pct/debug/crash.py; a helper process does the looking, so a launch child goes on.
+agents/pct/debug/crash.py decides what a stop means. A helper process reads the stack, so the launch child continues.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
-#: Ranks of one node that are looked at in one launch; the others die as they would have without -bt.
+#: The most ranks of a node and launch whose stacks are read; further ones die as without -bt.
 MOST = 64
 
 
 class Faults:
-    """Every traced thread's stops. ``rank_of(pid)`` is a rank's number; ``tell`` and ``note`` send up."""
+    """Handles the stops of all traced threads. ``rank_of(pid)`` gives a rank's number; ``tell`` and ``note`` send
+    messages up."""
 
     def __init__(
         self,
@@ -37,15 +39,15 @@ class Faults:
         self._looked = 0
 
     def know(self, pid: int) -> None:
-        """A rank that has begun: its first stop is behind it."""
+        """Register a rank that has started: its first stop has been handled."""
         self._known.add(pid)
 
     def ended(self, tid: int) -> None:
-        """A thread or a process has been reaped."""
+        """A thread or process has been reaped."""
         self._known.discard(tid)
 
     def stopped(self, tid: int, status: int) -> None:
-        """waitpid has told that ``tid`` stopped."""
+        """waitpid has reported that ``tid`` stopped."""
         look, number = crash.decide(tid, status, known=tid in self._known)
         self._known.add(tid)
         if not look:
@@ -91,7 +93,7 @@ class Faults:
         self._loop.watch(fd, READ, on_readable)
 
     def cancel(self) -> None:
-        """Everything is being killed: look no further."""
+        """Stop reading stacks, because everything is being killed."""
         self._queue = []
         for looking in self._looking:
             self._loop.unwatch(looking.fd)

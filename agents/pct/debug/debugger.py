@@ -1,4 +1,5 @@
-"""A debugger on one rank, with a terminal of its own (``mesh debug``): begun, spoken with, left; the rank goes on."""
+"""A debugger on one rank, with a terminal of its own (``mesh debug``): start, input, output, end. The rank continues
+afterwards."""
 
 from __future__ import annotations
 
@@ -26,20 +27,21 @@ if TYPE_CHECKING:
     from agents.pct.ranks.ranks import Ranks
     from agents.wire.control import Message
 
-#: Bytes that the other end has not taken yet; then the debugger waits.
+#: Unacknowledged output bytes above which the debugger is blocked.
 WINDOW = 64 << 10
 _PIECE = 16 << 10
-_HELD = 1 << 20  # typed bytes that the debugger does not read
-#: Seconds after the terminal has gone: then SIGTERM, and as many later SIGKILL.
+_HELD = 1 << 20  # input bytes that the debugger has not read
+#: Seconds from the end of the terminal to SIGTERM, and from SIGTERM to SIGKILL.
 _LEAVE_S = 2.0
-#: How often it is looked whether the rank has been killed; twice is the time a debugger has to notice by itself.
+#: The interval of checks whether the rank was killed; a debugger has two intervals to notice it by itself.
 _LOOKS_S = 1.5
 _PID = "{pid}"
-#: The near end of pdb (agents/yodio/yodpdb.py), which may be in an archive: given to its interpreter as a descriptor.
+#: The client of pdb (agents/yodio/yodpdb.py), which may be inside an archive, is passed to its interpreter as a
+#: descriptor.
 _VISITOR = "/dev/fd/3"
-#: Without its pager: a script that gives commands has nobody who presses a key, and greetings alone may fill a screen.
+#: No pager: a script that gives commands cannot press a key, and the greeting alone may fill a screen.
 _GDB = ["gdb", "-q", "-iex", "set debuginfod enabled off", "-iex", "set pagination off", "-p", _PID]
-#: The debuggers that are known by name: what is run, and what to install where it is not there.
+#: The known debuggers: the command, and the package to install if it is missing.
 TOOLS = {
     "gdb": (_GDB, "gdb"),
     "strace": (["strace", "-f", "-tt", "-p", _PID], "strace"),
@@ -48,11 +50,11 @@ TOOLS = {
 
 
 class Refused(PctError):
-    """There is no such session to be had."""
+    """The requested session is impossible."""
 
 
 def command(words: List[str], pid: int, tools: Dict[str, str], node: str) -> List[str]:
-    """The command line for ``words`` (a debugger's name and further options, or any command) on process ``pid``."""
+    """The command line for ``words`` (a debugger's name and options, or any command) on process ``pid``."""
     known, install = TOOLS.get(words[0], (words, ""))
     words = [*known[: known.index(_PID) + 1], *words[1:]] if install and _PID in known else list(words)
     if words[0] == "pdb":
@@ -66,7 +68,7 @@ def command(words: List[str], pid: int, tools: Dict[str, str], node: str) -> Lis
 
 
 def _pdb(pid: int, more: List[str]) -> List[str]:
-    # pdb -p needs Python 3.14 at both ends: the rank's own interpreter is one that fits.
+    # pdb -p needs Python 3.14 at both ends; the rank's own interpreter always fits.
     try:
         interpreter = os.readlink(f"/proc/{pid}/exe")
     except OSError:
@@ -85,7 +87,8 @@ def _pdb(pid: int, more: List[str]) -> List[str]:
 
 
 class DebugSession:
-    """Begun when made; Refused when it cannot be. ``say(bytes)`` and, once, ``over(why)`` follow."""
+    """A running debugger. Raises Refused if it cannot be started. Calls ``say(bytes)``, and finally ``over(why)``
+    once."""
 
     def __init__(
         self, loop: Loop, node: str, pid: int, message: Message, say: Callable[[str], None], over: Callable[[str], None]
@@ -116,7 +119,7 @@ class DebugSession:
 
     def _spawn(self, words: List[str], term: str) -> int:
         name = os.ttyname(self._terminal.slave)
-        # opened as the first thing of a new session it is that session's terminal: ^C goes to the debugger
+        # Opened first in a new session, it becomes that session's controlling terminal, so ^C goes to the debugger.
         actions = [(os.POSIX_SPAWN_OPEN, 0, name, os.O_RDWR, 0), *((os.POSIX_SPAWN_DUP2, 0, fd) for fd in (1, 2))]
         code = -1
         if _VISITOR in words:
@@ -152,7 +155,7 @@ class DebugSession:
         except BlockingIOError:
             return
         except OSError:
-            data = b""  # nobody has the other end any more
+            data = b""  # the other end of the terminal is closed
         if not data:
             self._end("")
             return
@@ -160,24 +163,24 @@ class DebugSession:
         self._say(data.decode("latin-1"))
 
     def typed(self, data: bytes) -> None:
-        """What somebody typed."""
+        """Terminal input."""
         if self._open and len(self._typed) + len(data) <= _HELD:
             self._typed += data
             self._watch()
 
     def taken(self, count: int) -> None:
-        """So much of what was said is on the screen."""
+        """The other end has displayed ``count`` bytes."""
         self._untaken = max(0, self._untaken - count)
         if self._open:
             self._watch()
 
     def resize(self, rows: int, columns: int) -> None:
-        """The window has another size."""
+        """The window has a new size."""
         if self._open:
             self._terminal.resize(rows, columns)
 
     def leave(self) -> None:
-        """Nobody is there any more: the debugger is hung up, and what does not go by itself is killed."""
+        """The other end is gone: hang up the debugger, and kill what does not exit by itself."""
         self._end("left")
 
     def _end(self, why: str) -> None:
@@ -199,7 +202,8 @@ class DebugSession:
             processes.send_signal(self._tool, number)
 
     def _look(self) -> None:
-        # A killed process is its tracer's until that lets it go: an idle debugger would keep the launch alive.
+        # A killed process stays with its tracer until the tracer releases it: an idle debugger would keep the launch
+        # alive.
         if not self._open:
             return
         if processes.state(self._pid) == "Z" and len(processes.threads(self._pid)) < 2:
@@ -210,35 +214,35 @@ class DebugSession:
         self._loop.after(_LOOKS_S, self._look)
 
     def _settle(self, times: int) -> None:
-        # Once the debugger has gone the rank stands or runs as it did before.
+        # After the debugger's exit, the rank is stopped or running as it was before.
         if self._there() and times < 100:
             self._loop.after(0.05, lambda: self._settle(times + 1))
         elif not self._was_stopped and processes.state(self._pid) == "T":
             processes.send_signal(self._pid, signal.SIGCONT, self._started)
 
 
-# The debuggers of a launch: each goes to its rank's node, and what it says comes back up. Loaded when one begins.
+# The debuggers of a launch: each runs on its rank's node, and its output is sent up. Imported when one starts.
 
 
-#: Debuggers of one launch on one node at a time.
+#: The most debuggers of one launch on one node.
 MOST = 16
 
 
 class Sessions:
-    """For one launch child; ``tell`` speaks to its parent."""
+    """The debug sessions of one launch child; ``tell`` sends messages to its parent."""
 
     def __init__(
         self, loop: Loop, node: str, children: List[Child], ranks: Ranks, tell: Callable[[Message], None],
         fetch: Callable[[str, Callable[[str, str], None]], None],
     ) -> None:  # fmt: skip
-        self._fetch = fetch  # a tool that the launcher has and this node has not
+        self._fetch = fetch  # fetches a tool that the launcher has and this node lacks
         self._loop, self._node, self._children, self._ranks, self._tell = loop, node, children, ranks, tell
         self._here: Dict[int, DebugSession] = {}
         self._below: Dict[int, Child] = {}
-        self._coming: Dict[int, bool] = {}  # their tools are on the way
+        self._coming: Dict[int, bool] = {}  # sessions whose tool is being fetched
 
     def on_order(self, op: str, message: Message) -> None:
-        """``debug`` begins one; the others are for one that is there."""
+        """``debug`` starts a session; the other operations are for a running one."""
         number = message["session"]
         if op == "debug":
             self._begin(number, message)
@@ -277,7 +281,7 @@ class Sessions:
         self._begin_here(number, message)
 
     def _arrived(self, number: int, message: Message) -> None:
-        if self._coming.pop(number, False):  # whoever wanted it may have gone meanwhile
+        if self._coming.pop(number, False):  # the session may have been closed meanwhile
             self._begin_here(number, message)
 
     def _begin_here(self, number: int, message: Message) -> None:
@@ -297,7 +301,7 @@ class Sessions:
             )  # fmt: skip
         except PctError as error:
             self._tell({"op": "debug_over", "session": number, "message": error.message, "hint": error.hint})
-        except (OSError, ValueError) as error:  # no terminals left; a zero byte in a word
+        except (OSError, ValueError) as error:  # no terminals left, or a zero byte in a word
             self._tell({"op": "debug_over", "session": number, "message": f"{self._node}: no debugger: {error}"})
 
     def _ended(self, number: int, why: str) -> None:
@@ -305,7 +309,7 @@ class Sessions:
         self._tell({"op": "debug_over", "session": number, "message": why})
 
     def child_lost(self, child: Child, reason: str) -> None:
-        """A subtree has gone, with the debuggers in it."""
+        """A subtree is lost, with its debuggers."""
         for number in [number for number, below in self._below.items() if below is child]:
             del self._below[number]
             self._tell({"op": "debug_over", "session": number, "message": f"{child.name}: {reason}"})

@@ -1,4 +1,5 @@
-"""Lines of a source file on this node, read by a process of its own: a file server that is away stops nothing else."""
+"""Reads lines of a source file in a separate process, so that a file server that does not answer blocks nothing
+else."""
 
 from __future__ import annotations
 
@@ -11,12 +12,12 @@ if TYPE_CHECKING:
 
     from agents.link.loop import Loop
 
-#: Lines that one request gets at most, characters of a line, and seconds that reading them may take.
+#: Limits: lines of one request, characters of a line, and seconds for reading.
 MOST, LONGEST, READ_S = 2000, 300, 3.0
 
 
 def read(loop: Loop, path: str, first: int, last: int, told: Callable[[List[str], str], None]) -> None:
-    """Lines ``first`` to ``last`` (from 1); ``told(lines, why there are none)`` follows, perhaps at once."""
+    """Read lines ``first`` to ``last`` (from 1); calls ``told(lines, reason if there are none)``, perhaps at once."""
     program = crash.find("sed")
     if not program or not path.startswith("/") or not 1 <= first <= last < first + MOST:
         told([], "no such lines can be read here")

@@ -1,7 +1,7 @@
-"""What a Python rank itself says of where it stands: faulthandler, for ranks that called redmesh.debug_on_request().
+"""Python stacks written by the rank itself with faulthandler, if it has called redmesh.debug_on_request().
 
-That needs no tool and no ptrace, and works while the program is in a C call. The rank has a file in memory for it,
-whose name says by which signal it is asked (agents/yodio/yodpdb.py).
+This needs no tool and no ptrace, and works while the program is in a C call. The rank has a memory file for the stacks;
+its name contains the signal that requests them (agents/yodio/yodpdb.py).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from agents.link.loop import Loop
     from agents.pct.debug.stack_tree import Call
 
-    Threads = Tuple[List[Call], Dict[int, List[Call]]]  # of the main thread, and of the others
+    Threads = Tuple[List[Call], Dict[int, List[Call]]]  # calls of the main thread, and of the others
 
 _NAME = "/memfd:redmesh-stacks-"
 _LOOKS_S, _LIMIT_S = 0.02, 1.0
@@ -27,7 +27,7 @@ _FILE = '  File "'
 
 
 def offered(pid: int) -> "Tuple[str, int]":
-    """The file that ``pid`` writes to and the signal by which it is asked; "" when it offers none."""
+    """The file to which ``pid`` writes and the signal that requests it; "" if it offers none."""
     folder = f"/proc/{pid}/fd"
     try:
         for name in os.listdir(folder):
@@ -35,15 +35,15 @@ def offered(pid: int) -> "Tuple[str, int]":
             if found:
                 signal = int(number.split()[0])
                 caught = int(crash.field(pid, "SigCgt") or "0", 16)
-                # whatever has no handler might end it
+                # Without a handler, the signal might kill the process.
                 return (f"{folder}/{name}", signal) if caught >> (signal - 1) & 1 else ("", 0)
     except (OSError, ValueError, IndexError):
-        pass  # it has gone, or closes files just now
+        pass  # it has exited, or is closing files
     return "", 0
 
 
 def read(text: str) -> "Threads":
-    """The calls of all threads, as faulthandler writes them: the innermost first."""
+    """The calls of all threads in faulthandler's output, the innermost first."""
     main: List[Call] = []
     others: Dict[int, List[Call]] = {}
     now = main
@@ -61,14 +61,14 @@ def read(text: str) -> "Threads":
 
 
 class Asking:
-    """Asks ``pid``; ``then`` gets what it says, without calls when it said nothing. OSError when it cannot be asked."""
+    """Requests the stacks of ``pid``; ``then`` gets them, without calls if it wrote none. Raises OSError."""
 
     def __init__(self, loop: Loop, pid: int, then: Callable[[Threads], None]) -> None:
         self._loop, self._then = loop, then
         path, number = offered(pid)
         if not path:
             raise FileNotFoundError(pid)
-        self._file = open(path, "rb", buffering=0)  # noqa: SIM115  (closed by the last look)
+        self._file = open(path, "rb", buffering=0)  # noqa: SIM115 (closed by the last check)
         self._from = self._size = os.fstat(self._file.fileno()).st_size
         self._looks = 0
         processes.send_signal(pid, number)
@@ -87,6 +87,6 @@ class Asking:
         self._then(read(data.decode("utf-8", "replace")))
 
     def cancel(self) -> None:
-        """It is not waited for any more."""
+        """Stop waiting."""
         self._timer.cancel()
         self._file.close()

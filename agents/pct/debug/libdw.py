@@ -1,8 +1,9 @@
-"""Stacks of many processes by libdw (elfutils) in one forked helper: what eu-stack does, without starting it each time.
+"""Stacks of many processes by libdw (elfutils) in one forked helper: like eu-stack, without its start for each
+process.
 
-Starting eu-stack costs ten times what reading a stack does. The helper may crash or be killed without harm to the
-launch child. It is a copy of it, and reads files that belong to the user: so there is none in system mode, where a
-launch child knows secrets (``may_help``); tools are started there, with nothing but the user's in their memory.
+Starting eu-stack costs ten times as much as reading a stack. The helper may crash or be killed without harm to the
+launch child. Because it is a copy of the launch child and reads files of the user, it is not used in system mode, where
+a launch child has secrets in memory (``may_help``); there, tools are started instead.
 """
 
 from __future__ import annotations
@@ -30,16 +31,16 @@ _visit = ctypes.CFUNCTYPE(ctypes.c_int, _pointer, _pointer)
 
 
 def may_help() -> bool:
-    """Whether this process is nothing but its user, as a launch child in system mode is not."""
+    """True if this process has only its user's rights, unlike a launch child in system mode."""
     _, user, saved = os.getresuid()
     return user == saved
 
 
 class Unwinder:
-    """Reads the stacks of ``pids``, one after the other; each may take ``limit_s``.
+    """Reads the stacks of ``pids``, one after the other, each within ``limit_s``.
 
-    ``told(pid, threads)`` follows for each, without threads for one that cannot be read; ``over(left, late)`` at the
-    end: pids of which nothing was told, and whether the first of them was not done in time.
+    Calls ``told(pid, threads)`` for each, without threads if it is unreadable, and ``over(left, late)`` at the end: the
+    pids that were not reported, and whether the first of them timed out.
     """
 
     def __init__(
@@ -105,7 +106,7 @@ class Unwinder:
             self._fd = -1
 
     def cancel(self) -> None:
-        """It is not waited for any more."""
+        """Stop waiting."""
         self._let_go()
         if processes.parent(self._helper) == os.getpid():
             processes.send_signal(self._helper, signal.SIGKILL)
@@ -116,7 +117,7 @@ def _help(pids: List[int], writer: int) -> NoReturn:
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR1, signal.SIGUSR2):
             signal.signal(number, signal.SIG_DFL)
-        # The caller's sockets and pipes must not stay open in us: their ends are how others notice.
+        # Close the caller's sockets and pipes here: peers notice an exit only when all copies are closed.
         os.dup2(writer, 3)
         os.closerange(4, 1 << 16)
         os.set_blocking(3, True)
@@ -138,7 +139,7 @@ class _Callbacks(ctypes.Structure):
 
 
 class _Stacks:
-    """libdwfl. OSError where there is none."""
+    """The functions of libdwfl. Raises OSError if it is not installed."""
 
     def __init__(self) -> None:
         lib = self._lib = ctypes.CDLL(LIBRARY)
@@ -169,7 +170,7 @@ class _Stacks:
     def _frame(self, state: int, _argument: int) -> int:
         frames = self._threads[-1][1]
         if self._lib.dwfl_frame_pc(_pointer(state), ctypes.byref(self._counter), ctypes.byref(self._innermost)):
-            # a caller stands behind its call: one byte before belongs to it for sure
+            # The return address is behind the call; one byte before it certainly belongs to the call.
             frames.append(self._counter.value if self._innermost.value else -self._counter.value)
         return int(len(frames) >= _FRAMES)
 
@@ -205,7 +206,7 @@ class _Stacks:
 
 
 def _demangler() -> Callable[[bytes], str]:
-    """C++ names as people write them, where the C++ library is here."""
+    """Demangles C++ names if the C++ library is installed."""
     try:
         library = ctypes.CDLL("libstdc++.so.6")
     except OSError:

@@ -1,4 +1,4 @@
-"""What the tools that take stack traces print, read into frames. Pure; one parser a tool.
+"""Parsers for the output of tools that print stack traces; one for each tool. No I/O.
 
 Imported only when a rank has died of a signal.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Frame(NamedTuple):
-    """One call. ``where`` is ``file:line`` (empty without debug information), ``module`` the file it is from."""
+    """A call. ``where`` is ``file:line`` (empty without debug information), ``module`` the file that contains it."""
 
     function: str
     where: str = ""
@@ -63,7 +63,7 @@ class Backtrace(NamedTuple):
         return cls(int(message["pid"]), str(message["tool"]), threads, str(message["note"]))
 
     def lines(self) -> List[str]:
-        """For people. Unsanitised: names come from the program, so what prints them to a terminal cleans them."""
+        """Lines for people. Names come from the program, so sanitise them before printing to a terminal."""
         out = []
         for thread in self.threads:
             if len(self.threads) > 1:
@@ -72,14 +72,14 @@ class Backtrace(NamedTuple):
         return out + ([self.note] if self.note else [])
 
 
-# "#1  0x000055dfed2da235 main - /opt/bin/crash", the function or the module may be missing
+# Format: "#1 0x000055dfed2da235 main - /opt/bin/crash"; the function or the module may be missing.
 _EU_FRAME = re.compile(r"#\d+ +0x([0-9a-f]+)(?: - 1)?(?: (?!- )(.+?))?(?: - (/.*|\[.*\]))?$")
 _EU_THREAD = re.compile(r"TID (\d+):$")
 _EU_SOURCE = re.compile(r"    (\S.*?:\d+)(?::\d+)?$")
 
 
 def parse_eu_stack(text: str) -> List[Thread]:
-    """The threads in what ``eu-stack -m -s`` prints."""
+    """Parse the output of ``eu-stack -m -s``."""
     threads: List[Thread] = []
     for line in text.splitlines():
         head = _EU_THREAD.match(line)
@@ -106,7 +106,7 @@ _GDB_PLACE = re.compile(r"(.*\)) (at|from) (.+?)$")
 
 
 def parse_gdb(text: str) -> List[Thread]:
-    """The threads in what ``thread apply all backtrace`` of gdb prints, by thread id."""
+    """Parse the output of gdb's ``thread apply all backtrace``, by thread id."""
     threads: List[Thread] = []
     for line in text.splitlines():
         head = _GDB_THREAD.match(line)
@@ -132,7 +132,7 @@ def _gdb_frame(address: Optional[str], rest: str) -> Frame:
 
 
 def _without_arguments(call: str) -> str:
-    # "std::function<int (int)>::operator() (this=...)": the arguments are the last parentheses, behind a blank
+    # "std::function<int (int)>::operator() (this=...)": the arguments are the last parentheses, after a blank.
     if not call.endswith(")"):
         return call
     depth = 0
@@ -148,7 +148,7 @@ _SPY_FRAME = re.compile(r"    (\S.*) \((.+:\d+)\)$")
 
 
 def parse_py_spy(text: str) -> List[Thread]:
-    """The Python threads in what ``py-spy dump`` prints."""
+    """Parse the Python threads in the output of ``py-spy dump``."""
     threads: List[Thread] = []
     for line in text.splitlines():
         head = _SPY_THREAD.match(line)
@@ -172,7 +172,7 @@ class Mapping(NamedTuple):
 
 
 def parse_maps(text: str) -> List[Mapping]:
-    """The mappings in /proc/PID/maps."""
+    """Parse /proc/PID/maps."""
     found = []
     for line in text.splitlines():
         fields = line.split(None, 5)
@@ -185,16 +185,17 @@ def parse_maps(text: str) -> List[Mapping]:
 
 
 def parse_syscall(text: str) -> Tuple[Optional[int], int, int]:
-    """/proc/PID/syscall: the call's number (None: in none), stack pointer, program counter; 0 where unknown."""
+    """Parse /proc/PID/syscall: the call's number (None: not in a call), stack pointer, program counter; 0 if
+    unknown."""
     fields = text.split()
     if len(fields) < 3:
-        return None, 0, 0  # "running"
+        return None, 0, 0  # the text is "running"
     number = int(fields[0])
     return (number if number >= 0 else None), int(fields[-2], 16), int(fields[-1], 16)
 
 
 def place(address: int, maps: List[Mapping]) -> Frame:
-    """A frame without symbols: the module and the offset in its file, which addr2line takes."""
+    """A frame without symbols: the module, and the offset in its file, which addr2line takes."""
     for mapping in maps:
         if mapping.start <= address < mapping.end:
             offset = address - mapping.start + mapping.offset
@@ -202,30 +203,31 @@ def place(address: int, maps: List[Mapping]) -> Frame:
     return Frame("", "", "no mapped memory" if address else "", address)
 
 
-# What the tools print about one process, as the calls of a merged tree, outermost first. Pure.
+# Converts the tools' output about a process into calls of a merged tree, outermost first. No I/O.
 
 
-#: What every program begins with, outside of its own code.
+#: Functions outside of a program's own code, with which every stack begins.
 _OUTSIDE = frozenset(
     ("_start", "__libc_start_main", "__libc_start_main_impl", "__libc_start_call_main", "clone", "clone3", "__clone",
      "__clone3", "start_thread")
 )  # fmt: skip
-#: The interpreter between a Python call and the C function that it made: by its file, or by what it calls.
+#: The interpreter's frames between a Python call and the C function that it calls: recognised by file, or by the
+#: callee.
 _INTERPRETER = ("python3", "libpython3")
 _GLUE = ("_Py", "Py", "cfunction_", "method_", "slot_", "builtin_", "vectorcall_", "object_vacall", "classmethoddescr")
 _EVALUATES = "_PyEval_EvalFrameDefault"
 _SYSTEM = ("/usr/lib", "/lib", "[")
 
-Place = "Tuple[str, int]"  # a module, and the distance from where it begins in memory
+Place = "Tuple[str, int]"  # a module, and the distance from its beginning in memory
 
 
 def system(module: str) -> bool:
-    """Whether ``module`` is the system's or Python's: nobody wants their lines, and to find them takes long."""
+    """True for modules of the system or of Python, whose line numbers nobody needs and which are slow to find."""
     return module.startswith(_SYSTEM) or os.path.basename(module).startswith(_INTERPRETER)
 
 
 def beginnings(maps: str, modules: "Any") -> "Dict[str, int]":
-    """Where each of ``modules`` begins, by /proc/PID/maps: where offset 0 of it is, or would be."""
+    """Where each of ``modules`` begins in memory, from /proc/PID/maps: the address of its offset 0."""
     found: "Dict[str, int]" = {}
     for module in modules:
         end = maps.find(f" {module}\n")
@@ -238,7 +240,8 @@ def beginnings(maps: str, modules: "Any") -> "Dict[str, int]":
 
 
 def parse_addr2line(text: str) -> "Dict[int, List[Frame]]":
-    """What ``eu-addr2line -a -f -C -i`` (or binutils' addr2line) prints: the calls at each address, innermost first."""
+    """Parse the output of ``eu-addr2line -a -f -C -i`` (or binutils' addr2line): the calls at each address,
+    innermost first."""
     found: "Dict[int, List[Frame]]" = {}
     here: "List[Frame]" = []
     function = ""
@@ -260,9 +263,9 @@ def parse_addr2line(text: str) -> "Dict[int, List[Frame]]":
 def native(
     thread: Thread, lines: "Dict[int, List[Frame]]", begin: "Dict[str, int]", sources: "Optional[Sources]" = None
 ) -> "List[Call]":
-    """The calls of one thread; ``lines`` has what is known of an address beyond its function.
+    """The calls of one thread; ``lines`` has what is known about an address beyond its function.
 
-    ``sources`` is told in which files the calls are.
+    The source files of the calls are added to ``sources``.
     """
     found: "List[Call]" = []
     for frame in _inside(thread.frames):
@@ -277,7 +280,7 @@ def native(
 
 
 def _inside(frames: "List[Frame]") -> "List[Frame]":
-    # What is outside of main has no names where the program is stripped: what stands before the last one that has goes.
+    # If the program is stripped, frames outside of main have no names: drop everything before the last named one.
     outermost = list(reversed(frames))
     ends = [at for at, frame in enumerate(outermost[:5]) if _name(frame) in _OUTSIDE]
     return (outermost[ends[-1] + 1 :] if ends else outermost) or outermost[-1:]
@@ -300,7 +303,7 @@ def _unknown(frame: Frame, begin: "Dict[str, int]") -> str:
 
 
 def python(frames: "List[Dict[str, Any]]", sources: "Optional[Sources]" = None) -> "List[Call]":
-    """The calls of one thread as ``py-spy dump --json`` has them. KeyError, TypeError, ValueError for none."""
+    """The calls of one thread in the form of ``py-spy dump --json``. Raises KeyError, TypeError or ValueError."""
     found = []
     for frame in reversed(frames):
         file = str(frame.get("short_filename") or frame["filename"])
@@ -312,7 +315,7 @@ def python(frames: "List[Dict[str, Any]]", sources: "Optional[Sources]" = None) 
 
 
 def mixed(own: "List[Call]", below: "List[Call]") -> "List[Call]":
-    """A Python thread's calls, then those of C that its innermost one made."""
+    """A Python thread's calls, followed by the C calls of the innermost one."""
     evaluates = [at for at, call in enumerate(below) if call[0] == _EVALUATES]
     if not evaluates:
         return own

@@ -1,4 +1,4 @@
-"""Looking into a launch that runs: the stacks of its ranks, gathered from the subtree. Loaded when somebody asks."""
+"""Stacks of the ranks of a running launch, gathered from the subtree. Imported at the first request."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from agents.pct.ranks.ranks import Ranks
     from agents.wire.control import Message
 
-#: Seconds that each level of the tree keeps for itself of those there are.
+#: Seconds of the remaining time that each level of the tree keeps for itself.
 _LEVEL_S = 0.3
-_HERE = ""  # ourselves among those who tell
+_HERE = ""  # the name of this node among the sources
 _WHICH = ("all", "native", "python")
 
 
 class Inspection:
-    """For one launch child; ``tell`` speaks to its parent."""
+    """The inspection service of one launch child; ``tell`` sends messages to its parent."""
 
     def __init__(
         self, loop: Loop, node: str, children: List[Child], ranks: Ranks, tell: Callable[[Message], None]
@@ -42,7 +42,7 @@ class Inspection:
         self._tools = Tools(loop, f"{node}-{os.getpid()}", tell)
 
     def on_order(self, op: str, message: Message) -> None:
-        """``stacks``, ``source``, or one of ``debug``'s."""
+        """Handle ``stacks``, ``source``, or an operation of ``debug``."""
         if op == "stacks":
             self._collect(message)
             return
@@ -83,7 +83,7 @@ class Inspection:
     def _look(self, number: int, wanted: int, which: str, tools: Dict[str, str]) -> None:
         living = [[rank.number, rank.pid] for rank in self._ranks.living if wanted >> rank.number & 1]
 
-        if self._snapshots:  # a process has one tracer at a time
+        if self._snapshots:  # a process has only one tracer at a time
             self._later.append(lambda: self._look(number, wanted, which, tools))
             return
 
@@ -98,7 +98,7 @@ class Inspection:
         self._snapshots.append(snapshot)
 
     def on_child_message(self, child: Child, op: str, message: Message) -> None:
-        """``stacks`` from below, or what a debugger there says. WireError when stacks are not understood."""
+        """Handle ``stacks`` from a child, or a debugger's output. Raises WireError for malformed stacks."""
         if op == "want_tool":
             self._tools.wanted_below(child, message["name"])
             return
@@ -112,7 +112,7 @@ class Inspection:
             raise WireError(f"stacks that are not understood: {error}") from None
 
     def _read_source(self, message: Message) -> None:
-        """Lines of a file as the node has it on which the rank ``rank`` runs."""
+        """Read lines of a file on the node of rank ``rank``."""
         for child in self._children:
             if message["rank"] in child.ranks and not child.over:
                 child.send_raw(control(message))
@@ -137,7 +137,7 @@ class Inspection:
             self._finish(number, gathering.expired())
 
     def child_lost(self, child: Child, reason: str) -> None:
-        """A subtree has gone."""
+        """A subtree is lost."""
         if self._sessions is not None:
             self._sessions.child_lost(child, reason)
         for number, gathering in list(self._gatherings.items()):
@@ -149,7 +149,7 @@ class Inspection:
             self._tell(message)
 
     def cancel(self) -> None:
-        """Everything is being killed: look no further."""
+        """Stop, because everything is being killed."""
         self._tools.close()
         if self._sessions is not None:
             self._sessions.cancel()

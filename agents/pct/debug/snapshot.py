@@ -1,8 +1,8 @@
-"""The stacks of this node's ranks as they run: the tools are started side by side, and the loop goes on meanwhile.
+"""The stacks of this node's running ranks: tools run in parallel, and the loop continues meanwhile.
 
-A rank stands still for the few milliseconds in which its stack is read, whatever the others do. Names come from
-libdw in a helper (eu-stack or gdb where it is not there), lines of the program's own code from one eu-addr2line for all
-ranks of the node (or addr2line of binutils, one for each of their files), Python's calls from py-spy.
+A rank is stopped for the few milliseconds in which its stack is read, independently of the others. Names come from
+libdw in a helper process (eu-stack or gdb without it), source lines of the program's own code from one eu-addr2line for
+all ranks of the node (or binutils' addr2line, one for each file), and Python's calls from py-spy.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
     Told = Callable[[Tree, List[List[Any]]], None]
 
-#: Seconds for one tool on one rank; less on one that sleeps in the kernel, where no tool can stop it.
+#: Seconds for one tool on one rank; fewer for a rank that sleeps in the kernel, where no tool can stop it.
 RANK_S, ASLEEP_S = 5.0, 1.0
 _MOST = 1 << 20  # bytes of a tool's output
-#: What only begins the program that a rank is about: shells, and the strace of ``yod -strace``.
+#: Programs that only start the rank's real program: shells, and the strace of ``yod -strace``.
 _AROUND = frozenset(("sh", "bash", "dash", "zsh", "ksh", "busybox", "strace"))
 _INSTALL = "install elfutils (eu-stack) or gdb there"
 _NO_LINES = "no source lines of C, C++ and Fortran: install elfutils (eu-addr2line) or binutils (addr2line)"
@@ -40,7 +40,8 @@ _NO_PY_SPY = "Python's own calls need py-spy, which is neither there nor beside 
 
 
 class Tool:
-    """One tool's run. ``then(text, why)`` follows: what it printed, and why there is no more (empty: it ended)."""
+    """A run of a tool. Calls ``then(text, why)``: its output, and the reason if it is incomplete (empty: it exited
+    normally)."""
 
     def __init__(self, loop: Loop, command: List[str], limit_s: float, then: Callable[[str, str], None]) -> None:
         self._loop, self._then = loop, then
@@ -53,7 +54,7 @@ class Tool:
             (os.POSIX_SPAWN_DUP2, writer, 2),
         ]
         try:
-            # reaped with whatever else the launch child has for children
+            # The launch child reaps it with its other children.
             self._pid = os.posix_spawn(command[0], command, crash.ENVIRONMENT, file_actions=actions)
         except OSError:
             os.close(reader)
@@ -91,14 +92,14 @@ class Tool:
         os.close(self._fd)
 
     def cancel(self) -> None:
-        """It is not waited for any more."""
+        """Stop waiting for it."""
         self._let_go()
         if processes.parent(self._pid) == os.getpid():
             processes.send_signal(self._pid, signal.SIGKILL)
 
 
 class Rank:
-    """A rank whose stack is being read: ``pid`` is what runs the program, below a shell where one began it."""
+    """A rank whose stack is being read: ``pid`` is the process of the program, below a shell if one started it."""
 
     __slots__ = (
         "begin",
@@ -123,12 +124,13 @@ class Rank:
         self.python_main: List[Call] = []
         self.begin: Dict[str, int] = {}
         self.tried = 0
-        self.unwound = False  # libdw has had its turn
+        self.unwound = False  # True after libdw has tried
         self.why = ""
 
 
 class Snapshot:
-    """Takes the stacks of ``ranks`` ([rank, pid]). ``which``: all, native or python. ``told`` gets tree and missing."""
+    """Takes the stacks of ``ranks`` ([rank, pid]). ``which``: all, native or python. ``told`` gets tree and missing
+    ranks."""
 
     def __init__(
         self, loop: Loop, node: str, ranks: List[List[int]], which: str, tools: Dict[str, str], told: Told,
@@ -142,7 +144,7 @@ class Snapshot:
         self._missing: Dict[str, int] = {}
         self._tools: List[Any] = []  # Tool or Unwinder
         self._to_unwind: List[Rank] = []
-        # a tool that the launcher has and this node has not can be fetched, where it is for our processors
+        # Fetch a missing tool from the launcher if it has one for our architecture.
         self._fetch = fetch if tools.get("py-spy") and tools.get("machine", machine()) == machine() else None
         self.sources = Sources()
         self._for_py_spy: List[Rank] = []
@@ -153,7 +155,7 @@ class Snapshot:
         loop.after(0, lambda: self._guarded(self._next))
 
     def _guarded(self, work: Callable[[], None]) -> None:
-        # Who looks into a launch must never be the end of it, whatever a tool prints.
+        # An inspection must never end the launch, whatever a tool prints.
         try:
             work()
         except Exception as error:
@@ -165,7 +167,7 @@ class Snapshot:
             self._told_it = True
             self._told(tree, missing)
 
-    # one rank after the other, some at a time
+    # Ranks in turn, several at a time
 
     def _next(self) -> None:
         while self._waiting and self._busy < self._at_once and not self._over:
@@ -241,7 +243,7 @@ class Snapshot:
             rank.why = rank.why or _NO_PY_SPY
             self._ask_itself(rank)
             return
-        # a stopped process would be waited for for ever
+        # py-spy would wait for ever for a stopped process.
         still = ["--nonblocking"] if processes.state(rank.pid) in ("T", "t") else []
         command = [self._py_spy, "dump", "--json", *still, "--pid", str(rank.pid)]
         self._run(command, rank, lambda text, why: self._take_python(rank, text, why))
@@ -292,10 +294,10 @@ class Snapshot:
         else:
             self._look_native(rank)
 
-    # C
+    # C frames
 
     def _unwind(self) -> None:
-        """All that wait for it, in as many helpers as there are cores."""
+        """Read all waiting ranks with libdw, in as many helpers as there are cores."""
         ranks, self._to_unwind = self._to_unwind, []
         helpers = min(self._at_once, len(ranks))
         for first in range(helpers):
@@ -308,14 +310,14 @@ class Snapshot:
             if threads:
                 self._settle(rank, rank.why if rank.is_python else "")
             else:
-                self._waiting.append(rank)  # the tools may do better, or say why not
+                self._waiting.append(rank)  # the tools may succeed, or explain the failure
 
         def over(left: List[int], late: bool) -> None:
             self._tools.remove(unwinder)
             self._busy -= 1
             for at, pid in enumerate(left):
                 if late and at:
-                    self._to_unwind.append(ranks[pid])  # it never had its turn
+                    self._to_unwind.append(ranks[pid])  # it was not tried
                 else:
                     ranks[pid].unwound = True
                     self._waiting.append(ranks[pid])
@@ -360,14 +362,14 @@ class Snapshot:
         rank.why = unreadable(rank.pid) or why or f"{name}: {_last(text) or 'no calls found'}"
         self._look_native(rank)
 
-    # all of them
+    # Source lines
 
     def _find_lines(self) -> None:
-        """Where the program's own calls stand: one eu-addr2line for as many ranks as have the same program."""
+        """Find the source lines of the program's own calls: one eu-addr2line for all ranks with the same program."""
         wanted: Dict[Tuple[str, int], Tuple[int, int]] = {}
         for rank in self._taken:
             own = [
-                (frame.module, frame.address - (1 if at else 0))  # a caller stands behind its call
+                (frame.module, frame.address - (1 if at else 0))  # the return address is behind the call
                 for thread in rank.threads
                 for at, frame in enumerate(thread.frames)
                 if frame.module and not frame.where and not parsers.system(frame.module)
@@ -412,7 +414,7 @@ class Snapshot:
     def _ask_binutils(
         self, program: str, wanted: List[Tuple[str, int]], known: Dict[Tuple[str, int], List[Frame]]
     ) -> None:
-        """addr2line looks at a file, not at a process: it takes addresses as they are in the file."""
+        """Ask binutils' addr2line, which reads a file, not a process: addresses must be relative to the file."""
         if not wanted:
             self._tell(known)
             return
@@ -446,7 +448,7 @@ class Snapshot:
         self._say(tree, missing)
 
     def cancel(self) -> None:
-        """Look no further; nothing is told any more."""
+        """Stop; nothing more is reported."""
         self._over = True
         for tool in self._tools:
             tool.cancel()
@@ -457,7 +459,7 @@ _GDB_ALL = "thread apply all backtrace 64"
 
 
 def _beginning_in_file(module: str) -> int:
-    """The address at which an ELF file has its offset 0; 0 for one that can be loaded anywhere, or is none."""
+    """The address at which an ELF file has its offset 0; 0 if it is position-independent, or no ELF file."""
     from struct import error, unpack_from
 
     try:
@@ -493,7 +495,7 @@ def _calls_of(rank: Rank, known: Dict[Tuple[str, int], List[Frame]], sources: So
 
 
 def program_of(pid: int) -> int:
-    """What a rank that is a shell script runs now: the only child of a shell, of that its only one …"""
+    """The program that a rank runs now: for a shell script, the only child of the shell, and so on."""
     for _ in range(8):
         try:
             name = os.path.basename(os.readlink(f"/proc/{pid}/exe"))
@@ -507,12 +509,12 @@ def program_of(pid: int) -> int:
 
 
 def unreadable(pid: int) -> str:
-    """Why no tool can stop ``pid``; empty when one can."""
+    """The reason why no tool can stop ``pid``; empty if one can."""
     state = processes.state(pid)
     if state in ("", "Z", "X"):
         return "its process has ended"
     tracer = int(crash.field(pid, "TracerPid") or 0)
-    if (tracer and _session(tracer) != os.getsid(0)) or tracer == os.getpid():  # tools of ours are of our session
+    if (tracer and _session(tracer) != os.getsid(0)) or tracer == os.getpid():  # our own tools are in our session
         name = crash.read(f"/proc/{tracer}/comm").strip()
         return f"it is traced by {name} {tracer}" if tracer != os.getpid() else "it is watched for faults (yod -bt)"
     return ""
@@ -526,7 +528,7 @@ def _session(pid: int) -> int:
 
 
 def _standing(pid: int) -> str:
-    """What /proc alone says of the main thread."""
+    """What /proc alone shows about the main thread."""
     for thread in crash.without_tools(pid):
         if thread.tid == pid:
             return "it stands in " + ", ".join(str(frame) for frame in thread.frames)
@@ -539,7 +541,7 @@ def _last(text: str) -> str:
 
 
 def usable(path: str) -> str:
-    """A tool that the launcher has: run only where nobody else could have put another in its place."""
+    """The path of a tool of the launcher, if nobody else could have replaced it; otherwise empty."""
     if not os.path.isabs(path) or not os.access(path, os.X_OK):
         return ""
     found = os.stat(path)

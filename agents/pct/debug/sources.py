@@ -1,6 +1,6 @@
-"""Where the source files of a merged tree are, and what a node lacks to say more about it. Pure.
+"""The source files of a merged tree, and what a node lacks for better stacks. No I/O.
 
-Both travel beside the tree, not in it: neither decides which ranks stand in one call.
+Both travel beside the tree, not in it, because they do not determine which ranks are in one call.
 """
 
 from __future__ import annotations
@@ -13,35 +13,35 @@ if TYPE_CHECKING:
 
     from agents.pct.debug.stack_tree import Call
 
-#: Functions whose files are told, characters of a path, different things that are lacking: a message holds them.
+#: Limits for one message: functions with known files, characters of a path, different things that are missing.
 MOST, LONGEST, MOST_LACKS = 4000, 1000, 50
 
 
 class Sources:
-    """What one node, or a subtree, knows beside its calls. ``lacks``: a text and the nodes that it is true of."""
+    """Source files and missing packages of a node, or of a subtree. ``lacks``: a text -> the nodes it applies to."""
 
     __slots__ = ("_paths", "lacks")
 
     def __init__(self) -> None:
-        self._paths: Dict[Tuple[str, str], str] = {}  # of a call's file and function
+        self._paths: Dict[Tuple[str, str], str] = {}  # (file, function) of a call -> path
         self.lacks: Dict[str, Set[str]] = {}
 
     def add(self, call: Call, path: str) -> None:
-        """The file that ``call`` is in, where it is known as a whole."""
+        """Record the file of ``call``, if its full path is known."""
         if path.startswith("/") and len(path) <= LONGEST and len(self._paths) < MOST:
             self._paths.setdefault((call[1], call[0]), path)
 
     def lack(self, text: str, node: str) -> None:
-        """Something that is missing on ``node``, with the package that brings it."""
+        """Record something that ``node`` lacks, with the package that provides it."""
         if text in self.lacks or len(self.lacks) < MOST_LACKS:
             self.lacks.setdefault(text[:LONGEST], set()).add(node)
 
     def path(self, function: str, file: str) -> str:
-        """The file of a call; empty when it is not known."""
+        """The file of a call; empty if unknown."""
         return self._paths.get((file, function), "")
 
     def merge(self, other: Sources) -> None:
-        """All of ``other``; what is known already stays."""
+        """Merge ``other``; known entries are kept."""
         for (file, function), path in other._paths.items():
             self.add((function, file, 0, ""), path)
         for text, nodes in other.lacks.items():
@@ -49,7 +49,7 @@ class Sources:
                 self.lack(text, node)
 
     def as_message(self) -> Dict[str, Any]:
-        """``paths``: [path, file as the calls have it, their functions]; ``lacks``: [text, nodes]."""
+        """``paths``: [path, file as in the calls, their functions]; ``lacks``: [text, nodes]."""
         grouped: Dict[Tuple[str, str], List[str]] = {}
         for (file, function), path in self._paths.items():
             grouped.setdefault((path, file), []).append(function)
@@ -60,7 +60,7 @@ class Sources:
 
 
 def read(message: Dict[str, Any]) -> Sources:
-    """The inverse of :meth:`Sources.as_message`; nothing for a message without them. ValueError, TypeError."""
+    """Parse :meth:`Sources.as_message`; empty for a message without sources. Raises ValueError or TypeError."""
     found = Sources()
     for path, file, functions in message.get("paths", ()):
         for function in functions:
@@ -72,5 +72,5 @@ def read(message: Dict[str, Any]) -> Sources:
 
 
 def machine() -> str:
-    """The processor architecture whose programs this node runs, as uname has it."""
+    """The processor architecture of this node, as in uname."""
     return os.uname().machine

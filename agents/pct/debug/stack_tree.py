@@ -1,7 +1,8 @@
-"""Stacks of many ranks as one prefix tree with the set of ranks at every call. Pure.
+"""Stacks of many ranks as one prefix tree, with the set of ranks at every call. No I/O.
 
-Merging is a union at each call, so neither order nor grouping matters: every launch child merges what its subtree
-says. On the wire a tree is a flat list, a parent before its children: nested, it would be deeper than a message may be.
+Merging is a union at each call, so neither order nor grouping matters: every launch child merges the trees of its
+subtree. On the wire a tree is a flat list, a parent before its children, because a nested one would exceed a message's
+depth limit.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ if TYPE_CHECKING:
     Tree = Dict[Call, "Node"]
 
 _MAIN = ("main", "<module>", "MAIN__")
-#: Calls in what one launch child sends up, and characters of a name: a message holds them. Deeper ones are left out.
+#: The most calls in one message, and characters of a name. Deeper calls are left out.
 MOST, LONGEST = 20000, 200
 
 
 class Node:
-    """A call, as the key of its tree has it: the ranks that stand in it, and what they called from it."""
+    """A call: the ranks in it, and the calls made from it."""
 
     __slots__ = ("below", "ranks")
 
@@ -31,7 +32,7 @@ class Node:
 
 
 def add(tree: Tree, stack: Iterable[Call], ranks: int) -> None:
-    """Ranks that stand in ``stack``, which begins with the outermost call."""
+    """Add ``ranks`` with the stack ``stack``, which begins with the outermost call."""
     for call in stack:
         node = tree.get(call)
         if node is None:
@@ -41,7 +42,7 @@ def add(tree: Tree, stack: Iterable[Call], ranks: int) -> None:
 
 
 def merge(into: Tree, other: Tree) -> None:
-    """All of ``other`` into the first."""
+    """Merge ``other`` into ``into``."""
     ahead = [(into, other)]
     while ahead:
         mine, theirs = ahead.pop()
@@ -55,7 +56,7 @@ def merge(into: Tree, other: Tree) -> None:
 
 
 def ordered(tree: Tree) -> List[Tuple[Call, Node]]:
-    """The calls of one level: a program's main one first (others begin threads), then by how many ranks they have."""
+    """The calls of one level: a program's main first (others begin threads), then by number of ranks."""
     return sorted(tree.items(), key=_place)
 
 
@@ -74,13 +75,13 @@ def walk(tree: Tree) -> Iterator[Tuple[int, Call, Node]]:
 
 
 def rows(tree: Tree, most: int = MOST) -> List[List[Any]]:
-    """The tree as it travels: [index of the parent or -1, function, file, line, language, ranks] of each call.
+    """The tree for a message: [index of the parent or -1, function, file, line, language, ranks] for each call.
 
-    Of a tree with more than ``most`` calls the deepest levels are left out, so that no rank goes missing.
+    If there are more than ``most`` calls, the deepest levels are left out, so that no rank is missing.
     """
     deepest = _deepest(tree, most)
     found: List[List[Any]] = []
-    above: List[int] = []  # of each level, the index of the last one
+    above: List[int] = []  # for each level, the index of its last call
     for depth, (function, file, line, language), node in walk(tree):
         if depth > deepest:
             continue
@@ -103,7 +104,7 @@ def _deepest(tree: Tree, most: int) -> int:
 
 
 def read(received: List[List[Any]]) -> Tree:
-    """The inverse of :func:`rows`. ValueError, TypeError or IndexError for what is none."""
+    """Parse the result of :func:`rows`. Raises ValueError, TypeError or IndexError."""
     tree: Tree = {}
     nodes: List[Node] = []
     for parent, function, file, line, language, ranks in received:

@@ -1,6 +1,6 @@
-"""A tool that a node lacks, brought from beside the launcher: asked for once, passed down the tree piece by piece.
+"""Fetches a tool that a node lacks from the launcher: requested once, passed down the tree piece by piece.
 
-Each node that wants it writes its own copy into the RAM disk, checks it, and removes it with the launch.
+Each node that needs the tool writes its own copy to the RAM disk, checks it, and removes it with the launch.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ if TYPE_CHECKING:
     from agents.pct.launch.tree import Child
     from agents.wire.control import Message
 
-    Then = Callable[[str, str], None]  # the path to run, or "" and why there is none
+    Then = Callable[[str, str], None]  # called with the path, or "" and the reason of the failure
 
-#: Seconds that a tool may take to come; then the ranks are read without it.
+#: Seconds that a tool may take to arrive; after that the ranks are read without it.
 PATIENCE_S = 6.0
 _LARGEST = 64 << 20
 
 
 class Tools:
-    """For one launch child. ``owner`` names its launch and node; ``tell`` speaks to the parent."""
+    """The fetched tools of one launch child. ``owner`` names its launch and node; ``tell`` sends messages to the
+    parent."""
 
     def __init__(self, loop: Loop, owner: str, tell: Callable[[Message], None]) -> None:
         self._loop, self._owner, self._tell = loop, owner, tell
@@ -36,12 +37,12 @@ class Tools:
         self._here: Dict[str, str] = {}
         self._arriving: Dict[str, Arriving] = {}
         self._waiting: Dict[str, List[Then]] = {}
-        self._below: Dict[str, List[Child]] = {}  # who gets the pieces that come
-        self._later: Dict[str, List[Child]] = {}  # who asked when they were on their way already
+        self._below: Dict[str, List[Child]] = {}  # children that get the pieces as they come
+        self._later: Dict[str, List[Child]] = {}  # children that asked when pieces had already passed
         self._asked: Dict[str, bool] = {}
 
     def want(self, name: str, then: Then) -> None:
-        """``then`` follows when ``name`` is here, or will not come."""
+        """Call ``then`` when ``name`` is here, or will not come."""
         if name in self._here:
             then(self._here[name], "")
             return
@@ -61,14 +62,14 @@ class Tools:
             then("", f"{name} is still on its way here")
 
     def wanted_below(self, child: Child, name: str) -> None:
-        """A child asks for it."""
+        """A child requests the tool."""
         begun = name in self._arriving and self._arriving[name].received > 0
         (self._later if begun else self._below).setdefault(name, []).append(child)
         if not begun:
             self._ask(name)
 
     def on_piece(self, message: Message) -> None:
-        """A piece of it, or why there is none. WireError when it is not understood."""
+        """A piece of the tool, or the reason why there is none. Raises WireError if it is malformed."""
         name = message["name"]
         for child in self._below.get(name, ()):
             if not child.over:
@@ -100,11 +101,11 @@ class Tools:
             raise WireError("a tool with a wrong size or name")
         whole = bool(message["offset"] + len(data) >= size)
         if not self._waiting.get(name) and name not in self._arriving:
-            return whole  # it passes by
+            return whole  # only forwarded
         arriving = self._arriving.get(name)
         if arriving is None:
             if message["offset"]:
-                return whole  # its beginning passed before we wanted it
+                return whole  # its beginning passed before we requested it
             if self._store is None:
                 self._store = Store(f"{self._owner}-tools", RAM_DISK)
             arriving = self._arriving[name] = self._store.want(message["digest"], size, name, share=False)
@@ -119,7 +120,7 @@ class Tools:
             then(path, why or ("" if path else f"{name} did not come whole"))
 
     def close(self) -> None:
-        """Nothing of it stays."""
+        """Remove everything."""
         if self._store is not None:
             for arriving in self._arriving.values():
                 arriving.abandon()

@@ -1,6 +1,6 @@
-"""The kernel's side of a FUSE file system: requests read from ``/dev/fuse``, and replies to them.
+"""The kernel's interface of a FUSE file system: reads requests from ``/dev/fuse`` and writes replies.
 
-Source: include/uapi/linux/fuse.h, protocol 7.31 (Linux 5.4) or later; native byte order. No libfuse: nodes need none.
+Source: include/uapi/linux/fuse.h, protocol 7.31 (Linux 5.4) or later; native byte order. libfuse is not needed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing import List, NamedTuple, Union
 
     class Attributes(NamedTuple):
-        """As stat(2): times in ns; ``mode`` with the file type."""
+        """Attributes as in stat(2): times in ns; ``mode`` includes the file type."""
 
         ino: int
         size: int
@@ -41,16 +41,16 @@ else:
     BATCH_FORGET, FALLOCATE, READDIRPLUS, RENAME2, LSEEK, COPY_FILE_RANGE,
 ) = range(1, 48)  # fmt: skip
 
-#: Bits of FATTR_*: what a SETATTR sets.
+#: Bits of FATTR_*: the attributes that a SETATTR sets.
 SET_MODE, SET_UID, SET_GID, SET_SIZE, SET_ATIME, SET_MTIME, SET_HANDLE = 1, 2, 4, 8, 16, 32, 64
 SET_ATIME_NOW, SET_MTIME_NOW = 128, 256
-#: FOPEN_*: what the kernel is to do with an open file.
+#: FOPEN_*: how the kernel handles an open file.
 DIRECT_IO, KEEP_CACHE, NO_FLUSH = 1, 2, 32
 GETATTR_HANDLE = 1  # GETATTR names an open file
-#: The most bytes of one read or write.
+#: The largest read or write in bytes.
 LARGEST = 512 << 10
-#: Seconds for which the kernel may use a name or an attribute without asking again: a tenth of what the file has been
-#: unchanged for, between these. An open asks always.
+#: Seconds for which the kernel may cache a name or attributes: a tenth of the time for which the file has been
+#: unchanged, between these limits. An open always asks.
 VALID_S, LONGEST_VALID_S = 3, 20
 
 _ASYNC_READ, _ATOMIC_TRUNCATE, _BIG_WRITES, _INVALIDATE, _PLUS = 1, 8, 32, 1 << 12, 1 << 13
@@ -87,7 +87,7 @@ STATFS_OUT = struct.Struct("=QQQQQIIII6I")
 
 
 class FuseDevice:
-    """An open ``/dev/fuse`` that a mount belongs to."""
+    """An open ``/dev/fuse`` of a mount."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
@@ -96,7 +96,7 @@ class FuseDevice:
         self._view = memoryview(self._buffer)
 
     def begin(self) -> None:
-        """Agree with the kernel on the protocol: its first request waits as soon as it has mounted. OSError."""
+        """Negotiate the protocol: the kernel's first request is there as soon as it has mounted. Raises OSError."""
         request = self.next()
         operation, unique = HEADER.unpack_from(request)[1:3] if request is not None else (0, 0)
         if request is None or operation != INIT:
@@ -108,7 +108,7 @@ class FuseDevice:
             raise OSError(errno.EPROTO, str(error)) from None
 
     def next(self) -> "Union[memoryview, None]":
-        """The next request, valid until the next call, or None when none waits. OSError ENODEV: unmounted."""
+        """The next request, valid until the next call; None if there is none. Raises OSError ENODEV if unmounted."""
         while True:
             try:
                 count = os.readv(self.fd, [self._buffer])
@@ -119,19 +119,20 @@ class FuseDevice:
             return self._view[:count]
 
     def reply(self, unique: int, *parts: "Union[bytes, memoryview]") -> None:
-        """Answer request ``unique``."""
+        """Reply to request ``unique``."""
         self._write(_REPLY.pack(_REPLY.size + sum(len(part) for part in parts), 0, unique), *parts)
 
     def fail(self, unique: int, code: int) -> None:
-        """Answer request ``unique`` with an errno."""
+        """Reply to request ``unique`` with an errno."""
         self._write(_REPLY.pack(_REPLY.size, -code, unique))
 
     def forget_attributes(self, inode: int) -> None:
-        """Have the kernel ask for the attributes of ``inode`` before it uses them again."""
+        """Invalidate the kernel's cached attributes of ``inode``."""
         self._write(_REPLY.pack(_REPLY.size + 24, _NOTIFY_INODE, 0) + struct.pack("=Qqq", inode, -1, 0))
 
     def store(self, inode: int, content: "Union[bytes, memoryview]") -> None:
-        """Give the kernel what ``inode`` holds, from its beginning. Not while it is open: this waits for reads."""
+        """Write the contents of ``inode``, from its beginning, into the kernel's cache. Not while it is open: this
+        waits for reads."""
         head = struct.pack("=QQII", inode, 0, len(content), 0)
         self._write(_REPLY.pack(_REPLY.size + len(head) + len(content), _NOTIFY_STORE, 0) + head, content)
 
@@ -139,17 +140,17 @@ class FuseDevice:
         try:
             os.writev(self.fd, parts)
         except OSError:
-            pass  # ENOENT: whoever asked was killed, or the inode is forgotten; ENODEV: unmounted, as next() tells
+            pass  # ENOENT: the requester was killed, or the inode is forgotten; ENODEV: unmounted, which next() reports
 
     def close(self) -> None:
-        """End the mount: whatever still uses it gets ENOTCONN."""
+        """End the mount; processes that still use it get ENOTCONN."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
 
 
 def init_reply(body: memoryview) -> bytes:
-    """The reply to INIT. ValueError when the kernel is too old."""
+    """The reply to INIT. Raises ValueError if the kernel is too old."""
     major, minor, readahead, flags = _INIT.unpack_from(body)
     if major != 7 or minor < _OLDEST_MINOR:
         needed = f"7.{_OLDEST_MINOR} (Linux 5.4) is needed"
@@ -184,7 +185,7 @@ def _valid_s(found: Attributes) -> int:
     return min(max(unchanged_s // 10, VALID_S), LONGEST_VALID_S)
 
 
-#: What stands in front of an entry of READDIRPLUS that is not a LOOKUP of it.
+#: The prefix of a READDIRPLUS entry that does not count as a LOOKUP.
 NO_ENTRY = bytes(_ENTRY.size + _ATTRIBUTES.size)
 
 
@@ -195,5 +196,5 @@ def directory_entry(ino: int, following: int, mode: int, name: bytes) -> bytes:
 
 
 def names(body: "Union[bytes, memoryview]") -> "List[bytes]":
-    """The names, each ended by a zero byte, that a request is about."""
+    """The zero-terminated names in a request."""
     return bytes(body).split(b"\0")[:-1]

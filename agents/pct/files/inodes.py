@@ -1,4 +1,4 @@
-"""The inode numbers that the kernel has been told of, and the name below the mounted directory that each stands for."""
+"""The inode numbers known to the kernel, and the path below the mounted directory that each stands for."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ ROOT = 1
 
 
 class Inode:
-    """A file as the kernel knows it. A name that comes to stand for another file gets another inode."""
+    """A file known to the kernel. If a name comes to stand for another file, it gets a new inode."""
 
     __slots__ = ("identity", "known", "lookups", "name", "number", "opened", "parent", "seen", "told")
 
     def __init__(self, number: int, parent: "Optional[Inode]", name: bytes, identity: "Tuple[int, ...]") -> None:
         self.number, self.parent, self.name, self.identity = number, parent, name, identity
-        self.lookups = 0  # how often the kernel was told; it says when it forgets
-        self.known = False  # whether its name leads to it, rather than to nothing or to another file
+        self.lookups = 0  # the number of lookups by the kernel, which reports when it forgets them
+        self.known = False  # True while its name leads to it, not to nothing or another file
         self.opened: "Set[Opened]" = set()
         self.seen: "Tuple[int, ...]" = ()  # size and times at the last open
-        self.told: "Tuple[int, ...]" = ()  # size and times that the kernel was told last
+        self.told: "Tuple[int, ...]" = ()  # size and times last reported to the kernel
 
 
 class Inodes:
-    """All of one mount."""
+    """All inodes of one mount."""
 
     def __init__(self) -> None:
         self.root = Inode(ROOT, None, b"", ())
@@ -43,11 +43,11 @@ class Inodes:
         self._last = ROOT
 
     def __getitem__(self, number: int) -> Inode:
-        """KeyError for a number that the kernel was never told."""
+        """The inode of a number. Raises KeyError for an unknown number."""
         return self._by_number[number]
 
     def path(self, inode: Inode, name: bytes = b"") -> bytes:
-        """The name of ``inode``, or of ``name`` in it, below the mounted directory; empty for that itself."""
+        """The path of ``inode``, or of ``name`` in it, below the mounted directory; empty for the directory itself."""
         parts: "List[bytes]" = [name] if name else []
         while inode.parent is not None:
             parts.append(inode.name)
@@ -55,7 +55,7 @@ class Inodes:
         return b"/".join(parts[::-1])
 
     def found(self, parent: Inode, name: bytes, told: "Attributes") -> Inode:
-        """The inode of ``name`` in ``parent``, which is the file ``told``; counted as one more lookup."""
+        """The inode of ``name`` in ``parent``, whose attributes are ``told``; counts one more lookup."""
         identity = told.dev, told.ino, told.mode & 0o170000
         inode = self._by_name.get((parent.number, name))
         if inode is None or inode.identity != identity:
@@ -63,7 +63,7 @@ class Inodes:
                 inode.known = False
             self._last += 1
             inode = Inode(self._last, parent, name, identity)
-            parent.lookups += 1  # kept while something in it is
+            parent.lookups += 1  # kept while something in it is known
             self._by_number[inode.number] = inode
             self._by_name[parent.number, name] = inode
             inode.known = True
@@ -72,13 +72,13 @@ class Inodes:
         return inode
 
     def removed(self, parent: Inode, name: bytes) -> None:
-        """``name`` is not there any more."""
+        """``name`` was removed."""
         inode = self._by_name.pop((parent.number, name), None)
         if inode is not None:
             inode.known = False
 
     def renamed(self, parent: Inode, name: bytes, to: Inode, new: bytes) -> None:
-        """A file has another name now."""
+        """A file was renamed."""
         inode = self._by_name.pop((parent.number, name), None)
         self.removed(to, new)
         if inode is not None:
@@ -89,7 +89,7 @@ class Inodes:
             self._by_name[to.number, new] = inode
 
     def forget(self, number: int, lookups: int) -> None:
-        """The kernel has forgotten so many lookups of an inode."""
+        """The kernel has forgotten ``lookups`` lookups of an inode."""
         inode = self._by_number.get(number)
         if inode is not None:
             self._forget(inode, lookups)

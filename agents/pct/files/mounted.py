@@ -1,7 +1,8 @@
-"""A directory of the login processor as a file system of this node: the kernel's requests, answered by yod.
+"""A directory of the login processor as a file system on this node: yod answers the kernel's requests.
 
 Consistency is close-to-open, as with NFS: what was closed on one node is seen by an open on any other. A write is
-answered when it is on its way; its error comes with the next write, fsync or close. ``close`` returns when yod has all.
+answered when it has been sent; its error is reported by the next write, fsync or close. ``close`` returns when yod has
+everything.
 """
 
 from __future__ import annotations
@@ -46,13 +47,13 @@ if TYPE_CHECKING:
     from agents.link.loop import Loop
     from agents.pct.files.remote_io import Answer, Application
 
-_GATHER_S = 0.02  # small writes are sent after so long at the latest
-_RELEASED = 64  # files that were only read are released together
-_BATCH = 32  # requests of the kernel before the loop is served again
+_GATHER_S = 0.02  # the longest delay of small writes
+_RELEASED = 64  # files that were only read are released in groups of this size
+_BATCH = 32  # kernel requests handled before the loop serves other events
 
 
 class Owner:
-    """Which user and group the files of yod's user have on this node. In a user namespace all files have them."""
+    """The user and group, on this node, of files of yod's user. In a user namespace all files have them."""
 
     __slots__ = ("alone", "gid", "uid")
 
@@ -61,7 +62,7 @@ class Owner:
 
 
 class _Listing:
-    """An open directory: what it held when it was read from its beginning."""
+    """An open directory: its contents when it was read from the beginning."""
 
     __slots__ = ("entries", "inode")
 
@@ -71,9 +72,9 @@ class _Listing:
 
 
 class MountedDirectory:
-    """Serves one mount until :meth:`close`. ``place`` is its number among the directories of ``--io``.
+    """Serves one mount until :meth:`close`. ``place`` is its index among the directories of ``--io``.
 
-    OSError when the kernel speaks no FUSE that is known here; ``device`` is the caller's then.
+    Raises OSError if the kernel's FUSE protocol is not supported; ``device`` then stays the caller's.
     """
 
     def __init__(self, loop: Loop, files: Application, device: FuseDevice, place: int, owner: Owner) -> None:
@@ -85,7 +86,7 @@ class MountedDirectory:
         self._inodes = Inodes()
         self._handles: "Dict[int, Union[OpenFile, _Listing]]" = {}
         self._last_handle = 0
-        self.under_way = 0  # bytes of writes and of reads ahead that yod has not answered
+        self.under_way = 0  # bytes of writes and read-aheads that yod has not answered
         self._gathering: "List[OpenFile]" = []
         self._timed = False
         self._released: "List[int]" = []
@@ -142,7 +143,7 @@ class MountedDirectory:
         _, op, unique, inode, *_ = fuse.HEADER.unpack_from(request)
         do = self._do.get(op)
         if do is None:
-            if op not in (fuse.INTERRUPT, fuse.DESTROY):  # neither has an answer; what is asked is answered anyhow
+            if op not in (fuse.INTERRUPT, fuse.DESTROY):  # neither has an answer; pending requests are answered anyway
                 self.device.fail(unique, errno.ENOSYS)
             return
         try:
@@ -150,10 +151,10 @@ class MountedDirectory:
         except (KeyError, TypeError):
             self.device.fail(unique, errno.ESTALE)
 
-    # to yod
+    # Requests to yod
 
     def ask(self, op: int, offset: int, length: int, data: bytes, then: Answer) -> None:
-        """A request to yod; ``then(errno, value, data)``, with EIO when yod cannot be reached any more."""
+        """Send a request to yod; ``then(errno, value, data)`` follows, with EIO if yod is unreachable."""
         if self._lost:
             self._loop.after(0, lambda: then(errno.EIO, 0, memoryview(b"")))
             return
@@ -169,12 +170,12 @@ class MountedDirectory:
             then(code, value, data)
 
     def _after_writes(self, op: int, offset: int, length: int, data: bytes, then: Answer) -> None:
-        """As ``ask``, behind all that was written: yod answers in order."""
+        """As ``ask``, after all earlier writes, because yod answers in order."""
         self._push()
         self.ask(op, offset, length, data, then)
 
     def abandon(self) -> None:
-        """Yod cannot be reached any more: whoever waits for it gets EIO, and so does whoever asks later."""
+        """Yod is unreachable: present and later requests get EIO."""
         self._lost = True
         asked, self._asked = self._asked, {}
         for then in asked.values():
@@ -189,10 +190,10 @@ class MountedDirectory:
             self.device.close()
             self._files.let_go(self._channel)
 
-    # what is under way
+    # Data in transit
 
     def gathers(self, file: OpenFile) -> None:
-        """``file`` has writes that are to be sent soon."""
+        """``file`` has small writes to send soon."""
         self._gathering.append(file)
         self._soon()
 
@@ -218,11 +219,11 @@ class MountedDirectory:
                 file.push()
 
     def may_fetch(self, size: int) -> bool:
-        """Whether so much more may be fetched ahead."""
+        """True if ``size`` more bytes may be read ahead."""
         return self.under_way + size <= self._files.window
 
     def when_room(self, then: "Callable[[], None]") -> None:
-        """Call ``then`` as soon as less is under way than may be."""
+        """Call ``then`` as soon as less data than the limit is in transit."""
         if self.under_way <= self._files.window and not self._room:
             then()
         else:
@@ -230,11 +231,11 @@ class MountedDirectory:
             self._room.append(then)
 
     def room(self) -> None:
-        """Something that was under way has been answered."""
+        """Data in transit has been answered."""
         while self._room and (self.under_way <= self._files.window or self._lost):
             self._room.popleft()()
 
-    # names
+    # Names
 
     def _attributes(self, data: memoryview) -> Attributes:
         ino, size, blocks, mode, nlink, uid, gid, dev, atime, mtime, ctime = STATUS.unpack_from(data)
@@ -253,7 +254,7 @@ class MountedDirectory:
         self._after_writes(ATTRIBUTES, 0, 0, self._name(parent, name), self._entry(unique, parent, name))
 
     def _entry(self, unique: int, parent: Inode, name: bytes) -> Answer:
-        """Answers with the inode that ``name`` is."""
+        """A callback that replies with the inode of ``name``."""
 
         def answer(code: int, _value: int, data: memoryview) -> None:
             if code:
@@ -267,7 +268,7 @@ class MountedDirectory:
         return answer
 
     def _plain(self, unique: int, then: "Optional[Callable[[], None]]" = None) -> Answer:
-        """Answers with success or an errno."""
+        """A callback that replies with success or an errno."""
 
         def answer(code: int, _value: int, _data: memoryview) -> None:
             if code:
@@ -280,7 +281,7 @@ class MountedDirectory:
         return answer
 
     def _attr(self, unique: int, inode: Inode) -> Answer:
-        """Answers with attributes of ``inode``."""
+        """A callback that replies with attributes of ``inode``."""
 
         def answer(code: int, _value: int, data: memoryview) -> None:
             if code:
@@ -301,7 +302,7 @@ class MountedDirectory:
             self._inodes.forget(number, lookups)
 
     def _handle_for(self, inode: Inode) -> int:
-        """A handle by which a file without a name can be reached, or 0."""
+        """A handle through which a file without a name can be reached, or 0."""
         return 0 if inode.known or not inode.opened else next(iter(inode.opened)).handle
 
     def _getattr(self, unique: int, number: int, body: memoryview) -> None:
@@ -383,7 +384,7 @@ class MountedDirectory:
 
         def answer(code: int, value: int, data: memoryview) -> None:
             if not code:
-                self.device.forget_attributes(inode.number)  # it has a link more
+                self.device.forget_attributes(inode.number)  # its number of links has increased
             entered(code, value, data)
 
         self._after_writes(LINK, 0, 0, data, answer)
@@ -402,7 +403,7 @@ class MountedDirectory:
 
         self._after_writes(SPACE, 0, 0, self._place, answer)
 
-    # open files
+    # Open files
 
     def _add(self, handle: "Union[OpenFile, _Listing]") -> int:
         self._last_handle += 1
@@ -418,18 +419,18 @@ class MountedDirectory:
     def _opened(
         self, inode: Inode, flags: int, handle: int, found: Attributes, content: "Optional[memoryview]"
     ) -> bytes:
-        """``struct fuse_open_out`` of a file that yod has opened."""
+        """``struct fuse_open_out`` for a file that yod has opened."""
         appends = bool(flags & os.O_APPEND)
         file = OpenFile(self, inode, handle, appends=appends, content=content)
         seen = found.size, found.mtime, found.ctime
         same, shrunk, inode.seen = seen == inode.seen, bool(inode.seen) and found.size < inode.seen[0], seen
         if not same and content is not None and not shrunk and not appends and not inode.opened:
-            self.device.store(inode.number, content)  # so nothing has to be asked for by a read
+            self.device.store(inode.number, content)  # so that reads need no request
             same = True
         for other in inode.opened:
             other.drop_fetched()
         inode.opened.add(file)
-        # other nodes append as well: where our bytes came to stand nobody here knows, so no page may hold them
+        # Other nodes append too, so the offset of our bytes is unknown here, and no page may cache them.
         how = fuse.DIRECT_IO if appends else fuse.KEEP_CACHE if same else 0
         if flags & os.O_ACCMODE == os.O_RDONLY:
             how |= fuse.NO_FLUSH
@@ -446,7 +447,8 @@ class MountedDirectory:
             found = self._attributes(data)
             if inode.identity not in ((), _identity(found)):
                 self.ask(RELEASE_FILE, 0, 0, HANDLE.pack(handle), lambda *_: None)
-                self.device.fail(unique, errno.ESTALE)  # another file has the name now: the kernel looks it up again
+                # another file has the name now, so the kernel must look it up again
+                self.device.fail(unique, errno.ESTALE)
                 return
             if (found.size, found.mtime, found.ctime) != inode.told:
                 self.device.forget_attributes(number)
@@ -511,7 +513,7 @@ class MountedDirectory:
         flags = fuse.RELEASE_IN.unpack_from(body)[1]
         if flags & os.O_ACCMODE != os.O_RDONLY or len(self._released) >= _RELEASED:
             self._push()
-            self._release_all()  # at once: a program that is open for writing cannot be run there
+            self._release_all()  # at once, because a program that is open for writing cannot be executed there
         else:
             self._soon()
 
@@ -525,7 +527,7 @@ class MountedDirectory:
         data = HANDLE.pack(file.handle) + length.to_bytes(8, "big")
         self._after_writes(RESERVE, offset, 0, data, self._plain(unique))
 
-    # directories
+    # Directories
 
     def _opendir(self, unique: int, number: int, _body: memoryview) -> None:
         self.device.reply(unique, fuse.OPEN_OUT.pack(self._add(_Listing(self._inodes[number])), 0, 0))

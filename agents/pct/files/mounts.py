@@ -1,8 +1,8 @@
 """Mounts the directories of ``--io`` for the ranks of a launch, in a mount namespace that only they see.
 
-A process of its own makes the namespace, mounts and exits; descriptors hold what it made, so that nothing is left on
-the node when the launch has ended, however it ended. Root needs only a mount namespace; other users need a user
-namespace too.
+A separate process creates the namespace, mounts and exits; descriptors keep the namespace alive, so that nothing is
+left on the node after the launch, however it ended. Root needs only a mount namespace; other users also need a user
+namespace.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ class Mounts:
         self._launch, self._files = launch, files
         self._hidden = [os.path.realpath(path) for path in (launch.run, ram_disk)]
         self._mounted: "List[MountedDirectory]" = []
-        self._paths: "List[str]" = []  # of those
+        self._paths: "List[str]" = []  # the paths of those directories
         self._made: "List[bytes]" = []
         self._refused: "Dict[str, List[str]]" = {}
-        self._unheard: "Dict[int, bytes]" = {}  # what is to be mounted, until its helper says what became of it
+        self._unheard: "Dict[int, bytes]" = {}  # mounts whose helper has not reported yet
         self._helper = 0
-        #: Descriptors of namespaces with their kinds, in the order in which ranks enter them.
+        #: Descriptors and kinds of namespaces, in the order in which ranks enter them.
         self.namespaces: "List[Tuple[int, int]]" = []
 
     def begin(self, wanted: "Dict[str, Any]", then: "Callable[[], None]") -> None:
-        """Mount what is not the same directory here anyway, then call ``then``; tell what cannot be mounted."""
+        """Mount the directories that are not the same here already, report failures, then call ``then``."""
         here = _same_host(str(wanted.get("host", "")))
         places = []
         for place, (name, writable, dev, ino) in enumerate(wanted["directories"]):
@@ -122,12 +122,12 @@ class Mounts:
         self.namespaces = []
 
     def abandon(self) -> None:
-        """Yod cannot be reached any more."""
+        """Yod is unreachable."""
         for mounted in self._mounted:
             mounted.abandon()
 
     def close(self) -> None:
-        """End the mounts, and remove the directories that were made to mount on."""
+        """End the mounts, and remove the mount points that were created."""
         for mounted in self._mounted:
             mounted.close()
         self._close_namespaces()
@@ -136,7 +136,7 @@ class Mounts:
             try:
                 os.rmdir(path)
             except OSError:
-                pass  # another launch uses it, or a user has put something there
+                pass  # another launch uses it, or a user has created something in it
 
 
 def _same_host(boot_id: str) -> bool:
@@ -155,7 +155,7 @@ def _identity(path: bytes) -> "Tuple[int, int]":
     return found.st_dev, found.st_ino
 
 
-# In a process of its own
+# In the helper process
 
 
 def _mount_all(
@@ -216,7 +216,7 @@ class _Helper:
                 self._kinds = [namespaces.NEW_MOUNTS]
             except PermissionError:
                 if self._acting:
-                    raise  # a user namespace would be made by a process that holds root's secrets
+                    raise  # a process with root's secrets must not create a user namespace
         if not self._kinds:
             namespaces.unshare(namespaces.NEW_USERS | namespaces.NEW_MOUNTS)
             namespaces.map_own_ids(self._acting, self._group)
@@ -243,7 +243,7 @@ class _Helper:
         _make_directories(path, made)
         target = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            # As fusermount has it: who is root for a user mounts only on what is the user's.
+            # Like fusermount: root acting for a user mounts only on the user's own directories.
             if self._acting and self._kinds == [namespaces.NEW_MOUNTS] and os.fstat(target).st_uid != self._acting:
                 raise OSError(errno.EPERM, "the directory there is another user's", os.fsdecode(path))
             fd: int = self._as_root(lambda: os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC))
@@ -260,7 +260,7 @@ class _Helper:
 
 
 def _why(error: OSError) -> str:
-    # unshare(2), user_namespaces(7): the numbers alone say "No space left on device" and "Operation not permitted"
+    # unshare(2), user_namespaces(7): the errnos alone say "No space left on device" and "Operation not permitted".
     limits = "user.max_mnt_namespaces" if os.geteuid() == 0 else "user.max_user_namespaces, user.max_mnt_namespaces"
     reasons = {
         errno.ENOSPC: f"this host allows no further namespaces (sysctl {limits})",
@@ -280,7 +280,7 @@ def _make_directories(path: bytes, made: "List[bytes]") -> None:
             os.mkdir(name, 0o700)
             made.append(name)
         except FileExistsError:
-            pass  # another node of this host was faster
+            pass  # another node on this host was faster
 
 
 def _shown(path: bytes) -> str:

@@ -1,4 +1,4 @@
-"""One open file of a mounted directory: writes gathered and sent ahead of their answers, reads fetched ahead."""
+"""An open file of a mounted directory: gathers writes, sends them without waiting for answers, and reads ahead."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from agents.pct.files.remote_io import Answer
 
     class Mount(Protocol):
-        """What a file needs of its mount (agents/pct/files/mounted.py)."""
+        """The part of a mount that a file needs (agents/pct/files/mounted.py)."""
 
         device: FuseDevice
         under_way: int
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     Waiting = Tuple[int, int, int]  # unique, offset, size of a read
 
 PIECE = LARGEST
-_AHEAD = 4  # pieces fetched ahead of a reader that goes on
-_GATHERED = 256 << 10  # bytes of small writes that are sent at once
-_FRESH_S = 1.0  # a piece that was fetched ahead is used for so long
+_AHEAD = 4  # pieces to read ahead for a sequential reader
+_GATHERED = 256 << 10  # bytes of gathered writes that are sent at once
+_FRESH_S = 1.0  # how long a piece that was read ahead may be used
 
 
 class _Piece:
-    """Bytes fetched ahead, or on their way: ``content`` is None until they are here."""
+    """A piece that was read ahead; ``content`` is None until it has arrived."""
 
     __slots__ = ("content", "fetched", "waiting")
 
@@ -51,7 +51,7 @@ class _Piece:
 
 
 class OpenFile:
-    """``handle`` is yod's number for it; 0 when that is not known yet. ``content``: all of it, if it is small."""
+    """``handle`` is yod's handle; 0 while unknown. ``content``: the whole file, if it is small."""
 
     __slots__ = (
         "_at", "_content", "_content_ends", "_gathered", "_gathered_size", "_last_piece", "_mount", "_on_settled",
@@ -66,14 +66,14 @@ class OpenFile:
         self._gathered: "List[bytes]" = []
         self._at = self._gathered_size = self._unanswered = 0
         self._on_settled: "List[Callable[[], None]]" = []
-        self.error = 0  # of a write that was answered before it was made; told by the next write, fsync or close
+        self.error = 0  # the error of a write that was answered early; reported by the next write, fsync or close
         self._pieces: "Dict[int, _Piece]" = {}
         self._last_piece, self._runs = -2, 0
 
-    # writes
+    # Writes
 
     def write(self, unique: int, offset: int, data: memoryview) -> None:
-        """Take what a program writes, and answer as soon as there is room for more."""
+        """Take a program's write, and reply as soon as there is room for more."""
         if self.error:
             self._mount.device.fail(unique, self.error)
             return
@@ -91,7 +91,7 @@ class OpenFile:
         self._mount.when_room(lambda: self._mount.device.reply(unique, WRITE_OUT.pack(count, 0)))
 
     def push(self) -> None:
-        """Send what has been gathered."""
+        """Send the gathered writes."""
         if not self._gathered:
             return
         parts, size = self._gathered, self._gathered_size
@@ -121,27 +121,27 @@ class OpenFile:
             then()
 
     def take_error(self) -> int:
-        """The errno of a write that failed, told once; 0 if none did."""
+        """The errno of a failed write, reported once; 0 if none failed."""
         code, self.error = self.error, 0
         return code
 
-    # reads
+    # Reads
 
     def changed(self) -> None:
-        """What was fetched ahead is not what the file holds now."""
+        """Pieces that were read ahead are out of date."""
         for file in self.inode.opened:
             file.drop_fetched()
 
     def drop_fetched(self) -> None:
-        """Fetch everything again."""
+        """Discard all pieces."""
         self._content = None
         if self._pieces:
             self._pieces = {at: piece for at, piece in self._pieces.items() if piece.waiting}
             for piece in self._pieces.values():
-                piece.fetched = -1.0  # for those who wait, and nobody else
+                piece.fetched = -1.0  # only for readers that already wait
 
     def read(self, unique: int, offset: int, size: int) -> None:
-        """Answer a read: what is here at once, anything else when it comes."""
+        """Answer a read: from memory at once, otherwise when the data arrives."""
         content = self._content
         if content is not None and time.monotonic() > self._content_ends:
             content = self._content = None
@@ -197,7 +197,7 @@ class OpenFile:
         def here(code: int, _value: int, data: memoryview) -> None:
             self._mount.under_way -= PIECE
             waiting, piece.waiting = piece.waiting, []
-            if code or len(data) < PIECE or piece.fetched < 0:  # the end of the file may be another one soon
+            if code or len(data) < PIECE or piece.fetched < 0:  # the end of the file may change soon
                 if self._pieces.get(at) is piece:
                     del self._pieces[at]
             else:

@@ -1,7 +1,8 @@
-"""The ranks' files on the login processor: a socket on the node, requests up the tree, answers down (row B9).
+"""The ranks' access to files on the login processor: a socket on the node, requests up the tree, answers down (row
+B9).
 
-Nothing is opened here: yod does that, below the directories it was told. What a node may have under way is bounded
-by its window, so that ranks that write faster than yod takes it, or ask and do not read, hold up only themselves.
+No file is opened here: yod opens files, below the directories it was given. A window limits the data in transit of each
+node, so that ranks that write faster than yod, or that do not read answers, delay only themselves.
 """
 
 from __future__ import annotations
@@ -27,31 +28,31 @@ if TYPE_CHECKING:
 
     Answer = Callable[[int, int, memoryview], None]
 
-#: What the whole launch may have under way, in bytes; a node has its share, at least the second.
+#: The limit of data in transit for a whole launch, in bytes; each node has its share, at least the second value.
 WINDOW, SMALLEST = 16 << 20, 64 << 10
-#: Bytes of answers that a rank may leave unread before it is not listened to.
+#: Bytes of unread answers above which no more requests of the rank are read.
 UNREAD = 2 << 20
 
 (
     OPEN, READ_AT, WRITE_AT, CLOSE, STAT, LIST, TRUNCATE, GONE, STAGE_IN, STAGE_OUT, STAGE_FAILED,
 ) = range(1, 12)  # fmt: skip
-#: A request to the owner of the launch's state object (agents/job/owner.py): ranks may ask it too.
+#: A request to the owner of the launch's state object (agents/job/owner.py); ranks may send it too.
 STATE = 12
-#: What a mounted directory needs of the launcher (agents/pct/files/mounted.py): the launch child's own.
+#: Operations for mounted directories (agents/pct/files/mounted.py); only the launch child may send them.
 (
     ATTRIBUTES, OPEN_FILE, CREATE_FILE, READ_FILE, WRITE_FILE, SYNC_FILE, RELEASE_FILE, READ_DIRECTORY,
     SET_ATTRIBUTES, MAKE, REMOVE, RENAME, LINK, READ_LINK, ACCESS, SPACE, RESERVE,
 ) = range(13, 30)  # fmt: skip
-#: stat(2) as it travels: inode, size, blocks, mode, links, uid, gid, device, times in ns. OWN_ID: yod's uid or gid.
+#: The wire form of stat(2): inode, size, blocks, mode, links, uid, gid, device, times in ns. OWN_ID: yod's uid or gid.
 STATUS = struct.Struct("!QQQIIIIQqqq")
 OWN_ID = 0xFFFFFFFF
 #: What SET_ATTRIBUTES sets (bits of agents/pct/files/fuse.py): bits, handle, mode, uid, gid, size, times in ns.
 CHANGES = struct.Struct("!IIIIIQqq")
-#: In front of each request about a name: which directory of ``--io``; in front of one about an open file: its handle.
+#: The prefix of a request about a name: the index of the directory of ``--io``; of one about an open file: its handle.
 PLACE, HANDLE = struct.Struct("!B"), struct.Struct("!I")
-#: A file not larger than this comes with the answer to OPEN_FILE.
+#: Files up to this size are sent with the answer to OPEN_FILE.
 SMALL = 64 << 10
-#: Channels from here on are the launch child's own: ranks have no way to name one.
+#: Channels from this number on belong to the launch child; ranks cannot name them.
 OWN = 1 << 31
 
 ROUTE = struct.Struct("!BIII")  # kind, length, node, channel
@@ -62,7 +63,7 @@ _HEADER = struct.Struct("!BI")
 
 
 class Channel:
-    """One open file of one rank: a connection."""
+    """A rank's connection, with one open file."""
 
     __slots__ = ("link", "number", "waiting")
 
@@ -73,7 +74,7 @@ class Channel:
 
 
 class Application:
-    """Carries requests of this node's ranks up and answers down, and those of the nodes below."""
+    """Forwards requests of this node's ranks and of lower nodes up, and answers down."""
 
     def __init__(self, launch: LaunchContext) -> None:
         self._launch = launch
@@ -89,7 +90,7 @@ class Application:
         self._window = max(SMALLEST, WINDOW // max(1, launch.load.nnodes))
         self._below: Dict[int, Child] = {}
 
-    # from the ranks
+    # Requests of ranks
 
     def _begin(self, sock: socket.socket) -> None:
         self._sock, self._file = sock, file_of(self.path)
@@ -100,7 +101,7 @@ class Application:
         try:
             sock = listen_again(self.path, self._file)
         except (OSError, AgentError):
-            return  # there is no place for it yet
+            return  # the directory does not exist yet
         if sock is not None:
             self._acceptor.finish()
             self._sock.close()
@@ -151,7 +152,7 @@ class Application:
         self._launch.tree.up.send(head + payload)
 
     def _serve(self) -> None:
-        """Send what waits, a request of every channel in turn."""
+        """Send waiting requests, one of every channel in turn."""
         moved = True
         while moved:
             moved = False
@@ -167,14 +168,14 @@ class Application:
         channel.waiting.clear()
         self._up(channel.number, REQUEST.pack(GONE, 0, 0, 0))
 
-    # from the tree
+    # Messages in the tree
 
     def pass_up(self, payload: bytes) -> None:
-        """A request from below."""
+        """A request from a lower node."""
         self._launch.tree.up.send(_HEADER.pack(FILE, len(payload)) + payload)
 
     def on_answer(self, payload: bytes) -> None:
-        """An answer from the launcher: ours, or for a node below."""
+        """An answer from the launcher, for us or for a lower node."""
         if len(payload) < _PLACE.size + ANSWER.size:
             raise WireError("no answer to a request for a file")
         place, number = _PLACE.unpack_from(payload)
@@ -202,29 +203,29 @@ class Application:
         child = self._below.get(place)
         return None if child is None or child.over else child
 
-    # for the launch child itself
+    # Requests of the launch child
 
     @property
     def window(self) -> int:
-        """Bytes of reads and writes that this node may have under way."""
+        """The limit of data in transit for this node, in bytes."""
         return self._window
 
     def channel(self) -> int:
-        """A channel of our own."""
+        """A new channel for the launch child."""
         self._next_own += 1
         return self._next_own
 
     def ask(self, channel: int, number: int, op: int, offset: int, length: int, data: bytes, then: Answer) -> None:
-        """A request of our own; ``then(errno, value, data)``."""
+        """Send a request of the launch child; ``then(errno, value, data)`` follows."""
         self._asked[channel, number] = then
         self._up(channel, REQUEST.pack(op, number, offset, length) + data)
 
     def let_go(self, channel: int) -> None:
-        """A channel of our own is not needed any more."""
+        """Release a channel of the launch child."""
         self._up(channel, REQUEST.pack(GONE, 0, 0, 0))
 
     def close(self) -> None:
-        """No more."""
+        """Stop."""
         self._acceptor.close()
         self._sock.close()
         try:

@@ -1,4 +1,4 @@
-"""Files that come to this node before its ranks begin, and go from it when they have ended: one after another."""
+"""Stages files in before the ranks start, and out when they have ended, one after another."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from agents.pct.launch.context import LaunchContext
 
 PIECE = 256 << 10
-DEPTH = 4  # pieces under way
+DEPTH = 4  # pieces in transit
 
 
 class Staging:
-    """``directory()`` is where files go that were given no other place."""
+    """``directory()`` is the place of files without a stated place."""
 
     def __init__(self, launch: LaunchContext, files: Application, directory: Callable[[], str]) -> None:
         self._launch, self._files, self._directory = launch, files, directory
@@ -34,11 +34,11 @@ class Staging:
         self._fetch: Optional[_Fetch] = None
 
     def bring(self, count: int, then: Callable[[], None]) -> None:
-        """Fetch the ``count`` stage-ins of every rank here, then call ``then``; what fails, fails the launch."""
+        """Fetch the ``count`` stage-ins of every rank, then call ``then``; a failure fails the launch."""
         self._begin(count, then, self._next_in)
 
     def take(self, count: int, then: Callable[[], None]) -> None:
-        """Send the ``count`` stage-outs of every rank here, then call ``then``; what fails is told."""
+        """Send the ``count`` stage-outs of every rank, then call ``then``; failures are reported."""
         self._done.clear()
         self._begin(count, then, self._next_out)
 
@@ -56,14 +56,14 @@ class Staging:
             then()
 
     def abandon(self) -> None:
-        """Nobody is there to fetch from or send to."""
+        """The launcher is unreachable."""
         self._lost = True
         self._jobs = []
         then, self._then = self._then, None
         if then is not None:
             self._launch.loop.after(0, then)
 
-    # in
+    # Stage-in
 
     def _next_in(self) -> None:
         if not self._jobs:
@@ -100,24 +100,24 @@ class Staging:
         return os.path.join(self._directory(), os.fsdecode(to_bytes(told["name"])))
 
     def close(self) -> None:
-        """What has not come whole does not stay."""
+        """Remove incomplete files."""
         self._lost = True
         if self._fetch is not None:
             self._fetch.drop()
 
     def in_failed(self, error: OSError) -> None:
-        """A stage-in that cannot be: the launch cannot begin."""
+        """A stage-in failed: the launch cannot start."""
         self._failed = True
         name = f"{os.fsdecode(error.filename)}: " if error.filename else ""
         text = f"{self._launch.node}: stage-in: {name}{error.strerror}"
         self._launch.fail(LoadFailed(text, "program"))
 
     def fetched(self, channel: int) -> None:
-        """One file is here."""
+        """A file has arrived."""
         self._files.let_go(channel)
         self._next_in()
 
-    # out
+    # Stage-out
 
     def _next_out(self) -> None:
         if not self._jobs:
@@ -152,45 +152,45 @@ class Staging:
             self.out_failed(channel, error)
 
     def out_failed(self, channel: int, error: OSError) -> None:
-        """A stage-out that cannot be is told, and the others go on."""
+        """Report a failed stage-out and continue with the others."""
         name = f"{os.fsdecode(error.filename)}: " if error.filename else ""
         text = f"{self._launch.node}: stage-out: {name}{error.strerror}".encode("utf-8", "replace")
         self._files.ask(channel, 1, STAGE_FAILED, 0, 0, text, lambda *_: self.sent(channel))
 
     def sent(self, channel: int) -> None:
-        """One file is there."""
+        """A file has been sent."""
         if not self._lost:
             self._files.let_go(channel)
             self._next_out()
 
     @property
     def files(self) -> Application:
-        """The way to the launcher."""
+        """The connection to the launcher's files."""
         return self._files
 
     @property
     def lost(self) -> bool:
-        """Whether there is nobody any more at its end."""
+        """True if the launcher is unreachable."""
         return self._lost
 
 
 class _Fetch:
-    """One file on its way here; under its name only when it is whole."""
+    """A file that is being fetched; it gets its name only when it is complete."""
 
     def __init__(self, staging: Staging, channel: int, target: str, size: int, mode: int) -> None:
         self._staging, self._channel, self._target, self._size = staging, channel, target, size
         self._part = f"{target}.part-{os.getpid()}"
         try:
-            os.unlink(self._part)  # of a launch child that was killed
+            os.unlink(self._part)  # left by a launch child that was killed
         except FileNotFoundError:
             pass
-        # never through a link: the directory may be one where others make files too
+        # Never follow a link: others may be able to create files in the directory.
         self._fd = os.open(self._part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode | 0o200)
         self._asked = self._received = self._number = 0
         self._mode = mode
 
     def go(self) -> None:
-        """Ask for more; at the end, finish."""
+        """Request more; at the end, finish."""
         while self._asked < self._size and self._asked - self._received < DEPTH * PIECE:
             offset, length = self._asked, min(PIECE, self._size - self._asked)
             self._number += 1
@@ -222,7 +222,7 @@ class _Fetch:
             self._staging.in_failed(OSError(error.errno, error.strerror, self._target))
 
     def drop(self) -> None:
-        """Give up what has not come whole."""
+        """Remove an incomplete file."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -230,7 +230,7 @@ class _Fetch:
 
 
 class _Sending:
-    """One file on its way to the launcher."""
+    """A file that is being sent to the launcher."""
 
     def __init__(self, staging: Staging, channel: int, fd: int, source: str, to: str) -> None:
         self._staging, self._channel, self._fd, self._source, self._to = staging, channel, fd, source, to
@@ -240,7 +240,7 @@ class _Sending:
         self._number = 1
 
     def begin(self, number: int, rank: int) -> None:
-        """Have it opened there."""
+        """Have the launcher open the target."""
         told = json.dumps({"size": self._size, "mode": self._mode}).encode()
         self._staging.files.ask(self._channel, 1, STAGE_OUT, number, rank, told, lambda *answer: self._next(0, *answer))
 
@@ -280,7 +280,7 @@ class _Sending:
             self._end(None)
 
     def _refused(self, code: int, data: memoryview) -> None:
-        """The copy cannot be made: it is its place that people are to look at."""
+        """The launcher cannot create the copy; the error names its path there."""
         self._end(
             OSError(code, bytes(data).decode("utf-8", "replace") or f"{self._to}: {os.strerror(code)}", self._source)
         )
@@ -295,7 +295,7 @@ class _Sending:
 
 
 def _is(target: str, told: List[int]) -> bool:
-    """Whether the file exists already: the same file, on a shared file system or on this very machine."""
+    """True if the target is the same file, on a shared file system or on this machine."""
     try:
         found = os.stat(target)
     except OSError:

@@ -1,7 +1,7 @@
-"""What ranks get of our own files: yodio, yodstate and yodpdb on their PATH and PYTHONPATH.
+"""The files of ours that ranks get: yodio, yodstate and yodpdb on their PATH and PYTHONPATH.
 
-Where the agent is one archive its files have no names in the file system: each launch gets them written out. In system
-mode users may not read the archive: it has been read before.
+If the agent is a single archive, each launch extracts these files. In system mode users may not read the archive, so
+its contents are read beforehand.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Dict, List
 
-#: What ranks under ``--io`` find on their PATH and PYTHONPATH.
+#: The directory that ranks under ``--io`` have on PATH and PYTHONPATH.
 YODIO = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "yodio")
 _FILES = (
     "yodio", "yodio.py", "yodpdb.py", "yodreport.py", "yodstate", "yodstate.py", "yodwork", "yodwork.py", "yodcall.py",
@@ -22,7 +22,7 @@ _read: Dict[str, bytes] = {}
 
 
 def yodio_in(directory: str) -> str:
-    """A directory with yodio in it: ours, or one made in ``directory``. OSError."""
+    """A directory with yodio in it: ours, or one created in ``directory``. Raises OSError."""
     if os.path.isdir(YODIO):
         return YODIO
     load()
@@ -36,7 +36,7 @@ def yodio_in(directory: str) -> str:
 
 
 def source(name: str) -> bytes:
-    """One of them. OSError."""
+    """The source of one of the files. Raises OSError."""
     if name in _read:
         return _read[name]
     if os.path.isdir(YODIO):
@@ -47,7 +47,7 @@ def source(name: str) -> bytes:
 
 
 def load() -> None:
-    """Read them out of the archive."""
+    """Read the files from the archive."""
     import agents
 
     if not _read and not os.path.isdir(YODIO):
@@ -57,7 +57,7 @@ def load() -> None:
 
 
 def load_all_modules() -> List[str]:
-    """Load every module that a launch child may come to need, while it can be read: their names."""
+    """Import every module that a launch child may need, while the archive is readable; returns their names."""
     import importlib
     import pkgutil
     import sys
@@ -70,12 +70,12 @@ def load_all_modules() -> List[str]:
 
     loaded = []
     packages = [agents.wire, agents.link, agents.linux, agents.pct, agents.pmix]
-    for package in packages:  # grows while it is walked
+    for package in packages:  # the list grows during the iteration
         for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
             if not module.name.endswith("__main__"):
                 importlib.import_module(module.name)
                 loaded.append(module.name)
-        # pkgutil does not take for packages those that the archive has among what is loaded at the start
+        # pkgutil does not recognise packages of the archive among modules imported at the start.
         below = [name for name in sys.modules if name.rpartition(".")[0] == package.__name__]
         packages += [sys.modules[name] for name in sorted(below) if hasattr(sys.modules[name], "__path__")]
     load()

@@ -1,1 +1,1 @@
-"""How a node tells its RCA that it is alive, and what it does when nobody answers."""
+"""Heartbeats of a node to its RCA, and what the node does if nobody answers."""

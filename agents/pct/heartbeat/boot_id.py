@@ -1,8 +1,8 @@
-"""The life of a node on another machine: its boot id, and how often its PCT was started under it.
+"""The boot id of a node on another machine, and the number of PCTs started under it (the incarnation).
 
-A boot id is the mesh's, a dash and eight digits of the node's own. It is kept in RUN, and in STATE in case RUN is
-removed, so that a PCT that is started again adopts what its predecessor left. The node gets another one after a reboot
-of the machine, in another boot of the mesh, and whenever it was cleared because the mesh had given it up.
+A boot id is the mesh's boot id, a dash and eight digits of the node's own. It is stored in RUN, and in STATE in case
+RUN is removed, so that a restarted PCT adopts what its predecessor left. The node gets a new one after a reboot of the
+machine, in another boot of the mesh, and whenever it was cleared because the mesh had given it up.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _KERNEL = "/proc/sys/kernel/random/boot_id"
 
 
 def boot_id(run: str, state: str, node: str, mesh_boot: str) -> Tuple[str, bool]:
-    """The node's boot id, and whether it is a new one: none was known, or the machine or the mesh has booted since."""
+    """The node's boot id, and whether it is new: none was known, or the machine or the mesh has rebooted since."""
     for path in (_path(run, node), life_file(state, node)):
         known, kernel, _ = read_life(path)
         if kernel == kernel_boot() and known.startswith(mesh_boot + "-"):
@@ -27,12 +27,12 @@ def boot_id(run: str, state: str, node: str, mesh_boot: str) -> Tuple[str, bool]
 
 
 def life_file(state: str, node: str) -> str:
-    """A copy of what RUN says of the node's life, in case RUN is removed: boot id, kernel's boot id, incarnation."""
+    """The file with a copy of the node's boot data, in case RUN is removed: boot id, kernel's boot id, incarnation."""
     return os.path.join(state, f"life-{node}")
 
 
 def read_life(path: str) -> Tuple[str, str, int]:
-    """Boot id, kernel's boot and incarnation, as far as the file has them; empty and 0 where it does not."""
+    """Boot id, kernel's boot id and incarnation in the file; empty and 0 for missing values."""
     try:
         with open(path, encoding="ascii") as file:
             chosen, kernel, *number = file.read().split()
@@ -42,13 +42,13 @@ def read_life(path: str) -> Tuple[str, str, int]:
 
 
 def keep(run: str, node: str, chosen: str) -> None:
-    """Write the boot id of a PCT that lives once more where its file was removed. OSError."""
+    """Write the boot id of a running PCT again if its file was removed. Raises OSError."""
     if chosen and not os.path.exists(_path(run, node)):
         _write(run, node, chosen)
 
 
 def new_boot_id(run: str, node: str, mesh_boot: str) -> str:
-    """A boot id that this node never had. OSError."""
+    """A boot id that this node never had. Raises OSError."""
     chosen = f"{mesh_boot}-{os.urandom(4).hex()}"
     _write(run, node, chosen)
     return chosen
@@ -59,7 +59,7 @@ def _write(run: str, node: str, chosen: str) -> None:
 
 
 def replace_file(path: str, text: str) -> None:
-    """Write a small file, whole or not at all. OSError."""
+    """Write a small file atomically. Raises OSError."""
     fd = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with open(fd, "w", encoding="ascii") as file:
         file.write(text)
@@ -67,7 +67,7 @@ def replace_file(path: str, text: str) -> None:
 
 
 def present(run: str, node: str) -> Tuple[str, int]:
-    """Boot id and incarnation of the PCT that was started last, for its keeper; ("", 0) where there was none."""
+    """Boot id and incarnation of the last PCT, for its keeper; ("", 0) if there was none."""
     try:
         with open(os.path.join(run, f"incarnation-{node}"), encoding="ascii") as file:
             return read_life(_path(run, node))[0], int(file.read())
@@ -76,7 +76,7 @@ def present(run: str, node: str) -> Tuple[str, int]:
 
 
 def kernel_boot() -> str:
-    """The kernel's own boot id; ``?`` where it does not tell."""
+    """The kernel's own boot id; ``?`` if unknown."""
     try:
         with open(_KERNEL, encoding="ascii") as file:
             return file.read().strip()

@@ -1,6 +1,6 @@
-"""What time it is in the mesh: the system database's clock, learned from who knows it, kept by our own monotonic one.
+"""Mesh time: the system database's clock, learned from messages and continued by the local monotonic clock.
 
-A node's own wall clock counts for nothing: it may be an hour off.
+The node's wall clock is not used, because it may be an hour off.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class MeshTime:
-    """Unknown until :meth:`learn` was called once."""
+    """The mesh time; unknown until the first call of :meth:`learn`."""
 
     __slots__ = ("_offset", "_uncertain_s")
 
@@ -22,12 +22,12 @@ class MeshTime:
         self._uncertain_s = 0.0
 
     def learn(self, at: float, asked: float, answered: float) -> None:
-        """It was ``at`` somewhere between our ``asked`` and ``answered`` (monotonic seconds)."""
+        """It was ``at`` at some moment between our ``asked`` and ``answered`` (monotonic seconds)."""
         uncertain_s = (answered - asked) / 2
-        # A much slower answer says less than what we knew: a day drifts by a second, no answer takes so long.
+        # Ignore a much slower answer: clocks drift by a second a day, and no answer takes so long.
         if self._offset is None or uncertain_s <= self._uncertain_s + 0.5:
             self._offset, self._uncertain_s = at - (asked + answered) / 2, uncertain_s
 
     def now(self) -> Optional[float]:
-        """Seconds since 1970 by the database's clock; None when nobody has told us."""
+        """Seconds since 1970 by the database's clock; None while unknown."""
         return None if self._offset is None else time.monotonic() + self._offset

@@ -1,6 +1,7 @@
-"""Beats of a node on another machine: datagrams to one RCA of the mesh, the next one where it does not answer.
+"""Heartbeats of a node on another machine: datagrams to one RCA of the mesh, and to the next one if it does not
+answer.
 
-Which RCAs there are, each of them says (login processors come and go while a mesh is up).
+Each RCA tells the node about all of them, because login processors come and go while a mesh is up.
 """
 
 from __future__ import annotations
@@ -25,19 +26,19 @@ if TYPE_CHECKING:
     from agents.pct.heartbeat.clock import MeshTime
     from agents.wire.control import Message
 
-INTERVAL_S = 1.0  # until an RCA says how often it wants to hear us
+INTERVAL_S = 1.0  # until an RCA sets the interval
 GREET_S = 0.02  # after an RCA that does not know the time yet; doubled each time
-RESEND_S = 1.0  # a beat that is not acknowledged is followed by another
-_FIRST_S = 0.03  # after the first, doubled each time: on the way up the RCA may come a moment after us
-_SOON_S, _STARTING_S = 0.1, 3.0  # no longer than this between two of them in our first seconds
-_TRIES = 3  # beats without an answer, then another RCA is tried
-_GREETED_S = 5.0  # greeted and no more (it knows no time, for it reaches no CPA), then another RCA is tried
+RESEND_S = 1.0  # after a beat that is not acknowledged
+_FIRST_S = 0.03  # after the first one, doubled each time: during start-up the RCA may come a moment after us
+_SOON_S, _STARTING_S = 0.1, 3.0  # the longest interval in our first seconds
+_TRIES = 3  # unanswered beats after which another RCA is tried
+_GREETED_S = 5.0  # after only greetings for this long (the RCA reaches no CPA), another RCA is tried
 _OUTSTANDING = 8  # beats whose acknowledgement may still come
 _LEASE_LOOK_S = 0.5
 
 
 class ContactConfig:
-    """What a node's keeper.json says of its RCAs: ``rca`` (a list of ADDR:PORT), ``trust``, ``down_s``, ``lease_s``."""
+    """The RCA settings of a node's keeper.json: ``rca`` (a list of ADDR:PORT), ``trust``, ``down_s``, ``lease_s``."""
 
     __slots__ = ("key_file", "lease_s", "mesh_boot", "node", "rcas", "run")
 
@@ -46,12 +47,12 @@ class ContactConfig:
         self.mesh_boot = str(config.get("mesh_boot") or config["boot_id"])
         self.rcas = rcas.known(self.run, node, self.mesh_boot, [str(one) for one in config["rca"]])
         self.key_file = os.path.join(str(config["trust"]), "beat.key")
-        # an RCA waits for down_s; by then the launches here have to be gone
+        # An RCA waits for down_s; the launches here must have ended by then.
         self.lease_s = float(config.get("lease_s") or float(config.get("down_s", 15.0)) * 2 / 3)
 
 
 class DatagramBeats:
-    """Tells an RCA that this node lives: ``who()`` is its registration, ``act`` does what the lease asks."""
+    """Sends heartbeats to an RCA: ``who()`` gives the registration, ``act`` carries out the lease's actions."""
 
     def __init__(
         self,
@@ -67,21 +68,21 @@ class DatagramBeats:
         self._config, self._mesh_time = config, mesh_time
         self._keys = keys.KeyFile(config.key_file).read
         self._rcas = list(config.rcas)
-        self._rca = config.rcas[0]  # the one that is beaten to
+        self._rca = config.rcas[0]  # the RCA in use
         self._connected: Any = None  # its address
-        self._told: List[str] = []  # the places as an RCA named them last
+        self._told: List[str] = []  # the addresses in the last list from an RCA
         self._epochs: Dict[str, int] = {}
-        self._sent: Dict[int, Tuple[str, int]] = {}  # sequence -> (which RCA, flags), the last few
+        self._sent: Dict[int, Tuple[str, int]] = {}  # sequence -> (RCA, flags), for the last few beats
         self._sequence = 0
         self._unanswered = self._greetings = 0
-        self._unheard = 0  # beats since anybody answered
-        self._greeted_at = 0.0  # when greetings began to be all that is heard
+        self._unheard = 0  # beats since the last answer
+        self._greeted_at = 0.0  # since when only greetings have come
         self._register = True
         self._interval_s = INTERVAL_S
         self._began_at = time.monotonic()
         self._lease = Lease(self._began_at, config.lease_s)
         self._names = Names(loop, self._beat)
-        self._family = 0  # of the first that was found
+        self._family = 0  # the address family of the first RCA found
         self._sock: Optional[Socket] = None
         self._timer: Timer = loop.after(0, self._beat)
         self._lease_timer: Timer
@@ -92,15 +93,15 @@ class DatagramBeats:
         try:
             rcas.remember(self._config.run, self._config.node, self._config.mesh_boot, places)
         except OSError:
-            pass  # no room: this PCT knows them all the same
+            pass  # the disk is full; this PCT still has them in memory
 
     @property
     def accepts_launches(self) -> bool:
-        """Whether launches may begin: not while the node clears itself."""
+        """True if launches may start: not while the node clears itself."""
         return self._lease.state is not State.RESETTING
 
     def _beat(self) -> None:
-        if self._lease.state is State.RESETTING:  # under the old boot id there is nothing to say
+        if self._lease.state is State.RESETTING:  # the old boot id is obsolete
             self._timer.cancel()
             self._timer = self._loop.after(self._interval_s, self._beat)
             return
@@ -116,7 +117,7 @@ class DatagramBeats:
         self._timer = self._loop.after(wait_s, self._beat)
 
     def _patience(self) -> float:
-        # the login processor's daemons start when we do, and everybody waits for us
+        # The login processor's daemons start at the same time as we do, and mesh up waits for us.
         return _SOON_S if time.monotonic() - self._began_at < _STARTING_S else self._interval_s
 
     def _try_another(self) -> None:
@@ -151,10 +152,10 @@ class DatagramBeats:
         try:
             sock.send(told.encode(self._keys()[0]))
         except OSError:
-            pass  # no route, no buffer, nobody there: the same as a datagram that is lost
+            pass  # no route, no buffer or no listener: the same as a lost datagram
 
     def _towards(self, rca: str) -> Optional[Socket]:
-        """Our socket, connected: so nobody else's datagrams arrive, and no port stands open. None: no way there yet."""
+        """Our connected socket, so that no other sender's datagrams arrive and no port is open. None: no route yet."""
         place = self._names.address(rca, self._family)
         if place is None:
             return None
@@ -176,7 +177,7 @@ class DatagramBeats:
         while True:
             try:
                 datagram = self._sock.recv(heartbeat.LONGEST + 1)
-            except OSError:  # BlockingIOError is one, and so is what an earlier datagram met
+            except OSError:  # includes BlockingIOError, and the error of an earlier datagram
                 return
             try:
                 if heartbeat.is_places(datagram):
@@ -189,7 +190,7 @@ class DatagramBeats:
                 self._on_acknowledgement(told)
 
     def _on_places(self, sequence: int, places: List[str]) -> None:
-        # in answer to one of our last beats alone: an old list could be played to us
+        # Accept a list only in answer to one of our last beats, because an old list could be replayed.
         if sequence in self._sent and places != self._told:
             self._rcas = self._told = places
             self._remember(places)
@@ -214,16 +215,16 @@ class DatagramBeats:
         self._interval_s = max(0.05, told.interval_s)
         if told.view == heartbeat.ALONE:
             self._try_another()
-        if flags & heartbeat.UNHEARD:  # it did not count, and the next one will
+        if flags & heartbeat.UNHEARD:  # that beat did not count, and the next one will
             self._interval_s = min(self._interval_s, RESEND_S / 10)
-        if self._mesh_time.now() is None:  # without it no launch is let in
+        if self._mesh_time.now() is None:  # without mesh time no launch is admitted
             self._interval_s = min(self._interval_s, RESEND_S / 10)
         self._timer.cancel()
         self._timer = self._loop.after(self._interval_s, self._beat)
         self._do(self._lease.acknowledged(sent_at))
 
     def _greeted(self, which: str, epoch: int) -> None:
-        # the RCA has just started, or knows no more than we what time it is: then it is not to be asked too often
+        # The RCA has just started, or does not know the time either: do not ask it too often.
         news = epoch != self._epochs.get(which)
         self._epochs[which] = epoch
         self._greetings = 0 if news else self._greetings + 1
@@ -245,7 +246,7 @@ class DatagramBeats:
         self._await_lapse()
 
     def _await_lapse(self) -> None:
-        # a node at rest wakes for nothing but its beats: acknowledged or not, before then nothing can lapse
+        # An idle node wakes only for its beats: acknowledged or not, nothing can lapse before then.
         wait_s = max(_LEASE_LOOK_S, self._lease.idle_s(time.monotonic()))
         self._lease_timer = self._loop.after(wait_s, self._look_at_lease)
 
@@ -254,20 +255,20 @@ class DatagramBeats:
             self._act(action)
 
     def cleared(self, clean: bool) -> None:
-        """What came of clearing the node."""
+        """The result of clearing the node."""
         self._do(self._lease.cleared(clean, time.monotonic()))
 
     def begin_anew(self) -> None:
-        """Clear the node and take another boot id, as if an RCA had said so."""
+        """Clear the node and take another boot id, as if an RCA had requested it."""
         self._do(self._lease.told_down())
 
     def register_again(self) -> None:
-        """Register once more, at once: under a new boot id, or because somebody may have told that we are down."""
+        """Register again at once: under a new boot id, or because another process may have reported us down."""
         self._register = True
         self._beat()
 
     def close(self) -> None:
-        """Fall silent."""
+        """Stop."""
         self._timer.cancel()
         self._lease_timer.cancel()
         self._names.close()
@@ -277,13 +278,13 @@ class DatagramBeats:
 
 
 def gone(keys: List[bytes], node: str, boot_id: str, incarnation: int) -> bytes:
-    """A keeper's word that the PCT of this incarnation has died."""
+    """A keeper's report that the PCT of this incarnation has died."""
     told = heartbeat.Beat(node, boot_id, incarnation, int(time.monotonic() * 1e6), kind=heartbeat.GONE)
     return told.encode(keys[0])
 
 
 def tell(names: Names, rca: str, datagram: bytes) -> bool:
-    """Send it, and wait for nothing. False while the RCA's name is looked up."""
+    """Send the report without waiting. Returns False while the RCA's name is being looked up."""
     place = names.address(rca)
     if place is None:
         return False
@@ -291,7 +292,7 @@ def tell(names: Names, rca: str, datagram: bytes) -> bool:
         with Socket(place[0], socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as sock:
             sock.sendto(datagram, place[1])
     except OSError:
-        pass  # its silence will tell
+        pass  # the RCA will notice the silence
     return True
 
 

@@ -1,6 +1,6 @@
-"""Where the RCAs of the mesh are reached: as the node's file has it, and as they themselves said since.
+"""The addresses of the mesh's RCAs: from the node's file, and from later lists of RCAs.
 
-Kept in RUN, so that a PCT that is started again while the one of its file is gone finds another.
+Stored in RUN, so that a restarted PCT finds another RCA if the one in its file is lost.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def known(run: str, node: str, mesh_boot: str, configured: Sequence[str]) -> List[str]:
-    """Every place that is known; what was said in another boot of the mesh is none."""
+    """All known addresses; those stored in another boot of the mesh are ignored."""
     try:
         with open(_path(run, node), encoding="ascii") as file:
             boot, *said = file.read(4096).split()
@@ -23,7 +23,7 @@ def known(run: str, node: str, mesh_boot: str, configured: Sequence[str]) -> Lis
 
 
 def remember(run: str, node: str, mesh_boot: str, places: Sequence[str]) -> None:
-    """What was said. OSError."""
+    """Store a list. Raises OSError."""
     path = _path(run, node)
     with open(path + ".new", "w", encoding="ascii") as file:
         file.write(" ".join((mesh_boot, *places)) + "\n")

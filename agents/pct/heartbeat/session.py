@@ -1,4 +1,4 @@
-"""The PCT's session with its RCA: registered, beating once a second, taken up again for ever."""
+"""The PCT's session with its RCA: registers, sends a beat every second, and reconnects for ever."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _AGAIN_S = (0.05, 0.1, 0.2, 0.5, 1.0)
 
 
 class Beats:
-    """Tells the RCA at ``path`` that this node is alive. ``who()`` makes the register_node message."""
+    """Reports to the RCA at ``path`` that this node is alive. ``who()`` makes the register_node message."""
 
     def __init__(self, loop: Loop, path: str, who: Callable[[], Message], launches: Callable[[], int]) -> None:
         self._loop, self._path, self._who, self._launches = loop, path, who, launches
@@ -45,7 +45,7 @@ class Beats:
         if error is None:
             self._failed = 0
             self._timer = self._loop.after(BEAT_S, self._beat)
-        elif error.code != "gone" and self._caller is not None:  # refused: ask again later
+        elif error.code != "gone" and self._caller is not None:  # refused: try again later
             self._caller.close()
             self._caller = None
             self._again()
@@ -64,11 +64,11 @@ class Beats:
 
     @property
     def accepts_launches(self) -> bool:
-        """Whether launches may begin: here nothing is decided far away."""
+        """Always True: the decision is local."""
         return True
 
     def register_again(self) -> None:
-        """Register once more: somebody may have told that we are down."""
+        """Register again, because another process may have reported us down."""
         if self._caller is not None:
             self._caller.call(self._who(), lambda _reply, _error: None)
 

@@ -1,7 +1,7 @@
-"""The images of a launch on this node: wanted, fetched, passed on, used, removed.
+"""The images of a launch on this node: requested, fetched, forwarded, used, removed.
 
-Small ones are pushed down the control tree behind their announcement. Of larger ones only the announcement comes; each
-node fetches them from its ancestor in the data tree (agents/pct/images/fetch.py), the root from the launcher.
+Small images are pushed down the control tree after their announcement. For larger ones only the announcement comes;
+each node fetches the image from its ancestor in the data tree (agents/pct/images/fetch.py), the root from the launcher.
 """
 
 from __future__ import annotations
@@ -32,19 +32,20 @@ if TYPE_CHECKING:
 
     from agents.pct.images.chunks import MappedFile
 
-LIBRARIES = "lib"  # the directory of --bcast-libs below the launch's own
-#: Seconds between two looks whether another PCT has written an image: from, to; and looks between two whole ones.
+LIBRARIES = "lib"  # the directory of --bcast-libs, below the launch's own
+#: Seconds between checks whether another PCT has written an image (lowest, highest); cheap checks between two full
+#: ones.
 _LOOK_S, _LOOK_LATER_S, _LOOKS = 0.003, 0.02, 8
 _PROGRESS_S = 1.0
-#: Seconds without a byte from the launcher after which the root tells those below that nothing can come: fewer than
-#: they wait for a source.
+#: Seconds without a byte from the launcher after which the root tells lower nodes to wait: less than their own
+#: time-out.
 _STARVED_S = 0.8
-#: Seconds after which a RAM disk that is full is looked at once more.
+#: Seconds after which a full RAM disk is checked again.
 _ROOM_S = 0.1
 
 
 class Images:
-    """All images of the launch, as this node sees them."""
+    """All images of the launch on this node."""
 
     def __init__(self, launch: LaunchContext) -> None:
         self._launch = launch
@@ -59,18 +60,18 @@ class Images:
         self._reported = time.monotonic()
         self._elsewhere: List[str] = []
         self._step = STEP
-        self._memory: List[int] = []  # descriptors of files that have no name any more
+        self._memory: List[int] = []  # descriptors of files without a name
 
     @property
     def store(self) -> Store:
-        """This launch child's place in the RAM disk. ImageError where there is none."""
+        """This launch child's part of the RAM disk. Raises ImageError if there is none."""
         if self._store is None:
             load = self._launch.load
             self._store = Store(f"{load.mesh}-{load.name}-{load.launcher}", store_of_images.RAM_DISK)
         return self._store
 
     def begin(self, then: Callable[[], None]) -> None:
-        """Call ``then`` when everything that runs here is here; at once when it never was elsewhere."""
+        """Call ``then`` when all images are here; at once if none comes from elsewhere."""
         launch = self._launch
         if runs_in_place(launch.program, launch.load.ranks):
             then()
@@ -81,15 +82,15 @@ class Images:
         self._check()
 
     def ask(self) -> None:
-        """This node, or one below it, has another file than the launcher: which is the right one?"""
+        """This node, or a lower one, has a file that differs from the launcher's: ask which one is right."""
         if not self._asked and not self._known:
             self._asked = True
             self._launch.tree.up.send(control({"op": "want"}))
 
-    # the announcement
+    # The announcement
 
     def announced(self, message: Message) -> None:
-        """The images of the launch. Ours first, so that on a shared host an elder of the tree writes."""
+        """The images of the launch. Handle ours first, so that on a shared host a node higher in the tree writes."""
         if self._known:
             return
         self._known = True
@@ -114,11 +115,12 @@ class Images:
             image.folder = LIBRARIES if image.library else str(image.number) if image.name in names else ""
             if not image.library:
                 names.add(image.name)
-            if image.wanted or self._launch.tree.is_root:  # the root has all: it is everybody's last source
+            # the root has all images, because it is the last source of every node
+            if image.wanted or self._launch.tree.is_root:
                 self._decide(image, in_place)
 
     def _decide(self, image: Image, in_place: bool) -> None:
-        if in_place and self._push:  # small, and its bytes come right behind: they find out what they are for
+        if in_place and self._push:  # small, and its bytes follow at once: they show whether they are needed
             try:
                 same = Digests(store_of_images.RAM_DISK).in_place(image.path, image.digest, image.size)
             except ImageError as error:
@@ -137,7 +139,7 @@ class Images:
             self._get(image)
 
     def _compare(self, image: Image, path: str, then: Callable[[bool], None]) -> None:
-        # Of a large file in slices: our parent, our children and whoever kills us are heard meanwhile.
+        # Hash a large file in slices, so that other connections are served meanwhile.
         try:
             image.comparing = Digests(store_of_images.RAM_DISK).in_place_steps(path, image.digest, image.size)
         except ImageError as error:
@@ -183,7 +185,7 @@ class Images:
         try:
             image.arriving = self._want(image, self._share)
             if image.arriving.state == "theirs" and self._launch.tree.is_root:
-                # Whoever writes it here may be waiting for us: the root waits for nobody.
+                # The node that writes it here may be waiting for us: the root never waits.
                 image.arriving = self._want(image, False)
             image.pushed = self._push and image.arriving.state == "mine"
             self._handle(image, _FOUND_OUT[image.arriving.state])
@@ -191,7 +193,7 @@ class Images:
             if image.full is not None or self._push:
                 self._broken(image, error)
                 return
-            # A launch that has just ended may be giving back what it had.
+            # A launch that has just ended may be freeing its space.
             image.full = error
             self._launch.loop.after(_ROOM_S, lambda: self._get_at_last(image))
         except ImageError as error:
@@ -205,21 +207,21 @@ class Images:
         return self.store.want(image.digest, image.size, image.name, share=share, folder=image.folder)
 
     def _linked(self, image: Image, path: str) -> str:
-        # A program in the RAM disk no longer finds by $ORIGIN what stands beside its first place.
+        # A program in the RAM disk no longer finds files beside its original place through $ORIGIN.
         folder = os.path.join(self.store.directory, LIBRARIES)
         store_of_images.own_directory(folder)
         os.symlink(path, os.path.join(folder, image.name))
         return path
 
     def placed(self, message: Message) -> None:
-        """One image stands in the parallel file system now."""
+        """An image is in the parallel file system now."""
         self._pass_on(control(message))
         number, path = message["number"], os.fsdecode(to_bytes(message["path"]))
         if not 0 <= number < len(self._images):
             return
         image = self._images[number]
         if image.machine.state is State.ASKED and image.full is not None:
-            self._broken(image, image.full)  # another node was sooner: there is no need to look again
+            self._broken(image, image.full)  # another node was faster, so do not check again
         if image.comparing is None and image.machine.state in (State.HERE, State.FAILED, State.ASKED):
             return
         self._elsewhere.append(path)
@@ -242,7 +244,7 @@ class Images:
             if not child.over:
                 child.follow(data)
 
-    # what the machine asks for
+    # Actions of the state machine
 
     def _handle(self, image: Image, event: Event) -> None:
         for action in image.machine.handle(event):
@@ -272,15 +274,15 @@ class Images:
         )
 
     def _look_at_launcher(self, image: Image) -> None:
-        # Slow, or stopped by its user, it is nobody's fault: who has no time for a launch loses it when its time is up.
-        # So is one that copies to the parallel file system what found no room here.
+        # If it is slow, or stopped by its user, nobody is at fault: the launch's own time limit applies. The same holds
+        # for a launcher that copies to the parallel file system what has no room here.
         if image.machine.state in (State.FETCHING, State.CROWDED):
             if time.monotonic() - image.grew_at > _STARVED_S:
                 self.starve()
             self._launch.loop.after(_STARVED_S / 2, lambda: self._look_at_launcher(image))
 
     def starve(self) -> None:
-        """The launcher sends nothing: whoever waits for a source, here and below, waits on."""
+        """The launcher sends nothing: tell this node's and lower nodes' fetches to keep waiting."""
         for image in self._images:
             if image.pull is not None:
                 image.pull.wait()
@@ -291,7 +293,8 @@ class Images:
                 child.send({"op": "ping", "starved": True})
 
     def _source(self, place: int) -> str:
-        # on another machine its PCT has somebody carry what its launch child gives (agents/pct/remote/image_proxy.py)
+        # On another machine, an image proxy of its PCT transfers what its launch child serves
+        # (agents/pct/remote/image_proxy.py).
         if self._addresses:
             return self._addresses[place]
         return launch_socket(self._launch.run, self._names[place], self._launch.load.launcher)
@@ -304,7 +307,7 @@ class Images:
     def _look(self, image: Image) -> None:
         if image.machine.state is not State.WAITING or image.arriving is None:
             return
-        # A look is cheap while nothing has changed; whether the writer lives is asked now and then.
+        # A check is cheap while nothing has changed; only some checks test whether the writer lives.
         if image.looks % _LOOKS and not os.path.exists(image.arriving.whole):
             self._look_later(image)
             return
@@ -312,7 +315,7 @@ class Images:
             if image.arriving.grows():
                 image.grew_at = time.monotonic()
             elif time.monotonic() - image.grew_at > STALL_S:
-                image.arriving = self._want(image, False)  # its writer stands still: a copy of our own
+                image.arriving = self._want(image, False)  # its writer is stopped: write our own copy
             self._handle(image, _FOUND_OUT[image.arriving.step()])
         except ImageError as error:
             self._broken(image, error)
@@ -363,10 +366,10 @@ class Images:
             segment.path = files.get(segment.path, segment.path)
         then()
 
-    # bytes
+    # Data
 
     def piece(self, payload: bytes) -> None:
-        """A piece from the parent: pushed to everybody, or asked for by the root."""
+        """A piece from the parent: pushed to every node, or requested by the root."""
         if self._push:
             self._pass_on(frame(IMAGE, payload))
         number, offset, data = read_piece(payload)
@@ -414,7 +417,7 @@ class Images:
             self._launch.tree.up.send(control({"op": "progress", "node": self._launch.node, "bytes": image.received}))
 
     def fetch(self, session: Session, request: Message) -> None:
-        """Another node wants an image from us."""
+        """Another node requests an image."""
         if not self._known:
             self._parked.append((session, request))
             return
@@ -432,7 +435,8 @@ class Images:
                 path = image.arriving.part
             else:
                 raise ImageError("that image is not here yet")
-            fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # it may be a pipe by now: it is the user's
+            # the path is the user's, and may be a pipe by now
+            fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except ImageError as error:
             session.refuse(request, error)
         except OSError as error:
@@ -444,13 +448,13 @@ class Images:
 
     def _comes_later(self, image: Image) -> bool:
         if image.machine.state in (State.ASKED, State.CROWDED) and self._launch.tree.is_root:
-            return True  # there is nobody else to ask
+            return True  # there is no other source
         return image.comparing is not None and image.arriving is None
 
     def clear(self) -> None:
-        """Remove what is ours; the host's copy too when nobody else has it.
+        """Remove our files, and the host's copy if nobody else uses it.
 
-        The memory of a copy of our own is given back by ``close``: its launcher need not wait for that.
+        ``close`` frees the memory of our own copy, because the launcher need not wait for that.
         """
         self._cleared = True
         self._servings.close()
@@ -473,14 +477,15 @@ class Images:
                 try:
                     self._memory.append(os.open(image.file, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC))
                 except OSError:
-                    pass  # it may be anything by now: it is the user's
+                    pass  # the path is the user's, and may be anything by now
 
     def close(self) -> None:
-        """Remove what is ours, and give back its memory."""
+        """Remove our files and free their memory."""
         self.clear()
         while self._memory:
             os.close(self._memory.pop())
-        # Only now: others may run it when our ranks have ended. The launcher does it too; this is for a killed one.
+        # Only now, because other nodes may run it after our ranks have ended. The launcher also does it, unless it was
+        # killed.
         for path in self._elsewhere if self._launch.tree.is_root else ():
             try:
                 os.unlink(path)

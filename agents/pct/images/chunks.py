@@ -1,7 +1,8 @@
-"""Images on a connection: pieces of one, or its file and notices of how much of it has arrived; and their reader.
+"""Images on a connection: as pieces, or as a file descriptor with notices of how much has arrived; and a reader for
+both.
 
-A frame of kind IMAGE holds a piece: number of the image, offset, bytes. Without bytes it is a notice: so much of the
-file is good as the offset says. The descriptor of that file comes with the first notice (SCM_RIGHTS).
+A frame of kind IMAGE holds a piece: number of the image, offset, bytes. Without bytes it is a notice: the file is valid
+up to the offset. The descriptor of the file comes with the first notice (SCM_RIGHTS).
 """
 
 from __future__ import annotations
@@ -23,22 +24,20 @@ if TYPE_CHECKING:
     OnFile = Callable[["MappedFile", int, int], int]
 
 
-# A file that another process writes, as whoever was handed its descriptor reads it: in place.
-#
-# Its owner may cut it short at any time, and a touch of a mapped page that is no more ends a process. So the pages of a
-# piece are asked for before they are touched, by a call that fails instead; what is cut in the moment between the two
-# still ends us, which is told as what it is (agents/pct/launch/deaths.py). Where the kernel does not know that call
-# (before 5.14), or the file cannot be mapped, pieces are read into memory of our own.
+# A read-only mapping of a file that another process is still writing. Its owner may truncate it at any time, and access
+# to a mapped page that no longer exists kills a process. So the pages of a piece are requested first by a call that can
+# fail. A truncation between the two still kills us, and is reported as what it is (agents/pct/launch/deaths.py). If the
+# kernel lacks that call (before 5.14), or the file cannot be mapped, pieces are read into our own memory.
 
 
 #: MADV_POPULATE_READ, which Python has no name for before 3.14.
 _POPULATE = 22
-#: The kernel does not know it; the file system does not map (FUSE, some of the network), or may not so much.
+#: The kernel lacks the call, or the file system cannot map (FUSE, some network file systems), or not that much.
 _NOT_IN_PLACE = (errno.EINVAL, errno.ENODEV, errno.ENOMEM)
 
 
 class MappedFile:
-    """The file behind the descriptor ``fd``, which is ours from now on."""
+    """The file of the descriptor ``fd``, which it owns."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -47,9 +46,9 @@ class MappedFile:
         self._buffer: Optional[memoryview] = None
 
     def piece(self, offset: int, count: int) -> memoryview:
-        """The ``count`` bytes at ``offset``, or fewer where it ends; good until the next piece is asked for.
+        """The ``count`` bytes at ``offset``, fewer at the end of the file; valid until the next call.
 
-        OSError when it cannot be read.
+        Raises OSError if the file is unreadable.
         """
         if self._buffer is None:
             end = offset + count
@@ -65,7 +64,7 @@ class MappedFile:
                     return memoryview(b"")
                 if error.errno not in _NOT_IN_PLACE:
                     raise
-            except ValueError:  # Python's own look at the file found it shorter than ours
+            except ValueError:  # mmap itself found the file to be shorter
                 return memoryview(b"")
         return self._read(offset, count)
 
@@ -81,48 +80,48 @@ class MappedFile:
         return self._buffer[: os.preadv(self._fd, [self._buffer[:count]], offset)]
 
     def close(self) -> None:
-        """Let go of it."""
+        """Release the file."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
-        # unmapped when the last piece of it is let go of
+        # It is unmapped when the last piece is released.
         self._view, self._map = memoryview(b""), None
 
 
 PIECE = 256 << 10
-#: Taken at once of a file that was handed over, before those who wait further down are told: where processors wait for
-#: work, and where they do not.
+#: Bytes to take at once from a passed file before nodes further down are notified: with idle processors, and with busy
+#: ones.
 STEP, LONG_STEP = 1 << 20, 4 << 20
-#: Nodes for each processor of a machine above which none of these waits.
+#: With more nodes than this for each processor of a machine, all processors are busy.
 _BUSY = 8
 _LONGEST_MESSAGE = 64 << 10  # a hello, an answer
 
 HEAD = struct.Struct("!BIIQ")  # kind, length, number of the image, offset
 PLACE = struct.Struct("!IQ")
-_NOTICES = 64 * HEAD.size  # read at once
+_NOTICES = 64 * HEAD.size  # bytes read at once
 
 
 def step(nodes: int) -> int:
-    """Bytes to take at once where so many nodes of a launch are on this machine.
+    """Bytes to take at once if a launch has ``nodes`` nodes on this machine.
 
-    Each step costs whoever waits for it a wake-up, behind which nothing of its is in a processor's cache any more; and
-    it lets the next level of the tree begin sooner, which is worth nothing where every processor is busy anyway.
+    Each step costs every waiting process a wake-up with cold caches. It also lets the next level of the tree begin
+    sooner, which is worth nothing if every processor is busy anyway.
     """
     return LONG_STEP if nodes > _BUSY * len(os.sched_getaffinity(0)) else STEP
 
 
 def head(number: int, offset: int, count: int) -> bytes:
-    """What stands before ``count`` bytes of image ``number``."""
+    """The header of ``count`` bytes of image ``number``."""
     return HEAD.pack(IMAGE, PLACE.size + count, number, offset)
 
 
 def piece(number: int, offset: int, data: bytes) -> Tuple[bytes, bytes]:
-    """One IMAGE frame, in two parts."""
+    """An IMAGE frame, in two parts."""
     return head(number, offset, len(data)), data
 
 
 def notice(number: int, here: int) -> bytes:
-    """``here`` bytes of image ``number`` are in its file."""
+    """A notice that ``here`` bytes of image ``number`` are in its file."""
     return head(number, here, 0)
 
 
@@ -135,11 +134,12 @@ def read_piece(payload: bytes) -> "Tuple[int, int, memoryview]":
 
 
 class Reader:
-    """The frames of one connection: control messages whole, images in pieces, from the stream or from their file.
+    """Reads the frames of one connection: whole control messages, and images in pieces from the stream or their
+    file.
 
-    What comes of an image is gathered and handed on in few pieces, however the stream is cut: each costs as much time
-    as its bytes. Of a file that was handed over ``on_file(file, offset, count)`` takes so much from there, and says how
-    much it found. ``at``: the first byte that is wanted of an image whose file is handed over.
+    Image data is gathered and passed on in few pieces, because each piece costs as much time as its bytes. For a passed
+    file, ``on_file(file, offset, count)`` reads from it and returns how much it found. ``at``: the first byte wanted of
+    an image whose file is passed.
     """
 
     def __init__(
@@ -148,20 +148,20 @@ class Reader:
     ) -> None:  # fmt: skip
         self._sock, self._on_message, self._on_piece, self._on_file, self._at = sock, on_message, on_piece, on_file, at
         self._step = step
-        self._local = hasattr(sock, "recvmsg")  # a connection to another machine hands nothing over
+        self._local = hasattr(sock, "recvmsg")  # connections to other machines pass no descriptors
         self._head = bytearray()
-        self._left = 0  # bytes of the IMAGE frame that is being read
+        self._left = 0  # remaining bytes of the current IMAGE frame
         self._buffer: Optional[memoryview] = None
-        self._held = 0  # bytes in it: those before ``_at``
+        self._held = 0  # its bytes before ``_at``
         self._lent: Optional[MappedFile] = None
         self._here = 0
-        #: Whether there is more of the file than was taken.
+        #: True if the file has more data than was taken.
         self._copying = False
         self._dry = False
         self._under_way = False
 
     def read(self) -> bool:
-        """Take something of what is there; False at the end of the connection. BlockingIOError when nothing is."""
+        """Read available data; False at the end of the connection. Raises BlockingIOError if there is none."""
         if self._lent is not None:
             return self._follow(self._lent)
         try:
@@ -175,16 +175,16 @@ class Reader:
 
     @property
     def pending(self) -> bool:
-        """Whether something is to be read that no event of the socket will tell."""
+        """True if there is data to read of which no event of the socket will tell."""
         return self._copying or bool(getattr(self._sock, "pending", False))
 
     @property
     def dry(self) -> bool:
-        """Whether it is known that nothing more is to be read before the next event of the socket."""
+        """True if nothing can be read before the next event of the socket, as far as is known."""
         return not self._copying and (self._dry or bool(getattr(self._sock, "dry", False)))
 
     def hand_on(self) -> None:
-        """What has been gathered, before waiting for more."""
+        """Pass on gathered data before waiting for more."""
         if self._held and self._buffer is not None:
             held, self._held = self._held, 0
             self._on_piece(self._at - held, self._buffer[:held])
@@ -209,7 +209,7 @@ class Reader:
         return True
 
     def _hear(self) -> bool:
-        # Whoever reads late finds several notices, of which the last says all.
+        # A slow reader finds several notices, of which the last one counts.
         data = self._receive(_NOTICES - len(self._head))
         self._dry = len(self._head) + len(data) < _NOTICES
         self._head += data
@@ -235,18 +235,18 @@ class Reader:
 
     def _receive(self, most: int) -> bytes:
         if not self._local:
-            start = bytearray(most)  # and as much as there is is taken from the socket with it
+            start = bytearray(most)  # and read as much as is available with it
             return bytes(start[: self._sock.recv_into(memoryview(start))])
         data, handed, _, _ = self._sock.recvmsg(most, socket.CMSG_SPACE(4), socket.MSG_CMSG_CLOEXEC)
         for level, kind, packed in handed:
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
-                self.close()  # of several the last: there is one in any conversation of ours
+                self.close()  # keep the last of several; a connection has only one
                 self._lent = MappedFile(*struct.unpack_from("i", packed))
         return data  # type: ignore[no-any-return]
 
     def _wanted(self) -> int:
         if len(self._head) < HEADER_SIZE:
-            return HEAD.size if self._under_way else HEADER_SIZE  # behind the first of an image there is nothing else
+            return HEAD.size if self._under_way else HEADER_SIZE  # nothing else follows the first frame of an image
         kind, length = self._head[0], int.from_bytes(self._head[1:HEADER_SIZE], "big")
         if kind == IMAGE and PLACE.size < length + (self._lent is not None) and length <= LIMITS[IMAGE]:
             return HEAD.size
@@ -272,7 +272,7 @@ class Reader:
         self._at, self._left = place, length - PLACE.size
 
     def close(self) -> None:
-        """Let go of the file that was handed over."""
+        """Release the passed file."""
         if self._lent is not None:
             self._lent.close()
             self._lent = None

@@ -1,4 +1,4 @@
-"""Whether a node has a program already: SHA-256 of files, computed once (``--bcast=auto`` runs it in place then)."""
+"""SHA-256 digests of files, computed once, to tell whether a node already has a program (``--bcast=auto``)."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 
     _Key = Tuple[int, int, int, int, int]
 
-_PIECE, _SMALL_PIECE = 1 << 20, 64 << 10  # read in one call; the small one at first, and from a slow file system
-_STEP_S = 0.01  # after which whoever has other things to do gets back to them
-#: A change within the clock's tick of the last one leaves the times as they were: such files are hashed each time.
+# bytes to read at once; the smaller value at first, and for a slow file system
+_PIECE, _SMALL_PIECE = 1 << 20, 64 << 10
+_STEP_S = 0.01  # after which a caller with other work gets control back
+#: A change within the clock tick of the last one leaves the times unchanged, so such files are hashed each time.
 _SETTLED_NS = 2_000_000_000
 _MOST_DIGESTS = 256
 _TURN_S = 2.0
@@ -26,9 +27,9 @@ _AGAIN_S = 0.005
 
 
 class Digests:
-    """SHA-256 of files, remembered by device, inode, size, mtime and ctime.
+    """Digests of files, cached by device, inode, size, mtime and ctime.
 
-    With a ``ram_disk`` what one PCT of a host has computed the others know; one computes, the others wait.
+    With a ``ram_disk``, the PCTs of a host share digests: one computes, the others wait.
     """
 
     def __init__(self, ram_disk: str = "") -> None:
@@ -41,10 +42,10 @@ class Digests:
             own_directory(self._shared)
 
     def steps(self, path: str) -> Generator[float, None, Tuple[str, int]]:
-        """Digest and size of the file at ``path``, for who has other things to do: between two steps of some
-        milliseconds, how long to wait. What is known, and a small file, is there at once.
+        """Compute digest and size of the file at ``path`` in steps of some milliseconds; yields how long to wait.
 
-        OSError when it cannot be read, ImageError when it changes.
+        A cached digest, and that of a small file, comes at once. Raises OSError if the file is unreadable, and
+        ImageError if it changes.
         """
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
@@ -57,7 +58,7 @@ class Digests:
                 turn = _Turn(self._shared, key)
                 try:
                     while not turn.come():
-                        yield _AGAIN_S  # flock has no time limit of its own
+                        yield _AGAIN_S  # flock has no time-out
                     known = self._told(key)
                     if not known:
                         known = yield from _sha256(fd)
@@ -72,7 +73,7 @@ class Digests:
         if not self._shared:
             return ""
         try:
-            # a symbolic link is made whole or not at all, and read in one call
+            # A symbolic link is created atomically, and read in one call.
             return os.readlink(os.path.join(self._shared, _name(key)))
         except OSError:
             return ""
@@ -96,24 +97,24 @@ class Digests:
                     os.unlink(os.path.join(self._shared, name))
             os.symlink(digest, os.path.join(self._shared, _name(key)))
         except OSError:
-            pass  # a cache; the next one computes again
+            pass  # it is only a cache; the next process computes it again
 
     def in_place(self, path: str, digest: str, size: int) -> bool:
-        """Whether this node's file at ``path`` is the announced one, and may be executed."""
+        """True if this node's file at ``path`` is the announced one and may be executed."""
         return bool(_to_the_end(self.in_place_steps(path, digest, size)))
 
     def in_place_steps(self, path: str, digest: str, size: int) -> Generator[float, None, bool]:
-        """The same in steps, as :meth:`steps` has them."""
+        """As :meth:`in_place`, in steps as in :meth:`steps`."""
         try:
             if os.stat(path).st_size != size or not os.access(path, os.X_OK):
-                return False  # without reading a byte
+                return False  # the size differs, so no byte is read
             return (yield from self.steps(path)) == (digest, size)
         except (OSError, ImageError):
             return False
 
 
 def _to_the_end(steps: Generator[float, None, Any]) -> Any:
-    # for who has nothing else to do meanwhile; the others wait in their loop (steps, in_place_steps)
+    # For callers without other work; others wait in their event loop (steps, in_place_steps).
     while True:
         try:
             time.sleep(next(steps))
@@ -130,7 +131,7 @@ def _name(key: _Key) -> str:
 
 
 class _Turn:
-    """One process computes; the others wait for it, but not for one that stands still."""
+    """A lock by which one process computes while others wait, but not for a stopped one."""
 
     def __init__(self, shared: str, key: _Key) -> None:
         self._path = os.path.join(shared, _name(key) + ".lock") if shared else ""
@@ -140,10 +141,10 @@ class _Turn:
             try:
                 self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             except OSError:
-                pass  # then nobody is waited for
+                pass  # then do not wait
 
     def come(self) -> bool:
-        """Whether it is ours, or nobody is waited for any more."""
+        """True if the lock is ours, or if its holder is no longer waited for."""
         if self._fd < 0 or time.monotonic() > self._until:
             return True
         try:
@@ -153,7 +154,7 @@ class _Turn:
             return False
 
     def close(self) -> None:
-        """The next one's."""
+        """Release the lock."""
         if self._fd >= 0:
             try:
                 os.unlink(self._path)

@@ -1,7 +1,7 @@
-"""Images from node to node: fetched from the nearest ancestor in the data tree that moves.
+"""Fetches images from node to node, from the nearest ancestor in the data tree that makes progress.
 
-The node that needs an image asks, so a node that stands still holds up nobody but itself: who waits for it goes to the
-next ancestor, and goes on where it was. Who serves keeps no queue (agents/pct/images/serve.py).
+The node that needs an image requests it, so a stopped node delays nobody else: its clients go to the next ancestor and
+continue where they were. The serving side keeps no queue (agents/pct/images/serve.py).
 """
 
 from __future__ import annotations
@@ -27,20 +27,21 @@ if TYPE_CHECKING:
 
 #: Bytes in a link's own queue above which nothing is added.
 SENDING = 512 << 10
-#: Seconds without a byte after which the next source is asked; between two looks; to wait for a socket to appear.
+#: Seconds: without a byte before the next source is asked; between two checks; to wait for a socket to appear.
 STALL_S, LOOK_S, APPEAR_S = 1.5, 0.25, 1.0
 _AGAIN_S = 0.01
-_AT_ONCE = 16  # reads before the loop serves others
-#: Bytes of a stream from another machine that have to come before it is read: few at first, so that those who wait
-#: further down begin soon, and when its end is near.
+_AT_ONCE = 16  # reads before the loop serves other events
+#: Bytes of a stream from another machine that must arrive before it is read: few at first, so that lower nodes begin
+#: soon, and near its end.
 GATHERED = 16 << 10, 128 << 10
 
 
 class Receiver:
-    """What becomes of an image that is fetched.
+    """The consumer of a fetched image.
 
-    ``received()`` bytes are here; ``on_piece(offset, data)`` takes more, and ``on_file(file, offset, count)`` from a
-    file, and says how much it found; ``on_end(reason, answered)``: whether some source lives and has it not.
+    ``received()`` is how many bytes are here; ``on_piece(offset, data)`` takes more, and ``on_file(file, offset,
+    count)`` takes from a file and returns how much it found; ``on_end(reason, answered)``: ``answered`` is true if a
+    living source lacks it.
     """
 
     __slots__ = ("on_end", "on_file", "on_piece", "received")
@@ -52,7 +53,7 @@ class Receiver:
 
 
 class Pull:
-    """Fetches one image from ``sources``, each reached at ``address(place)``, into ``to``."""
+    """Fetches an image from ``sources``, each at ``address(place)``, into ``to``."""
 
     def __init__(
         self, loop: Loop, sources: Sources, address: Callable[[int], str], request: Message, to: Receiver,
@@ -63,21 +64,21 @@ class Pull:
         self._sock: Optional[socket.socket] = None
         self._reader: Optional[Reader] = None
         self._greeted = self._over = False
-        self._size = 0  # as the source says
+        self._size = 0  # as the source reports it
         self._gathers = 1
         self._moved = 0.0
-        self._had = -1  # bytes, when the last source was asked
+        self._had = -1  # how many bytes were here when the last source was asked
         self._reason, self._answered = "", False
         self._life = 0
         loop.after(0, self._next)
         loop.after(LOOK_S, self._look)
 
     def wait(self) -> None:
-        """No source has anything to give: none is to blame for giving nothing."""
+        """No source has data, so silence is not held against them."""
         self._moved = time.monotonic()
 
     def close(self) -> None:
-        """Fetch no more."""
+        """Stop fetching."""
         self._over = True
         self._drop()
 
@@ -114,9 +115,9 @@ class Pull:
             ask = dict(self._request, op="fetch", id=1, offset=begin)
             words = control(hello("child")) + control(ask)
             if not getattr(sock, "shaking", False):
-                sock.sendall(words)  # a new socket takes so much at once
+                sock.sendall(words)  # a new socket accepts this much at once
         except OSError as error:
-            # its launch child may not have begun yet
+            # The source's launch child may not have started yet.
             if error.errno in (errno.ENOENT, errno.ECONNREFUSED, errno.EAGAIN) and time.monotonic() < until:
                 self._loop.after(_AGAIN_S, lambda: self._connect(path, until, life))
             else:
@@ -183,8 +184,8 @@ class Pull:
         return self._to.on_file(file, offset, count)
 
     def _gather(self, come: int) -> None:
-        # Each wake-up costs as much as the bytes it is for: of a long stream they are few. What has come without one
-        # is found by the look at what stands still, so that a slow source is none that stands.
+        # Each wake-up costs as much as the bytes it is for, so a long stream should have few. Data that arrives without
+        # a wake-up is found by the stall check, so a slow source does not count as stalled.
         expect = getattr(self._sock, "expect", None)
         first, most = GATHERED
         count = min(max(come // 4, first), most) if self._size - come > 2 * most else 1
@@ -211,11 +212,11 @@ class Pull:
         still_s = time.monotonic() - self._moved
         if self._sock is not None and still_s > STALL_S:
             self._pass_over("it stands still")
-        # only of a stream from another machine something may have come that no event told
+        # Only a stream from another machine may have data without an event.
         often = hasattr(self._sock, "expect")
         self._loop.after(LOOK_S if often else max(LOOK_S, STALL_S - still_s), self._look)
 
 
 def description(image: Any, launcher: int) -> Message:
-    """What a fetch says of the image it wants; ``launcher`` for a PCT that has several."""
+    """The request for an image; ``launcher`` is for a PCT that has several."""
     return {"number": image.number, "digest": image.digest, "launcher": launcher}

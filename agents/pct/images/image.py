@@ -1,4 +1,4 @@
-"""One file that travels with a launch, as this node has it."""
+"""A file that travels with a launch, on this node."""
 
 from __future__ import annotations
 
@@ -25,17 +25,18 @@ class Image:
         self.digest, self.size = str(told["digest"]), int(told["size"])
         self.path = os.fsdecode(to_bytes(told["path"]))
         self.library = bool(told.get("library"))
-        # a library has the name that programs know it by, which is text; a program that of its file, which need not be
+        # A library keeps the name that programs use, which is text; a program that of its file, which need not be text.
         self.name = str(told["name"]) if self.library else os.path.basename(self.path)
         self.folder = ""
         self.machine = ImageMachine()
         self.wanted = False
-        self.full: Optional[NoRoom] = None  # at the first look
+        self.full: Optional[NoRoom] = None  # set at the first check
         self.arriving: Optional[Arriving] = None
-        self.file = ""  # what to run, once it is here
+        self.file = ""  # the path to run, once it is here
         self.pull: Optional[Pull] = None
-        self.comparing: Optional[Generator[float, None, bool]] = None  # this node's file, with what was announced
-        self.placed = ""  # in the parallel file system
+        # the comparison of this node's file with the announced one
+        self.comparing: Optional[Generator[float, None, bool]] = None
+        self.placed = ""  # its path in the parallel file system
         self.pushed = False
         self.looks = 0
         self.grew_at = time.monotonic()
@@ -43,15 +44,16 @@ class Image:
 
     @property
     def received(self) -> int:
-        """Bytes of it that are here."""
+        """The number of bytes that are here."""
         if self.machine.state is State.HERE:
             return self.size
         return self.arriving.received if self.arriving is not None else 0
 
     def missing(self, reason: str, answered: bool) -> ImageError:
-        """No source has more of it; ``answered``: one that lives says so itself.
+        """The error when no source has more of it; ``answered``: a living source says so.
 
-        Then the files there are gone or cut short. They are the user's, who may have done that: no node's fault.
+        In that case the sources' files were removed or truncated, which their user may have done, so no node is at
+        fault.
         """
         told = f"{self.name}: {self.received} of {self.size} bytes have come, and no more from any node: {reason}"
         return Missing(told, "does something remove its files in the RAM disk?") if answered else ImageError(told)

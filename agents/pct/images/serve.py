@@ -1,8 +1,8 @@
-"""Images that others fetch from this node: the file itself is handed over, and then how much of it has arrived.
+"""Serves images to other nodes: passes the file itself, and then notices of how much has arrived.
 
-Whoever fetches is on this machine (for another one's node an image proxy does it, agents/pct/remote/image_proxy.py), so
-the bytes need not travel through a socket: it reads them out of the RAM disk, which costs one copy instead of two and
-as many wake-ups as there are notices.
+The receiver is on this machine (for a node on another machine an image proxy is, agents/pct/remote/image_proxy.py), so
+the bytes need not pass through a socket: the receiver reads them from the RAM disk, with one copy instead of two, and
+one wake-up for each notice.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
     from agents.link.server import Session
 
-#: Bytes that have to arrive before an image proxy, whose machine's link shall not rest, has the next notice.
+#: Bytes that must arrive before the next notice to an image proxy, whose network link should not idle.
 FAR_GRAIN = 64 << 10
 
 
 class Serving:
-    """Image ``number``, of ``size`` bytes, for one node. ``available()`` bytes of the file ``fd`` are good.
+    """Serves image ``number``, of ``size`` bytes, to one node. ``available()`` bytes of the file ``fd`` are valid.
 
-    A notice costs whoever fetches a wake-up, so there is one for each ``grain`` bytes; more at first, so that what is
-    behind it begins soon.
+    A notice costs the receiver a wake-up, so there is one for each ``grain`` bytes, but more at first, so that lower
+    nodes begin soon.
     """
 
     def __init__(
@@ -35,19 +35,20 @@ class Serving:
     ) -> None:
         self._session, self._number, self._size, self._fd = session, number, size, fd
         self._available, self._grain = available, grain
-        # Behind an image proxy a link would rest meanwhile: it is told of each quarter more, a node here of half.
+        # An image proxy is notified of each quarter more, so that its link does not idle; a node on this machine of
+        # each half.
         self._share = 4 if grain <= FAR_GRAIN else 2
         self._told = 0
         session.link.on_drained = self.push
 
     def push(self) -> None:
-        """Tell of what has come since, once that is worth it."""
+        """Send a notice of new data if there is enough."""
         link, here = self._session.link, self._available()
         worth_it = here == self._size or here - self._told >= min(self._grain, here // self._share)
         if link.sock is None:
             self.close()
         elif link.out_bytes or here == self._told or not worth_it:
-            return  # once all is sent, it is told
+            return  # sent once the earlier ones have been accepted
         elif self._fd < 0:
             self._told = here
             link.send_raw(notice(self._number, here))
@@ -58,7 +59,7 @@ class Serving:
         handed = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", self._fd))]
         try:
             sock.sendmsg([notice(self._number, here)], handed)
-        except OSError:  # not even room for this: it has gone, or reads nothing
+        except OSError:  # the socket is full: the receiver has exited, or does not read
             self.close()
             return
         self._told = here
@@ -70,7 +71,7 @@ class Serving:
             self._fd = -1
 
     def close(self) -> None:
-        """Tell no more; who waits for more asks somebody else."""
+        """Stop; the receiver asks another source for more."""
         self._let_go()
         self._session.link.on_drained = None
         self._session.link.close()
@@ -83,12 +84,12 @@ class Servings:
         self._servings: Dict[int, List[Serving]] = {}
 
     def add(self, number: int, serving: Serving) -> None:
-        """One more, and what it is told first."""
+        """Add a serving and send its first notice."""
         self._servings.setdefault(number, []).append(serving)
         serving.push()
 
     def push(self, number: int) -> None:
-        """More of an image has come."""
+        """More data of an image has arrived."""
         for serving in self._servings.get(number, ()):
             serving.push()
 
@@ -98,6 +99,6 @@ class Servings:
             serving.close()
 
     def close(self) -> None:
-        """Everybody goes."""
+        """Stop all servings."""
         for number in list(self._servings):
             self.stop(number)

@@ -1,6 +1,6 @@
-"""One image on one node: its states, and from whom it is fetched; decided apart from files and sockets.
+"""The states of an image on a node, and its sources; without files and sockets.
 
-What does it is in agents/pct/images/broadcast.py.
+agents/pct/images/broadcast.py carries out the actions.
 """
 
 from __future__ import annotations
@@ -13,42 +13,42 @@ if TYPE_CHECKING:
 
 
 class State(Enum):
-    """Where an image is, as one node sees it."""
+    """The state of an image on a node."""
 
     ASKED = "asked"  # its digest is not known here yet
     WAITING = "waiting"  # another PCT of this host writes it
     FETCHING = "fetching"
-    CROWDED = "crowded"  # no room here: it goes by the parallel file system
+    CROWDED = "crowded"  # no room here: it comes through the parallel file system
     HERE = "here"
     FAILED = "failed"
 
 
 class Event(Enum):
-    """What can happen to it."""
+    """An event of an image."""
 
-    FOUND = "found"  # the node's own file, or the host's one copy, is the announced one
-    OURS = "ours"  # we are the one who writes it on this host
+    FOUND = "found"  # the node's own file, or the host's copy, is the announced one
+    OURS = "ours"  # this PCT writes it on this host
     THEIRS = "theirs"
     FULL = "full"  # no room
-    WHOLE = "whole"  # every byte is here, length and digest are right
-    PLACED = "placed"  # it stands in the parallel file system, and is the announced one
+    WHOLE = "whole"  # every byte is here, and length and digest are right
+    PLACED = "placed"  # it is in the parallel file system, and is the announced one
     BROKEN = "broken"
 
 
 class Action(Enum):
-    """What is to be done."""
+    """An action for an image."""
 
     FETCH = "fetch"
-    LOOK = "look"  # again, a little later, whether the other has written it
+    LOOK = "look"  # check again a little later whether the other PCT has written it
     TELL_FULL = "tell full"
-    DROP = "drop"  # what was being fetched
+    DROP = "drop"  # discard what was being fetched
     USE = "use"
     FAIL = "fail"
 
 
 S, E, A = State, Event, Action
 
-#: Every transition there is. An event that a state does not name changes nothing.
+#: All transitions. An event that a state does not list changes nothing.
 TRANSITIONS: Dict[Tuple[State, Event], Tuple[State, Tuple[Action, ...]]] = {
     (S.ASKED, E.FOUND): (S.HERE, (A.USE,)),
     (S.ASKED, E.OURS): (S.FETCHING, (A.FETCH,)),
@@ -71,13 +71,13 @@ TRANSITIONS: Dict[Tuple[State, Event], Tuple[State, Tuple[Action, ...]]] = {
 
 
 class ImageMachine:
-    """Walks the table."""
+    """The state machine of an image."""
 
     def __init__(self) -> None:
         self.state = State.ASKED
 
     def handle(self, event: Event) -> Tuple[Action, ...]:
-        """What ``event`` asks for now, in order."""
+        """Apply ``event``; returns the actions in order."""
         entry = TRANSITIONS.get((self.state, event))
         if entry is None:
             return ()
@@ -88,7 +88,7 @@ class ImageMachine:
 def ancestors(place: int, width: int = 2) -> List[int]:
     """The places from which the node at ``place`` may fetch, nearest first: its ancestors in the data tree.
 
-    ``width``: children of a node in it. Place 0, the root, has none: its image comes from the launcher.
+    ``width``: the number of children of a node. Place 0, the root, has none: its image comes from the launcher.
     """
     found = []
     while place > 0:
@@ -97,23 +97,23 @@ def ancestors(place: int, width: int = 2) -> List[int]:
     return found
 
 
-#: Bytes that a node of a chain is behind the one before it.
+#: Bytes by which a node of a chain lags behind the one before it.
 BEHIND = 256 << 10
 
 
 def width(size: int, nodes: int) -> int:
-    """Children of a node in the data tree between machines: one, where a chain costs no second transfer.
+    """The number of children in the data tree between machines: 1 if a chain is not slower than a tree.
 
-    A machine's link is as wide for one child as for two, and two halve it; but every node of a chain is a piece behind
-    the one before. At 400 Mbit/s 16 MB reach 16 nodes by a chain in the time of one transfer, by two children in two.
+    Two children halve a machine's link. But every node of a chain lags a piece behind the one before it. At 400 Mbit/s,
+    16 MB reach 16 nodes by a chain in the time of one transfer, with two children in twice the time.
     """
     return 1 if nodes * BEHIND <= size else 2
 
 
 class Sources:
-    """From whom to fetch next: the nearest ancestor first; who stands still or has it not is passed over.
+    """The order of sources: the nearest ancestor first; stalled ones, and those without the image, are skipped.
 
-    After the last one it begins again with the first, until ``rounds`` have brought nothing.
+    After the last one it begins again with the first, until ``rounds`` rounds have brought nothing.
     """
 
     def __init__(self, places: List[int], rounds: int = 3) -> None:
@@ -121,7 +121,7 @@ class Sources:
         self._at, self._left = 0, len(places) * rounds
 
     def next(self) -> int:
-        """The next place; -1 when nobody is left."""
+        """The next place; -1 if no source is left."""
         if not self._left:
             return -1
         place = self._places[self._at % len(self._places)]
@@ -130,5 +130,5 @@ class Sources:
         return place
 
     def renew(self) -> None:
-        """Something has come: however slow it is, the rounds are counted anew."""
+        """Data has arrived, however slowly: count the rounds anew."""
         self._left = len(self._places) * self._rounds

@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from agents.pct.images.chunks import MappedFile
 
 RAM_DISK = "/dev/shm"
-#: Room that is left to others: programs use the RAM disk too.
+#: Space in bytes that is left for programs, which also use the RAM disk.
 SPARE = 8 << 20
-#: Where there is room for so many of an image none is kept for it: that would cost more than it is worth.
+#: With free space for this many copies of an image, no space is reserved, because reserving costs more.
 PLENTY = 256
-#: Copied at once: from its digest to its writing it stays in a processor's second cache.
+#: Bytes copied at once: they stay in the second-level cache from hashing to writing.
 CACHED = 512 << 10
 
 
@@ -45,58 +45,59 @@ def _namespace() -> int:
         return 0
 
 
-#: Of our pids. Looked at once, as root in system mode: a process that has become a user may not look at itself.
+#: The namespace of our pids. Read at once, as root in system mode, because a process that has become a user may not
+#: read it.
 _NAMESPACE = _namespace()
-#: How the names of segments begin that a launch child keeps links to.
+#: Prefixes of the shared memory segments to which a launch child keeps links.
 SEGMENTS = ("mpich_shm_", "mpich_vci_")
 _HEXADECIMAL = frozenset("0123456789abcdef")
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class ImageError(PctError):
-    """An image that cannot be kept here, or that is not what was announced."""
+    """An image cannot be stored here, or differs from the announced one."""
 
     code = "image"
 
 
 class Damaged(ImageError):
-    """An image that is not what was announced: its launcher's fault, or the network's, not this node's."""
+    """An image differs from the announced one: a fault of its launcher or the network, not of this node."""
 
     code = "damaged"
     fault = "launch"
 
 
 class InTheWay(ImageError):
-    """Something that a user made stands where the image shall: not this node's fault."""
+    """A file of the user is in the image's place: not this node's fault."""
 
     code = "in_the_way"
     fault = "launch"
 
 
 class Missing(ImageError):
-    """An image that those who should have it have no more: not the fault of the node that asked them."""
+    """The sources no longer have the image: not the fault of the requesting node."""
 
     code = "missing"
     fault = "launch"
 
 
 class Malformed(ImageError):
-    """What the launcher or another node says of an image is not understood: not this node's fault."""
+    """A malformed description of an image by the launcher or another node: not this node's fault."""
 
     code = "malformed"
     fault = "launch"
 
 
 class NoRoom(ImageError):
-    """The RAM disk is too full: the image goes by the parallel file system."""
+    """The RAM disk is too full: the image comes through the parallel file system."""
 
     code = "no_room"
 
 
 def room(path: str, size: int) -> int:
-    """The bytes that find room in the file system of ``path``. NoRoom when ``size`` bytes and a file do not.
+    """The free bytes of the file system of ``path``. Raises NoRoom if ``size`` bytes and a file do not fit.
 
-    ImageError where nothing may be executed.
+    Raises ImageError if nothing may be executed there.
     """
     try:
         found = os.statvfs(path)
@@ -105,21 +106,21 @@ def room(path: str, size: int) -> int:
     if found.f_flag & os.ST_NOEXEC:
         raise ImageError(f"{path} is mounted noexec", "give a RAM disk that programs may run from")
     free = found.f_bavail * found.f_frsize
-    # A file system that does not count its inodes says 0 of 0.
+    # A file system that does not count inodes reports 0 of 0.
     if free < size + SPARE or (found.f_files and found.f_favail < 4):
         raise NoRoom(f"{path} has room for {max(0, free - SPARE)} bytes, the image has {size}")
     return free - SPARE
 
 
 def launch_directory(name: str, ram_disk: str = RAM_DISK) -> str:
-    """Where this process keeps what goes with it: whoever finds it can tell that it is dead."""
+    """The directory for the files of this process; its name shows later whether the process is dead."""
     pid = os.getpid()
     whose = f"launch-{_NAMESPACE}-{pid}-{processes.start_time(pid)}-{name}"
     return os.path.join(ram_disk, f"redmesh-{os.geteuid()}", whose)
 
 
 class Store:
-    """One launch child's part of the store. ``name`` says whose it is, for people (node and launcher)."""
+    """One launch child's part of the store. ``name`` names the node and launcher for people."""
 
     def __init__(self, name: str, ram_disk: str = RAM_DISK) -> None:
         if not name or "/" in name or "\0" in name:
@@ -131,14 +132,15 @@ class Store:
         own_directory(self._images)
         self.directory = launch_directory(name, ram_disk)
         try:
-            os.mkdir(self.directory, 0o700)  # O_EXCL's meaning: what exists already is not ours
+            os.mkdir(self.directory, 0o700)  # like O_EXCL: an existing directory is not ours
         except OSError as error:
             raise _failed(self.directory, error) from None
 
     def want(self, digest: str, size: int, name: str, *, share: bool = True, folder: str = "") -> "Arriving":
-        """Announce an image of ``size`` bytes with SHA-256 ``digest``, to be run as ``name``. NoRoom, ImageError.
+        """Announce an image of ``size`` bytes with SHA-256 ``digest``, to be run as ``name``. Raises NoRoom or
+        ImageError.
 
-        Without ``share`` the launch child writes one of its own. ``folder``: a directory below the launch's own, for
+        Without ``share`` the launch child writes its own copy. ``folder``: a directory below the launch's own, for
         another image of the same name.
         """
         if len(digest) != 64 or not _HEXADECIMAL.issuperset(digest):
@@ -156,21 +158,22 @@ class Store:
         return arriving
 
     def remove(self) -> None:
-        """Take away this launch's files, and the images that nobody else uses. Running programs keep theirs."""
+        """Remove this launch's files, and the images that nobody else uses. Running programs keep theirs."""
         _remove_directory(self.directory)
         if self._shares:
             with _Lock(self.base):
                 _drop_unused(self._images)
 
     def image_path(self, digest: str, size: int) -> str:
-        """Where the host's one copy stands."""
+        """The path of the host's copy."""
         return os.path.join(self._images, f"{size}-{digest}")
 
 
 class Arriving:
-    """An image on its way. ``state``: ``here``, ``mine`` (write it), ``theirs`` (another PCT here does), ``failed``.
+    """An image that is arriving. ``state``: ``here``, ``mine`` (write it), ``theirs`` (another PCT writes it),
+    ``failed``.
 
-    After ``theirs`` ask ``step`` every few ms: it becomes ``here``, or ``mine`` when the other one is dead.
+    After ``theirs``, call ``step`` every few ms: the state becomes ``here``, or ``mine`` if the other PCT is dead.
     """
 
     def __init__(self, store: Store, digest: str, size: int, path: str, share: bool = True) -> None:
@@ -186,7 +189,7 @@ class Arriving:
         self._written_at = 0
 
     def step(self) -> str:
-        """The state, after another look."""
+        """Check again; returns the state."""
         if self.state != "theirs":
             return self.state
         try:
@@ -213,16 +216,16 @@ class Arriving:
 
     @property
     def part(self) -> str:
-        """Where it stands while it arrives, for who passes it on."""
+        """The path of the incomplete image, for forwarding it."""
         return self._part
 
     @property
     def whole(self) -> str:
-        """Where the whole image will stand."""
+        """The path of the complete image."""
         return self._whole
 
     def grows(self) -> bool:
-        """Whether whoever writes it has written since the last question."""
+        """True if its writer has written since the last call."""
         before = self._written_at
         try:
             self._written_at = os.stat(self._part).st_mtime_ns
@@ -231,11 +234,12 @@ class Arriving:
         return self._written_at != before
 
     def _claim(self) -> bool:
-        import hashlib  # OpenSSL's: 5 ms that only a writer pays
+        import hashlib  # OpenSSL's; its import takes 5 ms, which only a writer pays
 
         fd = _locked(self._part)
         if fd >= 0 and os.fstat(fd).st_size:
-            # A dead writer's beginning is worth nothing: nobody checked it. But who was handed it may still read it.
+            # The part of a dead writer is worthless, because nobody checked it. But a process with its descriptor may
+            # still read it.
             os.unlink(self._part)
             os.close(fd)
             fd = _locked(self._part)
@@ -248,9 +252,9 @@ class Arriving:
     def _reserve(self) -> None:
         try:
             if room(self._store.base, self.size) < PLENTY * self.size:
-                os.posix_fallocate(self._fd, 0, self.size)  # taken, not only promised
+                os.posix_fallocate(self._fd, 0, self.size)  # allocated, not only promised
             else:
-                os.ftruncate(self._fd, self.size)  # whoever is handed it maps it whole
+                os.ftruncate(self._fd, self.size)  # receivers of the descriptor map the whole file
         except ImageError:
             self.abandon()
             raise
@@ -259,14 +263,15 @@ class Arriving:
             raise _failed(self._part, error) from None
 
     def write(self, offset: int, data: Union[bytes, memoryview]) -> None:
-        """The next chunk. ImageError when it is not the next, or is more than was announced; then all is given up."""
+        """Write the next piece. If it is not the next, or exceeds the announced size, discards everything and raises
+        ImageError."""
         self._expect(offset, len(data))
         self._keep(memoryview(data))
 
     def copy(self, file: MappedFile, offset: int, count: int) -> int:
-        """The next ``count`` bytes, which stand in that file; how many there were. ImageError as in ``write``.
+        """Copy the next ``count`` bytes from a file; returns how many there were. Raises ImageError as ``write``.
 
-        OSError when the file cannot be read.
+        Raises OSError if the file is unreadable.
         """
         self._expect(offset, count)
         end = offset + count
@@ -293,12 +298,13 @@ class Arriving:
                 data = data[written:]
         except OSError as error:
             self.abandon()
-            if error.errno == errno.EFAULT:  # of a mapped file, its other end
+            if error.errno == errno.EFAULT:  # the mapped source file was truncated
                 raise Missing(f"{self.path}: the file it is copied from was cut short") from None
             raise _failed(self._part, error) from None
 
     def finish(self) -> str:
-        """All chunks are there: check, publish. The path to run. ImageError when length or digest are wrong."""
+        """All pieces are here: check and publish. Returns the path to run. Raises ImageError for a wrong length or
+        digest."""
         if self.state == "here":
             return self.path
         if self.state != "mine":
@@ -311,7 +317,7 @@ class Arriving:
                 "the file may have changed while it was read; launch again",
             )
         try:
-            os.fchmod(self._fd, 0o500)  # several launches may run it: none of them shall write it
+            os.fchmod(self._fd, 0o500)  # several launches may run it, so none may write it
             if self._share:
                 with _Lock(self._store.base):
                     self._let_go()
@@ -327,12 +333,12 @@ class Arriving:
         return self.path
 
     def _let_go(self) -> None:
-        # before anybody finds it under its name: a file that somebody has open for writing cannot be executed
+        # Close before it gets its name, because a file that is open for writing cannot be executed.
         os.close(self._fd)
         self._fd = -1
 
     def abandon(self) -> None:
-        """Give up what was being written; another PCT of this host may begin anew. Not for what is here."""
+        """Discard an incomplete image; another PCT of this host may begin anew. Does nothing to a complete one."""
         if self.state == "mine":
             try:
                 os.unlink(self._part)
@@ -344,7 +350,7 @@ class Arriving:
 
 
 def _locked(path: str) -> int:
-    """A descriptor of the file, which is made where there is none, locked; -1 when somebody else has locked it."""
+    """A locked descriptor of the file, which is created if missing; -1 if another process has locked it."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -357,7 +363,7 @@ def _locked(path: str) -> int:
 
 
 def sweep(ram_disk: str = RAM_DISK) -> List[str]:
-    """Remove what dead launch children of this user left; the names of their directories."""
+    """Remove what dead launch children of this user left; returns the names of their directories."""
     base = os.path.join(ram_disk, f"redmesh-{os.geteuid()}")
     removed = []
     try:
@@ -380,7 +386,7 @@ def sweep(ram_disk: str = RAM_DISK) -> List[str]:
 
 
 def remove_segment(path: str) -> None:
-    """Remove a file of shared memory that a launch of this user left, if it is there."""
+    """Remove a shared memory segment that a launch of this user left, if it exists."""
     try:
         found = os.lstat(path)
         if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid():
@@ -390,7 +396,7 @@ def remove_segment(path: str) -> None:
 
 
 def _remove_segments(directory: str, ram_disk: str) -> None:
-    # agents/pct/mpi/mpich_memory.py makes these links; a file of any other name is nobody's business here
+    # agents/pct/mpi/mpich_memory.py makes these links; files of other names are not touched.
     try:
         links = [name for name in os.listdir(directory) if name.startswith(SEGMENTS)]
     except OSError:
@@ -399,13 +405,13 @@ def _remove_segments(directory: str, ram_disk: str) -> None:
         try:
             target = os.readlink(os.path.join(directory, name))
         except OSError:
-            continue  # no link
+            continue  # not a link
         if target == os.path.join(ram_disk, name):
             remove_segment(target)
 
 
 def _owner(name: str) -> Optional[Tuple[int, int]]:
-    """Pid and start time out of a directory's name; None for another pid namespace, whose pids tell us nothing."""
+    """Pid and start time from a directory's name; None for another pid namespace, whose pids mean nothing here."""
     parts = name.split("-", 4)
     if len(parts) != 5 or parts[0] != "launch" or not all(part.isdigit() for part in parts[1:4]):
         return None
@@ -413,7 +419,7 @@ def _owner(name: str) -> Optional[Tuple[int, int]]:
 
 
 def _remove_directory(path: str) -> None:
-    # By descriptor and never through a link: the names in it came from outside.
+    # By descriptor, and never through a link, because the names in it came from outside.
     try:
         fd = os.open(path, _DIRECTORY)
     except OSError:
@@ -432,7 +438,7 @@ def _remove_directory(path: str) -> None:
 
 
 def _drop_unused(images: str) -> None:
-    """Under the lock: images without another link, and parts whose writer is dead."""
+    """Under the lock: remove images without another link, and parts whose writer is dead."""
     for name in os.listdir(images):
         path = os.path.join(images, name)
         try:
@@ -450,7 +456,7 @@ def _drop_unused(images: str) -> None:
 
 
 class _Lock:
-    """Held around every change of links, for microseconds."""
+    """A lock held around every change of links, for microseconds."""
 
     def __init__(self, base: str) -> None:
         self._fd = os.open(os.path.join(base, "lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -463,7 +469,8 @@ class _Lock:
 
 
 def own_directory(path: str, *, make: bool = True) -> None:
-    """See to it that ``path`` is a directory, ours alone. ImageError for a link or one that others may enter."""
+    """Ensure that ``path`` is a private directory of ours. Raises ImageError for a link, or a directory that others
+    may enter."""
     try:
         if make:
             try:

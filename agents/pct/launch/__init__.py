@@ -1,1 +1,1 @@
-"""What every part of a launch on one node shares: its load, its place in the tree, its files in RUN."""
+"""What all parts of a launch on a node share: its load, its place in the tree, its files in RUN."""

@@ -1,4 +1,4 @@
-"""The launch around one of its parts: what images, staged files and files of the login processor need of it."""
+"""The interface of a launch for its parts: images, staged files and files of the login processor."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class LaunchContext:
-    """One launch on one node; ``run`` is where its files are that its ranks see, ``fail`` ends it before GO."""
+    """A launch on a node; ``run`` is the directory of files that its ranks see; ``fail`` ends it before GO."""
 
     __slots__ = ("fail", "load", "loop", "node", "program", "run", "tree")
 

@@ -1,7 +1,7 @@
-"""What became of launch children: their PCT saw how they died, and is asked by whoever loses the link to one.
+"""How launch children died. Their PCT saw it, and is asked by every peer that loses the connection to one.
 
-A PCT that answers is a node that works. So what ended a launch child of its (a fault of ours, the kernel's killer, a
-user's ``kill -9``) speaks against the launch, never against the node: docs/decisions/0027.
+A PCT that answers shows that its node works. So the cause of death (an internal error, the OOM killer, a user's ``kill
+-9``) counts against the launch, never against the node: docs/decisions/0027.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     from agents.link.loop import Loop
     from agents.wire.control import Message
 
-#: Seconds for a PCT to say what became of a launch child; one that does not is at fault itself.
+#: Seconds for a PCT to report how a launch child died; a silent PCT is itself at fault.
 ANSWER_S = 2.0
 _KILLED = "the node is not blamed: somebody meant the launch, or the kernel wanted memory (dmesg)"
 _CUT = "a file that it read was cut short meanwhile, or its disk fails (dmesg); the node is not blamed"
-_LONGEST = 300  # characters of last words
+_LONGEST = 300  # characters of the last error text
 _KEPT = 64  # deaths
-_UNPLACED_S = 3.0  # for which a death that belongs to no known launch may be the one that somebody asks for
+_UNPLACED_S = 3.0  # for this long, a death of an unknown launch may answer a question
 
 
 class Deaths:
-    """A PCT's memory of launch children that died; ``told(launcher)`` is what others are told of one."""
+    """A PCT's memory of dead launch children; ``told(launcher)`` is the report to others."""
 
     def __init__(self, run: str, node: str) -> None:
         self._run, self._node = run, node
@@ -44,8 +44,8 @@ class Deaths:
         self._unplaced_at = 0.0
 
     def died(self, statuses: List[int], launchers: List[int]) -> None:
-        """Launch children have gone, reaped with ``statuses`` (or by others); ``launchers`` are left without one."""
-        worst = min(statuses, key=os.WIFEXITED, default=-1)  # a signal says more than a status
+        """Launch children have died, with ``statuses`` (reaped by us or by others); ``launchers`` have lost theirs."""
+        worst = min(statuses, key=os.WIFEXITED, default=-1)  # a signal is more informative than an exit status
         for launcher in launchers:
             self._note(launcher, self._in_words(worst, ""))
         for launcher in launchers_here(self._run, self._node, "fault"):
@@ -68,10 +68,10 @@ class Deaths:
             return ""
 
     def told(self, launcher: int) -> Optional[Message]:
-        """How it died and what to do; None when nothing is known of its death."""
+        """How it died, and what to do; None if nothing is known about its death."""
         death = self._known.get(launcher)
         if death is None and time.monotonic() - self._unplaced_at < _UNPLACED_S:
-            death = self._unplaced  # before it had its seat: nobody knows whose it was
+            death = self._unplaced  # it died before it was registered: its launch is unknown
         return death
 
     def _in_words(self, status: int, words: str) -> Message:
@@ -95,7 +95,7 @@ def _name(number: int) -> str:
 
 
 def write_fault(run: str, node: str, launcher: int, error: BaseException, where: List[str]) -> None:
-    """A launch child's own: for its PCT, which finds them when it has ended. OSError."""
+    """For a launch child: write its error for its PCT, which reads it after the exit. Raises OSError."""
     first = (str(error).splitlines() or [""])[0]
     words = f"{type(error).__name__}: {first[: _LONGEST - 100]} ({where[-1] if where else 'nowhere'})"
     fd = os.open(fault_file(run, node, launcher), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -104,9 +104,9 @@ def write_fault(run: str, node: str, launcher: int, error: BaseException, where:
 
 
 def ask(loop: Loop, address: str, greeting: Message, launcher: int, then: Callable[[Optional[Message]], None]) -> None:
-    """Ask the PCT at ``address`` what became of its launch child: ``then(message and hint, or None)`` follows.
+    """Ask the PCT at ``address`` how its launch child died; ``then(message and hint, or None)`` follows.
 
-    None: it does not answer, or knows of no death. ``greeting``: the hello that it lets in.
+    None: it does not answer, or knows of no death. ``greeting``: the hello that it accepts.
     """
     try:
         sock = connect_now(address)
@@ -117,7 +117,7 @@ def ask(loop: Loop, address: str, greeting: Message, launcher: int, then: Callab
 
 
 class Question:
-    """One that is on its way; ``then`` is called once."""
+    """A question in progress; ``then`` is called once."""
 
     def __init__(
         self, loop: Loop, sock: Any, greeting: Message, launcher: int, then: Callable[[Optional[Message]], None]

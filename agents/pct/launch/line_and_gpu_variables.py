@@ -1,4 +1,5 @@
-"""Variables that differ from rank to rank: place in a load file's line, and GPUs. Loaded only with such a load."""
+"""Variables that differ between ranks: the place in a load file's line, and GPUs. Imported only if a load needs
+them."""
 
 from __future__ import annotations
 
@@ -10,17 +11,17 @@ TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Dict, List, Sequence
 
-#: What each maker's runtime reads. AMD's filters twice: HIP counts within what ROCR has let through, and where
-#: HIP's own variable is set it does not look at CUDA's, which it knows too.
+#: The variables of each vendor's runtime. AMD filters twice: HIP counts within what ROCR lets through, and ignores
+#: CUDA's variable, which it also knows, if its own is set.
 _DEVICES = (b"CUDA_VISIBLE_DEVICES", b"ROCR_VISIBLE_DEVICES", b"ZE_AFFINITY_MASK")
 _WITHIN = b"HIP_VISIBLE_DEVICES"
 _SEGMENT = (b"YOD_SEGMENT", b"YOD_SEGMENT_RANK", b"YOD_SEGMENT_SIZE")
 
 
 class OwnVariables:
-    """The variables of every rank here. LoadFailed when the load names GPUs that the node does not have.
+    """The variables of every rank on this node. Raises LoadFailed if the load names GPUs that the node lacks.
 
-    ``devices`` are the node's GPUs as this machine numbers them; a load counts from 0 on every node.
+    ``devices`` are the machine's numbers of the node's GPUs; a load counts from 0 on every node.
     """
 
     def __init__(self, load: Load, program: Program, devices: "Sequence[int]") -> None:
@@ -37,7 +38,7 @@ class OwnVariables:
                 raise LoadFailed(f"{load.name}: the load names GPUs that are not here", "node") from None
 
     def names(self) -> "List[bytes]":
-        """What must not be left of the launcher's own, for what stands first in an environment counts."""
+        """Variables to remove from the launcher's environment, because the first entry of an environment counts."""
         lines = {name: None for segment in self._program.segments for name in segment.env}  # each once, in order
         return [*(_DEVICES + (_WITHIN,) if self._gpus else ()), *(_SEGMENT if self._program.subgroups else ()), *lines]
 
@@ -54,18 +55,18 @@ class OwnVariables:
             numbers = (self._program.segments.index(segment), rank - segment.first, segment.size)
             own.update((name, b"%d" % number) for name, number in zip(_SEGMENT, numbers))  # noqa: B905
             all_have = self._program.env
-            for other in self._program.segments:  # what another line sets, this one has as the launcher has it
+            for other in self._program.segments:  # what only another line sets has the launcher's value here
                 own.update((name, all_have[name]) for name in other.env if name in all_have and name not in own)
             own.update((name, value) for name, value in segment.env.items() if name not in given)
         return own
 
     def entries(self, rank: int) -> "List[bytes]":
-        """The same as they stand in an environment."""
+        """The variables in the form of an environment."""
         return [name + b"=" + value for name, value in self.of(rank).items()]
 
 
 def own_variables(load: Load, program: Program, devices: "Sequence[int]", log: Journal) -> OwnVariables:
-    """The variables of every rank here; the log names the lines' roots that are here. LoadFailed."""
+    """The variables of every rank on this node; logs the lines' roots that are here. Raises LoadFailed."""
     own = OwnVariables(load, program, devices)
     if program.subgroups:
         for number, segment in enumerate(program.segments):

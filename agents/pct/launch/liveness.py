@@ -1,6 +1,6 @@
-"""Whether who is at the other end of a launch's link still answers: asked only when nothing comes, decided apart.
+"""Whether the peer of a launch's link still answers. It is asked only if nothing arrives. No I/O.
 
-Counted in ticks of the asker, not in seconds: one that was stopped itself, or had no time, accuses nobody.
+Time is counted in ticks of this process, not in seconds, so that time in which it was itself stopped does not count.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from agents.link.loop import Loop
 
 
-#: Seconds of a tick in the tree; ticks without a word after which a child is asked, and those after which it is silent.
+#: Seconds of a tick; and ticks of silence after which a child is asked, and after which it counts as silent.
 TICK_S = 1.0
 ASK_AFTER, SILENT_AFTER = 2, 6
 
 
 class State(Enum):
-    """What is known of the other end."""
+    """The state of the peer."""
 
     TALKING = "talking"
     ASKED = "asked"
@@ -31,7 +31,7 @@ class State(Enum):
 
 
 class Event(Enum):
-    """What a tick finds."""
+    """The finding of a tick."""
 
     WORD = "word"  # something came since the last one
     QUIET = "quiet"
