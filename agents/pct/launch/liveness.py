@@ -33,13 +33,13 @@ class State(Enum):
 class Event(Enum):
     """The finding of a tick."""
 
-    WORD = "word"  # something came since the last one
+    WORD = "word"  # data has arrived since the last tick
     QUIET = "quiet"
     TOO_QUIET = "too quiet"
 
 
 class Action(Enum):
-    """What is to be done."""
+    """The action after a tick."""
 
     NONE = "none"
     ASK = "ask"
@@ -49,7 +49,7 @@ class Action(Enum):
 
 S, E, A = State, Event, Action
 
-#: Every transition there is. An event that a state does not name changes nothing.
+#: All transitions. An event that a state does not list changes nothing.
 TRANSITIONS: Dict[Tuple[State, Event], Tuple[State, Action]] = {
     (S.TALKING, E.QUIET): (S.ASKED, A.ASK),
     (S.TALKING, E.TOO_QUIET): (S.ASKED, A.ASK),
@@ -60,7 +60,7 @@ TRANSITIONS: Dict[Tuple[State, Event], Tuple[State, Action]] = {
 
 
 class Pulse:
-    """One link's. Whoever reads from it sets ``heard``; ``seconds`` is how long nothing has come, in whole ticks."""
+    """The liveness of one link. The reader of the link sets ``heard``; ``seconds`` is the silence in whole ticks."""
 
     __slots__ = ("_ask_after", "_delivered", "_quiet", "_silent_after", "_tick_s", "heard", "seconds", "state")
 
@@ -74,10 +74,10 @@ class Pulse:
         self._delivered = -1
 
     def tick(self, delivered: int = -1) -> Action:
-        """What the passing of one tick asks for.
+        """Apply the passing of one tick; returns the action.
 
-        ``delivered`` (Link.delivered): on a slow connection the question waits behind what was sent before it, so
-        ticks count from the last one in which more of that was received: such a connection stands still now and then.
+        ``delivered`` (Link.delivered): on a slow connection the question waits behind earlier data, so ticks count from
+        the last one in which the peer's kernel received more. Such a connection stalls now and then.
         """
         before, self._delivered = self._delivered, delivered
         if self.heard:
@@ -98,20 +98,19 @@ class Pulse:
         return action
 
 
-# Until the processes of a launch on one node are held: a slow node is waited for, one that stands still is not.
-#
-# Looked at from the moment when all is here that they need: what travels is watched by whoever fetches it.
+# Until the processes of a launch on a node are held: a slow node is waited for, one without progress is at fault.
+# Counting begins when everything they need is here, because transfers have a check of their own.
 
 
-#: Seconds without one more process held after which a node is at fault.
+#: Seconds without a further held process after which a node is at fault.
 READY_S = 5.0
 
 
 class Readiness:
-    """``waiting()``: not all are held yet.
+    """``waiting()``: some processes are not held yet.
 
-    ``patience_s``: for which the ranks were told to sleep first. Children need no such clock: they have their own, and
-    one that does not answer is told by its pulse.
+    ``patience_s``: extra time, for ranks that were told to sleep first. Children are not counted: they have a clock of
+    their own, and one that does not answer is detected by its Pulse.
     """
 
     def __init__(

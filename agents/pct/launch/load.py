@@ -1,4 +1,4 @@
-"""What a load says, and how the rest of the tree is cut. Pure."""
+"""The contents of a load message, and how the rest of the tree is divided. No I/O."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 SMALLEST_WINDOW = 64 << 10
 
 
-#: What no launcher forwards: these are each rank's own.
+#: Variables that are never forwarded, because each rank has its own.
 OWN = (b"REDMESH_LAUNCH", b"YOD_RANK", b"YOD_LOCAL_RANK")
 
 
@@ -28,12 +28,12 @@ class Segment:
 
     def __init__(self, first: int, size: int, path: bytes, argv: List[bytes], file: Any = None) -> None:
         self.first, self.size, self.path, self.argv = first, size, path, argv
-        self.env: Dict[bytes, bytes] = {}  # of these ranks alone
-        self.file = file  # the launcher's file at ``path`` (agents/pct/images/digests.py)
+        self.env: Dict[bytes, bytes] = {}  # only for these ranks
+        self.file = file  # the identity of the launcher's file at ``path`` (agents/pct/images/digests.py)
 
 
 class Program:
-    """The part of a load that is the same on all nodes."""
+    """The part of a load that is equal on all nodes."""
 
     __slots__ = (
         "cwd", "env", "hold", "limits", "options", "parallel", "payload", "segments", "subgroups", "umask",
@@ -41,11 +41,11 @@ class Program:
 
     def __init__(self, segments: List[Segment], env: Dict[bytes, bytes], cwd: bytes, umask: int, hold: str) -> None:
         self.segments, self.env, self.cwd, self.umask, self.hold = segments, env, cwd, umask, hold
-        self.subgroups = False  # the segments are a load file's lines, and every rank knows its own
+        self.subgroups = False  # the segments are a load file's lines, and every rank gets its line's variables
         self.payload: Dict[str, Any] = {}  # what travels with the launch (agents/pct/launch_child/payload.py)
-        self.parallel: Dict[str, Any] = {}  # what makes the ranks one parallel program (agents/pct/mpi/pmi_server.py)
-        self.limits: List[Tuple[int, int]] = []  # of resources: number (setrlimit(2)) and soft limit, -1 for none
-        self.options: Dict[str, Any] = {}  # how ranks are run beyond the plain way (agents/pct/launch/options.py)
+        self.parallel: Dict[str, Any] = {}  # settings for parallel programs (agents/pct/mpi/pmi_server.py)
+        self.limits: List[Tuple[int, int]] = []  # resource number (setrlimit(2)) and soft limit; -1 for none
+        self.options: Dict[str, Any] = {}  # run options (agents/pct/launch/options.py)
 
     def segment_of(self, rank: int) -> Segment:
         """The command line of ``rank``."""
@@ -56,7 +56,7 @@ class Program:
 
 
 class Load:
-    """The part of a load that is this node's and its subtree's. ``nodes[0]`` is this node."""
+    """The part of a load for this node and its subtree. ``nodes[0]`` is this node."""
 
     __slots__ = (
         "fanout", "input", "lapses_at", "launcher", "master", "mesh", "nnodes", "nodes", "partition", "pending_s",
@@ -72,9 +72,10 @@ class Load:
         self.fanout: int = message["fanout"]
         self.window: int = max(SMALLEST_WINDOW, message["window"])
         self.pending_s = float(message["pending_s"])
-        self.lapses_at = float(message.get("lapses_at", 0.0))  # by the monotonic clock of a launcher on this machine
+        # by the monotonic clock, if the launcher is on this machine
+        self.lapses_at = float(message.get("lapses_at", 0.0))
         self.input: Any = message["input"]
-        self.unbuffered: bool = message.get("unbuffered", False)  # pieces of lines go on at once
+        self.unbuffered: bool = message.get("unbuffered", False)  # forward incomplete lines at once
         self.nodes: List[Dict[str, Any]] = message["nodes"]
         self.master: Optional[List[Any]] = message.get("master")  # address and port, chosen by the root
 
@@ -85,12 +86,12 @@ class Load:
 
     @property
     def place(self) -> int:
-        """This node's place in rank order."""
+        """This node's index in rank order."""
         return int(self.nodes[0]["index"])
 
     @property
     def ranks(self) -> List[int]:
-        """The ranks that run here."""
+        """The ranks of this node."""
         ranks: List[int] = self.nodes[0]["ranks"]
         return ranks
 
@@ -99,7 +100,7 @@ _NODE_TYPES = (("name", str), ("index", int), ("address", str), ("ranks", list))
 
 
 def read_load(message: Message) -> Load:
-    """A load message as a Load. LoadFailed when it is none."""
+    """Parse a load message. Raises LoadFailed."""
     try:
         if check(DOWN, message) != "load":
             raise LoadFailed("the first message of a launch is its load", "launch")
@@ -117,7 +118,7 @@ def read_load(message: Message) -> Load:
 
 
 def read_program(payload: bytes) -> Program:
-    """A common frame as a Program. LoadFailed when it is none."""
+    """Parse a common frame. Raises LoadFailed."""
     try:
         common = new_names(decode(payload))
         segments = [
@@ -148,9 +149,9 @@ def read_program(payload: bytes) -> Program:
 
 
 def clean_environment(entries: List[bytes]) -> Dict[bytes, bytes]:
-    """The environment as the launcher forwards it: what of it the ranks get is its business (--export).
+    """The environment that the launcher forwards; the launcher has already applied --export.
 
-    All but what is the rank's own, which is put behind it, and the mark of a launch around this one.
+    Removes each rank's own variables, which are added later, and the mark of a surrounding launch.
     """
     kept: Dict[bytes, bytes] = {}
     for entry in entries:
@@ -161,7 +162,7 @@ def clean_environment(entries: List[bytes]) -> Dict[bytes, bytes]:
 
 
 def node_environment(load: Load, rank_map: bytes) -> Dict[bytes, bytes]:
-    """What every rank of this node is told, besides what is its own."""
+    """The variables of every rank of this node, besides each rank's own."""
     return {
         b"YOD_SIZE": b"%d" % load.size,
         b"YOD_LOCAL_SIZE": b"%d" % len(load.ranks),
@@ -175,19 +176,19 @@ def node_environment(load: Load, rank_map: bytes) -> Dict[bytes, bytes]:
 
 
 def mark(load: Load) -> str:
-    """What the environment of every process of this launch on this node says."""
+    """The mark in the environment of all processes of this launch on this node."""
     return f"{load.mesh}/{load.name}/{load.launcher}"
 
 
 def runs(nodes: List[Dict[str, Any]], fanout: int) -> List[List[Dict[str, Any]]]:
-    """``nodes`` cut into at most ``fanout`` neighbouring runs of about the same length."""
+    """Divide ``nodes`` into at most ``fanout`` consecutive runs of about equal length."""
     count = min(fanout, len(nodes))
     cuts = [len(nodes) * i // count for i in range(count + 1)] if count else []
     return [nodes[cuts[i] : cuts[i + 1]] for i in range(count)]
 
 
 def height(count: int, fanout: int) -> int:
-    """Levels of the tree that ``count`` nodes below one node make."""
+    """The number of tree levels that ``count`` nodes below one node need."""
     levels = 0
     while count > 0:
         levels += 1
@@ -197,7 +198,7 @@ def height(count: int, fanout: int) -> int:
 
 
 def child_window(window: int, children: int) -> int:
-    """The credit that each of ``children`` links begins with, in bytes."""
+    """The initial credit of each of ``children`` links, in bytes."""
     return max(SMALLEST_WINDOW, window // max(1, children))
 
 
@@ -217,7 +218,7 @@ def subtree_of(run: List[Dict[str, Any]]) -> List[Tuple[int, List[int]]]:
 
 
 def stdin_goes(load: Load, is_root: bool) -> Optional[List[int]]:
-    """Which ranks here read standard input: None for all of them through one pipe, else a list (one pipe each)."""
+    """The local ranks that read standard input: None if all share one pipe, otherwise a list (one pipe each)."""
     if load.input == "shared":
         return None if is_root and load.ranks else []
     if load.input == "all":
@@ -225,13 +226,13 @@ def stdin_goes(load: Load, is_root: bool) -> Optional[List[int]]:
     return [load.input] if load.input in load.ranks else []
 
 
-# Whether the programs of a load may run where they stand: the question every plain launch asks, in one stat each.
+# Whether the programs of a load may run in place: every plain launch checks this with one stat for each.
 
 
 def identity(path: bytes) -> List[int]:
-    """What tells a file from every other without reading it; empty when there is none.
+    """Data that identifies a file without reading it; empty if the file does not exist.
 
-    ctime cannot be set: two files that agree in all five are one file, or whole copies of one disk.
+    ctime cannot be set by users: two files that agree in all five values are the same file, or on copies of one disk.
     """
     try:
         found = os.stat(path)
@@ -241,14 +242,14 @@ def identity(path: bytes) -> List[int]:
 
 
 def plain(program: Program, ranks: List[int]) -> bool:
-    """Whether nothing travels with this launch: every program of ``ranks`` runs in place, and no files are served."""
+    """True if nothing travels with this launch: the programs of ``ranks`` run in place, and no files are served."""
     if not program.payload:
         return True
     return program.payload.keys() == {"bcast"} and runs_in_place(program, ranks)
 
 
 def runs_in_place(program: Program, ranks: List[int]) -> bool:
-    """Whether every program of ``ranks`` stands here as it does at the launcher, and may run there."""
+    """True if every program of ``ranks`` is identical to the launcher's, and executable here."""
     if program.payload["bcast"] != "ask":
         return False
     segments = {segment.first: segment for segment in map(program.segment_of, ranks)}

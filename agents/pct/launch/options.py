@@ -1,6 +1,7 @@
-"""How ranks are run when a launch asks for more than the plain way: ``run_options`` of the common frame.
+"""Run options of a launch: ``run_options`` of the common frame.
 
-Loaded only where there is one. Everything that can be refused is refused when the load is read, before anything starts.
+Imported only if there are any. Everything that can be refused is refused when the load is parsed, before anything
+starts.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ if TYPE_CHECKING:
 
 #: Where a rank can be made to sleep (-sleep); the launcher itself sleeps before GO.
 AFTER_FORK, BEFORE_EXEC, AFTER_EXEC = "fork", "exec", "loaded"
-#: Seconds that a batch system gets to start the ranks.
+#: Seconds in which a batch system must start the ranks.
 SPAWN_S = 60.0
-#: What makes the run-times of other languages tell their own stack; put into the ranks' environment unless set.
+#: Variables that make language run-times print their own stack; set unless the user has set them.
 RANK_ENVIRONMENT = {b"PYTHONFAULTHANDLER": b"1", b"RUST_BACKTRACE": b"1", b"GOTRACEBACK": b"crash"}
 _STRACE = ("/usr/bin/strace", "/bin/strace", "/usr/local/bin/strace")
 
 
 class RunOptions:
-    """What ``wanted`` asks for, for the ranks of this node. LoadFailed when this node cannot do it."""
+    """The run options for the ranks of this node. Raises LoadFailed if this node cannot provide one."""
 
     def __init__(self, wanted: "Dict[str, Any]", load: Load) -> None:
         self._load = load
@@ -54,27 +55,27 @@ class RunOptions:
             raise LoadFailed(f"the run options of the load are wrong: {error!r:.80}", "launch") from None
 
     def complete(self, env: "Dict[bytes, bytes]") -> None:
-        """Add to the ranks' environment what runtimes need to tell more of a crash; what the user has set stays."""
+        """Add variables for stack traces to the ranks' environment; variables set by the user stay."""
         if self.at_once:
             for name, value in RANK_ENVIRONMENT.items():
                 env.setdefault(name, value)
 
     @property
     def patience_s(self) -> float:
-        """Seconds that it takes the ranks longer to stand ready."""
+        """The additional seconds until the ranks are ready."""
         if self.parent:
             return SPAWN_S
         return self._sleep_s if self._where in (AFTER_FORK, BEFORE_EXEC, AFTER_EXEC) else 0.0
 
     @property
     def after_exec_s(self) -> float:
-        """Seconds that a rank is kept at its exec before it counts as held."""
+        """Seconds for which a rank sleeps at its exec before it counts as held."""
         return self._sleep_s if self._where == AFTER_EXEC else 0.0
 
     # strace
 
     def _read_strace(self, wanted: "Dict[str, Any]") -> "Dict[int, List[bytes]]":
-        """The command that each traced rank here is run by."""
+        """The command for each traced rank on this node."""
         ranks = wanted["ranks"]
         here = [rank for rank in self._load.ranks if ranks is None or rank in ranks]
         if not here:
@@ -100,11 +101,11 @@ class RunOptions:
         }
 
     def command(self, rank: int, segment: Segment) -> "Optional[List[bytes]]":
-        """The command line that ``rank`` is run by instead of its own; None: its own."""
+        """The command line that runs ``rank``; None: its own."""
         tracer = self._strace.get(rank) if self._strace else None
         return None if tracer is None else [*tracer, segment.path, *segment.argv[1:]]
 
-    # processors
+    # Processors
 
     def _read_bind(self, wanted: "Dict[str, Any]") -> None:
         node = self._load.nodes[0]
@@ -120,26 +121,26 @@ class RunOptions:
                     "program", 125, hint=f"the cores there: {', '.join(map(str, allowed))}",
                 )  # fmt: skip
         else:
-            # Nodes that share a host have neighbouring numbers: so they get different cores as long as there are any.
+            # Nodes of one host have consecutive numbers, so they get different cores while there are enough.
             chosen = [allowed[int(processor) % len(allowed)] for processor in node["processors"]]
         for at, rank in enumerate(self._load.ranks):
             self.cpus[rank] = sorted({chosen[(at * each + k) % len(chosen)] for k in range(each)})
 
     def bindings(self) -> str:
-        """Who is bound to what, for people."""
+        """The bindings of ranks to cores, as text."""
         return "bound to cores: " + "; ".join(
             f"rank {rank}: {','.join(map(str, cpus))}" for rank, cpus in self.cpus.items()
         )
 
-    # in the rank, before its exec
+    # Inside the rank, before its exec
 
     def born(self) -> None:
-        """The fork has just been."""
+        """Called right after the fork."""
         if self._where == AFTER_FORK:
             time.sleep(self._sleep_s)
 
     def before_exec(self, rank: int) -> None:
-        """The exec comes next. OSError when something cannot be had."""
+        """Called right before the exec. Raises OSError."""
         if rank == self.pty:
             import fcntl
             import termios
@@ -153,28 +154,28 @@ class RunOptions:
             time.sleep(self._sleep_s)
 
     def prepare_from_outside(self, rank: int, pid: int) -> None:
-        """What ``before_exec`` does, for a process that the batch system has started. OSError."""
+        """As ``before_exec``, for a process that the batch system has started. Raises OSError."""
         if self._nice:
             os.setpriority(os.PRIO_PROCESS, pid, os.getpriority(os.PRIO_PROCESS, pid) + self._nice)
         if rank in self.cpus:
             os.sched_setaffinity(pid, self.cpus[rank])
 
     def after_gate(self) -> None:
-        """A rank that could not be stopped at its exec stops before it."""
+        """For a rank that could not be stopped at its exec: sleep before it."""
         if self.hold:
             os.kill(os.getpid(), signal.SIGSTOP)
 
-    # in the launch child
+    # Inside the launch child
 
     def keep(self, pid: int) -> None:
-        """``pid`` stands at its exec: what holds from there."""
+        """``pid`` has stopped at its exec: apply what holds from there."""
         if self.at_once:
             prctl.keep_watch(pid)
         else:
             prctl.kill_with_tracer(pid)
 
     def release(self, pid: int) -> None:
-        """GO for ``pid``. OSError when it is gone."""
+        """GO for ``pid``. Raises OSError if it does not exist."""
         if self.at_once:
             prctl.resume(pid, 0)
         else:

@@ -1,4 +1,4 @@
-"""Where launches keep their files in RUN (docs/architecture.md)."""
+"""The files of launches in RUN (docs/architecture.md)."""
 
 from __future__ import annotations
 
@@ -10,48 +10,49 @@ if TYPE_CHECKING:
 
 
 def launch_socket(run: str, node: str, launcher: int) -> str:
-    """Where a launch child listens, for its PCT and the next one."""
+    """The socket of a launch child, for its PCT and later PCTs."""
     return os.path.join(run, f"launch-{node}-{launcher}.sock")
 
 
 def rank_map(run: str, node: str, launcher: int) -> str:
-    """A launch's rank map on this node: one file, for making a directory is what a launch would spend most time on."""
+    """A launch's rank map on this node: a single file, because creating a directory would be the most expensive step
+    of a launch."""
     return os.path.join(run, f"launch-{node}-{launcher}.ranks")
 
 
 def file_socket(run: str, node: str, launcher: int) -> str:
-    """Where the ranks of a launch reach files on the login processor, under ``--io``."""
+    """The socket by which ranks reach files on the login processor, under ``--io``."""
     return os.path.join(run, f"launch-{node}-{launcher}.files")
 
 
 def tombstone(run: str, node: str, launcher: int) -> str:
-    """A file that says: this launcher has been killed here, its load is refused."""
+    """The tombstone file: this launcher has been killed here, so its load is refused."""
     return os.path.join(run, f"killed-{node}-{launcher}")
 
 
 def owed_epilog(run: str, node: str, launcher: int) -> str:
-    """A file that says: the site's epilog has not run yet for this launch (system mode)."""
+    """The marker file: the site's epilog has not run yet for this launch (system mode)."""
     return os.path.join(run, f"epilog-{node}-{launcher}")
 
 
 def fault_file(run: str, node: str, launcher: int) -> str:
-    """What a launch child that met a fault of its own leaves for its PCT, which takes it away."""
+    """The error file of a launch child, for its PCT, which removes it."""
     return os.path.join(run, f"fault-{node}-{launcher}")
 
 
 def processor_locks(run: str, node: str) -> str:
-    """Where launch children have a byte locked for each processor whose processes they have (system mode)."""
+    """The file in which launch children lock a byte for each processor in use (system mode)."""
     return os.path.join(run, f"processors-{node}")
 
 
 def launchers_here(run: str, node: str, kind: str = "launch") -> List[int]:
-    """Launchers that have a file of that kind here, whether their launch child lives or not."""
+    """Launchers that have a file of that kind here, whether or not their launch child lives."""
     prefix = f"{kind}-{node}-"
     found = set()
     try:
         names = os.listdir(run)
     except FileNotFoundError:
-        return []  # RUN was removed; it is made again (agents/link/sockets.py, listen_again)
+        return []  # RUN was removed; it is created again (agents/link/sockets.py, listen_again)
     for name in names:
         number = name[len(prefix) :].partition(".")[0] if name.startswith(prefix) else ""
         if number.isdigit():
@@ -60,19 +61,19 @@ def launchers_here(run: str, node: str, kind: str = "launch") -> List[int]:
 
 
 def pmix_directory(run: str, launcher: int, machine: int) -> str:
-    """Where the PMIx server of a launch on this machine keeps its files, whatever PCTs the ranks run under."""
+    """The directory of a launch's PMIx server on this machine, shared by all its PCTs."""
     return os.path.join(run, "pmix", f"{launcher}-{machine}")
 
 
 def clear_files(run: str, node: str, launcher: int) -> None:
-    """Remove what a launch left in RUN; what its launch children here share, with the last of them."""
+    """Remove a launch's files in RUN; files shared by its launch children go with the last of them."""
     for path in (f(run, node, launcher) for f in (launch_socket, rank_map, file_socket)):
         try:
             os.unlink(path)
         except OSError:
             pass
     if os.path.isdir(os.path.join(run, "pmix")) and not _has_launch_child(run, launcher):
-        import shutil  # heavy, and few launches have such a server
+        import shutil  # slow to import, and few launches have such a server
 
         for name in os.listdir(os.path.join(run, "pmix")):
             if name.startswith(f"{launcher}-"):
@@ -80,5 +81,5 @@ def clear_files(run: str, node: str, launcher: int) -> None:
 
 
 def _has_launch_child(run: str, launcher: int) -> bool:
-    # of another node in the same RUN: its PMIx server may serve ranks of all of them
+    # Another node in the same RUN: its ranks may use the same PMIx server.
     return any(name.startswith("launch-") and name.endswith(f"-{launcher}.sock") for name in os.listdir(run))

@@ -1,4 +1,4 @@
-"""The tree of a launch: links towards the children, connected side by side and never waited for, and the way up."""
+"""The tree of a launch: links to the children, connected in parallel without blocking, and the link to the parent."""
 
 from __future__ import annotations
 
@@ -27,31 +27,31 @@ if TYPE_CHECKING:
     from agents.link.loop import Loop, Timer
 
     class ChildEvents(Protocol):
-        """What a launch child hears of its children."""
+        """The events of children for a launch child."""
 
         def child_said(self, child: "Child", op: str, message: Message) -> None:
-            """One of UP (agents/wire/messages.py)."""
+            """A message of UP (agents/wire/messages.py)."""
 
         def child_wrote(self, child: "Child", kind: int, payload: bytes) -> None:
-            """A frame of output of a rank below."""
+            """A frame with output of a rank of the subtree."""
 
         def child_lost(self, child: "Child", reason: str, death: Optional[Message] = None) -> None:
-            """A subtree has gone; with ``death`` its PCT lives, and says how its launch child died."""
+            """A subtree is lost. ``death``: its PCT lives and reports how its launch child died."""
 
         def input_taken(self) -> None:
-            """Standard input has been taken."""
+            """Standard input has been accepted."""
 
     class TreePart(Protocol):
-        """A part of a launch that has messages of its own."""
+        """A part of a launch that handles messages of its own."""
 
         def orders(self) -> Mapping[str, Callable[[Message], None]]:
-            """What it does with messages from the parent, by their op."""
+            """Handlers for messages from the parent, by op."""
 
         def reports(self) -> Mapping[str, Callable[["Child", Message], None]]:
-            """What it does with messages from children, by their op."""
+            """Handlers for messages from children, by op."""
 
 
-#: A PCT that has just died is back within this many seconds, or its node is of no use now.
+#: A PCT that has just died restarts within this many seconds, or its node is unusable now.
 CONNECT_S = 2.0
 _AGAIN_S = 0.05
 _COMING_BACK = (errno.ECONNREFUSED, errno.ENOENT, errno.EAGAIN)
@@ -60,7 +60,7 @@ _HELLO = control(hello("parent"))
 
 
 class Child:
-    """One child: the first node of ``run``, and the subtree below it."""
+    """A child: the first node of ``run`` with the subtree below it."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Child:
         self.over = False  # finished or lost
         self.pulse = Pulse()
         self._greeted = False
-        self.on_file: Optional[Callable[[bytes], None]] = None  # a FILE frame of its subtree
+        self.on_file: Optional[Callable[[bytes], None]] = None  # called with FILE frames of its subtree
         self._address, self._launcher = str(run[0]["address"]), int(load["launcher"])
         hello_ = _HELLO
         if not self._address.startswith("/"):
@@ -133,7 +133,7 @@ class Child:
             self._greeted, self._first = True, b""
             return
         if message.get("re") == 0 and "error" in message:
-            self._lose(AgentError.from_message(message["error"]).message)  # it did not let our launch in
+            self._lose(AgentError.from_message(message["error"]).message)  # it refused our launch
             return
         try:
             op = check(UP, message)
@@ -158,7 +158,7 @@ class Child:
 
     def _lose(self, reason: str, death: Optional[Message] = None) -> None:
         if not self.over:
-            # from the loop, never from inside the constructor
+            # Call from the loop, never from inside the constructor.
             why = str(death["message"]) if death else reason
             self.loop.after(0, lambda: None if self.over else self._events.child_lost(self, why, death))
 
@@ -167,27 +167,27 @@ class Child:
             self.link.send_raw(frame(STDIN, data))
 
     def has(self, place: int) -> bool:
-        """Whether the node at ``place`` is it, or below it."""
+        """True if the node at ``place`` is this child or below it."""
         return any(at == place for at, _ in self.nodes)
 
     def send(self, message: Message) -> None:
-        """A message down this link."""
+        """Send a message to the child."""
         self.send_raw(control(message))
 
     def send_raw(self, data: bytes) -> None:
-        """A whole frame down this link; one that is not connected yet never gets more than its load."""
+        """Send a whole frame to the child; one that is not connected yet gets nothing but its load."""
         if self.link is not None:
             self.link.send_raw(data)
 
     def follow(self, data: bytes) -> None:
-        """Whole frames behind the load, whenever that leaves."""
+        """Send whole frames after the load, as soon as it has been sent."""
         if self.link is None or self._first:
             self._first += data
         if self.link is not None:
             self.link.send_raw(data)
 
     def drop(self) -> None:
-        """Let the link go; the child notices, and sweeps by itself."""
+        """Close the link; the child notices and cleans up by itself."""
         self.over = True
         self.sink.drop()
         if self.link is not None:
@@ -195,7 +195,8 @@ class Child:
 
 
 class Watch:
-    """Over the children of a launch child. ``told(child, back)``: it has been silent for long, or is ``back``."""
+    """Monitors the children of a launch child. ``told(child, back)``: it has been silent for long, or has answered
+    again."""
 
     def __init__(self, loop: Loop, children: List[Child], told: Callable[[Child, bool], None]) -> None:
         self._loop, self._children, self._told = loop, children, told
@@ -213,15 +214,15 @@ class Watch:
             self._loop.after(TICK_S, self._tick)
 
 
-# What a launch child tells its parent: a greeting first, and ends of ranks gathered for a moment.
+# Messages to the parent: a greeting first; exits of ranks are gathered for a moment.
 
 
-#: Ends are gathered so long before they go up, unless they are the last.
+#: Exits are gathered for this long before they are sent, unless they are the last.
 GATHER_S = 0.005
 
 
 class Upward:
-    """The way up. ``is_last()``: whether no more ranks can end."""
+    """The link to the parent. ``is_last()``: no further rank can exit."""
 
     def __init__(
         self, loop: Loop, parent: Link, greeting: bytes, is_last: Callable[[], bool], gather_s: float = GATHER_S
@@ -233,23 +234,23 @@ class Upward:
         self._timer: Optional[Timer] = None
 
     def send(self, data: bytes) -> None:
-        """Frames, as they are."""
-        # The greeting travels with the first thing there is to say: one wake-up of the parent less.
+        """Send frames unchanged."""
+        # The greeting is sent with the first message, which saves the parent a wake-up.
         if self._greeting:
             data, self._greeting = self._greeting + data, b""
         self._parent.send_raw(data)
 
     def tell(self, message: Message) -> None:
-        """A message, at once."""
+        """Send a message at once."""
         self.send(control(message))
 
     def ended(self, ranks: List[List[Any]]) -> None:
-        """Ranks have ended: [rank, status, seconds] of each."""
+        """Report exits of ranks: [rank, status, seconds] of each."""
         self._exits += ranks
         self._gather()
 
     def closed(self, ranks: List[int]) -> None:
-        """All that these ranks have written has gone up."""
+        """Report that all output of these ranks has been sent."""
         self._closed += ranks
         self._gather()
 
@@ -258,7 +259,7 @@ class Upward:
             self._timer = self._loop.after(0 if self._is_last() else self._gather_s, self.flush)
 
     def flush(self, more: bytes = b"") -> None:
-        """What has been gathered goes up, ``more`` behind it."""
+        """Send what has been gathered, followed by ``more``."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -274,7 +275,7 @@ class Upward:
 
 
 class Tree:
-    """A launch on one node among the others: its parent, its children, and who handles which message of theirs."""
+    """A launch's connections on one node: its parent, its children, and the handlers of their messages."""
 
     def __init__(self, up: Upward, is_root: bool) -> None:
         self.up, self.is_root = up, is_root
@@ -283,12 +284,12 @@ class Tree:
         self.reports: Dict[str, Callable[[Child, Message], None]] = {}  # from children, by op
 
     def add(self, part: TreePart) -> None:
-        """From now on ``part`` handles its messages."""
+        """Register the handlers of ``part``."""
         self.orders.update(part.orders())
         self.reports.update(part.reports())
 
     def on_order(self, message: Message) -> None:
-        """Handle a message from the parent. WireError when it is not understood; without a handler it is ignored."""
+        """Handle a message from the parent; ignored without a handler. Raises WireError for a malformed one."""
         try:
             op = check(DOWN, message)
         except AgentError as error:
@@ -298,19 +299,19 @@ class Tree:
             handler(message)
 
     def on_report(self, child: Child, op: str, message: Message) -> None:
-        """Handle a message from a child; without a handler it is ignored."""
+        """Handle a message from a child; ignored without a handler."""
         handler = self.reports.get(op)
         if handler is not None and not child.over:
             handler(child, message)
 
     def send_down(self, data: bytes, ranks: Optional[List[int]] = None) -> None:
-        """Frames for every child that is not over; with ``ranks``, for those that have one of them below."""
+        """Send frames to every living child; with ``ranks``, only to those with one of them in their subtree."""
         for child in self.children:
             if not child.over and (ranks is None or not child.ranks.isdisjoint(ranks)):
                 child.send_raw(data)
 
     def drop(self) -> None:
-        """Let every child go that is not over."""
+        """Close the links to all living children."""
         for child in self.children:
             if not child.over:
                 child.drop()

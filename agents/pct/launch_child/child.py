@@ -1,7 +1,7 @@
 """The launch child: one process for one launch on one node, between its parent and its ranks.
 
-What to do is decided in states.py; this does it. Forked by the PCT with the accepted connection, it outlives the PCT,
-and leaves by ``os._exit``.
+states.py decides what to do; this module does it. The PCT forks it with the accepted connection. It outlives the PCT,
+and exits by ``os._exit``.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ if TYPE_CHECKING:
     from agents.pct.ranks.ranks import Rank
     from agents.wire.credential import Pass
 
-#: Seconds for the load to arrive, to leave after a kill.
+#: Seconds for the load to arrive, and to exit after a kill.
 LOAD_S, LEAVE_S = 10.0, 2.0
-#: Seconds for which killed processes wait for what yod answers about mounted files.
+#: Seconds for which killed processes wait for yod's answers about mounted files.
 FILES_S = 2.0
 _TERMINATED = 128 + signal.SIGTERM
 #: States in which no rank has run yet.
@@ -57,7 +57,7 @@ _BEFORE_GO = (State.STARTING, State.HELD)
 
 
 class GoDeadline:
-    """The seconds until GO has to be here: for the load to arrive first, then those for which processors are held."""
+    """The deadline for GO: first the time for the load to arrive, then the time for which processors are reserved."""
 
     def __init__(self, loop: Loop, expired: Callable[[], None]) -> None:
         self._loop, self._expired = loop, expired
@@ -66,23 +66,23 @@ class GoDeadline:
         self.seconds = LOAD_S
 
     def renew(self, seconds: float) -> None:
-        """So many seconds from now on."""
+        """Set the deadline to ``seconds`` from now."""
         self._ends_at, self.seconds = time.monotonic() + seconds, seconds
         self._timer.cancel()
         self._timer = self._loop.after(seconds, self._expired)
 
     @property
     def over(self) -> bool:
-        """Whether the time is over; in a process that was stopped its timer comes later."""
+        """True if the deadline has passed; in a process that was stopped, its timer comes later."""
         return time.monotonic() > self._ends_at
 
     def cancel(self) -> None:
-        """GO is here, or nothing waits for it."""
+        """GO has arrived, or nothing waits for it."""
         self._timer.cancel()
 
 
 class Launch:
-    """One launch on this node: its machine, its links in the tree, its ranks, and what travels with it."""
+    """A launch on this node: its state machine, its links in the tree, its ranks, and its payload."""
 
     def __init__(self, host: NodeContext, sock: socket.socket, role: str, let_in: Optional[Pass] = None) -> None:
         self._host, self._let_in = host, let_in
@@ -122,7 +122,7 @@ class Launch:
             up.send(b"")
 
     def run(self) -> None:
-        """Serve until the launch is over; returns when this process may serve another, else leaves it."""
+        """Serve until the launch is over. Returns if this process may serve another launch, otherwise exits."""
         try:
             while not self._over:
                 self._loop.run_once(None)
@@ -133,7 +133,7 @@ class Launch:
             self._leave(FAULT)
 
     def _report_fault(self, error: Exception) -> None:
-        # its PCT tells whoever loses the link to us
+        # Its PCT reports the death to peers that lose the link to us.
         from agents.pct.launch.deaths import write_fault
 
         self._host.log.write("internal", launcher=self._launcher, error=repr(error), where=where(error))
@@ -141,7 +141,7 @@ class Launch:
         try:
             as_root(lambda: write_fault(self._host.run, self._host.node, self._launcher, error, where(error)))
         except OSError:
-            pass  # then it is told without its words
+            pass  # the death is then reported without the error text
 
     @property
     def _launcher(self) -> int:
@@ -162,7 +162,7 @@ class Launch:
                 )  # fmt: skip
             self._steps[action](self)
 
-    # from the parent
+    # Messages from the parent
 
     def _on_parent_frame(self, _link: Link, kind: int, payload: bytes) -> None:
         if kind == STDIN:
@@ -220,7 +220,7 @@ class Launch:
         self._common = payload
         try:
             load = self._load = read_load(self._message)
-            load.mesh = self._host.mesh  # the node's own word: its PCT looks for processes that carry it
+            load.mesh = self._host.mesh  # this node's own mark, by which its PCT finds processes
             self._deadline.renew(load.pending_s)
             self._relay = Relay(self._parent, load.window)
             self._endpoint = LaunchEndpoint(self._loop, self._host, load, self._on_request)
@@ -240,7 +240,7 @@ class Launch:
         self._do(self._machine.loaded(len(load.ranks), len(runs(load.nodes[1:], load.fanout))))
 
     def _prepare(self, load: Load, program: Program) -> None:
-        """Make the parts of the launch that need its load. LoadFailed when this node cannot run it."""
+        """Create the parts of the launch that need its load. Raises LoadFailed if this node cannot run it."""
         assert self._relay is not None and self._endpoint is not None
         run = self._user.run if self._user is not None else self._host.run
         launch = LaunchContext(self._loop, run, load, program, self._tree, self._fail)
@@ -263,8 +263,9 @@ class Launch:
             self._local.watch_faults(Faults(self._loop, load.name, options.at_once, number_of, tell, self.noted))
 
     def _check_reserved(self, load: Load) -> None:
-        """LoadFailed when the processors may be another launch's by now: a node that was stopped starts nothing."""
-        # where the launcher is on this machine, its monotonic clock is ours; one that is ahead of us is no such clock
+        """Raise LoadFailed if another launch may have the processors by now: a node that was stopped starts nothing."""
+        # If the launcher is on this machine, its monotonic clock is ours; a value ahead of ours comes from another
+        # machine.
         lapses_at = self._let_in.lapses_at if self._let_in is not None else load.lapses_at
         late = time.monotonic() - lapses_at
         if lapses_at and late > 0:
@@ -272,7 +273,7 @@ class Launch:
             raise LoadFailed(f"{load.name}: {why}", "launch", hint="no process was started; start the launch again")
 
     def _check_let_in(self, let_in: Pass, load: Load) -> None:
-        """LoadFailed when a load from another machine is not the one that its credential is for."""
+        """Raise LoadFailed if a load from another machine is not the one of its credential."""
         from agents.pct.launch_child.load_check import check_load
 
         assert self._message is not None
@@ -292,7 +293,7 @@ class Launch:
         trust.ours().hold()
         host = self._host
         user = UserDirectory(host.system, host.log, host.run, self._loop, load, let_in.credential.uid)
-        # before it settles: what fails then has files in RUN to remove, which the user may not
+        # Before the identity changes: a failure afterwards leaves files in RUN that the user may not remove.
         self._endpoint.as_root = processes.as_root = user.user.as_root
         user.settle()
         self._user = user
@@ -315,7 +316,7 @@ class Launch:
         return options
 
     def _expire(self) -> None:
-        # No node's fault: a program of gigabytes, or a launcher that its user has stopped.
+        # No node is at fault: the program may have gigabytes, or its user may have stopped the launcher.
         if self._load is not None and self._machine.state in _BEFORE_GO:
             held_s = f"{self._deadline.seconds:g} s"
             why = f"{held_s} were over, for which processors are held, before every process could run"
@@ -330,7 +331,7 @@ class Launch:
             self._failure = message
         self._handle(Event.FAILED)
 
-    # from this node's processes
+    # Events of this node's processes
 
     def _on_child_signal(self) -> None:
         if self._local is not None:
@@ -350,7 +351,7 @@ class Launch:
             status = rank.status or 0
             how = f"died of signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else "ended"
             why = f"{self._host.node}: rank {rank.number} {how} before it could run"
-            # who may kill a rank that stands there is its user, or the kernel for want of memory: no node's fault
+            # Only its user, or the kernel for lack of memory, can have killed a held rank: no node is at fault.
             self._fail(LoadFailed(why, "launch", rank=rank.number))
 
     def rank_closed(self, number: int) -> None:
@@ -361,7 +362,7 @@ class Launch:
         self._tree.up.tell({"op": "note", "node": self._host.node, "message": message, **more})
 
     def _noted_once(self, message: str, **more: Any) -> None:
-        # what all nodes are told at once, the root tells the launcher
+        # The root reports to the launcher what all nodes learn at once.
         if self._tree.is_root:
             self.noted(message, **more)
         else:
@@ -400,7 +401,7 @@ class Launch:
     def _no_more_ends(self) -> bool:
         return self._local is not None and not self._local.ranks.living and self._machine.open_children <= 0
 
-    # from the children
+    # Messages from the children
 
     def child_said(self, child: Child, op: str, message: Message) -> None:
         self._tree.on_report(child, op, message)
@@ -480,7 +481,7 @@ class Launch:
             message = {"op": "silent", "node": child.name, "seconds": child.pulse.seconds}
             self._tree.up.tell(dict(message, back=True) if back else message)
 
-    # what the machine asks for
+    # Actions of the state machine
 
     def _start(self) -> None:
         assert self._load is not None and self._message is not None
@@ -511,7 +512,7 @@ class Launch:
     def _begin_local(self) -> None:
         if self._local is None or self._load is None or self._machine.state is not State.STARTING:
             return
-        if self._deadline.over:  # we were stopped: our timers come after this
+        if self._deadline.over:  # this process was stopped, so its timers come after this event
             self._expire()
             return
         as_root = self._endpoint.as_root if self._endpoint is not None else None
@@ -519,7 +520,8 @@ class Launch:
         self._local.record(self._record)
         self._loop.after(KEEP_S, self._keep_record)
         self._local.ranks.enter(self._payload.namespaces)
-        if self._pmi is not None and self._pmi.yields and self._local.terminal is None:  # a terminal has its session
+        # a terminal needs a session of its own
+        if self._pmi is not None and self._pmi.yields and self._local.terminal is None:
             self._local.ranks.share_session()
         shared, is_root = self._load.input == "shared" and self._load.nnodes > 1, self._tree.is_root
         self._local.begin(is_root, self._sharing.begin(self._loop, self._load.place, is_root) if shared else -1)
@@ -558,7 +560,7 @@ class Launch:
         for child in self._tree.children:
             if child.over:
                 continue
-            if child.link is None:  # its load never left, and never will
+            if child.link is None:  # its load was never sent, and never will be
                 self.child_lost(child, "killed before it was reached")
             else:
                 child.send({"op": "kill"})
@@ -590,7 +592,7 @@ class Launch:
         self._over = True
 
     def _may_serve_again(self) -> bool:
-        # Only behind a launch of plain ranks that ended as it should is this process as it was before.
+        # Only after a normal launch of plain ranks is this process as it was before.
         if self._local is None or self._local.options is not None or not self._processes_gone:
             return False
         if self._pmi is not None and not self._pmi.silent:
@@ -599,7 +601,7 @@ class Launch:
         return well and self._payload.stays_clean and self._requests.plain
 
     def close(self) -> int:
-        """Let go of everything, after :meth:`run`; the status to leave with when no other launch comes."""
+        """Release everything after :meth:`run`; returns the exit status if no other launch comes."""
         if self._record is not None:
             self._record.end()
         self._parent.close()
@@ -626,7 +628,7 @@ class Launch:
             lasted_s = round(time.monotonic() - self._began, 3)
             self._host.log.write("launch ended", launcher=self._launcher, seconds=lasted_s)
 
-    # From the PCT, and whoever adopts
+    # Requests of the PCT, or of a later one
 
     def _on_request(self, session: Session, op: str, message: Message) -> None:
         if op == "kill_launch":
@@ -642,13 +644,13 @@ class Launch:
     def _on_terminate(self) -> None:
         self._host.log.write("terminated", launcher=self._launcher)
         if self._machine.state is State.LOADING:
-            self._leave(_TERMINATED)  # its PCT tells whoever loses the link
+            self._leave(_TERMINATED)  # its PCT reports the death to peers that lose the link
         if self._machine.state in (State.STARTING, State.HELD):  # those above would wait for it
             self._fail(LoadFailed(f"{self._host.node}: its launch child was ended by SIGTERM", "launch"))
         self._terminate()
 
     def _terminate(self) -> None:
-        # Killed from outside: report it as long as somebody listens, but not for ever.
+        # Killed from outside: report it while the parent listens, but not for ever.
         self._loop.after(LEAVE_S, lambda: self._handle(Event.LINK_LOST))
         self._handle(Event.KILL)
 

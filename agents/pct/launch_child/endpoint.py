@@ -1,4 +1,4 @@
-"""The seat of a launch on a node: its socket, rank map and log, where PCTs, clean-ups and ranks look for them."""
+"""The files of a launch on a node: its socket, rank map and log, by which PCTs, clean-ups and ranks find it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class NodeContext:
-    """The node as its PCT knows it."""
+    """The node, as its PCT knows it."""
 
     __slots__ = ("_record", "_tracked", "gpus", "log", "mesh", "node", "run", "system")
 
@@ -33,17 +33,18 @@ class NodeContext:
     ) -> None:
         self.mesh, self.node, self.run, self.log, self.gpus = mesh, node, run, log, gpus
         self.system = (
-            system  # how root runs launches of others (agents/pct/multiuser/system_mode.py); None: they are all ours
+            # how root runs launches of other users (agents/pct/multiuser/system_mode.py); None: all launches are ours
+            system
         )
         self._record: Optional[Record] = None
         self._tracked = ("", "", "")
 
     def track(self, state: str, life: str, group_parent: str) -> None:
-        """Where launch children keep records of their processes (agents/pct/ranks/process_tracking.py)."""
+        """Set where launch children record their processes (agents/pct/ranks/process_tracking.py)."""
         self._tracked = state, life, group_parent
 
     def record(self, launcher: int, as_root: Any) -> Optional[Record]:
-        """This launch child's record, begun for ``launcher``; None where none can be written."""
+        """Begin this launch child's record for ``launcher``; None if it cannot be written."""
         state, life, group_parent = self._tracked
         if not state:
             return None
@@ -51,14 +52,14 @@ class NodeContext:
             if self._record is None:
                 self._record = Record(state, self.node, life, group_parent, as_root or (lambda work: work()))
             self._record.begin(launcher)
-        except OSError as error:  # the launch goes on: three processes have to be killed together before this matters
+        except OSError as error:  # continue: this matters only if three processes are killed together
             self.log.write("no record", launcher=launcher, error=error.strerror, path=error.filename)
             return None
         return self._record
 
 
 class LaunchEndpoint:
-    """Taken for one launch; LoadFailed when another has it."""
+    """Held by one launch. Raises LoadFailed if another process has it."""
 
     def __init__(
         self, loop: Loop, host: NodeContext, load: Load, serve: Callable[[Session, str, Message], None]
@@ -67,8 +68,8 @@ class LaunchEndpoint:
             raise LoadFailed(f"a load for {load.name} came to {host.node}", "launch")
         self._run, self._node, self._launcher = host.run, load.name, load.launcher
         self.map_path = rank_map(host.run, load.name, load.launcher)
-        self._map = -1  # the rank map, open: its text can be had when the file was removed
-        self.as_root: Any = None  # does what only root may in RUN
+        self._map = -1  # the open rank map, readable even if its file was removed
+        self.as_root: Any = None  # runs functions in RUN that need root
         try:
             self._server = Server(loop, launch_socket(host.run, load.name, load.launcher), "child", PCT, serve)
         except AgentError:
@@ -79,7 +80,7 @@ class LaunchEndpoint:
         loop.after(LOOK_S, self._look)
 
     def _look(self) -> None:
-        # RUN may have been removed below us: our PCT, and the next one, find a launch child by its socket alone
+        # RUN may have been removed: PCTs find a launch child only by its socket.
         self._loop.after(LOOK_S, self._look)
         try:
             if self.as_root is None:
@@ -87,7 +88,7 @@ class LaunchEndpoint:
             else:
                 self.as_root(self._make_again)
         except (OSError, AgentError):
-            pass  # there is no place for it yet
+            pass  # the directory does not exist yet
 
     def _make_again(self) -> None:
         self._server.listen_again(make=False)
@@ -95,13 +96,13 @@ class LaunchEndpoint:
             self._write(os.pread(self._map, os.fstat(self._map).st_size, 0))
 
     def check_alive(self) -> None:
-        """LoadFailed when the launch was killed before its load came."""
-        # behind the socket, for a kill writes its tombstone first and then looks for sockets
+        """Raise LoadFailed if the launch was killed before its load came."""
+        # Check after creating the socket, because a kill writes its tombstone first and then looks for sockets.
         if os.path.exists(tombstone(self._run, self._node, self._launcher)):
             raise LoadFailed(f"{self._node}: launcher {self._launcher} has been killed", "launch")
 
     def write_map(self, text: str) -> None:
-        """The rank map, before the first instruction of any rank. OSError."""
+        """Write the rank map, before the first instruction of any rank. Raises OSError."""
         self._write(text.encode("utf-8"))
 
     def _write(self, text: bytes) -> None:
@@ -114,14 +115,14 @@ class LaunchEndpoint:
             view = view[os.write(fd, view) :]
 
     def clear(self) -> None:
-        """Remove what the launch has in RUN."""
+        """Remove the launch's files in RUN."""
         if self.as_root is None:
             clear_files(self._run, self._node, self._launcher)
         else:
             self.as_root(lambda: clear_files(self._run, self._node, self._launcher))
 
     def close(self) -> None:
-        """Let go of the socket, and of the rank map."""
+        """Close the socket and the rank map."""
         self._server.close()
         if self._map >= 0:
             os.close(self._map)

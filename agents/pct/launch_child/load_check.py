@@ -1,6 +1,6 @@
-"""What a launch child checks of a load that came from another machine, once it has all of it. Pure.
+"""Checks a complete load from another machine against its credential. No I/O.
 
-The PCT has let its credential in; here is whether the load is the one that the credential is of.
+The PCT has verified the credential; this module checks that the load is the one of the credential.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def check_load(let_in: Pass, node: str, load: Load, message: Message, common: bytes) -> FrozenSet[str]:
-    """The nodes of the launch. Refusal when this is another load than the CPA made the credential for."""
+    """The nodes of the launch. Raises Refusal if this is not the load for which the CPA made the credential."""
     credential = let_in.credential
     if load.launcher != credential.launcher:
         raise Refusal("other_launcher", f"a load of launcher {load.launcher}, let in as {credential.launcher}")

@@ -1,4 +1,4 @@
-"""What travels with a launch: nothing at all with a plain one, payload_transfer.py for others."""
+"""The payload of a launch (images, staged files); imports payload_transfer.py only if there is one."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from agents.pct.launch_child.payload_transfer import PayloadTransfer
     from agents.wire.control import Message
 
-#: What a launch child ends with when launches like this one will come again: its PCT keeps the modules ready.
+#: The exit status of a launch child after which similar launches are likely: its PCT keeps the modules imported.
 WARM = 3
 
 
 class Payload:
-    """What travels with a launch on ``node``: made when something of it is needed or comes by."""
+    """The payload of a launch on ``node``, created when first needed."""
 
     def __init__(self, node: str) -> None:
         self._node = node
         self._launch: Optional[LaunchContext] = None
         self._transfer: Optional[PayloadTransfer] = None
         self._plain = True
-        #: The nodes of a launch that came from another machine: they may fetch what this one has.
+        #: The nodes of a launch from another machine; they may fetch what this node has.
         self.members: FrozenSet[str] = frozenset()
 
     def orders(self) -> Dict[str, Callable[[Message], None]]:
@@ -46,7 +46,7 @@ class Payload:
         }
 
     def loaded(self, launch: LaunchContext) -> None:
-        """The load is here. LoadFailed when this node cannot take what comes with it."""
+        """The load is here. Raises LoadFailed if this node cannot accept the payload."""
         self._launch = launch
         self._plain = plain(launch.program, launch.load.ranks)
         if self._plain:
@@ -68,63 +68,63 @@ class Payload:
         return self._transfer
 
     def begin(self, then: Callable[[], None]) -> None:
-        """Call ``then`` when the ranks may begin."""
+        """Call ``then`` when the ranks may start."""
         if self._plain:
             then()
         else:
             self._now().begin(then)
 
     def finish(self, ran: bool, then: Callable[[], None]) -> None:
-        """The ranks have ended (or never ``ran``): call ``then`` when nothing of theirs has to travel any more."""
+        """The ranks have ended (or never ``ran``): call ``then`` when nothing of theirs remains to be transferred."""
         if self._transfer is None:
             then()
         else:
             self._transfer.finish(ran, then)
 
     def on_frame(self, kind: int, payload: bytes) -> None:
-        """A frame from the parent that is not an ordinary one."""
+        """A special frame from the parent."""
         if kind not in (IMAGE, FILE):
             raise WireError(f"a frame of kind {kind} came down the tree")
         self._now().on_frame(kind, payload)
 
     def on_child_frame(self, payload: bytes) -> None:
-        """A FILE frame from below."""
+        """A FILE frame from a child."""
         self._now().on_child_frame(payload)
 
     def fetch(self, session: Session, message: Message) -> None:
-        """Another node wants an image from this one. AgentError when it is none of the launch's."""
+        """Another node requests an image. Raises AgentError if it is not one of the launch's."""
         who = message.get("node")
         if who is not None and who not in self.members:
             raise Refusal("stranger", f"{str(who)[:80]} is not a node of this launch")
         self._now().fetch(session, message)
 
     def starve(self) -> None:
-        """The launcher sends nothing for the moment, and no node is to blame for what does not come."""
+        """The launcher sends nothing at present, so silence is nobody's fault."""
         if self._transfer is not None:
             self._transfer.starve()
 
     def abandon(self) -> None:
-        """The launcher is gone: nothing travels any more."""
+        """The launcher is lost: end all transfers."""
         if self._transfer is not None:
             self._transfer.abandon()
 
     def abandon_mounts(self) -> None:
-        """What yod has not answered about mounted files fails with EIO."""
+        """Answer pending requests about mounted files with EIO."""
         if self._transfer is not None:
             self._transfer.abandon_mounts()
 
     @property
     def namespaces(self) -> "List[Tuple[int, int]]":
-        """What the ranks enter before anything else (agents/pct/files/mounts.py)."""
+        """Namespaces that the ranks must enter (agents/pct/files/mounts.py)."""
         return self._transfer.namespaces if self._transfer is not None else []
 
     @property
     def stays_clean(self) -> bool:
-        """Whether this process is, once closed, as before the launch: what travelled was programs, if anything."""
+        """True if this process is, once closed, as before the launch: at most programs were transferred."""
         return self._transfer is None or self._transfer.only_images
 
     def close(self) -> int:
-        """Remove what came; what a launch child that ends well ends with, now or behind another launch."""
+        """Remove the payload; returns the exit status for a normal end, now or after another launch."""
         if self._transfer is None:
             return 0
         self._transfer.close()

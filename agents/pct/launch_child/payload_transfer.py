@@ -1,6 +1,6 @@
-"""What travels with a launch beside its load: images, the application's files, files staged in and out.
+"""The payload transfers of a launch: images, the application's files, files staged in and out.
 
-A plain launch has none of it and never loads this.
+A plain launch has none and never imports this module.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from agents.pct.files.staging import Staging
     from agents.wire.control import Message
 
-#: Progress of images is passed on so often, in seconds.
+#: The interval of progress reports about images, in seconds.
 _PROGRESS_S = 0.5
 
 
 class PayloadTransfer:
-    """One launch child's part of it."""
+    """The transfers of one launch child."""
 
     def __init__(self, launch: LaunchContext) -> None:
         self._launch = launch
@@ -43,7 +43,7 @@ class PayloadTransfer:
         self._abandoned = False
 
     def prepare(self) -> None:
-        """Before the ranks' environment is laid out: what it says of cargo. PctError, OSError."""
+        """Called before the ranks' environment is built, to which it adds. Raises PctError or OSError."""
         wants, env = self._launch.program.payload, self._launch.program.env
         if wants.get("libs"):
             _prepend(env, b"LD_LIBRARY_PATH", os.path.join(self._images.store.directory, LIBRARIES))
@@ -56,7 +56,7 @@ class PayloadTransfer:
             _prepend(env, b"PYTHONPATH", yodio)
 
     def begin(self, then: Callable[[], None]) -> None:
-        """Call ``then`` when all that the ranks need is on this node."""
+        """Call ``then`` when everything that the ranks need is on this node."""
         stage_in = int(self._launch.program.payload.get("stage_in", 0))
         if "mounts" in self._launch.program.payload:
             last = then
@@ -74,20 +74,20 @@ class PayloadTransfer:
         self._mounts.begin(self._launch.program.payload["mounts"], then)
 
     def abandon_mounts(self) -> None:
-        """What yod has not answered about mounted files fails, and so does what is asked from now on."""
+        """Answer pending and later requests about mounted files with an error."""
         if self._mounts is not None:
             self._mounts.abandon()
 
     @property
     def namespaces(self) -> "List[Tuple[int, int]]":
-        """What the ranks enter to see mounted directories: descriptors with their kinds."""
+        """Namespaces that the ranks enter to see mounted directories: descriptors with their kinds."""
         return self._mounts.namespaces if self._mounts is not None else []
 
     def finish(self, ran: bool, then: Callable[[], None]) -> None:
-        """Call ``then`` when what the ranks left for the launcher, if they ``ran``, has been taken there."""
+        """Call ``then`` when the files that the ranks, if they ``ran``, left for the launcher have been sent."""
 
         def clear() -> None:
-            self._clear()  # before the launcher is told: what has ended has left nothing
+            self._clear()  # before the launcher is told, so that an ended launch leaves nothing
             then()
 
         stage_out = int(self._launch.program.payload.get("stage_out", 0))
@@ -112,10 +112,10 @@ class PayloadTransfer:
                 self._staging.abandon()
         return self._staging
 
-    # from the tree
+    # Messages in the tree
 
     def announced(self, message: Message) -> None:
-        """The images of the launch, as its root announces them."""
+        """The images of the launch, announced by its root."""
         self._or_fail(lambda: self._images.announced(message))
 
     def placed(self, message: Message) -> None:
@@ -138,33 +138,33 @@ class PayloadTransfer:
             raise WireError(f"a frame of kind {kind} came down the tree")
 
     def on_child_frame(self, payload: bytes) -> None:
-        """A FILE frame from a child: a request on its way to the launcher."""
+        """A FILE frame from a child: a request to the launcher."""
         self._files().pass_up(payload)
 
     def ask(self) -> None:
-        """A child wants images."""
+        """A child requests images."""
         self._images.ask()
 
     def pass_up(self, message: Message) -> None:
-        """What a node below says to the launcher."""
+        """A message of a lower node to the launcher."""
         self._launch.tree.up.tell(message)
 
     def progress(self, message: Message) -> None:
-        """How far a node below has come: passed on now and then."""
+        """The progress of a lower node; forwarded now and then."""
         if time.monotonic() - self._passed_on > _PROGRESS_S:
             self._passed_on = time.monotonic()
             self.pass_up(message)
 
     def fetch(self, session: Session, message: Message) -> None:
-        """Another node wants an image."""
+        """Another node requests an image."""
         self._images.fetch(session, message)
 
     def starve(self) -> None:
-        """The launcher sends nothing for the moment."""
+        """The launcher sends nothing at present."""
         self._images.starve()
 
     def abandon(self) -> None:
-        """The launcher is gone, and nothing that is begun from now on would be answered."""
+        """The launcher is lost; later requests would not be answered."""
         self._abandoned = True
         self.abandon_mounts()
         if self._staging is not None:
@@ -172,7 +172,7 @@ class PayloadTransfer:
 
     @property
     def only_images(self) -> bool:
-        """Whether neither files of the application nor staged ones have come by."""
+        """True if neither application files nor staged files were transferred."""
         return self._application is None and self._staging is None
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
-"""What comes down the tree to the ranks of a launch that runs: signals, a window's size, questions where they stand.
+"""Requests to the ranks of a running launch: signals, window sizes, stacks.
 
-What few launches are ever asked is loaded when one is.
+Code for rare requests is imported when one arrives.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from agents.pct.ranks.supervisor import LocalRanks
     from agents.wire.control import Message
 
-#: Looked into by agents/pct/debug.
+#: Operations of agents/pct/debug.
 _INSPECTION = ("stacks", "source", "debug", "debug_type", "debug_size", "debug_taken", "debug_leave", "tool")
 _INSPECTION_SAYS = ("stacks", "source", "debug_said", "debug_over", "want_tool")
 
 
 class Requests:
-    """For one launch child; ``local()`` is this node's part of the launch, ``note`` speaks to people."""
+    """The requests of one launch child; ``local()`` is this node's part of the launch, ``note`` writes to people."""
 
     def __init__(
         self, loop: Loop, node: str, tree: Tree, local: Callable[[], Optional[LocalRanks]], note: Callable[[str], None]
@@ -67,13 +67,13 @@ class Requests:
             self._inspection.on_child_message(child, message["op"], message)
 
     def child_lost(self, child: Child, reason: str) -> None:
-        """A subtree has gone."""
+        """A subtree is lost."""
         if self._inspection is not None:
             self._inspection.child_lost(child, reason)
 
     @property
     def plain(self) -> bool:
-        """Whether nothing was ever asked that leaves something behind in this process."""
+        """True if no request has left anything behind in this process."""
         return self._inspection is None
 
     def cancel(self) -> None:

@@ -1,7 +1,7 @@
-"""Launch children between two launches: one that has served a launch to a good end may serve the next.
+"""Launch children between two launches: after a normal launch, one may serve the next.
 
-Most of what a fresh launch child costs is copying the PCT's memory page by page as it writes to it; one that has done
-a launch has that behind it. It is kept for a few seconds, and only one: a node at rest has none
+Most of the cost of a fresh launch child is copying the PCT's memory page by page as it writes to it; a used launch
+child has paid that. A single one is kept for a few seconds, so an idle node has none
 (docs/decisions/0007-a-launch-child-serves-again.md).
 """
 
@@ -24,37 +24,37 @@ if TYPE_CHECKING:
     Receive = Callable[[socket.socket, socket.socket], Optional[Tuple[Any, str, Pass]]]
 
 _READY = b"r"
-#: A question of a launch child to its PCT begins and ends so.
+#: The first and last byte of a launch child's question to its PCT.
 ASK, END = b"?", b"\n"
 _LONGEST = 8192
 _FD = struct.Struct("i")  # a descriptor, as SCM_RIGHTS has it
 
 
 class Spares:
-    """The PCT's side: a line to every launch child, and the one that is ready for another launch, for ``spare_s``."""
+    """The PCT's side: a socket to every launch child, and the spare one, which is kept for ``spare_s``."""
 
     def __init__(self, loop: Loop, spare_s: float) -> None:
         self._loop, self._spare_s = loop, spare_s
         self._lines: Dict[int, socket.socket] = {}  # by descriptor
         self._ready: Optional[socket.socket] = None
         self._timer: Optional[Timer] = None
-        #: What a launch child is answered that received a launch from another machine
+        #: The answer to a launch child that received a launch from another machine
         #: (agents/pct/remote/spare_handshake.py).
         self.answer: Callable[[bytes], bytes] = lambda _question: b""
-        self._asking: Dict[int, bytes] = {}  # questions that are not whole yet, by descriptor
+        self._asking: Dict[int, bytes] = {}  # incomplete questions, by descriptor
 
     def __len__(self) -> int:
         return int(self._ready is not None)
 
     def add(self, line: socket.socket) -> None:
-        """The line to a launch child that has just been forked."""
+        """Add the socket to a launch child that has just been forked."""
         fd = line.fileno()
         line.setblocking(False)
         self._lines[fd] = line
         self._loop.watch(fd, READ, lambda _events: self._on_word(fd))
 
     def take(self, sock: socket.socket, role: str) -> bool:
-        """Hand a new launch's connection to the spare launch child; False when there is none."""
+        """Pass a new launch's connection to the spare launch child; False if there is none."""
         line, self._ready = self._ready, None
         if line is None:
             return False
@@ -94,7 +94,7 @@ class Spares:
             self._drop(line)  # it has just died
 
     def dismiss(self) -> None:
-        """The spare launch child is not needed: it ends."""
+        """End the spare launch child."""
         if self._ready is not None:
             self._drop(self._ready)
 
@@ -117,25 +117,25 @@ class Spares:
             self._drop(line)
 
     def forget(self) -> None:
-        """In a forked child: the lines are the PCT's."""
+        """In a forked child: close the PCT's sockets."""
         for line in self._lines.values():
             line.close()
 
 
 def prepare() -> None:
-    """Load what every launch needs, for all children that are forked from now on."""
+    """Import what every launch needs, for all children forked from now on."""
     import agents.pct.launch_child.child  # noqa: F401
 
 
 def serve_launches(
     host: NodeContext, line: socket.socket, sock: Any, role: str, let_in: Optional[Pass], receive: Optional[Receive]
 ) -> NoReturn:
-    """Be a launch child: serve a launch, and then another for as long as the PCT keeps us.
+    """Run as a launch child: serve a launch, and further ones for as long as the PCT keeps us.
 
-    ``receive(line, sock)``: a launch from another machine, its role and what let it in; None when it was refused.
+    ``receive(line, sock)``: a launch from another machine, its role and credential data; None if it was refused.
     """
     from agents.pct.launch_child.child import (
-        Launch,  # loaded before our fork (prepare), unless the first launch was faster
+        Launch,  # imported before our fork (prepare), unless the first launch came earlier
     )
 
     before, status = -1, 0
@@ -144,14 +144,14 @@ def serve_launches(
         launch.run()
         status = launch.close() or status
         if host.system is not None:
-            os._exit(status)  # it has been another user's
+            os._exit(status)  # it has served another user
         del launch
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         gc.disable()
         gc.collect()
         count = len(os.listdir("/proc/self/fd"))
         if before not in (-1, count):
-            os._exit(status)  # something of the launch is still open: it ends here
+            os._exit(status)  # part of the launch is still open, so this process ends
         before = count
         sock, role, let_in = _next(line, status, receive)
 
@@ -167,12 +167,12 @@ def _next(line: socket.socket, status: int, receive: Optional[Receive]) -> "tupl
 
 
 def handed(line: socket.socket, status: int = 0) -> "tuple[socket.socket, str]":
-    """The next connection, and what it is; who gets none leaves with ``status``."""
+    """The next connection and its role. Exits with ``status`` if none comes."""
     try:
         line.send(_READY)
         word, told, _flags, _address = line.recvmsg(16, socket.CMSG_SPACE(_FD.size), socket.MSG_CMSG_CLOEXEC)
     except OSError:
-        os._exit(status)  # the PCT is gone
+        os._exit(status)  # the PCT has exited
     if not word or not told:
-        os._exit(status)  # it does not need us
+        os._exit(status)  # we are not needed
     return Socket(fileno=_FD.unpack(told[0][2])[0]), word.decode("ascii")

@@ -1,6 +1,6 @@
-"""The states of a launch child, decided apart from its sockets and processes.
+"""The states of a launch child, without sockets and processes.
 
-``handle`` takes an event and says what to do; everything that does it is in agents/pct/launch_child/child.py.
+``handle`` takes an event and returns actions; agents/pct/launch_child/child.py carries them out.
 """
 
 from __future__ import annotations
@@ -13,47 +13,47 @@ if TYPE_CHECKING:
 
 
 class State(Enum):
-    """Where a launch is, as one node sees it."""
+    """The state of a launch on one node."""
 
     LOADING = "loading"  # waiting for the load
-    STARTING = "starting"  # ranks being forked, children being told
-    HELD = "held"  # every process of the subtree stands before its first instruction
+    STARTING = "starting"  # ranks are being forked, children are being connected
+    HELD = "held"  # every process of the subtree is stopped before its first instruction
     RUNNING = "running"
-    SWEEPING = "sweeping"  # killing whatever is left on this node
+    SWEEPING = "sweeping"  # killing all processes that are left on this node
     WAITING = "waiting"  # this node is clean, the subtree not yet
-    FINISHED = "finished"  # told the parent so
-    ABANDONED = "abandoned"  # sweeping, with nobody left to tell
+    FINISHED = "finished"  # reported to the parent
+    ABANDONED = "abandoned"  # sweeping, with no parent left
     OVER = "over"
 
 
 class Event(Enum):
-    """What can happen to a launch."""
+    """An event of a launch."""
 
     LOADED = "loaded"
     ALL_HELD = "all held"
-    FAILED = "failed"  # something on this node or below cannot begin
+    FAILED = "failed"  # a rank on this node or below cannot start
     GO = "go"
-    DRAINED = "drained"  # every rank here has ended, and so has its output
+    DRAINED = "drained"  # every rank on this node has exited, and its output has been sent
     KILL = "kill"
     SWEPT = "swept"  # no process of the launch is left on this node
     TREE_FINISHED = "tree finished"  # every child has finished or is lost
     DONE = "done"
-    LINK_LOST = "link lost"  # the parent is gone
-    EXPIRED = "expired"  # no GO in time
+    LINK_LOST = "link lost"  # the link to the parent is lost
+    EXPIRED = "expired"  # GO did not come in time
 
 
 class Action(Enum):
-    """What the launch child is to do."""
+    """An action of the launch child."""
 
     START = "start"
     REPORT_READY = "report ready"
     REPORT_FAILED = "report failed"
     RELEASE = "release"
-    KILL_TREE = "kill tree"  # tell the children
-    SWEEP = "sweep"  # kill everything on this node, until nothing is left
+    KILL_TREE = "kill tree"  # have the children kill theirs
+    SWEEP = "sweep"  # kill all processes on this node, until none is left
     REPORT_FINISHED = "report finished"
     FORWARD_DONE = "forward done"
-    DROP_TREE = "drop tree"  # let the children's links go: they sweep by themselves
+    DROP_TREE = "drop tree"  # close the children's links: they sweep by themselves
     END = "end"
 
 
@@ -66,7 +66,7 @@ _FAIL: Actions = (A.REPORT_FAILED, A.KILL_TREE, A.SWEEP)
 _ABANDON: Actions = (A.DROP_TREE, A.SWEEP)
 _DISMISS: Actions = (A.FORWARD_DONE, A.SWEEP)
 
-#: Every transition there is. An event that a state does not name changes nothing.
+#: All transitions. An event that a state does not list changes nothing.
 TRANSITIONS: Dict[Tuple[State, Event], Tuple[State, Actions]] = {
     (S.LOADING, E.LOADED): (S.STARTING, (A.START,)),
     (S.LOADING, E.FAILED): (S.WAITING, (A.REPORT_FAILED,)),
@@ -105,10 +105,10 @@ TRANSITIONS: Dict[Tuple[State, Event], Tuple[State, Actions]] = {
 
 
 class LaunchMachine:
-    """Counts what a launch still waits for, and walks the table.
+    """Counts what a launch still waits for, and applies the table.
 
-    ``unheld``: ranks here and children below that do not stand ready yet; ``open_children``: children that have
-    neither finished nor been lost.
+    ``unheld``: local ranks and children that are not held yet; ``open_children``: children that have neither finished
+    nor been lost.
     """
 
     def __init__(self) -> None:
@@ -118,12 +118,12 @@ class LaunchMachine:
         self.open_children = 0
 
     def loaded(self, ranks: int, children: int) -> List[Action]:
-        """The load is here: so many ranks on this node, so many children below it."""
+        """The load has arrived, with this many local ranks and children."""
         self.unheld, self.open_children = ranks + children, children
         return self.handle(Event.LOADED)
 
     def one_held(self) -> List[Action]:
-        """One rank here, or one child with its whole subtree, stands ready."""
+        """One local rank, or one child with its whole subtree, is held."""
         self.unheld -= 1
         return self.handle(Event.ALL_HELD) if self.unheld == 0 else []
 
@@ -133,7 +133,7 @@ class LaunchMachine:
         return self._settle([])
 
     def handle(self, event: Event) -> List[Action]:
-        """What ``event`` asks for now, in order."""
+        """Apply ``event``; returns the actions in order."""
         entry = TRANSITIONS.get((self.state, event))
         if entry is None:
             return []
@@ -144,7 +144,7 @@ class LaunchMachine:
 
     @property
     def runs(self) -> bool:
-        """Whether ranks run here or below, and nothing has ended the launch. The last ranks here may have exited."""
+        """True if ranks run here or below, and nothing has ended the launch. The last local rank may have exited."""
         return self._released and not self._stopped and self.state in (State.RUNNING, State.SWEEPING, State.WAITING)
 
     def _settle(self, actions: List[Action]) -> List[Action]:

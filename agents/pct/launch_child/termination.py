@@ -1,4 +1,4 @@
-"""Those who want a launch killed on this node: at once, or with notice; each is answered."""
+"""Requests to kill a launch on this node, at once or with notice; each gets a reply."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LONGEST_S = 3600.0
 
 
 class KillTimer:
-    """``terminate`` begins the killing; ``note(text, …)`` tells the launcher why."""
+    """``terminate`` begins the killing; ``note(text, …)`` tells the launcher the reason."""
 
     def __init__(self, loop: Loop, terminate: Callable[[], None], note: Callable[..., None]) -> None:
         self._loop, self._terminate, self._note = loop, terminate, note
@@ -26,7 +26,7 @@ class KillTimer:
         self._notice = False
 
     def ask(self, session: Session, message: Message, local: Optional[LocalRanks], gone: bool, unclean: bool) -> None:
-        """One wants it killed; ``gone``: nothing is left to be killed."""
+        """Handle a kill request; ``gone``: no process is left."""
         grace_s = min(float(message.get("grace_s", 0.0)), LONGEST_S)
         if grace_s > 0 and local is not None and not gone:
             self._give_notice(local, grace_s, message)
@@ -38,7 +38,7 @@ class KillTimer:
             self.answer(local.killed if local is not None else 0, unclean)
 
     def _give_notice(self, local: LocalRanks, grace_s: float, message: Message) -> None:
-        # SIGTERM now, SIGKILL in so many seconds. A second notice does not put it off.
+        # SIGTERM now, SIGKILL after the notice. A second notice does not extend the first.
         if self._notice:
             return
         self._notice = True
@@ -46,11 +46,11 @@ class KillTimer:
         if reason:
             self._note(reason, preempted_by={"to": str(message.get("to", ""))[:200], "kill_in_s": grace_s})
         local.ranks.send_signal(signal.SIGTERM, None)
-        local.ranks.send_signal(signal.SIGCONT, None)  # a stopped rank would not see it
+        local.ranks.send_signal(signal.SIGCONT, None)  # a stopped rank would not receive the SIGTERM
         self._loop.after(grace_s, self._terminate)
 
     def answer(self, killed: int, unclean: bool) -> None:
-        """Nothing is left, or only what cannot be killed: say so to everybody who waits."""
+        """No process is left, or only some that cannot be killed: reply to all requests."""
         waiting, self._waiting = self._waiting, []
         for session, message in waiting:
             session.reply(message, {"clean": not unclean, "killed": killed})

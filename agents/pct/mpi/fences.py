@@ -1,7 +1,7 @@
-"""The fences of PMI and PMIx: keys that ranks put are gathered at a fence, and known to all behind it.
+"""Fences of PMI and PMIx: keys that ranks put are gathered at a fence, and known to all ranks after it.
 
-Pure: one Exchange a launch child. It knows who of its node and of the subtrees below stands in the fence, who has
-ended and never will, and what was put since the last one; agents/pct/mpi/pmi_server.py carries it up and down the tree.
+No I/O; one Exchange for each launch child. It knows which local ranks and subtrees have entered the fence, which ranks
+have exited, and what was put since the last fence. agents/pct/mpi/pmi_server.py sends its data up and down the tree.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ if TYPE_CHECKING:
     from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 
-#: Characters of keys and values in one message, and of all that a launch may put.
+#: Limits in characters: keys and values in one message, and all that a launch may put.
 CHUNK, MOST = 1 << 20, 256 << 20
 KEY_MAX, VALUE_MAX = 1024, 65536
 
 
 class State(Enum):
-    """Where a fence is, as one node sees it."""
+    """The state of a fence on one node."""
 
-    GATHERING = "gathering"  # somebody of this subtree is still to come
-    GATHERED = "gathered"  # all are here, and the parent knows
-    BROKEN = "broken"  # it can never be complete
+    GATHERING = "gathering"  # some ranks of this subtree have not entered yet
+    GATHERED = "gathered"  # all have entered, and the parent knows
+    BROKEN = "broken"  # it can never complete
 
 
 class Event(Enum):
-    """What can happen to a fence."""
+    """An event of a fence."""
 
-    COMPLETE = "complete"  # nobody of this subtree is to come any more
-    RELEASED = "released"  # what all have put is here
-    BROKE = "broke"  # complete at the root, but some have ended instead of coming
+    COMPLETE = "complete"  # all ranks of this subtree have entered or exited
+    RELEASED = "released"  # the data of all ranks is here
+    BROKE = "broke"  # complete at the root, but some ranks have exited instead of entering
 
 
 S, E = State, Event
 
-#: Every transition there is; the root of the tree passes from gathered to released or broken at once.
+#: All transitions; the root of the tree goes from gathered to released or broken at once.
 TRANSITIONS: Dict[Tuple[State, Event], State] = {
     (S.GATHERING, E.COMPLETE): S.GATHERED,
     (S.GATHERED, E.RELEASED): S.GATHERING,
@@ -46,15 +46,15 @@ TRANSITIONS: Dict[Tuple[State, Event], State] = {
 
 
 class TooMuch(Exception):
-    """Keys or values over what is allowed; the message says which."""
+    """Keys or values exceed a limit, which the message names."""
 
 
 class Exchange:
-    """The fences of one launch on one node. ``below``: for each child its ranks."""
+    """The fences of a launch on one node. ``below``: the ranks of each child."""
 
     def __init__(self, ranks: Sequence[int], below: "Mapping[str, Sequence[int]]") -> None:
         self.state = State.GATHERING
-        self.number = 0  # fences that are behind us
+        self.number = 0  # completed fences
         self.known: Dict[str, str] = {}
         self._ranks = frozenset(ranks)
         self._below = below
@@ -62,13 +62,13 @@ class Exchange:
         self._ended: Set[int] = set()
         self._arrived: Set[str] = set()
         self._gone: Set[str] = set()
-        self._absent: Set[int] = set()  # as children tell
+        self._absent: Set[int] = set()  # as reported by children
         self._fresh: Dict[str, str] = {}
         self._coming: Dict[str, str] = {}
         self._size = 0
 
     def put(self, key: str, value: str) -> None:
-        """A rank of this node puts a key: its node sees it at once, all behind the next fence. TooMuch."""
+        """A local rank puts a key: visible at once on its node, and everywhere after the next fence. Raises TooMuch."""
         if not key or len(key) > KEY_MAX or len(value) > VALUE_MAX:
             raise TooMuch(f"a key of {len(key)} or a value of {len(value)} characters is over what is allowed")
         self._count(len(key) + len(value))
@@ -80,16 +80,16 @@ class Exchange:
             raise TooMuch(f"more than {MOST >> 20} MiB of keys and values were put")
 
     def enter(self, rank: int) -> None:
-        """``rank`` stands in the fence."""
+        """``rank`` enters the fence."""
         self._inside.add(rank)
 
     def ended(self, rank: int) -> None:
-        """``rank`` is gone, and enters no fence any more."""
+        """``rank`` has exited, and enters no further fence."""
         self._ended.add(rank)
         self._inside.discard(rank)
 
     def child_put(self, number: int, puts: "List[Any]") -> None:
-        """A part of what a subtree has put. WireError, TooMuch."""
+        """A part of what a subtree has put. Raises WireError or TooMuch."""
         if number != self.number:
             raise WireError(f"fence {number} from below while this node is at {self.number}")
         for key, value in pairs(puts):
@@ -97,16 +97,16 @@ class Exchange:
             self._fresh[key] = value
 
     def child_inside(self, child: str, absent: "List[int]") -> None:
-        """Everybody of the subtree stands in the fence, or is among the ``absent``, who have ended."""
+        """All ranks of the subtree have entered the fence, except the ``absent``, which have exited."""
         self._arrived.add(child)
         self._absent.update(absent)
 
     def child_gone(self, child: str) -> None:
-        """Every rank of the subtree has ended."""
+        """Every rank of the subtree has exited."""
         self._gone.add(child)
 
     def complete(self) -> bool:
-        """Whether the fence has become complete just now, as far as this subtree goes: then its puts go up."""
+        """True if this subtree's part of the fence has just completed; then its puts are sent up."""
         if self.state is not State.GATHERING or not (self._inside or self._arrived):
             return False
         if self._inside | self._ended != self._ranks or len(self._arrived | self._gone) != len(self._below):
@@ -115,26 +115,27 @@ class Exchange:
         return True
 
     def absent(self) -> List[int]:
-        """Ranks of this subtree that ended instead of coming."""
+        """Ranks of this subtree that exited instead of entering."""
         gone = [rank for child in self._gone - self._arrived for rank in self._below[child]]
         return sorted({*self._ended, *self._absent, *gone})
 
     def waiting(self) -> List[int]:
-        """Ranks of this node that stand in the fence."""
+        """Local ranks in the fence."""
         return sorted(self._inside)
 
     def fresh(self) -> Iterator[List[str]]:
-        """What was put in this subtree since the last fence: key, value, key, value …, in parts."""
+        """The puts of this subtree since the last fence, in parts: key, value, key, value …"""
         return parts(self._fresh)
 
     def coming(self, number: int, puts: "List[Any]") -> None:
-        """A part of what all ranks have put. WireError."""
+        """A part of what all ranks have put. Raises WireError."""
         if number != self.number or self.state is not State.GATHERED:
             raise WireError(f"fence {number} is over while this node is at {self.number}")
         self._coming.update(pairs(puts))
 
     def release(self) -> List[int]:
-        """The fence is over: the ranks of this node that stood in it. At the root, what it has gathered is all."""
+        """Complete the fence; returns the local ranks that were in it. At the root, the gathered puts are the
+        result."""
         self._go(Event.RELEASED)
         self.known.update(self._fresh)
         self.known.update(self._coming)
@@ -145,7 +146,7 @@ class Exchange:
         return waiting
 
     def break_up(self) -> None:
-        """The fence will never be over."""
+        """The fence will never complete."""
         self._go(Event.BROKE)
 
     def _go(self, event: Event) -> None:
@@ -156,7 +157,7 @@ class Exchange:
 
 
 def pairs(puts: "List[Any]") -> "Iterator[Tuple[str, str]]":
-    """Key and value, one after the other. WireError for what is no such list."""
+    """Keys with their values from a flat list. Raises WireError for a malformed one."""
     if len(puts) % 2 or not all(isinstance(item, str) for item in puts):
         raise WireError("keys and values that are not texts")
     turn = iter(puts)
@@ -164,7 +165,7 @@ def pairs(puts: "List[Any]") -> "Iterator[Tuple[str, str]]":
 
 
 def parts(puts: Dict[str, str]) -> Iterator[List[str]]:
-    """Keys and values in lists of about CHUNK characters; at least one list."""
+    """Split keys and values into lists of about CHUNK characters; at least one list."""
     part: List[str] = []
     size = 0
     for key, value in puts.items():

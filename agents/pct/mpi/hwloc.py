@@ -1,8 +1,7 @@
-"""The node's topology as hwloc has it, found out once instead of by every rank.
+"""The node's topology in hwloc's format, determined once instead of by every rank.
 
-MPICH asks hwloc at MPI_Init what the machine looks like, and hwloc reads some hundred files of /sys for that: half of
-the work of a small program's start. hwloc takes a file instead (HWLOC_XMLFILE); one that is missing or damaged it
-ignores, and looks itself.
+MPICH asks hwloc at MPI_Init for the machine's topology, for which hwloc reads some hundred files of /sys: half of the
+work of a small program's start. hwloc can read a file instead (HWLOC_XMLFILE), and ignores a missing or damaged one.
 """
 
 from __future__ import annotations
@@ -11,18 +10,18 @@ import ctypes
 import os
 import signal
 
-LIBRARY = "libhwloc.so.15"  # hwloc 2; other 2.x read what it writes
+LIBRARY = "libhwloc.so.15"  # hwloc 2; other 2.x versions can read its output
 _ALL_DEVICES = 0  # HWLOC_TYPE_FILTER_KEEP_ALL
 
 
 def offered(run: str) -> str:
-    """The file, if it is there; else "", and a helper begins to make it for those who come later."""
+    """The file, if it exists; otherwise "", and a helper starts to create it for later launches."""
     path = os.path.join(run, "hwloc.xml")
     if os.path.exists(path):
         return path
     _, user, saved = os.getresuid()
     if user != saved:
-        return ""  # system mode: this directory is one launch's own, and goes with it
+        return ""  # system mode: this directory belongs to one launch and goes with it
     try:
         helper = os.fork()
     except OSError:
@@ -32,7 +31,7 @@ def offered(run: str) -> str:
             signal.set_wakeup_fd(-1)
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
                 signal.signal(number, signal.SIG_DFL)
-            os.closerange(3, 1 << 16)  # the launch child's links must not outlive it here
+            os.closerange(3, 1 << 16)  # the helper must not keep the launch child's links open
             make(path)
         finally:
             os._exit(0)
@@ -40,7 +39,7 @@ def offered(run: str) -> str:
 
 
 def make(path: str) -> None:
-    """Write the file, whole or not at all. OSError where there is no hwloc."""
+    """Write the file atomically. Raises OSError if hwloc is not installed."""
     library = ctypes.CDLL(LIBRARY)
     topology = ctypes.c_void_p()
     part = f"{path}.{os.getpid()}"

@@ -1,9 +1,9 @@
-"""The memory that MPICH 5's ranks on one machine share: two names in the RAM disk, made of the launch's PMI name.
+"""The shared memory of MPICH 5's ranks on one machine: two names in the RAM disk, derived from the launch's PMI
+name.
 
-MPICH unlinks them in MPI_Finalize and nowhere else: an abort or a kill left 4 MB a launch in /dev/shm, under its own
-mpiexec too. The PMI name is this launch's alone, so a file with its hash in the name is this launch's. Links in a
-directory of the launch child tell its PCT what to remove when the launch child itself was killed
-(agents/pct/images/store.py).
+MPICH unlinks them only in MPI_Finalize: an abort or a kill left 4 MB a launch in /dev/shm, under its own mpiexec too.
+The PMI name is unique to this launch, so a file with its hash in the name belongs to this launch. Links in a directory
+of the launch child tell its PCT what to remove if the launch child itself is killed (agents/pct/images/store.py).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def segments(pmi_name: str, host: int) -> "List[str]":
 
 
 class MpichMemory:
-    """One launch child's. ``name``: for people, in the directory's name."""
+    """The segments of one launch child. ``name``: for people, in the directory's name."""
 
     def __init__(self, pmi_name: str, host: int, name: str, ram_disk: str = RAM_DISK) -> None:
         self._paths = [os.path.join(ram_disk, segment) for segment in segments(pmi_name, host)]
@@ -38,10 +38,10 @@ class MpichMemory:
             for path in self._paths:
                 os.symlink(path, os.path.join(self._directory, os.path.basename(path)))
         except (ImageError, OSError):
-            pass  # no RAM disk, or none for us: MPICH has its memory elsewhere then
+            pass  # no usable RAM disk; MPICH then keeps its memory elsewhere
 
     def remove(self) -> None:
-        """Remove what is left; the ranks have ended."""
+        """Remove what is left after the ranks' end."""
         for path in self._paths:
             remove_segment(path)
         shutil.rmtree(self._directory, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Names that ranks publish for each other, and what the ranks of one machine leave there. Pure; at the tree's root."""
+"""Published names of ranks, and values shared by the ranks of a machine. At the tree's root; no I/O."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ if TYPE_CHECKING:
 
     Answer = Tuple[int, bool, str]  # rank, found, value
 
-#: Names that a launch may publish, and texts its ranks may leave.
+#: The most published names and shared values of a launch.
 MOST_NAMES = 100_000
 
 
 class NameService:
-    """Answers what ranks ask; an answer may come later, and to several."""
+    """Answers questions of ranks; an answer may come later, and to several ranks."""
 
     def __init__(self) -> None:
         self._services: "Dict[str, str]" = {}
@@ -21,7 +21,7 @@ class NameService:
         self._waiting: "Dict[Tuple[int, str], List[int]]" = {}
 
     def ask(self, rank: int, host: int, what: str, name: str, value: str) -> "List[Answer]":
-        """Answers that are due now that ``rank`` on machine ``host`` asks; none when it is to wait."""
+        """The answers that are due now that ``rank`` on machine ``host`` asks; none if it must wait."""
         if what == "publish":
             fresh = name not in self._services and len(self._services) < MOST_NAMES
             if fresh:

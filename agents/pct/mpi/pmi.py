@@ -1,7 +1,7 @@
-"""One rank's side of PMI, whichever version it speaks: a machine that says what to send, ask and report.
+"""The state machine of one rank's PMI connection, for both versions: it returns what to send, ask and report.
 
-Versions are told apart by what the client sends first (agents/pct/mpi/pmi1.py, pmi2.py have their texts). The process
-manager's side of both is the same: keys, fences, names, an end.
+The client's first bytes tell the version (agents/pct/mpi/pmi1.py, pmi2.py have the syntax). The process manager's side
+of both is the same: keys, fences, names, an end.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ MAPPING = "PMI_process_mapping"
 
 
 class State(Enum):
-    """Where a rank is with PMI."""
+    """The PMI state of a rank."""
 
-    SILENT = "silent"  # it never said a word: most programs
+    SILENT = "silent"  # it has sent nothing, as most programs
     INITIALISED = "initialised"
     FENCED = "fenced"  # waits in a fence
     ASKING = "asking"  # waits for an answer from the tree
@@ -40,25 +40,26 @@ _ON = (S.INITIALISED,)
 
 
 class Do(Enum):
-    """What a client's machine asks for."""
+    """An action for a rank."""
 
     SEND = "send"  # bytes
-    ENTER = "enter"  # the fence
-    ASK = "ask"  # the tree's root: what, name, value
+    ENTER = "enter"  # enter the fence
+    ASK = "ask"  # ask the tree's root: what, name, value
     ABORT = "abort"  # exit status, message
-    NOTE = "note"  # text for people
+    NOTE = "note"  # a text for people
 
 
 class World:
-    """What is the same for every rank of this node."""
+    """The values that are equal for every rank of this node."""
 
     def __init__(self, size: int, kvsname: str, mapping: str, exchange: "Exchange", served: int = 0) -> None:
         self.size, self.kvsname, self.mapping, self.exchange = size, kvsname, mapping, exchange
-        self.served = served  # 1 or 2: that version alone; 0: both
+        self.served = served  # 1 or 2: only that version; 0: both
 
 
 class Client:
-    """One rank. ``feed`` its bytes, ``released`` when its fence is over, ``answered`` when the tree has an answer."""
+    """A rank. ``feed`` its bytes; call ``released`` when its fence completes, ``answered`` when the tree has
+    answered."""
 
     def __init__(self, world: World, rank: int, appnum: int) -> None:
         self.state = State.SILENT
@@ -69,11 +70,11 @@ class Client:
 
     @property
     def speaking(self) -> bool:
-        """Between its init and its finalize: who ends now breaks the program."""
+        """True between init and finalize: an exit then breaks the program."""
         return self.state in (State.INITIALISED, State.FENCED, State.ASKING)
 
     def feed(self, data: bytes) -> "List[Action]":
-        """What its bytes ask for. PmiError when they are not PMI."""
+        """The actions for received bytes. Raises PmiError for invalid PMI."""
         self._actions = []
         while data:
             before = self._text
@@ -81,11 +82,11 @@ class Client:
                 for request in self._text.feed(data):
                     self._handle(request)
             except PmiError:
-                if self.state is not State.ABORTED:  # what a rank says after its abort is no matter
+                if self.state is not State.ABORTED:  # bytes after an abort are ignored
                     raise
                 return self._actions
             data = b""
-            if self._text is not before:  # frames may have come behind the line that announced them
+            if self._text is not before:  # frames may follow the line that announced them
                 data = before.take_rest()
         return self._actions
 
@@ -98,13 +99,13 @@ class Client:
         self.state = state
 
     def released(self) -> bytes:
-        """Its fence is over: what it is told."""
+        """The fence has completed: returns the bytes to send."""
         assert self._pending is not None
         self.state = State.INITIALISED
         return self._text.answer(self._pending)
 
     def answered(self, value: str, *, found: bool, why: str = "") -> bytes:
-        """The tree's answer has come: what it is told."""
+        """The tree has answered: returns the bytes to send."""
         if self._pending is None or self.state is not State.ASKING:
             return b""
         self.state = State.INITIALISED
@@ -117,7 +118,7 @@ class Client:
         self._send(self._text.answer(request, value, found=found, why=why))
         return State.INITIALISED
 
-    # what is decided
+    # Transitions
 
     def _init(self, request: Request) -> State:
         wanted = 2 if request.get("pmi_version", "1") == "2" else 1
@@ -188,14 +189,14 @@ class Client:
         return State.ABORTED
 
     def _ignore(self, _request: Request) -> State:
-        # MPICH 5 may send a fence or its finalize behind the abort: answered or refused, it would hide the abort.
+        # MPICH 5 may send a fence or its finalize after the abort; replying or refusing would hide the abort.
         return State.ABORTED
 
-    #: (state, verb): (what is decided, the states it may lead to). Commands come in lock-step; all else is a fault.
+    #: (state, verb): (the handler, the states it may lead to). Commands come in lock-step; everything else is an error.
     TRANSITIONS: Dict[Tuple[State, Verb], _Entry] = {
         (S.SILENT, Verb.INIT): (_init, (S.INITIALISED, S.FINALISED)),
         (S.SILENT, Verb.ABORT): (_abort, (S.ABORTED,)),
-        (S.FINALISED, Verb.INIT): (_init, (S.INITIALISED, S.FINALISED)),  # a script's second program
+        (S.FINALISED, Verb.INIT): (_init, (S.INITIALISED, S.FINALISED)),  # a second program of a script
         (S.FINALISED, Verb.ABORT): (_abort, (S.ABORTED,)),
         (S.INITIALISED, Verb.FULLINIT): (_full_init, _ON),
         (S.INITIALISED, Verb.MAXES): (_constant, _ON),

@@ -1,4 +1,5 @@
-"""PMI-1 as text: lines ``cmd=… key=value`` to requests, answers to lines. No sockets (MPICH's simple PMI, Hydra)."""
+"""The syntax of PMI-1: lines ``cmd=… key=value`` to requests, and replies to lines. No I/O (MPICH's simple PMI,
+Hydra)."""
 
 from __future__ import annotations
 
@@ -16,12 +17,12 @@ _VERBS = {
     "finalize": Verb.FINALIZE, "publish_name": Verb.PUBLISH, "unpublish_name": Verb.UNPUBLISH,
     "lookup_name": Verb.LOOKUP,
 }  # fmt: skip
-#: Keys whose value is the rest of the line: it may hold blanks.
+#: Keys whose value is the rest of the line, and may contain blanks.
 _TAILS = {"put": " value=", "publish_name": " port=", "abort": " message="}
 
 
 class Pmi1:
-    """One client's conversation: ``feed`` bytes, get requests; ``answer`` one at a time."""
+    """A client's conversation: ``feed`` bytes to get requests, and ``answer`` them one at a time."""
 
     version = 1
 
@@ -30,7 +31,7 @@ class Pmi1:
         self._spawn: Optional[Dict[str, str]] = None
 
     def feed(self, data: bytes) -> Iterator[Request]:
-        """The requests that are complete, one by one: PmiError for what is none comes behind those before it."""
+        """The complete requests, one by one. Raises PmiError at an invalid one, after those before it."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         if len(self._rest) > LINE_MAX:
             raise PmiError("a line without an end")
@@ -46,7 +47,7 @@ class Pmi1:
                 return
 
     def take_rest(self) -> bytes:
-        """What no request has used: whoever speaks PMI-2 goes on with it."""
+        """The unused bytes, for a client that continues with PMI-2."""
         rest, self._rest = self._rest, b""
         return rest
 
@@ -79,11 +80,11 @@ class Pmi1:
         return None
 
     def initialised(self, rank: int, size: int, appnum: int) -> bytes:
-        """The answer to the first request."""
+        """The reply to the first request."""
         return b"cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n"
 
     def answer(self, request: Request, value: str = "", *, found: bool = True, why: str = "") -> bytes:
-        """The line that answers ``request`` with ``value``, or says why there is none."""
+        """The reply to ``request`` with ``value``, or with the reason why there is none."""
         verb, code = request.verb, "0" if found else "-1"
         told = f" msg={why.replace(' ', '_')}" if why else ""
         if verb is Verb.GET:

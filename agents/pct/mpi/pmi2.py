@@ -1,4 +1,4 @@
-"""PMI-2 as text: six digits of length, then ``cmd=…;key=value;``, to requests and back. No sockets (MPICH, Slurm)."""
+"""The syntax of PMI-2: six digits of length, then ``cmd=…;key=value;``. No I/O (MPICH, Slurm)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NAMES = {verb: name for name, verb in _VERBS.items()}
 
 
 class Pmi2:
-    """One client's conversation, from behind its ``cmd=init`` line on."""
+    """A client's conversation after its ``cmd=init`` line."""
 
     version = 2
 
@@ -28,7 +28,7 @@ class Pmi2:
         self._rest = b""
 
     def feed(self, data: bytes) -> Iterator[Request]:
-        """The requests that are complete, one by one: PmiError for what is none comes behind those before it."""
+        """The complete requests, one by one. Raises PmiError at an invalid one, after those before it."""
         self._rest += data
         while len(self._rest) >= _HEAD:
             digits = self._rest[:_HEAD].strip()
@@ -41,12 +41,12 @@ class Pmi2:
             yield _request(frame.decode("latin-1"))
 
     def take_rest(self) -> bytes:
-        """What no request has used."""
+        """The unused bytes."""
         rest, self._rest = self._rest, b""
         return rest
 
     def initialised(self, rank: int, size: int, appnum: int) -> bytes:
-        """The answer to ``fullinit``."""
+        """The reply to ``fullinit``."""
         return _frame(
             {
                 "cmd": "fullinit-response", "pmi-version": "2", "pmi-subversion": "0", "rank": str(rank),
@@ -55,7 +55,7 @@ class Pmi2:
         )  # fmt: skip
 
     def answer(self, request: Request, value: str = "", *, found: bool = True, why: str = "") -> bytes:
-        """The frame that answers ``request`` with ``value``, or says why there is none."""
+        """The reply to ``request`` with ``value``, or with the reason why there is none."""
         verb, code = request.verb, "0"
         members = {"cmd": f"{_NAMES[verb]}-response"}
         if "thrid" in request.members:
@@ -78,7 +78,7 @@ class Pmi2:
 
 def _request(text: str) -> Request:
     members: Dict[str, str] = {}
-    # a semicolon within a value is doubled
+    # A semicolon inside a value is doubled.
     for word in text.replace(";;", "\0").split(";"):
         name, equals, value = word.partition("=")
         if equals:

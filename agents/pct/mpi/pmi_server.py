@@ -1,7 +1,7 @@
-"""What makes ranks one parallel program: a descriptor for PMI, the tree behind it, and the variables of a rendezvous.
+"""The PMI server of a node: a descriptor for every rank, messages in the tree, and variables for a rendezvous.
 
-Every rank gets one end of a socket pair (PMI_FD); most never say a word there. pmi.py understands what is said,
-fences.py gathers it; here are the descriptors and the messages of the tree.
+Every rank gets one end of a socket pair (PMI_FD); most never use it. pmi.py interprets requests, and fences.py gathers
+keys; this module has the descriptors and the messages.
 """
 
 from __future__ import annotations
@@ -30,22 +30,23 @@ if TYPE_CHECKING:
     from agents.pct.ranks.ranks import Rank
     from agents.wire.control import Message
 
-#: The kinds of ``--mpi`` that are served, and the version that each is limited to.
+#: The supported values of ``--mpi``, with the version that each allows (0: both).
 _SERVED = {"auto": 0, "pmi1": 1, "pmi2": 2}
-#: So long after GO the root looks whether rank 0 runs an MPI that has found nobody to talk to.
+#: Seconds after GO at which the root checks whether rank 0 runs an MPI that has found no process manager.
 LOOKS_S = (0.3, 1.0)
-#: So long after a rank that exited with 0 between MPI_Init and MPI_Finalize the others may still run.
+#: Seconds for which other ranks may still run after one exited with 0 between MPI_Init and MPI_Finalize.
 UNFINISHED_S = 2.0
-#: So long after a rank that never said a word has ended the others are told; most launches are over by then.
+#: Seconds after which the other ranks are told of the exit of a rank that never used PMI; most launches are over by
+#: then.
 ABSENT_S = 1.0
 _ALONE = (b"/libmpi.so.40", b"/libopen-rte.so", b"/libprrte.so")
 _MPICH = (b"/libmpich.so", b"/libmpi.so.12")
 
 
 class PmiServer:
-    """The PMI server of one node of one launch, and its ranks' rendezvous.
+    """The PMI server of a launch on one node, and its ranks' rendezvous.
 
-    ``note`` speaks to people; ``running()``: ranks run here or below, and nothing has ended the launch.
+    ``note`` writes to people; ``running()``: ranks run here or below, and nothing has ended the launch.
     """
 
     def __init__(self, launch: LaunchContext, note: Callable[[str], None], running: Callable[[], bool]) -> None:
@@ -56,20 +57,21 @@ class PmiServer:
         self._kind = str(told.get("mpi", "auto"))
         self._hosts: List[Any] = list(told.get("hosts") or [[0, load.size]])
         self._master = load.master if told.get("rendezvous", True) else None
-        self._fds: Dict[int, int] = {}  # of each rank, our end
+        self._fds: Dict[int, int] = {}  # rank -> our end
         self._theirs: List[int] = []
         self._clients: Dict[int, Client] = {}
         self._ended: List[int] = []
         self._world: Optional[World] = None
         self._names = NameService()
-        self._over = False  # the launch is told that it cannot go on
-        self._looked = False  # and found an MPI alone
-        self._missed = False  # it is told, or soon will be, that a rank here or below ended without a word
-        self._absent = -1  # a rank that did
-        self._strict = bool(told.get("strict", False))  # a rank without MPI_Finalize ends the launch, also with 0
-        self._unfinished = ""  # the first rank here or below that ended with 0 without it, and how
+        self._over = False  # the launch was told that it cannot continue
+        self._looked = False  # the check has found an MPI without a process manager
+        self._missed = False  # a rank here or below exited without using PMI, and this was, or soon will be, reported
+        self._absent = -1  # such a rank
+        # an exit without MPI_Finalize ends the launch, even with status 0
+        self._strict = bool(told.get("strict", False))
+        self._unfinished = ""  # the first rank here or below that exited with 0 without MPI_Finalize, and how
         self._pmix: Optional[Pmix] = self._make_pmix() if self._kind == "pmix" else None
-        self._memory: Optional[MpichMemory] = None  # what MPICH's ranks here share, once one has said a word
+        self._memory: Optional[MpichMemory] = None  # memory shared by MPICH's local ranks, once one has used PMI
         self._topology = ""
         if told.get("hwloc") and not any(name.startswith(b"HWLOC_") for name in program.env):
             from agents.pct.mpi.hwloc import offered
@@ -82,14 +84,14 @@ class PmiServer:
         return Pmix(self._launch, self, self._clients, self._note)
 
     def prepare(self, then: Callable[[], None], failed: Callable[[LoadFailed], None]) -> None:
-        """Call ``then`` when all is there that ranks are born with, else ``failed``."""
+        """Call ``then`` when everything that ranks inherit exists, otherwise ``failed``."""
         if self._pmix is not None:
             self._pmix.prepare(then, failed)
         else:
             then()
 
     def close(self) -> None:
-        """The ranks are to go, or have gone."""
+        """The ranks are about to be killed, or have ended."""
         if self._pmix is not None:
             self._pmix.close()
         if self._memory is not None:
@@ -97,18 +99,18 @@ class PmiServer:
 
     @property
     def yields(self) -> bool:
-        """Whether ranks that wait give way to the others: there are more on this machine than it has processors."""
+        """True if waiting ranks should yield: there are more on this machine than it has processors."""
         return self._pmix is not None and self._pmix.yields
 
     @property
     def silent(self) -> bool:
-        """Whether no rank here or below has said a word: they were not MPI programs."""
+        """True if no rank here or below has used PMI: they are not MPI programs."""
         return not self._clients and self._world is None
 
-    # what a rank is born with
+    # What a rank inherits
 
     def environment(self) -> Dict[bytes, bytes]:
-        """Variables that are the same for all ranks of this node."""
+        """Variables that are equal for all ranks of this node."""
         found: Dict[bytes, bytes] = {}
         local = b"%d" % len(self._load.ranks)
         if self._kind in _SERVED:
@@ -123,7 +125,7 @@ class PmiServer:
         return found
 
     def names(self) -> List[bytes]:
-        """Variables that are each rank's own."""
+        """The names of variables that differ from rank to rank."""
         found = [b"PMI_FD", b"PMI_RANK", b"MPI_LOCALRANKID"] if self._kind in _SERVED else []
         if self._pmix is not None:
             from agents.pct.mpi.pmix_bridge import SLOTS
@@ -132,7 +134,7 @@ class PmiServer:
         return found + [b"RANK", b"LOCAL_RANK"] if self._master is not None else found
 
     def plan(self, rank: int, local: int) -> Tuple[int, List[bytes]]:
-        """The descriptor that ``rank`` keeps over its exec (or -1), and its own variables. OSError."""
+        """The descriptor that ``rank`` keeps over its exec (or -1), and its own variables. Raises OSError."""
         entries: List[bytes] = []
         kept = -1
         if self._kind in _SERVED:
@@ -150,7 +152,7 @@ class PmiServer:
         return kept, entries
 
     def forked(self) -> None:
-        """The ranks have their ends."""
+        """The ranks have been forked, with their ends."""
         for fd in self._theirs:
             os.close(fd)
         self._theirs = []
@@ -179,7 +181,7 @@ class PmiServer:
                 " say --mpi=%s, or --mpi=none if that is meant" % (rank, *has)
             )
 
-    # from the ranks
+    # Messages of ranks
 
     def _on_data(self, rank: int, fd: int) -> None:
         try:
@@ -215,7 +217,7 @@ class PmiServer:
 
     @property
     def exchange(self) -> Exchange:
-        """The fences of this launch, as this node sees them."""
+        """The fences of this launch on this node."""
         return self._the_world().exchange
 
     def _the_world(self) -> World:
@@ -231,7 +233,7 @@ class PmiServer:
         return self._world
 
     def _name(self) -> str:
-        # MPIs name what they share in memory after it, and what a killed program left there must not be another's.
+        # MPIs derive the names of shared memory from it, and must not find the memory of a killed program.
         load = self._load
         return "_".join(["redmesh", load.mesh, str(load.launcher), *map(str, (load.master or [])[2:])])
 
@@ -245,7 +247,7 @@ class PmiServer:
         except BlockingIOError:
             pass
         except OSError:
-            return  # it is gone; reaping tells
+            return  # it has exited, which reaping reports
         self._close(rank)
         self.abort(rank, 125, f"rank {rank} on {self._load.name} does not read what PMI answers")
 
@@ -260,7 +262,7 @@ class PmiServer:
         self.settle()
 
     def ask(self, rank: int, what: str, name: str, value: str) -> None:
-        """A rank asks the tree's root for a name."""
+        """A rank asks the tree's root about a name."""
         self._on_ask({"op": "ask", "rank": rank, "what": what, "name": name, "value": value})
 
     def _aborted(self, rank: int, status: int, message: str) -> None:
@@ -271,11 +273,11 @@ class PmiServer:
         self._note(text)
 
     def rank_ended(self, rank: Rank) -> None:
-        """A rank has been reaped: others may wait for it in vain."""
+        """A rank has been reaped; others may wait for it in vain."""
         number = rank.number
         fd = self._fds.get(number)
         if fd is not None:
-            self._on_data(number, fd)  # its last words
+            self._on_data(number, fd)  # its last messages
         self._close(number)
         client = self._clients.get(number)
         if client is not None and client.speaking:
@@ -297,8 +299,8 @@ class PmiServer:
             self.settle()
 
     def _on_unfinished(self, message: Message) -> None:
-        # A program whose ranks all exit with 0 has done its work, whatever it left out; one whose others wait has not.
-        # The root waits and not the node, which may be done with the launch by then.
+        # A program whose ranks all exit with 0 has succeeded, whatever it left out; one whose ranks still wait has not.
+        # The root waits, not the node, which may have finished the launch by then.
         if self._unfinished or self._over:
             return
         rank, text = message["rank"], message["text"]
@@ -311,7 +313,7 @@ class PmiServer:
         )
         self._loop.after(UNFINISHED_S, lambda: self.abort(rank, None, text))
 
-    # MPIs whose ranks are all on one machine may meet in its memory: who waits there is in no fence
+    # MPIs with all ranks on one machine may synchronise in shared memory, which is no fence.
 
     def _on_absent(self, message: Message) -> None:
         if self._over or self._absent >= 0 or not self._running():
@@ -330,10 +332,10 @@ class PmiServer:
         if any(client.speaking for client in self._clients.values()):
             self._broken([self._absent])
 
-    # the tree
+    # Messages in the tree
 
     def settle(self) -> None:
-        """Somebody came or went: see whether a fence is complete."""
+        """Check whether a fence has completed after a change."""
         if self._world is None:
             return
         exchange = self._world.exchange
@@ -423,7 +425,7 @@ class PmiServer:
     def _on_child_absent(self, _child: Child, message: Message) -> None:
         if "text" in message:
             self._on_unfinished(message)
-        elif not self._missed:  # one of a subtree will do
+        elif not self._missed:  # one report of a subtree is enough
             self._missed = True
             self._on_absent(message)
 
@@ -444,7 +446,7 @@ class PmiServer:
             self.settle()
 
     def child_lost(self, child: Child, reason: str) -> None:
-        """A subtree is gone: an MPI program cannot go on without it."""
+        """A subtree is lost, so an MPI program cannot continue."""
         if self._world is not None and self._running() and not child.ranks <= child.exited:
             self.abort(min(child.ranks), None, f"lost {child.name} with ranks of an MPI program: {reason}")
 
@@ -468,7 +470,7 @@ class PmiServer:
         self._tree.send_down(control({"op": "answer", "rank": rank, "found": found, "value": value}), [rank])
 
     def to_child_of(self, message: Message) -> bool:
-        """Send a question to the subtree that has its rank, an answer to the one that has its place; False: none."""
+        """Send a question to the subtree with its rank, or an answer to the one with its place; False: none."""
         for child in self._tree.children:
             places = {place for place, _ in child.nodes}
             if not child.over and (message["rank"] in child.ranks if "rank" in message else message["place"] in places):
@@ -477,11 +479,11 @@ class PmiServer:
         return False
 
     def abort(self, rank: int, status: Optional[int], text: str) -> None:
-        """A rank ends the launch, or makes it impossible."""
+        """A rank ends the launch, or makes its continuation impossible."""
         self._abort_with({"op": "abort", "node": self._load.name, "rank": rank, "exit_status": status, "message": text})
 
     def _abort_with(self, message: Message) -> None:
-        # The first cause is the one to tell; what follows from it, or from being ended, is not.
+        # Report only the first cause, not what follows from it or from being ended.
         if not self._over and self._running():
             self._over = True
             self._tree.up.flush(control(message))
@@ -490,7 +492,7 @@ class PmiServer:
 
 
 def _signal_name(number: int) -> str:
-    import signal  # its names cost each node 2 ms: a rank has died, which is rare
+    import signal  # its names cost each node 2 ms; a rank's death is rare
 
     try:
         return signal.Signals(number).name

@@ -1,4 +1,4 @@
-"""What a PMI client may ask for, whichever version it speaks."""
+"""The requests of a PMI client, for both versions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Verb(Enum):
-    """What a client asks for."""
+    """The kind of a request."""
 
     INIT, FULLINIT, MAXES, UNIVERSE, APPNUM, KVSNAME, JOBID = range(7)
     PUT, GET, FENCE, GET_JOB, GET_NODE, PUT_NODE = range(7, 13)
@@ -18,7 +18,7 @@ class Verb(Enum):
 
 
 class PmiError(Exception):
-    """What a client sent is not PMI; the message says how."""
+    """A client sent invalid PMI; the message has the details."""
 
 
 class Request:

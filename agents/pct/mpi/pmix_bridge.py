@@ -1,8 +1,8 @@
-"""A launch child's side of PMIx: it starts the machine's server, or finds it, and carries fences over the tree.
+"""A launch child's side of PMIx: it starts or finds the machine's server, and carries fences over the tree.
 
-The server is a process of its own (agents/pmix), one for each launch and machine, whatever PCTs the ranks run under:
-the launch child that has the machine's first rank starts it. What ranks fence is one value in the tree's exchange
-(agents/pct/mpi/fences.py) for each machine; fence 0 there is no rank's: it says that everybody has connected.
+The server is a separate process (agents/pmix), one for each launch and machine, shared by all PCTs there; the launch
+child of the machine's first rank starts it. The data of a PMIx fence is one value for each machine in the tree's
+exchange (agents/pct/mpi/fences.py). Fence 0 is no rank's: it completes when all machines have connected.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from agents.wire.control import Message
 
     class Pmi(Protocol):
-        """The PMI server of this node (pmi_server.py), as PMIx needs it."""
+        """The part of the PMI server (pmi_server.py) that PMIx needs."""
 
         @property
         def exchange(self) -> Exchange: ...
@@ -51,14 +51,12 @@ if TYPE_CHECKING:
         def to_child_of(self, message: Message) -> bool: ...
 
 
-# Where Open MPI keeps the memory that its ranks share: a directory of the launch's own in the RAM disk.
-#
-# By itself it takes /dev/shm, and what a killed rank had there stays until the machine boots. This one goes with the
-# launch child: removed when its ranks are gone, or swept up by its PCT when it was killed itself
-# (agents/pct/images/store.py).
+# The directory in the RAM disk for the shared memory of Open MPI's ranks. By default Open MPI uses /dev/shm, where the
+# memory of a killed rank stays until the next boot. This directory is removed when the ranks have ended, or by the PCT
+# if the launch child itself was killed (agents/pct/images/store.py).
 
 
-#: Parameters that name such a place: of messages (Open MPI 4, 5) and of windows (both).
+#: Parameters for this directory: for messages (Open MPI 4, 5) and for windows (both).
 PARAMETERS = (
     "btl_vader_backing_directory", "btl_sm_backing_directory", "osc_sm_backing_directory",
     "osc_rdma_backing_directory",
@@ -68,14 +66,14 @@ _LONGEST = 1 << 20
 
 
 class SharedMemory:
-    """One launch child's; ``name`` says whose, for people."""
+    """The directory of one launch child; ``name`` says whose it is, for people."""
 
     def __init__(self, name: str, ram_disk: str = RAM_DISK) -> None:
         self._directory = ""
         self._path, self._base = launch_directory(name, ram_disk), os.path.join(ram_disk, f"redmesh-{os.geteuid()}")
 
     def variables(self, environments: List[Dict[bytes, bytes]]) -> Dict[str, str]:
-        """What tells Open MPI, but for what its user has said: the ranks' ``environments``, the first for all."""
+        """Variables for Open MPI, except those set by the user: the ranks' ``environments``, the first one for all."""
         told = _told_in_file(os.fsdecode(environments[0].get(b"HOME", b"")))
         names = [
             name for name in PARAMETERS
@@ -87,12 +85,12 @@ class SharedMemory:
             own_directory(self._base)
             own_directory(self._path)
         except ImageError:
-            return {}  # no RAM disk, or none for us: it goes on as without us
+            return {}  # no usable RAM disk: continue without it
         self._directory = self._path
         return {f"OMPI_MCA_{name}": self._path for name in names}
 
     def remove(self) -> None:
-        """The ranks are gone."""
+        """The ranks have ended."""
         if self._directory:
             shutil.rmtree(self._directory, ignore_errors=True)
             self._directory = ""
@@ -111,23 +109,24 @@ def _told_in_file(home: str) -> str:
     return "\n".join(line for line in lines if not line.lstrip().startswith("#"))
 
 
-#: Entries of a rank's environment that are kept for the server's variables.
+#: Places in a rank's environment that are reserved for the server's variables.
 SLOTS = 48
-#: So long the machine's server may take to answer.
+#: Seconds in which the machine's server must answer.
 START_S = 20.0
 _AGAIN_S = 0.005
-#: So long after the server's end ranks that have not finalised may take to exit.
+#: Seconds, after the server's end, in which ranks that have not finalised may exit.
 GONE_S = 2.0
-_CHUNK = VALUE_MAX // 4 * 3  # bytes that are one value in base64
+_CHUNK = VALUE_MAX // 4 * 3  # bytes of one value in base64
 _NOT_FOUND = -46
-#: Open MPI 4 joins a PMIx server only under a launcher it knows by name; IBM's jsrun is one that starts ranks as we do.
+#: Open MPI 4 connects to a PMIx server only under a launcher that it knows; IBM's jsrun is one that starts ranks as we
+#: do.
 _KNOWN_LAUNCHER = {"JSM_JSRUN_PORT": "1"}
-#: What Open MPI 4's mpiexec sets on a host with more ranks than processors, and what version 5 asks for.
+#: Set by Open MPI 4's mpiexec on a host with more ranks than processors; the second is for version 5.
 OVERSUBSCRIBED = ("mpi_oversubscribe", "mpi_yield_when_idle")
 
 
 class PmixRank:
-    """What a rank has said to the server. ``speaking``: who ends now breaks the program."""
+    """The PMIx state of a rank. ``speaking``: an exit now breaks the program."""
 
     __slots__ = ("asking", "speaking")
 
@@ -137,7 +136,8 @@ class PmixRank:
 
 
 class Pmix:
-    """One launch child and its machine's server. ``clients``: for each rank what it has said; ``note``: for people."""
+    """The connection of a launch child and its machine's server. ``clients``: the state of each rank; ``note``
+    writes to people."""
 
     def __init__(self, launch: LaunchContext, pmi: Pmi, clients: Dict[int, Any], note: Callable[[str], None]) -> None:
         self._launch, self._pmi, self._clients, self._note = launch, pmi, clients, note
@@ -150,19 +150,19 @@ class Pmix:
         self._failed: "Callable[[LoadFailed], None]" = _ignore
         self._began = 0.0
         self._variables: "Dict[str, str]" = {}
-        self._fence = 0  # fences that this node's ranks have come to; 0 is the one in which they connect
-        self._released = 0  # fences that are over
+        self._fence = 0  # fences entered by this node's ranks; in fence 0 they connect
+        self._released = 0  # completed fences
         self._data = b""
         self._pending: "List[bytes]" = []  # a fence that waits for its turn in the exchange
         self._leads = False
         self._directory = ""
-        self.yields = False  # the ranks yield where they wait
+        self.yields = False  # True if ranks yield while they wait
         self._memory = SharedMemory(f"{load.mesh}-{load.name}-{load.launcher}-memory")
 
-    # before the ranks are born
+    # Before the ranks start
 
     def prepare(self, then: "Callable[[], None]", failed: "Callable[[LoadFailed], None]") -> None:
-        """Call ``then`` when the server has said how ranks find it, or ``failed``."""
+        """Call ``then`` when the server has given the variables for ranks, otherwise ``failed``."""
         self._then, self._failed, self._began = then, failed, time.monotonic()
         here = host_of(self._hosts, self._load.ranks[0])
         self._leads = first_rank(self._hosts, here) in self._load.ranks
@@ -212,12 +212,12 @@ class Pmix:
         failed(LoadFailed(f"{self._load.name}: {why}", "program", hint=hint))
 
     def entries(self, rank: int) -> "List[bytes]":
-        """The variables of one rank; always as many."""
+        """The variables of a rank; always the same number."""
         entries = [f"{name}={value}".encode("latin-1") for name, value in self._variables.items()]
         entries.append(b"PMIX_RANK=%d" % rank)
         return (entries + [entries[-1]] * SLOTS)[:SLOTS]
 
-    # from the server
+    # Messages of the server
 
     def _on_frame(self, _link: Link, _kind: int, payload: bytes) -> None:
         message = decode(payload)
@@ -232,8 +232,8 @@ class Pmix:
         if not self._variables:
             self._fail(f"its PMIx server ended: {reason}", "")
         elif self._speaking():
-            # The server goes with the ranks of the node that started it. Those of others on this machine are about to
-            # exit as well where a program leaves MPI_Finalize out; else something killed the server.
+            # The server ends with the ranks of the node that started it. Other nodes' ranks are about to exit too, if
+            # the program leaves out MPI_Finalize; otherwise something killed the server.
             self._loop.after(GONE_S, self._tell_gone)
 
     def rank_ended(self, rank: int) -> str:
@@ -259,9 +259,10 @@ class Pmix:
         self._then()
 
     def _oversubscribed(self) -> "Dict[str, str]":
-        """What Open MPI's own mpiexec sets where a host has fewer processors than ranks: waiting ranks yield then.
+        """Variables that Open MPI's own mpiexec sets if a host has fewer processors than ranks: waiting ranks then
+        yield.
 
-        Without it each waits in a busy loop: a message of 8 bytes takes a time slice of the kernel's, not 2 us.
+        Without them each rank busy-waits: a message of 8 bytes takes a time slice of the kernel instead of 2 us.
         """
         here = host_of(self._hosts, self._load.ranks[0])
         ranks = sum(count for host, count in self._hosts if host == here)
@@ -296,14 +297,14 @@ class Pmix:
             self._pmi.ask(message["rank"], message["what"], message["name"], message["value"])
 
     def answered(self, rank: int, found: bool, value: str) -> None:
-        """The tree's root has answered the first of a rank's questions."""
+        """The tree's root has answered the first question of a rank."""
         client = self._clients[rank]
         if client.asking and self._link is not None:
             ticket = client.asking.pop(0)
             self._link.send({"op": "answer", "ticket": ticket, "found": found, "value": value})
 
     def _notice(self, message: "Message") -> None:
-        # until then the rank waits: its end is never seen before what it said
+        # The rank waits for this, so its end is never seen before its last message.
         if self._link is not None:
             self._link.send({"op": "noticed", "ticket": message["ticket"]})
 
@@ -321,7 +322,7 @@ class Pmix:
             self._enter_next()
 
     def _enter_next(self) -> None:
-        # a machine may stand in the program's first fence while ranks of another have not connected yet
+        # One machine may be in the program's first fence while ranks of another have not connected yet.
         if not self._pending or self._fence >= self._released:
             return
         data = self._pending.pop(0)
@@ -334,10 +335,10 @@ class Pmix:
             exchange.enter(rank)
         self._pmi.settle()
 
-    # from the tree
+    # Messages in the tree
 
     def released(self, known: "Dict[str, str]") -> None:
-        """A fence of the exchange is over."""
+        """A fence of the exchange has completed."""
         number, self._released = self._released, self._released + 1
         if number and self._leads and self._link is not None:
             parts = _parts(known, number)
@@ -353,7 +354,7 @@ class Pmix:
         self.carry({"place": place, "ticket": ticket, "code": message["code"], "data": message["data"]}, "given")
 
     def carry(self, message: "Message", op: str) -> None:
-        """A question for a rank's data, or its answer, on its way over the root to where it belongs."""
+        """A question for a rank's data, or an answer, on its way through the root."""
         if not self._launch.tree.is_root:
             self._launch.tree.up.flush(control(dict(message, op=op)))
         elif op == "wanted":
@@ -377,7 +378,7 @@ class Pmix:
             self._link.send({key: message[key] for key in ("ticket", "code", "data")} | {"op": "found"})
 
     def close(self) -> None:
-        """The ranks have ended: the server goes, and what they had."""
+        """The ranks have ended: end the server and remove the ranks' memory."""
         self._memory.remove()
         if self._link is not None:
             self._link.close()
@@ -385,7 +386,7 @@ class Pmix:
 
 
 def candidates(hint: str, program: str) -> "List[str]":
-    """Where libpmix may be: as the site says, what yod found, beside the program's own MPI, where the system has it."""
+    """Paths where libpmix may be: from the site, from yod, beside the program's own MPI, and in system directories."""
     told = os.environ.get("REDMESH_PMIX_LIBRARY")
     if told:
         return [told]
@@ -403,7 +404,7 @@ def _parts(known: "Dict[str, str]", fence: int) -> "List[str]":
 
 
 def _be_server(line: socket.socket, job: "Dict[str, Any]") -> "NoReturn":
-    # Forked, not executed: in system mode the user may not read our files. It gets threads, and never forks.
+    # Forked, not executed: in system mode the user may not read our files. The server has threads and never forks.
     try:
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
@@ -416,10 +417,10 @@ def _be_server(line: socket.socket, job: "Dict[str, Any]") -> "NoReturn":
         prctl.set_name(b"redmesh-pmix")
         gc.enable()
         for name in [name for name in os.environ if name.startswith(("PMIX_", "OMPI_", "PMI_"))]:
-            del os.environ[name]  # of whoever started the mesh: the library would believe them
+            del os.environ[name]  # variables of the user who started the mesh, which the library would use
         from agents.pmix.server import serve
 
-        os._exit(1 if serve(job, socket.socket(fileno=fd)) else 0)  # libpmix's threads are not waited for
+        os._exit(1 if serve(job, socket.socket(fileno=fd)) else 0)  # without waiting for libpmix's threads
     finally:
         os._exit(1)
 

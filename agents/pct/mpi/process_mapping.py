@@ -1,4 +1,4 @@
-"""Which ranks share a machine, whatever PCTs they run under: ``[[host, ranks], …]`` in rank order. Pure."""
+"""The ranks of each machine, whatever their PCTs: ``[[host, ranks], …]`` in rank order. No I/O."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Any, List
 
-#: What a PMI-1 client has room for; without a mapping it finds its neighbours by itself, more slowly.
+#: The limit of a PMI-1 client; without a mapping it finds its neighbours by itself, more slowly.
 MAPPING_MAX = 1023
 
 
 def mapping(runs: "List[Any]") -> str:
-    """``(vector,(first host,hosts,ranks on each),…)`` as PMI_process_mapping has it; "" if too long."""
+    """``(vector,(first host,hosts,ranks on each),…)`` in the format of PMI_process_mapping; "" if too long."""
     blocks: "List[List[int]]" = []
     for host, ranks in runs:
         last = blocks[-1] if blocks else None
@@ -24,7 +24,7 @@ def mapping(runs: "List[Any]") -> str:
 
 
 def host_of(runs: "List[Any]", rank: int) -> int:
-    """The number of the machine that ``rank`` runs on."""
+    """The number of the machine of ``rank``."""
     for host, ranks in runs:
         if rank < ranks:
             return int(host)
@@ -33,7 +33,7 @@ def host_of(runs: "List[Any]", rank: int) -> int:
 
 
 def first_rank(runs: "List[Any]", wanted: int) -> int:
-    """The first rank of the machine with that number."""
+    """The first rank of a machine."""
     first = 0
     for host, ranks in runs:
         if host == wanted:

@@ -1,4 +1,4 @@
-"""Where ranks that know nothing of MPI may meet: MASTER_ADDR and MASTER_PORT, as PyTorch and others read them."""
+"""The address at which ranks without MPI may meet: MASTER_ADDR and MASTER_PORT, as PyTorch and others read them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 def choose_master(address: str, launcher: int) -> "List[Any]":
-    """Where the ranks may meet: this node's address, and a port that is free here now; and a word no launch had before.
+    """This node's address, a port that is free here now, and a random word that no earlier launch had.
 
-    Below the ports that the kernel gives out by itself, and another one for the next launches.
+    The port is below the kernel's ephemeral ports, and different for the next launches.
     """
     once = os.urandom(6).hex()
     host = "127.0.0.1" if address.startswith("/") else parse(address).host

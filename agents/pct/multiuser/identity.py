@@ -1,8 +1,8 @@
-"""Whose a launch is, in system mode: the launch child acts as that user, and keeps a way back to root.
+"""The user of a launch in system mode: the launch child acts as that user, and can return to root.
 
-Real and effective uid are the user's and only the saved one is 0: so every file is opened and every directory made with
-the user's rights, and an exec gives even that up (execve(2) copies the effective uid to the saved one), whatever is
-executed: ranks, debuggers, helpers. With a saved uid of 0 the user cannot trace this process, nor read its memory.
+Real and effective uid are the user's; only the saved uid is 0. So every file is opened with the user's rights, and an
+exec gives up the saved uid too (execve(2) copies the effective uid to it), for ranks, debuggers and helpers alike. With
+a saved uid of 0, the user can neither trace this process nor read its memory.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class User:
-    """A user as this node knows it: ``groups`` are the supplementary ones, the primary among them."""
+    """A user on this node: ``groups`` are the supplementary groups, including the primary one."""
 
     __slots__ = ("gid", "groups", "name", "uid")
 
@@ -36,7 +36,7 @@ class User:
         self.uid, self.gid, self.name, self.groups = uid, gid, name, groups
 
     def become(self) -> None:
-        """Act as this user from now on. LoadFailed when anything of it does not come true."""
+        """Act as this user from now on. Raises LoadFailed if any part of it fails."""
         try:
             os.setresuid(0, 0, 0)
             os.setgroups(self.groups)
@@ -45,13 +45,13 @@ class User:
             os.setresuid(self.uid, self.uid, 0)
         except OSError as error:
             raise LoadFailed(f"cannot become uid {self.uid}: {error.strerror}", "node") from None
-        # believed only when seen: a call that fails and is taken for done has been root's downfall elsewhere
+        # Verify the result: unchecked failures of these calls have caused root exploits elsewhere.
         there = os.getresuid(), os.getresgid(), sorted(os.getgroups())
         if there != ((self.uid, self.uid, 0), (self.gid,) * 3, sorted(set(self.groups))):
             raise LoadFailed(f"could not become uid {self.uid}: {there}", "node")
 
     def as_root(self, work: "Callable[[], Result]") -> "Result":
-        """Do ``work`` as root, and be this user again. A process that cannot be it again ends here and now."""
+        """Call ``work`` as root, then become the user again. The process exits if that fails."""
         os.setresuid(-1, 0, -1)
         try:
             os.setresuid(0, 0, 0)
@@ -61,11 +61,13 @@ class User:
         finally:
             try:
                 self.become()
-            except LoadFailed:  # whoever hears of it would go on as root; behind a dead launch child its PCT cleans up
+            # a caller that handled this would continue as root; the PCT cleans up after a dead launch child
+            except LoadFailed:
                 os._exit(70)
 
     def make_place(self, ram_disk: str = RAM_DISK) -> None:
-        """The user's directory in the RAM disk, made as root: nobody else may have taken its name. OSError."""
+        """Create the user's directory in the RAM disk, as root, because nobody else may take its name. Raises
+        OSError."""
         path = os.path.join(ram_disk, f"redmesh-{self.uid}")
         for _ in range(3):
             try:
@@ -77,7 +79,8 @@ class User:
                 if found.st_uid == 0 and stat.S_ISDIR(found.st_mode):
                     _give(path, self.uid, self.gid)  # we were killed between the two calls below
                     return
-                os.rename(path, f"{path}.{os.urandom(4).hex()}")  # somebody else's, in a directory open to all
+                # it belongs to another user, in a directory open to all
+                os.rename(path, f"{path}.{os.urandom(4).hex()}")
                 continue
             _give(path, self.uid, self.gid)
             return
@@ -93,7 +96,7 @@ def _give(path: str, uid: int, gid: int) -> None:
 
 
 def _drop_inheritable() -> None:
-    # Ambient and inheritable capabilities would pass an exec; while a saved uid is 0 the kernel keeps them.
+    # Ambient and inheritable capabilities would survive an exec; while a saved uid is 0 the kernel keeps them.
     if _libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) != 0 and ctypes.get_errno() != 22:
         raise OSError(ctypes.get_errno(), "ambient capabilities stay")
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
@@ -106,7 +109,7 @@ def _drop_inheritable() -> None:
 
 
 def look_up(uid: int, node: str, *, root_allowed: bool = False) -> User:
-    """The user of that uid, as this node's own name service has it. LoadFailed."""
+    """The user with that uid in this node's name service. Raises LoadFailed."""
     if uid == 0 and not root_allowed:
         raise LoadFailed(
             f"{node}: launches of root are refused", "program", hint="allow_root in the configuration permits them"
@@ -119,7 +122,7 @@ def look_up(uid: int, node: str, *, root_allowed: bool = False) -> User:
 
 
 def group_names(groups: List[int]) -> List[str]:
-    """What the node calls groups, numbers where it has no name."""
+    """The names of groups on this node, numbers where there is no name."""
     found = []
     for gid in groups:
         try:

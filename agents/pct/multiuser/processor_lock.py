@@ -1,7 +1,7 @@
-"""That a processor is in one launch only, whatever a launcher says or a credential allows (system mode).
+"""Ensures that a processor is in only one launch, whatever a launcher says or a credential allows (system mode).
 
-A launch child holds a lock on one byte of a file for each of its processors, until none of its processes is left. The
-kernel lets go of it when the launch child dies, and no fork inherits it (fcntl(2), record locks).
+A launch child locks one byte of a file for each of its processors until none of its processes is left. The kernel
+releases the lock when the launch child dies, and no forked process inherits it (fcntl(2), record locks).
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 
 class ProcessorLock:
-    """Holds ``processors`` of ``node``; LoadFailed when a process of another launch may still run on one of them."""
+    """Locks ``processors`` of ``node``. Raises LoadFailed if a process of another launch may still run on one of
+    them."""
 
     def __init__(self, path: str, node: str, processors: Sequence[int]) -> None:
         try:
@@ -35,7 +36,7 @@ class ProcessorLock:
                 raise LoadFailed(f"{node}: processor {processor} {why}", "node") from None
 
     def release(self) -> None:
-        """Others may have them."""
+        """Release the processors."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

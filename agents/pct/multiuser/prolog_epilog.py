@@ -1,6 +1,6 @@
-"""What the site runs before and after each launch on a node that root runs for everybody: prolog and epilog.
+"""The site's prolog and epilog: executables that run before and after each launch on a node in system mode.
 
-They are the site's executables; they run as root, with an environment that no user has a word in.
+They run as root, with an environment that no user can influence.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from typing import Dict, NoReturn, Tuple
 
 _PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
-SAYS = 2048  # bytes of what a prolog writes that are told
+SAYS = 2048  # how many bytes of a prolog's output are reported
 
 
 def site_environment(step: str, node: str, launcher: int, user: User) -> "Dict[str, str]":
-    """All that a prolog or epilog is told: names of ours, and nothing that came with the load."""
+    """The environment of a prolog or epilog: our variables only, none from the load."""
     return {
         "PATH": _PATH, "LC_ALL": "C.UTF-8", "REDMESH_STEP": step, "REDMESH_NODE": node,
         "REDMESH_LAUNCHER": str(launcher), "REDMESH_UID": str(user.uid), "REDMESH_GID": str(user.gid),
@@ -31,14 +31,14 @@ def site_environment(step: str, node: str, launcher: int, user: User) -> "Dict[s
 
 
 def write_owed(path: str, uid: int) -> None:
-    """Note that a launch of ``uid`` is owed an epilog, whoever may be killed from now on. OSError."""
+    """Record that a launch of ``uid`` needs an epilog, even if processes are killed from now on. Raises OSError."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     with open(fd, "wb", buffering=0) as file:
         file.write(b"%d\n" % uid)
 
 
 def take_owed(path: str) -> int:
-    """Whose epilog was owed; it is not any more. -1: none was."""
+    """Take the record; returns the uid, or -1 if there was none."""
     try:
         with open(path, "rb") as file:
             uid = int(file.read(32))
@@ -49,7 +49,7 @@ def take_owed(path: str) -> int:
 
 
 def pay_epilog(epilog: str, patience_s: float, path: str, node: str, launcher: int) -> int:
-    """Start ``epilog`` for a launch whose launch child was killed: its pid, 0 where none is owed (``path`` says so)."""
+    """Start ``epilog`` for a launch whose launch child was killed; returns its pid, or 0 if ``path`` records none."""
     uid = take_owed(path)
     if uid < 0 or not epilog:
         return 0
@@ -65,9 +65,9 @@ def pay_epilog(epilog: str, patience_s: float, path: str, node: str, launcher: i
 
 
 def start(path: str, environment: "Dict[str, str]", patience_s: float) -> "Tuple[int, int]":
-    """Start a prolog or epilog that may take ``patience_s`` seconds: the pid of who waits for it, and a pipe of what it
-    writes, which ends with its status (``ended``, ``read_end``). OSError."""
-    # A process of ours waits for it: whoever reaps children here must not take the status away from us.
+    """Start a prolog or epilog with a limit of ``patience_s`` seconds; returns the pid of the process that waits for
+    it, and a pipe with its output, which ends with its status (``ended``, ``read_end``). Raises OSError."""
+    # A separate process waits for it, because the reaper of this process would take its status.
     out, theirs = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -101,7 +101,7 @@ def _attend(path: str, environment: "Dict[str, str]", out: int, patience_s: floa
 
 
 def wait_for(pid: int, patience_s: float) -> int:
-    """The status of a child, which is killed with all its descendants after ``patience_s`` seconds."""
+    """Wait for a child, which is killed with its descendants after ``patience_s`` seconds; returns its status."""
     handle = os.pidfd_open(pid)
     ready, _, _ = select.select([handle], [], [], patience_s)
     if not ready:
@@ -110,19 +110,19 @@ def wait_for(pid: int, patience_s: float) -> int:
 
 
 def ended(data: bytearray) -> bool:
-    """Whether the status stands at the end of what was read."""
+    """True if the data ends with a status."""
     return data.endswith(b"\n") and data[-8:].rpartition(b"\0")[2][:-1].isdigit()
 
 
 def read_end(data: bytes) -> "Tuple[int, str]":
-    """The status, and what the program wrote, to be put behind a sentence."""
+    """The status, and the output, to be appended to a sentence."""
     text, _, number = data.rpartition(b"\0")
     said = text.decode("utf-8", "replace").strip()[:SAYS]
     return int(number) if number.strip().isdigit() else 126 << 8, f": {said}" if said else ""
 
 
 def how(status: int) -> str:
-    """How it ended, in words."""
+    """The end of the process in words."""
     if os.WIFSIGNALED(status):
         return f"was killed (signal {os.WTERMSIG(status)}; prolog_s is how long it may take)"
     return f"ended with {os.WEXITSTATUS(status) or status}"

@@ -1,4 +1,4 @@
-"""A launch on a node that root runs for everybody: whose it is, and its place there."""
+"""A launch on a node in system mode: its user, and its directory there."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ if TYPE_CHECKING:
     from agents.pct.launch.load import Load
 
 _NOBODY = 65534
-_SWEEP_S = 10.0  # for one user's files: who stops what works for him makes nobody else wait longer
+_SWEEP_S = 10.0  # for one user's files, so that a user who stops the process cannot delay others for longer
 
 
 class SystemMode:
-    """What keeper.json says: ``prolog`` and ``epilog`` (paths, or ""), ``prolog_s`` for either, ``allow_root``."""
+    """The settings in keeper.json: ``prolog`` and ``epilog`` (paths, or ""), ``prolog_s`` for either,
+    ``allow_root``."""
 
     __slots__ = ("allow_root", "epilog", "patience_s", "prolog")
 
@@ -42,7 +43,7 @@ class SystemMode:
 
 
 class UserDirectory:
-    """One launch's user on this node, and the directory of what it has here: ``run``, 0700, the user's own."""
+    """A launch's user on this node, and the directory ``run`` for its files: 0700, owned by the user."""
 
     def __init__(self, mode: SystemMode, log: "Journal", run: str, loop: "Loop", load: "Load", uid: int) -> None:
         self._mode = mode
@@ -53,7 +54,7 @@ class UserDirectory:
         self.run = ""
 
     def settle(self) -> None:
-        """Become the user, and make the directory. LoadFailed."""
+        """Become the user, and create the directory. Raises LoadFailed."""
         try:
             self.user.make_place()
             self.user.become()
@@ -64,15 +65,15 @@ class UserDirectory:
             raise LoadFailed(why, whose(error.errno or 0)) from None
 
     def processes_gone(self) -> None:
-        """No process of the launch has its processors any more."""
+        """No process of the launch uses its processors any more."""
         self._held.release()
 
     def clear(self) -> None:
-        """Remove the launch's directory, as the user: a link in it leads nowhere that the user may not go."""
+        """Remove the launch's directory as the user, so that a link in it leads nowhere that the user may not go."""
         shutil.rmtree(self.run, ignore_errors=True)
 
     def prolog(self, then: "Callable[[], None]", failed: "Callable[[LoadFailed], None]") -> None:
-        """Call ``then`` when the site has prepared this node, else ``failed``: the node's fault, not the program's."""
+        """Run the prolog; call ``then``, or ``failed`` with an error that is the node's fault, not the program's."""
 
         def ended(status: int, said: str) -> None:
             if status == 0:
@@ -89,7 +90,7 @@ class UserDirectory:
         self._run_site("prolog", self._mode.prolog, ended)
 
     def epilog(self, then: "Callable[[], None]", tell: "Callable[[str], None]") -> None:
-        """Call ``then`` when the site has cleaned up behind the launch; ``tell`` people when it could not."""
+        """Run the epilog, then call ``then``; ``tell`` people if it failed."""
 
         def ended(status: int, said: str) -> None:
             if status != 0:
@@ -119,7 +120,7 @@ class UserDirectory:
             if data and not prolog_epilog.ended(said):
                 del said[prolog_epilog.SAYS : -prolog_epilog.SAYS]
                 return
-            # not at the pipe's end: a daemon that the site began may hold it for ever
+            # Do not wait for the pipe's end: a daemon that the site's script started may hold it for ever.
             self._loop.unwatch(out)
             os.close(out)
             status, text = prolog_epilog.read_end(bytes(said))
@@ -130,14 +131,15 @@ class UserDirectory:
 
 
 def sweep_all(ram_disk: str = RAM_DISK) -> int:
-    """Remove what dead launch children of any user left in the RAM disk, each user's as that user; who does (pid)."""
+    """Remove what dead launch children of any user left in the RAM disk, as that user; returns the pid of the
+    process that does it."""
     pid = os.fork()
     if pid:
         return pid
     try:
         signal.set_wakeup_fd(-1)
         for uid in users_of(ram_disk):
-            # one after another: how many directories there are is up to users
+            # One after another, because users determine how many directories there are.
             child = os.fork()
             if child == 0:
                 os.setgroups([])
@@ -146,21 +148,22 @@ def sweep_all(ram_disk: str = RAM_DISK) -> int:
                 store.sweep(ram_disk)
                 os._exit(0)
             prolog_epilog.wait_for(child, _SWEEP_S)
-    except Exception:  # whatever anybody put there
+    except Exception:  # a user may have created anything there
         pass
     finally:
         os._exit(0)
 
 
 def users_of(ram_disk: str) -> "List[int]":
-    """Who has a directory of ours in ``ram_disk``: the name alone is nothing, for anybody may make any. Never root."""
+    """The users with a directory of ours in ``ram_disk``; the owner must match, because anybody may create any name.
+    Never root."""
     found = []
     for name in os.listdir(ram_disk):
         path = os.path.join(ram_disk, name)
         try:
             status = os.lstat(path)
         except OSError:
-            continue  # gone meanwhile
+            continue  # removed meanwhile
         if status.st_uid and name == f"redmesh-{status.st_uid}" and stat.S_ISDIR(status.st_mode):
             found.append(status.st_uid)
     return found

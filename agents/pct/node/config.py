@@ -1,4 +1,4 @@
-"""What a PCT reads from keeper.json (docs/architecture.md)."""
+"""The PCT's part of keeper.json (docs/architecture.md)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 #: The role of nodes whose PCT runs beside logins and file systems (the PCT emulator, row A11).
 SERVICE = "service"
-#: Added to the nice value of whatever runs there: logins and file systems come first.
+#: Added to the nice value of processes there, because logins and file systems have priority.
 NICE = 10
 
 
 class Service:
-    """What launches on a service node have to live with; ``memory`` is bytes of address space, 0 for any."""
+    """Limits of launches on a service node; ``memory`` is bytes of address space, 0 for unlimited."""
 
     __slots__ = ("memory",)
 
@@ -25,7 +25,7 @@ class Service:
         self.memory = int(config.get("service_memory_mb", 0)) << 20
 
     def begin(self) -> None:
-        """Bind this process, a launch child, and all that it starts."""
+        """Apply the limits to this process, a launch child, and all its descendants."""
         os.nice(NICE)
         if self.memory:
             import resource
@@ -36,7 +36,7 @@ class Service:
 
 
 class PctConfig:
-    """What keeper.json says that concerns one PCT."""
+    """The settings of one PCT in keeper.json."""
 
     __slots__ = (
         "boot_id",
@@ -59,16 +59,16 @@ class PctConfig:
     ) -> None:
         self.mesh, self.run, self.state = mesh, run, state
         self.boot_id, self.node, self.processors, self.gpus = boot_id, node, processors, gpus
-        self.service: Optional[Service] = None  # what a service node asks of its launches
-        self.gateway: Any = None  # how other machines reach it (agents/pct/remote/gateway.py)
-        self.system: Any = None  # how root runs launches of others (agents/pct/multiuser/system_mode.py)
-        self.contact: Any = None  # how it reaches RCAs of other machines (agents/pct/node/contact.py)
-        self.failed_s = 30.0  # until a node that failed a load is tried again
-        self.spare_s = 10.0  # for which a launch child that has done a launch waits for the next
+        self.service: Optional[Service] = None  # limits of launches on a service node
+        self.gateway: Any = None  # the connection for other machines (agents/pct/remote/gateway.py)
+        self.system: Any = None  # settings of system mode (agents/pct/multiuser/system_mode.py)
+        self.contact: Any = None  # the connection to RCAs of other machines (agents/pct/node/contact.py)
+        self.failed_s = 30.0  # seconds until a node that failed a load is used again
+        self.spare_s = 10.0  # seconds for which a used launch child waits for the next launch
 
 
 def read_config(config: Dict[str, Any], node: str) -> PctConfig:
-    """The part of ``node``. PctError when it is not there."""
+    """The settings of ``node``. Raises PctError if it is not listed."""
     for entry in config.get("nodes", []):
         if entry.get("name") == node:
             found = PctConfig(
@@ -78,7 +78,7 @@ def read_config(config: Dict[str, Any], node: str) -> PctConfig:
             if entry.get("role") == SERVICE:
                 found.service = Service(config)
             if config.get("listen") or entry.get("listen"):
-                from agents.pct.remote.gateway import GatewayConfig  # a mesh of one machine never loads TLS
+                from agents.pct.remote.gateway import GatewayConfig  # a mesh of one machine never imports TLS
 
                 found.gateway = GatewayConfig({**config, **entry}, node)
             if config.get("system"):

@@ -1,4 +1,4 @@
-"""A node's contact with the mesh on another machine: its beats, and what its lease asks for (lease.py decides)."""
+"""A node's connection to the mesh on another machine: its beats, and the actions of its lease (decided by lease.py)."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ if TYPE_CHECKING:
     from agents.wire.control import Message
     from agents.wire.errors import AgentError
 
-#: A launcher's machine that is there is heard every few seconds, even when the launch is silent (agents/link/tls.py).
+#: A living launcher's machine is heard every few seconds, even if the launch sends nothing (agents/link/tls.py).
 _HEARD_S = 5.0
-_ANSWER_S = 2.0  # for a launch child to say when it heard its launcher
-_ROUND_S = 0.05  # between two looks whether the node is clear
+_ANSWER_S = 2.0  # for a launch child to report when it heard its launcher
+_ROUND_S = 0.05  # between two checks whether the node is clear
 _ROUNDS = 100
-_AGAIN_S = 1.0  # after something could not be killed
+_AGAIN_S = 1.0  # after a process could not be killed
 
 
 class Contact:
-    """Beats for the PCT, and ends launches when the lease says so. ``renew()`` gives the node another boot id."""
+    """Sends beats for the PCT, and ends launches if the lease requires it. ``renew()`` gives the node another boot
+    id."""
 
     def __init__(
         self,
@@ -48,19 +49,19 @@ class Contact:
 
     @property
     def accepts_launches(self) -> bool:
-        """Whether launches may begin here."""
+        """True if launches may start."""
         return self._beats.accepts_launches
 
     def register_again(self) -> None:
-        """Say once more who we are."""
+        """Register again."""
         self._beats.register_again()
 
     def clear(self) -> None:
-        """What a former life left here is cleared away before the node is used."""
+        """Clear what an earlier boot left here before the node is used."""
         self._beats.begin_anew()
 
     def close(self) -> None:
-        """Fall silent."""
+        """Stop."""
         self._beats.close()
 
     def _act(self, action: Action) -> None:
@@ -72,7 +73,7 @@ class Contact:
             self._renew()
             self._beats.register_again()
 
-    # launches without a launcher
+    # Launches without a launcher
 
     def _end_orphans(self) -> None:
         if self._asking:
@@ -85,7 +86,7 @@ class Contact:
     def _asked(self) -> None:
         self._asking = False
 
-    # a node that the mesh has given up
+    # A node that the mesh has given up
 
     def _clear(self) -> None:
         if self._clearing:
@@ -103,7 +104,7 @@ class Contact:
         self._unclean = self._unclean or not reply.get("clean")
         self._left -= 1
         if not self._left:
-            processes.kill_all(self._hosted.pids)  # those too that have not told yet whose they are
+            processes.kill_all(self._hosted.pids)  # including those that have not reported their launch yet
             self._wait_until_clear(0)
 
     def _wait_until_clear(self, round_: int) -> None:
@@ -122,7 +123,7 @@ class Contact:
 
 
 class Orphan:
-    """A launch whose launch child is asked when it last heard of its launcher; killed when that is too long ago."""
+    """Asks a launch's launch child when it last heard its launcher, and kills the launch if that is too long ago."""
 
     def __init__(self, loop: Loop, hosted: Hosted, launcher: int, heard_s: float, log: Journal) -> None:
         self._loop, self._hosted, self._launcher, self._heard_s, self._log = loop, hosted, launcher, heard_s, log
@@ -133,7 +134,7 @@ class Orphan:
             loop.after(_ANSWER_S, lambda: self._end(f"its launch child has not answered within {_ANSWER_S:g} s"))
 
     def _on_end(self, _caller: Caller, _reason: str) -> None:
-        self._over = True  # it has ended by itself, or the PCT clears it away
+        self._over = True  # it has ended by itself, or the PCT clears it
 
     def _on_status(self, reply: Optional[Message], _error: Optional[AgentError]) -> None:
         if reply is None or self._over:

@@ -1,4 +1,4 @@
-"""The PCT: one per node, owner of its processors, host of its launches."""
+"""The PCT (process control thread): one daemon for each node, which owns its processors and hosts its launches."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, NoReturn, Optional, Tuple
 
-MOST_HELPERS = 64  # at once; each is a process
-#: A tombstone outlives every load that it could concern (pending time and then some), in seconds.
+MOST_HELPERS = 64  # at the same time; each is a process
+#: Seconds for which a tombstone is kept: longer than any load that it may concern can be pending.
 TOMBSTONE_S = 600.0
 _STATUS_S = 2.0  # for launch children to answer
-_PREPARE_S = 1.5  # after our start: the mesh is to hear of us first
+_PREPARE_S = 1.5  # after our start, because registering comes first
 _END_S = 5.0  # for launches to end before they are killed
-_LATE_LOOKS = 3  # of LOOK_S, for launch children that make their sockets again
+_LATE_LOOKS = 3  # in units of LOOK_S, for launch children that create their sockets again
 
 
 class Pct:
@@ -52,7 +52,7 @@ class Pct:
         self._log = Journal(os.path.join(config.state, "log", f"pct-{config.node}.jsonl"), "pct", node=config.node)
         self._address = pct_socket(config.run, config.node)
         self._spares = Spares(self._loop, config.spare_s)
-        # one that served in system mode has had another user's file in its memory
+        # In system mode a used image proxy has had another user's file in its memory.
         self._image_proxies = Spares(self._loop, 0.0 if config.system is not None else config.spare_s)
         self._listener = LaunchListener(
             self._loop, self._begin, self._welcome, lambda sock: self.fork_courier(sock, known=True)
@@ -86,7 +86,7 @@ class Pct:
             self._hosted.on_cleared(launcher)
         self._beats = self._make_contact(begins_anew)
         self._ending, self._prepared = 0.0, False
-        self._settling = False  # a child asks about state objects in doubt
+        self._settling = False  # True while a child asks about state objects whose move is in doubt
         self._settle_objects()
         self._buried: Dict[int, float] = {}  # launchers that were killed here, and when
         self._late_looks = _LATE_LOOKS if self._incarnation > 1 else 0
@@ -98,7 +98,7 @@ class Pct:
         return next_incarnation(config.run, config.state, config.node, config.boot_id)
 
     def _look_at_socket(self) -> None:
-        """RUN may have been removed below us: make again what is ours there, and take up whom we do not know yet."""
+        """If RUN was removed, create our files again, and adopt launch children that are not known yet."""
         if self._ending:
             return
         self._loop.after(LOOK_S, self._look_at_socket)
@@ -108,12 +108,12 @@ class Pct:
                 self._late_looks = _LATE_LOOKS
             self._write_again()
         except (OSError, AgentError):
-            return  # there is no place for it yet; the keeper's log says why
+            return  # the directory does not exist yet; the keeper's log has the reason
         if self._late_looks:
             self._late_looks -= 1
             self._hosted.adopt_late()
             if self._config.contact is None:
-                # a launcher that found no socket here may have had us marked as failed, a moment ago or even now
+                # A launcher that found no socket here may have reported us as failed, a moment ago or now.
                 self._beats.register_again()
 
     def _write_again(self) -> None:
@@ -128,7 +128,8 @@ class Pct:
             if time.monotonic() - at < TOMBSTONE_S:
                 with open(tombstone(config.run, config.node, launcher), "w", encoding="ascii"):
                     pass
-        write_incarnation(config.run, config.node, self._incarnation)  # the last, for it says that all are there
+        # the last file, because it announces that all exist
+        write_incarnation(config.run, config.node, self._incarnation)
 
     def _open(self, config: PctConfig) -> Any:
         from agents.pct.remote.gateway import Gateway
@@ -138,10 +139,10 @@ class Pct:
         return gateway
 
     def _prepare(self) -> None:
-        # at the first launch or before it: what each child would load, and forget, is loaded here once
+        # At the first launch or before it: import once what every child would otherwise import.
         if not self._prepared:
             self._prepared = True
-            prepare()  # whose keeper has not
+            prepare()  # unless the keeper has done so
             if self._gateway is not None:
                 self._gateway.prepare()
 
@@ -151,7 +152,7 @@ class Pct:
             self._gateway.prepare_images()
 
     def _clean_up_for_users(self, config: PctConfig) -> None:
-        # behind launch children that were killed, by whomever, whether a PCT was there to see it or not
+        # For launch children that were killed, whether or not a PCT was running.
         from agents.pct.multiuser.prolog_epilog import pay_epilog
         from agents.pct.multiuser.system_mode import sweep_all
 
@@ -165,7 +166,7 @@ class Pct:
                 self._hosted.add_helper(pid)
 
         self._hosted.on_cleared = on_cleared
-        self._hosted.sweep_images = lambda: self._hosted.add_helper(sweep_all())  # each user's, as that user
+        self._hosted.sweep_images = lambda: self._hosted.add_helper(sweep_all())  # as each user
 
     def _make_contact(self, begins_anew: bool) -> Any:
         config = self._config
@@ -182,7 +183,7 @@ class Pct:
             self._begin_anew,
         )  # fmt: skip
         if begins_anew and len(self._hosted):
-            contact.clear()  # what another life of this node left here is nobody's any more
+            contact.clear()  # nothing of an earlier boot of this node is in use
         return contact
 
     def _begin_anew(self) -> None:
@@ -218,50 +219,54 @@ class Pct:
             self._fork(sock, role)
         sock.close()
 
-    # what those from outside need (agents/pct/remote/gateway.py)
+    # Services for agents/pct/remote/gateway.py
 
     def life(self) -> Tuple[str, int]:
-        """Boot id and incarnation, as they are now."""
+        """The present boot id and incarnation."""
         return self._config.boot_id, self._incarnation
 
     def now(self) -> Optional[float]:
-        """The mesh's time, where it is known."""
+        """The mesh time, if known."""
         return self.mesh_time.now()
 
     def hand_over(self, sock: socket.socket) -> bool:
-        """Give the connection of a launch to a launch child that waits; False when there is none."""
+        """Pass the connection of a launch to a waiting launch child; False if there is none."""
         accepts = self._config.system is None and self._beats.accepts_launches
         return bool(accepts) and self._spares.take(sock, "far")
 
     def begin_remote(self, secured: Any, role: str, let_in: Any) -> None:
-        """Begin a launch from another machine."""
+        """Start a launch from another machine."""
         self._fork(secured, role, let_in)
         secured.close()
 
     def welcome_remote(self, secured: Any, limit: int) -> Session:
-        """Serve requests of ``limit`` bytes at most."""
+        """Serve requests of at most ``limit`` bytes."""
         return self._server.welcome(secured, limit)
 
     def hand_to_image_proxy(self, sock: socket.socket) -> bool:
-        """Give the connection of a node that wants an image to an image proxy that waits; False when there is none."""
-        # It may be a stranger, who would have it for seconds: half of them are for those who have shown a certificate.
+        """Pass the connection of a node that requests an image to a waiting image proxy; False if there is none."""
+        # The peer may be unauthenticated and could occupy it for seconds: half of the helpers are reserved for peers
+        # with certificates.
         return self._hosted.helpers <= MOST_HELPERS // 2 and self._image_proxies.take(sock, "fetch")
 
     def fork_image_proxy(self, work: Callable[[socket.socket], NoReturn]) -> None:
-        """Do ``work`` in a process of its own; it has a line to the PCT, by which it says that it may do more."""
+        """Run ``work`` in a separate process, with a socket to the PCT by which it offers to do more."""
         if self._hosted.helpers >= MOST_HELPERS:
-            self._log.write("too many helpers")  # who wants the image asks another node
+            self._log.write("too many helpers")  # the node that wants the image asks another source
             return
         pid, line = self._fork_child(work)
         if line is not None:
             self._hosted.add_image_proxy(pid)
             self._image_proxies.add(line)
 
-    # state objects of jobs (agents/objects)
+    # State objects of jobs
 
     def fork_courier(self, sock: Any, *, known: bool) -> None:
-        """Have a child serve a connection about state objects. ``known``: its peer is a daemon of this mesh; others,
-        who come with the token of one object, have a part of the helpers."""
+        """Have a child serve a connection about state objects.
+
+        ``known``: the peer is a daemon of this mesh. Other peers, who have the token of one object, may use only some
+        of the helpers.
+        """
         if self._config.system is not None:
             self._log.write("refused", reason="system_mode", message="a node of system mode holds no state objects")
         elif self._hosted.helpers < (MOST_HELPERS if known else MOST_HELPERS // 4):
@@ -293,7 +298,7 @@ class Pct:
         self._loop.watch(line.fileno(), READ, ended)
 
     def _settle_objects(self) -> None:
-        """Have a child ask about objects whose receiver has not been heard, where there are any."""
+        """Have a child ask about objects whose receiver has not confirmed, if there are any."""
         if (
             self._settling
             or self._ending
@@ -323,7 +328,7 @@ class Pct:
     def _fork(self, sock: Any, role: str, let_in: Any = None) -> None:
         self._prepare()
         if not self._beats.accepts_launches:
-            self._log.write("refused", reason="clearing")  # the parent sees a node that fails
+            self._log.write("refused", reason="clearing")  # the parent sees a failed node
             return
         pid, line = self._fork_child(lambda line: self._become_launch(line, sock, role, let_in))
         if line is not None:
@@ -331,7 +336,7 @@ class Pct:
             self._spares.add(line)
 
     def _fork_child(self, work: Callable[[socket.socket], NoReturn]) -> Tuple[int, Optional[socket.socket]]:
-        # a child that does ``work``: its pid and the line to it; none where the fork is refused, which others see
+        # Fork a child that runs ``work``: its pid and the socket to it; none if the fork is refused.
         try:
             ours, theirs = socket.socketpair()
             pid = os.fork()
@@ -343,7 +348,7 @@ class Pct:
             return pid, ours
         try:
             gc.disable()
-            gc.freeze()  # what came with the fork is never looked at, and so never copied
+            gc.freeze()  # objects from before the fork are never scanned, so their pages are never copied
             ours.close()
             self._let_go()
             work(theirs)
@@ -353,7 +358,7 @@ class Pct:
             os._exit(FAULT)
 
     def _let_go(self) -> None:
-        # In a forked child: what is the PCT's alone.
+        # In a forked child: release what belongs to the PCT.
         self._loop.abandon()
         self._spares.forget()
         self._image_proxies.forget()
@@ -381,7 +386,7 @@ class Pct:
         if op == "kill_launch":
             self._kill_launch(session, message)
         elif op == "wipe":
-            from agents.pct.node.launches import Wipe  # once in the life of most machines, if ever
+            from agents.pct.node.launches import Wipe  # needed at most once on most machines
 
             Wipe(self._loop, self._hosted, self._renew, lambda reply: session.reply(message, reply))
         elif op == "failed":
@@ -394,7 +399,7 @@ class Pct:
             Status(self, session, message)
 
     def _failed(self, session: Session, message: Message) -> None:
-        """A launcher has reported this node: it is out of service until we register, which we do when it has rested."""
+        """A launcher has reported this node: it is out of service until we register, after its rest."""
         self._log.write("failed a load", launcher=message["launcher"], reason=message.get("reason", ""))
         self._loop.after(self._config.failed_s, self._beats.register_again)
         session.reply(message, {})
@@ -403,7 +408,7 @@ class Pct:
         if self._gateway is None:
             raise PctError("this node is on its login processor's machine and has no certificates", code="invalid")
         self._gateway.renew(message["files"])
-        self._image_proxies.close()  # those who have the old ones carry what they carry, and no more
+        self._image_proxies.close()  # those with the old ones finish their transfers
         session.reply(message, {})
 
     def _renew(self) -> None:
@@ -428,7 +433,7 @@ class Pct:
             with open(tombstone(config.run, config.node, launcher), "w", encoding="ascii"):
                 pass
         except FileNotFoundError:
-            return  # RUN was removed: with what is made again there
+            return  # RUN was removed: keep what is created there again
         prefix = os.path.basename(tombstone(config.run, config.node, 0))[:-1]
         for name in os.listdir(config.run):
             path = os.path.join(config.run, name)
@@ -466,11 +471,11 @@ class Pct:
         self._log.write("pct ended")
         self._loop.stop()
 
-    # What Status needs
+    # Services for Status
 
     @property
     def hosted(self) -> Hosted:
-        """The launches here."""
+        """The hosted launches."""
         return self._hosted
 
     @property
@@ -493,7 +498,7 @@ class Pct:
 
 
 class Status:
-    """One status request: every launch child is asked, and the reply waits for them, not for ever."""
+    """A status request: every launch child is asked, and the reply waits for them for a limited time."""
 
     def __init__(self, pct: Pct, session: Session, request: Message) -> None:
         self._pct, self._session, self._request = pct, session, request
@@ -529,7 +534,7 @@ class Status:
 
 
 def _load() -> Optional[List[float]]:
-    """The host's load averages; None where the system tells none."""
+    """The host's load averages; None if unavailable."""
     try:
         return [round(one, 2) for one in os.getloadavg()]
     except OSError:
@@ -537,7 +542,7 @@ def _load() -> Optional[List[float]]:
 
 
 def _memory() -> Optional[List[int]]:
-    """The host's memory and what of it is left, in bytes; None where the system does not tell."""
+    """The host's memory and the available part, in bytes; None if unavailable."""
     found = {}
     try:
         with open("/proc/meminfo", encoding="ascii") as file:
@@ -551,7 +556,7 @@ def _memory() -> Optional[List[int]]:
 
 
 def serve(config: Dict[str, Any], node: str) -> None:
-    """Be the PCT of ``node`` until SIGTERM: what the keeper's forked child and ``python -m agents.pct`` call."""
+    """Run the PCT of ``node`` until SIGTERM: called by the keeper's forked child and ``python -m agents.pct``."""
     prctl.become_subreaper()
     prctl.set_name(b"redmesh-pct")
     prctl.set_title(f"redmesh-pct {node} ({config['state']})")

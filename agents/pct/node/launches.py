@@ -1,4 +1,4 @@
-"""The launches a PCT hosts: its own launch children and the ones it adopted, and the strays of dead ones."""
+"""The launches that a PCT hosts: its own launch children, adopted ones, and strays of dead ones."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from agents.pct.launch.deaths import Deaths
 
 
-# What the PCT does for its launches' images: it sweeps after dead ones, and keeps the modules for living ones.
+# Image clean-up after dead launch children, and imported modules for living ones.
 
 
 def sweep(ram_disk: str = "/dev/shm") -> int:
-    """Remove from the RAM disk what dead launch children of this user left there; without them, one look. 0: done."""
+    """Remove what dead launch children of this user left in the RAM disk. Returns a helper's pid; 0: already done."""
     base = f"{ram_disk}/redmesh-{os.geteuid()}"
     try:
         names = os.listdir(base)
@@ -37,37 +37,38 @@ def sweep(ram_disk: str = "/dev/shm") -> int:
 
             sweep_images(ram_disk)
     except OSError:
-        pass  # there is none, which is the rule
+        pass  # it does not exist, as usual
     return 0
 
 
 def keep_ready() -> None:
-    """Load what a launch child with cargo needs: the next ones are forked with it, instead of 15 ms of loading each."""
+    """Import what a launch child with a payload needs, so that the next ones save 15 ms each."""
     import hashlib  # noqa: F401
 
     import agents.pct.launch_child.payload_transfer  # noqa: F401
 
 
-_STRAY_S = 0.02  # between two looks at strays that do not want to go
-_STUBBORN = 250  # looks
-_LOOKS = 15  # whether a launch child can be reaped that somebody asks for
-_SWEEP_ROUNDS = 250  # and at a helper that sweeps
+_STRAY_S = 0.02  # between two kills of strays that have not ended yet
+_STUBBORN = 250  # kills
+_LOOKS = 15  # checks whether a launch child that a peer asks about can be reaped
+_SWEEP_ROUNDS = 250  # checks of a helper that sweeps
 
 
 class Hosted:
-    """Knows launch children by their pids; which launcher each serves, their sockets in RUN tell."""
+    """Tracks launch children by their pids; their sockets in RUN name their launchers."""
 
     def __init__(self, loop: Loop, mesh: str, node: str, run: str, log: Journal, tracking: ProcessTracking) -> None:
         self._loop, self._mesh, self._node, self._run, self._log = loop, mesh, node, run, log
         self._tracking = tracking
         self._own: Set[int] = set()
         self._helpers: Set[int] = set()
-        self._image_proxies: Set[int] = set()  # of them those that carry images
+        self._image_proxies: Set[int] = set()  # helpers that transfer images
         self._adopted: Dict[int, int] = {}  # pid -> launcher
         self._sweeping = False
-        self._deaths: Optional[Deaths] = None  # loaded when the first launch child dies
-        self.on_cleared: Callable[[int], None] = lambda _launcher: None  # behind a launch child that was killed
-        #: Begins to remove what dead launch children left in the RAM disk; the helper that does it, or 0: it is done.
+        self._deaths: Optional[Deaths] = None  # imported when the first launch child dies
+        # called after a killed launch child was cleaned up
+        self.on_cleared: Callable[[int], None] = lambda _launcher: None
+        #: Begins to remove what dead launch children left in the RAM disk; returns the helper's pid, or 0 if done.
         self.sweep_images: Callable[[], int] = sweep
 
     def __len__(self) -> int:
@@ -75,7 +76,7 @@ class Hosted:
 
     @property
     def deaths(self) -> Deaths:
-        """What became of launch children that died."""
+        """How launch children died."""
         if self._deaths is None:
             from agents.pct.launch.deaths import Deaths
 
@@ -83,7 +84,8 @@ class Hosted:
         return self._deaths
 
     def tell_death(self, session: Session, message: Message, looks: int = _LOOKS) -> None:
-        """Answer who lost the link to a launch child; it ends a moment before the process can be reaped."""
+        """Reply to a peer that lost the link to a launch child; the link closes a moment before the process can be
+        reaped."""
         self.reap()
         death = self.deaths.told(message["launcher"])
         if death is None and looks:
@@ -93,20 +95,20 @@ class Hosted:
 
     @property
     def pids(self) -> List[int]:
-        """Every living launch child."""
+        """The pids of all living launch children."""
         return [*self._own, *self._adopted]
 
     def add(self, pid: int) -> None:
-        """A launch child that has just been forked."""
+        """Add a launch child that has just been forked."""
         self._own.add(pid)
 
     @property
     def helpers(self) -> int:
-        """How many of them there are."""
+        """The number of helpers."""
         return len(self._helpers)
 
     def add_helper(self, pid: int) -> int:
-        """A child that does something beside the launches; ``pid``."""
+        """Add a child that serves no launch; returns ``pid``."""
         self._helpers.add(pid)
         return pid
 
@@ -115,11 +117,11 @@ class Hosted:
         self._image_proxies.add(self.add_helper(pid))
 
     def end_image_proxies(self) -> None:
-        """Nobody fetches any more: they end now, also one that is stopped."""
+        """End the image proxies now, even a stopped one."""
         processes.kill_all(self._image_proxies)
 
     def connect(self, launcher: int, on_end: Callable[[Caller, str], None]) -> Optional[Caller]:
-        """A line to the launch child of ``launcher``; None when there is none."""
+        """Connect to the launch child of ``launcher``; None if there is none."""
         sock = self._reach(launcher)
         return None if sock is None else Caller(self._loop, sock, "pct", on_end)
 
@@ -130,27 +132,27 @@ class Hosted:
             return None
         if processes.alive(peer(sock).pid):
             return sock
-        sock.close()  # dead; a rank on its way to its exec holds the socket for a moment more
+        sock.close()  # it is dead; a rank before its exec still holds the socket
         return None
 
     def _is_dead(self, launcher: int) -> bool:
-        """Whether the launch child of ``launcher`` is positively gone; nothing is cleared because it was not found."""
+        """True if the launch child of ``launcher`` is certainly dead. Being unable to find it is no evidence."""
         try:
             sock = connect_now(launch_socket(self._run, self._node, launcher))
         except ConnectionRefusedError:
-            return True  # a socket of which no process listens any more
+            return True  # no process listens on the socket
         except FileNotFoundError:
-            # RUN may have been removed below it: its record, and else the mark of its processes, tell
+            # RUN may have been removed: check its record, or else the marks of its processes.
             tracked = self._tracking.launchers()
             return not (tracked[launcher] if launcher in tracked else self._has_launch_child(launcher))
         except (OSError, AgentError):
             return False
         pid = peer(sock).pid
         sock.close()
-        return not processes.alive(pid)  # a rank on its way to its exec holds the socket for a moment more
+        return not processes.alive(pid)  # a rank before its exec still holds the socket
 
     def _has_launch_child(self, launcher: int) -> bool:
-        # by its processes, which carry the launch's mark: one of them descends from a launch child that is alive
+        # Processes with the launch's mark: one that descends from a living launch child shows that it lives.
         for pid in processes.marked(f"{self._mesh}/{self._node}/{launcher}"):
             while pid > 1:
                 if processes.is_agent(pid, b"redmesh-launch") and processes.alive(pid):
@@ -159,24 +161,24 @@ class Hosted:
         return False
 
     def launchers(self) -> List[int]:
-        """Launchers with something of theirs in RUN, or with a record of their processes."""
+        """Launchers with files in RUN, or with a record of their processes."""
         return sorted({*launchers_here(self._run, self._node), *self._tracking.launchers()})
 
     def adopt(self) -> None:
-        """Take over what a former PCT of this node left: living launch children, and the strays of dead ones."""
+        """Adopt what an earlier PCT of this node left: living launch children, and the strays of dead ones."""
         for launcher in self.launchers():
             if not self._adopt_one(launcher) and self._is_dead(launcher):
                 self.clear(launcher)
         self._tracking.end_dead()  # of launch children that had no launch when they were killed
 
     def adopt_late(self) -> None:
-        """Take over launch children that made their sockets again after RUN was removed."""
+        """Adopt launch children that created their sockets again after RUN was removed."""
         for launcher in self.launchers():
             self._adopt_one(launcher)
 
     def _adopt_one(self, launcher: int) -> bool:
         sock = self._reach(launcher)
-        # RUN may have been removed, and the launch child's socket with it: its record names it too
+        # RUN may have been removed with the launch child's socket; its record also has the pid.
         pid = peer(sock).pid if sock is not None else self._tracking.launchers().get(launcher, 0)
         if sock is not None:
             sock.close()
@@ -210,7 +212,7 @@ class Hosted:
 
     def _on_adopted_end(self, pid: int) -> None:
         launcher = self._adopted.pop(pid, 0)
-        if launcher in self.launchers():  # it did not tidy up: it died
+        if launcher in self.launchers():  # it did not remove its files, so it was killed
             self._log.write("launch child died", launcher=launcher, pid=pid)
             self.clear(launcher)
             self.deaths.died([], [launcher])
@@ -219,7 +221,7 @@ class Hosted:
             self._tracking.end_dead()
 
     def reap(self) -> None:
-        """Take every child that has ended."""
+        """Reap all children that have exited."""
         died: List[int] = []
         stray = ended = False
         while True:
@@ -251,7 +253,7 @@ class Hosted:
             self.sweep()
 
     def sweep_images_then(self, then: Callable[[], None]) -> None:
-        """The same, and call ``then`` when nothing is left, or a user's directory has had its time."""
+        """Sweep, then call ``then`` when it is done, or when a user's directory has used up its time."""
         self._await_helper(self.sweep_images(), _SWEEP_ROUNDS, then)
 
     def _await_helper(self, pid: int, rounds: int, then: Callable[[], None]) -> None:
@@ -262,7 +264,7 @@ class Hosted:
             then()
 
     def clear_dead(self) -> List[int]:
-        """Clear every launch whose launch child is dead: which ones."""
+        """Clear every launch whose launch child is dead; returns the launchers."""
         dead = []
         for launcher in self.launchers():
             if self._is_dead(launcher):
@@ -271,7 +273,7 @@ class Hosted:
         return dead
 
     def clear(self, launcher: int) -> int:
-        """Kill the strays of a dead launch child and remove its files. How many there were."""
+        """Kill the strays of a dead launch child and remove its files. Returns the number of strays."""
         killed = self._kill_strays(launcher)
         clear_files(self._run, self._node, launcher)
         if killed:
@@ -284,7 +286,7 @@ class Hosted:
         return self.kill_marked(launcher) + self._tracking.end_dead(launcher)
 
     def _clear_again(self, launcher: int, round_: int) -> None:
-        # they may have forked while they were looked for; a launch child of that launcher is another one, and lives
+        # They may have forked meanwhile. A launch child that now serves the same launcher is another one, and lives.
         sock = self._reach(launcher)
         if sock is not None:
             sock.close()
@@ -292,7 +294,7 @@ class Hosted:
             self._loop.after(_STRAY_S, lambda: self._clear_again(launcher, round_ + 1))
 
     def kill_marked(self, launcher: int) -> int:
-        """SIGKILL for every process that carries the launch's mark, and all below it. How many there were."""
+        """SIGKILL all processes with the launch's mark, and their descendants. Returns their number."""
         victims: Set[int] = set()
         for pid in processes.marked(f"{self._mesh}/{self._node}/{launcher}"):
             if processes.alive(pid):
@@ -304,7 +306,7 @@ class Hosted:
         return len(victims)
 
     def sweep(self, round_: int = 0) -> None:
-        """Kill our children that are not launch children: a dead launch child left them to us, as subreaper."""
+        """Kill our children that are not launch children: we inherited them from a dead launch child, as subreaper."""
         if self._sweeping and round_ == 0:
             return
         known = self._own | self._helpers
@@ -319,7 +321,7 @@ class Hosted:
 
 
 class Kill:
-    """One kill_launch on its way: ``on_done(reply)`` when nothing is left on this node, or after all tries."""
+    """A kill_launch in progress: calls ``on_done(reply)`` when nothing is left on this node, or after all attempts."""
 
     def __init__(
         self, loop: Loop, hosted: Hosted, launcher: int, on_done: Callable[[Message], None], notice: Message
@@ -352,7 +354,7 @@ class Kill:
             processes.kill_all([self._pid])
 
     def _clear(self) -> None:
-        # Without a launch child that could say so, the processes' marks say what is left.
+        # Without a launch child, the processes' marks show what is left.
         if self._ended:
             return
         found = self._hosted.clear(self._launcher)
@@ -368,11 +370,11 @@ class Kill:
         self._on_done(reply)
 
 
-# A node that changes sides: nothing of its launches or their images stays, and its PCT begins a new life.
+# A node that changes sides: its launches and images are removed, and its PCT begins a new boot.
 
 
 class Wipe:
-    """Kills every launch here, sweeps the RAM disk, then calls ``renew``; ``on_done(reply)`` follows."""
+    """Kills every launch here, sweeps the RAM disk, then calls ``renew`` and ``on_done(reply)``."""
 
     def __init__(
         self, loop: Loop, hosted: Hosted, renew: Callable[[], None], on_done: Callable[[Message], None]
@@ -396,6 +398,6 @@ class Wipe:
         self._hosted.sweep_images_then(self._swept)
 
     def _swept(self) -> None:
-        if self._clean:  # else the node stays out of service: something of the old side may still run
+        if self._clean:  # otherwise the node stays out of service, because processes of the old side may still run
             self._renew()
         self._on_done({"clean": self._clean})

@@ -1,7 +1,6 @@
-"""Who is at the PCT's door: one that brings a launch gets a launch child, anybody else is served by the PCT.
+"""New connections of the PCT: one that brings a launch is passed to a launch child, the PCT serves the others.
 
-The hello is looked at without taking it out of the socket (MSG_PEEK), so that a launch child begins with a connection
-from which nothing is missing.
+The hello is read without removing it from the socket (MSG_PEEK), so that a launch child gets the complete stream.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class LaunchListener:
         self._waiting: Set[socket.socket] = set()
 
     def accept(self, sock: socket.socket) -> None:
-        """A new connection: mostly its hello is here already."""
+        """Handle a new connection; its hello has usually arrived."""
         sock.setblocking(False)
         self._waiting.add(sock)
         self._look(sock, time.monotonic() + HELLO_S)
@@ -66,7 +65,7 @@ class LaunchListener:
             self._refuse(sock, error)
             return
         if not role:
-            self._loop.after(_AGAIN_S, lambda: self._look(sock, deadline))  # half a hello
+            self._loop.after(_AGAIN_S, lambda: self._look(sock, deadline))  # the hello is incomplete
             return
         self._waiting.discard(sock)
         if role in LAUNCH_ROLES:
@@ -79,7 +78,7 @@ class LaunchListener:
 
     def _refuse(self, sock: socket.socket, error: AgentError) -> None:
         self._waiting.discard(sock)
-        sock.recv(_LONGEST)  # what is left unread would make the peer's end a reset
+        sock.recv(_LONGEST)  # unread data would turn the close into a reset
         link = Link(self._loop, sock, lambda *_: None, lambda *_: None)
         link.send_raw(control(hello("pct")) + control({"re": 0, "error": error.as_message()}))
         link.close(flush=True)
@@ -89,14 +88,14 @@ class LaunchListener:
         sock.close()
 
     def close(self) -> None:
-        """Let everybody go who still stands here."""
+        """Close all waiting connections."""
         for sock in list(self._waiting):
             self._loop.unwatch(sock.fileno())
             self._drop(sock)
 
 
 def read_role(data: bytes) -> "tuple[str, int]":
-    """Role and length of the hello that ``data`` begins with; no role when it is not whole. WireError if it is none."""
+    """Role and length of the hello in ``data``; no role if it is incomplete. Raises WireError if it is invalid."""
     length = int.from_bytes(data[1:HEADER_SIZE], "big") if len(data) >= HEADER_SIZE else 0
     if data[0] != CONTROL or length > _LONGEST - HEADER_SIZE:
         raise WireError("the first message on a connection must be a hello")

@@ -1,9 +1,9 @@
-"""From fork to exec, touching as little memory as possible.
+"""Forks and executes ranks while touching as little memory as possible.
 
-Every page that parent or child writes after a fork is copied: through os.fork and os.execve, with Python's work around
-them, a rank costs about 240 page faults before its program begins, this way about 90. So everything is laid
-out as C has it before the fork, and in the child nothing but C's own calls is made. Only for a process without
-threads that goes on to exec or leaves: Python's own after-fork work is left out.
+Every page that parent or child writes after a fork is copied: with os.fork and os.execve, and the Python code around
+them, a rank costs about 240 page faults before its program begins; this way about 90. So everything is laid out in C
+form before the fork, and the child makes only C calls. Only for a process without threads that execs or exits, because
+Python's own after-fork work is skipped.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _PR_SET_PDEATHSIG, _PR_SET_PTRACER, _PTRACE_TRACEME = 1, 0x59616D61, 0
 
-_libc = ctypes.PyDLL(None, use_errno=True)  # PyDLL: the lock of the interpreter is kept, there is nobody to give it to
+_libc = ctypes.PyDLL(None, use_errno=True)  # PyDLL keeps the interpreter's lock, which no other thread needs
 _fork, _execve, _exit = _libc.fork, _libc.execve, _libc._exit
 _setsid, _setpgid, _prctl, _ptrace, _getppid = (
     _libc.setsid, _libc.setpgid, _libc.prctl, _libc.ptrace, _libc.getppid,
@@ -45,14 +45,14 @@ _ZERO, _ON_DEATH = ctypes.c_ulong(0), ctypes.c_ulong(_PR_SET_PDEATHSIG)
 _KILL = ctypes.c_ulong(signal.SIGKILL)
 _TRACEME = ctypes.c_ulong(_PTRACE_TRACEME)
 
-#: Steps before the exec; the last three are where a record says that it failed.
+#: Steps before the exec; a record names one of the last three as the step that failed.
 AT_GATE, SETUP, CHDIR, EXEC = range(4)
 
 
-#: Where in the syscall list the three dup2 and the fcntl are; where a call's failure belongs (all else: SETUP).
+#: The indices of the three dup2 and the fcntl in the syscall list; and the step of a failed call (all others: SETUP).
 _FIRST_DUP2 = 2
 _STEPS = {vfork.CHDIR: CHDIR, vfork.EXECVE: EXEC}
-#: Signals with a handler, which a launch child sets before its first rank and never changes: asked for once.
+#: Signals with a handler, determined once, because a launch child sets all handlers before its first rank.
 _handled: List[int] = []
 
 
@@ -65,11 +65,11 @@ def _vector(items: List[bytes]) -> Any:
 
 
 class Spawner:
-    """What all ranks of a node are born with: environment, directory, mask, the way to report, the gate.
+    """What all ranks of a node share: environment, directory, signal mask, pipe for records, gate.
 
-    A record is rank (4 bytes), step (1 byte), errno (4 bytes), big-endian, on ``records``. Plain ranks come by vfork
-    where that can be had; a gated one, which waits before its exec, one with run options, and one whose program is on a
-    file system of other machines by fork: an exec there may take longer than a launch child may be silent.
+    A record on ``records`` is rank (4 bytes), step (1 byte), errno (4 bytes), big-endian. Plain ranks are started by
+    vfork if possible. Ranks that wait at the gate, that have run options, or whose program is on a remote file system
+    are forked: an exec there may take longer than a launch child may be silent.
     """
 
     def __init__(
@@ -90,26 +90,27 @@ class Spawner:
         self._umask = umask
         self._records, self._gate, self._gate_writer = records, gate, gate_writer
         self._pid = os.getpid()
-        # Stack tools and debuggers are children of ours, not the rank's ancestors: it says that they may (prctl(2)).
+        # Stack tools and debuggers are our children, not ancestors of the rank, so the rank must permit them
+        # (prctl(2)).
         self._named = prctl.tracers_are_named()
         self._byte = ctypes.create_string_buffer(1)
-        self.options: Optional[RunOptions] = None  # what is asked for beyond the plain way; Python's own work then
+        self.options: Optional[RunOptions] = None  # run options, which are applied by Python code
         self._limits = [(number, limit) for number, soft in limits if (limit := prctl.limit_of(number, soft))]
         if _descriptors[1] and not any(number == _RLIMIT_NOFILE for number, _ in self._limits):
             self._limits.append((_RLIMIT_NOFILE, _descriptors))
         self._into: Optional[vfork.IntoGroup] = None
-        self._outside = False  # a rank could not be started in the group
-        #: Whether ranks stay in the session of this process.
+        self._outside = False  # True if a rank could not be started in the control group
+        #: True if ranks stay in the session of this process.
         self.shares_session = False
         self._syscalls = self._plain_syscalls() if vfork.RUN_SYSCALLS is not None else None
-        #: Descriptors of namespaces with their kinds, which a rank enters first. What is mounted there may be served by
-        #: us, so ranks are forked: by vfork we would wait for ourselves.
+        #: Descriptors and kinds of namespaces that a rank enters first. This process may serve the mounts in them, so
+        #: ranks are forked: with vfork we would wait for ourselves.
         self.namespaces: List[Tuple[int, int]] = []
-        self.slow: List[int] = []  # programs that are forked: by vfork we would stand still until their exec is done
+        self.slow: List[int] = []  # programs that are forked: with vfork we would be blocked until their exec is done
 
     def _plain_syscalls(self) -> vfork.SyscallList:
-        # What _become does, for a rank that is neither gated nor with run options. No handler of ours may run in it:
-        # every signal is blocked around it, and has its default again before the mask is put back.
+        # As _become, for a rank without gate and run options. None of our handlers may run in it: all signals are
+        # blocked around it and reset to default before the mask is restored.
         if not _handled:
             _handled.extend(vfork.handled_signals())
         address = ctypes.addressof
@@ -136,23 +137,24 @@ class Spawner:
         return vfork.SyscallList(calls)
 
     def command(self, path: bytes, argv: List[bytes]) -> "tuple[Any, Any]":
-        """A command line as exec wants it; made once and used for many ranks."""
+        """A command line in the form that exec needs; built once and used for many ranks."""
         made = ctypes.c_char_p(path)
         if is_remote(path):
             self.slow.append(_address(made))
         return made, _vector(argv)
 
     def into_group(self, group: int) -> None:
-        """Ranks start in the control group with this descriptor."""
+        """Start ranks in the control group with this descriptor."""
         self._into = vfork.IntoGroup(group)
         if self._syscalls is not None and self._into.user >= 0:
             self._syscalls = self._plain_syscalls()
 
     def share_session(self) -> None:
-        """Ranks stay in this process's session, which it leads from now on; each has a process group of its own.
+        """Keep ranks in this process's session, which it leads from now on; each rank has its own process group.
 
-        The scheduler gives each session its share of the processors (autogroup), and a rank that yields gives way to
-        its own session alone: ranks of one session that wait for each other take 15 us, of two 200 to 4,500.
+        The scheduler gives each session a share of the processors (autogroup), and a rank that yields gives way only to
+        its own session: ranks of one session that wait for each other take 15 us, those of two sessions 200 to 4,500
+        us.
         """
         if os.getsid(0) != self._pid:
             os.setsid()
@@ -162,12 +164,13 @@ class Spawner:
 
     @property
     def grouped(self) -> bool:
-        """Whether all ranks were started in the group."""
+        """True if all ranks were started in the control group."""
         return self._into is not None and not self._outside
 
     def begin_all(self, plans: List[Plan]) -> List[int]:
-        """Fork a process for each, that execs under hold: their pids. What the fork refused raises OSError, with
-        the pids of those before it as ``pids``.
+        """Fork a process for each plan; they exec under hold. Returns their pids.
+
+        A refused fork raises OSError with the pids of those before it as ``pids``.
         """
         pids: List[int] = []
         env, own = self._env, self._own
@@ -175,10 +178,10 @@ class Spawner:
             env[own], env[own + 1] = plan[0], plan[1]
             for place, entry in enumerate(plan[9], own + 2):
                 env[place] = entry
-            env[own + 2 + len(plan[9])] = None  # one that has fewer than another gets none of that one's
+            env[own + 2 + len(plan[9])] = None  # ranks with fewer variables must not inherit another rank's
             pid = self._start(plan)
             if pid < 0 and self._into is not None and -pid not in (errno.EAGAIN, errno.ENOMEM):
-                self._into, self._outside = None, True  # not allowed here, or the kernel does not know it
+                self._into, self._outside = None, True  # not permitted, or not supported by the kernel
                 self._syscalls = self._plain_syscalls() if self._syscalls is not None else None
                 pid = self._start(plan)
             if pid < 0:
@@ -207,21 +210,21 @@ class Spawner:
         return -_get_errno() if pid == -1 and into is None else pid
 
     def _by_vfork(self, plan: Plan) -> int:
-        """The pid of a plain rank, or -errno; 0 where it has to be forked."""
+        """The pid of a plain rank, or -errno; 0 if it must be forked."""
         calls, (_, _, rank, path, argv, gated, stdin, out, err, _, kept) = self._syscalls, plan
         if calls is None or gated or self.options is not None or self.namespaces or _address(path) in self.slow:
             return 0
         first = _FIRST_DUP2 + int(self._into is not None and self._into.user >= 0)
         for at, fd in enumerate((stdin, out, err), first):
             calls.put(at, 1, fd)
-        calls.put(first + 3, 1, max(kept, 0))  # 0 is kept anyhow
+        calls.put(first + 3, 1, max(kept, 0))  # descriptor 0 is kept anyway
         calls.put(-1, 1, _address(path))
         calls.put(-1, 2, ctypes.addressof(argv))
         _sigprocmask(signal.SIG_SETMASK, self._every, self._mask)
         pid, failed, number = calls.run(self._into)
         _sigprocmask(signal.SIG_SETMASK, self._mask, None)
         if failed == vfork.PTRACE:
-            self._syscalls = None  # not allowed here: ranks wait at the gate
+            self._syscalls = None  # not permitted: ranks wait at the gate
             return 0
         if failed >= 0:
             self._record(rank, _STEPS.get(failed, SETUP), number)
@@ -239,15 +242,16 @@ class Spawner:
         more: "Sequence[bytes]" = (),
         kept: int = -1,
     ) -> Plan:
-        """Everything that the process of ``rank``, the ``local``-th here, is to be; ``more``: variables of its own;
-        ``kept``: a descriptor that it keeps over its exec.
+        """Prepare the process of ``rank``, the ``local``-th on this node.
+
+        ``more``: variables of its own; ``kept``: a descriptor that it keeps over its exec.
         """
         return b"YOD_RANK=%d" % rank, b"YOD_LOCAL_RANK=%d" % local, rank, *command, gated, stdin, out, err, more, kept
 
     def _become(self, plan: Plan) -> NoReturn:
         _, _, rank, path, argv, gated, stdin, out, err, _, kept = plan
         _set_wakeup_fd(-1)
-        # a change of ids clears the signal at the parent's end: before that is set
+        # A change of ids clears the signal for the parent's death, so change ids before setting it.
         if (
             (_setpgid(0, 0) if self.shares_session else _setsid()) < 0
             or (self.namespaces and not self._enter())
@@ -281,7 +285,7 @@ class Spawner:
 
     def _enter(self) -> bool:
         _real, acting, kept = os.getresuid()
-        lends = acting and not kept  # system mode: only root may enter, and the ids are the user's again behind it
+        lends = acting and not kept  # system mode: only root may enter; afterwards the ids are the user's again
         if lends and _setresuid(-1, 0, -1) < 0:
             return False
         entered = all(_setns(fd, kind) == 0 for fd, kind in self.namespaces)
@@ -293,7 +297,7 @@ class Spawner:
         except OSError as error:
             self._record(rank, SETUP, error.errno or 0)
             _exit(126)
-        except BaseException:  # nothing of ours may go on in a rank
+        except BaseException:  # no code of ours may continue in a rank
             _exit(126)
 
     def _fail(self, rank: int, step: int) -> NoReturn:

@@ -1,8 +1,8 @@
-"""Ranks that the batch system starts one by one (``--parent=rank``): the launch child's end of starter.py.
+"""Ranks that the batch system starts one by one (``--parent=rank``): the launch child's side of starter.py.
 
-A starter is seized as soon as it has connected (PTRACE_SEIZE), so its exec stops before the first instruction as a
-forked rank's does. It is not our child: who waits for it is the batch system. So its exit status comes from its pidfd
-where the kernel tells it (6.15 and newer), and else by staying its tracer until it ends.
+A starter is seized when it has connected (PTRACE_SEIZE), so that its exec stops before the first instruction as a
+forked rank's does. It is not our child; the batch system reaps it. So its exit status comes from its pidfd if the
+kernel provides it (6.15 and newer); otherwise we stay its tracer until it exits.
 """
 
 from __future__ import annotations
@@ -28,32 +28,32 @@ if TYPE_CHECKING:
     from agents.pct.launch.load import Load, Program
 
     class Owner(Protocol):
-        """What becomes of a managed rank (agents/pct/ranks/ranks.py)."""
+        """Receives the events of managed ranks (agents/pct/ranks/ranks.py)."""
 
         def adopted(self, number: int, pid: int) -> None:
             """Process ``pid`` is about to become rank ``number``."""
 
         def exec_refused(self, number: int, step: int, code: int) -> None:
-            """It cannot."""
+            """The rank's exec failed."""
 
         def ended_elsewhere(self, pid: int, status: int) -> None:
-            """It has ended, with that status of wait(2)."""
+            """The rank has exited, with that wait(2) status."""
 
 
 TOKEN_BYTES = 32
-#: How often, and after how many seconds, a batch system that did not start a rank is asked again.
+#: The number of retries, and seconds between them, if a batch system does not start a rank.
 RETRIES, RETRY_S = 8, 0.5
-#: Seconds that a starter, which waits for it, gets to take what its rank begins with.
+#: Seconds in which a waiting starter must accept its rank's data.
 SEND_S = 5.0
 _PIDFD_GET_INFO, _INFO_EXIT = 0xC040FF0B, 1 << 3  # linux/pidfd.h
 _INFO = struct.Struct("=QQ11Ii")  # mask, cgroup id, ids, exit code
 _AGAIN_S = 0.002
-#: Seconds after which a process that ended, and that nobody has waited for, is told as killed.
+#: Seconds after which a process that exited and that nobody has reaped is reported as killed.
 _UNREAPED_S = 5.0
 
 
 class Start:
-    """Everything that one rank begins with. Its descriptors are ours until it has them."""
+    """The start data of one rank. Its descriptors are ours until the starter has them."""
 
     __slots__ = ("argv", "env", "fds", "kept", "number", "path", "terminal")
 
@@ -65,20 +65,21 @@ class Start:
         self.fds = [os.dup(fd) for fd in (*fds, *([kept] if kept >= 0 else []))]
 
     def message(self, program: Program) -> bytes:
-        """As the starter reads it: fields with a NUL between them, and their length before them."""
+        """The message to the starter: its length, then fields separated by NUL."""
         numbers = b"%d %d %d %d" % (program.umask, self.terminal, self.kept, len(self.argv))
         data = b"\0".join((self.path, program.cwd, numbers, *self.argv, *self.env))
         return len(data).to_bytes(4, "big") + data
 
     def close(self) -> None:
-        """Let go of the descriptors."""
+        """Close the descriptors."""
         for fd in self.fds:
             os.close(fd)
         self.fds = []
 
 
 class ManagedRanks:
-    """The starters of one launch on this node. ``wanted`` is the run option ``parent``. LoadFailed when it is wrong."""
+    """The starters of a launch on this node. ``wanted`` is the run option ``parent``. Raises LoadFailed if it is
+    invalid."""
 
     def __init__(
         self, loop: Loop, wanted: Dict[str, Any], load: Load, program: Program, owner: Owner,
@@ -112,12 +113,12 @@ class ManagedRanks:
         loop.watch(self._listener.fileno(), READ, self._on_connect)
 
     def begin(self, starts: List[Start]) -> None:
-        """Ranks that the next starters become; where every node calls its own manager, these are requested now."""
+        """The ranks for the next starters; if every node calls its own manager, request them now."""
         self._waiting += starts
         if self._manager:
             try:
                 self._spawn(len(starts))
-            except Exception as error:  # ManagerError, and what a manager raises besides
+            except Exception as error:  # ManagerError, and other exceptions of a manager
                 told = f"{self._load.name}: {self._manager}: {getattr(error, 'message', error)}"
                 self._fail(LoadFailed(told, "launch", hint=getattr(error, "hint", "")))
 
@@ -137,7 +138,7 @@ class ManagedRanks:
         self._loop.watch(client.stderr.fileno(), READ, lambda _events: self._on_said(client))
 
     def _on_said(self, client: Any) -> None:
-        # what it says last before its end is why no rank came of it
+        # The last text before the client's exit has the reason why it started no rank.
         data = os.read(client.stderr.fileno(), 4096)
         if data:
             lines = data.decode("utf-8", "replace").strip().splitlines()
@@ -161,7 +162,7 @@ class ManagedRanks:
                 told = f"{self._load.name}: {self._manager}: {getattr(error, 'message', error)}"
                 self._fail(LoadFailed(told, "launch", hint=getattr(error, "hint", "")))
 
-    # starters
+    # Starters
 
     def _on_connect(self, _events: int) -> None:
         try:
@@ -195,7 +196,7 @@ class ManagedRanks:
         except OSError as error:
             self._refuse(start, pid, f"the batch system's process {pid} cannot be traced: {error.strerror}")
             return
-        if not leads:  # what is killed with a session has to be the launch's alone
+        if not leads:  # only a session of the launch's own may be killed as a whole
             self._refuse(start, pid, f"the batch system's process {pid} can have no session of its own")
             return
         self._sessions[pid] = Session.of(pid)
@@ -216,13 +217,13 @@ class ManagedRanks:
 
     def _refuse(self, start: Start, pid: int, why: str) -> None:
         start.close()
-        self._connections[pid].close()  # the starter ends with it
+        self._connections[pid].close()  # the starter exits when this closes
         del self._connections[pid]
         hint = "--parent=daemon lets the launch child start the ranks"
         self._fail(LoadFailed(f"{self._load.name}: {why}", "launch", 125, start.number, hint))
 
     def _on_query(self, sock: Any, number: int) -> None:
-        # a starter tells by it that its exec failed; a rank's end closes it
+        # The starter reports a failed exec on it; the exit of a rank closes it.
         try:
             data = sock.recv(64)
         except BlockingIOError:
@@ -240,10 +241,10 @@ class ManagedRanks:
             self._listener.close()
             self._listener = None
 
-    # ranks
+    # Ranks
 
     def release(self, pid: int, stopped: bool) -> None:
-        """GO for a rank that stands at its exec. OSError when it is gone."""
+        """GO for a rank that is stopped at its exec. Raises OSError if it does not exist."""
         if self._tells_exit is None:
             self._tells_exit = exits_are_told()
         if stopped:
@@ -259,13 +260,13 @@ class ManagedRanks:
         fd = self._pidfds.get(pid)
         if fd is None:
             return
-        # one that nobody has waited for yet tells in its stat: Slurm's daemons wait up to 0.1 s later
+        # An unreaped process has its status in /proc: Slurm's daemons reap up to 0.1 s later.
         status = processes.exit_code(pid)
         if status is None:
             status = exit_status(fd)
         if not waited_s:
             self._loop.unwatch(fd)
-        if status is None and waited_s < _UNREAPED_S:  # the batch system has not waited for it yet
+        if status is None and waited_s < _UNREAPED_S:  # the batch system has not reaped it yet
             self._loop.after(_AGAIN_S, lambda: self._on_exit(pid, waited_s + _AGAIN_S))
             return
         del self._pidfds[pid]
@@ -273,13 +274,13 @@ class ManagedRanks:
         self._owner.ended_elsewhere(pid, signal.SIGKILL if status is None else status)
 
     def processes(self, pids: List[int]) -> List[int]:
-        """Every process of the launch on this node, by its parents, its sessions and the mark in its environment."""
+        """All processes of the launch on this node, found by parents, sessions and the mark in their environment."""
         found = set(pids) | set(processes.marked(mark(self._load)))
         for pid in processes.pids():
             family = processes.family(pid)
             if family is None or family[1] not in self._sessions:
                 continue
-            # the number of a session whose leader has ended may be another's by now
+            # The id of a session whose leader has exited may be in use again.
             if family[1] in pids or self._sessions[family[1]].has(pid, family[2]):
                 found.add(pid)
         for pid in list(found):
@@ -288,14 +289,14 @@ class ManagedRanks:
         return [pid for pid in found if processes.state(pid) not in ("Z", "")]
 
     def give_up(self) -> None:
-        """No more ranks begin; their starters end."""
+        """Start no further ranks; their starters exit."""
         self._stop_listening()
         for start in self._waiting:
             start.close()
         self._waiting = []
 
     def close(self) -> None:
-        """Let go of everything, when nothing is left."""
+        """Release everything, when no process is left."""
         self.give_up()
         for client in self._clients:
             self._loop.unwatch(client.stderr.fileno())
@@ -316,7 +317,7 @@ class ManagedRanks:
 def command() -> List[str]:
     """The command line by which a batch system starts a rank.
 
-    Our own interpreter first: what is called python3 may be a shell script that takes 90 ms to find it (pyenv).
+    Our own interpreter comes first, because "python3" may be a shell script that takes 90 ms to find it (pyenv).
     """
     script = 'for p in "$@"; do command -v "$p" >/dev/null && exec "$p" -I -S -c "$0"; done; exit 97'
     own = os.path.realpath(sys.executable)
@@ -324,7 +325,7 @@ def command() -> List[str]:
 
 
 def source() -> str:
-    """The text of the starter, without what only people read."""
+    """The source of the starter without comments and docstrings."""
     import pkgutil
 
     text = (pkgutil.get_data("agents.pct.ranks", "starter.py") or b"").decode()
@@ -332,7 +333,7 @@ def source() -> str:
 
 
 def exit_status(pidfd: int) -> Optional[int]:
-    """The status of a process that has ended and was waited for; None: not yet, or this kernel tells none."""
+    """The status of a process that has exited and was reaped; None: not yet, or not provided by this kernel."""
     import fcntl
 
     info = bytearray(_INFO.size)
@@ -346,7 +347,7 @@ def exit_status(pidfd: int) -> Optional[int]:
 
 
 def exits_are_told() -> bool:
-    """Whether this kernel tells who did not wait for a process how it ended: tried with one of ours."""
+    """True if this kernel reports exit statuses to processes other than the parent; tested with a child of ours."""
     pid = os.fork()
     if pid == 0:
         os._exit(3)
