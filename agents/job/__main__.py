@@ -15,13 +15,13 @@ from redmesh.state import CANCELLED, DONE, FAILED, StateError, StateObject, owne
 
 
 def main(arguments: List[str]) -> int:
-    """See the job through to its end; the exit status."""
+    """Run the job to its end; returns the exit status."""
     if len(arguments) != 1:
         print("usage: python -P -m redmesh job PATH", file=sys.stderr)
         return 2
     path = arguments[0]
     if owned(path):
-        return 0  # another owner is at work
+        return 0  # another owner is running
     try:
         job = StateObject(path)
         if job.meta("state") in (DONE, FAILED, CANCELLED):
@@ -46,7 +46,7 @@ def _run(job: StateObject) -> int:
         owner.fail(failed.reason)
         return 0
     if waits:
-        job.close()  # whoever ends the other job starts this one
+        job.close()  # the end of the other job starts this one
         return 0
     owner = JobOwner(loop, job, loop.stop)
     owner.begin()

@@ -1,6 +1,6 @@
-"""The functions that a program has called through ``redmesh.Executor``: their data on the way to workers and back.
+"""The data of functions called through ``redmesh.Executor``, on their way to workers and back.
 
-Nothing is unpickled here: what a call is, only the program and its workers know.
+Nothing is unpickled here; only the program and its workers interpret a call.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ if TYPE_CHECKING:
 
     from agents.link.link import Link
 
-#: A call: number, length of its data. A result: number, whether it failed, length. docs/protocol.md, *Workers*.
+#: A call: number, length of its data. A result: number, whether it failed, length. See docs/protocol.md, *Workers*.
 _CALL, _RESULT = struct.Struct("!II"), struct.Struct("!IBI")
-#: How a call ended: with a result, with an exception, or without either, for the reason that follows.
+#: How a call ended: with a result, with an exception, or lost, with the reason.
 RETURNED, RAISED, LOST = 0, 1, 2
-_MOST = 512 << 10  # bytes of results in one frame, but for one that is larger alone
+_MOST = 512 << 10  # bytes of results in one frame, unless a single one is larger
 
 
 class Calls:
-    """The calls of one program, while its connection lasts."""
+    """The calls of one program on its connection."""
 
     def __init__(self) -> None:
         self.client: Optional[Link] = None
         self.open = True  # more calls may come
-        self.inputs: Dict[int, str] = {}  # base64, until they have ended
+        self.inputs: Dict[int, str] = {}  # base64, until the calls have ended
         self._results: List[bytes] = []
         self._size = 0
 
     def add(self, payload: bytes) -> Tuple[int, int]:
-        """Take the calls of a frame, numbered one after another: the first and the last number."""
+        """Add the calls of a frame, numbered consecutively; returns the first and last number."""
         at = 0
         numbers = []
         while at < len(payload):
@@ -53,7 +53,7 @@ class Calls:
         return numbers[0], numbers[-1]
 
     def ended(self, number: int, status: int, cause: str, data: str) -> None:
-        """A call has ended; :meth:`flush` sends it."""
+        """A call has ended; :meth:`flush` sends its result."""
         self.inputs.pop(number, None)
         try:
             told = base64.b64decode(data, validate=True)

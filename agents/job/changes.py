@@ -1,4 +1,4 @@
-"""Waiting for the next commit of an object's owner, without looking again and again: the kernel tells (inotify(7))."""
+"""Waits for the next commit of an object's owner without polling, through inotify(7)."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ if TYPE_CHECKING:
 
 _MODIFY, _CLOSE_WRITE, _MOVED_FROM, _MOVED_TO, _CREATE, _DELETE = 0x2, 0x8, 0x40, 0x80, 0x100, 0x200
 _NONBLOCK, _CLOEXEC = 0o4000, 0o2000000
-#: Where the kernel does not tell (another host's file system, no watches left), and an owner's death, which changes
-#: no file: a look now and then.
+#: The polling interval if inotify is unavailable (another host's file system, no watches left), and for the owner's
+#: death, which changes no file.
 LOOK_S = 2.0
 _GULP, _PAUSE_S = 64 << 10, 0.02
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class DirectoryChanges:
-    """What happens to the objects of one directory; ``fd`` is readable when there is something. OSError where the
-    kernel has no watch left."""
+    """Changes of the objects in one directory; ``fd`` is readable when there are some. Raises OSError if no watch is
+    left."""
 
     def __init__(self, directory: str) -> None:
         self.fd = _libc.inotify_init1(_NONBLOCK | _CLOEXEC)
         if self.fd < 0:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
         mask = _MODIFY | _CLOSE_WRITE | _MOVED_FROM | _MOVED_TO | _CREATE | _DELETE
-        # the directory, for the log beside an object comes and goes
+        # Watch the directory, because the log beside an object is created and removed.
         if _libc.inotify_add_watch(self.fd, os.fsencode(directory or "."), mask) < 0:
             number = ctypes.get_errno()
             os.close(self.fd)
             raise OSError(number, os.strerror(number))
 
     def gulps(self) -> Iterator[bytes]:
-        """Events as the kernel has them (inotify(7)), until there is none any more."""
+        """Events in the kernel's format (inotify(7)), until none is left."""
         while True:
             try:
                 yield os.read(self.fd, _GULP)
@@ -48,10 +48,8 @@ class DirectoryChanges:
                 return
 
     def names(self) -> Set[str]:
-        """The names of the files that changed, or whose writer closed them: ``UUID.job``, ``UUID.job-wal`` ….
-
-        What a reader of an object leaves behind (it opens its log, and makes the log's shared memory) is left out.
-        """
+        """The names of files that changed, or whose writer closed them: ``UUID.job``, ``UUID.job-wal`` … Traces of
+        readers (they open the log and create its shared memory) are left out."""
         found = set()
         for data in self.gulps():
             at = 0
@@ -69,14 +67,14 @@ class DirectoryChanges:
 
 
 class Changes:
-    """The changes of one object's files. OSError where the kernel has no watch left."""
+    """Changes of one object's files. Raises OSError if no watch is left."""
 
     def __init__(self, path: str) -> None:
         self._directory = DirectoryChanges(os.path.dirname(path))
         self._name = os.path.basename(path).encode()
 
     def wait(self, seconds: float) -> bool:
-        """Whether something of the object changed within ``seconds``."""
+        """Wait until the object changes; returns False after ``seconds``."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
             ready, _, _ = select.select([self._directory.fd], [], [], left)
@@ -90,7 +88,7 @@ class Changes:
 
 
 def wait_for_change(path: str, known: str, seconds: float) -> None:
-    """Return when the object's ETag is not ``known`` any more, or after ``seconds``."""
+    """Return when the object's ETag differs from ``known``, or after ``seconds``."""
     until = time.monotonic() + seconds
     try:
         changes = Changes(path)
@@ -100,11 +98,12 @@ def wait_for_change(path: str, known: str, seconds: float) -> None:
         while (left := until - time.monotonic()) > 0 and etag(path) == known:
             if changes is not None:
                 changes.wait(min(left, LOOK_S))
-                time.sleep(min(left, _PAUSE_S))  # an owner that commits every 20 ms is not followed commit by commit
+                # so that an owner that commits every 20 ms is not followed commit by commit
+                time.sleep(min(left, _PAUSE_S))
             else:
-                time.sleep(min(left, LOOK_S / 4))  # no inotify is left for this user: nothing else tells
+                time.sleep(min(left, LOOK_S / 4))  # no inotify watch is left, so poll
     except StateError:
-        pass  # gone: answered as what it is now
+        pass  # it was removed: answer with its present state
     finally:
         if changes is not None:
             changes.close()

@@ -1,4 +1,4 @@
-"""Whether the jobs that a job waits for have ended as it wants (``--after``). Reads their state objects."""
+"""Checks whether the jobs that a job waits for (``--after``) have ended as required, from their state objects."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import List, Sequence
 
-#: What a job may want of the one before it: that it ended with every task done, or that it ended.
+#: Requirements: the other job ended with every task done, or it ended.
 OK, ANY = "ok", "any"
 
 
 class Unmet(Exception):
-    """A job will never begin: ``reason``."""
+    """The job can never begin because of ``reason``."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -21,7 +21,7 @@ class Unmet(Exception):
 
 
 def unmet(directory: str, after: Sequence[Sequence[str]]) -> List[str]:
-    """The jobs that have not ended. Unmet where one ended otherwise than is wanted, or is not there."""
+    """The jobs that have not ended. Raises Unmet if one ended otherwise than required, or does not exist."""
     waits = []
     for uuid, wanted in after:
         try:

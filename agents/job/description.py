@@ -1,4 +1,4 @@
-"""What a job of tasks is asked to do: ``mesh submit`` writes it into the state object, the owner reads it."""
+"""The description of a job of tasks: written by ``mesh submit`` into the state object, read by the owner."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
     from redmesh.state import StateObject
 
-#: The entry of ``meta`` that holds the description, and the file in the object with the environment of the tasks.
+#: The entry of ``meta`` with the description, and the file in the object with the tasks' environment.
 META, ENVIRONMENT = "tasks", "environment"
 
 
 class Description:
-    """One job. ``command`` may have ``{}`` in its words: the task's input, or its number; empty: each input is a line
+    """A job. ``command`` may contain ``{}``: the task's input, or its number. If it is empty, each input is a line
     for the shell."""
 
     __slots__ = (
@@ -31,17 +31,17 @@ class Description:
         self.env: Dict[str, str] = {}
         self.stdin = self.output = ""  # files, with {} in their names
         self.retries, self.max_fails = 0, None  # type: int, Optional[int]
-        self.limit = 0  # processors; 0: as many as there are tasks
+        self.limit = 0  # the most processors; 0: as many as there are tasks
         self.time_s = 0.0  # for each task; 0: none
         self.cpus, self.gpus = 1, 0  # for each task
-        self.standby = True  # its object is copied to a second host, where there is one
+        self.standby = True  # copy its object to a second host, if there is one
         self.after: List[List[str]] = []  # UUID, "ok" or "any"
-        #: Of redmesh.Executor: the program's Python, its minor version, cloudpickle's version, sys.path, a directory.
+        #: For redmesh.Executor: the program's Python, its minor version, cloudpickle's version, sys.path, a directory.
         self.functions: Optional[Dict[str, Any]] = None
-        #: Of a job of sections, else None: ``probe`` (command, time_s, memory_mb, disk_mb), ``recheck_s``,
-        #: ``same_node``, ``copies``, ``size`` (ranks of a section), ``mpi`` (of these), ``stage`` (files are fetched
-        #: and sent back), ``settles`` (the owner gives parts their names). Its inputs are JSON: ``id``, ``words``,
-        #: ``parts``, ``named`` (the words name them), ``inputs``.
+        #: For a job of sections, else None: ``probe`` (command, time_s, memory_mb, disk_mb), ``recheck_s``,
+        #: ``same_node``, ``copies``, ``size`` (ranks of a section), ``mpi`` (their kind), ``stage`` (files are fetched
+        #: and sent back), ``settles`` (the owner renames parts). Its inputs are JSON: ``id``, ``words``, ``parts``,
+        #: ``named`` (the words name the parts), ``inputs``.
         self.sections: Optional[Dict[str, Any]] = None
 
     def dump(self) -> str:
@@ -49,7 +49,7 @@ class Description:
         return json.dumps({name: getattr(self, name) for name in self.__slots__})
 
     def for_workers(self, uuid: str) -> Dict[str, Any]:
-        """What a worker has to know of the job."""
+        """The part of the description that workers need."""
         return {
             "uuid": uuid,
             "command": self.command,
@@ -65,7 +65,7 @@ class Description:
 
 
 def read(job: StateObject) -> Description:
-    """The description of a job. StateError where the object is not a job of tasks."""
+    """The description of a job. Raises StateError if the object is not a job of tasks."""
     text = job.meta(META)
     if not isinstance(text, str):
         raise StateError(f"{job.path} is not a job of tasks", "a launch has a state object too; yod runs it")
@@ -83,7 +83,7 @@ def pack_environment(variables: Dict[bytes, bytes]) -> bytes:
 
 
 def parse_environment(content: Optional[bytes]) -> Dict[bytes, bytes]:
-    """The inverse of :func:`pack_environment`."""
+    """Parse the result of :func:`pack_environment`."""
     found = {}
     for line in (content or b"").split(b"\0"):
         name, _, value = line.partition(b"=")

@@ -1,7 +1,7 @@
-"""The status of a job over HTTP: read-only answers from its state object, as JSON and as one page. Without sockets.
+"""The status of a job over HTTP: read-only answers from its state object, as JSON and as a page. Without sockets.
 
-The server around it (``mesh job serve``) has checked the token and found the object's path. Every answer has an ETag
-that changes with each commit of the owner, so that a watcher who sends it back waits for the next change.
+The server around it (``mesh job serve``) has checked the token and found the object. Every answer has an ETag that
+changes with each commit of the owner; a watcher that sends it back waits for the next change.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ else:
 
     Answer = namedtuple("Answer", "status headers body")
 
-#: Rows of tasks or of the log in one answer.
+#: The most rows of tasks or log lines in one answer.
 MOST_ROWS = 1000
 _JSON = "application/json"
 _TASK = ("first", "last", "state", "node", "slot", "attempt", "started_at", "ended_at", "exit", "progress", "lines")
 _RESOURCE = ("node", "processors", "granted_at", "freed_at")
 _TRANSITION = ("id", "at", "state", "cause")
 _LOG = ("id", "at", "node", "task", "text")
-#: Nothing but this page and its own server: what a job wrote cannot run here.
+#: Allow nothing but this page and its own server, so that a job's output cannot run as a script.
 PAGE_HEADERS = {
     "Content-Type": "text/html; charset=utf-8",
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline';"
@@ -43,7 +43,7 @@ PAGE_HEADERS = {
 
 
 def etag(path: str) -> str:
-    """What changes with each commit of the owner, and when the owner is lost. StateError."""
+    """A value that changes with each commit of the owner, and when the owner is lost. Raises StateError."""
     db = open_for_reading(path)
     try:
         row = db.execute("SELECT value FROM meta WHERE key = 'commits'").fetchone()
@@ -53,8 +53,10 @@ def etag(path: str) -> str:
 
 
 def answer(path: str, what: str, query: Dict[str, str], known: str = "") -> Answer:
-    """The answer about the object at ``path``: ``what`` is "", ``tasks``, ``log`` or ``page``; ``known`` the watcher's
-    ETag."""
+    """The answer about the object at ``path``.
+
+    ``what`` is "", ``tasks``, ``log`` or ``page``; ``known`` is the watcher's ETag.
+    """
     if what == "page":
         return Answer(200, dict(PAGE_HEADERS), PAGE.encode())
     try:
@@ -111,7 +113,7 @@ def _log(db: sqlite3.Connection, query: Dict[str, str]) -> Dict[str, Any]:
 
 
 def _transitions(db: sqlite3.Connection, query: Dict[str, str]) -> Dict[str, Any]:
-    """What became of the job itself."""
+    """The transitions of the job itself."""
     rows = db.execute(
         f"SELECT {', '.join(_TRANSITION)} FROM transition WHERE first IS NULL AND id > ? ORDER BY id LIMIT ?",
         _part(query),

@@ -1,6 +1,6 @@
-"""The owner of a job of tasks: gets processors, hands tasks to workers, records results in the state object.
+"""The owner of a job of tasks: gets processors, gives tasks to workers, records results in the state object.
 
-The machine is agents/job/task_list.py; here are its sockets, timers and records. One process for each job.
+agents/job/task_list.py is the state machine; this module has the sockets, timers and records. One process for each job.
 """
 
 from __future__ import annotations
@@ -46,27 +46,27 @@ if TYPE_CHECKING:
 
     Reply = Callable[[bytes], None]
 
-#: Bytes of inputs in one batch, at most: a frame has its limit.
+#: The most bytes of inputs in one batch, because a frame has a limit.
 _BATCH_BYTES = 256 << 10
-#: Seconds for which launches may take to end by themselves at the end of the job (of sections: a second copy may be on
-#: a node that is silent), and between two looks at yods that an owner before this one has left.
+#: Seconds for launches to end by themselves at the end of the job; the same for sections, where a second copy may be on
+#: a silent node; and between checks of yods that an earlier owner left.
 _END_S, _SECTIONS_END_S, _LOOK_S = 10.0, 3.0, 0.2
-#: Seconds after which ranks of a yod that was killed have been ended by their nodes.
+#: Seconds after which the nodes have ended the ranks of a yod that was killed.
 _LOST_S = 5.0
-#: Seconds that tasks which run may take to end before the job goes on elsewhere; then they are run again there.
+#: Seconds for running tasks to end before the job moves elsewhere; the others are run again there.
 _STAGE_S = 10.0
-#: Where a request of a program goes that is not a worker's: agents/job/owner.py.
+#: Other requests of programs go to agents/job/owner.py.
 _OWN = ("work", "worked", "tested", "report")
-#: Commands for which the owner has to know the tasks.
+#: Commands for which the owner must know the tasks.
 _OF_TASKS = ("cancel", "hold", "release", "retry")
-#: Bytes kept of what a section wrote last: a hundred lines of each of its two streams, mostly.
+#: Bytes kept of a section's last output: mostly a hundred lines of each stream.
 _SECTION_LINES = 32 << 10
-#: A section is copied to an idle worker when it has run this many times the mean, and at least this many seconds.
+#: A section is copied to an idle worker after this many times the mean, and at least this many seconds.
 _SLOW, _SLOW_S = 2.0, 1.0
 
 
 class Worker:
-    """One worker: a rank of a grant, known by its channel."""
+    """A worker: a rank of a grant, identified by its channel."""
 
     __slots__ = (
         "backlog", "cancelled", "connection", "kill", "node", "rank", "reply", "slot", "stopped", "team", "told",
@@ -76,14 +76,15 @@ class Worker:
         self.connection, self.node, self.slot, self.rank, self.team = connection, node, slot, rank, team
         if team is not None:
             team.members.append(self)
-        self.reply: Optional[Reply] = None  # to its request for tasks
-        self.backlog: Deque[List[Any]] = deque()  # tasks that it was given and has not received
-        self.kill: List[int] = []  # copies that are not wanted any more
-        self.told = self.cancelled = self.stopped = False  # of the job; that its tasks are not wanted; to exit
+        self.reply: Optional[Reply] = None  # the reply to its request for tasks
+        self.backlog: Deque[List[Any]] = deque()  # tasks assigned to it that it has not received
+        self.kill: List[int] = []  # copies that are no longer needed
+        # told about the job; told that its tasks are not needed; told to exit
+        self.told = self.cancelled = self.stopped = False
 
     @property
     def holder(self) -> Union[Worker, Team]:
-        """Who is given tasks: the worker, or all ranks of its launch together."""
+        """The holder of tasks: the worker, or all ranks of its launch together."""
         return self if self.team is None else self.team
 
 
@@ -94,15 +95,15 @@ class Connection:
 
     def __init__(self) -> None:
         self.link: Optional[Link] = None
-        self.relays = self.over = False  # over: the yod has said that its ranks have ended
+        self.relays = self.over = False  # over: the yod has reported the end of its ranks
         self.client = False  # a redmesh.Executor
         self.grant: Optional[Grant] = None
-        self.team: Optional[Team] = None  # of sections of several ranks
+        self.team: Optional[Team] = None  # for sections of several ranks
         self.workers: Dict[Tuple[int, int], Worker] = {}
 
 
 class JobOwner:
-    """Sees one job through to its end; ``on_end()`` is called once everything is recorded."""
+    """Runs one job to its end; ``on_end()`` is called once everything is recorded."""
 
     def __init__(self, loop: Loop, job: StateObject, on_end: Callable[[], None]) -> None:
         self._loop, self._job, self._on_end = loop, job, on_end
@@ -110,8 +111,8 @@ class JobOwner:
         self._owner = Owner(job, loop.after, self._on_failure, on_move=self._move)
         wanted = self._described.standby and self._described.functions is None
         self._standby = Standby(loop, self._owner, self._on_fenced, self._on_leave, wanted=wanted)
-        self._leaves_to = ""  # the login processor on which the job goes on
-        self._movers: List[Tuple[Connection, Any]] = []  # commands that wait to hear whether it does
+        self._leaves_to = ""  # the login processor on which the job continues
+        self._movers: List[Tuple[Connection, Any]] = []  # commands that wait for the outcome
         noun = "task" if self._described.sections is None else "section"
         self._tasks = TaskList(self._described.retries, self._described.max_fails, noun)
         self._pace = Pace()
@@ -126,8 +127,8 @@ class JobOwner:
         rules = self._described.sections
         self._size = 1 if rules is None else int(rules.get("size", 1))  # ranks of a section
         self._copies = bool(rules and rules["copies"])
-        self._settles = bool(rules and rules.get("settles"))  # parts get their names here, not from the workers
-        self._parts: Dict[int, List[str]] = {}  # of sections that run
+        self._settles = bool(rules and rules.get("settles"))  # the owner renames parts, not the workers
+        self._parts: Dict[int, List[str]] = {}  # of running sections
         words = ["-worker-of", self._path, "-kill", "-quiet", "-input", "none"]
         words += ["-mpi", "none", "-rendezvous", "none"] if rules is None or self._size == 1 else ["-mpi", rules["mpi"]]
         if rules and rules.get("stage"):
@@ -146,20 +147,20 @@ class JobOwner:
         )  # fmt: skip
         self._requests: List[int] = []
         self._nodes = None if rules is None else SectionNodes(float(rules["recheck_s"]))
-        self._began: Dict[int, float] = {}  # sections that run: when the first copy was handed out
-        self._looks = False  # at excluded nodes and slow sections, after a pause
-        self._waits_for = ""  # the process that must end before the job is taken up
+        self._began: Dict[int, float] = {}  # running sections: when the first copy was started
+        self._looks = False  # True if excluded nodes and slow sections are checked after a pause
+        self._waits_for = ""  # the process that must exit before the job is resumed
 
     def _shown(self) -> List[str]:
-        """What the workers' launches are called in showmesh, pingd and the history: the job, and what it runs."""
+        """The command of the workers' launches in showmesh, pingd and the history: the job, and its program."""
         described = self._described
         what = described.name or " ".join(described.command)[:200]
         return ["job", self._job.uuid[:8], *([what] if what else [])]
 
-    # begin
+    # Start
 
     def begin(self) -> None:
-        """Take up the job where its object says that it is. StateError, OSError."""
+        """Start or resume the job, as its object says. Raises StateError or OSError."""
         self._sock = listen(self._path)
         self._acceptor = Acceptor(self._loop, self._sock, self._on_accept)
         left = json.loads(str(self._job.meta("yods") or "[]"))
@@ -167,11 +168,11 @@ class JobOwner:
         self._tasks.held = bool(self._job.meta("held"))
         self._job.commit()
         self._standby.begin()
-        # by the loop: a job with nothing left to do ends at once, and would stop a loop that does not run yet
+        # From the loop: a job with nothing left to do ends at once, and would stop a loop that does not run yet.
         self._loop.after(0.0, lambda: self._await_left(left))
 
     def _await_left(self, left: List[List[int]]) -> None:
-        """Launches of an owner that was lost end by themselves: a task is not started again before."""
+        """Wait for the end of launches of a lost owner, because no task may be started twice before."""
         if self._over:
             return  # suspended meanwhile
         left = [one for one in left if alive(one[0], one[1])]
@@ -215,7 +216,7 @@ class JobOwner:
             if self._job.meta("begun_at") is None:
                 self._job.set_meta(begun_at=time.time())
 
-    # processors
+    # Processors
 
     def _need(self) -> None:
         if self._ending:
@@ -233,7 +234,7 @@ class JobOwner:
             job.set_meta(yods=json.dumps([[pid, start_time(pid)] for pid in self._processors.pids]))
 
         self._owner.record(record)
-        self._owner.commit()  # before a worker runs: whoever resumes the job knows what to wait for
+        self._owner.commit()  # before a worker runs, so that a resumed job knows what to wait for
 
     def _on_granted(self, grant: Grant) -> None:
         def record(job: StateObject) -> None:
@@ -253,7 +254,7 @@ class JobOwner:
             else:
                 job.answered(self._requests[grant.number - 1], "; ".join(grant.words)[:500] or "not granted")
                 if grant.waits and not grant.stopping:
-                    job.set_meta(trouble="; ".join(grant.words)[:500])  # asked again: a node may come back
+                    job.set_meta(trouble="; ".join(grant.words)[:500])  # asked again, because a node may come back
             if grant.allocated and grant.process.returncode and not self._ending:
                 job.log(f"launch {grant.launcher} ended with {grant.process.returncode}: {'; '.join(grant.words)}")
 
@@ -264,7 +265,7 @@ class JobOwner:
             self._loop.after(0.0, self._serve)
 
     def _on_hopeless(self, reason: str) -> bool:
-        """Whether to ask again later: while sections run, an excluded node may be good again before they have ended."""
+        """Returns whether to ask again later: while sections run, an excluded node may become usable."""
         if self._nodes is None:
             self._cancel(f"no processors: {reason}", fails=True)
             return False
@@ -280,7 +281,7 @@ class JobOwner:
         self._cancel(f"incomplete, no node is left for {missing}{told}", fails=True)
         return False
 
-    # connections
+    # Connections
 
     def _on_accept(self, sock: socket.socket, _address: object) -> None:
         connection = Connection()
@@ -321,7 +322,7 @@ class JobOwner:
         worker = connection.workers.get(asked.channel)
         if not asked.number:
             if worker is not None:
-                worker.reply = None  # what it had is given back once its launch has ended, and with it its tasks
+                worker.reply = None  # its tasks are returned when its launch has ended
             return
         told = _read(asked.data)
         if told.get("op") not in _OWN:
@@ -361,7 +362,7 @@ class JobOwner:
         if connection.over:
             self._lose(connection)
         else:
-            # This yod was killed: its ranks are ended by their nodes, which takes a moment.
+            # This yod was killed: its nodes end its ranks, which takes a moment.
             self._loop.after(_LOST_S, lambda: self._lose(connection))
 
     def _lose(self, connection: Connection) -> None:
@@ -372,7 +373,7 @@ class JobOwner:
             for change in self._tasks.lose(holder, f"the worker on {holder.node} was lost"):
                 self._record(change)
                 nodes = holder.node.split(",")
-                # a launch ends as a whole: where it is known which node was lost, the others are not to blame
+                # A launch ends as a whole: if it is known which node was lost, do not blame the others.
                 for node in set(nodes).intersection(vanished) or (() if vanished else nodes):
                     self._avoid(change, node)
                 if change.state != RUNNING:
@@ -384,7 +385,7 @@ class JobOwner:
         if self._ending:
             self._end_if_free()
 
-    # functions
+    # Functions
 
     def _on_calls(self, calls: Calls, payload: bytes) -> None:
         first, last = calls.add(payload)
@@ -394,17 +395,19 @@ class JobOwner:
             self._serve()
 
     def _close_calls(self, calls: Calls) -> None:
-        """The program wants nothing more: the job ends with the calls that were made. Where the program has exited,
-        those that have not ended are cancelled."""
+        """The program makes no further calls: end the job after the present ones.
+
+        If the program has exited, cancel calls that have not ended.
+        """
         calls.open = False
         if calls.client is None and not self._tasks.finished:
             self._cancel("the program has exited")
         self._loop.after(0.0, self._serve)
 
-    # tasks
+    # Tasks
 
     def _serve(self) -> None:
-        """Hand out tasks, let workers go that have none to expect, and end the job when all tasks have ended."""
+        """Give out tasks, dismiss workers that can expect none, and end the job when all tasks have ended."""
         if self._over or not self._taken_up:
             return
         if self._tasks.finished and not self._tasks.held and not self._ending and not self._expects:
@@ -446,7 +449,7 @@ class JobOwner:
 
     @property
     def _expects(self) -> bool:
-        """Whether more tasks may come."""
+        """True if more tasks may come."""
         return self._calls is not None and self._calls.open and not self._tasks.cancelled
 
     def _give(self, worker: Worker, count: int) -> None:
@@ -459,7 +462,7 @@ class JobOwner:
             self._began.update(dict.fromkeys(numbers, time.time()))
             self._owner.record(lambda job: taken.extend(job.take_these(numbers, worker.holder.node, worker.slot)))
         if [one.number for one in taken] != [number for number, _ in given]:
-            return  # the object takes no more: the owner's failure ends the job
+            return  # the object is full: the owner's failure ends the job
         if not self._committed():
             return
         inputs = self._calls.inputs if self._calls is not None else None
@@ -468,8 +471,10 @@ class JobOwner:
         self._send(worker)
 
     def _committed(self) -> bool:
-        """Commit what is recorded, before a worker has the tasks: an owner that is killed leaves an object that knows
-        which may have begun. False where the object takes no more: the owner's failure ends the job."""
+        """Commit before a worker gets tasks, so that the object of a killed owner knows which tasks may have begun.
+
+        Returns False if the object is full: the owner's failure ends the job.
+        """
         self._owner.commit()
         return not self._job.dirty
 
@@ -482,7 +487,7 @@ class JobOwner:
                 self._send(member)
 
     def _send(self, worker: Worker) -> None:
-        """Hand a worker the tasks that it was given, as many as one frame holds."""
+        """Send a worker its assigned tasks, as many as one frame holds."""
         tasks: List[Any] = []
         size = 0
         while worker.backlog and (not tasks or size < _BATCH_BYTES):
@@ -497,10 +502,10 @@ class JobOwner:
             worker.told = True
         self._answer(worker, message)
 
-    # sections
+    # Sections
 
     def _admit(self, worker: Worker, nodes: SectionNodes) -> bool:
-        """Whether a worker's node may have sections now; has it tested where nobody knows."""
+        """True if a worker's node may run sections now; has it tested if that is unknown."""
         state = nodes.state(worker.node, time.monotonic())
         if state is Node.UNTESTED:
             nodes.test(worker.node, worker)
@@ -510,7 +515,7 @@ class JobOwner:
         return state is Node.GOOD
 
     def _serve_team(self, worker: Worker, team: Team, nodes: SectionNodes) -> None:
-        """Serve one rank of a launch: tested nodes, then one section for all of them, then their end."""
+        """Serve a rank of a launch: test the nodes, then one section for all ranks, then their end."""
         if team.over:
             self._stop(worker)
             return
@@ -550,7 +555,7 @@ class JobOwner:
         self._owner.record(lambda job: job.log(text, node=node))
 
     def _exclude(self) -> None:
-        """Ask for no processors where no section may run, and look again after a while."""
+        """Request no processors on nodes that may run no section, and check again after a while."""
         nodes = self._nodes
         if nodes is None:
             return
@@ -577,12 +582,12 @@ class JobOwner:
         self._nodes.doubt(node)
 
     def _copy(self, worker: Worker) -> bool:
-        """Give an idle worker a second copy of a section that takes long."""
+        """Give an idle worker a second copy of a slow section."""
         if not self._copies or self._tasks.waiting or not self._tasks.open:
             return False
         copied = self._tasks.copy(worker.holder, worker.holder.node, self._slow())
         if copied is None:
-            return bool(self._tasks.running)  # one may take long yet: this worker is kept
+            return bool(self._tasks.running)  # one may become slow, so this worker is kept
         number, attempt = copied
         taken: List[Any] = []
         self._owner.record(lambda job: taken.append(job.copied(number, worker.holder.node)))
@@ -593,15 +598,15 @@ class JobOwner:
 
     def _slow(self) -> List[int]:
         if not self._pace.known:
-            return []  # all of them may take long
+            return []  # all of them may become slow
         limit = time.time() - max(_SLOW_S, _SLOW * self._pace.mean_s)
         return [number for number, began in self._began.items() if began < limit]
 
     def _reported(self, worker: Worker, told: Dict[str, Any]) -> None:
-        """A section's program has reported, or says how far it is."""
+        """A section's program has reported, or states its progress."""
         number, kind, part = told.get("number"), str(told.get("kind")), told.get("part")
         if number not in self._tasks.given_to(worker.holder):
-            return  # a copy that is not wanted any more
+            return  # a copy that is no longer needed
         text = f"{kind} {told.get('text') or ''}".strip()
 
         def record(job: StateObject) -> None:
@@ -673,7 +678,7 @@ class JobOwner:
             self._cancel(why, fails=True)
 
     def _settle(self, number: int, attempt: int, *, good: bool) -> str:
-        """Give the parts that an attempt has written their names, or delete them; what went wrong, or ""."""
+        """Rename the parts of an attempt to their final names, or delete them; returns the error, or ""."""
         for name in self._parts.get(number, ()):
             part = f"{name}.redmesh-{attempt}"
             try:
@@ -710,12 +715,12 @@ class JobOwner:
         if self._calls is not None and change.state != WAITING:
             self._calls.ended(change.number, 1, change.cause, "")
         number, ended_at = change.number, None if change.state == WAITING else time.time()
-        if change.state == RUNNING:  # another copy of it runs on
+        if change.state == RUNNING:  # another copy still runs
             self._owner.record(lambda job: job.log(f"a copy was given up: {change.cause}", task=number))
             return
         self._owner.record(lambda job: job.change(number, number, change.state, cause=change.cause, ended_at=ended_at))
 
-    # what people want
+    # Commands of users
 
     def _command(self, connection: Connection, message: Dict[str, Any]) -> None:
         op, number = message.get("op"), message.get("id", 0)
@@ -728,7 +733,7 @@ class JobOwner:
             self._early.append((connection, message))
             return
         if self._ending and op in _OF_TASKS:
-            link.close()  # the job ends: whoever asks does it to the object then
+            link.close()  # the job is ending: the command changes the object afterwards
             connection.link = None
             return
         if op == "move":
@@ -763,7 +768,7 @@ class JobOwner:
         self._serve()
 
     def _move(self, login: str) -> None:
-        """Have the job go on on another login processor, if it can. StateError."""
+        """Continue the job on another login processor, if possible. Raises StateError."""
         if self._ending or self._leaves_to:
             raise StateError(f"job {self._job.uuid} ends, or moves, already", "mesh job show")
         if not self._standby.node:
@@ -812,15 +817,15 @@ class JobOwner:
         self._loop.after(0.0, self._serve)
 
     def _on_failure(self, error: StateError) -> None:
-        # The object takes no more; only the end of the job is still recorded (StateObject.finish).
+        # The object is full; only the end of the job is still recorded (StateObject.finish).
         self._tasks.cancel(error.message)
         self._processors.end(kill=True)
         self._finish(FAILED, error.message)
 
-    # the end
+    # The end
 
     def suspend(self) -> None:
-        """End what runs and leave the job as it is, to be resumed: the mesh or the machine goes down."""
+        """End running tasks and leave the job to be resumed: the mesh or the machine goes down."""
         self._suspends = self._ending = self._tasks.held = True
         self._processors.end(kill=True)
         self._end_if_free()
@@ -835,7 +840,7 @@ class JobOwner:
         self._end_if_free()
 
     def _on_fenced(self, reason: str) -> None:
-        """The job was given to its standby, which goes on with it: nothing of ours is written any more."""
+        """The standby has taken over the job: write nothing any more."""
         self._over = self._ending = self._fenced = True
         print(f"job {self._job.uuid}: {reason}", file=sys.stderr, flush=True)
         self._owner.stop()
@@ -880,7 +885,7 @@ class JobOwner:
         self._on_end()
 
     def _leave(self, state: str) -> None:
-        """Nobody is served any more."""
+        """Stop serving."""
         self._standby.close()
         if self._acceptor is not None and self._sock is not None:
             self._acceptor.close()
@@ -892,7 +897,7 @@ class JobOwner:
                 connection.link.close(flush=True)
 
     def fail(self, reason: str) -> None:
-        """End the job before it began: nothing of it runs."""
+        """End the job before it begins."""
         for first, last, state, _ in self._job.ranges():
             if state == WAITING:
                 self._job.change(first, last, CANCELLED, cause=reason)

@@ -1,7 +1,7 @@
-"""What the owner process of a job does with its state object, without sockets: requests of programs, batched commits.
+"""The owner's work on a state object, without sockets: requests of programs, and batched commits.
 
-The process around it is yod (``yod --state``) or the launch child in the role ``job``. It hands in requests and facts
-and a way to be called later; replies go out after the commit that makes them true.
+The process around it is yod (``yod --state``) or the owner of a job of tasks. It passes in requests and facts, and a
+way to be called later; replies are sent after the commit that makes them true.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     Request = Dict[str, Any]
     Reply = Callable[[bytes], None]
 
-#: Seconds between the first record of a batch and its commit. A waiting program waits that long too.
+#: Seconds between the first record of a batch and its commit; a waiting program waits as long.
 COMMIT_S = 0.02
-#: Records after which a batch is committed without waiting.
+#: Records after which a batch is committed at once.
 BATCH = 5000
 
 
 class Owner:
-    """Owns ``job``. ``later(seconds, call)`` has ``call`` called; ``on_failure(error)`` is told once, when the object
-    can take no more (StateFull) or cannot be written: the job ends then."""
+    """Owns ``job``. ``later(seconds, call)`` schedules a call. ``on_failure(error)`` is called once if the object is
+    full (StateFull) or unwritable; the job then ends."""
 
     def __init__(
         self,
@@ -45,14 +45,14 @@ class Owner:
         self._failed = False
 
     def record(self, write: Callable[[StateObject], object]) -> None:
-        """Have ``write`` record something in the object; it is committed with others soon."""
+        """Have ``write`` record something in the object; it is committed soon, with other records."""
         if self._failed:
             return
         try:
             write(self.job)
         except StateFull as error:
             if self.job.full and self.job.dirty:
-                return  # a log line or value that has no more room; results still have
+                return  # no room for a log line or value; results still have room
             self._fail(error)
             return
         except StateError as error:
@@ -68,7 +68,7 @@ class Owner:
             self.commit()
 
     def commit(self) -> None:
-        """Commit what was recorded, and answer those who waited for it."""
+        """Commit all records, and send the replies that waited for them."""
         self._records = 0
         replies, self._replies = self._replies, []
         if not self._failed:
@@ -81,7 +81,7 @@ class Owner:
             reply(answer)
 
     def stop(self) -> None:
-        """Record nothing any more; whoever waits for a commit is refused."""
+        """Record nothing any more, and refuse waiting requests."""
         self._failed = True
         replies, self._replies = self._replies, []
         for reply, _ in replies:
@@ -92,11 +92,13 @@ class Owner:
             self._failed = True
             self._on_failure(error)
 
-    # programs of the job
+    # Programs of the job
 
     def ask(self, data: bytes, node: str, reply: Reply) -> None:
-        """A request of a program on ``node``, as JSON (docs/protocol.md, *Requests to a job's owner*); ``reply`` gets
-        the answer as JSON: at once if nothing was written, else after the commit."""
+        """Handle a JSON request of a program on ``node`` (docs/protocol.md, *Requests to a job's owner*).
+
+        ``reply`` gets the JSON answer: at once if nothing was written, otherwise after the commit.
+        """
         try:
             if self._failed:
                 raise StateError(f"job {self.job.uuid} cannot record anything any more", "mesh job show says why")
@@ -162,7 +164,7 @@ def _text(request: Request, key: str) -> str:
     text = request.get(key)
     if not isinstance(text, str):
         raise StateError(f"{request.get('op')} needs {key}, a text", "yodstate --help shows each request")
-    return text.encode("utf-8", "replace").decode()  # SQLite takes no lone surrogate
+    return text.encode("utf-8", "replace").decode()  # SQLite accepts no lone surrogate
 
 
 def _told(**members: Any) -> bytes:

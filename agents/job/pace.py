@@ -1,38 +1,38 @@
-"""How many tasks a worker is given ahead: enough that it never waits, few enough that others have theirs. Pure."""
+"""How many tasks a worker gets in advance: enough that it never waits, few enough for the other workers. No I/O."""
 
 from __future__ import annotations
 
-#: Seconds of work that a worker has ahead, most tasks, and seconds from which on a task is handed out alone.
+#: Seconds of work in advance; the most tasks; and seconds from which tasks are given out one by one.
 AHEAD_S, MOST, ALONE_S = 0.1, 256, 0.25
 #: The weight of the newest task in the mean.
 _NEWEST = 0.1
-#: Tasks that a worker has ahead before one has ended.
+#: Tasks in advance before the first one has ended.
 _FIRST = 2
 
 
 class Pace:
-    """How long tasks of one job take."""
+    """The duration of a job's tasks."""
 
     def __init__(self) -> None:
         self._mean_s = -1.0
 
     @property
     def known(self) -> bool:
-        """Whether one has ended."""
+        """True if a task has ended."""
         return self._mean_s >= 0
 
     @property
     def mean_s(self) -> float:
-        """Seconds that a task takes; 0 before one has ended."""
+        """The mean duration in seconds; 0 before a task has ended."""
         return max(self._mean_s, 0.0)
 
     def took(self, seconds: float) -> None:
-        """A task has ended after so long."""
+        """A task has ended after ``seconds``."""
         seconds = max(seconds, 0.0)
         self._mean_s = seconds if self._mean_s < 0 else self._mean_s + _NEWEST * (seconds - self._mean_s)
 
     def ahead(self, waiting: int, workers: int) -> int:
-        """How many tasks a worker may have now, of ``waiting`` that ``workers`` share."""
+        """How many tasks a worker may have now, if ``workers`` share ``waiting`` tasks."""
         if self._mean_s < 0:
             most = _FIRST
         elif self._mean_s >= ALONE_S:

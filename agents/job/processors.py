@@ -1,8 +1,8 @@
-"""Where a job has its processors from: launches of yod whose ranks are workers, one launch for each grant.
+"""The processors of a job: launches of yod whose ranks are workers, one launch for each grant.
 
-The only place that knows how processors are asked for. A job begins with one processor, doubles what it asks for while
-all of it is granted at once, and then waits in the line of the CPA for one more: nothing is asked again while nothing
-happens. yod beats to the RCA, loads the workers, and gives the processors back when its workers have exited.
+No other module requests processors. A job begins with one processor, doubles its requests while they are granted at
+once, and then waits in the CPA's line for one more, so nothing is polled. yod sends heartbeats to the RCA, loads the
+workers, and frees the processors when its workers have exited.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
     from agents.link.loop import Loop, Timer
 
-#: Most processors asked for at once; seconds in the CPA's line (a year); seconds until a request that failed is
-#: repeated, at first and at most.
+#: The largest request; seconds in the CPA's line (a year); seconds until a failed request is repeated, at first and at
+#: most.
 _MOST, _WAIT_S, _AGAIN_S, _AGAIN_MOST_S = 256, 365 * 86400, 0.5, 60.0
-#: Seconds until a request that cannot be granted is repeated for a job that wants so.
+#: Seconds until an impossible request is repeated for a job that wants so.
 _HOPE_S = 5.0
-#: yod's exit statuses that no repetition changes: words it does not take, a request that can never be granted.
+#: Exit statuses of yod that are permanent: invalid options, or a request that can never be granted.
 HOPELESS = (2,)
 
 
 class Grant:
-    """One launch: asked for, then running, then over."""
+    """A launch: requested, then running, then over."""
 
     __slots__ = (
         "allocated", "launcher", "never", "nodes", "number", "process", "size", "started", "stopped", "stopping",
@@ -43,14 +43,17 @@ class Grant:
         self.allocated = self.started = self.stopping = self.never = False
         self.launcher = self.stopped = 0  # how many of its workers were told to exit
         self.nodes: List[Dict[str, Any]] = []
-        self.words: List[str] = []  # what yod said that was not an event
+        self.words: List[str] = []  # lines of yod that were not events
         self.vanished: List[str] = []  # nodes that it has lost
 
 
 class Processors:
-    """The processors of one job. ``on_granted(grant)``, ``on_over(grant)`` tell of grants; ``on_asked(count)`` of a
-    request, ``on_hopeless(reason)`` that there will never be any: whether to ask again all the same. ``unit``:
-    processors of each launch, where all of its ranks work on one thing."""
+    """The processors of a job. ``on_granted(grant)`` and ``on_over(grant)`` report grants; ``on_asked(count)`` a
+    request.
+
+    ``on_hopeless(reason)`` reports that none can ever be granted, and returns whether to ask again. ``unit``:
+    processors of each launch, if all of its ranks work on one section.
+    """
 
     def __init__(
         self,
@@ -87,12 +90,12 @@ class Processors:
         return next((grant for grant in self.grants.values() if grant.process.pid == pid), None)
 
     def want(self, count: int) -> None:
-        """Have ``count`` processors be of use from now on, as far as the job's limit allows."""
+        """Request processors until ``count`` are useful, within the job's limit."""
         self._wanted = min(count, self._limit) if self._limit else count
         self._grow()
 
     def exclude(self, nodes: List[str]) -> None:
-        """Ask for no processors of these nodes from now on; what was granted there stays."""
+        """Request no processors on these nodes from now on; existing grants stay."""
         if nodes == self._excluded:
             return
         self._excluded = nodes
@@ -118,7 +121,7 @@ class Processors:
         words = ["-wait-for-nodes", str(_WAIT_S)] if waits else ["-immediate"]
         if self._excluded:
             words += ["-exclude", ",".join(self._excluded)]
-        # pidfds and loops come after the fork: the yod has its own
+        # pidfds and event loops are created after the fork, so that yod does not inherit them.
         process = subprocess.Popen(
             [*start_command("yod"), "-json", "-sz", str(size), *words, *self._words],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
@@ -145,7 +148,7 @@ class Processors:
             self._loop.unwatch(fd)
             assert grant.process.stdout is not None
             grant.process.stdout.close()
-            grant.process.wait()  # it has closed its output: it is exiting
+            grant.process.wait()  # it has closed its output, so it is exiting
             self._over(grant)
 
     def _told(self, grant: Grant, line: bytes) -> None:
@@ -164,11 +167,11 @@ class Processors:
         elif kind == "started":
             grant.started = True
         elif kind == "refused":
-            # a request that waits is refused as unavailable only where no waiting helps; an excluded node that has
-            # left the mesh is invalid, too
+            # A waiting request is refused as unavailable only if waiting cannot help. An excluded node that has left
+            # the mesh makes the request invalid.
             hopeless = event["code"] == "unavailable" or (event["code"] == "invalid" and not self._excluded)
             grant.never = grant.waits and hopeless
-            grant.words = []  # the line for people follows, with what to do
+            grant.words = []  # the line for people follows, with the hint
         elif kind in ("error", "lost"):
             grant.words = [*grant.words[-4:], str(event.get("message") or event.get("reason") or "")[:500]]
             grant.vanished += map(str, event.get("nodes") or ())
@@ -193,7 +196,7 @@ class Processors:
                 if self._on_hopeless("; ".join(grant.words) or f"yod exited with {status}"):
                     self._again = self._loop.after(_HOPE_S, self._ask_again)
                 return
-            if not grant.waits:  # not so many are free: one may be, and is granted at once then
+            if not grant.waits:  # that many are not free; a single one may be, and is granted at once
                 self._waits_next = True
                 self._grow()
                 return
@@ -218,7 +221,7 @@ class Processors:
             grant.process.send_signal(signal.SIGTERM)
 
     def end(self, *, kill: bool) -> None:
-        """Ask for no more; launches end with their workers, or with ``kill`` at once."""
+        """Request no more; launches end with their workers, or at once with ``kill``."""
         self._ending = True
         if self._again is not None:
             self._again.cancel()
@@ -229,7 +232,9 @@ class Processors:
                 grant.process.send_signal(signal.SIGTERM)
 
     def abandon(self) -> None:
-        """Kill what has not ended by itself: the RCA cleans up. A yod waits for a node that is silent until it answers,
-        and nothing that it may still say is wanted."""
+        """Kill yods that have not ended; the RCA cleans up.
+
+        A yod waits for a silent node until it answers, and its further messages are not needed.
+        """
         for grant in self.grants.values():
             grant.process.kill()

@@ -1,4 +1,4 @@
-"""Frames between the owner of a job and the yods of its workers (docs/protocol.md, *Workers*). Pure."""
+"""Frames between the owner of a job and the yods of its workers (docs/protocol.md, *Workers*). No I/O."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from typing import NamedTuple, Tuple
 
     class Asked(NamedTuple):
-        """A worker's request: ``number`` 0 says that its connection was closed."""
+        """A worker's request; ``number`` 0 reports that its connection was closed."""
 
         channel: Tuple[int, int]
         number: int
@@ -23,7 +23,7 @@ else:
 
     Asked = namedtuple("Asked", "channel number node data")
 
-#: The operations of the control messages that a relay begins with, and ends with when the ranks have ended.
+#: The operations of the first control message of a relay, and of the last one, when the ranks have ended.
 HELLO, OVER = "workers", "over"
 _REQUEST = struct.Struct("!IIIH")  # place of the node, channel there, number, bytes of the node's name
 _ANSWER = struct.Struct("!I")
@@ -36,7 +36,7 @@ def pack(channel: "Tuple[int, int]", number: int, node: str, data: bytes) -> byt
 
 
 def parse(payload: bytes) -> Asked:
-    """The inverse of :func:`pack`. struct.error or UnicodeError for what is not a request."""
+    """Parse a request. Raises struct.error or UnicodeError."""
     place, channel, number, length = _REQUEST.unpack_from(payload)
     start = _REQUEST.size + length
     return Asked((place, channel), number, payload[_REQUEST.size : start].decode(), payload[start:])
@@ -48,5 +48,5 @@ def pack_answer(number: int, data: bytes) -> bytes:
 
 
 def parse_answer(payload: bytes) -> "Tuple[int, bytes]":
-    """Number and data. struct.error for what is not an answer."""
+    """Parse an answer: number and data. Raises struct.error."""
     return _ANSWER.unpack_from(payload)[0], payload[_ANSWER.size :]

@@ -1,4 +1,5 @@
-"""Which nodes get sections of one job: tested before the first one, again after a failure, and every so often. Pure."""
+"""The nodes that may run sections of a job: tested before the first section, after a failure, and periodically. No
+I/O."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Node(Enum):
-    """What is known of a node."""
+    """The state of a node."""
 
     UNTESTED = "untested"
     TESTING = "testing"
@@ -19,17 +20,17 @@ class Node(Enum):
 
 
 class Event(Enum):
-    """What may happen to a node."""
+    """An event of a node."""
 
     TEST = "test"  # a worker there has begun to test it
     LOSE = "lose"  # that worker is lost
     PASS = "pass"
     FAIL = "fail"
-    DOUBT = "doubt"  # a section failed there, or its test is too long ago
-    FORGIVE = "forgive"  # it may be looked at again
+    DOUBT = "doubt"  # a section failed there, or its test is too old
+    FORGIVE = "forgive"  # it may be tested again
 
 
-#: The only table of what may become of a node.
+#: All transitions of a node.
 TRANSITIONS: Dict[Tuple[Node, Event], Node] = {
     (Node.UNTESTED, Event.TEST): Node.TESTING,
     (Node.UNTESTED, Event.DOUBT): Node.UNTESTED,
@@ -52,15 +53,15 @@ class _Known:
 
 
 class SectionNodes:
-    """The nodes that one job has met. A node is tested again ``recheck_s`` seconds after its last test; ``now`` is a
-    monotonic clock's."""
+    """The nodes that a job has used. A node is tested again ``recheck_s`` seconds after its last test; ``now`` is
+    monotonic."""
 
     def __init__(self, recheck_s: float) -> None:
         self._recheck_s = recheck_s
         self._nodes: Dict[str, _Known] = {}
 
     def state(self, node: str, now: float) -> Node:
-        """What is known of a node now."""
+        """The state of a node."""
         known = self._nodes.setdefault(node, _Known())
         if known.state is Node.GOOD and now - known.tested_at > self._recheck_s:
             self._go(known, Event.DOUBT)
@@ -73,7 +74,8 @@ class SectionNodes:
         known.tester = tester
 
     def tested(self, node: str, tester: Hashable, reason: str, now: float) -> bool:
-        """The test's result, ``reason`` empty for a good node. False for a test that nobody waits for."""
+        """Record a test's result; ``reason`` is empty for a good node. Returns False for a test that nobody waits
+        for."""
         known = self._nodes.get(node)
         if known is None or known.state is not Node.TESTING or known.tester != tester:
             return False
@@ -82,18 +84,18 @@ class SectionNodes:
         return True
 
     def lose(self, tester: Hashable) -> None:
-        """A worker is lost: what it tested is not tested."""
+        """A worker is lost: the node that it was testing is untested."""
         for known in self._nodes.values():
             if known.state is Node.TESTING and known.tester == tester:
                 self._go(known, Event.LOSE)
                 known.tester = None
 
     def doubt(self, node: str) -> None:
-        """A section failed on the node, or a worker there was lost: it is tested again before the next section."""
+        """A section failed on the node, or a worker there was lost: test it before the next section."""
         self._go(self._nodes.setdefault(node, _Known()), Event.DOUBT)
 
     def due(self, now: float) -> List[str]:
-        """Excluded nodes whose time has come; they are untested from now on."""
+        """Excluded nodes that may be tested again now; they become untested."""
         found = []
         for node, known in self._nodes.items():
             if known.state is Node.EXCLUDED and now - known.tested_at >= self._recheck_s:
@@ -106,7 +108,7 @@ class SectionNodes:
         return {node: known.reason for node, known in self._nodes.items() if known.state is Node.EXCLUDED}
 
     def met(self) -> List[str]:
-        """Every node on which the job had a worker."""
+        """All nodes on which the job had a worker."""
         return sorted(self._nodes)
 
     @staticmethod

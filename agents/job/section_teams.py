@@ -1,4 +1,4 @@
-"""Sections of several ranks: all ranks of one launch run one section together, and end with it. Pure."""
+"""Sections of several ranks: all ranks of a launch run one section together, and end with it. No I/O."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Protocol
 
     class Member(Protocol):
-        """A worker: one rank of the launch."""
+        """A worker: a rank of the launch."""
 
         node: str
         rank: int
 
 
 class Team:
-    """The workers of one launch of ``size`` ranks. ``over``: its section has ended, or it can have none: its workers
+    """The workers of a launch of ``size`` ranks. ``over``: its section has ended, or there is none, so its workers
     exit."""
 
     __slots__ = ("_failed", "members", "over", "rows", "size")
@@ -22,22 +22,22 @@ class Team:
     def __init__(self, size: int) -> None:
         self.size = size
         self.members: List[Any] = []
-        self.rows: Dict[Any, List[Any]] = {}  # the result of each member that has ended its rank of the section
+        self.rows: Dict[Any, List[Any]] = {}  # the result of each member whose rank of the section has ended
         self.over = False
         self._failed: Optional[Any] = None  # the member that failed first
 
     @property
     def complete(self) -> bool:
-        """Whether every rank of the launch has asked for work."""
+        """True if every rank of the launch has asked for work."""
         return len(self.members) == self.size
 
     @property
     def node(self) -> str:
-        """The nodes of the members, with commas."""
+        """The nodes of the members, separated by commas."""
         return ",".join(sorted({member.node for member in self.members}))
 
     def take(self, member: Member, row: List[Any]) -> List[Any]:
-        """Take the result of one rank. Returns the members whose ranks have to be killed, because this one failed."""
+        """Record the result of one rank. Returns the members whose ranks must be killed because this one failed."""
         self.rows[member] = row
         if self._failed is not None or not (row[2] or row[6]):
             return []
@@ -46,18 +46,18 @@ class Team:
 
     @property
     def ended(self) -> bool:
-        """Whether every rank of the section has ended."""
+        """True if every rank of the section has ended."""
         return len(self.rows) == self.size
 
     @property
     def blamed(self) -> str:
-        """The node of the rank that failed first, else every node."""
+        """The node of the rank that failed first, otherwise all nodes."""
         return self.node if self._failed is None else str(self._failed.node)
 
     def result(self) -> List[Any]:
         """The section's result: that of the rank that failed first, or of rank 0, with the last lines of every rank.
 
-        The lines of the rank that decides come last: where there are too many, the first ones are cut off.
+        The lines of the deciding rank come last, because the first lines are cut off if there are too many.
         """
         members = sorted(self.rows, key=lambda member: -int(member.rank))
         chosen = self._failed or members[-1]

@@ -1,7 +1,8 @@
 """The standby of a running job: a process of the owner (``mesh job standby``) copies every commit to a second host.
 
-The process speaks to databases and other hosts, so that the owner does not wait for them. Between the two is a socket
-pair: commits go there in frames, a word about each step comes back. A job that ends within ``BEGIN_S`` has none.
+The process talks to databases and other hosts, so that the owner need not wait for them. A socket pair connects the
+two: commits go one way in frames, reports of each step the other way. A job that ends within ``BEGIN_S`` has no
+standby.
 """
 
 from __future__ import annotations
@@ -23,17 +24,18 @@ if TYPE_CHECKING:
     from agents.job.owner import Owner
     from agents.link.loop import Loop
 
-#: Seconds of a job before its standby begins; between two attempts, at first, at most, and where there is no host for
-#: one now.
+#: Seconds: of a job before its standby begins; between two attempts, at first and at most; and if there is no host for
+#: one.
 BEGIN_S, _AGAIN_S, _AGAIN_MOST_S, _NONE_S = 3.0, 1.0, 30.0, 60.0
-#: Bytes that the standby may lag behind before it is given up and begun anew; in one frame.
+#: Bytes by which the standby may lag before it is restarted; bytes in one frame.
 _MOST, _PIECE = 64 << 20, 1 << 20
 
 
 class Standby:
-    """Has the commits of one owner copied. ``on_fenced(reason)``: the job was given to its standby; stop writing.
+    """Has the commits of an owner copied. ``on_fenced(reason)``: the standby has taken over the job, so stop
+    writing.
 
-    ``on_leave(login, reason)``: the job is to go on on that login processor, or cannot, for this reason.
+    ``on_leave(login, reason)``: the job continues on that login processor, or cannot, for this reason.
     """
 
     def __init__(
@@ -42,18 +44,18 @@ class Standby:
     ) -> None:  # fmt: skip
         self._loop, self._owner, self._on_fenced, self._wanted = loop, owner, on_fenced, wanted
         self._on_leave = on_leave
-        #: The node that has the copy; "" while there is none.
+        #: The node with the copy; "" while there is none.
         self.node = ""
-        #: False for a job that had a standby: nothing of it runs before the tracker has said that it is ours.
+        #: False for a job that had a standby: nothing runs before the tracker has confirmed that the job is ours.
         self.clear = not owner.job.meta("standby")
         self._over = False
         self._again_s = _AGAIN_S
         self._link: Link | None = None
         self._process: subprocess.Popen[bytes] | None = None
-        self._sent: Deque[Tuple[int, int]] = deque()  # commits that the standby has not confirmed, and their bytes
+        self._sent: Deque[Tuple[int, int]] = deque()  # commits that the standby has not confirmed, with their sizes
 
     def begin(self) -> None:
-        """Begin: at once for a job that had a standby, else in a moment."""
+        """Begin: at once for a job that had a standby, otherwise after BEGIN_S."""
         if self._wanted or not self.clear:
             self._loop.after(0.0 if not self.clear else BEGIN_S, self._start)
 
@@ -113,7 +115,7 @@ class Standby:
             self._on_fenced(str(told["reason"]))
 
     def leave(self, login: str) -> None:
-        """Ask whether the job can go on on ``login``; ``on_leave`` follows."""
+        """Ask whether the job can continue on ``login``; ``on_leave`` follows."""
         if self._link is not None:
             self._link.send_raw(control({"op": "leave", "login": login}))
 
@@ -126,13 +128,13 @@ class Standby:
 
     def _begin_again(self) -> None:
         if self._process is not None and self._process.poll() is None:
-            self._process.kill()  # it has closed its line; whatever it still does, another one does from here
+            self._process.kill()  # it has closed its socket, so another process takes over
             self._process.wait()
         self._again_s = min(self._again_s * 2, _AGAIN_MOST_S)
         self._start()
 
     def close(self) -> None:
-        """The job has ended, or is given up: the process does what is left by itself, and exits."""
+        """The job has ended, or is given up: the process finishes by itself and exits."""
         self._over = True
         if self._link is not None:
             self._link.close(flush=True)

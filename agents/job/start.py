@@ -13,7 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Dict, List
 
-#: Beside the object: the socket of the owner, the jobs that wait for the job's end, what the owner wrote to stderr, the
+#: Files beside the object: the socket of the owner, the jobs that wait for the job's end, the owner's stderr, the
 #: directory of large calls and results of redmesh.Executor.
 SOCKET, AFTER, ERRORS, CALLS = ".sock", ".after", ".err", ".calls"
 
@@ -24,9 +24,10 @@ def beside(path: str, suffix: str) -> str:
 
 
 def start_owner(path: str) -> None:
-    """Start the owner of the job at ``path`` in a session of its own, with the job's environment. StateError, OSError.
+    """Start the owner of the job at ``path`` in its own session with the job's environment. Raises StateError or
+    OSError.
 
-    An owner that finds another one at work, or its job ended, exits.
+    The owner exits at once if another one is running, or if the job has ended.
     """
     errors = os.open(beside(path, ERRORS), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
@@ -53,26 +54,28 @@ def _environment(path: str) -> Dict[bytes, bytes]:
 
 
 def _with_our_mesh(variables: Dict[bytes, bytes]) -> Dict[bytes, bytes]:
-    """A job's environment with the variables that say which mesh is meant: the mesh is the starter's, also where the
-    job was submitted on another login processor, with another home directory."""
+    """A job's environment with our mesh's variables.
+
+    They matter if the job was submitted on another login processor, with another home directory.
+    """
     names = (b"XDG_", b"REDMESH_")
     ours = {name: value for name, value in os.environb.items() if name.startswith(names)}
     if variables.get(b"HOME") != os.environb.get(b"HOME"):
         home = os.fsencode(os.path.expanduser("~"))
         ours = {b"XDG_STATE_HOME": home + b"/.local/state", b"XDG_CONFIG_HOME": home + b"/.config", **ours}
     if b"PYTHONPATH" not in variables and b"PYTHONPATH" in os.environb:
-        ours[b"PYTHONPATH"] = os.environb[b"PYTHONPATH"]  # where the Redmesh of this machine has its libraries
+        ours[b"PYTHONPATH"] = os.environb[b"PYTHONPATH"]  # the libraries of this machine's Redmesh
     return {**{name: value for name, value in variables.items() if not name.startswith(names)}, **ours}
 
 
 def wait_for(directory: str, other: str, uuid: str) -> None:
-    """Have job ``uuid`` started when job ``other`` ends. OSError."""
+    """Have job ``uuid`` started when job ``other`` ends. Raises OSError."""
     with open(os.path.join(directory, other + AFTER), "a") as file:
         file.write(f"{uuid}\n")
 
 
 def start_dependents(path: str) -> List[str]:
-    """Start the jobs that wait for the end of the job at ``path``; their UUIDs."""
+    """Start the jobs that wait for the end of the job at ``path``; returns their UUIDs."""
     try:
         with open(beside(path, AFTER)) as file:
             uuids = [line.strip() for line in file]

@@ -1,7 +1,7 @@
-"""Which tasks of a job wait, run and have ended: a pure machine, without sockets, processes or files.
+"""The tasks of a job that wait, run and have ended: a state machine without I/O.
 
-The owner of the job (agents/job/job_owner.py) feeds it and records each step in the state object. A job of a million
-tasks costs memory for what runs and for what was tried before; tasks that were never handed out are ranges.
+The owner of the job (agents/job/job_owner.py) drives it and records each step in the state object. A job of a million
+tasks needs memory only for running tasks and those tried before; tasks that were never given out are ranges.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing import Dict, Hashable, Iterable, List, NamedTuple, Optional, Set, Tuple
 
     class Change(NamedTuple):
-        """What became of one attempt at a task: its new state, and why if that needs a reason."""
+        """The outcome of one attempt at a task: its new state, with a reason if needed."""
 
         number: int
         attempt: int
@@ -28,26 +28,26 @@ else:
 
     Change = namedtuple("Change", "number attempt state cause")
 
-#: Workers that a task may lose before it is not tried again: a task that ends its worker would end them all.
+#: Workers that a task may lose before it fails: a task that kills its worker would otherwise kill them all.
 MOST_LOST = 5
 
 
 class Event(Enum):
-    """What may happen to a task."""
+    """An event of a task."""
 
-    HAND_OUT = "hand out"  # to a worker
+    HAND_OUT = "hand out"  # given to a worker
     SUCCEED = "succeed"
-    FAIL = "fail"  # and it is not tried again
+    FAIL = "fail"  # it failed, and is not tried again
     RETRY = "retry"  # it failed, and is tried again
     LOSE = "lose"  # its worker is lost; it is tried again
     COPY = "copy"  # a second worker gets it too
-    DROP = "drop"  # a copy failed or was lost, another one runs
-    ABANDON = "abandon"  # its worker is lost, as too many were before
+    DROP = "drop"  # a copy failed or was lost, and another one runs
+    ABANDON = "abandon"  # its worker is lost, after too many others
     CANCEL = "cancel"
-    AGAIN = "again"  # somebody wants ended tasks tried again
+    AGAIN = "again"  # a user wants ended tasks tried again
 
 
-#: The only table of what may become of a task.
+#: All transitions of a task.
 TRANSITIONS: Dict[Tuple[str, Event], str] = {
     (WAITING, Event.HAND_OUT): RUNNING,
     (WAITING, Event.CANCEL): CANCELLED,
@@ -65,7 +65,7 @@ TRANSITIONS: Dict[Tuple[str, Event], str] = {
 
 
 class _Tried:
-    """A task that was handed out before."""
+    """A task that was given out before."""
 
     __slots__ = ("attempts", "failures", "losses")
 
@@ -74,26 +74,26 @@ class _Tried:
 
 
 class TaskList:
-    """The tasks of one job. ``retries``: how often a task that failed is tried again; ``max_fails``: how many tasks may
-    fail before the rest is cancelled (None: all); ``noun``: what a task is called in reasons."""
+    """The tasks of a job. ``retries``: how often a failed task is tried again; ``max_fails``: how many tasks may
+    fail before the rest is cancelled (None: all); ``noun``: the word for a task in reasons."""
 
     def __init__(self, retries: int = 0, max_fails: Optional[int] = None, noun: str = "task") -> None:
         self._retries, self._max_fails, self._noun = retries, max_fails, noun
         self._waiting: List[Tuple[int, int]] = []  # a heap of ranges
-        self._running: Dict[int, Dict[Hashable, int]] = {}  # number: attempt of each worker that has a copy
-        self._avoids: Dict[int, Set[str]] = {}  # nodes that a task is not handed to
+        self._running: Dict[int, Dict[Hashable, int]] = {}  # number -> worker -> attempt, of each copy
+        self._avoids: Dict[int, Set[str]] = {}  # nodes that must not get a task again
         self._held_by: Dict[Hashable, Dict[int, int]] = {}
-        self._tried: Dict[int, _Tried] = {}  # those that wait or run and were handed out before
+        self._tried: Dict[int, _Tried] = {}  # waiting or running tasks that were given out before
         self.counts = dict.fromkeys((WAITING, RUNNING, DONE, FAILED, CANCELLED), 0)
-        self.obsolete: List[Tuple[Hashable, int]] = []  # copies that run though another one has succeeded
+        self.obsolete: List[Tuple[Hashable, int]] = []  # running copies of tasks that have succeeded
         self.held = False
-        self.cancelled = ""  # why
-        self._fails = False  # what was cancelled counts as a failure of the job
+        self.cancelled = ""  # the reason
+        self._fails = False  # True if cancelled tasks count as a failure of the job
 
-    # what there is
+    # Tasks
 
     def add(self, first: int, last: int, attempts: int = 0) -> None:
-        """Put tasks on the list; ``attempts`` were made at each before (a job that is resumed)."""
+        """Add tasks; ``attempts`` were made at each before (in a resumed job)."""
         self._count(WAITING, last - first + 1)
         self._list(first, last)
         if attempts:

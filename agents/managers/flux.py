@@ -21,7 +21,7 @@ distributed = True
 
 
 def detect(environ: Mapping[str, str]) -> bool:
-    """Whether this process is in a Flux instance."""
+    """True inside a Flux instance."""
     return "FLUX_URI" in environ
 
 
@@ -31,7 +31,7 @@ def hosts(environ: Mapping[str, str]) -> Hosts:
 
 
 def job_id(environ: Mapping[str, str]) -> str:
-    """The instance's job identifier; an instance that no other Flux started is named by its broker's URI."""
+    """The instance's job identifier; a top-level instance is named by its broker's URI."""
     inside = environ.get("FLUX_JOB_ID", "")
     if inside:
         return inside
@@ -44,7 +44,7 @@ def job_id(environ: Mapping[str, str]) -> str:
 def spawn(
     environ: Mapping[str, str], host: str, argv: Sequence[str], env: Mapping[str, str]
 ) -> subprocess.Popen[bytes]:
-    """A subprocess of the broker on ``host``. ManagerError: the instance has no such host."""
+    """Start a subprocess of the broker on ``host``. Raises ManagerError if the instance has no such host."""
     found = _resources(environ).get(host)
     if found is None:
         raise ManagerError(f"this Flux instance has no host {host}", "flux resource list shows them")
@@ -52,12 +52,12 @@ def spawn(
 
 
 def signal(handle: subprocess.Popen[bytes], number: int) -> None:
-    """``flux exec`` passes SIGINT and SIGTERM on to its process."""
+    """``flux exec`` forwards SIGINT and SIGTERM to its process."""
     os.kill(handle.pid, number)
 
 
 def alive(handle: subprocess.Popen[bytes]) -> bool:
-    """``flux exec`` lives as long as its process."""
+    """``flux exec`` runs as long as its process."""
     return handle.poll() is None
 
 

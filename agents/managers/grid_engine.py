@@ -20,7 +20,7 @@ distributed = True
 
 
 def detect(environ: Mapping[str, str]) -> bool:
-    """Whether this is a job of a parallel environment."""
+    """True inside a job of a parallel environment."""
     return "PE_HOSTFILE" in environ and "JOB_ID" in environ
 
 
@@ -36,7 +36,7 @@ def hosts(environ: Mapping[str, str]) -> Hosts:
 
 
 def job_id(environ: Mapping[str, str]) -> str:
-    """The job's number, and its task's where it is one of an array."""
+    """The job's number, with the task's number for an array job."""
     task = environ.get("SGE_TASK_ID", "undefined")
     return environ["JOB_ID"] if task == "undefined" else f"{environ['JOB_ID']}.{task}"
 
@@ -44,7 +44,7 @@ def job_id(environ: Mapping[str, str]) -> str:
 def spawn(
     environ: Mapping[str, str], host: str, argv: Sequence[str], env: Mapping[str, str]
 ) -> subprocess.Popen[bytes]:
-    """A task of the job on ``host``. ManagerError without qrsh."""
+    """Start a task of the job on ``host``. Raises ManagerError if qrsh is not installed."""
     folders = (
         os.path.join(environ["SGE_ROOT"], "bin", environ.get("ARC", environ.get("SGE_ARCH", "lx-amd64")))
         if environ.get("SGE_ROOT")
@@ -53,16 +53,16 @@ def spawn(
     qrsh = find_on_path("qrsh", environ, folders)
     if qrsh is None:
         raise ManagerError("qrsh is not found", "PATH, or bin/ARCH below SGE_ROOT, must have it")
-    # qrsh has the shell of the account read what it is given: every word is quoted for it
+    # qrsh passes its arguments to the account's shell, so every word is quoted.
     words = with_environment(argv, env)
     return client([qrsh, "-inherit", "-noshell", host, *words], environ)
 
 
 def signal(handle: subprocess.Popen[bytes], number: int) -> None:
-    """qrsh passes SIGTERM, SIGINT and the like on to its task."""
+    """qrsh forwards SIGTERM, SIGINT and similar signals to its task."""
     os.kill(handle.pid, number)
 
 
 def alive(handle: subprocess.Popen[bytes]) -> bool:
-    """qrsh lives as long as its task."""
+    """qrsh runs as long as its task."""
     return handle.poll() is None

@@ -20,12 +20,12 @@ distributed = True
 
 
 def detect(environ: Mapping[str, str]) -> bool:
-    """Whether this is a job, and its hosts are named."""
+    """True inside a job whose hosts are listed."""
     return "LSB_JOBID" in environ and ("LSB_MCPU_HOSTS" in environ or "LSB_HOSTS" in environ)
 
 
 def hosts(environ: Mapping[str, str]) -> Hosts:
-    """LSB_MCPU_HOSTS (``hostA 4 hostB 2``); where it is not set, LSB_HOSTS, which names a host for each slot."""
+    """LSB_MCPU_HOSTS (``hostA 4 hostB 2``); if it is not set, LSB_HOSTS, which lists a host for each slot."""
     if "LSB_MCPU_HOSTS" not in environ:
         return counted(environ["LSB_HOSTS"].split())
     words = environ["LSB_MCPU_HOSTS"].split()
@@ -35,7 +35,7 @@ def hosts(environ: Mapping[str, str]) -> Hosts:
 
 
 def job_id(environ: Mapping[str, str]) -> str:
-    """The job's number, and its index where it is one of an array."""
+    """The job's number, with its index for an array job."""
     index = environ.get("LSB_JOBINDEX", "0")
     return environ["LSB_JOBID"] if index in ("", "0") else f"{environ['LSB_JOBID']}.{index}"
 
@@ -43,15 +43,15 @@ def job_id(environ: Mapping[str, str]) -> str:
 def spawn(
     environ: Mapping[str, str], host: str, argv: Sequence[str], env: Mapping[str, str]
 ) -> subprocess.Popen[bytes]:
-    """A task of the job on ``host``, started without a login shell."""
+    """Start a task of the job on ``host`` without a login shell."""
     return client(["blaunch", "-no-shell", host, *with_environment(argv, env)], environ)
 
 
 def signal(handle: subprocess.Popen[bytes], number: int) -> None:
-    """blaunch passes signals on to its task."""
+    """blaunch forwards signals to its task."""
     os.kill(handle.pid, number)
 
 
 def alive(handle: subprocess.Popen[bytes]) -> bool:
-    """blaunch lives as long as its task."""
+    """blaunch runs as long as its task."""
     return handle.poll() is None

@@ -19,29 +19,29 @@ if TYPE_CHECKING:
 
     from redmesh.managers import Hosts
 
-distributed = False  # the TM interface speaks to the pbs_mom of the job's first host
+distributed = False  # the TM interface uses the pbs_mom of the job's first host
 streams = False
 
 
 def detect(environ: Mapping[str, str]) -> bool:
-    """Whether this is a job, and its hosts are named."""
+    """True inside a job whose hosts are listed."""
     return "PBS_JOBID" in environ and "PBS_NODEFILE" in environ
 
 
 def hosts(environ: Mapping[str, str]) -> Hosts:
-    """The hosts of PBS_NODEFILE, which has a line for each slot."""
+    """The hosts in PBS_NODEFILE, which has a line for each slot."""
     return counted(read_lines(environ, "PBS_NODEFILE"))
 
 
 def job_id(environ: Mapping[str, str]) -> str:
-    """The job's identifier: ``1234.server``, ``1234[7].server`` for one of an array."""
+    """The job's identifier: ``1234.server``, or ``1234[7].server`` for an array job."""
     return environ["PBS_JOBID"]
 
 
 def spawn(
     environ: Mapping[str, str], host: str, argv: Sequence[str], env: Mapping[str, str]
 ) -> subprocess.Popen[bytes]:
-    """A task of the job on ``host``. ManagerError: PBS has no command here that starts one."""
+    """Start a task of the job on ``host``. Raises ManagerError if PBS has no command for it here."""
     words = with_environment(argv, env)
     prefix = environ.get("PBS_EXEC", "/opt/pbs")
     tmrsh = find_on_path("pbs_tmrsh", environ, os.path.join(prefix, "bin"), os.path.join(prefix, "sbin"))
@@ -58,7 +58,7 @@ def spawn(
 
 
 def signal(handle: subprocess.Popen[bytes], number: int) -> None:
-    """The commands end their task when they are ended."""
+    """The commands end their task when they are terminated."""
     os.kill(handle.pid, number)
 
 

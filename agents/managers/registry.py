@@ -1,4 +1,4 @@
-"""Which manager's allocation this process runs in."""
+"""Finds the manager in whose allocation this process runs."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, List, Mapping, Tuple
 
-#: Ours, in the order in which they are asked: a Flux instance may run inside an allocation of any other.
+#: Our managers, in the order of detection: a Flux instance may run inside an allocation of any other.
 OURS = ("flux", "slurm", "grid_engine", "pbs", "lsf")
 NONE = "none"
 
 
 def find(environ: Mapping[str, str], name: str = "auto") -> Tuple[str, Any]:
-    """The name and the module of the manager whose allocation this is; ``("", None)``: there is none. ManagerError.
+    """The name and module of the present manager; ``("", None)`` if there is none. Raises ManagerError.
 
-    ``name``: ``auto`` asks those that Redmesh brings, ``none`` nobody; any other is the one to be used.
+    ``name``: ``auto`` tries the built-in managers, ``none`` none of them; any other value names the manager to use.
     """
     if name == NONE:
         return "", None
@@ -38,17 +38,17 @@ def find(environ: Mapping[str, str], name: str = "auto") -> Tuple[str, Any]:
 
 
 def names() -> List[str]:
-    """Every manager there is: ours, then those that others have installed."""
+    """All managers: the built-in ones, then those that others have installed."""
     from importlib.metadata import entry_points
 
     return [*OURS, *sorted({point.name for point in entry_points(group=ENTRY_POINTS)} - set(OURS))]
 
 
 def load(name: str) -> Any:
-    """The module of the manager ``name``. ManagerError: nobody has installed it, or it lacks a part."""
+    """The module of the manager ``name``. Raises ManagerError if it is not installed, or incomplete."""
     if name in OURS:
         return import_module(f"agents.managers.{name}")
-    from importlib.metadata import entry_points  # slow to import, and only for managers of others
+    from importlib.metadata import entry_points  # slow to import, and needed only for third parties' managers
 
     points = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
     if name not in points:
@@ -56,7 +56,7 @@ def load(name: str) -> Any:
         raise ManagerError(f"no manager is called {name[:40]!r}", f"there are: {there}, none")
     try:
         manager = points[name].load()
-    except (Exception, SystemExit) as error:  # somebody else's code
+    except (Exception, SystemExit) as error:  # a third party's code
         told = f"the manager {name!r} cannot be loaded: {error!r:.200}"
         raise ManagerError(told, f"it is {points[name].value}") from error
     found = problems(manager)

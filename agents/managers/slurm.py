@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
     from redmesh.managers import Hosts
 
-#: slurmctld gives every step; a step from each host at once would only queue there.
+#: slurmctld creates every step, so steps requested from each host at once would only queue there.
 distributed = False
 labelled = True
-#: Names the host to each process that ``spawn_all`` starts.
+#: The variable that names the host in each process that ``spawn_all`` starts.
 host_variable = "SLURMD_NODENAME"
-#: Options of the job's script and of a surrounding srun, which would be taken for ours.
+#: Variables of the job's script and of a surrounding srun that our srun would take as options.
 _OPTIONS = (
     "SLURM_CPUS_PER_TASK", "SLURM_DISTRIBUTION", "SLURM_EXCLUSIVE", "SLURM_GPUS", "SLURM_HINT", "SLURM_KILL_BAD_EXIT",
     "SLURM_LABELIO", "SLURM_MPI_TYPE", "SLURM_NNODES", "SLURM_NPROCS", "SLURM_NTASKS", "SLURM_NTASKS_PER_CORE",
@@ -34,12 +34,12 @@ _OPTIONS = (
 
 
 def detect(environ: Mapping[str, str]) -> bool:
-    """Whether a job's variables are there, and name its hosts."""
+    """True if a job's variables are set and list its hosts."""
     return "SLURM_JOB_ID" in environ and "SLURM_JOB_NODELIST" in environ
 
 
 def hosts(environ: Mapping[str, str]) -> Hosts:
-    """The job's nodes; as many slots each as it has tasks times processors of a task, or the processors it got."""
+    """The job's nodes. Slots of each: its tasks times the processors of a task, or the allocated processors."""
     names = expand(environ["SLURM_JOB_NODELIST"])
     if "SLURM_NTASKS" in environ and "SLURM_TASKS_PER_NODE" in environ:
         each = _number(environ, "SLURM_CPUS_PER_TASK", 1)
@@ -55,7 +55,7 @@ def hosts(environ: Mapping[str, str]) -> Hosts:
 
 
 def job_id(environ: Mapping[str, str]) -> str:
-    """The job's number, its cluster's name before it where that is known."""
+    """The job's number, after its cluster's name if that is known."""
     cluster = environ.get("SLURM_CLUSTER_NAME", "")
     return f"{cluster}.{environ['SLURM_JOB_ID']}" if cluster else environ["SLURM_JOB_ID"]
 
@@ -63,21 +63,22 @@ def job_id(environ: Mapping[str, str]) -> str:
 def spawn(
     environ: Mapping[str, str], host: str, argv: Sequence[str], env: Mapping[str, str]
 ) -> subprocess.Popen[bytes]:
-    """A step of one task on ``host``."""
+    """Start a step of one task on ``host``."""
     return _step(environ, [host], argv, env, label=False)
 
 
 def spawn_all(
     environ: Mapping[str, str], hosts: Sequence[str], argv: Sequence[str], env: Mapping[str, str]
 ) -> subprocess.Popen[bytes]:
-    """One step with a task on each of ``hosts``."""
+    """Start one step with a task on each of ``hosts``."""
     return _step(environ, hosts, argv, env, label=True)
 
 
 def spawn_ranks(
     environ: Mapping[str, str], hosts: Sequence[Tuple[str, int]], argv: Sequence[str], env: Mapping[str, str]
 ) -> subprocess.Popen[bytes]:
-    """One step with so many tasks on each of ``hosts``: --distribution=arbitrary follows the order of --nodelist."""
+    """Start one step with the given number of tasks on each of ``hosts``: --distribution=arbitrary follows
+    --nodelist."""
     names = [name for name, count in hosts for _ in range(count)]
     words = [
         "srun", "--overlap", "--overcommit", f"--jobid={environ['SLURM_JOB_ID']}", "--job-name=redmesh-ranks",
@@ -104,24 +105,24 @@ def _step(
 
 
 def signal(handle: subprocess.Popen[bytes], number: int) -> None:
-    """srun passes signals on to the step's tasks."""
+    """srun forwards signals to the step's tasks."""
     os.kill(handle.pid, number)
 
 
 def alive(handle: subprocess.Popen[bytes]) -> bool:
-    """srun lives as long as its step."""
+    """srun runs as long as its step."""
     return handle.poll() is None
 
 
 def time_left(environ: Mapping[str, str]) -> Optional[float]:
-    """Seconds until the job's limit, by its variables, or by squeue where they do not say."""
+    """Seconds until the job's limit, from its variables, or else from squeue."""
     if environ.get("SLURM_JOB_END_TIME", "").isdigit():
         return int(environ["SLURM_JOB_END_TIME"]) - time.time()
     return _seconds(ask(["squeue", "--noheader", "--format=%L", f"--jobs={environ['SLURM_JOB_ID']}"], environ).strip())
 
 
 def _seconds(text: str) -> Optional[float]:
-    # [days-][[hours:]minutes:]seconds; UNLIMITED, NOT_SET, INVALID
+    # Formats: [days-][[hours:]minutes:]seconds; UNLIMITED, NOT_SET, INVALID
     days, dash, clock = text.rpartition("-")
     fields = clock.split(":")
     if not all(field.isdigit() for field in (*fields, *([days] if dash else []))):

@@ -1,8 +1,8 @@
 """The copy of a running job's object on its standby: the owner's statements, run again in the same order.
 
-Every commit of the owner has a number (``meta``: ``commits``). A copy that has commit N gets N + 1 next, as the
-statements and their values, and nothing else: they read no clock and nothing outside of the file, so the copy stays
-the same. Pages are not sent: their order depends on the owner's checkpoints and on its SQLite.
+Every commit of the owner has a number (``meta``: ``commits``). A copy with commit N accepts only N + 1, as the
+statements and their values. These read no clock and nothing outside the file, so the copy stays identical. Pages are
+not sent, because their order depends on the owner's checkpoints and its SQLite.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sqlite3
 from agents.wire.errors import AgentError
 from redmesh.state import damaged, decode_commit, open_for_reading, own_connection
 
-#: What the statements of an owner do; nothing that reaches another file.
+#: The statement kinds of an owner; none of them reaches another file.
 _ALLOWED = frozenset((
     sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE, sqlite3.SQLITE_READ, sqlite3.SQLITE_SELECT,
     sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_TRANSACTION,
@@ -21,7 +21,7 @@ _ALLOWED = frozenset((
 
 
 class Replica:
-    """The copy at ``path``, in the hands of the process that receives commits. StateError where it is damaged."""
+    """The copy at ``path``, held by the process that receives commits. Raises StateError if it is damaged."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -36,7 +36,7 @@ class Replica:
             raise damaged(path, error) from None
 
     def apply(self, data: bytes) -> None:
-        """Run the commits in ``data`` in one transaction: all of them or none. AgentError where one is missing."""
+        """Run the commits in ``data`` in one transaction: all or none. Raises AgentError if one is missing."""
         try:
             commits = [decode_commit(line) for line in data.splitlines()]
             self._db.execute("BEGIN IMMEDIATE")
@@ -44,7 +44,7 @@ class Replica:
                 number = self.commits
                 for number, statements in commits:
                     if number <= self.commits:
-                        continue  # the copy began with it
+                        continue  # the copy already contains it
                     if number != self.commits + 1:
                         raise ValueError(f"commit {number} came after {self.commits}")
                     for statement, rows in statements:
@@ -64,12 +64,12 @@ class Replica:
         try:
             self._db.execute("PRAGMA journal_mode = delete")
         except sqlite3.Error:
-            pass  # somebody reads it: the log beside it belongs to it
+            pass  # a reader has it open, and uses the log beside it
         self._db.close()
 
 
 def commits_of(path: str) -> int:
-    """How many commits of its owner a copy has. StateError."""
+    """The number of the last commit in a copy. Raises StateError."""
     db = open_for_reading(path)
     try:
         row = db.execute("SELECT value FROM meta WHERE key = 'commits'").fetchone()
@@ -79,10 +79,10 @@ def commits_of(path: str) -> int:
 
 
 def copy(source: str, target: str) -> int:
-    """Copy an object as it is at one moment, also while its owner writes: how many commits the copy has."""
+    """Copy an object as of one moment, even while its owner writes; returns the number of its last commit."""
     db = open_for_reading(source)
     try:
-        db.execute("COMMIT")  # the copy makes a transaction of its own
+        db.execute("COMMIT")  # the backup makes its own transaction
         made = sqlite3.connect(target, isolation_level=None)
         try:
             db.backup(made)

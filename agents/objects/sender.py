@@ -1,7 +1,7 @@
-"""The sending side of a move: offers an object to another node, stops, and hears what became of it. Blocking.
+"""The sending side of a move: offers an object to another node, stops its use, and learns the outcome. Blocking.
 
-It is run by a process of its own on a node (agents/objects/object_process.py), and by ``mesh job move`` for objects of
-the login processor.
+It runs in a separate process on a node (agents/objects/object_process.py), or in ``mesh job move`` for objects of the
+login processor.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ if TYPE_CHECKING:
 
     from redmesh.state import StateObject
 
-#: Seconds for the other node to answer; between two questions whether it has the object, doubled up to the second.
+#: Seconds for the other node to answer; between questions whether it has the object, doubled up to the last value.
 ANSWER_S, AGAIN_S, LONGEST_AGAIN_S = 10.0, 0.05, 5.0
 _PIECE = 1 << 20
-#: What a connection about objects says that it is.
+#: The role in the hello of a connection about objects.
 ROLE = "object"
 
 
 class Moved:
-    """What came of a move. ``live``: the object is on the other node; else it stands still, and is asked about."""
+    """The outcome of a move. ``live``: the object is on the other node; otherwise it is in doubt, and is asked
+    about."""
 
     __slots__ = ("counter", "live", "paused_s")
 
@@ -43,9 +44,9 @@ def move(
     holder: Holder, uuid: str, node: str, address: str, *, job: Optional[StateObject] = None,
     patience_s: float = ANSWER_S,
 ) -> Moved:  # fmt: skip
-    """Move an object to ``node``. StateError, AgentError: it is still live here.
+    """Move an object to ``node``. StateError or AgentError means that it is still live here.
 
-    ``job``: the object as its owner has it open; it is closed when it has gone, or stands still.
+    ``job``: the object as opened by its owner; it is closed when it has been moved, or is in doubt.
     """
     began = time.monotonic()
     offer = holder.offer(uuid, node, address, job)
@@ -55,7 +56,7 @@ def move(
             holder.stop(offer)
             state = _take(client, holder, uuid, offer.counter)
     except BaseException as error:
-        if os.path.exists(offer.job.path):  # nothing was promised: it is live here
+        if os.path.exists(offer.job.path):  # nothing was promised, so it is live here
             if job is None:
                 offer.job.close()
             raise
@@ -70,7 +71,7 @@ def move(
 
 
 def _send(client: Client, holder: Holder, offer: Offer) -> None:
-    """Send all bytes; the receiver has them on its disk afterwards. AgentError, OSError."""
+    """Send all bytes; afterwards the receiver has them on disk. Raises AgentError or OSError."""
     what = {"uuid": offer.uuid, "counter": offer.counter}
     client.call({"op": "offer", **what, "size": offer.size, "sender": holder.node})
     digest = hashlib.sha256()
@@ -89,7 +90,7 @@ def _take(client: Client, holder: Holder, uuid: str, counter: int) -> State:
 
 
 def ask_again(holder: Holder, uuid: str) -> State:
-    """Ask the receiver of an object in doubt once more: where we stand then. StateError."""
+    """Ask the receiver of an object in doubt once more; returns the new state. Raises StateError."""
     entry = holder.entry(uuid)
     if entry.place.state is not State.DOUBT:
         return entry.place.state
@@ -101,7 +102,7 @@ def ask_again(holder: Holder, uuid: str) -> State:
 
 
 def ask_until(holder: Holder, uuid: str, until: float, wait: Callable[[float], None] = time.sleep) -> State:
-    """Ask until the receiver answers, or ``until`` (monotonic) has come."""
+    """Ask until the receiver answers, or until ``until`` (monotonic)."""
     pause_s = AGAIN_S
     while True:
         state = ask_again(holder, uuid)

@@ -1,10 +1,10 @@
-"""Where a node stands with one state object: both sides of a move in one table. Pure.
+"""The states of a state object on a node: both sides of a move in one table. No I/O.
 
-Each attempt to move an object has a number of its own: the sender raises the object's counter before the first byte
-leaves. The sender stops before it says *take*, and goes on only when the receiver has refused that number for ever. The
-receiver begins with *take* and not before. So there is never more than one live object, whichever messages are lost,
-repeated or reordered and whichever side is killed; where the confirmation is lost the object stands still until both
-have spoken again.
+Each attempt to move an object has its own number: the sender raises the object's counter before it sends the first
+byte. The sender stops the use of the object before it sends *take*, and continues only if the receiver has refused that
+number for ever. The receiver uses the object only after *take*. So at most one object is live, whichever messages are
+lost, repeated or reordered, and whichever side is killed. If the confirmation is lost, the object is unused until both
+sides have communicated.
 """
 
 from __future__ import annotations
@@ -17,57 +17,57 @@ if TYPE_CHECKING:
 
 
 class State(Enum):
-    """Where a node stands with an object."""
+    """The state of an object on a node."""
 
     ABSENT = "absent"  # never here, or refused for ever up to its counter
-    ARRIVED = "arrived"  # whole, and not live before the sender says so
+    ARRIVED = "arrived"  # complete, and not live before the sender says so
     LIVE = "live"
-    OFFERED = "offered"  # being sent; its owner does not change it meanwhile. In memory alone
-    DOUBT = "doubt"  # "take" was said: live there, or here again, when the receiver has answered
+    OFFERED = "offered"  # being sent, and not changed meanwhile; only in memory
+    DOUBT = "doubt"  # "take" was sent: after the receiver's answer, it is live there, or here again
     GONE = "gone"  # live elsewhere
 
 
 class Event(Enum):
-    """What may happen to it. A number is older, the same, or newer than the counter known here."""
+    """An event of an object. Its number is older than, equal to, or newer than the counter known here."""
 
-    MOVE = "move"  # somebody wants it on another node
-    STORED = "stored"  # all bytes of a newer attempt are on this disk, hashed
-    STORED_AGAIN = "stored again"  # of the same attempt
+    MOVE = "move"  # a request to move it to another node
+    STORED = "stored"  # all bytes of a newer attempt are on this disk, verified
+    STORED_AGAIN = "stored again"  # the same for the same attempt
     STORED_OLD = "stored old"
-    TAKE = "take"  # the sender has stopped for the attempt known here
+    TAKE = "take"  # the sender has stopped using it, for the attempt known here
     TAKE_OLD = "take old"
     TAKE_UNKNOWN = "take unknown"  # for an attempt of which nothing arrived, or nothing is left
-    CONFIRMED = "confirmed"  # the receiver has it whole
-    FAILED = "failed"  # the receiver was not reached, or has not confirmed
+    CONFIRMED = "confirmed"  # the receiver has it completely
+    FAILED = "failed"  # the receiver is unreachable, or has not confirmed
     TAKEN = "taken"  # the receiver is live, or was
     REFUSED = "refused"  # the receiver will never take this attempt
     RETRY = "retry"
     RESTARTED = "restarted"
-    FENCED = "fenced"  # the tracker knows a higher counter elsewhere
-    PROMOTED = "promoted"  # the tracker has given the object to the standby copy that is here, under a new counter
+    FENCED = "fenced"  # the tracker has a higher counter on another node
+    PROMOTED = "promoted"  # the tracker has given the object to this standby copy, under a new counter
 
 
 class Action(Enum):
-    """What is to be done."""
+    """An action."""
 
     NONE = "none"
     OFFER = "offer"
-    KEEP = "keep"  # and say that it arrived
-    ADOPT = "adopt"  # make it live, and say so
+    KEEP = "keep"  # and reply that it arrived
+    ADOPT = "adopt"  # make it live, and reply so
     SAY_ARRIVED = "say arrived"
     SAY_TAKEN = "say taken"
     SAY_BUSY = "say busy"
-    REFUSE = "refuse"  # record the number, then say it
-    STOP = "stop"  # put it out of its owner's reach, then say take
-    ASK = "ask"  # say take again
+    REFUSE = "refuse"  # record the number, then reply
+    STOP = "stop"  # take it out of its owner's reach, then send take
+    ASK = "ask"  # send take again
     RESUME = "resume"
-    FORWARD = "forward"  # record where it is, then delete it
+    FORWARD = "forward"  # record the new location, then delete it
     PROMOTE = "promote"  # make the standby copy live
 
 
 _S, _E, _A = State, Event, Action
 
-#: State and event -> what to do, and where the node stands then. What is not here changes nothing and gets no answer.
+#: State and event -> action and next state. Other events change nothing and get no answer.
 TRANSITIONS: Dict[Tuple[State, Event], Tuple[Action, State]] = {
     (_S.ABSENT, _E.STORED): (_A.KEEP, _S.ARRIVED),
     (_S.ABSENT, _E.STORED_AGAIN): (_A.REFUSE, _S.ABSENT),
@@ -99,7 +99,7 @@ TRANSITIONS: Dict[Tuple[State, Event], Tuple[Action, State]] = {
     (_S.DOUBT, _E.RETRY): (_A.ASK, _S.DOUBT),
     (_S.DOUBT, _E.RESTARTED): (_A.ASK, _S.DOUBT),
     (_S.DOUBT, _E.FENCED): (_A.FORWARD, _S.GONE),
-    # A newer attempt exists: so the one in doubt was taken.
+    # A newer attempt exists, so the one in doubt was taken.
     (_S.DOUBT, _E.STORED): (_A.KEEP, _S.ARRIVED),
     (_S.DOUBT, _E.TAKE_OLD): (_A.SAY_TAKEN, _S.DOUBT),
     (_S.DOUBT, _E.TAKE_UNKNOWN): (_A.REFUSE, _S.ABSENT),
@@ -113,12 +113,12 @@ TRANSITIONS: Dict[Tuple[State, Event], Tuple[Action, State]] = {
 _OLD = {Event.STORED: Event.STORED_OLD, Event.TAKE: Event.TAKE_OLD}
 _SAME = {Event.STORED: Event.STORED_AGAIN, Event.TAKE: Event.TAKE}
 _NEW = {Event.STORED: Event.STORED, Event.TAKE: Event.TAKE_UNKNOWN}
-#: Answers to an attempt, which are for the one that is under way alone.
+#: Answers to an attempt, which count only for the attempt in progress.
 _OF_ATTEMPT = frozenset((Event.CONFIRMED, Event.FAILED, Event.TAKEN, Event.REFUSED))
 
 
 class Place:
-    """Where one node stands with one object: a state and the highest counter that the node knows."""
+    """One object on one node: its state and the highest counter that the node knows."""
 
     __slots__ = ("counter", "state")
 
@@ -126,7 +126,7 @@ class Place:
         self.state, self.counter = state, counter
 
     def handle(self, event: Event, counter: Optional[int] = None) -> Action:
-        """What to do about ``event``, of the attempt ``counter``; state and counter are the new ones afterwards."""
+        """Apply ``event`` of the attempt ``counter``; returns the action. State and counter are updated."""
         known = self.counter if counter is None else counter
         if event in _OF_ATTEMPT and known != self.counter:
             return Action.NONE

@@ -33,9 +33,10 @@ if TYPE_CHECKING:
     Process = Tuple[int, int]  # pid and start time
 
 DIRECTORY = "launch-children"  # in STATE
-#: Seconds after GO until the processes of a launch are looked at; each pause is twice the one before, up to the second.
+#: Seconds after GO until the processes of a launch are first recorded; each pause is twice the one before, up to the
+#: second value.
 FIRST_LOOK_S, LOOK_S = 0.25, 10.0
-#: How often a launch child writes its record again. One of another boot that is 24 times as old is nobody's.
+#: How often a launch child rewrites its record. A record of another boot that is 24 times as old is obsolete.
 KEEP_S = 3600.0
 _MOST = 4096  # processes in a record
 _HEAD = "redmesh-launch-child"
@@ -43,7 +44,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def system_life() -> str:
-    """Which boot of which pid namespace this process is in: pids mean something in there alone."""
+    """The identity of the present boot and pid namespace; pids are valid only inside it."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             boot_id = file.read().strip()
@@ -53,12 +54,12 @@ def system_life() -> str:
 
 
 def now() -> int:
-    """The time as start times of processes have it."""
+    """The present time in the unit of processes' start times."""
     return int(time.clock_gettime(time.CLOCK_BOOTTIME) * _TICKS)
 
 
 def _autogroup(pid: int) -> int:
-    """The number of the session that ``pid`` is in; 0 where the kernel tells none."""
+    """The autogroup number of the session of ``pid``; 0 if the kernel provides none."""
     try:
         with open(f"/proc/{pid}/autogroup", "rb", buffering=0) as file:
             return int(file.read(64).split()[0].rpartition(b"-")[2])
@@ -67,7 +68,7 @@ def _autogroup(pid: int) -> int:
 
 
 class Session:
-    """A session of a launch: its ``number`` was known to be the launch's from ``since`` to ``seen`` (clock ticks)."""
+    """A session of a launch: ``number`` was known to be the launch's from ``since`` to ``seen`` (clock ticks)."""
 
     __slots__ = ("autogroup", "number", "seen", "since")
 
@@ -76,18 +77,18 @@ class Session:
 
     @classmethod
     def of(cls, leader: int) -> "Session":
-        """The session that ``leader`` has just made, to be known by its autogroup alone."""
+        """The session that ``leader`` has just created, identified by its autogroup alone."""
         return cls(leader, 0, 0, _autogroup(leader))
 
     def has(self, pid: int, started: int) -> bool:
-        """Whether a process that now is in a session of this number is in this one, by what was recorded."""
+        """True if a process in a session with this number is in this session, as far as it was recorded."""
         if self.autogroup:
             return _autogroup(pid) == self.autogroup
         return self.since <= started < self.seen
 
 
 class Contents:
-    """What a record says. ``launcher`` is 0 between two launches."""
+    """The contents of a record. ``launcher`` is 0 between two launches."""
 
     __slots__ = ("group", "launcher", "life", "processes", "sessions")
 
@@ -107,7 +108,8 @@ class Contents:
 
     @classmethod
     def read(cls, path: str) -> Optional[Contents]:
-        """The record at ``path``; None when it is gone, or its writer was killed before the first line."""
+        """Parse the record at ``path``; None if it does not exist, or if its writer was killed before the first
+        line."""
         try:
             with open(path, encoding="utf-8") as file:
                 text, end, _former = file.read().partition("\nend\n")
@@ -134,7 +136,7 @@ class Contents:
 
 
 def launchers_on_record(state: str) -> List[int]:
-    """The launchers whose launch children live in this pid namespace, by their records in ``state``."""
+    """The launchers whose launch children live in this pid namespace, from their records in ``state``."""
     directory, life, found = os.path.join(state, DIRECTORY), system_life(), []
     try:
         names = os.listdir(directory)
@@ -152,9 +154,10 @@ def launchers_on_record(state: str) -> List[int]:
 
 
 class Record:
-    """A launch child's own record, kept open, and the group of its ranks; the PCT removes both when it has ended.
+    """A launch child's own record, kept open, and the control group of its ranks; the PCT removes both after its
+    exit.
 
-    ``as_root`` does what only root may (system mode). OSError when there is no room for the record.
+    ``as_root`` runs a function as root (system mode). Raises OSError if the record cannot be written.
     """
 
     def __init__(self, state: str, node: str, life: str, group_parent: str, as_root: Callable[[Any], Any]) -> None:
@@ -170,7 +173,7 @@ class Record:
 
     def _make_group(self, directory: str) -> None:
         self._contents.group = directory
-        self._write()  # first: a group that no record names would stay for ever
+        self._write()  # first, because a group without a record would stay for ever
         try:
             self._as_root(lambda: os.mkdir(directory, 0o755))
             self.group_fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -178,12 +181,12 @@ class Record:
             self.leave_group()
 
     def begin(self, launcher: int) -> None:
-        """A launch begins; none of its processes is there yet. OSError."""
+        """A launch begins, without processes yet. Raises OSError."""
         self._contents.launcher = launcher
         self._write()
 
     def leave_group(self) -> None:
-        """Ranks cannot be started in the group, and none is in it: their sessions are recorded instead."""
+        """Ranks cannot be started in the group, which is empty: record their sessions instead."""
         if self.group_fd >= 0:
             os.close(self.group_fd)
             self.group_fd = -1
@@ -192,7 +195,7 @@ class Record:
             self._as_root(lambda: cgroup.remove(directory))
 
     def held(self, leaders: List[int], since: int) -> None:
-        """Every rank is held, in the sessions of ``leaders``; the first was forked after ``since``. OSError."""
+        """Every rank is held, in the sessions of ``leaders``; the first was forked after ``since``. Raises OSError."""
         seen, autogroup = now(), 0
         for pid in leaders:
             autogroup = _autogroup(pid) if autogroup or pid == leaders[0] else 0  # all have one, or none has
@@ -200,15 +203,15 @@ class Record:
         self._write()
 
     def living(self) -> List[int]:
-        """Every living process that provably is of the launch, by what was recorded."""
+        """All living processes that are provably the launch's, by the record."""
         return [pid for pid, _started in belonging(self._contents.sessions, self._contents.processes)]
 
     def look(self, pids: List[int]) -> None:
-        """Take down ``pids``, every process that the launch has now. OSError."""
+        """Record ``pids``, all present processes of the launch. Raises OSError."""
         contents, seen = self._contents, now()
         found: Set[Process] = set()
-        # This launch child, its PCT and its helpers are in one session, and no rank is. One that the launch child leads
-        # has no PCT in it, and may have ranks (fork.Spawner.share_session).
+        # This launch child, its PCT and its helpers share a session without ranks. A session that the launch child
+        # leads has no PCT in it, and may have ranks (fork.Spawner.share_session).
         own = os.getsid(0)
         own = 0 if own == os.getpid() else own
         for pid in pids[:_MOST]:
@@ -228,34 +231,34 @@ class Record:
             self._write()
 
     def keep(self) -> None:
-        """Write again, every KEEP_S: hosts that share STATE take an old record for one of an earlier boot."""
+        """Rewrite the record every KEEP_S: hosts that share STATE take an old record for one of an earlier boot."""
         try:
             self._write()
         except OSError:
-            pass  # what it says is as it was
+            pass  # its contents are unchanged
 
     def end(self) -> None:
-        """The launch has ended, and nothing of it is left."""
+        """The launch has ended, and no process is left."""
         self._contents.launcher = 0
         self._contents.sessions, self._contents.processes = {}, set()
         try:
             self._write()
         except OSError:
-            pass  # what is recorded then is dead
+            pass  # everything recorded there is dead
 
     def _write(self) -> None:
         data = self._contents.text().encode()
-        os.pwrite(self._fd, data, 0)  # one call, which no SIGKILL cuts in two
-        os.ftruncate(self._fd, len(data))  # until then a reader stops at the first end
+        os.pwrite(self._fd, data, 0)  # a single call, which SIGKILL cannot interrupt
+        os.ftruncate(self._fd, len(data))  # until then a reader stops at the first end mark
 
 
 def group_name(record: str) -> str:
-    """The name of the control group of the launch child with that record."""
+    """The name of the control group that belongs to a record."""
     return f"redmesh-launch-{record}"
 
 
 class ProcessTracking:
-    """The PCT's side: the records of its node's launch children, and what is left of those that are dead."""
+    """The PCT's side: the records of its node's launch children, and the processes left by dead ones."""
 
     def __init__(self, state: str, node: str, log: Journal) -> None:
         self._directory, self._node, self._log = os.path.join(state, DIRECTORY), node, log
@@ -273,7 +276,7 @@ class ProcessTracking:
         return found
 
     def launchers(self) -> Dict[int, int]:
-        """The launchers with a record, and the pid of each one's launch child if it lives, else 0."""
+        """The launchers with a record, each with the pid of its living launch child, or 0."""
         found: Dict[int, int] = {}
         for name, (pid, started) in self._records():
             contents = Contents.read(os.path.join(self._directory, name))
@@ -282,9 +285,9 @@ class ProcessTracking:
         return found
 
     def end_dead(self, launcher: int = 0) -> int:
-        """Kill what is left of dead launch children (of one launcher), and forget those with nothing left.
+        """Kill what dead launch children (of one launcher) left, and remove the records of those with nothing left.
 
-        How many processes there were.
+        Returns the number of processes.
         """
         killed = 0
         for name, (pid, started) in self._records():
@@ -302,14 +305,14 @@ class ProcessTracking:
         return killed
 
     def _forget_another_life(self, path: str, contents: Contents) -> None:
-        # Of a boot that is over nothing lives. STATE may be on a file system that another host or container uses.
+        # No process of an earlier boot lives. But STATE may be on a file system that another host or container uses.
         mine, theirs = self.life.split(), contents.life.split()
         old = time.time() - os.stat(path).st_mtime > 24 * KEEP_S
         if len(mine) == 2 and len(theirs) == 2 and mine[0] != theirs[0] and old:
             os.unlink(path)
 
     def _kill(self, name: str, contents: Contents) -> int:
-        # how many there were; 0: nothing is left of it; -1: not to be touched
+        # The number of processes; 0: none is left; -1: must not be touched.
         group = contents.group
         if group and os.path.basename(group) == group_name(name) and os.path.isdir(group):
             left = cgroup.members(group)
@@ -319,7 +322,7 @@ class ProcessTracking:
             if left:
                 cgroup.kill(group)
                 return len(left)
-            return 0 if cgroup.remove(group) else 1  # the kernel is not through with the last of them
+            return 0 if cgroup.remove(group) else 1  # the kernel has not finished with the last of them
         victims = belonging(contents.sessions, contents.processes)
         for pid, started in victims:
             try:
@@ -330,7 +333,7 @@ class ProcessTracking:
 
 
 def belonging(sessions: Dict[int, Session], recorded: Set[Process]) -> List[Process]:
-    """Every living process that provably is of the launch with these sessions and processes."""
+    """All living processes that are provably of the launch with these sessions and processes."""
     if not sessions and not recorded:
         return []
     table: Dict[int, Tuple[int, int, int]] = {}  # pid -> parent, session, start

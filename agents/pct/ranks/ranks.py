@@ -1,7 +1,7 @@
-"""The ranks of one node: forked under hold, released, reaped.
+"""The ranks of a node: forked under hold, released, reaped.
 
-The hold is a ptrace stop at exec: exec has worked, no instruction of the program has run. Where that is not
-allowed, or would take a setuid program's privilege away, a rank waits at a pipe before its exec instead (the gate).
+The hold is a ptrace stop at exec: the exec has succeeded, and no instruction of the program has run. If tracing is not
+permitted, or would remove a setuid program's privilege, a rank waits at a pipe before its exec instead (the gate).
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from agents.pct.ranks.managed import ManagedRanks
 
     class RankEvents(Protocol):
-        """What becomes of ranks."""
+        """The events of ranks."""
 
         def held(self, rank: "Rank") -> None:
-            """``rank`` stands before its first instruction."""
+            """``rank`` is stopped before its first instruction."""
 
         def failed(self, error: LoadFailed) -> None:
-            """A rank cannot begin."""
+            """A rank cannot start."""
 
         def ended(self, rank: "Rank", seconds: float) -> None:
             """``rank`` has been reaped."""
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
             """The exec of a gated rank failed after GO."""
 
     class FaultWatch(Protocol):
-        """Looks at ranks that die of a signal (agents/pct/debug/crash_queue.py)."""
+        """Reads the stacks of ranks that die of a signal (agents/pct/debug/crash_queue.py)."""
 
         def know(self, pid: int) -> None: ...
 
@@ -53,24 +53,24 @@ if TYPE_CHECKING:
         def cancel(self) -> None: ...
 
     class MpiRanks(Protocol):
-        """What ranks of a parallel program are born with (agents/pct/mpi)."""
+        """What ranks of a parallel program inherit (agents/pct/mpi)."""
 
         def environment(self) -> Dict[bytes, bytes]:
-            """Variables that are the same for all ranks of this node."""
+            """Variables that are equal for all ranks of this node."""
 
         def names(self) -> List[bytes]:
-            """Variables that are each rank's own."""
+            """The names of variables that differ from rank to rank."""
 
         def plan(self, rank: int, local: int) -> Tuple[int, List[bytes]]:
-            """The descriptor that ``rank`` keeps over its exec (or -1), and its own variables. OSError."""
+            """The descriptor that ``rank`` keeps over its exec (or -1), and its own variables. Raises OSError."""
 
         def forked(self) -> None:
-            """The ranks have their ends."""
+            """The ranks have been forked, with their ends."""
 
 
 _RECORD = struct.Struct("!IBI")  # rank, step, errno
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
-_WALL = 0x40000000  # threads too (wait(2)); the os module has no name for it
+_WALL = 0x40000000  # wait for threads too (wait(2)); the os module has no name for it
 
 
 class Rank:
@@ -89,7 +89,7 @@ class Rank:
 
 
 class Ranks:
-    """All ranks of this node. ``own``: variables that differ from rank to rank; ``mpi``: what MPI ranks get besides."""
+    """All ranks of this node. ``own``: variables that differ from rank to rank; ``mpi``: what MPI ranks inherit."""
 
     def __init__(
         self,
@@ -128,59 +128,59 @@ class Ranks:
     def with_options(
         self, options: RunOptions, faults: Optional[FaultWatch], after: Callable[[float, Callable[[], None]], Any]
     ) -> None:
-        """What is asked for beyond the plain way; said before ``begin``."""
+        """Set run options; call this before ``begin``."""
         self._options, self._faults, self._after = options, faults, after
         self._spawner.options = options
         if faults is not None:
             self._wait = os.WNOHANG | _WALL
 
     def managed_by(self, managed: ManagedRanks) -> None:
-        """The batch system starts the ranks; said before ``begin``."""
+        """Have the batch system start the ranks; call this before ``begin``."""
         self._managed = managed
 
     def in_group(self, group: int) -> None:
-        """The ranks start in the control group with this descriptor, where that is allowed; said before ``begin``."""
-        if self._managed is None:  # else they stay in the batch system's group
+        """Start the ranks in the control group with this descriptor, if permitted; call this before ``begin``."""
+        if self._managed is None:  # managed ranks stay in the batch system's group
             self._spawner.into_group(group)
 
     def enter(self, namespaces: "List[Tuple[int, int]]") -> None:
-        """The ranks enter these namespaces (descriptor and kind) before anything else; said before ``begin``."""
+        """Have the ranks enter these namespaces (descriptor and kind) first; call this before ``begin``."""
         self._spawner.namespaces = namespaces
 
     def share_session(self) -> None:
-        """The ranks stay in this process's session; said before ``begin``."""
+        """Keep the ranks in this process's session; call this before ``begin``."""
         if self._managed is None:
             self._spawner.share_session()
 
     @property
     def sessions(self) -> List[int]:
-        """The sessions of the ranks that have not been reaped, by their leaders."""
+        """The sessions of unreaped ranks, by their leaders."""
         return [os.getpid()] if self._spawner.shares_session else [rank.pid for rank in self.living]
 
     @property
     def grouped(self) -> bool:
-        """Whether every rank was started in the control group."""
+        """True if every rank was started in the control group."""
         return self._spawner.grouped and self._managed is None
 
     @property
     def slow_to_begin(self) -> bool:
-        """Whether the exec of a rank may take long: its program is on a file system of other machines."""
+        """True if a rank's exec may be slow, because its program is on a remote file system."""
         return bool(self._spawner.slow or self._spawner.namespaces)
 
     def number_of(self, pid: int) -> Optional[int]:
-        """The rank that is process ``pid``."""
+        """The number of the rank with process ``pid``."""
         rank = self._by_pid.get(pid)
         return None if rank is None else rank.number
 
     @property
     def living(self) -> List[Rank]:
-        """Ranks that have not been reaped."""
+        """Unreaped ranks."""
         return list(self._by_pid.values())
 
     def begin(self, plans: List[Tuple[int, int, int, int, int]]) -> None:
-        """Fork ranks under hold: number, place among this node's ranks, and the ends that become 0, 1, 2 of each.
+        """Fork ranks under hold: number, index on this node, and the descriptors that become 0, 1, 2 of each.
 
-        LoadFailed when the node cannot.
+        Raises LoadFailed.
         """
         prepared = []
         for number, local, stdin, out, err in plans:
@@ -230,19 +230,19 @@ class Ranks:
         managed.begin(starts)
 
     def adopted(self, number: int, pid: int) -> None:
-        """Process ``pid``, which the batch system started, is about to become rank ``number``."""
+        """Process ``pid``, started by the batch system, is about to become rank ``number``."""
         rank = self.by_number[number]
         rank.pid = pid
         self._by_pid[pid] = rank
 
     def exec_refused(self, number: int, step: int, code: int) -> None:
-        """The exec of a rank that the batch system started failed."""
+        """The exec of a rank started by the batch system failed."""
         if self.by_number[number].held:
-            return  # it is the program that writes there
+            return  # the program itself writes there
         self._events.failed(_failure(self._load.name, self.by_number[number], self._program, step, code))
 
     def ended_elsewhere(self, pid: int, status: int) -> None:
-        """A rank has ended that another process waited for."""
+        """A rank that another process reaps has exited."""
         rank = self._by_pid.get(pid)
         if rank is not None:
             self._on_exit(rank, status)
@@ -256,17 +256,17 @@ class Ranks:
 
     @property
     def elsewhere(self) -> bool:
-        """Whether the ranks are another process's children."""
+        """True if the ranks are another process's children."""
         return self._managed is not None
 
     def tracked(self) -> List[int]:
-        """The processes that descend from the ranks, and theirs that became our children."""
+        """The descendants of the ranks, including those that became our children."""
         if self._managed is None:
             return processes.descendants(os.getpid())
         return [pid for rank in self.living for pid in (rank.pid, *processes.descendants(rank.pid))]
 
     def give_up(self) -> None:
-        """Everything is being killed: no rank begins any more."""
+        """Everything is being killed: start no further ranks."""
         if self._managed is not None:
             self._managed.give_up()
 
@@ -279,14 +279,14 @@ class Ranks:
         return known
 
     def close(self) -> None:
-        """Let go of the pipes before exec, when no rank is left."""
+        """Close the pipes of ranks before their exec, when no rank is left."""
         if self._managed is not None:
             self._managed.close()
         for fd in (self.error_fd, self._error_writer, self._gate_reader, self._gate_writer):
             os.close(fd)
 
     def on_records(self) -> None:
-        """Read what ranks said before their exec."""
+        """Read the ranks' records from before their exec."""
         try:
             data = os.read(self.error_fd, _RECORD.size * 4096)
         except BlockingIOError:
@@ -307,7 +307,8 @@ class Ranks:
             self._events.held(rank)
 
     def reap(self) -> Tuple[int, bool]:
-        """Take every change of a child that is there: (others than ranks that ended, whether any is left)."""
+        """Handle all pending changes of children. Returns (children other than exited ranks, whether any child is
+        left)."""
         others = 0
         while True:
             try:
@@ -323,8 +324,8 @@ class Ranks:
                 elif rank is not None:
                     number = os.WSTOPSIG(status)
                     if rank.held and status >> 16 and number != signal.SIGTRAP:
-                        prctl.stay_stopped(pid)  # the stop that SIGSTOP makes of a seized process (ptrace(2))
-                    else:  # behind the first stop an event is no signal that the rank is to have
+                        prctl.stay_stopped(pid)  # the stop that SIGSTOP causes in a seized process (ptrace(2))
+                    else:  # after the first stop, an event is not a signal for the rank
                         self._on_stop(rank, 0 if rank.held and status >> 16 else number)
             elif rank is None:
                 others += 1
@@ -376,12 +377,12 @@ class Ranks:
                     else:
                         self._options.release(rank.pid)
                 except OSError:
-                    pass  # killed meanwhile; reaping tells
+                    pass  # killed meanwhile, which reaping reports
         if gated:
             os.write(self._gate_writer, b"g" * gated)
 
     def send_signal(self, number: int, wanted: Optional[List[int]]) -> List[str]:
-        """Signal the process groups of these ranks (None: all). What could not be signalled, in words."""
+        """Signal the process groups of these ranks (None: all). Returns failures, in words."""
         refused = []
         for rank in self.living:
             if wanted is not None and rank.number not in wanted:
@@ -396,7 +397,7 @@ class Ranks:
 
 
 def has_privilege(path: bytes, depth: int = 0) -> bool:
-    """Whether exec of ``path`` gives privilege (setuid, setgid, capabilities), which a tracer would take away."""
+    """True if an exec of ``path`` gives privilege (setuid, setgid, capabilities), which tracing would remove."""
     try:
         mode = os.stat(path).st_mode
         if not stat.S_ISREG(mode):
@@ -411,7 +412,7 @@ def has_privilege(path: bytes, depth: int = 0) -> bool:
         with open(path, "rb", buffering=0) as file:
             first = file.read(256)
     except OSError:
-        return False  # exec will say what is wrong with it
+        return False  # the exec will report what is wrong
     interpreter = first[2:].split(b"\n", 1)[0].split() if first.startswith(b"#!") else []
     return bool(interpreter) and depth == 0 and has_privilege(interpreter[0], 1)
 
@@ -440,12 +441,12 @@ def _failure(node: str, rank: Rank, program: Program, step: int, code: int) -> L
 def _died_unheld(node: str, rank: int, status: int) -> LoadFailed:
     number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
     if number in (signal.SIGSEGV, signal.SIGBUS):
-        # How the kernel ends an exec that it cannot go through with: half a binary. Other nodes have no better one.
+        # The kernel kills an exec that it cannot complete (a truncated binary). Other nodes have the same file.
         name = "SIGBUS" if number == signal.SIGBUS else "SIGSEGV"
         text = f"{node}: rank {rank}: the kernel cannot load the program ({name} at its exec)"
         return LoadFailed(text, "program", _NOT_EXECUTABLE, rank, "is the file whole?")
     what = f"died of signal {number}" if number else "ended"
-    # its user kills it, or a limit of the user's does
+    # its user killed it, or a limit of the user did
     return LoadFailed(f"{node}: rank {rank} {what} before it could begin", "launch", rank=rank)
 
 

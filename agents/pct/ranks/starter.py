@@ -1,10 +1,11 @@
-"""What a batch system starts for each rank (``--parent=rank``): it finds its launch child, and becomes the rank.
+"""The program that a batch system starts for each rank (``--parent=rank``): it connects to the launch child and
+becomes the rank.
 
-Run as ``python3 -I -S -c TEXT``, so it uses built-in modules alone; each one more would cost every rank milliseconds.
-REDMESH_STARTER is ``NAME TOKEN HOST``, or ``NAME TOKEN $VARIABLE`` where the batch system names the host in a variable:
-the launch child of this host listens at the abstract socket ``redmesh-NAME-HOST``. It and we must be one user's; the
-token says that we are of this launch. The answer is everything that the rank begins with; its descriptors come as
-SCM_RIGHTS. The connection stays open over the exec: REDMESH_QUERY_FD is its descriptor.
+It runs as ``python3 -I -S -c TEXT`` and imports only built-in modules, because every other one would cost each rank
+milliseconds. REDMESH_STARTER is ``NAME TOKEN HOST``, or ``NAME TOKEN $VARIABLE`` if the batch system sets the host in a
+variable: the launch child of this host listens at the abstract socket ``redmesh-NAME-HOST``. Both must run as the same
+user, and the token proves that the starter belongs to the launch. The answer is the rank's start data; its descriptors
+come as SCM_RIGHTS. The connection stays open over the exec: REDMESH_QUERY_FD is its descriptor.
 """
 
 import _socket
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 else:
     import _signal
 
-#: Seconds that the launch child gets to listen, and to answer.
+#: Seconds in which the launch child must listen, and answer.
 PATIENCE_S = 60.0
 _POLL_S = 0.005
 
@@ -29,7 +30,7 @@ def _die(text: str) -> None:
 
 
 def connect(environ: "dict[bytes, bytes]") -> "tuple[_socket.socket, bytes]":
-    """A connection to the launch child, which is proved to be our user's; and the token."""
+    """A connection to the launch child, verified to be our user's; and the token."""
     name, token, host = environ.get(b"REDMESH_STARTER", b"").split(b" ", 2)
     if host[:1] == b"$":
         host = environ.get(host[1:], b"")
@@ -51,7 +52,7 @@ def connect(environ: "dict[bytes, bytes]") -> "tuple[_socket.socket, bytes]":
 
 
 def yama(launch_child: int) -> None:
-    """Let the launch child trace us where only ancestors may (Yama's ptrace_scope 1)."""
+    """Permit the launch child to trace us if only ancestors may (Yama's ptrace_scope 1)."""
     try:
         fd = posix.open("/proc/sys/kernel/yama/ptrace_scope", posix.O_RDONLY)
     except OSError:
@@ -65,10 +66,10 @@ def yama(launch_child: int) -> None:
 
 
 def new_session() -> None:
-    """A session and a process group of our own; the launch child refuses who has none.
+    """Create a session and process group of our own, without which the launch child refuses us.
 
-    The leader of a group has to join another one first, and to wait until no process is left in the group: Slurm puts
-    all tasks of a step on a host into the group of the first.
+    The leader of a group must first join another one and wait until the group is empty: Slurm puts all tasks of a step
+    on a host into the group of the first.
     """
     give_up = time.monotonic() + PATIENCE_S
     while posix.getsid(0) != posix.getpid() and time.monotonic() < give_up:
@@ -85,7 +86,7 @@ def new_session() -> None:
 
 
 def receive(sock: "_socket.socket") -> "tuple[list[bytes], list[int]]":
-    """The fields of the answer, and the descriptors that came with it."""
+    """The fields of the answer, and its descriptors."""
     data, ancillary, _flags, _address = sock.recvmsg(1 << 16, 256)
     fds = [
         int.from_bytes(part[at : at + 4], sys.byteorder)
@@ -95,18 +96,18 @@ def receive(sock: "_socket.socket") -> "tuple[list[bytes], list[int]]":
     while len(data) < 4 or len(data) < 4 + int.from_bytes(data[:4], "big"):
         more = sock.recv(1 << 16)
         if not more:
-            posix._exit(125)  # the launch is over before it began
+            posix._exit(125)  # the launch ended before it began
         data += more
     return data[4:].split(b"\0"), fds
 
 
 def become(sock: "_socket.socket", fields: "list[bytes]", fds: "list[int]") -> None:
-    """Exec the rank; returns never. What fails goes to the launch child: the step and the number of the error."""
+    """Exec the rank; never returns. A failure is reported to the launch child: the step and the errno."""
     path, cwd, numbers, entries = fields[0], fields[1], fields[2].split(), fields[3:]
     umask, terminal, kept, count = (int(number) for number in numbers)
     step = 1
     try:
-        # above every descriptor that is about to be placed
+        # Higher than every descriptor that is set below.
         query = max([kept, 63, *fds]) + 1
         posix.dup2(sock.fileno(), query, True)
         high = [posix.dup2(fd, query + 1 + at, False) for at, fd in enumerate(fds)]
@@ -137,7 +138,7 @@ def become(sock: "_socket.socket", fields: "list[bytes]", fds: "list[int]") -> N
 
 
 def main() -> None:
-    """Find the launch child, and become the rank that it says."""
+    """Connect to the launch child and become the rank that it names."""
     sock, token = connect(posix.environ)
     new_session()
     sock.send(token)

@@ -1,4 +1,5 @@
-"""The processes of a launch on this node: begun, fed, drained, and swept until nothing of them is left."""
+"""The processes of a launch on this node: started, supplied with input, drained of output, and killed until none is
+left."""
 
 from __future__ import annotations
 
@@ -27,43 +28,43 @@ if TYPE_CHECKING:
     from agents.pct.stdio.pty import Terminal
 
     class LaunchEvents(Protocol):
-        """What a launch hears of its ranks on this node, besides what fails it."""
+        """The events of this node's ranks for a launch, besides failures."""
 
         def rank_held(self, rank: Rank) -> None:
-            """``rank`` stands before its first instruction."""
+            """``rank`` is stopped before its first instruction."""
 
         def rank_ended(self, rank: Rank, seconds: float) -> None:
             """``rank`` has been reaped."""
 
         def rank_closed(self, number: int) -> None:
-            """What rank ``number`` wrote has been sent, and its pipes are closed."""
+            """The output of rank ``number`` has been sent, and its pipes are closed."""
 
         def noted(self, message: str) -> None:
-            """Something that people should know."""
+            """A message for people."""
 
         def unrecorded(self, error: OSError) -> None:
             """The processes of the ranks cannot be recorded."""
 
         def drained(self) -> None:
-            """Every rank has ended, and its output too or its grace."""
+            """Every rank has exited, and its output has ended or used up its grace period."""
 
         def processes_gone(self) -> None:
-            """No process is left, or only what cannot be killed (``unclean``)."""
+            """No process is left, or only some that cannot be killed (``unclean``)."""
 
         def swept(self) -> None:
-            """And everything they wrote has been sent."""
+            """Additionally, all output has been sent."""
 
 
-#: How long a grandchild may hold the pipes of a rank that has ended.
+#: For how long a grandchild may hold the pipes of a rank that has exited.
 GRACE_S = 0.5
-#: What outlives SIGKILL so long (a process of another user, one stuck in the kernel) is reported as unclean.
+#: Processes that survive SIGKILL for this long (of another user, or stuck in the kernel) are reported as unclean.
 SWEEP_S = 5.0
-_BATCH = 16  # ranks forked before the loop is served again
-_WILD = 20  # rounds of killing after which whatever still multiplies is stopped first
+_BATCH = 16  # ranks forked before the loop serves other events
+_WILD = 20  # after this many rounds of killing, processes that still multiply are stopped first
 
 
 class LocalRanks:
-    """This node's part of a launch. Made when the load is there; ``begin`` forks."""
+    """This node's part of a launch. Created when the load is there; ``begin`` forks."""
 
     def __init__(
         self, launch: LaunchContext, rank_map: str, relay: Relay, inputs: Inputs, events: LaunchEvents,
@@ -72,7 +73,7 @@ class LocalRanks:
         load, loop = launch.load, launch.loop
         self._launch, self._loop, self._load, self._relay, self._inputs = launch, loop, load, relay, inputs
         self._events = events
-        # Whoever is alone is mixed with nobody, and what is typed into a terminal comes back letter by letter.
+        # The output of a single rank needs no line buffering, and terminal input is echoed character by character.
         alone = load.size == 1 or (options is not None and options.pty is not None)
         self._streams = Streams(loop, relay, self._on_closed, whole_lines=not (alone or load.unbuffered))
         self.ranks = Ranks(load, launch.program, node_environment(load, os.fsencode(rank_map)), self, own, mpi)
@@ -100,22 +101,23 @@ class LocalRanks:
         self._first_fork = 0
 
     def watch_faults(self, faults: FaultWatch) -> None:
-        """``faults`` looks at ranks that die of a signal; said before ``begin``."""
+        """``faults`` handles ranks that die of a signal; call this before ``begin``."""
         self._faults = faults
 
     def expect(self) -> None:
-        """All is here that the ranks need: from now on a node whose ranks do not come to their exec is at fault."""
+        """Everything that the ranks need is here: from now on, a node whose ranks do not reach their exec is at
+        fault."""
         patience_s = self.options.patience_s if self.options is not None else 0.0
-        # a program that is slow to begin has the deadline of its load
+        # a program that starts slowly has the deadline of its load
         waiting = lambda: bool(self._unheld) and not (self._sweeping or self.ranks.slow_to_begin)  # noqa: E731
         self._readiness = Readiness(self._loop, self._load.name, waiting, self._launch.fail, patience_s)
 
     def record(self, record: Optional[Record]) -> None:
-        """Where the ranks' processes are recorded; said before ``begin``."""
+        """Set the record for the ranks' processes; call this before ``begin``."""
         self._record, self._first_fork = record, now()
 
     def begin(self, is_root: bool, shared_stdin: int = -1) -> None:
-        """Fork the ranks under hold, a batch at a time; ``shared_stdin`` is theirs, closed here when all have it."""
+        """Fork the ranks under hold, a batch at a time; ``shared_stdin`` is closed here when all have it."""
         if self.options is not None:
             self.ranks.with_options(self.options, self._faults, self._loop.after)
             if self.options.parent:
@@ -172,9 +174,10 @@ class LocalRanks:
             self._shared_stdin = self._null
 
     def _ends(self, number: int, ends: List[int]) -> Tuple[int, int, int]:
-        # What becomes 0, 1 and 2 of a rank; what is its alone is added to ``ends``, to be closed here after the fork.
+        # The descriptors 0, 1 and 2 of a rank; those of this rank alone are added to ``ends``, to be closed here after
+        # the fork.
         if self.terminal is not None and self.options is not None and number == self.options.pty:
-            # What it writes comes out of the terminal alone; its stderr is a pipe that has ended.
+            # Everything it writes comes from the terminal; its stderr is an empty pipe.
             out, out_writer = os.dup(self.terminal.master), self.terminal.slave
             err, err_writer = os.pipe()
             os.close(err_writer)
@@ -204,7 +207,7 @@ class LocalRanks:
         self._check_drained()
 
     def _take_down(self, record: Record) -> None:
-        """Record the sessions of the ranks, for no control group holds them together."""
+        """Record the sessions of the ranks, because there is no control group."""
         try:
             record.leave_group()
             record.held(self.ranks.sessions, self._first_fork)
@@ -220,26 +223,26 @@ class LocalRanks:
             record.look(self.ranks.tracked())
         except OSError as error:
             self._events.unrecorded(error)
-        next_s = min(2 * after_s, LOOK_S)  # a program starts what it starts in its first moments, mostly
+        next_s = min(2 * after_s, LOOK_S)  # programs mostly start their children in the first moments
         self._loop.after(next_s, lambda: self._look(record, next_s))
 
     def reap(self) -> None:
-        """A child has changed: take note of it."""
+        """A child has changed: handle it."""
         _, left = self.ranks.reap()
         if self._sweeping and not left and not self.ranks.elsewhere:
             self._on_gone()
 
-    # from the ranks
+    # Events of ranks
 
     def held(self, rank: Rank) -> None:
-        """``rank`` stands before its first instruction."""
+        """``rank`` is stopped before its first instruction."""
         self._unheld -= 1
         if self._readiness is not None:
             self._readiness.moved()
         self._events.rank_held(rank)
 
     def failed(self, error: LoadFailed) -> None:
-        """A rank cannot begin."""
+        """A rank cannot start."""
         self._launch.fail(error)
 
     def exec_failed(self, _rank: Rank, message: str) -> None:
@@ -275,7 +278,7 @@ class LocalRanks:
             self._events.drained()
 
     def sweep(self) -> None:
-        """Kill everything of the launch on this node until nothing is left."""
+        """Kill all processes of the launch on this node until none is left."""
         if not self._sweeping:
             self._sweeping = True
             self._to_begin = []
@@ -307,7 +310,7 @@ class LocalRanks:
 
     def _victims(self) -> List[int]:
         found = self.ranks.processes()
-        if self.ranks.elsewhere and self._record is not None:  # no orphan of theirs becomes our child
+        if self.ranks.elsewhere and self._record is not None:  # orphans of theirs do not become our children
             found += [pid for pid in self._record.living() if pid not in found and processes.alive(pid)]
         return found
 
@@ -337,15 +340,15 @@ class LocalRanks:
             self._relay.barrier(self._events.swept)
 
     def close(self) -> None:
-        """Let go of every descriptor, when nothing is left here."""
+        """Close all descriptors, when no process is left."""
         self._streams.close()
         self.ranks.close()
         os.close(self._null)
 
     def pids(self) -> List[int]:
-        """Every process of a rank that has not ended."""
+        """All processes of ranks that have not exited."""
         return [pid for rank in self.ranks.living for pid in (rank.pid, *processes.descendants(rank.pid))]
 
     def pairs(self) -> List[List[int]]:
-        """Rank and pid of every rank that has not been reaped."""
+        """Rank and pid of all unreaped ranks."""
         return [[rank.number, rank.pid] for rank in self.ranks.living]

@@ -1,10 +1,11 @@
-"""A new process by vfork (or its like, clone3): it makes the system calls of a list, the last of which is its exec.
+"""Starts a process by vfork (or clone3 in the same way): it executes a list of system calls, the last of which is
+its exec.
 
-After fork every page that parent or child writes is copied; after vfork(2) they share all memory and the parent stands
-still until the exec, so nothing is. Between the two no code of ours may run, for it would spoil the parent's memory: so
-what the child does is laid out before as a list of system calls, and 76 bytes of machine code walk it
-(docs/decisions/0008-ranks-by-vfork.md). Where they cannot run (another processor, no executable memory) RUN_SYSCALLS
-is None, and ranks are forked as agents/pct/ranks/fork.py has it.
+After a fork, every page that parent or child writes is copied. After vfork(2) they share all memory, and the parent
+waits until the exec, so nothing is copied. In between, no Python code may run, because it would corrupt the parent's
+memory. So the child's work is a prepared list of system calls, executed by 76 bytes of machine code
+(docs/decisions/0008-ranks-by-vfork.md). If these cannot run (another processor, no executable memory), RUN_SYSCALLS is
+None, and ranks are forked as in agents/pct/ranks/fork.py.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Any, List, Optional, Sequence, Tuple
 
-#: x86-64. In: rdi, the list; rsi, the call that makes the child; rdx, rcx, its arguments. Out: the child's pid, or
-#: -errno. A call that fails leaves -errno in place of its number.
+#: x86-64. Input: rdi, the list; rsi, the call that creates the child; rdx, rcx, its arguments. Output: the child's pid,
+#: or -errno. A failed call leaves -errno in place of its number.
 _CODE = bytes.fromhex(
     "f30f1efa"  # endbr64
     "4989f9"  # mov r9, rdi         no system call here has a sixth argument, and none changes r9
@@ -75,7 +76,7 @@ def _walker() -> "Optional[Any]":
     ctypes.memmove(place, _CODE, len(_CODE))
     if libc.mprotect(place, _PAGE, _PROT_RX) != 0:
         return None
-    # PYFUNCTYPE: the lock of the interpreter is kept, there is nobody to give it to
+    # PYFUNCTYPE keeps the interpreter's lock, which no other thread needs.
     arguments = (ctypes.c_void_p, ctypes.c_long, ctypes.c_void_p, ctypes.c_size_t)
     return ctypes.PYFUNCTYPE(ctypes.c_long, *arguments)(place)
 
@@ -84,19 +85,19 @@ RUN_SYSCALLS = _walker()
 
 
 class IntoGroup:
-    """New processes that begin in a control group: clone3(2). A process that moves itself there waits 7 ms and more.
+    """Starts processes in a control group with clone3(2). A process that moves itself there waits 7 ms and more.
 
-    ``group`` is the group's descriptor. A launch child that acts as a user (system mode) may do this as root alone: it
-    borrows root's rights to files for the one call, and its children give them back before anything else.
+    ``group`` is the group's descriptor. In system mode only root may do this: a launch child that acts as a user takes
+    root's file rights for the call, and its children drop them first.
     """
 
     def __init__(self, group: int) -> None:
         _real, acting, kept = os.getresuid()
-        #: The user whose rights to files the child takes again; -1 where they are its own anyhow.
+        #: The user whose file rights the child takes again; -1 if they are its own anyway.
         self.user = acting if acting and not kept else -1
         self._copied = self._arguments(CLONE_INTO_CGROUP, group)
         self._shared = self._arguments(CLONE_INTO_CGROUP | CLONE_VM | CLONE_VFORK, group)
-        #: The call and its arguments by which Tape.run starts a child that shares our memory until its exec.
+        #: The call and its arguments by which SyscallList.run starts a child that shares our memory until its exec.
         self.shared = CLONE3, ctypes.addressof(self._shared), ctypes.sizeof(self._shared)
 
     @staticmethod
@@ -106,17 +107,17 @@ class IntoGroup:
         return (ctypes.c_uint64 * 11)(flags, 0, 0, 0, signal.SIGCHLD, 0, 0, 0, 0, 0, group)
 
     def fork(self) -> int:
-        """As fork(2), without the C library's own work around it: the pid, or -errno."""
+        """As fork(2), without the C library's own work: the pid, or -errno."""
         pid: int = _syscall(ctypes.c_long(CLONE3), self._copied, ctypes.c_size_t(ctypes.sizeof(self._copied)))
         return pid if pid >= 0 else -ctypes.get_errno()
 
     def borrow(self) -> None:
-        """Before a child is started."""
+        """Take root's file rights, before a child is started."""
         if self.user >= 0:
             _setfsuid(0)
 
     def give_back(self) -> None:
-        """After that, in the parent; and in a forked child before anything else."""
+        """Drop them again: in the parent, and first thing in a forked child."""
         if self.user >= 0:
             _setfsuid(self.user)
 
@@ -131,11 +132,12 @@ class SyscallList:
             self._words[at * _WORDS : at * _WORDS + len(call)] = list(call)
 
     def put(self, at: int, argument: int, value: int) -> None:
-        """Argument number ``argument`` (from 1) of the call at ``at`` (-1: the last)."""
+        """Set argument number ``argument`` (from 1) of the call at ``at`` (-1: the last)."""
         self._words[at % len(self._numbers) * _WORDS + argument] = value
 
     def run(self, into: "Optional[IntoGroup]" = None) -> "Tuple[int, int, int]":
-        """Pid of a new process (or -errno); the number and errno of the call that failed in it, else -1 and 0."""
+        """Start a process; returns its pid (or -errno), and the index and errno of the call that failed in it, else
+        -1 and 0."""
         assert RUN_SYSCALLS is not None
         maker, place, size = (VFORK, 0, 0) if into is None else into.shared
         pid: int = RUN_SYSCALLS(ctypes.addressof(self._words), maker, place, size)
@@ -149,5 +151,5 @@ class SyscallList:
 
 
 def handled_signals() -> "List[int]":
-    """Signals that have a handler here, which a child must not run before its exec."""
+    """Signals that have a handler, which a child must not run before its exec."""
     return [number for number in range(1, signal.NSIG) if callable(getsignal(number))]

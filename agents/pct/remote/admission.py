@@ -1,4 +1,4 @@
-"""Whether a credential opens this node for a launch. Pure: what the time is and who was killed, it is told."""
+"""Whether a credential admits a launch to this node. No I/O: the caller gives the time and the killed launchers."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Callable, Dict, List, Optional, Tuple
 
-_FORMER = 8  # incarnations back that are told apart from forgeries
+_FORMER = 8  # earlier incarnations that are distinguished from forgeries
 
 
 class Admission:
-    """What a PCT lets in, and that it has: once.
+    """Admits each credential once.
 
-    ``life`` gives its boot id and incarnation as they are now. ``owner``: the uid (on the login processor) whose
-    launches it runs, None for anybody's (system mode).
+    ``life`` gives the present boot id and incarnation. ``owner``: the uid (on the login processor) whose launches are
+    admitted; None for all (system mode).
     """
 
     def __init__(
@@ -32,10 +32,10 @@ class Admission:
     ) -> None:
         self._mesh, self._node, self._owner, self._life = mesh, node, owner, life
         self._keys, self._now, self._is_killed = keys, now, is_killed
-        self._seen: Dict[str, float] = {}  # nonces, and when what they are of runs out
+        self._seen: Dict[str, float] = {}  # nonces, with the expiry of their credentials
 
     def admit(self, text: str, mac: str) -> Credential:
-        """The credential of a launch that may begin here now. Refusal."""
+        """Verify the credential of a launch that may start here now. Raises Refusal."""
         credential = self.recognise(text, mac)
         now = self._now()
         if now is None:
@@ -52,12 +52,13 @@ class Admission:
         return credential
 
     def left_s(self, credential: Credential) -> float:
-        """Seconds until a credential that was admitted runs out."""
+        """Seconds until an admitted credential expires."""
         now = self._now()
         return 0.0 if now is None else credential.expires_at - now
 
     def recognise(self, text: str, mac: str) -> Credential:
-        """A credential that a CPA made for this life of this node, whatever has become of it. Refusal."""
+        """Verify a credential that a CPA made for this boot and incarnation, whether or not it is used up. Raises
+        Refusal."""
         if not text:
             raise Refusal("no_credential", f"{self._node} begins a launch only for a credential, and none was sent")
         if len(text) > credentials.LONGEST:
@@ -89,5 +90,5 @@ class Admission:
         raise Refusal("forged", f"a credential that is not a CPA's for {self._node}")
 
     def _forget(self, now: float) -> None:
-        # what has run out is refused for that
+        # expired credentials are refused anyway
         self._seen = {nonce: at for nonce, at in self._seen.items() if at >= now}

@@ -1,4 +1,4 @@
-"""A node's certificates and keys, replaced while it runs (``mesh trust rotate``): all of them, or none."""
+"""Replaces a node's certificates and keys while it runs (``mesh trust rotate``): all of them or none."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Any, Dict
 
-#: Keys first: whoever sees a new certificate finds them.
+#: Keys first, so that a process that sees a new certificate finds its key.
 NAMES = ("launch.key", "beat.key", "ca.pem", "node.pem")
 
 
 class BadFiles(PctError):
-    """Certificates or keys that this node cannot work with: it keeps what it has."""
+    """Unusable certificates or keys: the node keeps the old ones."""
 
     code = "invalid"
 
 
 def renew(directory: str, mesh: str, files: Dict[str, Any]) -> None:
-    """Put ``files`` (texts, by name) in place of those in ``directory``; who uses them reads them again. BadFiles."""
+    """Replace the files in ``directory`` by ``files`` (texts, by name); their users read them again. Raises
+    BadFiles."""
     if set(files) != set(NAMES) or not all(isinstance(text, str) for text in files.values()):
         raise BadFiles(f"a node has {', '.join(NAMES)}, and all of them must be replaced together")
     made = []
@@ -46,7 +47,7 @@ def renew(directory: str, mesh: str, files: Dict[str, Any]) -> None:
 
 def _write(path: str, content: bytes) -> str:
     try:
-        os.unlink(path)  # of one who died over it
+        os.unlink(path)  # left by a process that died in between
     except FileNotFoundError:
         pass
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

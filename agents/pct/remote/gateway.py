@@ -1,4 +1,4 @@
-"""A PCT that other machines reach: what agents/pct/remote/listener.py lets in, brought to launches and requests."""
+"""A PCT's service for other machines: what agents/pct/remote/listener.py admits becomes launches and requests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from agents.wire.credential import Credential, Pass
 
     class LocalPct(Protocol):
-        """The PCT, as its port sees it (agents/pct/node/daemon.py)."""
+        """The interface of the PCT for its port (agents/pct/node/daemon.py)."""
 
         def life(self) -> Tuple[str, int]: ...
 
@@ -46,14 +46,15 @@ if TYPE_CHECKING:
         def fork_courier(self, sock: Any, *, known: bool) -> None: ...
 
 
-#: Bytes of a request of somebody who has no certificate.
+#: The largest request of a peer without a certificate, in bytes.
 _LONGEST = 64 << 10
-#: Sessions of such at once: anybody with one credential could open any number.
+#: The most sessions of such peers, because a single credential could open any number.
 _MOST_LAUNCHERS = 32
 
 
 class GatewayConfig:
-    """What a node's keeper.json says of other machines: ``listen`` (ADDR:PORT), ``trust`` (a directory), ``owner``."""
+    """A node's settings for other machines in keeper.json: ``listen`` (ADDR:PORT), ``trust`` (a directory),
+    ``owner``."""
 
     __slots__ = ("address", "clock", "listen", "owner", "trust")
 
@@ -62,14 +63,14 @@ class GatewayConfig:
         self.listen: Tuple[str, int] = (host.strip("[]"), int(port))
         self.trust = str(config["trust"])
         self.owner: Optional[int] = None if config.get("system") else int(config.get("owner", os.geteuid()))
-        # where it is told how others reach it (a gateway, several networks), that, else where it listens
+        # The address for others if one is configured (a gateway, several networks), otherwise where it listens.
         self.address = f"{SCHEME}{config.get('address') or config['listen']}/{node}"
-        #: A node that no RCA tells the time has its own to go by.
+        #: A node without an RCA uses its own clock.
         self.clock: Optional[Callable[[], float]] = None if config.get("rca") else time.time
 
 
 class Gateway:
-    """The port of ``node``: certificates, admission, and who is brought to the PCT (``pct``) for what."""
+    """The port of ``node``: certificates, admission, and the dispatch of connections to the PCT (``pct``)."""
 
     def __init__(
         self,
@@ -83,7 +84,7 @@ class Gateway:
     ) -> None:
         self._run, self._node, self._mesh, self._config, self._log = run, node, mesh, config, log
         self._pct = pct
-        self._launchers: List[Session] = []  # sessions of those who have no more than a credential
+        self._launchers: List[Session] = []  # sessions of peers that have only a credential
         self._trust = Trust(mesh, self._file("ca.pem"), self._file("node.pem"))
         trusts.use(self._trust)
         launch_keys = keys.KeyFile(self._file("launch.key")).read
@@ -104,11 +105,11 @@ class Gateway:
 
     @property
     def address(self) -> str:
-        """Where others reach this PCT."""
+        """The address of this PCT for others."""
         return self._config.address
 
     def prepare(self) -> None:
-        """Load TLS, for all that are forked from now on. NoTrust when the node's certificate is of no use."""
+        """Import TLS, for all processes forked from now on. Raises NoTrust if the node's certificate is unusable."""
         import agents.pct.launch_child.load_check
         import agents.pct.remote.image_proxy
         import agents.pct.remote.spare_handshake  # noqa: F401
@@ -117,7 +118,7 @@ class Gateway:
         self._trust.server()
 
     def prepare_images(self) -> None:
-        """Load what a launch needs whose program travels, which on other machines' nodes most do."""
+        """Import what a launch with images needs, as most launches on other machines do."""
         import agents.pct.launch_child.payload_transfer  # noqa: F401
 
     def _file(self, name: str) -> str:
@@ -140,27 +141,27 @@ class Gateway:
         secured.close()
 
     def answer(self, question: bytes) -> bytes:
-        """What a launch child that received a launch is told."""
+        """The answer to a launch child that received a launch."""
         from agents.pct.remote.spare_handshake import answer
 
         return answer(question, self._network.let_in, self._network.failed)
 
     def receive(self, line: socket.socket, sock: socket.socket) -> "Optional[Tuple[Secured, str, Pass]]":
-        """In a launch child: a launch from another machine; None when it was refused, or went."""
+        """In a launch child: receive a launch from another machine; None if it was refused, or disconnected."""
         from agents.pct.remote.spare_handshake import receive
 
         return receive(line, sock)
 
     def renew(self, files: Dict[str, Any]) -> None:
-        """Other certificates and keys from now on. BadFiles."""
-        from agents.pct.remote.certificates import renew  # once in months
+        """Use other certificates and keys from now on. Raises BadFiles."""
+        from agents.pct.remote.certificates import renew  # needed once in months
 
         renew(self._config.trust, self._mesh, files)
-        self.prepare()  # or each launch child would read them
+        self.prepare()  # otherwise each launch child would read them
         self._log.write("trust renewed")
 
     def check(self, session: Session, op: str, message: Message) -> None:
-        """Refusal unless whoever is at the other end may ask for ``op``."""
+        """Raise Refusal unless the peer may ask for ``op``."""
         if session.peer.uid >= 0:
             return
         names = session.peer.names
@@ -173,5 +174,5 @@ class Gateway:
             raise
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         self._network.close()

@@ -1,10 +1,9 @@
-"""A process of its own between a launch child and a node that fetches an image from it.
+"""A process between a launch child and a node on another machine that fetches an image from it.
 
-The fetcher came to the PCT's port, and TLS cannot be handed to a process that lives already; so a fork of the PCT,
-which has it, is handed the file by the launch child and carries its bytes as they arrive. The PCT stays out of the way
-of gigabytes. An image proxy that is done waits a few seconds for the next fetcher, whose connection it is handed before
-its first byte, as launch children do for launches (agents/pct/launch_child/spares.py): a fork costs as much as a
-fourth of 16 MB.
+The fetcher connects to the PCT's port, and a TLS connection cannot be passed to an existing process. So a fork of the
+PCT, which has the connection, gets the file's descriptor from the launch child and sends its bytes as they arrive; the
+PCT itself is not involved. A used image proxy waits a few seconds for the next fetcher, whose connection it gets before
+the first byte, as launch children do (agents/pct/launch_child/spares.py): a fork costs as much as sending 4 MB.
 """
 
 from __future__ import annotations
@@ -36,15 +35,15 @@ if TYPE_CHECKING:
     from agents.pct.images.chunks import MappedFile
     from agents.wire.control import Message
 
-#: Seconds for which neither side may move (who fetches has gone to another node by then), for a launch child to appear.
+#: Seconds: without progress on either side (the fetcher has then gone to another source); for a launch child to appear.
 STILL_S, APPEAR_S = 3.0, 1.0
 _AGAIN_S = 0.01
-#: Of TLS: a head in a record of its own would cost as much as a full one; and four, which are sent at once.
+#: In TLS a separate record for a header would cost as much as a full one; four records are sent at once.
 _RECORD, _BLOCK = 16 << 10, 64 << 10
 
 
 class ImageProxy:
-    """Passes on what the launch child at the other end of ``source`` says and hands over, until either end goes."""
+    """Forwards messages and data of the launch child at the other end of ``source``, until either end closes."""
 
     def __init__(self, secured: Secured, source: socket.socket, request: Message) -> None:
         self._secured, self._source, self._number = secured, source, int(request["number"])
@@ -57,23 +56,23 @@ class ImageProxy:
         self._full.register(secured, select.POLLOUT)
 
     def carry(self) -> None:
-        """Until there is nothing more to carry. OSError, AgentError."""
+        """Forward until nothing is left. Raises OSError or AgentError."""
         fetcher, reader = self._secured.fileno(), self._reader
         while True:
             ready = [fd for fd, _ in self._idle.poll(STILL_S * 1000)]
             if not ready or fetcher in ready:
-                return  # it has what it wanted, or wants no more: a fetcher says one thing only
+                return  # a fetcher sends only one message, so it has all it wants
             try:
                 if not reader.read():
                     return
                 while reader.pending:
                     reader.read()
-            except WireError as error:  # cut short: said, so that it is not taken for a link that broke
+            except WireError as error:  # the file was truncated: say so, so that it is not mistaken for a broken link
                 self._say(encode({"re": 1, "error": error.as_message()}))
                 return
 
     def close(self) -> None:
-        """Let go of the launch child and its file."""
+        """Close the launch child's connection and its file."""
         self._reader.close()
         self._source.close()
 
@@ -108,7 +107,7 @@ class ImageProxy:
 
 
 class ImageSource:
-    """The node whose images are carried, as its PCT knows it."""
+    """The node whose images are served, with its PCT's data."""
 
     __slots__ = ("log", "mesh", "node", "run")
 
@@ -117,21 +116,22 @@ class ImageSource:
 
 
 def be_image_proxy(images: ImageSource, line: socket.socket, secured: Secured, request: Message) -> NoReturn:
-    """In a forked process: carry, and then for others as long as the PCT keeps us; ``line`` leads to it."""
+    """In a forked process: serve this fetcher, and further ones as long as the PCT keeps us; ``line`` is the socket
+    to it."""
     prctl.set_name(b"redmesh-courier")
-    prctl.forbid_core()  # a user who cuts the file short has it die of SIGBUS, and in system mode it is root's
+    prctl.forbid_core()  # a user who truncates the file kills it by SIGBUS, and in system mode its memory is root's
     while True:
         try:
             with secured:
                 carry(images, secured, request)
         except (OSError, AgentError):
-            pass  # who fetches asks the next
-        gc.collect()  # its file is let go of
+            pass  # the fetcher asks the next source
+        gc.collect()  # releases the file
         secured, request = _next(images, line)
 
 
 def carry(images: ImageSource, secured: Secured, request: Message) -> None:
-    """Ask the launch child that is meant, and pass on what comes. OSError, AgentError."""
+    """Ask the right launch child, and forward what comes. Raises OSError or AgentError."""
     source = _reach(launch_socket(images.run, images.node, request["launcher"]))
     proxy = ImageProxy(secured, source, request)
     try:
@@ -149,7 +149,7 @@ def _reach(path: str) -> socket.socket:
         except (FileNotFoundError, ConnectionRefusedError):
             if time.monotonic() > until:
                 raise
-            time.sleep(_AGAIN_S)  # a process that does nothing else
+            time.sleep(_AGAIN_S)  # this process has nothing else to do
 
 
 def _next(images: ImageSource, line: socket.socket) -> "Tuple[Secured, Message]":
@@ -174,7 +174,7 @@ def _next(images: ImageSource, line: socket.socket) -> "Tuple[Secured, Message]"
 
 
 def _received(images: ImageSource, secured: Secured, until: float) -> Message:
-    # its first byte of TLS is ours to read, as a launch's is a launch child's (agents/pct/remote/spare_handshake.py)
+    # The first byte of TLS is ours to read, as with a launch child (agents/pct/remote/spare_handshake.py).
     wait(secured, secured.shake, until)
     greeting, rest = next_message(secured, b"", until)
     if check_hello(greeting) != "child":

@@ -1,7 +1,7 @@
-"""The PCT's port for other machines: TLS, then a hello, then a launch, a request or an image that is wanted.
+"""The PCT's port for other machines: TLS, then a hello, then a launch, a request or an image fetch.
 
-Everything here is bounded, for anybody may connect: so many pending connections at once, so many seconds and bytes
-each. The oldest connection of the address that has most of them makes room for the next.
+Everything is limited, because anybody may connect: the number of pending connections, and seconds and bytes for each.
+For a new connection, the oldest one of the address with most of them is closed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from agents.wire.control import Message
 
     class LaunchTaker(Protocol):
-        """The PCT, as far as launches and images go."""
+        """The PCT's interface for launches and images."""
 
         def hand_over(self, sock: socket.socket) -> bool: ...
 
@@ -44,17 +44,17 @@ if TYPE_CHECKING:
         def fork_courier(self, sock: Any, *, known: bool) -> None: ...
 
 
-#: Seconds for handshake, hello and what follows; pending connections at once; bytes of each message.
+#: Limits: seconds for handshake, hello and the next message; pending connections; bytes of each message.
 PATIENCE_S, MOST, LONGEST = 5.0, 64, 4096
-_LINGER_S = 1.0  # for a refusal to be read
+_LINGER_S = 1.0  # for the peer to read a refusal
 _GULP = 64 << 10
-#: The first byte of a request over HTTP: only GET is answered. A message of ours begins with CONTROL.
+#: The first byte of an HTTP request: only GET is answered. Our own messages begin with CONTROL.
 _HTTP = b"G"
-_HELLO = 4096  # bytes of TLS's own hello that are looked at
+_HELLO = 4096  # bytes of TLS's own hello that are inspected
 
 
 class PendingConnection:
-    """One connection that nobody knows yet."""
+    """A connection whose purpose is not known yet."""
 
     __slots__ = ("address", "buffer", "message", "on_timer", "secured", "since", "sock", "state", "way")
 
@@ -69,7 +69,7 @@ class PendingConnection:
 
 
 class Network:
-    """Listens at ``place`` (host, port). What is let in goes to ``pct``, to ``on_request``, ``on_fetch``."""
+    """Listens at ``place`` (host, port). Admitted connections go to ``pct``, ``on_request`` or ``on_fetch``."""
 
     def __init__(
         self,
@@ -84,10 +84,10 @@ class Network:
     ) -> None:
         self._loop, self._trust, self._admission, self._log = loop, trust, admission, log
         self._pct, self._on_request, self._on_fetch = pct, on_request, on_fetch
-        # each False when nobody waits for such a connection
+        # Each returns False if no process waits for such a connection.
         self._waits = {LAUNCH: pct.hand_over, FETCH: pct.hand_to_image_proxy}
         self._pending: Dict[int, PendingConnection] = {}
-        self._leaving: List[tls.Secured] = []  # refused, and reading why
+        self._leaving: List[tls.Secured] = []  # refused, and reading the reason
         self._sock = tcp.listen(*place)
         self._acceptor = Acceptor(loop, self._sock, self._receive, log.exhausted)
 
@@ -101,7 +101,7 @@ class Network:
         try:
             sock.setblocking(False)
             tcp.tune(sock)
-            from agents.link import tls  # the mesh is to hear of us first
+            from agents.link import tls  # import it late, because registering with the mesh comes first
 
             pending = PendingConnection(sock, tls.Secured(sock, self._trust, server=True), address)
         except (OSError, AgentError) as error:
@@ -114,11 +114,11 @@ class Network:
         self._loop.watch(fd, READ, lambda _events: self._go_on(pending))
 
     def _make_room(self) -> None:
-        # First of all those that have not said a word: they cost whoever fills this room nothing.
+        # First those that have sent nothing, so that the attacker's own connections are closed.
         waiting = [one for one in self._pending.values() if not one.secured.begun] or self._pending.values()
         self._handle(tcp.to_make_room({pending: pending.address for pending in waiting}), Event.LATE)
 
-    # one pending
+    # Pending connections
 
     def _handle(self, pending: PendingConnection, event: Event) -> None:
         step = TRANSITIONS.get((pending.state, event))
@@ -158,11 +158,11 @@ class Network:
         return any(hint in said and hand_over(sock) for hint, hand_over in self._waits.items())
 
     def failed(self, reason: str) -> None:
-        """A launch child has received a launch, and it came to nothing."""
+        """A launch child received a launch that was refused or failed."""
         self._log.write("refused", reason="handshake", error=reason)
 
     def let_in(self, role: str, names: FrozenSet[str], text: str, mac: str) -> Pass:
-        """What a launch is let in with. Refusal, which is logged."""
+        """The admission data of a launch. Raises Refusal, which is logged."""
         try:
             return self._let_in(role, names, text, mac)
         except Refusal as refusal:
@@ -202,7 +202,7 @@ class Network:
                 self._asked(pending, message)
 
     def _message(self, pending: PendingConnection) -> "Optional[Message]":
-        # the next message, when it is whole; its bytes stay in the buffer until somebody takes them
+        # The next message if it is complete; its bytes stay in the buffer.
         return first_message(pending.buffer)
 
     def _take(self, pending: PendingConnection) -> None:
@@ -228,7 +228,7 @@ class Network:
         else:
             roles = roles_of(names, mesh)
             if roles:
-                need(MAY, "ask", roles)  # a broken node is not even listened to
+                need(MAY, "ask", roles)  # a compromised node is refused at once
             else:
                 pending.way = self._admission.recognise(text, mac)
             self._handle(pending, Event.ASKS)
@@ -239,7 +239,7 @@ class Network:
         self._take(pending)
         self._handle(pending, Event.ASKED)
 
-    # what the table says
+    # Actions of the state machine
 
     def _begin(self, pending: PendingConnection) -> None:
         pending.secured.unread(pending.buffer)
@@ -264,7 +264,7 @@ class Network:
         except OSError:
             secured.close()
             return
-        # What is left unread would make our end a reset, and the peer would never read why: it is read, and forgotten.
+        # Unread data would turn our close into a reset, and the peer would never read the reason: read and discard it.
         self._leaving.append(secured)
         self._loop.watch(secured.fileno(), READ, lambda _events: self._listen_on(secured))
         self._loop.after(_LINGER_S, lambda: self._leave(secured))
@@ -290,7 +290,7 @@ class Network:
         pending.secured.close()
 
     def close(self) -> None:
-        """Let everybody go, and listen no more."""
+        """Close all connections and stop listening."""
         for pending in list(self._pending.values()):
             self._loop.unwatch(pending.secured.fileno())
             pending.secured.close()
@@ -312,7 +312,7 @@ class Network:
 
 
 def first_message(data: bytes) -> Optional[Message]:
-    """The message that ``data`` begins with; None when it is not whole yet. WireError when it is too long, or none."""
+    """The message at the start of ``data``; None if it is incomplete. Raises WireError if it is too long or invalid."""
     if not data:
         return None
     length = int.from_bytes(data[1:HEADER_SIZE], "big") if len(data) >= HEADER_SIZE else 0
@@ -324,7 +324,7 @@ def first_message(data: bytes) -> Optional[Message]:
 
 
 def wanted(message: Message, names: FrozenSet[str], mesh: str) -> Message:
-    """What a launch child of another node asks for, with that node's name. Refusal, WireError."""
+    """The image request of another node's launch child, with that node's name. Raises Refusal or WireError."""
     need(MAY, "fetch", roles_of(names, mesh))
     try:
         op = check(PCT, message)
@@ -340,19 +340,20 @@ def wanted(message: Message, names: FrozenSet[str], mesh: str) -> Message:
 
 
 def need_believed(secured: tls.Secured, trust: Trust) -> None:
-    """Refusal of a certificate whose CA may have gone since it was shown."""
+    """Raise Refusal if the CA of a peer's certificate may have been removed since the handshake."""
     if not secured.peer.names:
         return
     try:
         believed = trust.believes(secured.since)
-    except (OSError, AgentError):  # the files are gone, or of no use
+    except (OSError, AgentError):  # the files are missing or unusable
         believed = False
     if not believed:
         raise Refusal("handshake", "the mesh's certificates have changed since this one was shown: connect anew")
 
 
 def allowed(op: str, names: FrozenSet[str], mesh: str, credential: Optional[Credential], launcher: Any) -> None:
-    """Refusal unless a peer may ask for ``op`` (of ``launcher``): by its certificate, or its launch's credential."""
+    """Raise Refusal unless a peer may ask for ``op`` (of ``launcher``): by its certificate, or its launch's
+    credential."""
     if credential is None:
         need(MAY, op, roles_of(names, mesh))
         return

@@ -1,6 +1,6 @@
-"""A connection from another machine until it is known what it is for. Pure.
+"""The states of a connection from another machine until its purpose is known. No I/O.
 
-Nobody is trusted before the handshake is over and the hello read, and nobody may take long over it.
+No peer is trusted before the end of the handshake and its hello, and both have a time limit.
 """
 
 from __future__ import annotations
@@ -13,31 +13,31 @@ if TYPE_CHECKING:
 
 
 class State(Enum):
-    """Where a pending stands."""
+    """The state of a pending connection."""
 
     SHAKING = "shaking"
-    GREETING = "greeting"  # its hello is awaited
-    ASKING = "asking"  # it wants an image: which one?
-    OVER = "over"  # handed over, refused or gone
+    GREETING = "greeting"  # waits for its hello
+    ASKING = "asking"  # wants an image; waits for the request
+    OVER = "over"  # passed on, refused or disconnected
 
 
 class Event(Enum):
-    """What may happen to it."""
+    """An event of a pending connection."""
 
-    HANDED = "handed"  # a launch child that waited for a launch has it, from its first byte
+    HANDED = "handed"  # a waiting launch child has taken it, from its first byte
     SHAKEN = "shaken"
-    LAUNCHES = "launches"  # it brings a launch, and may
+    LAUNCHES = "launches"  # it brings a launch, and is admitted
     FETCHES = "fetches"  # it is a launch child of another node
     ASKS = "asks"  # it is a daemon, or a launcher that acts for its own launch
     ASKED = "asked"
-    OBJECTS = "objects"  # it comes about state objects of jobs, in our words or as a browser
+    OBJECTS = "objects"  # it is about state objects of jobs, in our protocol or from a browser
     REFUSED = "refused"
     LATE = "late"
     GONE = "gone"
 
 
 class Action(Enum):
-    """What is to be done."""
+    """An action."""
 
     READ = "read"
     BEGIN = "begin"
@@ -48,7 +48,7 @@ class Action(Enum):
     DROP = "drop"
 
 
-#: State and event -> what to do, and where it stands then.
+#: State and event -> action and next state.
 TRANSITIONS: Dict[Tuple[State, Event], Tuple[Action, State]] = {
     (State.SHAKING, Event.HANDED): (Action.DROP, State.OVER),
     (State.SHAKING, Event.SHAKEN): (Action.READ, State.GREETING),

@@ -1,8 +1,8 @@
-"""A launch from another machine, received by a launch child that waits for one: TLS from its first byte is the child's.
+"""A waiting launch child receives a launch from another machine, with TLS from its first byte.
 
-TLS cannot be handed from process to process, so the connection is handed over before it: its first message says in
-the clear that it brings a launch (the server's name in it is LAUNCH). The PCT is asked, over the line to it,
-whether the credential may come in: it alone knows which ones have been used.
+A TLS connection cannot be passed between processes, so the connection is passed on before the handshake: its first
+message says unencrypted that it brings a launch (the TLS server name is LAUNCH). The launch child asks the PCT whether
+the credential is admitted, because only the PCT knows which ones have been used.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LINGER_S = 0.5
 
 
 def receive(line: socket.socket, sock: socket.socket) -> "Optional[Tuple[tls.Secured, str, Pass]]":
-    """The connection, its role, and what it was let in with; None when it was refused, or went."""
+    """The connection, its role and admission data; None if it was refused, or disconnected."""
     try:
         tcp.tune(sock)
         sock.setblocking(False)
@@ -66,7 +66,7 @@ def _received(line: socket.socket, secured: tls.Secured, until: float) -> "Tuple
 
 
 def next_message(secured: tls.Secured, data: bytes, until: float) -> "Tuple[Message, bytes]":
-    """The message that ``data`` begins with, or will, and what has come behind it. OSError, WireError."""
+    """The next message, whose beginning is in ``data``, and the bytes after it. Raises OSError or WireError."""
     while True:
         message = first_message(data)
         if message is not None:
@@ -78,8 +78,8 @@ def next_message(secured: tls.Secured, data: bytes, until: float) -> "Tuple[Mess
 
 
 def wait(secured: tls.Secured, step: Callable[[], Any], until: float) -> Any:
-    """What ``step`` returns once it need not wait any more. OSError when that is not ``until`` then."""
-    while (left := until - time.monotonic()) > 0:  # also for who never pauses
+    """Call ``step`` until it need not wait any more; returns its result. Raises OSError after ``until``."""
+    while (left := until - time.monotonic()) > 0:  # also limits a peer that never pauses
         try:
             return step()
         except BlockingIOError:
@@ -90,7 +90,7 @@ def wait(secured: tls.Secured, step: Callable[[], Any], until: float) -> Any:
 
 
 def _ask(line: socket.socket, question: Any) -> Any:
-    # our PCT answers at once; when it is gone nobody may let a launch in
+    # Our PCT answers at once; if it has exited, nobody may admit a launch.
     line.sendall(ASK + encode(question) + END)
     answer = b""
     while not answer.endswith(END):
@@ -102,18 +102,18 @@ def _ask(line: socket.socket, question: Any) -> Any:
 
 
 def refuse(secured: tls.Secured, refusal: AgentError) -> None:
-    """Say why, and wait until it has been read."""
+    """Send the reason, and wait until it has been read."""
     until = time.monotonic() + _LINGER_S
     try:
         secured.sendall(control(hello("pct")) + control({"re": 0, "error": refusal.as_message()}))
         while wait(secured, lambda: secured.recv(1 << 16), until):
-            pass  # what is left unread would make our end a reset
+            pass  # unread data would turn our close into a reset
     except OSError:
         pass
 
 
 def answer(question: bytes, let_in: Callable[..., Pass], on_failure: Callable[[str], None]) -> bytes:
-    """The PCT's part: a launch child's question, answered."""
+    """The PCT's part: the answer to a launch child's question."""
     asked = decode(question[len(ASK) :])
     if "failed" in asked:
         on_failure(asked["failed"])

@@ -1,4 +1,4 @@
-"""A rank with a terminal of its own (``yod --pty``): the launch child holds the other end of it."""
+"""A rank with a terminal (``yod --pty``); the launch child holds its master side."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import os
 import struct
 import termios
 
-#: What ends the input of a program that reads a terminal line by line.
+#: Ends the input of a program that reads a terminal line by line.
 END = b"\x04"
 
 
 class Terminal:
-    """A new terminal of so many rows and columns: ``master`` is ours, ``slave`` the rank's."""
+    """A new terminal with this many rows and columns: ``master`` is ours, ``slave`` the rank's."""
 
     __slots__ = ("master", "slave")
 
@@ -21,9 +21,9 @@ class Terminal:
         self.resize(rows, columns)
 
     def resize(self, rows: int, columns: int) -> None:
-        """The window at the other end has another size; the kernel tells the program (SIGWINCH)."""
+        """The window has a new size; the kernel tells the program (SIGWINCH)."""
         size = struct.pack("HHHH", max(0, min(rows, 0xFFFF)), max(0, min(columns, 0xFFFF)), 0, 0)
         try:
             fcntl.ioctl(self.master, termios.TIOCSWINSZ, size)
         except OSError:
-            pass  # its program has ended
+            pass  # its program has exited

@@ -1,8 +1,9 @@
-"""One standard input for the ranks of many nodes: who reads first gets it.
+"""One standard input shared by the ranks of many nodes: the first reader gets it.
 
-It goes into the pipe of the root's node. When nobody there reads for a moment, the nodes are asked whether somebody
-of theirs waits to read; the first that answers gets a piece, and more as long as it takes them; what it does not take
-comes back. So one node at a time has some of it, nobody keeps what he does not read, and the order of the bytes holds.
+The input goes into the pipe of the root's node. If nobody there reads for a moment, all nodes are asked whether one of
+their ranks waits to read. The first node that answers gets a piece, and more as long as it is read; unread bytes come
+back. So only one node at a time has some of it, no node keeps what it does not read, and the order of the bytes is
+preserved.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from agents.pct.stdio.stdin import Inputs
 
     class Subtree(Protocol):
-        """The link to a child and the nodes below it, as its launch child knows it."""
+        """The link to a child and the nodes below it."""
 
         over: bool
         nodes: List[Tuple[int, List[int]]]
@@ -34,12 +35,12 @@ if TYPE_CHECKING:
         def send(self, message: Message) -> None: ...
 
 
-# A pipe that the ranks of one node share as their standard input, whose unread bytes can be taken back.
-#
-# Nobody can ask a pipe whether somebody wants to read from it; how much of it is unread, the kernel tells.
+# A pipe that the ranks of a node share as standard input, and whose unread bytes can be taken back. The kernel does not
+# tell whether a process waits to read a pipe, only how much is unread.
 
 
-#: Seconds between two looks at what is unread, the first after it moved and the longest; until it counts as stalled.
+#: Seconds between checks of the unread bytes: the first after a change, and the longest; and after which it counts as
+#: stalled.
 _LOOK_S, _LONGEST_PAUSE_S, STALL_S = 0.002, 1.0, 0.05
 _GROWS = 1.6
 _FIONREAD = 0x541B
@@ -47,13 +48,14 @@ _WAITS_TO_READ, _WAITS_FOR_EVENTS = ("pipe_read", "pipe_wait"), ("poll", "select
 
 
 class CountedPipe:
-    """``on_taken(bytes)``: so many more have been read; ``on_stall()``: nobody has for a while; again and again."""
+    """``on_taken(bytes)``: that many more have been read; ``on_stall()``: nobody has read for a while, called
+    repeatedly."""
 
     def __init__(self, loop: Loop, on_taken: Callable[[int], None], on_stall: Callable[[], None]) -> None:
         self._loop, self._on_taken, self._on_stall = loop, on_taken, on_stall
         self.reader, self._writer = os.pipe()
         os.set_blocking(self._writer, False)
-        # A description of our own: O_NONBLOCK on the ranks' would be theirs too.
+        # A file description of our own, because O_NONBLOCK on the ranks' would affect them too.
         self._own = os.open(f"/proc/self/fd/{self.reader}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         self._queue: Deque[memoryview] = deque()
         self._in_pipe = 0  # written, and not known to be read
@@ -62,11 +64,11 @@ class CountedPipe:
 
     @property
     def empty(self) -> bool:
-        """Whether everything given has been read."""
+        """True if everything has been read."""
         return not self._queue and not self._in_pipe
 
     def give(self, data: bytes) -> None:
-        """More to read."""
+        """More bytes to read."""
         self._queue.append(memoryview(data))
         self._push()
         self._moved()
@@ -121,25 +123,25 @@ class CountedPipe:
 
     @property
     def held(self) -> int:
-        """Bytes given and not known to be read."""
+        """The number of bytes not known to be read."""
         return self._in_pipe + sum(map(len, self._queue))
 
     def take_back(self) -> bytes:
-        """What nobody has read; ``on_taken`` is not told of the rest of what was held."""
+        """Take back the unread bytes; ``on_taken`` is not called for bytes read meanwhile."""
         self._loop.unwatch(self._writer)
         parts = []
         try:
             while self._in_pipe and (data := os.read(self._own, self._in_pipe)):
                 parts.append(data)
         except BlockingIOError:
-            pass  # that was all, or a rank was quicker with the last of it
+            pass  # that was all, or a rank has just read the rest
         parts += [bytes(data) for data in self._queue]
         self._in_pipe = 0
         self._queue.clear()
         return b"".join(parts)
 
     def end(self) -> None:
-        """Nothing more comes: who reads on reads an end."""
+        """No more bytes will come: further reads return the end."""
         if self._writer >= 0:
             self._loop.unwatch(self._writer)
             os.close(self._writer)
@@ -148,9 +150,10 @@ class CountedPipe:
 
 
 def reads(pids: Iterable[int]) -> int:
-    """2 when one of these processes, or a thread of its, waits for a pipe; 1 when it polls, for this or something else.
+    """2 if one of these processes, or a thread of theirs, waits for a pipe; 1 if one polls, for this or something
+    else.
 
-    /proc/PID/wchan names the function of the kernel in which it sleeps; where that is hidden, it may be reading too.
+    /proc/PID/wchan names the kernel function in which it sleeps; if that is hidden, assume that it may be reading.
     """
     found = 0
     for pid in pids:
@@ -167,10 +170,10 @@ def reads(pids: Iterable[int]) -> int:
     return found
 
 
-PIECE = 64 << 10  # what an empty pipe holds
+PIECE = 64 << 10  # the capacity of a pipe
 _POLLS_S = 0.02
-#: Between two looks at most. Who sleeps in a poll or reads a pipe of his own seems to wait and takes nothing: when all
-#: have been tried in vain, looks become rarer, for nobody may ever read.
+#: The longest pause between two searches. A process that sleeps in a poll, or reads another pipe, seems to wait and
+#: takes nothing: after all have been tried in vain, searches become rarer.
 _LONGEST_S = 1.0
 
 
@@ -178,34 +181,34 @@ class State(Enum):
     """Where the input is."""
 
     HERE = "here"  # in the pipe of the root's node
-    AWAY = "away"  # another node has a piece of it, or had the last one
+    AWAY = "away"  # another node has a piece, or had the last one
     OVER = "over"
 
 
 class Event(Enum):
-    """What can happen to it."""
+    """An event of the input."""
 
-    STALLED = "stalled"  # nobody here reads
-    WAITS = "waits"  # somebody there would
-    TAKEN = "taken"  # all of the piece there has been read
-    RETURNED = "returned"  # not all of it
-    LOST = "lost"  # that node is gone
-    EXHAUSTED = "exhausted"  # it has ended, and every byte of it has been read
+    STALLED = "stalled"  # nobody on the root's node reads
+    WAITS = "waits"  # a rank on another node waits to read
+    TAKEN = "taken"  # that node's piece has been read completely
+    RETURNED = "returned"  # that node's piece has not been read completely
+    LOST = "lost"  # that node is lost
+    EXHAUSTED = "exhausted"  # the input has ended, and every byte has been read
 
 
 class Action(Enum):
-    """What is to be done."""
+    """An action."""
 
     LOOK = "look"  # ask the nodes
-    FETCH_AND_DEAL = "fetch and deal"  # out of the pipe here, to the node that waits
+    FETCH_AND_DEAL = "fetch and deal"  # take the bytes from the pipe here and send them to the waiting node
     DEAL = "deal"
-    KEEP = "keep"  # into the pipe here
+    KEEP = "keep"  # put the bytes into the pipe here
     END = "end"
 
 
 S, E, A = State, Event, Action
 
-#: Every transition there is. An event that a state does not name changes nothing.
+#: All transitions. An event that a state does not list changes nothing.
 TRANSITIONS: Dict[Tuple[State, Event], Tuple[State, Action]] = {
     (S.HERE, E.STALLED): (S.HERE, A.LOOK),
     (S.HERE, E.WAITS): (S.AWAY, A.FETCH_AND_DEAL),
@@ -218,14 +221,14 @@ TRANSITIONS: Dict[Tuple[State, Event], Tuple[State, Action]] = {
 
 
 def tell(children: Sequence[Subtree], message: Message, node: Optional[int]) -> None:
-    """A message for all children, or for the one that has ``node`` below it."""
+    """Send a message to all children, or to the child with ``node`` in its subtree."""
     for child in children:
         if not child.over and (node is None or child.has(node)):
             child.send(message)
 
 
 class InputDistributor:
-    """The root's. ``here`` is its own node's pipe; ``taken`` counts what has been read, anywhere."""
+    """The root's part. ``here`` is its own node's pipe; ``taken`` counts what has been read anywhere."""
 
     def __init__(self, loop: Loop, children: Sequence[Subtree], on_taken: Callable[[], None]) -> None:
         self.state = State.HERE
@@ -234,14 +237,14 @@ class InputDistributor:
         self.gone = self._ending = False
         self.pipe = CountedPipe(loop, self._read, lambda: self._handle(Event.STALLED))
         self._children = children
-        self._pending = b""  # while it is away: what has come and was not dealt
-        self._holder, self._piece = -1, 0  # the node that has a piece, by its index, and the piece's bytes
-        self._refused: Set[int] = set()  # nodes that seemed to wait and did not take
-        self._all_refused = False  # nobody else has answered the last look
+        self._pending = b""  # input that arrived while another node has a piece
+        self._holder, self._piece = -1, 0  # the index of the node with a piece, and the piece
+        self._refused: Set[int] = set()  # nodes that seemed to wait and did not read
+        self._all_refused = False  # True if the last search found no other node
         self._pause_s = self._not_before = 0.0
 
     def give(self, data: bytes) -> None:
-        """More bytes for whoever reads first."""
+        """More input."""
         if self.state is State.HERE:
             self.pipe.give(data)
         elif self.state is State.AWAY:
@@ -250,7 +253,7 @@ class InputDistributor:
                 self._deal()
 
     def end(self) -> None:
-        """No more bytes will come."""
+        """No more input will come."""
         self._ending = True
         self._settle()
 
@@ -262,7 +265,7 @@ class InputDistributor:
             self._on_taken()
 
     def waits(self, node: int) -> None:
-        """Somebody on that node would read."""
+        """A rank on that node waits to read."""
         if self.state is State.HERE and not self.pipe.empty:
             if node in self._refused:
                 self._all_refused = True
@@ -272,14 +275,14 @@ class InputDistributor:
             self._handle(Event.WAITS)
 
     def on_message(self, message: Message) -> None:
-        """``reader_waits`` or ``input_rest``."""
+        """Handle ``reader_waits`` or ``input_rest``."""
         if message["op"] == "reader_waits":
             self.waits(message["node"])
         else:
             self.dealt(message["node"], to_bytes(message["data"]))
 
     def dealt(self, node: int, rest: bytes) -> None:
-        """That node's ranks have read their piece, but for ``rest``."""
+        """That node's ranks have read their piece except ``rest``."""
         if node != self._holder or self.state is not State.AWAY:
             return
         taken, self._piece = self._piece - len(rest), 0
@@ -290,7 +293,7 @@ class InputDistributor:
         self._handle(Event.RETURNED if rest else Event.TAKEN)
 
     def lost(self, nodes: List[int]) -> None:
-        """These nodes are gone, with what they had."""
+        """These nodes are lost, with their input."""
         if self.state is State.AWAY and self._holder in nodes:
             taken, self._piece = self._piece, 0
             self._read(taken)
@@ -320,7 +323,7 @@ class InputDistributor:
         now = time.monotonic()
         if now < self._not_before:
             return
-        if self._all_refused:  # from the first again, for by now they may read
+        if self._all_refused:  # try all again, because they may read by now
             self._refused.clear()
             self._all_refused, self._pause_s = False, min(_LONGEST_S, 2 * self._pause_s or STALL_S)
         self._not_before = now + self._pause_s
@@ -358,7 +361,7 @@ class InputDistributor:
 
 
 class InputConsumer:
-    """Another node's: it has a piece only when it was dealt one. ``up(message)`` goes up the tree."""
+    """Another node's part: it has input only after a piece was sent to it. ``up(message)`` sends up the tree."""
 
     def __init__(
         self, loop: Loop, place: int, children: Sequence[Subtree], up: Callable[[Message], None],
@@ -371,28 +374,28 @@ class InputConsumer:
         self.pipe = CountedPipe(loop, self._read, self._return)
 
     def give(self, data: bytes) -> None:
-        """A piece for the ranks here."""
+        """A piece for the local ranks."""
         self.pipe.give(data)
 
     def end(self) -> None:
-        """No more bytes will come."""
+        """No more input will come."""
         tell(self._children, {"op": "eof"}, None)
         self.drop()
 
     def drop(self) -> None:
-        """Nobody here reads any more."""
+        """No local rank reads any more."""
         if not self.gone:
             self.pipe.end()
             self.gone = True
             self._on_taken()
 
     def on_order(self, message: Message, pids: Callable[[], List[int]]) -> None:
-        """``seek_reader`` or ``input_piece``, which may be for this node."""
+        """Handle ``seek_reader`` or ``input_piece``, which may be for this node."""
         if message["op"] == "seek_reader":
             tell(self._children, message, None)
             surely = 0 if self.gone else reads(pids())
             if surely:
-                # who merely polls lets those go first who read
+                # Nodes that only poll answer later than those that read.
                 self._loop.after(
                     0 if surely > 1 else _POLLS_S, lambda: self._up({"op": "reader_waits", "node": self._place})
                 )
@@ -404,7 +407,7 @@ class InputConsumer:
             self.give(to_bytes(message["data"]))
 
     def give_up(self) -> None:
-        """Nobody here or below reads any more: what is left goes back."""
+        """Nobody here or below reads any more: send back what is left."""
         if not self.gone:
             self._return()
             self.drop()
@@ -423,9 +426,9 @@ class InputConsumer:
 
 
 class Sharing:
-    """A launch child's part in it; nothing at all on one node, or when somebody else reads than whoever comes first.
+    """A launch child's part of a shared standard input; does nothing on one node, or with another kind of input.
 
-    ``up(message)`` goes up the tree; ``pids()`` is every process of a rank here.
+    ``up(message)`` sends up the tree; ``pids()`` gives all processes of local ranks.
     """
 
     def __init__(
@@ -435,7 +438,7 @@ class Sharing:
         self._made: Union[InputDistributor, InputConsumer, None] = None
 
     def begin(self, loop: Loop, place: int, is_root: bool) -> int:
-        """The end of a pipe that all ranks here, on the ``place``-th node, get as their standard input."""
+        """The read end of a pipe for the standard input of all ranks here, on the ``place``-th node."""
         settle = self._inputs.settle
         if is_root:
             self._made = InputDistributor(loop, self._children, settle)

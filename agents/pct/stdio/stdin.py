@@ -1,4 +1,4 @@
-"""Standard input on its way down: to the ranks' pipes here and to the children below, each as fast as it takes it."""
+"""Standard input on its way down: to the ranks' pipes here and to the children, each at its own pace."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Deque, List, Protocol
 
     class Sink(Protocol):
-        """A reader of standard input: ``taken`` bytes since the beginning; ``gone``, it takes no more."""
+        """A reader of standard input: ``taken`` bytes since the beginning; ``gone``: it takes no more."""
 
         taken: int
         gone: bool
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
         def drop(self) -> None: ...
 
 
-CREDIT = 256 << 10  # what a link begins with, in bytes (docs/protocol.md)
+CREDIT = 256 << 10  # the initial credit of a link in bytes (docs/protocol.md)
 
 
 class InputQueue:
-    """Bytes of standard input that wait until their reader takes them."""
+    """Bytes of standard input that wait for their reader."""
 
     def __init__(self) -> None:
         self._parts: Deque[memoryview] = deque()
@@ -45,7 +45,7 @@ class InputQueue:
 
     @property
     def head(self) -> memoryview:
-        """The bytes that are next."""
+        """The next bytes."""
         return self._parts[0]
 
     def add(self, data: bytes) -> None:
@@ -61,14 +61,14 @@ class InputQueue:
             self._parts[0] = head[count:]
 
     def clear(self) -> None:
-        """Nobody takes anything any more."""
+        """The reader takes nothing any more."""
         self._parts.clear()
 
 
 class PipeSink:
-    """The standard input of a rank, or of all ranks of the root's node, behind the descriptor ``fd``.
+    """The standard input of a rank, or of all ranks of the root's node, through the descriptor ``fd``.
 
-    ``end_mark`` ends the input where closing ``fd`` does not: a terminal has a character for it.
+    ``end_mark`` ends the input if closing ``fd`` does not: a terminal has a character for it.
     """
 
     def __init__(self, loop: Loop, fd: int, on_taken: Callable[[], None], end_mark: bytes = b"") -> None:
@@ -98,7 +98,7 @@ class PipeSink:
             except BlockingIOError:
                 self._loop.watch(self._fd, WRITE, self._on_writable)
                 return
-            except OSError:  # every reader has gone
+            except OSError:  # every reader has closed it
                 self.drop()
                 break
             self._queue.take(count)
@@ -112,7 +112,7 @@ class PipeSink:
         self._push()
 
     def drop(self) -> None:
-        """The reader takes nothing any more; what it was meant to get counts as taken."""
+        """The reader takes nothing any more; bytes for it count as taken."""
         if not self.gone:
             self._loop.unwatch(self._fd)
             os.close(self._fd)
@@ -122,7 +122,7 @@ class PipeSink:
 
 
 class ChildSink:
-    """The subtree below one child, on its credit. ``send(data)`` makes a frame of it, ``finish()`` says eof."""
+    """The subtree of one child, limited by its credit. ``send(data)`` sends a frame, ``finish()`` sends eof."""
 
     def __init__(self, send: Callable[[bytes], None], finish: Callable[[], None], on_taken: Callable[[], None]) -> None:
         self._send, self._finish, self._on_taken = send, finish, on_taken
@@ -143,7 +143,7 @@ class ChildSink:
         self._push()
 
     def grant(self, count: int) -> None:
-        """The child has taken so many bytes more."""
+        """The child has taken ``count`` more bytes."""
         self._credit += count
         self._push()
 
@@ -160,16 +160,16 @@ class ChildSink:
             self.drop()
 
     def drop(self) -> None:
-        """The subtree takes nothing any more; what it was meant to get counts as taken."""
+        """The subtree takes nothing any more; bytes for it count as taken."""
         self.gone = True
         self._queue.clear()
         self._on_taken()
 
 
 class Inputs:
-    """Everybody below who reads standard input. ``grant(bytes)`` gives credit back to the parent.
+    """All readers of standard input below. ``grant(bytes)`` returns credit to the parent.
 
-    Credit goes back at the pace of the slowest; with nobody left to read, at once.
+    Credit is returned at the pace of the slowest reader; if there is none left, at once.
     """
 
     def __init__(self, grant: Callable[[int], None]) -> None:
@@ -179,7 +179,7 @@ class Inputs:
         self._granted = 0
 
     def add(self, sink: Sink) -> None:
-        """One more reader, from the beginning."""
+        """Add a reader, before the first byte."""
         self._sinks.append(sink)
 
     def feed(self, data: bytes) -> None:
@@ -201,7 +201,7 @@ class Inputs:
                 sink.drop()
 
     def settle(self) -> None:
-        """Give back the credit of what everybody has taken."""
+        """Return the credit for what every reader has taken."""
         taken = min((sink.taken for sink in self._sinks if not sink.gone), default=self._came)
         if taken > self._granted:
             count, self._granted = taken - self._granted, taken
@@ -209,13 +209,13 @@ class Inputs:
 
 
 def stdin_file(node: str, names: Any, at: int, rank: int) -> int:
-    """Open the file on ``node`` that ``rank`` has as its standard input: ``names[at]``. LoadFailed."""
+    """Open the file on ``node`` that ``rank`` has as its standard input: ``names[at]``. Raises LoadFailed."""
     try:
         name = to_bytes(names[at])
     except (AgentError, TypeError, IndexError):
         raise LoadFailed(f"{node}: the load names no standard input for rank {rank}", "launch", rank=rank) from None
     try:
-        # a pipe that nobody writes must not hold us up; the rank gets it blocking, as a shell would give it
+        # The open must not block on a pipe without a writer; the rank gets it in blocking mode, as from a shell.
         fd = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
         os.set_blocking(fd, True)
         if stat.S_ISDIR(os.fstat(fd).st_mode):

@@ -1,7 +1,7 @@
-"""Output on its way up: a queue on credit, and the pipes of the ranks that feed it.
+"""Output on its way up: a queue limited by credit, and the pipes of the ranks.
 
-Nothing is ever dropped, and memory stays bounded: pipes are read only while little of theirs waits, and children
-send only against the credit they get when their bytes have gone on.
+Nothing is dropped, and memory is limited: pipes are read only while little of their data waits, and children send only
+within the credit that they get when their bytes have been sent on.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     Passed = Callable[[int], None]
     Item = Tuple[int, int, Buffer, Passed]
 
-CHUNK = 64 << 10  # what a pipe holds
+CHUNK = 64 << 10  # the capacity of a pipe
 SENDING = 1 << 20  # bytes in the link's own queue above which nothing is added
 LOCAL = 512 << 10  # bytes read from pipes that may wait for credit
-#: Seconds for which the beginning of a line waits for the rest of it, and bytes above which it never does: programs
-#: write lines in pieces (stdio without a buffer, as MPICH sets it; ``cerr << a << b``), which belong together.
+#: Seconds for which the beginning of a line waits for its rest, and bytes above which it never does. Programs write
+#: lines in pieces (unbuffered stdio, as with MPICH; ``cerr << a << b``), which belong together.
 LINE_S = 0.02
 LINE = 4 << 10
 
