@@ -1,7 +1,7 @@
-"""Which shared libraries a program needs that no node can be expected to have (``--bcast-libs``).
+"""Finds the shared libraries of a program that nodes cannot be expected to have (``--bcast-libs``).
 
-The ELF files are read here, as ld.so(8) would: ldd(1) runs what it looks at, which is nothing to do to a
-file somebody was sent. Libraries under /usr and /lib are the node's own affair and stay behind.
+The ELF files are parsed here, as ld.so(8) would: ldd(1) executes the file, which is unsafe for a file from elsewhere.
+Libraries under /usr and /lib are the node's own and are not sent.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from typing import BinaryIO
 
-#: Where every machine has its own libraries.
+#: Directories of libraries that every machine has.
 SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/libx32")
 CACHE = "/etc/ld.so.cache"
-_MOST_OBJECTS = 4096  # a program with more libraries than this is a loop that links made
+_MOST_OBJECTS = 4096  # a program with more libraries than this has a loop of links
 _MOST_DYNAMIC = 1 << 20
 _MOST_NAME = 4096
 
@@ -30,11 +30,11 @@ _CACHE_MAGIC = b"glibc-ld.so.cache1.1"
 
 
 class NotElf(Exception):
-    """The file is not an ELF object, or a damaged one; the message says which."""
+    """The file is not an ELF object, or is damaged; the message has the details."""
 
 
 class Elf:
-    """What ld.so looks at in an object."""
+    """The parts of an object that ld.so uses."""
 
     __slots__ = ("flags", "interpreter", "machine", "needed", "rpath", "runpath", "soname")
 
@@ -48,7 +48,7 @@ class Elf:
 
 
 class Libraries:
-    """``shipped``: the name asked for and the path here, outside the system's directories; ``missing``: not found."""
+    """``shipped``: name and path here of libraries outside the system's directories; ``missing``: not found."""
 
     __slots__ = ("missing", "shipped")
 
@@ -58,7 +58,7 @@ class Libraries:
 
 
 def read_elf(path: str) -> Elf:
-    """The dynamic section of the object at ``path``. NotElf, OSError."""
+    """Parse the dynamic section of the object at ``path``. Raises NotElf or OSError."""
     with open(path, "rb") as file:
         try:
             return _read(file)
@@ -131,7 +131,7 @@ def _strings(file: BinaryIO, loads: list[tuple[int, int, int]], address: int, si
 
 
 def needed(program: str, environ: Mapping[str, str], cache: str = CACHE) -> Libraries:
-    """Every library that ``program`` and its libraries load at their start. OSError; a script needs none of its own."""
+    """All libraries that ``program`` and its libraries load at start. Raises OSError; a script has none."""
     found = Libraries()
     try:
         first = read_elf(program)
@@ -139,7 +139,7 @@ def needed(program: str, environ: Mapping[str, str], cache: str = CACHE) -> Libr
         return found
     search = _Search(first.machine, environ, cache)
     seen: dict[str, str] = {}
-    # breadth first, as ld.so: an object, and the RPATHs of those that asked for it
+    # Breadth first, as ld.so: an object, and the RPATHs of those that need it.
     ahead: list[tuple[str, Elf, list[str]]] = [(program, first, [])]
     while ahead and len(seen) < _MOST_OBJECTS:
         path, elf, inherited = ahead.pop(0)
@@ -155,18 +155,18 @@ def needed(program: str, environ: Mapping[str, str], cache: str = CACHE) -> Libr
             if not is_system(where):
                 found.shipped.append((os.path.basename(name), where))
             loaded = read_elf(where)
-            seen.setdefault(loaded.soname, where)  # who asks for it by that name gets this one
+            seen.setdefault(loaded.soname, where)  # further requests for that name get this one
             ahead.append((where, loaded, rpaths))
     return found
 
 
 def is_system(path: str) -> bool:
-    """Whether ``path`` is in a directory that every node has of its own, wherever links lead."""
+    """True if ``path`` is in a directory that every node has, after following links."""
     return os.path.realpath(path).startswith(tuple(folder + "/" for folder in SYSTEM))
 
 
 class _Search:
-    """Where ld.so looks, in its order: RPATHs, LD_LIBRARY_PATH, RUNPATH, ld.so.cache, the default directories."""
+    """The search order of ld.so: RPATHs, LD_LIBRARY_PATH, RUNPATH, ld.so.cache, the default directories."""
 
     def __init__(self, machine: tuple[int, int, int], environ: Mapping[str, str], cache: str) -> None:
         self._machine = machine
@@ -176,11 +176,11 @@ class _Search:
         self._cache: dict[str, list[str]] | None = None
 
     def find(self, name: str, asker: str, elf: Elf, rpaths: list[str]) -> str:
-        """The path of ``name`` for the object ``asker``; empty when there is none."""
+        """The path of ``name`` for the object ``asker``; empty if it is not found."""
         if "/" in name:
             path = _expand(name, asker, elf)
             return path if self._fits(path) else ""
-        # an object with a RUNPATH is not given its askers' RPATHs
+        # An object with a RUNPATH ignores the RPATHs of those that need it.
         before = [] if elf.runpath else rpaths
         own = [_expand(entry, asker, elf) for entry in elf.runpath]
         environment = [_expand(entry, asker, elf) for entry in self._environment]
@@ -211,7 +211,7 @@ def _defaults(elf: Elf) -> tuple[str, ...]:
 
 
 def _expand(entry: str, path: str, elf: Elf) -> str:
-    """``$ORIGIN`` and ``$LIB``, with braces or without (ld.so(8), "Dynamic string tokens")."""
+    """Expand ``$ORIGIN`` and ``$LIB``, with or without braces (ld.so(8), "Dynamic string tokens")."""
     if "$" not in entry:
         return entry
     values = {
@@ -225,7 +225,7 @@ def _expand(entry: str, path: str, elf: Elf) -> str:
 
 
 def _cache(path: str) -> Iterator[tuple[str, list[str]]]:
-    """Names and paths in ld.so.cache (glibc's dl-cache.h, the new format alone or behind the old one)."""
+    """Names and paths in ld.so.cache (glibc's dl-cache.h; the new format, alone or after the old one)."""
     try:
         with open(path, "rb") as file:
             data = file.read(64 << 20)

@@ -1,4 +1,4 @@
-"""The launcher's sockets, timers and signals around its states (states.py decides, this does)."""
+"""The launcher's sockets, timers and signals around its state machine (states.py decides, this module acts)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     MakeFront = Callable[[Loop, Request, Callable[[int], None], Callable[[str, int], None]], Front]
 
-# What yod does on signals, as events of its launch.
+# Signals to yod become events of its launch.
 
 
 _EVENTS: tuple[tuple[int, Event, tuple[Any, ...]], ...] = (
@@ -50,7 +50,7 @@ _EVENTS: tuple[tuple[int, Event, tuple[Any, ...]], ...] = (
 
 
 def take_signals(loop: Loop, handle: Callable[..., None], leave: Callable[[], None] | None) -> None:
-    """Have the loop call ``handle``, and ``leave`` for ^\\; what was ignored when we began stays so (nohup)."""
+    r"""Have the loop call ``handle``, and ``leave`` for ^\. Signals ignored at our start stay ignored (nohup)."""
     for number, event, facts in _EVENTS:
         if signal.getsignal(number) != signal.SIG_IGN:
             loop.on_signal(number, lambda event=event, facts=facts: handle(event, *facts))  # type: ignore[misc]
@@ -64,14 +64,14 @@ _WAITS = {
     State.CONFIRMING: "waits with its start",
     State.RETURNING: "waits with its next try",
 }
-_OUTAGE_S = 5.0  # without news of it: the next news is of another outage of the database
-_OBSERVERS_AFTER_S = 0.1  # most launches are over by then and never pay for a socket
+_OUTAGE_S = 5.0  # after this long without one, a further outage of the database is reported again
+_OBSERVERS_AFTER_S = 0.1  # most launches are over by then and need no socket
 _LAST_WORDS_S, _OBSERVERS_LAST_S = 1.0, 0.5
-_NOTES_S = 2.0  # at most so long before GO, for what many nodes say alike to come together
+_NOTES_S = 2.0  # the longest delay before GO for merging equal messages of many nodes
 
 
 class Engine:
-    """One launch from its request to its exit status. ``features`` are its parts that a plain launch does not have."""
+    """A launch from its request to its exit status. ``features`` are parts that a plain launch does not have."""
 
     def __init__(
         self,
@@ -83,9 +83,10 @@ class Engine:
         on_running: Callable[[int], None] | None = None,
         features: Sequence[Feature] = (),
     ) -> None:
-        """``asked`` is what a CPA was asked for already.
+        """``asked`` is the request that was already sent to a CPA.
 
-        ``on_running`` is given by who detaches the launch: then nobody types, and the socket is there before it.
+        ``on_running`` is given if the launch is being detached: then it has no input, and its socket exists before the
+        call.
         """
         self.begun = self.moved = time.monotonic()
         self._begun_at = time.time()
@@ -105,7 +106,7 @@ class Engine:
         self._credit_step = plans.window(request) >> 4
         self._went = False
         self._reported = False
-        self._notes: dict[str, list[str]] = {}  # for a line each, with the nodes that said it
+        self._notes: dict[str, list[str]] = {}  # a line -> the nodes that sent it
         self._feeder: Feeder | TypedInput | None = None
         self._transfer: Transfer | None = None
         self._observers: Observers | None = None
@@ -122,11 +123,11 @@ class Engine:
 
     @property
     def spool_path(self) -> str:
-        """Where a detached launch keeps its stream; "" for others."""
+        """The spool of a detached launch; "" for others."""
         return self.front.spool_path
 
     def hello_event(self) -> dict[str, Any]:
-        """What an observer is told first."""
+        """The first event for an observer."""
         return stamped(
             {
                 "event": "hello",
@@ -140,7 +141,7 @@ class Engine:
         )
 
     def run(self) -> int:
-        """See the launch through to its end; yod's exit status."""
+        """Run the launch to its end; returns yod's exit status."""
         take_signals(self.loop, self.handle, self._leave_terminal if self._on_running is None else None)
         self.loop.after(_TICK_S, self._tick)
         try:
@@ -155,7 +156,7 @@ class Engine:
         return self.launch.exit_status
 
     def handle(self, event: Event, *facts: Any) -> None:
-        """Give the machine an event and do what it says."""
+        """Pass an event to the state machine and carry out its actions."""
         before, at = self.launch.state, time.monotonic()
         for feature in self.features:
             feature.on_event(event, facts)
@@ -203,10 +204,10 @@ class Engine:
             Do.LEAVE: self.loop.stop,
         }
 
-    # allocation
+    # Allocation
 
     def allocated(self, reply: dict[str, Any] | None, error: AgentError | None) -> None:
-        """The CPA's answer to the request for processors, which was sent before we were made."""
+        """The CPA's answer to the request for processors, which was sent before this object existed."""
         for feature in self.features:
             feature.on_reply(reply, error)
         if reply is None or error is not None:
@@ -230,7 +231,7 @@ class Engine:
         self.handle(Event.ALLOCATED, self.plan, reply["launcher"])
 
     def _database_away(self, why: str) -> None:
-        """The database cannot be asked, and this launch waits for it: said once an outage."""
+        """The database is away, and this launch waits for it: reported once an outage."""
         now, before = time.monotonic(), self._away_said
         self._away_said = self.moved = now
         if now - before > _OUTAGE_S and self.launch.state in _WAITS:
@@ -261,7 +262,8 @@ class Engine:
         self.allocation.confirm(self.plan, self._confirmed)
 
     def _confirmed(self) -> None:
-        if self.root is not None:  # else nobody would hear GO: the launch fails when its root's end is explained
+        # otherwise nobody would receive GO: the launch fails when the root's end is explained
+        if self.root is not None:
             self.handle(Event.CONFIRMED)
 
     def _node_failed(self, node: str, reason: str) -> None:
@@ -283,23 +285,23 @@ class Engine:
             self._feeder.close()
         self.allocation.free(processor_error, reason, then)
 
-    # the tree
+    # The tree
 
     def _load(self) -> None:
         assert self.plan is not None
         for feature in self.features:
             feature.before_load()
         if self._transfer is not None:
-            self._transfer.close()  # of a load that failed; this one has its own
+            self._transfer.close()  # of a failed load; this one has its own
             self._transfer = None
         reply = self.allocation.reply
         self.stream.emit(plans.allocated_event(self.plan, reply, self.request.command))
         if self.launch.state is not State.LOADING:
-            return  # that could not be written, and nobody else reads it: nothing is sent that would have to be ended
+            return  # its files could not be written and nobody else reads it: send nothing that would have to be ended
         load = plans.load_message(self.plan, reply, self.request)
         address = self.plan.nodes[0].address
         far = not address.startswith("/")
-        if not far:  # elsewhere the credential says it, in the mesh's time
+        if not far:  # on other machines the credential has the expiry, in mesh time
             load["lapses_at"] = round(self.allocation.lapses_at, 3)
         message = plans.common_message(
             self.request, self.plan.size, plans.hosts(self.plan, apart=self.request.mpi.apart), far=far
@@ -348,7 +350,7 @@ class Engine:
         self.stream.emit({"event": "loading", "root": root, "nodes": nodes})
 
     def _transfers(self) -> Transfer:
-        """What travels with the launch: files for the nodes, and files for the ranks. A plain launch has none."""
+        """The transfers of the launch: files for nodes and ranks. A plain launch has none."""
         if self._transfer is None:
             from console.launch.transfer.transfer import Transfer
 
@@ -362,7 +364,7 @@ class Engine:
 
     @property
     def reads(self) -> bool:
-        """Whether yod itself has work to do before nodes can go on."""
+        """True if yod itself has work to do before nodes can continue."""
         return self._transfer is not None and self._transfer.reads
 
     def send(self, message: dict[str, Any]) -> None:
@@ -373,7 +375,7 @@ class Engine:
             self.root.send(message)
 
     def processes(self) -> list[dict[str, Any]]:
-        """Every rank's host, program and process (console/launch/attach/mpir.py)."""
+        """Host, program and process of every rank (console/launch/attach/mpir.py)."""
         from console.launch.attach.mpir import table
 
         return table(self.plan, self.request, self.launch.ranks) if self.plan is not None else []
@@ -390,7 +392,7 @@ class Engine:
             sweep(self.loop, self.plan, self.allocation.reply)
 
     def on_root_end(self, reason: str) -> None:
-        """The link to the tree has ended, and not by us."""
+        """The link to the tree was closed, not by us."""
         self.root = None
         plan = self.plan
         if plan is None or self.launch.state not in (State.LOADING, State.CONFIRMING, State.RUNNING):
@@ -403,41 +405,41 @@ class Engine:
 
     def _root_gone(self, plan: Plan, reason: str, death: dict[str, Any] | None) -> None:
         if plan is not self.plan:
-            return  # the launch has been given up meanwhile and is tried on other nodes
+            return  # the launch was given up meanwhile, and is retried on other nodes
         if death is not None and self.launch.state is not State.RUNNING:
             root = self.launch.ranks.root_name
             self.handle(Event.FAILED, root, f"{root}: {death['message']}", str(death["hint"]), 125, "launch")
         else:
             self.handle(Event.ROOT_ENDED, str(death["message"]) if death else reason)
 
-    # what comes up the tree
+    # Messages from the tree
 
     def on_frame(self, kind: int, payload: bytes) -> None:
-        """A frame has come from the root."""
+        """A frame from the root."""
         self._moved_before, self.moved = self.moved, time.monotonic()
         for feature in self.features:
             feature.on_frame(kind, payload)
 
     def on_output(self, kind: int, payload: bytes) -> None:
-        """A rank wrote something."""
+        """A rank's output."""
         view = memoryview(payload)
         self.front.output(kind, int.from_bytes(view[:4], "big"), view[4:])
         if self.stream.listeners:
             self.stream.frame(kind, payload)
 
     def on_file(self, payload: bytes) -> None:
-        """A rank wants something of a file here."""
+        """A rank's file request."""
         self._transfers().on_frame(payload)
 
     def on_refused(self, error: AgentError) -> None:
-        """The root's PCT did not let us in."""
+        """The root's PCT refused us."""
         root = self.launch.ranks.root_name
         self.handle(Event.FAILED, root, error.message, error.hint, error.exit_status, "node")
 
     def on_message(self, op: str, message: dict[str, Any]) -> None:
-        """A node says something. ValueError, TypeError, KeyError for what is not understood."""
+        """Handle a node's message. Raises ValueError, TypeError or KeyError for an invalid one."""
         if op in ("pong", "silent"):
-            self.moved = self._moved_before  # that a node is alive, or not, is not progress
+            self.moved = self._moved_before  # signs of life are not progress
         for feature in self.features:
             feature.on_message(op, message)
         handler = self._messages.get(op)
@@ -488,7 +490,7 @@ class Engine:
         return answer
 
     def _tell_note(self, message: dict[str, Any]) -> None:
-        # That a launch gives way is told also with -quiet and -batch: it explains the end.
+        # A preemption is reported even with -quiet and -batch, because it explains the end.
         node, text, way = message["node"], message["message"], message.get("preempted_by")
         if way is None:
             self.stream.emit({"event": "note", "node": node, "text": text})
@@ -501,7 +503,7 @@ class Engine:
         self.stream.emit({"event": "gives_way", "node": node, **told, "text": text})
 
     def _print_notes(self) -> None:
-        """One line for all nodes that said the same."""
+        """Print one line for all nodes with the same message."""
         if not self._notes:
             return
         from redmesh.idset import fold_names
@@ -553,14 +555,14 @@ class Engine:
         self.send({"op": "eof"})
 
     def observe(self) -> None:
-        """Open the socket that observers connect to."""
+        """Open the socket for observers."""
         if self._observers is None and self.launch.state is State.RUNNING:
             from console.launch.attach.server import observe
 
             self._observers = observe(self.loop, yod_socket(self.daemons.run_dir, self.launch.launcher), self)
 
     def type_input(self, data: bytes) -> None:
-        """What an observer sends to the ranks' standard input. WireError where yod reads its own, or no rank any."""
+        """Input for the ranks from an observer. Raises WireError if yod reads its own, or if no rank reads."""
         from console.launch.stdio.stdin import TypedInput
 
         if self._feeder is None and self._on_running is not None and self.request.stdio.input != "none":
@@ -572,17 +574,17 @@ class Engine:
 
     @property
     def reads_input(self) -> bool:
-        """Whether standard input goes to the ranks."""
+        """True if standard input goes to the ranks."""
         return self._feeder is not None
 
     def end_input(self) -> None:
-        """Standard input ends here for the ranks."""
+        """End the ranks' standard input."""
         if self._feeder is not None:
             self._feeder.close()
         self.send({"op": "eof"})
 
     def release(self) -> None:
-        """Let a held launch run. WireError when it is not held."""
+        """Release a held launch. Raises WireError if it is not held."""
         if not any(feature.release() for feature in self.features):
             raise WireError("this launch is not held")
 
@@ -596,12 +598,12 @@ class Engine:
     def _kill(self) -> None:
         self.moved = time.monotonic()
         self._wait_anew()
-        # What was not sent yet has ended already, and no tree will report it. A launch that ran waits for _root_gone.
+        # A launch that was not sent yet has ended, and no tree will report it. One that ran waits for _root_gone.
         if self.root is None and self.launch.state is not State.RUNNING:
             self.loop.after(0, lambda: self.handle(Event.ROOT_ENDED, "not loaded"))
         self.send({"op": "kill"})
 
-    # the end
+    # The end
 
     def _start_grace(self, seconds: float) -> None:
         if self._grace is not None:
@@ -609,10 +611,10 @@ class Engine:
         self._grace = self.loop.after(seconds, lambda: self.handle(Event.GRACE_OVER))
 
     def say(self, message: str, hint: str) -> None:
-        """Tell an error to people and followers."""
+        """Report an error to people and observers."""
         if message:
             self.front.complain(message, hint)
-            text = message.encode("utf-8", "replace").decode()  # it may name a file whose bytes are not text
+            text = message.encode("utf-8", "replace").decode()  # it may contain a file name whose bytes are not text
             self.stream.emit({"event": "note", "node": "", "text": text})
 
     def _announce(self, ranks: list[int]) -> None:
@@ -627,7 +629,7 @@ class Engine:
 
         self.stream.emit(event)
         run = self.request.run
-        has_terminal = run is None or run.pty is None  # else a ^C is typed to a rank
+        has_terminal = run is None or run.pty is None  # otherwise ^C goes to a rank
         for line in lines(event, "^C" if has_terminal and in_foreground() else event["stop"]):
             self.front.status(line)
 
@@ -660,7 +662,7 @@ class Engine:
                 self.front.line(f"yod: {line}")
 
     def _last_words(self) -> None:
-        """Let our reader, and observers that are nearly up to date, have the rest."""
+        """Give our reader, and observers that lag only a little, the rest."""
         hurry = self.launch.interrupts > 2
         deadline = time.monotonic() + (0.1 if hurry else _LAST_WORDS_S)
         while not self.front.drained and time.monotonic() < deadline:
@@ -668,10 +670,10 @@ class Engine:
         if self._observers is not None:
             self._observers.finish(0.0 if hurry else _OBSERVERS_LAST_S)
 
-    # output credit
+    # Output credit
 
     def on_output_written(self, amount: int) -> None:
-        """So many bytes of output have been taken by whoever reads it."""
+        """The reader has taken ``amount`` bytes of output."""
         self._credit += amount
         if amount:  # our own lines are not progress
             self.moved = time.monotonic()
@@ -686,11 +688,11 @@ class Engine:
             self.handle(Event.DRAINED)
 
     def on_output_broken(self, message: str, exit_status: int) -> None:
-        """Nobody takes output any more."""
+        """Nobody reads output any more."""
         self.handle(Event.OUTPUT_BROKEN, message, exit_status)
 
     def replace_front(self, front: SpoolFront) -> None:
-        """From now on ``front`` gets output and events, except output that goes to files."""
+        """Send further output and events to ``front``, except output that goes to files."""
         from console.launch.stdio.files import FilesFront
 
         if isinstance(self.front, FilesFront):
@@ -704,15 +706,15 @@ class Engine:
 
         leave(self)
 
-    # signals and time
+    # Signals and timers
 
     def _tick(self) -> None:
-        gc.enable()  # off until here: most launches end before they leave anything to collect
+        gc.enable()  # off until here: most launches end before there is anything to collect
         for feature in self.features:
             feature.on_tick()
         self._ticked_before, self._ticked_at = self._ticked_at, time.monotonic()
         if self.allocation.is_due(self._ticked_at):
-            # a launch keeps its processors while its root answers, which it does once it has the load
+            # A launch keeps its processors while its root answers, which it does once it has the load.
             if self.root is not None and self.root.answered:
                 self.allocation.renew(self._renewed)
             else:
@@ -729,7 +731,7 @@ class Engine:
             self._watchdog.renew()
 
     def outstanding(self) -> str:
-        """What a launch that does not move waits for; "" when it may."""
+        """What a launch without progress waits for; "" if that is normal."""
         from console.launch.watchdog import outstanding
 
         if any(feature.sleeps() for feature in self.features):

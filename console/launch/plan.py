@@ -1,4 +1,4 @@
-"""From what the CPA gave to who runs where: ranks over nodes, and the load message that says so."""
+"""The plan of a launch: its ranks placed on the allocated nodes, and the load message."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from console.launch.options.request import Request
 
 
-#: Bytes of output that may be on their way to yod, by what it makes of them. A label may be six times
-#: as long as what it labels, an object of --json eighty times; yod stays under 64 MiB all the same.
+#: Bytes of output that may be in transit to yod, by its form. A label may be six times as long as its line, an object
+#: of --json eighty times; yod still stays under 64 MiB.
 WINDOW = 16 << 20
 WINDOW_LABELLED = 2 << 20
 WINDOW_JSON = 256 << 10
 
-#: The limits of resources that travel (getrlimit(2)); NPROC counts a user's processes on each machine by itself.
+#: The resource limits that are forwarded (getrlimit(2)); NPROC counts a user's processes on each machine separately.
 _LIMITS = ("CORE", "STACK", "DATA", "FSIZE", "NOFILE", "MEMLOCK", "AS", "RSS", "CPU", "NPROC")
 
 
 class PlacedNode:
-    """A node of the launch: its processors and its ranks, each in rank order."""
+    """A node of the launch with its processors and ranks, each in rank order."""
 
     __slots__ = ("address", "gpus", "id", "name", "processors", "ranks")
 
@@ -39,11 +39,11 @@ class PlacedNode:
         self.address: str = node["address"]
         self.processors: list[int] = []
         self.ranks: list[int] = []
-        self.gpus: list[list[int]] = []  # of each rank, where they were asked for
+        self.gpus: list[list[int]] = []  # the GPUs of each rank, if requested
 
 
 class Plan:
-    """Who runs where. ``nodes[0]`` hosts rank 0; ``node_of[r]`` is the index of rank r's node."""
+    """The placement. ``nodes[0]`` has rank 0; ``node_of[r]`` is the index of rank r's node."""
 
     __slots__ = ("first_processor", "node_of", "nodes", "size")
 
@@ -58,9 +58,9 @@ class Plan:
 def place(
     given: list[dict[str, Any]], size: int | None, cpus_per_task: int, distribution: str, *, overcommit: bool
 ) -> Plan:
-    """Deal ``size`` ranks (None: as many as there is room for) over the nodes of an allocation.
+    """Place ``size`` ranks (None: as many as fit) on the nodes of an allocation.
 
-    ConsoleError when a rank would have to be cut in two.
+    Raises ConsoleError if a rank's processors would be on two nodes.
     """
     # A place is room for one rank: cpus_per_task processors of one node.
     places: list[tuple[int, list[int]]] = []  # index into nodes, processors
@@ -113,7 +113,7 @@ def _dealt(
         nodes[at].ranks.append(rank)
         dealt[at] += processors
     if not overcommit:
-        # The PCT deals a node's processors to its ranks in order; what no rank uses stands behind.
+        # The PCT gives a node's processors to its ranks in order; unused processors come last.
         for node, first in zip(nodes, dealt, strict=True):
             taken = set(first)
             node.processors = first + [processor for processor in node.processors if processor not in taken]
@@ -123,7 +123,7 @@ def _dealt(
 
 
 def place_request(reply: Mapping[str, Any], request: Request) -> Plan:
-    """Deal the ranks of a request over what the CPA gave. ConsoleError."""
+    """Place the ranks of a request on its allocation. Raises ConsoleError."""
     cpus, distribution = request.where.cpus_per_task, request.where.distribution
     if request.program.segments is not None and not request.where.overcommit:
         plan = place_lines(reply, request)
@@ -170,7 +170,7 @@ def load_message(plan: Plan, reply: Mapping[str, Any], request: Request) -> dict
 
 
 def mark_stdin(message: dict[str, Any], options: OutputOptions, cwd: bytes) -> None:
-    """Put into a load which file each rank reads, where ``-stdin`` names one for each."""
+    """Add to a load which file each rank reads, if ``-stdin`` names one for each."""
     pattern = options.stdin_each
     if pattern is None:
         return
@@ -183,12 +183,12 @@ def mark_stdin(message: dict[str, Any], options: OutputOptions, cwd: bytes) -> N
 
 
 def hosts(plan: Plan, *, apart: bool = False) -> list[list[int]]:
-    """``[[machine, ranks], …]`` in rank order: which neighbours share a machine, whatever PCTs they run under.
+    """``[[machine, ranks], …]`` in rank order, whatever PCTs they run under.
 
-    ``apart``: each node is a machine of its own.
+    ``apart``: each node counts as a machine of its own.
     """
     numbers: dict[str, int] = {}
-    # a PCT that listens on a path is on this machine
+    # A PCT that listens on a path is on this machine.
     places = [
         node.name if apart else "" if node.address.startswith("/") else node.address.rpartition(":")[0]
         for node in plan.nodes
@@ -208,9 +208,9 @@ def hosts(plan: Plan, *, apart: bool = False) -> list[list[int]]:
 def common_message(
     request: Request, size: int, hosts: list[list[int]] | None = None, *, far: bool = False
 ) -> dict[str, Any]:
-    """The part of the load that is the same on every node; ``hosts`` where the ranks are told of each other.
+    """The part of the load that is equal on every node; ``hosts`` if the ranks are told about each other.
 
-    ``far``: on other machines, whose limits of resources are not ours.
+    ``far``: on other machines, whose resource limits are not ours.
     """
     message = _common(request, size)
     if hosts and (request.mpi.kind != "none" or request.mpi.rendezvous):
@@ -227,7 +227,7 @@ def common_message(
 
 
 def limits() -> list[list[int]]:
-    """Our soft limits, which the ranks are to have too, as far as their node allows: number, and value or -1."""
+    """Our soft limits for the ranks, as far as their node allows: number, and value or -1."""
     import resource
 
     numbers = (getattr(resource, f"RLIMIT_{name}") for name in _LIMITS)
@@ -235,7 +235,8 @@ def limits() -> list[list[int]]:
 
 
 def load_cargo(message: dict[str, Any], request: Request) -> dict[str, Any]:
-    """The common part with what it says of cargo (docs/protocol.md). A plain launch lets nodes compare one stat."""
+    """Add the payload's description to the common part (docs/protocol.md). For a plain launch, nodes compare one
+    stat."""
     cargo: dict[str, Any] = {}
     if request.transfer.bcast == "always" or (request.transfer.bcast_libs and request.transfer.bcast != "never"):
         cargo["bcast"] = "told"
@@ -258,8 +259,9 @@ def load_cargo(message: dict[str, Any], request: Request) -> dict[str, Any]:
 
 
 def _mounts(texts: Sequence[str]) -> dict[str, Any]:
-    """What nodes mount for their ranks, and what tells a node that it has the same directory anyway."""
-    from console.launch.options.transfer import io_directory  # a plain launch does without
+    """The directories that nodes mount for their ranks, each with the data by which a node recognises the same
+    directory."""
+    from console.launch.options.transfer import io_directory  # a plain launch does not need it
 
     directories = []
     for path, writable in map(io_directory, texts):
@@ -274,7 +276,7 @@ def _mounts(texts: Sequence[str]) -> dict[str, Any]:
 
 
 def identity(path: bytes) -> list[int]:
-    """What tells a file from others without reading it (agents/pct/images/digests.py); empty where there is none."""
+    """Data that identifies a file without reading it (agents/pct/images/digests.py); empty if it does not exist."""
     try:
         found = os.stat(path)
     except OSError:
@@ -283,7 +285,7 @@ def identity(path: bytes) -> list[int]:
 
 
 def allocated_event(plan: Plan, reply: Mapping[str, Any], command: str) -> dict[str, Any]:
-    """The event that tells followers where the launch is."""
+    """The event with the launch's placement, for observers."""
     return {
         "event": "allocated",
         "launcher": reply["launcher"],
@@ -325,17 +327,17 @@ def _segment(first: int, count: int, path: bytes, argv: list[bytes]) -> dict[str
 
 
 def window(request: Request) -> int:
-    """Bytes of output the tree may have on its way to us."""
+    """Bytes of output that the tree may have in transit to us."""
     if request.stdio.json:
         return WINDOW_JSON
     return WINDOW_LABELLED if request.stdio.label else WINDOW
 
 
-# What few launches have: the lines of a load file dealt over one allocation, and GPUs dealt to ranks.
+# Rare features: the lines of a load file placed on one allocation, and GPUs of ranks.
 
 
 def place_lines(reply: Mapping[str, Any], request: Request) -> Plan:
-    """Deal the ranks of a load file; lines that did not say how many get what the CPA made of their lists."""
+    """Place the ranks of a load file; lines without a size get what the CPA determined from their lists."""
     lines = request.program.segments or []
     for line, size in zip(lines, reply.get("segments", ()), strict=False):
         line.size = size
@@ -349,9 +351,9 @@ def place_lines(reply: Mapping[str, Any], request: Request) -> Plan:
 
 
 def place_segments(given: list[dict[str, Any]], sizes: Sequence[int], cpus_per_task: int, distribution: str) -> Plan:
-    """Deal each line's ranks over its own part of the allocation, which holds the lines' processors in their order.
+    """Place each line's ranks on its own part of the allocation, which has the lines' processors in order.
 
-    ConsoleError when a rank would have to be cut in two.
+    Raises ConsoleError if a rank's processors would be on two nodes.
     """
     parts = _cut(given, [size * cpus_per_task for size in sizes])
     nodes: list[PlacedNode] = []
@@ -371,7 +373,7 @@ def place_segments(given: list[dict[str, Any]], sizes: Sequence[int], cpus_per_t
 
 
 def _cut(given: list[dict[str, Any]], counts: Sequence[int]) -> list[list[dict[str, Any]]]:
-    """``given`` in runs of so many processors; a node on the border is in both."""
+    """Cut ``given`` into runs with these numbers of processors; a node at a border is in both."""
     flat = [(part, processor) for part in given for processor in part["processors"]]
     if len(flat) != sum(counts):
         raise ConsoleError(
@@ -391,7 +393,7 @@ def _cut(given: list[dict[str, Any]], counts: Sequence[int]) -> list[list[dict[s
 
 
 def deal_gpus(plan: Plan, reply: Mapping[str, Any], per_task: int) -> None:
-    """Give every rank its devices. ConsoleError when too few came."""
+    """Assign devices to every rank. Raises ConsoleError if there are too few."""
     resources: Mapping[str, Mapping[str, list[int]]] = reply.get("resources", {})
     for node in plan.nodes:
         devices = resources.get(node.name, {}).get("gpu", [])

@@ -1,4 +1,4 @@
-"""What is known of the ranks of one launch: where they live, how they ended, who ended them."""
+"""The state of a launch's ranks: nodes, exits, and who ended them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ if TYPE_CHECKING:
 
     from console.launch.plan import Plan
 
-#: What a rank counts as that went with its node: it was killed.
+#: The status of a rank that was lost with its node: it counts as killed.
 LOST_STATUS = 128 + 9
 
 
 class End:
-    """How one rank ended. ``by_yod``: it died of a signal that yod had sent to end it. ``lost``: its node went.
+    """The exit of a rank. ``by_yod``: killed by a signal that yod had sent to end it. ``lost``: lost with its node.
 
     ``core``: the kernel wrote a core dump.
     """
@@ -37,12 +37,12 @@ class End:
 
     @property
     def bad(self) -> bool:
-        """Neither exit 0 nor ended by us."""
+        """True if the rank failed: it exited non-zero and was not killed by yod."""
         return bool(self.status or self.signal or self.lost)
 
     @property
     def exit_status(self) -> int:
-        """What a shell would call it."""
+        """The exit status in a shell's form."""
         if self.lost:
             return LOST_STATUS
         return 128 + self.signal if self.signal else self.status
@@ -62,7 +62,7 @@ class End:
 
 
 class Ranks:
-    """The ranks of a launch. Nothing is known of them before :meth:`planned`."""
+    """The ranks of a launch. Empty before :meth:`planned`."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -70,16 +70,16 @@ class Ranks:
         self.pids: list[list[int]] = []  # [pid, node index] by rank; [0, 0] until it is ready
         self.ends: dict[int, End] = {}
         self.any_by_yod = False
-        self.exit_status = 0  # the highest among those that ended by themselves
+        self.exit_status = 0  # the highest status of ranks that ended by themselves
         self._ready = 0
 
     def planned(self, plan: Plan) -> None:
-        """Who is to run where."""
+        """The placement is known."""
         self.plan, self.size = plan, plan.size
         self.pids = [[0, 0] for _ in range(plan.size)]
 
     def are_ready(self, ranks: list[list[int]]) -> None:
-        """Processes that have begun and are held."""
+        """Processes that have started and are held."""
         for rank, pid, at in ranks:
             if 0 <= rank < self.size and not self.pids[rank][0]:
                 self.pids[rank] = [pid, at]
@@ -94,7 +94,7 @@ class Ranks:
         return len(self.ends) == self.size > 0
 
     def ended(self, rank: int, wait_status: int, seconds: float, *, killed: bool) -> End | None:
-        """Note how ``rank`` ended; None when that is known already. ``killed``: yod has sent a signal to end it."""
+        """Record the exit of ``rank``; None if it is already known. ``killed``: yod has sent a signal to end it."""
         if rank in self.ends or not 0 <= rank < self.size:
             return None
         number = os.WTERMSIG(wait_status) if os.WIFSIGNALED(wait_status) else 0
@@ -105,7 +105,7 @@ class Ranks:
         return end
 
     def lost(self, ranks: list[int]) -> None:
-        """Note ranks that went with their node."""
+        """Record ranks that were lost with their node."""
         for rank in ranks:
             if rank not in self.ends and 0 <= rank < self.size:
                 self._note(rank, End(0, 0, 0.0, lost=True))
@@ -128,11 +128,11 @@ class Ranks:
 
     @property
     def root_name(self) -> str:
-        """The name of the node that hosts rank 0; "" before there is one."""
+        """The name of the node with rank 0; "" before the placement."""
         return self.plan.nodes[0].name if self.plan is not None else ""
 
     def nodes_not_ready(self) -> list[str]:
-        """Names of the nodes whose ranks have not all begun."""
+        """Names of the nodes whose ranks have not all started."""
         assert self.plan is not None
         return [node.name for node in self.plan.nodes if not all(self.pids[rank][0] for rank in node.ranks)]
 
@@ -152,7 +152,7 @@ class Ranks:
 
     @property
     def running(self) -> int:
-        """How many have not ended."""
+        """The number of ranks that have not ended."""
         return self.size - len(self.ends)
 
     def lost_line(self, nodes: list[Any], reason: str) -> str:

@@ -1,7 +1,7 @@
-"""The launcher as a pure machine: events in, actions out; sockets, clocks and terminals are elsewhere.
+"""The launcher's state machine: events in, actions out; no sockets, clocks or terminals.
 
-``TRANSITIONS`` holds every transition. An event that a state does not list changes nothing: it crossed
-something that was decided meanwhile (a READY that arrives while the tree is being killed).
+``TRANSITIONS`` has every transition. An event that a state does not list changes nothing: it was sent before a decision
+that made it obsolete (a READY that arrives while the tree is being killed).
 """
 
 from __future__ import annotations
@@ -16,48 +16,48 @@ if TYPE_CHECKING:
 
     from console.launch.plan import Plan
 
-    Action = tuple[Any, ...]  # a Do, then what it needs
+    Action = tuple[Any, ...]  # a Do, then its arguments
 
 
 SIGINT, SIGKILL, SIGTERM = 2, 9, 15
 
-#: Seconds between a SIGTERM that nobody watches over (yod was terminated, -kill) and SIGKILL.
+#: Seconds from an unattended SIGTERM (yod was terminated, -kill) to SIGKILL.
 GRACE_S = 5.0
-#: Seconds without any progress after which a step is given up; the clean-up of what never ran has less,
-#: since a tree whose root's link ends clears itself.
+#: Seconds without progress after which a step is given up. Clean-up of a launch that never ran has less, because a tree
+#: clears itself when its root's link closes.
 STEP_S, CLEAR_S = 9.0, 2.0
-#: The same for a load. The nodes name who stands still or is silent (agents/pct/launch/liveness.py), and the
-#: root's own pulse is felt here; this is for a root that answers and never comes to an end.
+#: The same for a load. Nodes report stalled or silent nodes (agents/pct/launch/liveness.py), and yod watches the root
+#: itself; this limit is for a root that answers and never finishes.
 LOAD_S = 45.0
-#: Seconds for which another try waits for nodes: a PCT that was killed is back by then.
+#: Seconds for which a retry waits for nodes: a killed PCT is back by then.
 RETRY_WAIT_S = 1.0
-#: How often a failed try's processors are given back, FINISH_S each (engine.py), before the launch fails with it: a
-#: database that restarts meanwhile ends no launch.
+#: How often freeing a failed attempt's processors is tried, FINISH_S each (engine.py), before the launch fails: so a
+#: restart of the database ends no launch.
 RETURNS = 15
-#: Seconds a cancelled request for processors is waited for, so that it can be given back at once.
+#: Seconds to wait for the answer to a cancelled request, so that its processors can be freed at once.
 CANCEL_S = 2.0
 _LOOK = "mesh status shows the nodes"
 
 
 class State(Enum):
-    """Where a launch stands."""
+    """The state of a launch."""
 
-    ALLOCATING = "allocating"  # a CPA has been asked for processors
-    CANCELLING = "cancelling"  # … and the user does not want them any more
-    LOADING = "loading"  # the tree is forming, processes begin under hold
+    ALLOCATING = "allocating"  # a CPA was asked for processors
+    CANCELLING = "cancelling"  # … and the user has cancelled
+    LOADING = "loading"  # the tree is forming, processes are started under hold
     CONFIRMING = "confirming"  # every process is held; the CPA is told *started*
-    RUNNING = "running"  # GO was given
+    RUNNING = "running"  # GO was sent
     CLEARING = "clearing"  # before GO: the tree is being killed
-    RETREATING = "retreating"  # the same, to try again on other nodes
-    RETURNING = "returning"  # what that try held is given back first
-    FREEING = "freeing"  # every process is gone; the CPA is told *finish*
-    HANDING = "handing"  # no CPA takes *finish*: the RCA is given it
+    RETREATING = "retreating"  # the same, for a retry on other nodes
+    RETURNING = "returning"  # the failed attempt's processors are freed first
+    FREEING = "freeing"  # every process has ended; the CPA is told *finish*
+    HANDING = "handing"  # no CPA accepts *finish*: the RCA gets it
     DRAINING = "draining"  # processors are free; our reader has not taken all output yet
     ENDED = "ended"
 
 
 class Event(Enum):
-    """What may happen to a launch."""
+    """An event of a launch."""
 
     ALLOCATED = "allocated"  # plan, launcher
     REFUSED = "refused"  # message, hint, exit status
@@ -67,8 +67,8 @@ class Event(Enum):
     UNCONFIRMED = "unconfirmed"  # message, hint, exit status
     EXITS = "exits"  # [[rank, wait status, seconds], …]
     LOST = "lost"  # [[node index, [rank, …]], …], reason
-    SILENT = "silent"  # node, seconds for which it has not answered
-    BACK = "back"  # node, seconds for which it had not
+    SILENT = "silent"  # node, seconds of silence
+    BACK = "back"  # node, seconds of its silence
     FINISHED = "finished"  # [[node, pid], …] that could not be killed
     ROOT_ENDED = "root ended"  # reason
     FREED = "freed"
@@ -82,48 +82,48 @@ class Event(Enum):
     KILL = "kill"  # an observer wants the job killed
     GRACE_OVER = "grace over"
     OVERDUE = "overdue"  # what is outstanding
-    ABORTED = "aborted"  # why an MPI program cannot go on, exit status or None: the ranks' counts
-    LIMIT = "limit"  # why the job has to end now, exit status or None: the ranks' counts
-    OUTPUT_BROKEN = "output broken"  # message or "" (the reader went), exit status
+    ABORTED = "aborted"  # why an MPI program cannot continue; exit status, or None for the ranks'
+    LIMIT = "limit"  # why the job must end now; exit status, or None for the ranks'
+    OUTPUT_BROKEN = "output broken"  # message or "" (the reader has gone), exit status
 
 
 class Do(Enum):
-    """What the engine is to do."""
+    """An action of the engine."""
 
-    ALLOCATE = "allocate"  # again; the seconds it may wait
+    ALLOCATE = "allocate"  # again; the longest wait in seconds
     LOAD = "load"
     CONFIRM = "confirm"
     GO = "go"
     SIGNAL = "signal"  # number, ranks or None
     KILL = "kill"
-    DONE = "done"  # all-done to the tree
-    CUT = "cut"  # let go of the tree's root
-    SWEEP = "sweep"  # every node of the launch is told to end it, for the tree does not say that it has
+    DONE = "done"  # send all-done to the tree
+    CUT = "cut"  # close the link to the tree's root
+    SWEEP = "sweep"  # tell every node to end the launch, because the tree does not confirm its end
     NODE_FAILED = "node failed"  # node, reason
     FREE = "free"  # processor error, reason
     HAND = "hand"  # processor error, reason
     UNREGISTER = "unregister"
     GRACE = "grace"  # seconds until GRACE_OVER
-    SAY = "say"  # an error, always told
-    STATUS = "status"  # a line for people who wait, not told with -quiet and -batch
-    ANNOUNCE = "announce"  # ranks that exited badly while others run
+    SAY = "say"  # an error, always printed
+    STATUS = "status"  # a line for waiting users, not printed with -quiet and -batch
+    ANNOUNCE = "announce"  # ranks that failed while others run
     TELL = "tell"  # an event for the stream
     LEAVE = "leave"
 
 
 class Tries:
-    """The loads of one launch that failed because of a node, and whether there is another."""
+    """The failed loads of a launch, and whether another attempt is left."""
 
     __slots__ = ("failed", "failure", "limit", "returns")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.failed = 0
-        self.failure = ""  # why the last one failed
-        self.returns = 0  # how often its processors could not be given back
+        self.failure = ""  # the reason of the last failure
+        self.returns = 0  # how often its processors could not be freed
 
     def another(self, failure: str) -> bool:
-        """Note that one failed; whether there is another."""
+        """Record a failure; returns whether another attempt is left."""
         if self.failed >= self.limit:
             return False
         self.failed += 1
@@ -132,7 +132,7 @@ class Tries:
 
 
 class Outcome:
-    """What a CPA is told at the end, and what yod exits with where the ranks do not decide it."""
+    """The report to a CPA at the end, and yod's exit status if the ranks do not determine it."""
 
     __slots__ = ("exit_status", "lost_nodes", "processor_error", "reason")
 
@@ -140,24 +140,24 @@ class Outcome:
         self.exit_status: int | None = None
         self.reason = ""
         self.processor_error = False
-        self.lost_nodes: list[str] = []  # that nobody could say are clean
+        self.lost_nodes: list[str] = []  # nodes of which nobody confirmed that they are clean
 
     def decide(self, exit_status: int | None) -> bool:
-        """Exit with this, unless something decided it before; whether nothing had."""
+        """Set the exit status unless it was set before; returns whether it was set now."""
         if self.exit_status is not None:
             return False
         self.exit_status = exit_status
         return True
 
     def blame_nodes(self, reason: str) -> None:
-        """It was the nodes' fault."""
+        """The nodes were at fault."""
         self.processor_error, self.reason = True, reason
 
 
 class Launch:
-    """One launch. ``handle(event, …)`` returns the actions; ``state`` and ``exit_status`` are for reading.
+    """A launch. ``handle(event, …)`` returns the actions; ``state`` and ``exit_status`` are for reading.
 
-    The methods that ``TRANSITIONS`` names decide what an event means; each returns the state that follows.
+    The methods named in ``TRANSITIONS`` handle the events; each returns the next state.
     """
 
     def __init__(self, *, bad_exit_ends: bool, retries: int = 0) -> None:
@@ -168,14 +168,14 @@ class Launch:
         self.tries = Tries(retries)
         self.outcome = Outcome()
         self.interrupts = 0
-        self.ended_by = 0  # the signal that made yod end the job
-        self.terminated = False  # a SIGTERM of ours is out, its grace runs
+        self.ended_by = 0  # the signal because of which yod ended the job
+        self.terminated = False  # our SIGTERM was sent, and its grace period runs
         self.killed = False
         self.drained = False
         self._actions: list[Action] = []
 
     def handle(self, event: Event, *facts: Any) -> list[Action]:
-        """The actions that ``event`` asks for."""
+        """Handle ``event``; returns the actions."""
         entry = TRANSITIONS.get((self.state, event))
         if entry is None:
             return []
@@ -187,7 +187,7 @@ class Launch:
 
     @property
     def exit_status(self) -> int:
-        """What yod ends with, as far as it is known."""
+        """yod's exit status, as far as it is known."""
         if self.outcome.exit_status is not None:
             return self.outcome.exit_status
         status = self.ranks.exit_status
@@ -198,7 +198,7 @@ class Launch:
     def _do(self, *action: Any) -> None:
         self._actions.append(action)
 
-    # until they run
+    # Before GO
 
     def allocated(self, plan: Plan, launcher: int) -> State:
         self.launcher = launcher
@@ -228,7 +228,7 @@ class Launch:
         return self._free()
 
     def leave_silently(self, *_facts: Any) -> State:
-        # Nothing is unregistered: the RCA sees us go and has everything of ours cleaned up.
+        # Do not unregister: the RCA notices our exit and has everything cleaned up.
         self._do(Do.LEAVE)
         return State.ENDED
 
@@ -250,7 +250,7 @@ class Launch:
         return self._clear()
 
     def _tries_again(self, nodes: list[str], message: str, hint: str = _LOOK) -> bool:
-        """Report the nodes because of which a try failed; whether there is another try, which is said here too."""
+        """Report the nodes that made an attempt fail; returns whether another attempt follows, and announces it."""
         self.outcome.blame_nodes(message)
         for name in nodes:
             self._do(Do.NODE_FAILED, name, message)
@@ -315,7 +315,7 @@ class Launch:
 
     def lost_loading(self, nodes: list[Any], reason: str) -> State:
         self.outcome.exit_status = 125
-        # a subtree went with its first node; those behind it come back by themselves
+        # A subtree was lost with its first node; the others come back by themselves.
         names = [self.ranks.node_name(at) for at, _ranks in nodes[:1]]
         return self._retreat() if self._tries_again(names, reason) else self._clear()
 
@@ -325,7 +325,7 @@ class Launch:
         return self._return() if self._tries_again([root], f"{root} (its PCT): {reason}") else self._free()
 
     def overdue_loading(self, _outstanding: str) -> State:
-        # the root would have named, before that, any node below it that keeps it waiting: it is the root itself
+        # The root would have reported any lower node that keeps it waiting, so the root itself is at fault.
         return self._give_up_root(f"{self.ranks.node_name(0)} does not answer to a load")
 
     def _give_up_root(self, reason: str) -> State:
@@ -363,7 +363,7 @@ class Launch:
         self._do(Do.SWEEP)
         return self.cleared()
 
-    # while they run
+    # Running
 
     def confirmed(self) -> State:
         self._do(Do.GO)
@@ -386,7 +386,7 @@ class Launch:
 
     @property
     def announces_bad_exits(self) -> bool:
-        """Whether a rank that exits badly is news: others run on, and yod is not ending them."""
+        """True if a failed rank must be announced: others still run, and yod is not ending them."""
         return not (self.bad_exit_ends or self.terminated or self.killed or self.ranks.all_ended)
 
     def _after_bad_exit(self) -> None:
@@ -426,7 +426,7 @@ class Launch:
         self._do(Do.TELL, {"event": "lost", "nodes": names, "ranks": which, "reason": reason})
 
     def node_silent(self, node: str, seconds: float) -> State:
-        # Slow, or stopped, is not dead: whoever finds out that it is tells us so.
+        # Slow or stopped is not dead: a process that detects a death reports it to us.
         self._do(Do.SAY, f"{node} has been silent for {seconds:.0f} s (stopped, or overloaded); waiting for it", "")
         self._do(Do.TELL, {"event": "silent", "node": node, "seconds": seconds})
         return State.RUNNING
@@ -437,11 +437,11 @@ class Launch:
         return State.RUNNING
 
     def root_gone(self, reason: str) -> State:
-        # The rest of the tree ends itself: its links upwards are broken.
+        # The rest of the tree ends itself, because its links upwards are closed.
         left = self.ranks.not_ended_by_node()
         self._lose(left, f"{self.ranks.node_name(0)} (the launch's root): {reason}")
         self._do(Do.SAY, self.ranks.lost_line(left, self.outcome.reason), "")
-        self.outcome.lost_nodes = self.ranks.node_names  # it would have told that the others are clean
+        self.outcome.lost_nodes = self.ranks.node_names  # it would have confirmed that the others are clean
         return self._free()
 
     def interrupt(self) -> State:
@@ -495,11 +495,11 @@ class Launch:
         return State.RUNNING
 
     def aborted(self, message: str, exit_status: int | None) -> State:
-        # Ranks that we end ourselves die between MPI_Init and MPI_Finalize too.
+        # Ranks that we kill also die between MPI_Init and MPI_Finalize.
         if self.terminated or self.killed:
             return State.RUNNING
         if exit_status is None and not self.ranks.exit_status:
-            exit_status = 1  # it ended with 0, where it should not have ended
+            exit_status = 1  # it ended with 0, although it should not have ended
         return self.limit_reached(message, exit_status)
 
     def output_broken(self, message: str, exit_status: int) -> State:
@@ -535,7 +535,7 @@ class Launch:
         self._do(Do.CUT)
         return self._free()
 
-    # after they ran
+    # After the run
 
     def _free(self) -> State:
         self._do(Do.FREE, self.outcome.processor_error, self.outcome.reason)
@@ -591,7 +591,7 @@ class Launch:
 S, E, L = State, Event, Launch
 _Table = dict[tuple[State, Event], "tuple[Callable[..., State], tuple[State, ...]]"]
 
-#: (state, event): (what is decided, the states it may lead to).
+#: (state, event): (handler, possible next states).
 TRANSITIONS: _Table = {
     (S.ALLOCATING, E.ALLOCATED): (L.allocated, (S.LOADING,)),
     (S.ALLOCATING, E.REFUSED): (L.refused, (S.ENDED,)),

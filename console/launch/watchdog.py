@@ -1,6 +1,6 @@
-"""How long a launch may stand still: what it waits for is said after 2 s, a step that does not move is given up.
+"""Limits how long a launch may make no progress: after 2 s it says what it waits for, later it gives up the step.
 
-Looked at twice a second; most launches are over before the first look, and never load this.
+It runs twice a second; most launches are over before the first run and never import it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from console.launch.stdio.frontend import Front
 
     class Watched(Protocol):
-        """What is looked at: a launch and the link to its tree."""
+        """The interface of a launch and its link to the tree."""
 
         launch: Launch
         front: Front
@@ -30,34 +30,35 @@ if TYPE_CHECKING:
 
         @property
         def reads(self) -> bool:
-            """Whether yod itself has work to do before nodes can go on."""
+            """True if yod itself has work to do before nodes can continue."""
 
         def outstanding(self) -> str:
-            """What a launch that does not move waits for; "" when it may."""
+            """What a launch without progress waits for; "" if that is normal."""
 
         def send(self, message: dict[str, Any]) -> None:
             """Send a message down the tree."""
 
         def handle(self, event: Event, *facts: Any) -> None:
-            """Give the machine an event and do what it says."""
+            """Pass an event to the state machine and carry out its actions."""
 
 
 TICK_S = 0.5
 _SAY_AFTER_S = 2.0  # without any progress
-_OWN_STOP_S = 2.0  # between two ticks: we did not run ourselves (^Z), and nobody else stood still for it
+_OWN_STOP_S = 2.0  # between two ticks: this process itself was stopped (^Z), so nobody else is at fault
 
 
 class Watchdog:
-    """One launch's."""
+    """The watchdog of a launch."""
 
     def __init__(self, engine: Watched) -> None:
         self._engine = engine
-        self._told: State | None = None  # the state of which it was said what is outstanding
+        self._told: State | None = None  # the state for which the outstanding work was printed
         self._pulse = Pulse(TICK_S)  # of the root
-        self._ticked_at = engine.moved  # and it was made at the first tick, before which we may have been stopped too
+        # progress is assumed at the first tick, before which we may have been stopped too
+        self._ticked_at = engine.moved
 
     def renew(self) -> None:
-        """Another try, or another step of the same state."""
+        """Another attempt, or another step in the same state."""
         self._told = None
 
     def another_root(self) -> None:
@@ -65,7 +66,7 @@ class Watchdog:
         self._pulse = Pulse(TICK_S)
 
     def tick(self) -> None:
-        """One look."""
+        """Check once."""
         engine = self._engine
         if engine.root is not None:
             self._feel_pulse(engine.root)
@@ -102,15 +103,15 @@ class Watchdog:
             engine.handle(event, engine.launch.ranks.node_name(0), self._pulse.seconds)
 
 
-# What a launch that does not move waits for, in words. Loaded only when one has stood still for a moment.
+# What a launch without progress waits for, in words. Imported only when one has stalled for a moment.
 
 
-#: Nodes that are named when they keep a launch waiting.
+#: The most node names in such a line.
 _NAMED = 12
 
 
 def outstanding(launch: Launch, request: Request) -> str:
-    """What is outstanding and on which nodes; "" when a launch may stand still."""
+    """The outstanding work with its nodes; "" if a launch may wait."""
     state, ranks = launch.state, launch.ranks
     if state is State.ALLOCATING:
         where = request.where
@@ -129,6 +130,6 @@ def outstanding(launch: Launch, request: Request) -> str:
 
 
 def _few(names: list[str]) -> str:
-    """Names folded; of a machine's worth of them the first, and how many more: it is one line for a person."""
+    """Folded names; of many the first, and how many more, because it is one line for people."""
     rest = len(names) - _NAMED
     return fold_names(names[:_NAMED]) + (f" and {rest} more nodes" if rest > 0 else "")

@@ -30,9 +30,10 @@ if TYPE_CHECKING:
     from console.launch.options.request import Request
     from console.launch.stdio.frontend import Front
 
-_HELD = 4 << 20  # bytes our reader may be behind before we stop reading ourselves
-_SOCKET_S = 1.0  # a launch opens its socket a moment after it began to run
-_BACK_S = 2 * LOOK_S + 1  # and makes it again, where RUN was removed, a moment after the keeper has made RUN again
+_HELD = 4 << 20  # bytes by which our reader may lag before we stop reading
+_SOCKET_S = 1.0  # a launch opens its socket a moment after its start
+# if RUN was removed, it opens the socket again a moment after the keeper has created RUN again
+_BACK_S = 2 * LOOK_S + 1
 _ANSWER_S = 5.0
 _PIECE = 256 << 10
 _TYPED = 16 << 10  # bytes of input sent at once
@@ -56,7 +57,7 @@ class Attached:
         self._link: Link | None = None
         self._file = -1
         self._received = 0
-        self._inode = 0  # of the spool that ``_received`` counts in; 0: the first there was
+        self._inode = 0  # of the spool in which ``_received`` counts; 0: the first one
         self._status: int | None = None
         self._told = ""
         self._traces: Traces | None = None
@@ -66,7 +67,7 @@ class Attached:
         self._live = reach_launch(run_dir, launcher, may_be_over=os.path.exists(self._spool) and not runs, runs=runs)
 
     def run(self) -> int:
-        """Follow to the end."""
+        """Follow the launch to its end."""
         self._loop.on_signal(signal.SIGINT, self._detach)
         if self._live is not None:
             self._link = Link(self._loop, self._live, self._on_frame, self._on_end)
@@ -106,7 +107,7 @@ class Attached:
 
     def _event(self, event: dict[str, Any]) -> None:
         name = event.get("event")
-        if name == "moved":  # the spool was written anew: counted from here
+        if name == "moved":  # the spool was rewritten: count from here
             self._received, self._inode = int(event["offset"]), int(event["file"])
             return
         self._front.event(event)
@@ -117,7 +118,7 @@ class Attached:
             self._front.status(f"{counted(int(event.get('bytes', 0)), 'byte was', 'bytes were')} skipped: {why}")
         elif name in ("note", "lost", "aborted", "gives_way"):
             text = str(event.get("text") or event.get("reason"))
-            if text != self._told:  # what yod said stands in a spool too, beside the event that made it
+            if text != self._told:  # yod's messages are also in a spool, beside the event that caused them
                 self._front.status(text)
             self._told = text
         elif name == "bad_exit":
@@ -171,7 +172,7 @@ class Attached:
             self._read_file()
 
     def _read_file(self) -> None:
-        """The rest from the spool: the launch is over, or its end and ours crossed."""
+        """Read the rest from the spool: the launch is over, or ended while we connected."""
         try:
             self._file = os.open(self._spool, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
@@ -202,9 +203,9 @@ class Attached:
 
 
 def reach_launch(run_dir: str, launcher: int, *, may_be_over: bool = False, runs: bool = False) -> socket.socket | None:
-    """A connection to the yod of ``launcher``; None when it is over and that is fine. ConsoleError otherwise.
+    """Connect to the yod of ``launcher``; returns None if it is over and ``may_be_over``. Raises ConsoleError.
 
-    ``runs``: its yod is known to live, whether its socket is there or not.
+    ``runs``: its yod is known to live, even if its socket is missing.
     """
     deadline = time.monotonic() + (0 if may_be_over else _BACK_S if runs or _was_removed(run_dir) else _SOCKET_S)
     while True:
@@ -230,15 +231,15 @@ def reach_launch(run_dir: str, launcher: int, *, may_be_over: bool = False, runs
 
 
 def _was_removed(run_dir: str) -> bool:
-    """Whether RUN was removed a moment ago: then sockets are on their way back (agents/link/sockets.py)."""
+    """True if RUN was removed a moment ago, so that sockets are being created again (agents/link/sockets.py)."""
     try:
         return time.time() - os.stat(f"{run_dir}/login").st_mtime < _BACK_S  # the keeper writes it again
     except OSError:
-        return True  # RUN is not there, or another daemon has made it again, and the keeper has not looked yet
+        return True  # RUN is missing, or another daemon has created it before the keeper's check
 
 
 def send_signal(run_dir: str, launcher: int, number: int, ranks: list[int] | None = None) -> None:
-    """Have the yod of ``launcher`` signal its ranks (ascending; None: all), and wait until it has. ConsoleError."""
+    """Have the yod of ``launcher`` signal its ranks (ascending; None: all), and wait for it. Raises ConsoleError."""
     from agents.link.client import Client, Unreachable
 
     reach = reach_launch(run_dir, launcher)
@@ -261,7 +262,7 @@ def send_signal(run_dir: str, launcher: int, number: int, ranks: list[int] | Non
 
 
 def release(run_dir: str, launcher: int) -> None:
-    """Have the yod of ``launcher``, which holds its ranks, let them run. ConsoleError when it does not hold them."""
+    """Have the yod of ``launcher`` release its held ranks. Raises ConsoleError if they are not held."""
     from agents.link.client import Client, Unreachable
 
     reach = reach_launch(run_dir, launcher)
@@ -279,7 +280,7 @@ def release(run_dir: str, launcher: int) -> None:
 
 
 def feed(run_dir: str, launcher: int, file: int) -> None:
-    """Send what can be read from a descriptor, as UTF-8, then its end. ConsoleError when the launch takes none."""
+    """Send the contents of a descriptor as UTF-8, then its end. Raises ConsoleError if the launch accepts no input."""
     from agents.link.client import Client, Unreachable
 
     reach = reach_launch(run_dir, launcher)

@@ -1,6 +1,6 @@
-"""What a merged tree says of a program that does not move: hints, each with its reason. Pure.
+"""Hints, with reasons, about why a program does not move, from a merged stack tree. No I/O.
 
-A snapshot cannot prove a deadlock; what it can tell is who waits where, and who is not there.
+A snapshot cannot prove a deadlock; it shows which ranks wait where, and which are missing there.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-#: Calls of MPI that return when every rank of the communicator has made them (or enough of them have).
+#: MPI calls that return when every rank (or enough of them) of the communicator has made them.
 _COLLECTIVE = (
     "Barrier", "Bcast", "Reduce", "Allreduce", "Gather", "Gatherv", "Allgather", "Allgatherv", "Scatter", "Scatterv",
     "Alltoall", "Alltoallv", "Alltoallw", "Scan", "Exscan", "Reduce_scatter", "Reduce_scatter_block", "Finalize",
@@ -23,19 +23,20 @@ _COLLECTIVE = (
 _RECEIVING = ("Recv", "Probe", "Mrecv", "Mprobe")
 _SENDING = ("Send", "Ssend", "Rsend")
 _WAITING = ("Wait", "Waitall", "Waitany", "Waitsome", "Sendrecv", "Sendrecv_replace")
-#: Others that wait for everybody, by function and, where the name alone says too little, the file's end.
+#: Other calls that wait for all: by function, and if the name is ambiguous, by the end of the file name.
 _BARRIERS = {"pthread_barrier_wait": "", "___pthread_barrier_wait": "", "GOMP_barrier": ""}
 _TORCH = "distributed/distributed_c10d.py"
 _TORCH_CALLS = frozenset(
     ("barrier", "monitored_barrier", "all_reduce", "all_gather", "broadcast", "reduce", "all_to_all", "reduce_scatter",
      "all_gather_into_tensor", "reduce_scatter_tensor", "gather", "scatter", "recv", "send")
 )  # fmt: skip
-#: How the reasons of ranks end that are missing because they have exited (agents/pct/debug/snapshot.py, stacks.py).
+#: The ends of the reasons for ranks that are missing because they have exited (agents/pct/debug/snapshot.py,
+#: stacks.py).
 _ENDED = ("it has ended", "its process has ended")
 
 
 class Wait:
-    """Ranks that wait in one call, made at one place."""
+    """Ranks that wait in the same call from the same place."""
 
     __slots__ = ("kind", "name", "place", "ranks")
 
@@ -49,10 +50,10 @@ class Wait:
 def hints(
     tree: stack_tree.Tree, everybody: int, missing: list[dict[str, Any]], *, asked: int = -1
 ) -> list[dict[str, str]]:
-    """``{"kind", "text", "ranks"}`` of each hint. ``everybody``: all ranks of the launch; ``asked``: those whose
-    stacks were asked for (-1: all).
+    """Hints as ``{"kind", "text", "ranks"}``. ``everybody``: all ranks of the launch; ``asked``: those whose stacks
+    were requested (-1: all).
 
-    A rank that was not asked for, or whose stack could not be taken, may be in any call: it may be the one that sends.
+    A rank that was not asked, or whose stack could not be read, may be in any call, perhaps the one that sends.
     """
     waits = list(_waits(tree))
     if not waits:
@@ -64,7 +65,7 @@ def hints(
         else:
             unknown |= idset.read(one["ranks"])
     waiting = _all_of(waits)
-    unknown &= ~waiting  # of a rank whose calls are known in part the one that it waits in is
+    unknown &= ~waiting  # a rank with partly known calls is known to be in the call that it waits in
     looked_at = everybody & ~unknown & ~ended
     elsewhere = looked_at & ~waiting
     told = [*_different(waits, elsewhere | unknown), *_never_came(tree, waits, elsewhere, ended)]
@@ -75,7 +76,7 @@ def hints(
 
 
 def _about(looked_at: int, running: int) -> str:
-    """Whom a hint speaks of, where not every rank was looked at."""
+    """The ranks of a hint, in words, if not every rank was examined."""
     return f"of the {counted(idset.count(looked_at), 'rank')} looked at (of {idset.count(running)} that run): "
 
 
@@ -87,7 +88,7 @@ def _all_of(waits: list[Wait]) -> int:
 
 
 def _different(waits: list[Wait], others: int) -> Iterator[tuple[str, str, int]]:
-    """Some wait in a collective call and some in another blocking one."""
+    """Some ranks wait in a collective call, others in a different blocking call."""
     collective = [wait for wait in waits if wait.kind == "collective"]
     names = {wait.name for wait in waits}
     if not collective or len(names) < 2:
@@ -103,7 +104,7 @@ def _different(waits: list[Wait], others: int) -> Iterator[tuple[str, str, int]]
 
 
 def _never_came(tree: stack_tree.Tree, waits: list[Wait], elsewhere: int, ended: int) -> Iterator[tuple[str, str, int]]:
-    """Ranks that others wait for in a collective call, and that are in no call of the kind."""
+    """Ranks for which others wait in a collective call, and that are in no such call."""
     collective = [wait for wait in waits if wait.kind == "collective"]
     if not collective:
         return
@@ -117,7 +118,7 @@ def _never_came(tree: stack_tree.Tree, waits: list[Wait], elsewhere: int, ended:
 
 
 def _nobody_sends(waits: list[Wait], ended: int) -> Iterator[tuple[str, str, int]]:
-    """All that are left wait for each other in point-to-point calls of one direction."""
+    """All remaining ranks wait for each other in point-to-point calls of one direction."""
     for kind, verb in (("receive", "nobody sends"), ("send", "nobody receives")):
         if all(wait.kind == kind for wait in waits):
             ranks = _all_of(waits)
@@ -142,7 +143,7 @@ def _waits(tree: stack_tree.Tree) -> list[Wait]:
 
 
 def blocking(call: stack_tree.Call) -> tuple[str, str]:
-    """The name of a call that waits for other ranks and its kind (collective, receive, send, wait); "" for others."""
+    """The name and kind (collective, receive, send, wait) of a call that waits for other ranks; "" for other calls."""
     function, file, _, language = call
     if language == "python":
         if file.endswith(_TORCH) and function in _TORCH_CALLS:
@@ -161,7 +162,7 @@ def blocking(call: stack_tree.Call) -> tuple[str, str]:
 
 
 def _place(call: stack_tree.Call) -> str:
-    """Where a program's own call stands: what a library's wrapper calls in between is passed over."""
+    """The place of the program's own call, without a library's wrappers."""
     function, file, line, language = call
     if not line or "mpi4py" in file or file.endswith(_TORCH) or "torch/" in file:
         return ""
@@ -171,9 +172,9 @@ def _place(call: stack_tree.Call) -> str:
 
 
 def _stand(tree: stack_tree.Tree, ranks: int) -> list[tuple[str, int]]:
-    """The innermost places with a line in the program's own code of ranks that wait for nobody."""
+    """The innermost source lines in the program's own code of ranks that wait for no rank."""
     found: dict[str, int] = {}
-    known = 0  # of these a source line is known: threads of libraries that have none say nothing more
+    known = 0  # ranks with a known source line; library threads without one add nothing
     ahead: list[tuple[stack_tree.Tree, str]] = [(tree, "")]
     while ahead:
         level, place = ahead.pop()

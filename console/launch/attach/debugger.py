@@ -1,4 +1,4 @@
-"""The near end of a debugger on one rank: this terminal is its terminal (the far end is
+"""The user's side of a debugger on one rank: this terminal is the debugger's (the other side is
 agents/pct/debug/debugger.py)."""
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 _PIECE = 4096
 _AGAIN_S = 0.5
-_END = "\x04"  # ^D: a terminal has no other end
+_END = "\x04"  # ^D, the only EOF that a terminal has
 
 
 class Debugging:
-    """``run`` returns when the debugger has ended, or the launch has."""
+    """A debug session; ``run`` returns when the debugger, or the launch, has ended."""
 
     def __init__(self, run_dir: str, launcher: int, rank: int, words: list[str]) -> None:
         sock = reach_launch(run_dir, launcher)
@@ -44,7 +44,7 @@ class Debugging:
         self._link.send({**begin, "term": os.environ.get("TERM", "dumb"), "tools": tools()})
 
     def run(self) -> int:
-        """Sit there. ConsoleError when there is no such rank or debugger."""
+        """Run the session. Raises ConsoleError if the rank or the debugger does not exist."""
         try:
             self._lend()
             while not self._over:
@@ -67,7 +67,7 @@ class Debugging:
             self._loop.on_signal(number, self._leave)
         try:
             self._loop.watch(0, READ, self._on_typed)
-        except PermissionError:  # a file: it is always ready
+        except PermissionError:  # a file is always ready
             self._from_file = True
             self._loop.after(0, lambda: self._on_typed(READ))
 
@@ -76,7 +76,7 @@ class Debugging:
         self._link.send({"op": "debug_size", "rows": rows, "columns": columns})
 
     def _leave(self) -> None:
-        self._over = True  # the far end notices
+        self._over = True  # the other side notices
 
     def _on_typed(self, _events: int) -> None:
         try:
@@ -92,7 +92,7 @@ class Debugging:
             self._loop.after(0, lambda: self._on_typed(READ))
 
     def _end_input(self) -> None:
-        # Again and again: a debugger that asks whether to leave has taken the first one for something else.
+        # Repeatedly, because a debugger that asks whether to quit has used the first ^D for something else.
         self._link.send({"op": "debug_type", "data": _END})
         self._loop.after(_AGAIN_S, self._end_input)
 

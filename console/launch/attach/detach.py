@@ -1,8 +1,8 @@
-"""^\\ at a running launch: it goes on as a detached one, and the terminal is free.
+r"""^\ at a running launch: it continues as a detached launch, and the terminal is free.
 
-The shell waits for our process, and a launcher is known by its process. So a child takes the launch over: it tells
-the CPA its process id, registers with the RCA, and keeps the output from now on in a spool. Only then we go; when the
-CPA does not answer, everything stays as it was.
+The shell waits for our process, and a launcher is identified by its process. So a child takes over the launch: it tells
+the CPA its process id, registers with the RCA, and writes further output to a spool. Only then our process exits; if
+the CPA does not answer, nothing changes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from console.launch.stdio.sink import Sink
 
     class Detachable(Protocol):
-        """What a running launch offers to the process that takes it over."""
+        """The interface of a running launch for the process that takes it over."""
 
         loop: Loop
         request: Request
@@ -41,22 +41,22 @@ if TYPE_CHECKING:
 
         @property
         def reads_input(self) -> bool:
-            """Whether standard input goes to the ranks."""
+            """True if standard input goes to the ranks."""
 
         def end_input(self) -> None:
-            """Standard input ends here for the ranks."""
+            """End the ranks' standard input."""
 
         def observe(self) -> None:
-            """Open the socket that observers connect to."""
+            """Open the socket for observers."""
 
         def replace_front(self, front: SpoolFront) -> None:
-            """From now on ``front`` gets output and events."""
+            """Send further output and events to ``front``."""
 
         def on_output_written(self, amount: int) -> None:
-            """So many bytes of output have been taken by whoever reads it."""
+            """The reader has taken ``amount`` bytes of output."""
 
         def on_output_broken(self, message: str, exit_status: int) -> None:
-            """Nobody takes output any more."""
+            """Nobody reads output any more."""
 
 
 _ANSWER_S = 3.0
@@ -64,7 +64,7 @@ _PATIENCE_S = 60.0
 
 
 def leave(engine: Detachable) -> None:
-    """Detach the launch; does not return when it worked. In the child it returns, and the launch goes on there."""
+    """Detach the launch. On success it returns only in the child, where the launch continues."""
     from console.launch.stdio.gather import GatherFront
 
     front, run = engine.front, engine.request.run
@@ -75,7 +75,7 @@ def leave(engine: Detachable) -> None:
         front.status("a launch that is held, gathered or on a terminal of its own cannot be detached")
         return
     reader, writer = os.pipe()
-    wakeup = signal.set_wakeup_fd(-1)  # ours and the child's are one pipe: a ^C here is not for the child
+    wakeup = signal.set_wakeup_fd(-1)  # the wake-up pipe is shared with the child: a ^C here is not for the child
     child = os.fork()
     if child == 0:
         os.close(reader)
@@ -89,14 +89,14 @@ def leave(engine: Detachable) -> None:
         _go(engine)
     signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
     os.waitpid(child, 0)
-    # a CPA may have taken note all the same, and its answer been lost
+    # A CPA may have recorded it although its answer was lost.
     again = engine.allocation.cookied("moved", pid=os.getpid(), pid_started=start_time(os.getpid()))
     engine.daemons.cpa.ask(again, lambda _reply, _error: None, _PATIENCE_S, patient=True)
     front.status("not detached: no CPA has taken note of it")
 
 
 def _go(engine: Detachable) -> NoReturn:
-    """In the old process: unregister, tell, and leave when the terminal has what was on its way to it."""
+    """In the old process: unregister, print the message, and exit when the terminal has got all output."""
     number = engine.launch.launcher
     engine.daemons.rca.unregister_now()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -137,12 +137,12 @@ def _take_over(engine: Detachable, writer: int) -> None:
 
 def _register(engine: Detachable, pid: int, began: int) -> None:
     daemons = engine.daemons
-    daemons.rca.abandon()  # the socket lives on in the old process, which unregisters
+    daemons.rca.abandon()  # the connection belongs to the old process, which unregisters
     daemons.rca = Registration(engine.loop, f"{daemons.run_dir}/rca.sock", pid, began, engine.launch.launcher)
 
 
 def _spool(engine: Detachable) -> None:
-    """From here on a spool is our front; standard input goes on if it is not a terminal."""
+    """Use a spool as our front; standard input continues unless it is a terminal."""
     from console.launch.daemons.connect import user
 
     hello = {"command": engine.request.command, "size": engine.launch.ranks.size, "user": user(), "state": "running"}
@@ -166,13 +166,14 @@ def _spool(engine: Detachable) -> None:
     spool.let_go_of_terminal()
 
 
-# ``-detach``: the launch goes on in a session of its own, and its launcher id is all that is left here.
+# ``-detach``: the launch runs in its own session, and only its launcher id is printed here.
 
 
 def detach(launch: Callable[[Callable[[int], None]], int]) -> int:
-    """Run ``launch(on_running)`` in a child of its own session; returns when it runs (0, its id on stdout) or failed.
+    """Run ``launch(on_running)`` in a child with its own session; returns when it runs (0, its id on stdout) or
+    failed.
 
-    Nothing may have been connected before: a launcher is known by its process.
+    Nothing may be connected before, because a launcher is identified by its process.
     """
     reader, writer = os.pipe()
     child = os.fork()

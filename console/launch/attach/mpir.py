@@ -1,6 +1,6 @@
-"""The process table as parallel debuggers know it (MPIR Process Acquisition Interface, MPI Forum 2010).
+"""The process table for parallel debuggers (MPIR Process Acquisition Interface, MPI Forum 2010).
 
-Names are the interface's: ``MPIR_proctable`` has host, executable and process of every rank, in rank order.
+The interface defines the names: ``MPIR_proctable`` has host, executable and process of every rank, in rank order.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SPAWNED = 1  # MPIR_DEBUG_SPAWNED
 
 
 def table(plan: Plan, request: Request, ranks: Ranks) -> list[dict[str, Any]]:
-    """One entry a rank. A host is what a debugger's own agent would be started on."""
+    """One entry a rank. The host is where a debugger would start its own agent."""
     here = os.uname().nodename
     hosts = [here if node.address.startswith("/") else parse(node.address).host for node in plan.nodes]
     paths = [request.program.path] * plan.size
@@ -35,7 +35,7 @@ def table(plan: Plan, request: Request, ranks: Ranks) -> list[dict[str, Any]]:
 
 
 def document(entries: list[dict[str, Any]]) -> dict[str, Any]:
-    """The table as a JSON file has it."""
+    """The table as a JSON document."""
     return {
         "MPIR_debug_state": _SPAWNED,
         "MPIR_i_am_starter": 1,
@@ -45,7 +45,7 @@ def document(entries: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def write(path: str, entries: list[dict[str, Any]]) -> None:
-    """The file, whole or not at all: whoever waits for it never reads half. ConsoleError."""
+    """Write the file atomically, because debuggers wait for it. Raises ConsoleError."""
     import json
 
     part = f"{path}.{os.getpid()}.part"
@@ -102,7 +102,7 @@ int main(void)
 
 
 def stub(entries: list[dict[str, Any]]) -> str:
-    """A C program whose symbols are the table: what a debugger that attaches to a starter reads."""
+    """A C program with the table as its symbols, for debuggers that attach to a starter."""
     rows = "".join(
         f"    {{{_string(one['host_name'])}, {_string(one['executable_name'])}, {int(one['pid'])}}},\n"
         for one in entries
@@ -111,6 +111,6 @@ def stub(entries: list[dict[str, Any]]) -> str:
 
 
 def _string(text: str) -> str:
-    # octal, three digits each: nothing that follows can become part of an escape
+    # Octal with three digits, so that no following character can extend the escape.
     plain = b"/._-+ 0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
     return '"' + "".join(chr(byte) if byte in plain else f"\\{byte:03o}" for byte in os.fsencode(text)) + '"'

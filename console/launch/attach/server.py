@@ -1,4 +1,4 @@
-"""Whoever follows a running launch through its socket: they are served, never waited for."""
+"""Observers of a running launch, connected to its socket: the launch never waits for them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from console.launch.stdio.frontend import Front
 
     class Observed(Protocol):
-        """The launch as observers see it, and what they may do to it."""
+        """The interface of the launch for observers."""
 
         launch: Launch
         front: Front
@@ -36,31 +36,32 @@ if TYPE_CHECKING:
 
         @property
         def spool_path(self) -> str:
-            """Where a detached launch keeps its stream; "" for others."""
+            """The spool of a detached launch; "" for others."""
 
         def hello_event(self) -> dict[str, Any]:
-            """What an observer is told first."""
+            """The first event for an observer."""
 
         def handle(self, event: Event, *facts: Any) -> None:
-            """Give the machine an event and do what it says."""
+            """Pass an event to the state machine and carry out its actions."""
 
         def type_input(self, data: bytes) -> None:
-            """What an observer sends to the ranks' standard input."""
+            """Input for the ranks from an observer."""
 
         def end_input(self) -> None:
-            """Standard input ends here for the ranks."""
+            """End the ranks' standard input."""
 
         def release(self) -> None:
-            """Let a held launch run."""
+            """Release a held launch."""
 
         def send(self, message: dict[str, Any]) -> None:
             """Send a message down the tree."""
 
         def processes(self) -> list[dict[str, Any]]:
-            """Every rank's host, program and process."""
+            """Host, program and process of every rank."""
 
 
-#: Bytes held for an observer that does not read; then output, and at four times as much events too, are skipped.
+#: Bytes held for an observer that does not read; above that, output is skipped, and above four times as much, events
+#: too.
 HELD = 1 << 20
 _LONGEST_REQUEST = 64 << 10
 _PUMP = 256 << 10
@@ -69,7 +70,7 @@ _BACKLOG = 64
 
 
 class Observers:
-    """The socket ``yod-LAUNCHER.sock`` and everybody connected to it."""
+    """The socket ``yod-LAUNCHER.sock`` and all observers connected to it."""
 
     def __init__(self, loop: Loop, path: str, engine: Observed) -> None:
         self.loop, self.path, self.engine = loop, path, engine
@@ -83,14 +84,14 @@ class Observers:
         self._acceptor = Acceptor(self.loop, sock, self._on_accept)
 
     def _look_at_socket(self) -> None:
-        # RUN may have been removed below us, at the last logout: whoever attaches looks for us there
+        # RUN may have been removed at the last logout, and observers look for the socket there.
         if self._sock.fileno() < 0:
             return
         self.loop.after(LOOK_S, self._look_at_socket)
         try:
             sock = listen_again(self.path, self._file, _BACKLOG)
         except (OSError, AgentError):
-            return  # there is no place for it yet
+            return  # the directory does not exist yet
         if sock is not None:
             self._acceptor.finish()
             self._sock.close()
@@ -104,30 +105,30 @@ class Observers:
 
     @property
     def inspecting(self) -> Inspecting:
-        """Those who want to see into the launch."""
+        """The inspections of this launch."""
         if self._inspecting is None:
             self._inspecting = Inspecting(self.engine, self.loop)
         return self._inspecting
 
     def forget(self, observer: Observer) -> None:
-        """One has gone."""
+        """An observer has disconnected."""
         if self._inspecting is not None:
             self._inspecting.forget(observer)
 
     @property
     def behind(self) -> bool:
-        """Whether somebody has not got everything yet."""
+        """True if an observer lags behind."""
         return any(observer.behind for observer in self.connected)
 
     def finish(self, seconds: float) -> None:
-        """Serve those that are behind for so long at most, then :meth:`close`."""
+        """Serve lagging observers for at most ``seconds``, then :meth:`close`."""
         deadline = time.monotonic() + seconds
         while self.behind and time.monotonic() < deadline:
             self.loop.run_once(deadline - time.monotonic())
         self.close()
 
     def close(self) -> None:
-        """No more observers; those there are get what the kernel takes at once."""
+        """Disconnect all observers; they get what the kernel accepts at once."""
         self._acceptor.close()
         self._sock.close()
         try:
@@ -139,7 +140,7 @@ class Observers:
 
 
 def observe(loop: Loop, path: str, engine: Observed) -> Observers | None:
-    """Open the launch's socket; None, and the user is told, when that cannot be."""
+    """Open the launch's socket; if that fails, tell the user and return None."""
     try:
         return Observers(loop, path, engine)
     except (OSError, AgentError) as error:
@@ -148,7 +149,7 @@ def observe(loop: Loop, path: str, engine: Observed) -> Observers | None:
 
 
 class Observer:
-    """One connection. Follows the spool where there is one, else lives from now on."""
+    """A connection. It follows the spool if there is one, otherwise live events."""
 
     def __init__(self, observers: Observers, sock: socket.socket) -> None:
         self._all = observers
@@ -163,7 +164,7 @@ class Observer:
         self._link.send(hello("yod"))
 
     def event(self, event: dict[str, Any]) -> None:
-        """Something happened."""
+        """Send an event."""
         if self._spool >= 0:
             self._pump()
         elif self._caught_up(4 * HELD):
@@ -172,11 +173,11 @@ class Observer:
             self._skipped += 1
 
     def tell(self, event: dict[str, Any]) -> None:
-        """An answer to this observer alone."""
+        """Send a reply to this observer only."""
         self._link.send(event)
 
     def frame(self, kind: int, payload: bytes) -> None:
-        """A rank wrote something."""
+        """Send a rank's output."""
         if self._spool >= 0:
             self._pump()
         elif self._output:
@@ -187,11 +188,11 @@ class Observer:
 
     @property
     def behind(self) -> bool:
-        """Whether something waits to be sent."""
+        """True if data waits to be sent."""
         return self._link.out_bytes > 0 or self._pumping
 
     def close(self) -> None:
-        """Let it go."""
+        """Disconnect."""
         if self._spool >= 0:
             os.close(self._spool)
             self._spool = -1
@@ -272,7 +273,7 @@ class Observer:
             self._all.loop.after(_LOOK_S, self._pump_again)
 
     def _next_file(self) -> bool:
-        """The file was written anew without its oldest output: go on in the new one, where this one ended."""
+        """The file was rewritten without its oldest output: continue in the new one at the same place."""
         dropping = self._engine.front.dropping
         if dropping is None or self._file == len(dropping.moves):
             return False
@@ -307,21 +308,20 @@ class Observer:
             self._all.forget(self)
 
 
-# yod between those who want to see into its launch and the tree that can: it passes on, and opens nothing.
-#
-# So a merged tree of a thousand ranks costs it no more than one of ten.
+# yod forwards inspections between observers and the tree without parsing the results, so a merged tree of a thousand
+# ranks costs it no more than one of ten.
 
 
-#: Collections under way for one launch; each reads every rank's stack.
+#: The most collections in progress for one launch; each reads every rank's stack.
 MOST = 4
-#: Seconds that an observer may ask for, and how much longer than the tree yod waits.
+#: The most seconds that an observer may allow, and how much longer than the tree yod waits.
 LONGEST_S, LATER_S = 120.0, 1.0
-SOURCE_S = 5.0  # for the lines of a file on a node
+SOURCE_S = 5.0  # for lines of a file on a node
 _USUAL_S = 10.0
 
 
 class Asked:
-    """One collection."""
+    """A collection in progress."""
 
     __slots__ = ("at", "began", "observer")
 
@@ -330,7 +330,7 @@ class Asked:
 
 
 class Inspecting:
-    """The questions of all observers of one launch."""
+    """The inspections of all observers of a launch."""
 
     def __init__(self, engine: Observed, loop: Loop) -> None:
         self._engine, self._loop = engine, loop
@@ -340,8 +340,7 @@ class Inspecting:
         self._next = 0
 
     def ask(self, observer: Observer, op: str, message: dict[str, Any]) -> None:
-        """What ``observer`` wants: ``stacks``, ``source``, or one of ``debug``'s. WireError for a request that means
-        nothing."""
+        """Handle ``stacks``, ``source``, or an operation of ``debug``. Raises WireError for an invalid request."""
         if op in ("stacks", "debug"):
             given = message.get("tools") or {}
             self._lending.paths.update({str(name): str(path) for name, path in given.items()})
@@ -368,7 +367,7 @@ class Inspecting:
         self._engine.send(dict(message, session=self._next))
 
     def _read_source(self, observer: Observer, message: dict[str, Any]) -> None:
-        """Lines of a file as the node of a rank has it."""
+        """Read lines of a file on the node of a rank."""
         why = "no such rank" if message["rank"] < 0 else self._refusal(1 << min(message["rank"], idset.MOST))
         if why:
             observer.tell(stamped({"event": "refused", "op": "source", "text": why}))
@@ -389,7 +388,7 @@ class Inspecting:
         observer.tell(stamped({"event": "procs", "launcher": self._engine.launch.launcher, "table": rows}))
 
     def forget(self, observer: Observer) -> None:
-        """It has gone, and with it whoever sat at its debugger."""
+        """An observer has disconnected, and with it the user of its debugger."""
         session = self._debugging.pop(observer, None)
         if session is not None:
             self._engine.send({"op": "debug_leave", "session": session})
@@ -438,7 +437,7 @@ class Inspecting:
         return ""
 
     def told(self, op: str, message: dict[str, Any]) -> None:
-        """The tree answers; what comes later than its time is dropped."""
+        """Forward an answer of the tree; late ones are dropped."""
         if op == "want_tool":
             self._lending.wanted(message["name"])
             return

@@ -1,6 +1,6 @@
-"""Where the ranks of a running launch stand: asked of its yod, as one tree (``mesh stacks``, the console, redmesh).
+"""The stacks of a running launch as one tree, requested from its yod (``mesh stacks``, the console, redmesh).
 
-The tree as people and programs get it is nested: ``{"function", "file", "line", "language", "ranks", "children"}``.
+The tree is nested for people and programs: ``{"function", "file", "line", "language", "ranks", "children"}``.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 LIMIT_S = 10.0
 _SOURCE_S = 5.0
-_LATER_S = 5.0  # for yod's answer beyond what the tree may take
+_LATER_S = 5.0  # for yod's answer, beyond the tree's own limit
 
 
 def read_ranks(text: str) -> int:
-    """``0-3,7`` or ``0..3,7`` as a set of ranks. UsageError for what is none."""
+    """Parse ``0-3,7`` or ``0..3,7`` as a set of ranks. Raises UsageError."""
     try:
         ranks = idset.read(text.replace("..", "-").replace(" ", ""))
     except ValueError:
@@ -46,8 +46,8 @@ def take(
 ) -> dict[str, Any]:
     """The stacks of ``ranks`` (None: all) as one object. ``which``: all, native or python.
 
-    ``limit_s`` is how long the nodes may take; ranks that could not be read by then are told as missing. ConsoleError
-    when the launch cannot be reached (only its owner can), or refuses.
+    ``limit_s`` is the time limit for the nodes; ranks that were not read in time are listed as missing. Raises
+    ConsoleError if the launch is unreachable (only its owner can reach it) or refuses.
     """
     wanted = -1 if ranks is None else read_ranks(ranks)
     request: dict[str, Any] = {"op": "stacks", "which": which, "limit_s": limit_s, "tools": tools()}
@@ -63,15 +63,15 @@ def take(
 
 
 def tools() -> dict[str, str]:
-    """Tools that nodes may lack, where they are here: beside our interpreter, or on the PATH; and whose processors
-    they are for (``machine``)."""
+    """Tools that nodes may lack and that exist here, beside our interpreter or on PATH, and their architecture
+    (``machine``)."""
     found = os.path.join(os.path.dirname(sys.executable), "py-spy")
     path = found if os.access(found, os.X_OK) else shutil.which("py-spy")
     return {"py-spy": os.path.realpath(path), "machine": os.uname().machine} if path else {}
 
 
 def source(run_dir: str, launcher: int, rank: int, path: str, first: int, last: int) -> tuple[str, list[str]]:
-    """The node of ``rank``, and lines ``first`` to ``last`` (from 1) of a file there. ConsoleError with why not."""
+    """The node of ``rank``, and lines ``first`` to ``last`` (from 1) of a file there. Raises ConsoleError."""
     request = {"op": "source", "rank": rank, "path": path, "first": first, "last": last}
     event = _ask(run_dir, launcher, request, _SOURCE_S)
     if event["event"] == "refused" or event["why"]:
@@ -99,7 +99,8 @@ def _ask(run_dir: str, launcher: int, request: dict[str, Any], limit_s: float) -
 
 
 def as_told(event: dict[str, Any], wanted: int = -1) -> dict[str, Any]:
-    """A yod's event ``stacks`` as the object for programs. KeyError, TypeError, ValueError, IndexError for none."""
+    """Convert a yod's event ``stacks`` to the object for programs. Raises KeyError, TypeError, ValueError or
+    IndexError."""
     tree = stack_tree.read(event["calls"])
     more = sources.read(event)
     size = int(event["ranks"])
@@ -125,7 +126,7 @@ def as_told(event: dict[str, Any], wanted: int = -1) -> dict[str, Any]:
 
 
 def in_tree(tree: stack_tree.Tree) -> int:
-    """Every rank of it."""
+    """All ranks in the tree."""
     found = 0
     for node in tree.values():
         found |= node.ranks
@@ -133,7 +134,8 @@ def in_tree(tree: stack_tree.Tree) -> int:
 
 
 def nested(calls: list[list[Any]], path: Callable[[str, str], str] = lambda *_: "") -> list[dict[str, Any]]:
-    """The flat list that travels as nested objects; their order stays. ``path``: of a function and its file."""
+    """Convert the flat wire format to nested objects in the same order. ``path(function, file)`` gives the full
+    path."""
     roots: list[dict[str, Any]] = []
     made: list[dict[str, Any]] = []
     for parent, function, file, line, language, ranks in calls:
@@ -147,7 +149,7 @@ def nested(calls: list[list[Any]], path: Callable[[str, str], str] = lambda *_: 
 
 
 def flat(tree: list[dict[str, Any]]) -> list[list[Any]]:
-    """The inverse of :func:`nested`."""
+    """Convert nested objects to the flat format."""
     calls: list[list[Any]] = []
     ahead = [(-1, one) for one in reversed(tree)]
     while ahead:
@@ -158,9 +160,9 @@ def flat(tree: list[dict[str, Any]]) -> list[list[Any]]:
 
 
 def difference(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """``after``, each call with ``came`` and ``left``: ranks that are in it now and were not, and the other way round.
+    """``after`` with ``came`` and ``left`` for each call: ranks that are in it now and were not, and the reverse.
 
-    Calls that nobody stands in any more are there with empty ``ranks``.
+    Calls without ranks any more are included with empty ``ranks``.
     """
     paths: dict[tuple[str, str], str] = {}
     ahead = [*before, *after]

@@ -1,4 +1,4 @@
-"""yod's part of a tool that a node lacks: it reads it here and sends it down, piece by piece."""
+"""yod's part in providing a tool that a node lacks: it reads the tool here and sends it down in pieces."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from agents.link.loop import Loop
 
 _PIECE = 192 << 10
-_BETWEEN_S = 0.002  # output and exits go between the pieces
+_BETWEEN_S = 0.002  # lets output and exits pass between the pieces
 _LARGEST = 64 << 20
 
 
 class ToolTransfer:
-    """``down(message)`` speaks to the tree. ``paths`` is what observers named; only those are lent."""
+    """``down(message)`` sends into the tree. Only tools in ``paths``, which observers named, are provided."""
 
     def __init__(self, loop: Loop, down: Callable[[dict[str, Any]], None]) -> None:
         self._loop, self._down = loop, down
@@ -26,7 +26,7 @@ class ToolTransfer:
         self._under_way: set[str] = set()
 
     def wanted(self, name: str) -> None:
-        """A node has none."""
+        """A node lacks the tool."""
         if name in self._under_way:
             return
         path = self.paths.get(name, "")
@@ -60,7 +60,7 @@ def _read(path: str) -> bytes:
         return b""
     with open(path, "rb") as file:
         found = os.fstat(file.fileno())
-        # what nodes will run as us must be nobody else's to write
+        # Nobody else may be able to write a file that nodes will run as us.
         if found.st_uid not in (0, os.geteuid()) or found.st_mode & 0o022 or found.st_size > _LARGEST:
             return b""
         return file.read()

@@ -1,4 +1,4 @@
-"""The processors of one launch: asked for, kept while it loads, confirmed at its start, given back at its end."""
+"""The processors of a launch: requested, reserved while it loads, confirmed at its start, freed at its end."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
     Then = Callable[[dict[str, Any] | None, AgentError | None], None]
 
-#: Seconds for which CPAs are asked before a request is given up.
+#: Seconds for which CPAs are asked to record the start, and the end.
 STARTED_S, FINISH_S = 45.0, 3.0
-#: How often a request that waits is made anew because its reservation had lapsed before we heard of it.
+#: How often a waiting request is repeated because its reservation expired before we learned of it.
 LAPSES = 3
-#: Seconds after which a reservation that could not be renewed is renewed again.
+#: Seconds after which a failed renewal is repeated.
 RENEW_AGAIN_S = 2.0
 _NEVER = float("inf")
 
 
 class Daemons:
-    """What yod has of its mesh: directories of the mesh, the session with the RCA, connections to CPAs."""
+    """yod's connections to its mesh: directories, the session with the RCA, connections to CPAs."""
 
     __slots__ = ("cpa", "rca", "run_dir", "state_dir")
 
@@ -40,34 +40,32 @@ class Daemons:
 
 
 class Allocation:
-    """``asked`` is the first request; ``handle`` takes what CPA and RCA say of ``launch``; ``reply`` is the grant."""
+    """``asked`` is the first request; ``handle`` takes events about ``launch``; ``reply`` is the grant."""
 
     def __init__(self, daemons: Daemons, asked: dict[str, Any], launch: Launch, handle: Callable[..., None]) -> None:
         self._daemons, self._asked, self._launch, self._handle = daemons, asked, launch, handle
         self.reply: dict[str, Any] = {}
-        self.lapses_at = 0.0  # monotonic: no later than the reservation does by the database's clock
-        self._renew_at = _NEVER  # when the reservation of a launch that still loads is to be renewed
-        self._lapses = 0  # how often processors were given to us and given back before we were told
+        self.lapses_at = 0.0  # monotonic; not later than the expiry of the reservation
+        self._renew_at = _NEVER  # when to renew the reservation of a loading launch
+        self._lapses = 0  # how often a grant expired before we learned of it
 
     def cookied(self, op: str, **members: Any) -> dict[str, Any]:
-        """A request to a CPA under the launch's cookie."""
+        """A request to a CPA with the launch's cookie."""
         return {"op": op, "launcher": self.reply["launcher"], "cookie": self.reply["cookie"], **members}
 
-    # asked for
+    # Request
 
     def granted(self, reply: dict[str, Any], last_look: float) -> None:
-        """The processors are ours; ``last_look``: when this process was last seen to run before the answer."""
+        """Processors were granted; ``last_look``: when this process last ran before the answer."""
         self.reply = reply
-        # granted after we asked, and after we last looked for an answer: we may have been stopped since
+        # The grant came after our request and after our last check for an answer; we may have been stopped since.
         self.lapses_at = max(self._daemons.cpa.asked_at, last_look) + reply["pending_s"]
         self._renew_at = time.monotonic() + reply["pending_s"] / 3
         self._daemons.rca.launcher(reply["launcher"])
 
     def lapsed(self, error: AgentError | None, wait_s: float) -> bool:
-        """Whether to ask under another key: this one was granted, we were not told, and its processors are given back.
-
-        So it goes for who waits through an outage of the database that is longer than a reservation.
-        """
+        """True if the request must be repeated with another key: it was granted, but the reservation expired before
+        we learned of it, as in an outage of the database that is longer than a reservation."""
         if error is None or error.code != "expired" or not wait_s or self._lapses == LAPSES:
             return False
         if self._launch.state is not State.ALLOCATING:
@@ -76,18 +74,18 @@ class Allocation:
         return True
 
     def ask_again(self, wait_s: float, then: Then) -> None:
-        """Ask for other processors; ``wait_s``: how long they may be waited for at least."""
+        """Request other processors; ``wait_s``: the least time to wait for them."""
         again = dict(self._asked, key=os.urandom(16).hex(), wait_s=max(wait_s, self._asked["wait_s"]))
         self._daemons.cpa.ask(again, then, ALLOCATE_S + again["wait_s"], patient=again["wait_s"] > 0)
 
-    # kept while the launch loads
+    # Reservation
 
     def is_due(self, now: float) -> bool:
-        """Whether the reservation of a launch that still loads is to be renewed."""
+        """True if the reservation of a loading launch must be renewed."""
         return self._launch.state is State.LOADING and now >= self._renew_at
 
     def renew(self, renewed: Callable[[float], None]) -> None:
-        """Keep the processors longer; ``renewed`` is told for how many seconds."""
+        """Renew the reservation; ``renewed`` gets its new length in seconds."""
         self._renew_at = _NEVER
 
         def answered(reply: dict[str, Any] | None, error: AgentError | None) -> None:
@@ -98,15 +96,15 @@ class Allocation:
                 renewed(reply["loading_s"])
             elif error is not None and error.code == "expired":
                 self._handle(Event.FAILED, self._launch.ranks.root_name, *told(error), "launch")
-            elif error is None or error.code != "unknown_op":  # a CPA of a former version keeps them for pending_s
+            elif error is None or error.code != "unknown_op":  # a CPA of an older version keeps them for pending_s
                 self._renew_at = time.monotonic() + RENEW_AGAIN_S
 
         self._daemons.cpa.ask(self.cookied("loading"), answered, STARTED_S, patient=True)
 
-    # confirmed
+    # Confirmation
 
     def confirm(self, plan: Plan, confirmed: Callable[[], None]) -> None:
-        """Tell a CPA that every process is held; ``confirmed`` when it has written that down."""
+        """Tell a CPA that every process is held; ``confirmed`` is called when it has recorded that."""
         started = self.cookied("started", ranks=plan.first_processor, root=plan.nodes[0].name)
 
         def answered(_reply: dict[str, Any] | None, error: AgentError | None) -> None:
@@ -118,32 +116,32 @@ class Allocation:
         self._daemons.cpa.ask(started, answered, STARTED_S, patient=True)
 
     def report_node(self, node: str, reason: str) -> None:
-        """Tell a CPA that a load failed because of a node."""
+        """Report to a CPA that a load failed because of a node."""
         self._daemons.cpa.ask(self.cookied("node_failed", node=node, reason=reason), lambda *_: None, FINISH_S)
 
-    # given back
+    # Release
 
     def _finish(self, processor_error: bool, reason: str) -> dict[str, Any]:
         launch = self._launch
         status, plan = launch.exit_status, launch.ranks.plan
         finish = self.cookied("finish", exit_status=status, processor_error=processor_error, reason=reason[:200])
         if launch.outcome.lost_nodes and plan is not None and any(n.address[:1] != "/" for n in plan.nodes):
-            finish["lost"] = launch.outcome.lost_nodes  # on this machine the PCTs themselves see to it
+            finish["lost"] = launch.outcome.lost_nodes  # on this machine the PCTs handle it
         return finish
 
     def free(self, processor_error: bool, reason: str, then: Then | None = None) -> None:
-        """Give the processors back to a CPA."""
+        """Free the processors."""
         finish = self._finish(processor_error, reason)
         self._daemons.cpa.ask(finish, then or self._freed, FINISH_S, patient=True)
 
     def _freed(self, _reply: dict[str, Any] | None, error: AgentError | None) -> None:
-        if error is None or error.code == "expired":  # freed already: the pending time ran out, or a clean-up did it
+        if error is None or error.code == "expired":  # already freed: the reservation expired, or a clean-up freed them
             self._handle(Event.FREED)
         else:
             self._handle(Event.NOT_FREED, error.message)
 
     def hand(self, processor_error: bool, reason: str) -> None:
-        """Leave the end of the launch with the RCA, where no CPA takes it."""
+        """Pass the end of the launch to the RCA, because no CPA accepts it."""
 
         def handed(error: AgentError | None) -> None:
             if error is None:
@@ -155,5 +153,5 @@ class Allocation:
 
 
 def told(error: AgentError | None) -> tuple[str, str, int]:
-    """Message, hint and exit status of what went wrong."""
+    """Message, hint and exit status of an error."""
     return (error.message, error.hint, error.exit_status) if error is not None else ("no answer", "", 125)

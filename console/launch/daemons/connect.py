@@ -1,4 +1,4 @@
-"""Finding the mesh before a launch: a CPA, a keeper that will bring one, or a personal mesh started now."""
+"""Finds the mesh for a launch: a CPA, a keeper that will start one, or a personal mesh started now."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from console.launch.options.request import Request
     from console.settings import Settings
 
-#: Seconds a mesh that is alive gets to bring a CPA back.
+#: Seconds for a running mesh to restart a CPA.
 CPA_S = 5.0
-_CHANGE_S = 60.0  # at most, for mesh up or mesh upgrade of a mesh of hosts
+_CHANGE_S = 60.0  # the longest wait for mesh up or mesh upgrade of a mesh of hosts
 _POLL_S = 0.02
-_WHERE_S = 2.0  # for a CPA to say where a launch is
+_WHERE_S = 2.0  # for a CPA to tell where a launch is
 
 
 def reach(settings: Settings, start: int, status: Callable[[str], None]) -> tuple[str, socket.socket]:
-    """RUN of the mesh, and a connection to one of its CPAs; a personal mesh is started where there is no mesh at all.
+    """RUN of the mesh, and a connection to one of its CPAs. Starts a personal mesh if there is no mesh at all.
 
-    ``status`` is told when that happens. ConsoleError when no CPA can be reached and none may be started.
+    ``status`` is called when that happens. Raises ConsoleError if no CPA can be reached and none may be started.
     """
     run = settings.run_dir
     sock = connect_any(run, start)
@@ -46,7 +46,7 @@ def reach(settings: Settings, start: int, status: Callable[[str], None]) -> tupl
             )
         status("the mesh does not answer while mesh up, upgrade or down is at work: waiting for it")
     elif not _answers(f"{run}/keeper.sock"):
-        if os.path.islink(f"{settings.state_dir}/run"):  # which mesh down removes
+        if os.path.islink(f"{settings.state_dir}/run"):  # mesh down removes it
             status(f"the mesh does not answer in {run}: starting what is missing of it")
         else:
             from redmesh.text import counted
@@ -73,7 +73,7 @@ def reach(settings: Settings, start: int, status: Callable[[str], None]) -> tupl
 
 
 def _is_changed(settings: Settings) -> bool:
-    """Whether ``mesh up``, ``mesh upgrade`` or ``mesh down`` is at work: it holds up.lock."""
+    """True while ``mesh up``, ``mesh upgrade`` or ``mesh down`` works: it holds up.lock."""
     import fcntl
 
     try:
@@ -90,7 +90,7 @@ def _is_changed(settings: Settings) -> bool:
 
 
 def login_name(settings: Settings) -> str:
-    """What this login processor is called in its mesh."""
+    """The name of this login processor in its mesh."""
     if settings.login:
         return settings.login
     if settings.system:
@@ -103,7 +103,7 @@ def login_name(settings: Settings) -> str:
 
 
 def mesh_name(settings: Settings) -> str:
-    """What certificates call the mesh: on another login processor it is not named after our STATE."""
+    """The mesh's name in certificates: on another login processor, it is not derived from our STATE."""
     return ("" if settings.system else _of_keeper(settings, "mesh")) or settings.mesh
 
 
@@ -119,9 +119,10 @@ def _of_keeper(settings: Settings, key: str) -> str:
 
 
 def stay_on_side(settings: Settings, launcher: int) -> None:
-    """Of one host that plays several login processors: a launch on another side of the machine is out of reach.
+    """Raise an error if a launch is on another side of the machine, for a host that stands for several login
+    processors.
 
-    Elsewhere the launch's socket is on the login processor of the launch alone. ConsoleError, AgentError.
+    Otherwise the launch's socket is only on its own login processor. Raises ConsoleError or AgentError.
     """
     if not settings.login:
         return
@@ -139,7 +140,7 @@ def stay_on_side(settings: Settings, launcher: int) -> None:
 
 
 def elsewhere(run: str, launcher: int) -> str:
-    """The login processor that a launch of ours is on, where that is another one and a CPA says so; else empty."""
+    """The login processor of a launch of ours, if a CPA says that it is another one; otherwise empty."""
     from agents.link.client import Client
     from agents.wire.errors import AgentError
 
@@ -154,13 +155,13 @@ def elsewhere(run: str, launcher: int) -> str:
             with Client(path, "launcher", _WHERE_S) as cpa:
                 login = str(cpa.call(question).get("elsewhere", {}).get(str(launcher), ""))
                 return "" if login == here else login
-        except AgentError:  # nobody there, or it is somebody else's: that is for others to say
+        except AgentError:  # unreachable, or another user's launch: the caller reports that
             continue
     return ""
 
 
 def yod_socket(run: str, launcher: int) -> str:
-    """Where the yod of ``launcher`` listens for observers: in RUN, or in its user's part of one that is root's."""
+    """The socket of the yod of ``launcher`` for observers: in RUN, or in its user's part of root's RUN."""
     name = f"yod-{launcher}.sock"
     users = f"{run}/users"
     if not os.path.isdir(users):
@@ -173,14 +174,14 @@ def yod_socket(run: str, launcher: int) -> str:
 
 
 def yod_owner(path: str) -> int:
-    """Whose a yod has to be that listens at a :func:`yod_socket`: the user's whose part it is; else ours (-1)."""
+    """The uid that must own a yod at a :func:`yod_socket`: the user of that part; otherwise ours (-1)."""
     part = os.path.dirname(path)
     return int(os.path.basename(part)) if os.path.basename(os.path.dirname(part)) == "users" else -1
 
 
 def user() -> str:
-    """Our name for people; what decides is the uid."""
-    import pwd  # built in; a lookup in LDAP is paid only by those who ask
+    """Our name for display; only the uid decides."""
+    import pwd  # built in; only this call pays for an LDAP lookup
 
     try:
         return pwd.getpwuid(os.getuid()).pw_name
@@ -189,9 +190,9 @@ def user() -> str:
 
 
 def start_time(pid: int) -> int:
-    """When the process began, in clock ticks since boot (field 22 of /proc/PID/stat)."""
+    """The start time of a process in clock ticks since boot (field 22 of /proc/PID/stat)."""
     with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
-        # the name, in parentheses, may hold anything
+        # the name, in parentheses, may contain anything
         return int(file.read().rpartition(b")")[2].split()[19])
 
 
@@ -208,7 +209,7 @@ def _answers(path: str) -> bool:
 
 
 def _start(settings: Settings) -> None:
-    # A process of its own: what it loads (the database) must never be loaded here.
+    # In a separate process, because its imports (the database) must not be loaded here.
     from redmesh.start_command import start_command, without_relative  # few yods start a mesh
 
     config = ["--config", settings.file] if settings.file else []
@@ -234,11 +235,11 @@ def _start(settings: Settings) -> None:
         raise ConsoleError(f"no personal mesh: {why}", exit_status=status if status > 0 else None)
 
 
-# The CPA that somebody names (``--cpa ADDRESS``, ``--cpa-pid PID``; the original's -nid and -pid).
+# The CPA that a user names (``--cpa ADDRESS``, ``--cpa-pid PID``; the original's -nid and -pid).
 
 
 def reach_named(settings: Settings, request: Request) -> tuple[str, socket.socket]:
-    """RUN of that CPA's mesh and a connection to it. ConsoleError when it does not answer; no mesh is started."""
+    """RUN of that CPA's mesh and a connection to it. Raises ConsoleError if it does not answer; starts no mesh."""
     shown = clean(request.where.cpa)
     if "/" in request.where.cpa:
         paths = [os.path.abspath(request.where.cpa)]

@@ -1,4 +1,4 @@
-"""Our line to the CPAs: any of them will do, and a request lost with one is asked again under the same key."""
+"""Our connection to the CPAs: any of them will do; a request lost with one is repeated with the same key."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ if TYPE_CHECKING:
 
     Then = Callable[[dict[str, Any] | None, AgentError | None], None]
 
-#: A CPA that has been silent for so long is left for another, if there is one. Seconds.
+#: Seconds after which a silent CPA is left for another, if there is one.
 SILENT_S = 5.0
-#: Seconds for which CPAs are asked for processors, besides those it may wait in the queue.
+#: Seconds for which CPAs are asked for processors, in addition to the waiting time.
 ALLOCATE_S = 12.0
 _AGAIN_S, _LONGEST_PAUSE_S = 0.1, 0.8
-#: Seconds at most between two tries, where a CPA refuses the connection: there are too many of this user's, say.
+#: The longest pause in seconds between attempts if a CPA refuses connections, for example because this user has too
+#: many.
 _BUSY_S = 1.0
 
 
 def cpa_sockets(run: str) -> list[str]:
-    """Paths of the CPAs' sockets in ``run``, in order; whether anybody listens there is another matter."""
+    """The paths of the CPAs' sockets in ``run``, in order, whether or not a CPA listens there."""
     try:
         names = os.listdir(run)
     except OSError:
@@ -38,7 +39,7 @@ def cpa_sockets(run: str) -> list[str]:
 
 
 def connect_any(run: str, start: int) -> socket.socket | None:
-    """A connection to some CPA, the ``start``-th first; None when none listens."""
+    """A connection to a CPA, trying the ``start``-th first; None if none listens."""
     paths = cpa_sockets(run)
     for number in range(len(paths)):
         try:
@@ -54,7 +55,7 @@ class _Ask:
     def __init__(self, message: dict[str, Any], then: Then, deadline: float, *, patient: bool) -> None:
         self.message, self.then, self.deadline, self.patient = message, then, deadline, patient
         self.sent_at = 0.0
-        self.caller: Caller | None = None  # where it was sent and is not answered
+        self.caller: Caller | None = None  # the connection on which it was sent, until it is answered
         self.pause_s = _AGAIN_S / 2
         self.timer: Timer | None = None
 
@@ -68,15 +69,16 @@ class Authority:
         self._caller: Caller | None = None
         self._again: Timer | None = None
         self._again_s = _AGAIN_S
-        self._refusal: AgentError | None = None  # why a CPA would not serve us, since one last did
+        self._refusal: AgentError | None = None  # the last reason why a CPA refused us
         self._closed = False
-        self.asked_at = 0.0  # when the request was sent that was answered last, monotonic
-        self.on_away: Callable[[str], None] = lambda text: None  # the database cannot be asked; we wait for it
+        self.asked_at = 0.0  # when the request with the last answer was sent, monotonic
+        self.on_away: Callable[[str], None] = lambda text: None  # called while we wait for the database
         if sock is not None:
             self._adopt(sock)
 
     def ask(self, message: dict[str, Any], then: Then, patience_s: float, *, patient: bool = False) -> None:
-        """Ask; ``then`` gets the reply. ``patient``: a database that is down is waited for, within ``patience_s``."""
+        """Send a request; ``then`` gets the reply. ``patient``: wait for a database that is down, within
+        ``patience_s``."""
         ask = _Ask(message, then, time.monotonic() + patience_s, patient=patient)
         ask.timer = self._loop.after(patience_s, lambda: self._give_up(ask))
         self._asks.append(ask)
@@ -86,7 +88,7 @@ class Authority:
             self._send(ask)
 
     def close(self) -> None:
-        """Ask nothing more; what is unanswered stays so."""
+        """Send no further request; unanswered ones stay so."""
         self._closed = True
         for ask in self._asks:
             if ask.timer is not None:
@@ -136,7 +138,7 @@ class Authority:
         if ask not in self._asks:
             return
         if error is not None and error.code == "gone":
-            return  # asked again on the next connection
+            return  # repeated on the next connection
         self._again_s, self._refusal = _AGAIN_S, None
         if error is not None and error.code == "database" and ask.patient:
             ask.caller = None
@@ -147,8 +149,8 @@ class Authority:
         self._done(ask, reply, error)
 
     def _ask_again(self, ask: _Ask) -> None:
-        # A new connection may have taken it meanwhile. Asked twice there, the second answer to an allocate would make
-        # the cookie of the first one worthless.
+        # A new connection may have taken it meanwhile. If it were sent twice there, the second answer to an allocate
+        # would invalidate the cookie of the first.
         if ask in self._asks and self._caller is not None and ask.caller is not self._caller:
             self._send(ask)
 
@@ -156,7 +158,7 @@ class Authority:
         if ask in self._asks:
             told, hint = "no CPA answers", "mesh status shows the daemons"
             placement = ask.message.get("placement")
-            if placement and self._caller is not None:  # one has the request
+            if placement and self._caller is not None:  # one CPA has the request
                 told = f"the CPA has not answered a request with the placement {placement}"
                 hint = f"either the placement {placement} is slow (use another), or the CPA stands still (mesh status)"
             self._done(ask, None, self._refusal or AgentError(told, hint, code="unreachable"))
@@ -171,10 +173,10 @@ class Authority:
     def _on_end(self, caller: Caller, _reason: str) -> None:
         if self._caller is caller:
             self._caller = None
-            self._start += 1  # the next one first
+            self._start += 1  # try the next one first
             if caller.refusal is not None:
                 self._refusal = caller.refusal
                 self._again_s = min(_BUSY_S, 2 * self._again_s)
-                self._connect_later(self._again_s * (0.5 + os.getpid() % 16 / 16))  # not all at the same time
+                self._connect_later(self._again_s * (0.5 + os.getpid() % 16 / 16))  # spread the attempts of many yods
             else:
                 self._connect()

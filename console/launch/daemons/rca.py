@@ -1,4 +1,4 @@
-"""Our session with the RCA: registered as long as we live, found again once a second when it was lost."""
+"""Our session with the RCA: registered as long as we run, and restored every second after it was lost."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from agents.link.loop import Loop
 
 BEAT_S = 1.0
-#: Seconds an RCA has to acknowledge what no CPA would take.
+#: Seconds for an RCA to acknowledge what no CPA accepts.
 HAND_S = 2.0
 
 
 class Registration:
-    """Registers this process, beats once a second, and tells the launcher's id when there is one."""
+    """Registers this process, sends a heartbeat every second, and reports the launcher's id when it is known."""
 
     def __init__(
         self, loop: Loop, path: str, pid: int, pid_started: int, launcher: int | None = None, login: str = ""
     ) -> None:
-        self._login = login  # the login processor we are on, where that is not the RCA's own
+        self._login = login  # our login processor, if it differs from the RCA's own
         self._loop, self._path = loop, path
         self._pid, self._pid_started = pid, pid_started
         self._launcher = launcher
@@ -36,13 +36,13 @@ class Registration:
         loop.after(BEAT_S, self._beat)
 
     def launcher(self, number: int) -> None:
-        """The CPA has named us."""
+        """The CPA has assigned the launcher's id."""
         self._launcher = number
         if self._caller is not None:
             self._caller.tell({"op": "launcher", "launcher": number})
 
     def hand(self, finish: dict[str, Any], then: Callable[[AgentError | None], None]) -> None:
-        """Leave a *finish* that no CPA takes with the RCA; ``then`` gets None when it is acknowledged."""
+        """Pass a *finish* that no CPA accepts to the RCA; ``then`` gets None when it is acknowledged."""
         if self._caller is None:
             self._connect()
         if self._caller is None:
@@ -60,13 +60,13 @@ class Registration:
         self._loop.after(HAND_S, lambda: once(None, AgentError("the RCA does not answer", code="unreachable")))
 
     def unregister(self) -> None:
-        """We leave in good order: nothing is to be cleaned up behind us."""
+        """Unregister: nothing needs to be cleaned up after our exit."""
         self._over = True
         if self._caller is not None:
             self._caller.call({"op": "unregister"}, lambda _reply, _error: None)
 
     def unregister_now(self) -> None:
-        """The same in a process that ends at once; where the RCA is away, it will not know of us."""
+        """Unregister in a process that exits at once; skipped if the RCA is away, because it then does not know us."""
         if self._caller is not None and self._caller.link.sock is not None:
             self._caller.link.sock.setblocking(True)
             try:
@@ -75,7 +75,7 @@ class Registration:
                 pass
 
     def abandon(self) -> None:
-        """Let go of a session that goes on in another process."""
+        """Drop a session that continues in another process."""
         self._over = True
         if self._caller is not None:
             self._caller.close()

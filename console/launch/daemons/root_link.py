@@ -16,42 +16,42 @@ if TYPE_CHECKING:
     from agents.link.loop import Loop
 
     class Receiver(Protocol):
-        """Who takes what comes up the tree."""
+        """Receives what comes up the tree."""
 
         def on_frame(self, kind: int, payload: bytes) -> None:
-            """A frame has come; what it holds follows."""
+            """A frame has arrived; its contents follow."""
 
         def on_output(self, kind: int, payload: bytes) -> None:
-            """A rank wrote something."""
+            """A rank's output."""
 
         def on_file(self, payload: bytes) -> None:
-            """A rank wants something of a file here."""
+            """A rank's file request."""
 
         def on_message(self, op: str, message: dict[str, Any]) -> None:
-            """A node says something."""
+            """A message of a node."""
 
         def on_refused(self, error: AgentError) -> None:
-            """The root's PCT did not let us in."""
+            """The root's PCT refused us."""
 
         def on_root_end(self, reason: str) -> None:
-            """The link has ended, and not by us."""
+            """The link was closed, not by us."""
 
 
 _CONNECT_S = 5.0
 
 
 class RootLink:
-    """One link, for one load. ``heard``: something has come since the last look of the watchdog."""
+    """A link for one load. ``heard``: data has arrived since the watchdog's last check."""
 
     def __init__(self, loop: Loop, receiver: Receiver) -> None:
         self._loop, self._receiver = loop, receiver
         self.link: Link | None = None
         self.heard = False
-        self.answered = False  # the root has said something that is not a hello since that was last asked
+        self.answered = False  # True if the root has sent more than a hello since this was last reset
         self._greeted = False
 
     def load(self, address: str, load: dict[str, Any], common: bytes) -> None:
-        """Connect to a root of this machine and send the load; ``common`` is a frame. OSError, AgentError."""
+        """Connect to a root on this machine and send the load; ``common`` is a frame. Raises OSError or AgentError."""
         sock = connect(address, _CONNECT_S)
         self.link = Link(self._loop, sock, self.on_frame, self.on_end)
         self.link.send_raw(control(hello("launcher")) + control(load) + common)
@@ -68,20 +68,20 @@ class RootLink:
 
     @property
     def delivered(self) -> int:
-        """Link.delivered."""
+        """As Link.delivered."""
         return -1 if self.link is None else self.link.delivered
 
     def close(self) -> None:
-        """Let go of the root."""
+        """Close the link."""
         if self.link is not None:
             self.link.close()
 
     def on_end(self, _link: Link, reason: str) -> None:
-        """The link has ended."""
+        """The link was closed."""
         self._receiver.on_root_end(reason)
 
     def on_frame(self, _link: Link, kind: int, payload: bytes) -> None:
-        """A frame from the root. WireError for what is not understood."""
+        """Handle a frame from the root. Raises WireError for an invalid one."""
         self.heard = True
         receiver = self._receiver
         receiver.on_frame(kind, payload)

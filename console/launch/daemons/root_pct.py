@@ -1,6 +1,6 @@
-"""A launch whose root is on another machine: TLS to its PCT, and a credential from the CPA that lets the load in.
+"""A launch with its root on another machine: TLS to its PCT, and a credential from the CPA that admits the load.
 
-The handshake and the question to the CPA are on their way at the same time.
+The handshake and the request to the CPA run at the same time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ASK_S = 10.0
 
 
 def believe(run: str) -> None:
-    """Believe the mesh whose RUN this is."""
+    """Trust the mesh that owns this run directory."""
     trust.use_run(os.path.basename(os.path.realpath(run)), run)
 
 
@@ -46,16 +46,16 @@ def load_far(
     sent: Callable[[dict[str, Any]], None],
     refused: Callable[[AgentError], None],
 ) -> None:
-    """Connect ``root`` to a node of another machine, whose load follows its credential; ``common`` is a frame.
+    """Connect ``root`` to a node on another machine; its load is sent after the credential; ``common`` is a frame.
 
-    ``ask(members, then, seconds)`` asks a CPA for the credential. ``sent(reply)`` when the load has left,
-    ``refused(error)`` when the CPA gives none. OSError, AgentError when nobody is there.
+    ``ask(members, then, seconds)`` asks a CPA for the credential. Calls ``sent(reply)`` when the load was sent, or
+    ``refused(error)`` if the CPA gives none. Raises OSError or AgentError if the node is unreachable.
     """
     link = root.link = Link(loop, connect_now(load["nodes"][0]["address"], LAUNCH), root.on_frame, root.on_end)
 
     def granted(reply: dict[str, Any] | None, error: AgentError | None) -> None:
         if link.sock is None:
-            return  # the root has gone meanwhile, and the launch knows
+            return  # the link was closed meanwhile, and the launch knows
         if reply is None or error is not None:
             refused(error or AgentError("no answer"))
             return
@@ -69,7 +69,7 @@ def load_far(
 
 
 def tell(loop: Loop, sock: Any, reply: dict[str, Any], node: str, order: dict[str, Any]) -> None:
-    """Tell a node that is far something about our launch; it goes on in the loop, and nobody waits for it."""
+    """Send a message about our launch to a node on another machine, without waiting for it."""
     link = Link(loop, sock, lambda link, *_: None, lambda *_: None)
     link.send(acting(reply, node))
     link.send(order)
@@ -77,21 +77,20 @@ def tell(loop: Loop, sock: Any, reply: dict[str, Any], node: str, order: dict[st
 
 
 def acting(reply: dict[str, Any], node: str) -> dict[str, Any]:
-    """The hello of somebody who acts for a launch on ``node`` without bringing it."""
+    """The hello of a client that acts for a launch on ``node`` without bringing a load."""
     shown = {"credential": reply["credential"], "mac": reply["macs"].get(node, "")} if "credential" in reply else {}
     return {**hello("yod"), **shown}
 
 
-# Ending a launch on nodes that do not say that it has ended: each PCT is told, nobody is waited for.
-#
-# What a PCT that stands still has in its socket it reads when it goes on: it kills what it finds of the launch, and its
-# tombstone refuses a load that it had not read before.
+# Ending a launch on nodes that do not confirm its end: each PCT is told, without waiting. A stopped PCT reads the
+# message when it continues: it kills what it finds of the launch, and its tombstone refuses a load that it had not read
+# before.
 
 
 def sweep(loop: Loop, plan: Plan, reply: dict[str, Any]) -> None:
-    """Tell every node of ``plan`` to kill the launcher of ``reply`` there.
+    """Tell every node of ``plan`` to kill the launcher of ``reply``.
 
-    One whose PCT is gone has nobody left to be told.
+    A node without a PCT cannot be told.
     """
     for node in plan.nodes:
         _tell(loop, node, reply, {"op": "kill_launch", "id": 1, "launcher": reply["launcher"]})
@@ -120,10 +119,10 @@ def _tell(loop: Loop, node: PlacedNode, reply: dict[str, Any], order: dict[str, 
         sock.close()
 
 
-# What became of the root of a launch whose link has ended: its PCT, if it lives, knows how its launch child died.
+# The death of a root's launch child: its PCT, if it lives, knows the cause.
 
 
 def inquire(loop: Loop, root: PlacedNode, reply: dict[str, Any], then: Callable[[dict[str, Any] | None], None]) -> None:
-    """``then(message and hint, or None)``: None when nobody answers for it, or knows of no death."""
+    """Ask; ``then(message and hint, or None)`` follows. None: no answer, or no known death."""
 
     ask(loop, root.address, acting(reply, root.name), reply["launcher"], then)

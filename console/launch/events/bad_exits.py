@@ -1,6 +1,6 @@
-"""Announces ranks that exit badly while others run: at once, ranks that ended alike in one row, never a flood.
+"""Announces ranks that fail while others run: at once, with equal exits in one row, and never too often.
 
-A launch in which every rank exits well loads none of this.
+A launch in which every rank succeeds imports none of this.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from console.launch.ranks import Ranks
     from console.launch.states import Launch
 
-#: Seconds in which ranks die that have one cause; where all ranks do, the completion table alone tells it.
+#: Seconds in which ranks with a common cause die; if all ranks do, only the completion table reports it.
 FOLD_S = 0.1
-#: Seconds between two announcements: doubled each time up to the second figure while ranks go on dying, so that
-#: 10,000 ranks that die one by one cost some dozens of lines.
+#: Seconds between two announcements: doubled up to the second value while ranks keep dying, so that 10,000 ranks that
+#: die one by one cost some dozens of lines.
 PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
-#: Ways to end that one announcement shows; further ones are counted.
+#: Different exits shown in one announcement; further ones are counted.
 _ROWS = 4
 
 
 class BadExits:
-    """The ranks of one launch that exited badly and have not been announced yet.
+    """Failed ranks of a launch that have not been announced.
 
     ``after(seconds, call)`` is a loop's timer; ``tell`` gets each ``bad_exit`` event.
     """
@@ -50,7 +50,7 @@ class BadExits:
         self._told_at: float | None = None
 
     def add(self, ranks: list[int]) -> None:
-        """Announce these ranks with the others of the moment."""
+        """Announce these ranks, together with others of the moment."""
         self._ranks += ranks
         if not self._due:
             self._due = True
@@ -62,7 +62,7 @@ class BadExits:
         which, self._ranks = sorted(self._ranks), []
         launch = self._launch
         if launch.state is not State.RUNNING or not launch.announces_bad_exits:
-            return  # yod ends the others, or the completion table tells it all
+            return  # yod ends the others, or the completion table reports it
         now = self._clock()
         quiet = self._told_at is None or now - self._told_at > 2 * LONGEST_PAUSE_S
         self._pause_s = PAUSE_S if quiet else min(2 * self._pause_s, LONGEST_PAUSE_S)
@@ -71,7 +71,7 @@ class BadExits:
 
 
 def in_foreground() -> bool:
-    """Whether a ^C that is typed now reaches yod."""
+    """True if a ^C typed now reaches yod."""
     try:
         return os.tcgetpgrp(2) == os.getpgrp()
     except OSError:
@@ -79,7 +79,7 @@ def in_foreground() -> bool:
 
 
 def bad_exit_event(ranks: Ranks, which: list[int], launcher: int) -> dict[str, Any]:
-    """The event ``bad_exit`` for the ranks ``which``: those that ended alike together, and what still runs."""
+    """The event ``bad_exit`` for the ranks ``which``: grouped by equal exits, with the number still running."""
     ends = []
     for alike in same_ends(ranks, which):
         end = ranks.ends[alike[0]]
@@ -95,9 +95,9 @@ def bad_exit_event(ranks: Ranks, which: list[int], launcher: int) -> dict[str, A
 
 
 def lines(event: dict[str, Any], stop: str, *, apart: bool = False) -> list[str]:
-    """A ``bad_exit`` event for people; ``stop``: what ends the launch where they read it, "" for nothing.
+    """A ``bad_exit`` event as lines for people; ``stop``: the command that ends the launch, "" for none.
 
-    ``apart``: what still runs has a line of its own, where lines are short.
+    ``apart``: what still runs has its own line, for narrow terminals.
     """
     ends = event["ends"]
     found = [str(end["text"]) for end in ends[:_ROWS]]

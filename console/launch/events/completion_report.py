@@ -1,4 +1,4 @@
-"""What yod tells at the end: the completion table, and a line in the usage log."""
+"""The report at the end: the completion table, and a line in the usage log."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LONGEST = 60  # characters of a folded list
 
 
 def same_ends(ranks: Ranks, which: Iterable[int]) -> list[list[int]]:
-    """The ranks ``which``, those that ended alike together."""
+    """The ranks ``which``, grouped by equal exits."""
     alike: dict[tuple[str, bool], list[int]] = {}
     for rank in which:
         end = ranks.ends[rank]
@@ -30,9 +30,10 @@ def same_ends(ranks: Ranks, which: Iterable[int]) -> list[list[int]]:
 
 
 def completion_rows(ranks: Ranks, which: Iterable[int] | None = None, *, whole: bool = False) -> list[str]:
-    """How these ranks (None: all) ended, a line for all that ended alike: ``rank 0-15 on n0-n3: exit 0, 1.2 s``.
+    """Lines on how these ranks (None: all) ended, one for all with the same exit: ``rank 0-15 on n0-n3: exit 0, 1.2
+    s``.
 
-    A list that would fill the screen is cut short, with how many it names, unless ``whole``.
+    A long list is cut off, with its count, unless ``whole``.
     """
     rows = []
     for alike in same_ends(ranks, sorted(ranks.ends) if which is None else which):
@@ -47,16 +48,16 @@ def completion_rows(ranks: Ranks, which: Iterable[int] | None = None, *, whole: 
 
 
 def told_rows(launch: Launch, request: Request) -> list[str]:
-    """The rows that yod prints at the end: none when all went well and nobody asked."""
+    """The lines that yod prints at the end: none if all ranks succeeded and the user did not ask."""
     told = request.stdio.verbose or any(end.bad for end in launch.ranks.ends.values())
-    # 141: our reader has gone, and a filter goes quietly
+    # 141: our reader has gone, and a filter then exits silently.
     if not told or request.stdio.quiet or launch.outcome.exit_status == 141:
         return []
     return completion_rows(launch.ranks, whole=request.stdio.verbose)
 
 
 def completion_lines(ranks: Ranks) -> list[str]:
-    """How every rank ended, a line for each: ``rank 3 on n1: exit 0, 1.204 s``."""
+    """A line for the exit of every rank: ``rank 3 on n1: exit 0, 1.204 s``."""
     lines = []
     for rank in sorted(ranks.ends):
         end = ranks.ends[rank]
@@ -66,7 +67,7 @@ def completion_lines(ranks: Ranks) -> list[str]:
 
 
 def cut_short(folded: str, how_many: str) -> str:
-    """A folded list that fits into a line: its beginning, and how many there are in all."""
+    """A folded list that fits into a line: its beginning, and the count."""
     if len(folded) <= _LONGEST:
         return folded
     return f"{folded[: folded.rindex(',', 0, _LONGEST)]},… ({how_many})"
@@ -77,7 +78,7 @@ def _words(end: End) -> str:
         return "lost with its node"
     if not end.signal:
         return f"exit {end.status}"
-    import signal  # loaded already wherever a launch runs
+    import signal  # already imported in every launch
 
     from console.launch.options.signal_names import signal_name
 
@@ -97,7 +98,7 @@ def _seconds(elapsed: list[float]) -> str:
 def log_usage(
     path: str, launch: Launch, plan: Plan, request: Request, user: str, begun_at: float, seconds: float
 ) -> None:
-    """The line of one launch, in the log that ``path`` names."""
+    """Append a launch's line to the log at ``path``."""
     entry = {
         "at": round(begun_at, 3),
         "launcher": launch.launcher,
@@ -114,7 +115,7 @@ def log_usage(
 
 
 def append_usage(path: str, entry: dict[str, Any]) -> None:
-    """One JSON line in the usage log. That it cannot be written is not an error: a log must not fail a job."""
+    """Append a JSON line to the usage log. Failures are ignored, because a log must not fail a job."""
     from agents.wire.control import encode
     from agents.wire.errors import AgentError
 
@@ -122,7 +123,7 @@ def append_usage(path: str, entry: dict[str, Any]) -> None:
         line = encode(entry) + b"\n"
         fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            os.write(fd, line)  # one write: lines of several yods never mix
+            os.write(fd, line)  # a single write, so that lines of several yods never mix
         finally:
             os.close(fd)
     except (OSError, AgentError):

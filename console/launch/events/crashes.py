@@ -1,4 +1,4 @@
-"""Stack traces of ranks that died, identical ones told once. Pure."""
+"""Stack traces of dead ranks, identical ones reported once. No I/O."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Trace:
-    """What one stack is, and the ranks that died with it."""
+    """A stack, and the ranks that died with it."""
 
     __slots__ = ("lines", "nodes", "ranks", "tool")
 
@@ -28,7 +28,7 @@ class Traces:
         self._traces: dict[Any, Trace] = {}
 
     def add(self, rank: int, node: str, trace: dict[str, Any]) -> None:
-        """A node's ``backtrace``. ValueError, TypeError or KeyError for what is none."""
+        """Add a node's ``backtrace``. Raises ValueError, TypeError or KeyError for an invalid one."""
         lines = _lines(trace)
         key = (str(trace["tool"]), *lines)
         one = self._traces.setdefault(key, Trace(str(trace["tool"]), lines))
@@ -36,7 +36,7 @@ class Traces:
         one.nodes.append(node)
 
     def rows(self, ranks: Collection[int] | None = None) -> list[str]:
-        """For people, in the order of ranks; unsanitised. ``ranks``: only stacks that one of them died with."""
+        """Lines for people, in the order of ranks; unsanitised. ``ranks``: only stacks with one of them."""
         rows = []
         traces = [one for one in self._traces.values() if ranks is None or any(rank in ranks for rank in one.ranks)]
         for trace in sorted(traces, key=lambda one: min(one.ranks)):
@@ -49,7 +49,7 @@ class Traces:
 
 
 def _lines(trace: dict[str, Any]) -> list[str]:
-    # Addresses, thread numbers and process ids differ from rank to rank and are left out wherever there is a name.
+    # Addresses, thread numbers and process ids differ from rank to rank, so they are omitted if there is a name.
     lines: list[str] = []
     threads = trace["threads"]
     for number, (_tid, name, frames) in enumerate(threads):

@@ -1,4 +1,4 @@
-"""Where a detached launch keeps its event stream and its output: one file of frames, read by whoever attaches."""
+"""The spool of a detached launch: one file of frames with its events and output, for observers."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-#: Bytes a spool may hold; then the job waits in its next write.
+#: The size limit of a spool in bytes; above it the job blocks in its next write.
 LIMIT = 1 << 30
 #: Days for which the spool of an ended launch is kept.
 KEPT_DAYS = 7
 
 
 def spool_path(state_dir: str, launcher: int) -> str:
-    """The file of a detached launch."""
+    """The spool file of a detached launch."""
     return f"{state_dir}/spool/{launcher}.frames"
 
 
 def hold(fd: int) -> None:
-    """Lock a spool for as long as its yod lives: whoever attaches sees by it that the launch is not over."""
+    """Lock a spool as long as its yod runs, so that observers see that the launch is not over."""
     import fcntl
 
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        pass  # a file system without locks: whoever attaches goes by the socket alone
+        pass  # no locks on this file system: observers rely on the socket
 
 
 def is_held(path: str) -> bool:
-    """Whether the yod that writes the spool at ``path`` lives."""
+    """True if the yod that writes the spool at ``path`` runs."""
     import fcntl
 
     try:
@@ -50,14 +50,14 @@ def is_held(path: str) -> bool:
     except BlockingIOError:
         return True
     except OSError:
-        pass  # a file system without locks
+        pass  # no locks on this file system
     finally:
         os.close(fd)
     return False
 
 
 class SpoolFront:
-    """A front with no terminal. Until :meth:`let_go` its errors still go to the stderr of whoever detached it."""
+    """A front without a terminal. Until :meth:`let_go`, errors also go to the stderr of the detaching process."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class SpoolFront:
         *,
         drops: bool = False,
     ) -> None:
-        """``drops``: a full spool loses its oldest output (SpoolTrimmer) instead of holding the job up."""
+        """``drops``: a full spool loses its oldest output (SpoolTrimmer) instead of blocking the job."""
         self._state_dir, self._hello, self._limit = state_dir, hello, limit
         self._on_passed, self._on_broken = on_passed, on_broken
         self._drops = drops
@@ -80,14 +80,14 @@ class SpoolFront:
         self._full = self._broken = False
         self._on_terminal = True
         self.spool_path = ""
-        self.drained = True  # what is over the limit is never written
+        self.drained = True  # data over the limit is never written
 
     def planned(self, size: int) -> None:
         """The number of ranks is known."""
         self._hello["size"] = size
 
     def output(self, kind: int, rank: int, data: memoryview) -> None:
-        """What a rank wrote. Over the limit no credit is given back; what is on its way still finds its place."""
+        """A rank's output. Above the limit no credit is returned; data in transit still fits."""
         if self._broken:
             return
         if self.dropping is not None:
@@ -115,25 +115,25 @@ class SpoolFront:
             self._write_event(event)
 
     def complain(self, message: str, hint: str = "") -> None:
-        """An error."""
+        """Report an error."""
         from console.message_codes import coded
 
         self.line(f"yod: {coded(message, hint)}")
 
     def status(self, text: str) -> None:
-        """A line for somebody who waits: here, nobody."""
+        """A status line; nobody waits here."""
 
     def line(self, text: str) -> None:
-        """A line for people, as long as there are any."""
+        """A line for people, while there is a terminal."""
         if self._on_terminal:
             os.write(2, clean(text).encode("utf-8", "replace") + b"\n")
 
     def let_go_of_terminal(self) -> None:
-        """There is no terminal any more for what people should read."""
+        """There is no terminal any more."""
         self._on_terminal = False
 
     def let_go(self) -> None:
-        """The one who detached us leaves; the terminal may be another's soon."""
+        """The detaching process exits; another process may use the terminal soon."""
         self.let_go_of_terminal()
         null = os.open(os.devnull, os.O_RDWR)
         for fd in (0, 1, 2):
@@ -180,7 +180,7 @@ class SpoolFront:
 
 
 def _sweep(folder: str) -> None:
-    """Remove what was spooled long ago."""
+    """Remove old spools."""
     import time
 
     limit = time.time() - KEPT_DAYS * 86400
@@ -193,17 +193,16 @@ def _sweep(folder: str) -> None:
             sys.stderr.write(f"yod: {clean(path)}: {error.strerror}\n")
 
 
-# A spool that is full loses its oldest output: what is kept is written anew, behind all events there were.
-#
-# Readers that are in the old file read it to its end (it lives as long as they do) and go on where it goes on.
+# A full spool loses its oldest output: the rest is rewritten after all events. Readers of the old file read it to its
+# end (it exists as long as they do) and continue at the same place in the new one.
 
 
 _PIECE = 8 << 20
-_MARKS = 64  # places in a file where it may be cut
+_MARKS = 64  # positions in a file where it may be cut
 
 
 class Move:
-    """From one file to the next: the old one's ``end``; what stood from ``kept_from`` on stands behind ``preamble``."""
+    """The step from one file to the next: ``end`` of the old one; its data from ``kept_from`` follows ``preamble``."""
 
     __slots__ = ("end", "kept_from", "lost", "preamble")
 
@@ -211,36 +210,36 @@ class Move:
         self.end, self.kept_from, self.preamble, self.lost = end, kept_from, preamble, lost
 
     def follow(self, offset: int) -> tuple[int, int]:
-        """The offset in the next file, and how many bytes of output were lost to whoever stood at ``offset``."""
+        """The corresponding offset in the next file, and the bytes of output lost to a reader at ``offset``."""
         if offset >= self.kept_from:
             return offset - self.kept_from + self.preamble, 0
         return self.preamble, self.lost
 
 
 class SpoolTrimmer:
-    """Keeps a spool under ``limit`` bytes, the moment of rewriting it counted in. ``events``: all, as frames."""
+    """Keeps a spool under ``limit`` bytes, even while it is being rewritten. ``events``: all events, as frames."""
 
     def __init__(self, limit: int) -> None:
         self._due, self._keep = limit * 2 // 3, limit // 3
         self._step = max(1, limit // _MARKS)
         self._marks: list[tuple[int, int, int]] = []  # offset, events before it, output before it
-        self._output = 0  # bytes of output so far, dropped ones too
-        self._gone = 0  # bytes of output that are dropped
+        self._output = 0  # bytes of output so far, including dropped ones
+        self._gone = 0  # bytes of dropped output
         self.events: list[bytes] = []
-        self.moves: list[Move] = []  # one for each time the file was written anew
+        self.moves: list[Move] = []  # one for each rewrite
 
     def before_output(self, offset: int, size: int) -> None:
-        """An output frame of ``size`` bytes of output is about to be written at ``offset``."""
+        """``size`` bytes of output are about to be written at ``offset``."""
         if not self._marks or offset - self._marks[-1][0] >= self._step:
             self._marks.append((offset, len(self.events), self._output))
         self._output += size
 
     def is_due(self, written: int) -> bool:
-        """Whether the file has to be written anew."""
+        """True if the file must be rewritten."""
         return written >= self._due
 
     def rewrite(self, path: str, fd: int, written: int) -> tuple[int, int]:
-        """Replace the file by one with the newest output; its descriptor and size. OSError."""
+        """Replace the file by one with the newest output; returns its descriptor and size. Raises OSError."""
         at = next((mark for mark in self._marks if mark[0] >= written - self._keep), self._marks[-1])
         kept_from, events, output = at
         skipped: dict[str, Any] = {"event": "skipped", "bytes": output, "dropped": True}

@@ -1,4 +1,4 @@
-"""The event stream of a launch: written once, read by the front, the spool and any number of observers."""
+"""The event stream of a launch, for the front, the spool and any number of observers."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ if TYPE_CHECKING:
     from typing import Any, Protocol
 
     class Listener(Protocol):
-        """Somebody who follows a launch."""
+        """A receiver of the stream."""
 
         def event(self, event: dict[str, Any]) -> None:
             """Something happened."""
 
         def frame(self, kind: int, payload: bytes) -> None:
-            """A rank wrote something; ``payload`` is an output frame's."""
+            """A rank's output; ``payload`` is an output frame's."""
 
 
 class Stream:
-    """Stamps events, keeps them for observers who come later, and hands them on; ``front`` is always the first."""
+    """Adds times to events, keeps them for later observers, and forwards them; ``front`` is always first."""
 
     def __init__(self, front: Callable[[dict[str, Any]], None]) -> None:
         self.front = front
@@ -28,7 +28,7 @@ class Stream:
         self.listeners: list[Listener] = []
 
     def emit(self, event: dict[str, Any]) -> None:
-        """Hand ``event`` to everybody."""
+        """Send ``event`` to all receivers."""
         event = stamped(event)
         self.past.append(event)
         self.front(event)
@@ -36,7 +36,7 @@ class Stream:
             listener.event(event)
 
     def frame(self, kind: int, payload: bytes) -> None:
-        """Hand output to everybody who asked for it."""
+        """Send output to all receivers that want it."""
         for listener in list(self.listeners):
             listener.frame(kind, payload)
 

@@ -1,4 +1,4 @@
-"""What debuggers and people who look for faults want: stacks of ranks that died (``-bt``), the MPIR table in a file."""
+"""Features for debugging: stacks of dead ranks (``-bt``), and the MPIR table in a file."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 class CrashStacks(Feature):
-    """Tells the stacks that nodes send of ranks that died of a fault."""
+    """Reports the stacks of ranks that died of a fault."""
 
     def __init__(self) -> None:
         self._traces = Traces()
 
     def on_message(self, op: str, message: dict[str, Any]) -> None:
-        """A node's ``backtrace``. ValueError, TypeError, KeyError for what is none."""
+        """Handle a node's ``backtrace``. Raises ValueError, TypeError or KeyError for an invalid one."""
         if op != "backtrace":
             return
         trace = message["trace"]
@@ -33,7 +33,7 @@ class CrashStacks(Feature):
 
 
 class ProcessTable(Feature):
-    """Writes host, program and process of every rank into a file at GO."""
+    """Writes host, program and process of every rank to a file at GO."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -42,4 +42,4 @@ class ProcessTable(Feature):
         try:
             write(self._path, self.context.processes())
         except ConsoleError as error:
-            self.context.front.complain(error.message)  # the launch is not to blame
+            self.context.front.complain(error.message)  # the launch is not at fault

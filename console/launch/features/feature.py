@@ -1,4 +1,4 @@
-"""What a part of a launch is that a plain launch does not have: the engine calls its hooks, and knows no more of it."""
+"""The interface of optional parts of a launch: the engine calls their hooks and knows nothing else about them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from console.launch.stdio.frontend import Front
 
     class LaunchContext(Protocol):
-        """What features see of a launch, and what they may do to it."""
+        """The interface of a launch for features."""
 
         loop: Loop
         request: Request
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         moved: float  # when the launch last made progress, monotonic
 
         def handle(self, event: Event, *facts: Any) -> None:
-            """Give the machine an event and do what it says."""
+            """Pass an event to the state machine and carry out its actions."""
 
         def send(self, message: dict[str, Any]) -> None:
             """Send a message down the tree."""
@@ -38,30 +38,30 @@ if TYPE_CHECKING:
             """Begin to read standard input for the ranks."""
 
         def say(self, message: str, hint: str) -> None:
-            """Tell an error to people and followers."""
+            """Report an error to people and observers."""
 
         def outstanding(self) -> str:
-            """What a launch that does not move waits for; "" when it may."""
+            """What a launch without progress waits for; "" if that is normal."""
 
         def processes(self) -> list[dict[str, Any]]:
-            """Every rank's host, program and process."""
+            """Host, program and process of every rank."""
 
 
 class Feature:
-    """Every hook here does nothing. ``context`` is the launch."""
+    """The base class: every hook does nothing. ``context`` is the launch."""
 
     context: LaunchContext
-    #: Whether standard input is left to this feature at GO.
+    #: True if this feature handles standard input at GO.
     holds_input = False
 
     def begin(self) -> None:
-        """The engine is made, and has asked for processors."""
+        """The engine exists and has requested processors."""
 
     def on_event(self, event: Event, facts: tuple[Any, ...]) -> None:
-        """Something happened; what follows of it is not decided yet."""
+        """An event, before the state machine handles it."""
 
     def on_state(self, before: State, event: Event, at: float) -> None:
-        """The launch has another state since ``at`` (monotonic), and has done what belongs to it."""
+        """The state has changed at ``at`` (monotonic), and its actions are done."""
 
     def on_ends(self) -> None:
         """A rank has ended, or was lost, while the launch runs."""
@@ -70,10 +70,10 @@ class Feature:
         """The CPA has answered the request for processors."""
 
     def before_load(self) -> None:
-        """It is known who runs where; the load is about to be sent."""
+        """The placement is known; the load is about to be sent."""
 
     def before_confirm(self, go_on: Callable[[], None]) -> bool:
-        """Every process is held. False: not yet, and ``go_on`` is called when it may go on, if ever."""
+        """Every process is held. Return False to delay; call ``go_on`` later to continue."""
         return True
 
     def before_request(self, op: str) -> None:
@@ -83,47 +83,47 @@ class Feature:
         """The CPA knows of the start; GO is about to be sent."""
 
     def after_go(self, *, reads_input: bool) -> None:
-        """GO has been sent; ``reads_input``: this yod reads standard input for the ranks."""
+        """GO was sent; ``reads_input``: this yod reads standard input for the ranks."""
 
     def on_frame(self, kind: int, payload: bytes) -> None:
-        """A frame has come from the root."""
+        """A frame from the root."""
 
     def on_message(self, op: str, message: dict[str, Any]) -> None:
-        """A message has come from the root; the engine takes it after this."""
+        """A message from the root, before the engine handles it."""
 
     def on_sent(self, message: dict[str, Any]) -> None:
         """A message is about to be sent to the root."""
 
     def on_input(self, size: int) -> None:
-        """So many bytes of standard input are about to be sent; 0: it has ended."""
+        """``size`` bytes of standard input are about to be sent; 0: its end."""
 
     def before_signal(self, number: int, ranks: list[int] | None) -> None:
-        """The ranks (None: all) are about to be sent a signal."""
+        """A signal is about to be sent to the ranks (None: all)."""
 
     def after_signal(self, number: int, ranks: list[int] | None) -> None:
-        """They were sent it."""
+        """A signal was sent."""
 
     def on_tick(self) -> None:
-        """Half a second has gone."""
+        """Half a second has passed."""
 
     def sleeps(self) -> bool:
-        """Whether the launch stands still because somebody wanted it to."""
+        """True if the launch is stopped on purpose."""
         return False
 
     def release(self) -> bool:
-        """Let held ranks run; False where nothing is held by this."""
+        """Release held ranks; False if this feature holds none."""
         return False
 
     def before_completion(self) -> None:
-        """Every rank has ended; how they did is about to be told."""
+        """Every rank has ended; the report is about to be printed."""
 
     def completes(self) -> bool:
-        """Tell how ranks ended instead of the engine; False: the engine is to do it."""
+        """Report the exits instead of the engine; False: the engine does it."""
         return False
 
     def last_lines(self) -> list[str]:
-        """What people are told behind the completion lines."""
+        """Lines for people after the completion table."""
         return []
 
     def close(self) -> None:
-        """The launch is over, however it came to that."""
+        """The launch is over, in whatever way."""

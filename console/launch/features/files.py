@@ -1,4 +1,4 @@
-"""Files of a launch at the login processor: ``-output``, ``-error``, and ``-file`` for the completion table."""
+"""Files of a launch on the login processor: ``-output``, ``-error``, and ``-file`` for the completion table."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def front_maker(make: Make, options: OutputOptions) -> Make:
-    """How the front of a launch is made: ``make``'s, with files or a gatherer before it."""
+    """A factory for the launch's front: ``make`` with files or a gatherer in front of it."""
 
     def made(
         loop: Loop, request: Request, on_passed: Callable[[int], None], on_broken: Callable[[str, int], None]
@@ -58,7 +58,7 @@ class OutputFiles(Feature):
 
 
 class CompletionFile(Feature):
-    """``-file``: a line for each rank, behind the command line, appended to a file instead of told on stderr."""
+    """``-file``: appends the command line and a line for each rank to a file, instead of printing to stderr."""
 
     def __init__(self, options: OutputOptions) -> None:
         self._options = options

@@ -1,4 +1,4 @@
-"""Launches that stand still on purpose: ``--hold`` at the first instruction, ``-sleep`` before GO."""
+"""Launches that are stopped on purpose: ``--hold`` at the first instruction, ``-sleep`` before GO."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ENDING = frozenset((signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUI
 
 
 class Sleep(Feature):
-    """``-sleep``: nodes sleep at a place of the load, or yod itself does before GO."""
+    """``-sleep``: nodes sleep at a place in the load, or yod itself sleeps before GO."""
 
     def __init__(self, options: RunOptions) -> None:
         self._options = options
@@ -51,7 +51,7 @@ class Sleep(Feature):
 
 
 class Hold(Feature):
-    """Ranks at their first instruction until somebody releases them: Enter, ``yod --release``, a time, a signal."""
+    """Holds ranks at their first instruction until they are released: Enter, ``yod --release``, a time, a signal."""
 
     holds_input = True
 
@@ -77,11 +77,11 @@ class Hold(Feature):
             ways.append(f"after {options.release_after_s:g} s by itself")
         lent = self._terminal is not None and self._terminal.lent
         if not lent and reads_input and os.isatty(0):
-            signal.signal(signal.SIGTTIN, signal.SIG_IGN)  # a read in the background gives EIO then
+            signal.signal(signal.SIGTTIN, signal.SIG_IGN)  # a read in the background then fails with EIO
             self._await_enter()
             ways.insert(0, "Enter")
         elif not os.isatty(0):
-            ways[0] += f" as {user()} on {os.uname().nodename}"  # a batch job's output is read elsewhere
+            ways[0] += f" as {user()} on {os.uname().nodename}"  # a batch job's output is read on another machine
         context.front.line(f"yod: held at the first instruction; to let them run: {', or '.join(ways)}")
         if len(ways) == 1 and not options.limited:
             told = "until then it keeps its processors (-release-after S or -time LIMIT would end that)"
@@ -115,7 +115,7 @@ class Hold(Feature):
             self.context.loop.unwatch(0)
 
     def release(self) -> bool:
-        """Let the ranks run. WireError when they are not held."""
+        """Release the ranks. Raises WireError if they are not held."""
         self._release()
         return True
 
@@ -137,6 +137,6 @@ class Hold(Feature):
         context.stream.emit({"event": "released", "launcher": context.launch.launcher})
 
     def after_signal(self, number: int, ranks: list[int] | None) -> None:
-        """One that is to end the ranks has to reach them."""
+        """A signal that ends the ranks must reach them."""
         if self.held and number in _ENDING:
             self._let_go()

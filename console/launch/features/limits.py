@@ -1,4 +1,4 @@
-"""``-time``, ``-wait``, ``-signal SIG@T``: when a launch is ended by the clock."""
+"""``-time``, ``-wait``, ``-signal SIG@T``: time limits of a launch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class TimeLimits(Feature):
-    """The limits of one launch, counted from GO and from the end of its first rank."""
+    """The limits of a launch, counted from GO, or from the end of its first rank."""
 
     def __init__(self, options: OutputOptions) -> None:
         self._options = options
@@ -29,7 +29,7 @@ class TimeLimits(Feature):
         context.loop.after(limit_s, lambda: context.handle(Event.LIMIT, told, 124))
 
     def on_ends(self) -> None:
-        """Start the clock of ``-wait`` at the first rank that ends."""
+        """Start the clock of ``-wait`` at the end of the first rank."""
         ranks, wait_s = self.context.launch.ranks, self._options.wait_s
         if self._first_ended or not ranks.ends or ranks.all_ended:
             return

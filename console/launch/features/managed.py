@@ -24,17 +24,17 @@ _MOST = 4096
 
 
 class ManagedParent(Feature):
-    """Has the batch system start the ranks: by one client of ours, or by one of each node's where it can."""
+    """Has the batch system start the ranks: through one client here, or one on each node if it can."""
 
     def __init__(self, manager: Any, hosts: dict[str, str]) -> None:
-        """``hosts``: what the manager calls each node."""
+        """``hosts``: the manager's name of each node."""
         self._manager, self._hosts = manager, hosts
         self._clients: list[subprocess.Popen[bytes]] = []
         self._said: dict[int, str] = {}
         self._went = False
 
     def before_load(self) -> None:
-        """Tell the nodes how their ranks will prove themselves, and have these started."""
+        """Tell the nodes how their ranks will authenticate, and have the ranks started."""
         self._end_clients()
         plan, run = self.context.plan, self.context.request.run
         assert plan is not None and run is not None
@@ -43,7 +43,7 @@ class ManagedParent(Feature):
             raise ConsoleError(f"{missing[0]} is not a host of this job", "--parent=daemon")
         name, token = secrets.token_hex(8), secrets.token_hex(TOKEN_BYTES // 2)
         module = self._manager.__name__.rpartition(".")
-        # every node has our managers; one of others is here alone
+        # Every node has our managers; a third party's is only here.
         calls = self._manager.distributed and module[0] == "agents.managers" and module[2] in registry.OURS
         run.message["parent"] = {
             "name": name, "token": token, "manager": module[2] if calls else "",
@@ -58,7 +58,7 @@ class ManagedParent(Feature):
             raise ConsoleError(error.message, error.hint) from None
 
     def before_go(self) -> None:
-        """From now on a client ends with the last of its ranks."""
+        """From now on a client exits with the last of its ranks."""
         self._went = True
 
     def _spawn(self, counts: list[tuple[str, int]], proof: str) -> None:
@@ -92,7 +92,7 @@ class ManagedParent(Feature):
         if data:
             return
         self.context.loop.unwatch(fd)
-        # its end is its answer: before GO no rank can have ended well
+        # Its exit is its answer: before GO no rank can have ended normally.
         self.context.loop.after(0.05, lambda: self._on_client_ended(client, fd))
 
     def _on_client_ended(self, client: subprocess.Popen[bytes], fd: int) -> None:
@@ -111,11 +111,11 @@ class ManagedParent(Feature):
                     try:
                         self.context.loop.unwatch(pipe.fileno())
                     except (KeyError, OSError, ValueError):
-                        pass  # it was not watched, or its end was seen
+                        pass  # it was not watched, or its exit was handled
             if client.poll() is None and not self._went:
                 client.terminate()
         self._clients = []
 
     def close(self) -> None:
-        """A client ends with the last of its ranks; one whose ranks never began is ended here."""
+        """A client exits with the last of its ranks; one whose ranks never started is ended here."""
         self._end_clients()

@@ -1,6 +1,6 @@
-"""``-D`` and ``-d TYPE``: the steps of a launch as they are taken, each with its time, and what was said in between.
+"""``-D`` and ``-d TYPE``: prints the steps of a launch with their times, and messages in between.
 
-A step has its number (rows B1 to B13: docs/yod.md); a line without one belongs to a type alone.
+A step has a number (rows B1 to B13: docs/yod.md); a line without one belongs only to its type.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from agents.wire.errors import AgentError
     from console.launch.options.output import OutputOptions
 
-#: What -d failure tells of, and which of the event's facts says it to people.
+#: The events of -d failure, and which of their facts is printed.
 _BAD_NEWS = {
     Event.FAILED: 1,
     Event.LOST: 1,
@@ -37,14 +37,14 @@ _BAD_NEWS = {
 
 
 class Steps:
-    """Tells what ``topics`` ask for: types of -d, or ``all`` for every numbered step."""
+    """Prints the steps of ``topics``: types of -d, or ``all`` for every numbered step."""
 
     def __init__(self, line: Callable[[str], None], topics: frozenset[str], begun: float) -> None:
         self._line, self._topics, self._begun = line, topics, begun
         self.phase = "phase1"  # until GO
 
     def wants(self, *topics: str) -> bool:
-        """Whether a line of one of these would be shown: for what is dear to find out."""
+        """True if a line of one of these topics would be printed; for lines that are expensive to compute."""
         return not self._topics.isdisjoint((*topics, "all"))
 
     def step(self, number: str, topic: str, text: str) -> None:
@@ -53,7 +53,7 @@ class Steps:
             self._tell(f"{number:<4}{topic}", text)
 
     def note(self, topic: str, text: str) -> None:
-        """What belongs to one type alone."""
+        """A line of one type only."""
         if topic in self._topics:
             self._tell(f"    {topic}", text)
 
@@ -64,7 +64,7 @@ class Steps:
 class Timing:
     """``-timing``: the seconds between a launch's states."""
 
-    #: (phase, the state it begins with)
+    #: (phase, its first state)
     PHASES = (
         ("allocation", "allocating"),
         ("load", "loading"),
@@ -84,7 +84,7 @@ class Timing:
         self._entered.append((state, at))
 
     def row(self) -> str:
-        """``allocation 0.002, load 0.031 …``: what was gone through, in order; a phase twice (a retry) in one sum."""
+        """``allocation 0.002, load 0.031 …``: the phases in order; a repeated phase (a retry) is summed."""
         now = time.monotonic()
         ends = [at for _, at in self._entered[1:]] + [now]
         spent: dict[str, float] = {}
@@ -95,7 +95,7 @@ class Timing:
 
 
 class Phases(Feature):
-    """Tells the steps of one launch, and how long each phase took."""
+    """Prints the steps of a launch, and the time of each phase."""
 
     def __init__(self, options: OutputOptions) -> None:
         self._options = options
@@ -236,7 +236,7 @@ class Phases(Feature):
             self._steps.note("comm", f"from the root: a frame of kind {kind}, {counted(len(payload), 'byte')}")
 
     def _tell_request(self, payload: bytes) -> None:
-        """A rank's request for a file, as it arrives: what opens and closes with io, also what reads with iomore."""
+        """Print a rank's file request: opens and closes with io, reads and writes too with iomore."""
         from console.launch.transfer.io_requests import described
 
         told, dear = described(payload)

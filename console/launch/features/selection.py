@@ -1,4 +1,4 @@
-"""Which features a request asks for. A plain launch loads none of this."""
+"""The features that a request needs. A plain launch imports none of this."""
 
 from __future__ import annotations
 

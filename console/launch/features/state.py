@@ -1,4 +1,4 @@
-"""``yod --state``: what happens to a launch is recorded in a state object, of which yod is the owner process."""
+"""``yod --state``: records a launch in a state object, which yod owns."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
     from console.launch.options.request import Request
     from console.settings import Settings
 
-#: Bytes of last lines kept in memory for all ranks together; each has its share, MAX_LINES at most.
+#: Bytes of last lines kept in memory for all ranks together; each rank has a share of at most MAX_LINES.
 _TAILS = 16 << 20
 #: Events that become lines of the log.
 _EVENTS_TOLD = frozenset(("note", "aborted", "silent", "back", "signalled", "gives_way", "held", "released"))
 
 
 def options(given: dict[str, Any]) -> StateOptions:
-    """-state, -keep and -purge. UsageError."""
+    """Read -state, -keep and -purge. Raises UsageError."""
     if "state" not in given:
         word = "keep" if "keep" in given else "purge"
         raise UsageError(f"-{word} is about a state object", f"yod -state -{word} …")
@@ -56,14 +56,14 @@ def options(given: dict[str, Any]) -> StateOptions:
 def run_recorded(
     engine: LaunchContext, run: Callable[[], int], loop: Loop, request: Request, settings: Settings
 ) -> int:
-    """See the launch through to its end with its state recorded; yod's exit status."""
+    """Run the launch to its end and record its state; returns yod's exit status."""
     state = request.state
     assert state is not None
     directory = directory_of(settings.state_dir)
     make_directory(directory)
     try:
-        # Not durable: a commit that is lost with the power is lost together with yod, and so with the launch. An fsync
-        # in yod's loop would hold up the output of the ranks.
+        # Not durable: a commit that is lost in a power failure is lost together with yod and the launch. An fsync in
+        # yod's loop would delay the ranks' output.
         job = StateObject.create(job_path(directory, state.uuid), _meta(request, state, settings), durable=False)
     except StateError as error:
         raise ConsoleError(error.message, error.hint) from None
@@ -90,7 +90,7 @@ def _close(owner: Owner) -> None:
             owner.job.finish(FAILED, "yod ended before the launch did")
         owner.job.close()
     except StateError:
-        pass  # told when it happened
+        pass  # reported when it happened
 
 
 def _meta(request: Request, state: StateOptions, settings: Settings) -> dict[str, Any]:
@@ -124,7 +124,7 @@ class Recorder:
         self._size = 0
 
     def frame(self, _kind: int, payload: bytes) -> None:
-        """Output of a rank: its end is kept."""
+        """A rank's output, of which the end is kept."""
         tail = self._tails.setdefault(int.from_bytes(payload[:4], "big"), bytearray())
         tail += payload[max(4, len(payload) - self._share) :]
         del tail[: -self._share]

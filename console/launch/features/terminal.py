@@ -1,4 +1,4 @@
-"""``-pty``: our terminal is lent to one rank."""
+"""``-pty``: one rank uses our terminal."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from console.launch.stdio.tty import RawTerminal
 
 
 class LentTerminal(Feature):
-    """Raw from GO to the end of the ranks, and as it was afterwards whatever happens."""
+    """Sets the terminal raw from GO to the end of the ranks, and restores it in every case."""
 
     def __init__(self) -> None:
         self._terminal: RawTerminal | None = None
 
     @property
     def lent(self) -> bool:
-        """Whether a rank has it."""
+        """True if a rank uses the terminal."""
         return self._terminal is not None
 
     def after_go(self, *, reads_input: bool) -> None:
-        """Lend it, if there is one."""
+        """Pass the terminal to the rank, if there is one."""
         if not os.isatty(0):
             return
         try:
@@ -32,14 +32,14 @@ class LentTerminal(Feature):
             return
         self.context.front.newline = b"\r\n"
         self.context.loop.on_signal(signal.SIGWINCH, self._tell_size)
-        self._tell_size()  # what was meanwhile
+        self._tell_size()  # the size may have changed meanwhile
 
     def _tell_size(self) -> None:
         rows, columns = window()
         self.context.send({"op": "winsize", "rows": rows, "columns": columns})
 
     def before_completion(self) -> None:
-        """Our own lines need it."""
+        """Our own lines need the terminal."""
         self.close()
 
     def close(self) -> None:

@@ -1,5 +1,7 @@
-"""``yod -worker-of SOCKET``: the ranks are workers of a job; yod passes their requests to the job's owner and its
-answers back (agents/job/worker_links.py is the other end). The launch ends with the owner."""
+"""``yod -worker-of SOCKET``: the ranks are workers of a job; yod forwards their requests to the job's owner.
+
+agents/job/worker_links.py is the other side. The launch ends with the owner.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def options(path: str) -> StateOptions:
-    """-worker-of. UsageError where the socket's name is not a job's."""
+    """Read -worker-of. Raises UsageError if the socket's name is not a job's."""
     uuid = os.path.basename(path).partition(".")[0]
     if not is_uuid(uuid):
         raise UsageError(f"-worker-of {path}: this is not the socket of a job's owner", "mesh submit starts workers")
@@ -33,7 +35,7 @@ def options(path: str) -> StateOptions:
 
 
 def run_for_job(engine: LaunchContext, run: Callable[[], int], state: StateOptions) -> int:
-    """See the launch through to its end; yod's exit status. ConsoleError where the owner does not run."""
+    """Run the launch to its end; returns yod's exit status. Raises ConsoleError if the owner does not run."""
     state.relay = OwnerRelay(engine, state.socket)
     status = run()
     state.relay.close()
@@ -41,7 +43,7 @@ def run_for_job(engine: LaunchContext, run: Callable[[], int], state: StateOptio
 
 
 class OwnerRelay:
-    """The connection of one launch to the owner of its job."""
+    """The connection of a launch to the owner of its job."""
 
     def __init__(self, engine: LaunchContext, path: str) -> None:
         self._engine = engine
@@ -55,7 +57,7 @@ class OwnerRelay:
         self._link.send({"op": HELLO, "pid": os.getpid()})
 
     def ask(self, channel: tuple[int, int], data: bytes, node: str, reply: Callable[[bytes], None]) -> None:
-        """Pass a rank's request on; ``reply`` gets the owner's answer."""
+        """Forward a rank's request; ``reply`` gets the owner's answer."""
         self._next += 1
         self._replies[self._next] = reply
         self._link.send_raw(pack(channel, self._next, node, data))
@@ -80,6 +82,6 @@ class OwnerRelay:
         self._engine.handle(Event.TERMINATE, int(signal.SIGTERM))
 
     def close(self) -> None:
-        """The launch is over: no rank of it runs."""
+        """The launch is over: no rank runs."""
         self._link.send({"op": OVER})
         self._link.close()

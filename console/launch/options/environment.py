@@ -1,9 +1,9 @@
-"""What of the launcher's environment the ranks get (``--export``, as srun has it).
+"""The part of the launcher's environment that ranks get (``--export``, as with srun).
 
-``ALL`` (the default) is everything but other launchers' variables and our own secrets; ``NONE`` is nothing;
-``NAME`` is that variable as it stands here, ``NAME=VALUE`` is that value. ``ALL`` and names may be mixed: names
-without ``ALL`` mean these alone. A value may stand in quotes, and then holds commas: ``ALL,LIST='a,b'``.
-What the PCT sets for each rank (YOD_*, the rank map, GPUs) comes after all of this and on top of it.
+``ALL`` (the default) is everything except other launchers' variables and our own secrets; ``NONE`` is nothing; ``NAME``
+is that variable with its present value, ``NAME=VALUE`` sets it. ``ALL`` and names may be mixed; names without ``ALL``
+select only these. A value in quotes may contain commas: ``ALL,LIST='a,b'``. Variables that the PCT sets for each rank
+(YOD_*, the rank map, GPUs) have priority over all of these.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: What no rule hands on, not even by name: whoever has one of these may act as the batch system or as the CPA.
-#: The allocation cookie is not among them: it is the user's own right to launch inside his batch job while that lasts,
-#: and ranks may need it (a workflow's worker that launches, as a step of srun's may run srun). ALL never hands it on.
+#: Never forwarded, not even by name: a process with one of these may act as the batch system or as the CPA. The
+#: allocation cookie is not among them: it is the user's right to launch inside a batch job, and ranks may need it (a
+#: workflow's worker that launches, as a step of srun may run srun). ALL never forwards it.
 _SECRET = (b"REDMESH_ADMIN_COOKIE", b"REDMESH_CPA_DATABASE")
 
 
@@ -33,9 +33,9 @@ class Export:
         self.everything, self.names, self.values = everything, names, values
 
     def apply(self, environ: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
-        """The environment that the ranks begin with.
+        """The environment of the ranks.
 
-        A variable of another launcher is handed on only to who names it: that is on purpose, ALL is not.
+        A variable of another launcher is forwarded only if it is named, because then it is intended.
         """
         chosen = dict(forwarded(environ)) if self.everything else {}
         chosen.update((name, environ[name]) for name in self.names if name in environ)
@@ -43,12 +43,12 @@ class Export:
         return chosen
 
     def missing(self, environ: Mapping[bytes, bytes]) -> list[bytes]:
-        """Names that were asked for and are not set here; srun says nothing about them, people look for hours."""
+        """Names that were requested and are not set here. srun ignores them silently, which costs users hours."""
         return [name for name in self.names if name not in environ]
 
 
 def parse(text: str) -> Export:
-    """The rules of ``--export=text``; UsageError for what is not a variable's name, or a quote without end."""
+    """Parse ``--export=text``. Raises UsageError for an invalid name, or an unclosed quote."""
     everything, nothing = False, False
     names: list[bytes] = []
     values: dict[bytes, bytes] = {}
@@ -69,7 +69,7 @@ def parse(text: str) -> Export:
 
 
 def _items(text: str) -> list[str]:
-    """Cut at commas outside quotes; a quote counts only where a value begins, so that ``A=it's`` is fine."""
+    """Split at commas outside quotes; a quote counts only at the beginning of a value, so that ``A=it's`` is valid."""
     items: list[str] = []
     at = 0
     while True:
@@ -95,7 +95,7 @@ def _items(text: str) -> list[str]:
 
 
 def _name(text: str) -> bytes:
-    # As execve sees it anything without = and NUL is a name; a blank in one is always a mistake.
+    # execve accepts any name without = and NUL, but a blank in a name is always a mistake.
     if not text or "\0" in text or any(char.isspace() for char in text):
         raise UsageError(f"--export: {clean(text)!r} is not a variable's name")
     name = os.fsencode(text)

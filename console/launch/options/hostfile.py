@@ -1,8 +1,8 @@
-"""Host files, as Open MPI, MPICH and Slurm's users have them: a node on each line, and how many ranks it takes.
+"""Host files in the formats of Open MPI, MPICH and Slurm: a node on each line, and how many ranks it takes.
 
-``node``, ``node slots=4`` (Open MPI), ``node:4`` (MPICH); names may be folded (``node[01-04] slots=4``). ``#`` begins
-a comment. A node that stands on several lines without a number gets a rank for each of them; one that stands once
-takes as many ranks as it has processors.
+``node``, ``node slots=4`` (Open MPI), ``node:4`` (MPICH); names may be compressed (``node[01-04] slots=4``). ``#``
+begins a comment. A node on several lines without a number gets one rank for each line; a node on one line gets as many
+ranks as it has processors.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _COUNTS = ("slots", "max_slots", "max-slots")
 
 
 def read(path: str) -> dict[str, int | None]:
-    """The nodes of the file ``path`` and how many ranks each may have (None: as it has processors); UsageError."""
+    """The nodes in the file ``path`` and the most ranks of each (None: its processors). Raises UsageError."""
     name = clean(path)
     try:
         with open(os.fsencode(path), "rb") as file:
@@ -34,7 +34,7 @@ def read(path: str) -> dict[str, int | None]:
 
 
 def parse(text: str, name: str) -> dict[str, int | None]:
-    """What the lines of ``text`` say, in their order. UsageError names ``name`` and the line."""
+    """Parse ``text``; entries keep their order. Raises UsageError, which names ``name`` and the line."""
     hosts: dict[str, int | None] = {}
     for number, line in enumerate(text.splitlines(), 1):
         words = line.partition("#")[0].split()
@@ -45,7 +45,7 @@ def parse(text: str, name: str) -> dict[str, int | None]:
         except UsageError as error:
             raise UsageError(f"{name}:{number}: {error.message}", error.hint) from None
         for host in names:
-            # a line without a number counts one, unless it is the node's only line
+            # A line without a number counts as one rank, unless it is the node's only line.
             before = 0 if host not in hosts else hosts[host] or 1
             if slots is not None or before:
                 hosts[host] = before + (1 if slots is None else slots)

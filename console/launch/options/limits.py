@@ -1,15 +1,15 @@
-"""How long a launch may take, and which signal comes before that: ``-time`` and ``-signal``."""
+"""The time limit of a launch, and the signal before it: ``-time`` and ``-signal``."""
 
 from __future__ import annotations
 
 from console.errors import UsageError
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_OF_LIMITS = frozenset("0123456789.:-smhd")  # float() would take more
+_OF_LIMITS = frozenset("0123456789.:-smhd")  # float() would accept more
 
 
 def warning(text: str, limit_s: float | None) -> tuple[int, float]:
-    """The signal of ``SIG@T``, and how many seconds before the limit it is sent. UsageError."""
+    """The signal of ``SIG@T``, and how many seconds before the limit it is sent. Raises UsageError."""
     from console.launch.options.signal_names import signal_number
 
     name, _, before = text.partition("@")
@@ -25,9 +25,10 @@ def warning(text: str, limit_s: float | None) -> tuple[int, float]:
 
 
 def duration(text: str) -> float | None:
-    """Seconds of a limit: ``10`` and ``1.5`` are minutes, ``10:30`` minutes and seconds, ``1:10:30``, ``2-12:00:00``.
+    """Parse a time limit to seconds: ``10`` and ``1.5`` are minutes, ``10:30`` minutes and seconds, ``1:10:30``,
+    ``2-12:00:00``.
 
-    As srun has them, and ``90s``, ``5m``, ``2h``, ``1d``. None for 0, which is no limit. UsageError.
+    These are srun's formats; also ``90s``, ``5m``, ``2h``, ``1d``. None for 0, which means no limit. Raises UsageError.
     """
     try:
         seconds = _seconds(text) if set(text) <= _OF_LIMITS else -1.0

@@ -1,20 +1,20 @@
-"""Lists of processors and nodes, as people write them: ``25..35,112..140,160`` and ``node[001-064],login1``.
+"""Lists of processors and nodes: ``25..35,112..140,160`` and ``node[001-064],login1``.
 
-Numbers are processor ids; names mean all processors of those nodes. A range has one dot, or more, or a dash.
+Numbers are processor ids; names mean all processors of those nodes. A range has one or more dots, or a dash.
 """
 
 from typing import Any
 
 from console.errors import UsageError
 
-#: As many names as one bracket expression may make: more than any machine has, less than memory.
+#: The most names of one bracket expression: more than any machine has, and safe for memory.
 MOST = 1_000_000
 
 
 def parse_list(text: str) -> dict[str, Any]:
-    """The protocol's ``wanted``: ``{"processors": [[first, last], …], "nodes": [name, …]}``, in the order written.
+    """Parse to the protocol's ``wanted``: ``{"processors": [[first, last], …], "nodes": [name, …]}``, in order.
 
-    UsageError for what is not a list, a range that runs backwards, or a processor or node named twice.
+    Raises UsageError for an invalid list, a descending range, or a duplicate.
     """
     processors: list[list[int]] = []
     nodes: list[str] = []
@@ -28,7 +28,7 @@ def parse_list(text: str) -> dict[str, Any]:
 
 
 def fold(ids: list[int]) -> str:
-    """The inverse for processor ids, in their order: ``[0, 1, 2, 8]`` → ``0..2,8``."""
+    """Fold processor ids in their order: ``[0, 1, 2, 8]`` gives ``0..2,8``."""
     runs: list[list[int]] = []
     for number in ids:
         if runs and runs[-1][1] + 1 == number:
@@ -70,7 +70,7 @@ def _number(text: str, whole: str) -> int:
 def _range(item: str) -> list[int]:
     first, dots, last = item.partition(".")
     if dots:
-        last = last.lstrip(".")  # the original's: 1.3, 25..35, 1...4
+        last = last.lstrip(".")  # the original's forms: 1.3, 25..35, 1...4
     else:
         first, _, last = item.partition("-")
     low, high = _number(first, item), _number(last or first, item)

@@ -1,8 +1,8 @@
 """Load files: several command lines, one launch, one rank space (row B6).
 
-One line a program: ``[-sz N] [-list L] [NAME=VALUE …] program arguments…``. Ranks run in the order of the lines.
-``#`` begins a comment where a word could begin; blank lines are nothing; a backslash at a line's end goes on.
-Quotes and backslashes mean what they mean to a POSIX shell; nothing is expanded: ``$HOME`` and ``*`` stay as they are.
+One program on each line: ``[-sz N] [-list L] [NAME=VALUE …] program arguments…``. Ranks run in the order of the lines.
+``#`` begins a comment where a word could begin; blank lines are ignored; a backslash at the end of a line continues it.
+Quotes and backslashes work as in a POSIX shell; nothing is expanded: ``$HOME`` and ``*`` stay unchanged.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-#: Bytes read of a load file at most: a line for each of ten thousand programs, a hundred times over.
+#: The most bytes read of a load file: a hundred times a line for each of ten thousand programs.
 MOST = 16 << 20
-#: Ranks that one launch may have: the wire gives a rank four bytes.
+#: The most ranks of a launch, because the protocol has four bytes for a rank.
 MOST_RANKS = (1 << 32) - 1
 _HEAD = 4096
 
-#: Every spelling of a line's own options.
+#: All spellings of a line's own options.
 _OPTIONS = {
     **dict.fromkeys(("-sz", "-n", "-np", "--size", "--ntasks", "--np"), "sz"),
     **dict.fromkeys(("-list", "-lis", "-li", "-l", "-w", "--list", "--nodelist"), "list"),
     **dict.fromkeys(("-service", "--service"), "service"),
 }
-#: Those without a value.
+#: Options without a value.
 _FLAGS = frozenset(("service",))
 
 
@@ -37,21 +37,21 @@ def _assigns(word: bytes) -> bool:
     return bool(equals) and name.isascii() and name.decode("ascii").isidentifier()
 
 
-#: Any service processors, as the protocol has it.
+#: Any service processors, in the protocol's form.
 SERVICE = {"processors": [], "nodes": [], "service": True}
 
 
 class Segment:
-    """One line: ``size`` ranks of one program, 0 for as many as its list has room for, which a CPA knows.
+    """A line: ``size`` ranks of one program; 0 means as many as its list has room for, which a CPA determines.
 
-    ``wanted`` is the protocol's, the line's own or the command line's.
+    ``wanted`` is in the protocol's form, from the line or the command line.
     """
 
     __slots__ = ("argv", "env", "line", "size", "wanted")
 
     def __init__(self, line: int, size: int, wanted: dict[str, Any] | None, words: list[bytes]) -> None:
         self.line, self.size, self.wanted = line, size, wanted
-        self.env: list[bytes] = []  # NAME=VALUE in front of the program, as in a shell
+        self.env: list[bytes] = []  # NAME=VALUE before the program, as in a shell
         while words and _assigns(words[0]):
             self.env.append(words[0])
             words = words[1:]
@@ -62,13 +62,13 @@ class Segment:
 
 
 def is_load_file(path: bytes) -> bool:
-    """Whether ``path`` is a load file and no program: a regular file of text, not executable, without ``#!``."""
+    """True if ``path`` is a load file and not a program: a regular text file, not executable, without ``#!``."""
     import os
     import stat
 
     try:
         status = os.stat(path)
-        # The mode, not access(2): for root everything with an x anywhere would be a program, and it is.
+        # Check the mode, not access(2): for root, every file with an x bit counts as a program.
         if not stat.S_ISREG(status.st_mode) or status.st_mode & 0o111:
             return False
         with open(path, "rb", buffering=0) as file:
@@ -79,7 +79,7 @@ def is_load_file(path: bytes) -> bool:
 
 
 def read(path: bytes, wanted: dict[str, Any] | None = None, *, counted: bool = True) -> list[Segment]:
-    """The segments of the load file ``path``; UsageError when it cannot be read or is wrong."""
+    """Read the load file ``path``. Raises UsageError if it is unreadable or malformed."""
     import os
 
     name = clean(os.fsdecode(path))
@@ -94,9 +94,9 @@ def read(path: bytes, wanted: dict[str, Any] | None = None, *, counted: bool = T
 
 
 def parse(data: bytes, name: str, wanted: dict[str, Any] | None = None, *, counted: bool = True) -> list[Segment]:
-    """What the lines of ``data`` ask for; a line without a list gets ``wanted``, the command line's.
+    """Parse the lines of ``data``; a line without a list gets ``wanted``, the command line's.
 
-    ``counted``: a list of numbers has room for a rank on each. UsageError names ``name`` and the line.
+    ``counted``: a list of numbers has room for one rank on each. Raises UsageError, which names ``name`` and the line.
     """
     segments: list[Segment] = []
     total = 0
@@ -115,7 +115,7 @@ def parse(data: bytes, name: str, wanted: dict[str, Any] | None = None, *, count
 
 
 def line_of(number: int, words: list[bytes], wanted: dict[str, Any] | None, *, counted: bool) -> Segment:
-    """The segment that the words of one line describe. UsageError, without file and line."""
+    """The segment of one line. Raises UsageError, without file and line."""
     own: dict[str, str] = {}
     at = 0
     while at < len(words) and words[at].startswith(b"-") and words[at] != b"-":
@@ -155,7 +155,7 @@ def line_of(number: int, words: list[bytes], wanted: dict[str, Any] | None, *, c
 
 
 def _size(text: str | None, own: dict[str, Any] | None, *, counted: bool) -> int:
-    """``-sz``; without it as many as the line's own list has room for; without both 1."""
+    """``-sz``; without it as many as the line's own list has room for; otherwise 1."""
     if text is not None:
         if text.isascii() and text.isdigit() and len(text) > 9:
             raise UsageError(f"-sz {text}: the number is too large", f"a launch has at most {MOST_RANKS} ranks")
@@ -170,17 +170,17 @@ def _size(text: str | None, own: dict[str, Any] | None, *, counted: bool) -> int
 
 
 def total(segments: Sequence[Segment]) -> int:
-    """How many ranks the segments have; 0 while a CPA has to be asked."""
+    """The number of ranks of the segments; 0 if a CPA must determine it."""
     sizes = [segment.size for segment in segments]
     return sum(sizes) if all(sizes) else 0
 
 
 def commands(data: bytes, name: str) -> list[tuple[int, list[bytes]]]:
-    """The lines that hold words, each with the number of its first line; every word byte for byte.
+    """The non-empty lines, each with the number of its first line; words keep their bytes.
 
-    UsageError for a quote without end and for bytes no argument can hold.
+    Raises UsageError for an unclosed quote, and for bytes that no argument can contain.
     """
-    text = data.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n").decode("latin-1")  # one character a byte
+    text = data.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n").decode("latin-1")  # one character for each byte
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
         raise UsageError(f"{name}:{line}: a NUL byte: this is not text", "is it a program? chmod +x makes it one")
@@ -196,9 +196,9 @@ def commands(data: bytes, name: str) -> list[tuple[int, list[bytes]]]:
 
 
 def _command(text: str, at: int, line: int, name: str) -> tuple[list[str], int]:
-    """The words from ``at`` to the end of the line (of the last continued one), and where the next begins."""
+    """The words from ``at`` to the end of the (continued) line, and where the next line begins."""
     words: list[str] = []
-    word: list[str] | None = None  # None between words: '' in quotes is a word, nothing is none
+    word: list[str] | None = None  # None between words, because '' in quotes is a word
     start, end = at, len(text)
     while at < end:
         char = text[at]
@@ -229,10 +229,10 @@ def _command(text: str, at: int, line: int, name: str) -> tuple[list[str], int]:
 
 
 def _piece(text: str, at: int) -> tuple[str, int]:
-    """A character, an escaped one, or a quoted string at ``at``, and where it ends; -1 - at when it has no end."""
+    """A character, an escape, or a quoted string at ``at``, and its end; -1 - at if it is unclosed."""
     char = text[at]
     if char == "\\":
-        # POSIX leaves a backslash at the very end to itself, and so do the shells
+        # POSIX does not define a backslash at the very end; shells keep it.
         return (text[at + 1 : at + 2] or "\\"), at + 2
     if char == "'":
         end = text.find("'", at + 1)

@@ -1,4 +1,4 @@
-"""Which MPI a program was linked against, as far as that decides how its ranks can find each other."""
+"""Which MPI a program was linked with, as far as it matters for its start."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ if TYPE_CHECKING:
     from console.launch.options.request import Request
 
 _OPEN_MPI = (b"libmpi.so.40", b"libmpi.so.20")
-#: Those that ask hwloc what the node looks like, each rank for itself; nodes spare them that (agents/pct/mpi/hwloc.py).
+#: MPIs that ask hwloc for the node's topology in each rank; nodes do it once for all (agents/pct/mpi/hwloc.py).
 _MPICH = (b"libmpich.so.", b"libmpi.so.12")
-#: The names of libraries stand before the code where a linker put them, at the end where a packager moved them.
+#: Names of libraries are before the code, as linkers write them, or at the end, where packaging tools move them.
 _HEAD, _TAIL = 1 << 20, 256 << 10
 
 
 def choose(request: Request, default: str) -> str:
-    """Which process manager the ranks are offered, where nobody said: PMIx to who is linked against Open MPI.
+    """Choose the process manager interface if the user did not: PMIx for programs linked with Open MPI.
 
-    Returned is what is wrong with what somebody said; empty when nothing is. ``default``: the site's, for scripts,
-    interpreters and whatever names no MPI.
-    Never both: a program that finds two takes the wrong one. What Python or a plug-in loads later is not seen.
+    Returns an error about the user's choice, or "". ``default``: the site's, for scripts, interpreters and programs
+    without an MPI. Never both, because a program that finds two uses the wrong one. Libraries that Python or a plug-in
+    loads later are not seen.
     """
     if request.mpi.kind == "none":
         return ""
@@ -44,7 +44,7 @@ def choose(request: Request, default: str) -> str:
 
 
 def kind_for(path: str) -> str:
-    """``pmix`` for a program that is linked against Open MPI, else ``auto``: for programs that workers start."""
+    """``pmix`` for a program linked with Open MPI, otherwise ``auto``: for programs that workers start."""
     name = os.fsencode(path)
     return "pmix" if any(one in _names(name) for one in _OPEN_MPI) and _links(name, _OPEN_MPI) else "auto"
 
@@ -55,7 +55,7 @@ def _alone(path: bytes, what: str, said: str) -> str:
 
 
 def told(request: Request, size: int) -> dict[str, Any]:
-    """What the load says of it. A single rank of Open MPI's needs nobody, and a library that may be missing."""
+    """The MPI part of the load. A single rank of Open MPI needs no server, whose library may be missing."""
     if request.mpi.kind == "open-mpi":
         kind = "pmix" if size > 1 else "none"
         return {"mpi": kind, "library": request.mpi.pmix_library} if request.mpi.pmix_library else {"mpi": kind}
@@ -63,7 +63,7 @@ def told(request: Request, size: int) -> dict[str, Any]:
 
 
 def _library_of(path: str, request: Request) -> str:
-    # The one that the program itself will load speaks what it speaks; no other is asked for where it is the system's.
+    # The program's own libpmix fits the program; none is named if it is the system's.
     from console.launch.elf import NotElf, needed
 
     try:
@@ -74,7 +74,7 @@ def _library_of(path: str, request: Request) -> str:
 
 
 def _names(path: bytes) -> bytes:
-    """Where a program names its libraries; nothing of a file that is none."""
+    """The part of a program with its library names; empty for a file that is no program."""
     try:
         with open(path, "rb", buffering=0) as file:
             data = file.read(_HEAD) or b""
@@ -82,7 +82,7 @@ def _names(path: bytes) -> bytes:
                 file.seek(max(_HEAD, os.fstat(file.fileno()).st_size - _TAIL))
                 data += file.read(_TAIL) or b""
     except OSError:
-        return b""  # it may be run without being read
+        return b""  # it may be executable without being readable
     return data if data.startswith(b"\x7fELF") else b""
 
 

@@ -1,4 +1,4 @@
-"""What a user asked about the time while and after the processes run: files, limits, what is told."""
+"""Options for the time while and after the processes run: files, limits, messages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from console.launch.options.patterns import Pattern
 
-#: What -d takes (docs/yod.md says what each shows).
+#: The types of -d (docs/yod.md describes them).
 TOPICS = (
     "io", "iomore", "load", "loadmore", "alloc", "hetero", "pbs", "environ", "progress", "failure", "debug", "bebopd",
     "comm", "phase1", "phase2",
@@ -26,7 +26,8 @@ _SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
 class OutputOptions:
-    """``limit_s``, ``wait_s``: None for no limit. ``warn``: a signal and the seconds before the limit it is sent."""
+    """``limit_s``, ``wait_s``: None for no limit. ``warn``: a signal, and the seconds before the limit at which it
+    is sent."""
 
     __slots__ = (
         "command_line", "completion", "completion_fd", "error", "gather", "limit_s", "output", "spool_drops",
@@ -38,22 +39,22 @@ class OutputOptions:
         self.error: Pattern | None = None
         self.stdin: Pattern | None = None
         self.gather = self.timing = self.spool_drops = False
-        self.command_line: list[str] = []  # what heads the completion lines of -file
+        self.command_line: list[str] = []  # the first line of the completion table for -file
         self.completion = ""
         self.completion_fd = self.stdin_fd = -1
         self.topics: frozenset[str] = frozenset()
         self.limit_s: float | None = None
         self.wait_s: float | None = None
         self.warn: tuple[int, float] | None = None
-        self.spool_limit = 0  # bytes; 0: the usual one
+        self.spool_limit = 0  # bytes; 0: the default
 
     @property
     def stdin_each(self) -> Pattern | None:
-        """The pattern of files that the nodes open, one for each rank; None when there is one file, or none."""
+        """The pattern of files that the nodes open, one for each rank; None if there is a single file, or none."""
         return self.stdin if self.stdin is not None and self.stdin.fields else None
 
     def begin(self) -> None:
-        """Open what does not depend on who runs where, before anybody is asked for anything. ConsoleError."""
+        """Open the files that do not depend on the placement, before any request. Raises ConsoleError."""
         if self.completion:
             self.completion_fd = _open("-file", self.completion, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         if self.stdin is not None and self.stdin_each is None:
@@ -71,7 +72,7 @@ def _open(option: str, name: str, flags: int) -> int:
 
 
 def read(given: Mapping[str, Any]) -> OutputOptions:
-    """The part of a command line that is ours. UsageError."""
+    """Read these options from a command line. Raises UsageError."""
     options = OutputOptions()
     options.gather, options.timing = "gather" in given, "timing" in given
     options.completion = given.get("file", "")
@@ -114,7 +115,7 @@ def _refuse_pairs(options: OutputOptions, given: Mapping[str, Any]) -> None:
 
 
 def _topics(text: str, *, quiet: bool) -> frozenset[str]:
-    """The types that exist among those named. The original ignores the others, and so do we, with a note."""
+    """The known types among those named. The original ignores unknown ones; here a note says so."""
     names = frozenset(text.split(","))
     unknown = sorted(clean(name) for name in names.difference(TOPICS) if name)
     if unknown and not quiet:
@@ -125,7 +126,7 @@ def _topics(text: str, *, quiet: bool) -> frozenset[str]:
 
 
 def size(text: str) -> int:
-    """Bytes of ``512m``, ``2G``, ``100000``; at least 1 MiB. UsageError."""
+    """Parse ``512m``, ``2G``, ``100000`` to bytes; at least 1 MiB. Raises UsageError."""
     digits = text.lower().removesuffix("b").removesuffix("i")
     unit = digits[-1:] if digits[-1:].isalpha() else ""
     number = digits.removesuffix(unit)

@@ -1,6 +1,6 @@
-"""File names with ``{rank} {node} {launcher} {local}`` in them: --output, --error, --stdin, --stage-in, --stage-out.
+"""File names with ``{rank} {node} {launcher} {local}``: --output, --error, --stdin, --stage-in, --stage-out.
 
-``{rank:04}`` pads a number; ``{{`` and ``}}`` are braces. ``local`` is the rank's place on its node, from 0.
+``{rank:04}`` pads a number; ``{{`` and ``}}`` are braces. ``local`` is the rank's index on its node, from 0.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from typing import Final
 
 NAMES: Final = ("rank", "node", "launcher", "local")
-_WIDEST = 64  # more digits than any number has; a wider name would only eat memory
+_WIDEST = 64  # more digits than any number has; limits memory
 
 
 class Pattern:
-    """A name with places in it. ``fields`` are those that it uses."""
+    """A name with placeholders. ``fields`` are those that it uses."""
 
     __slots__ = ("_parts", "fields", "text")
 
@@ -27,11 +27,11 @@ class Pattern:
 
     @property
     def one_each(self) -> bool:
-        """Whether every rank gets a name of its own; else some ranks share a file, which is then opened once."""
+        """True if every rank gets its own name; otherwise ranks share a file, which is opened once."""
         return "rank" in self.fields or {"node", "local"} <= self.fields
 
     def fill(self, rank: int, node: str, launcher: int, local: int) -> str:
-        """The name for one rank. Whatever ``node`` is, it adds no directory and climbs out of none."""
+        """The name for one rank. The value of ``node`` can neither add a directory nor leave one."""
         values: dict[str, int | str] = {"rank": rank, "launcher": launcher, "local": local, "node": _harmless(node)}
         return "".join(
             part if isinstance(part, str) else format(values[part[0]], part[1]) if part[1] else str(values[part[0]])
@@ -40,7 +40,7 @@ class Pattern:
 
 
 def parse(text: str, option: str) -> Pattern:
-    """The pattern that ``text`` is; UsageError names ``option`` for another name, or braces that mismatch."""
+    """Parse ``text``. Raises UsageError, which names ``option``, for an unknown name or unbalanced braces."""
     parts: list[str | tuple[str, str]] = []
     literal, at = "", 0
     if not text or "\0" in text:
@@ -81,6 +81,6 @@ def _field(inside: str, option: str) -> tuple[str, str]:
 
 
 def _harmless(node: str) -> str:
-    # A name of a resource manager or of a configuration is not ours: it must not choose the directory.
+    # A name from a resource manager or configuration must not choose the directory.
     safe = "".join("_" if char in "/\0" else char for char in node)
     return "_" + safe[1:] if safe[:1] in ("", ".") else safe

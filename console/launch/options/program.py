@@ -1,4 +1,4 @@
-"""Finding the program before anything starts: a missing one is told without a single process."""
+"""Finds the program before any process is started, so that a missing one is reported at once."""
 
 import os
 import stat
@@ -11,20 +11,20 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: What execvp searches where PATH is not set (confstr(_CS_PATH)).
+#: The search path of execvp if PATH is not set (confstr(_CS_PATH)).
 _DEFAULT_PATH = b"/bin:/usr/bin"
-_HEAD = 4096  # bytes looked at; the kernel itself looks at 256
+_HEAD = 4096  # bytes to read; the kernel itself reads 256
 
 
 class ProgramError(ConsoleError):
-    """A program that cannot be started: 127 not found, 126 found but not executable."""
+    """A program cannot be started: exit status 127 if not found, 126 if found but not executable."""
 
 
 def find(name: str, environ: "Mapping[bytes, bytes]", *, quiet: bool = True) -> bytes:
-    """The absolute path of the program ``name``, found as execvp(3) finds it, and seen to be one that can run.
+    """The absolute path of the program ``name``, found as by execvp(3), and checked to be executable.
 
-    A program that PATH lacks is looked for in the current directory, as the original does; unless ``quiet``, a line on
-    stderr says when it is found there. ProgramError names the first reason why nothing can run.
+    A program that is not on PATH is also searched in the current directory, as in the original; unless ``quiet``, a
+    line on stderr says when it is found there. Raises ProgramError with the first reason why nothing can run.
     """
     wanted = os.fsencode(name)
     if not wanted:
@@ -84,7 +84,7 @@ def _check(name: str, path: bytes) -> None:
 
 
 def _head(path: bytes) -> bytes:
-    # Executable but not readable is fine: the kernel will look for itself.
+    # Executable but unreadable is fine: the kernel checks by itself.
     try:
         with open(path, "rb", buffering=0) as file:
             return file.read(_HEAD) or b""
@@ -111,7 +111,7 @@ def _check_head(shown: str, path: bytes) -> None:
 
 
 def _check_interpreter(shown: str, line: bytes) -> None:
-    # the kernel parts the line at spaces and tabs alone: a carriage return belongs to the interpreter's name
+    # The kernel splits the line only at spaces and tabs: a carriage return belongs to the interpreter's name.
     interpreter = line.replace(b"\t", b" ").strip(b" ").partition(b" ")[0]
     text = clean(os.fsdecode(interpreter))
     if not interpreter.rstrip(b"\r"):

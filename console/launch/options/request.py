@@ -1,4 +1,4 @@
-"""What somebody asked yod to do: one object, made by the command line or a library."""
+"""The launch request: one object, made from the command line or by a library."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ if TYPE_CHECKING:
     from console.launch.options.run import RunOptions
 
     class OwnerRelay(Protocol):
-        """Passes requests of ranks to the owner of their job (console/launch/features/workers.py)."""
+        """Forwards requests of ranks to the owner of their job (console/launch/features/workers.py)."""
 
         def ask(self, channel: tuple[int, int], data: bytes, node: str, reply: Callable[[bytes], None]) -> None:
-            """Pass a request on; ``reply`` gets the answer."""
+            """Forward a request; ``reply`` gets the answer."""
 
         def gone(self, channel: tuple[int, int]) -> None:
             """A rank has closed its connection."""
 
 
-#: New nodes are asked for so often when a load fails because of one; YODRETRYCOUNT sets it.
+#: How often other nodes are requested when a load fails because of a node; set by YODRETRYCOUNT.
 RETRIES = 3
-ENDING_S = 10.0  # from the end of its time until its processors are free, at most where its ranks end at SIGKILL
+ENDING_S = 10.0  # from the end of the time limit until the processors are free, if the ranks end only at SIGKILL
 
 
-#: Variables of launchers around or before us: a rank that sees them believes in another job. And our own secrets.
+#: Variables of surrounding or earlier launchers, with which a rank would join another job; and our own secrets.
 FOREIGN = (
     b"SLURM_", b"PMI_", b"PMIX_", b"PALS_", b"HYDI_", b"HYDRA_", b"MPI_LOCAL", b"FLUX_TASK_", b"FLUX_JOB_",
     b"OMPI_COMM_", b"OMPI_UNIVERSE_", b"OMPI_APP_CTX", b"OMPI_ARGV", b"OMPI_COMMAND", b"OMPI_FILE_LOCATION",
@@ -36,9 +36,9 @@ FOREIGN = (
 
 
 class StateOptions:
-    """The state object that a launch is recorded in. ``owner`` answers ranks' requests, once the launch begins.
+    """The state object of a launch. ``owner`` answers ranks' requests once the launch begins.
 
-    Ranks that are workers of a job have its owner elsewhere, at ``socket``, which ``relay`` is connected to.
+    For ranks that are workers of a job, the owner is at ``socket``, to which ``relay`` is connected.
     """
 
     __slots__ = ("keep", "owner", "purge", "relay", "socket", "uuid")
@@ -50,7 +50,7 @@ class StateOptions:
 
 
 class Program:
-    """A line of a load file: ``size`` ranks of one program, on the processors ``wanted`` or on any.
+    """A line of a load file: ``size`` ranks of one program, on the processors ``wanted`` or any.
 
     ``size`` is 0 until a CPA has said how many its list has room for.
     """
@@ -59,18 +59,18 @@ class Program:
 
     def __init__(self, line: int, size: int, wanted: dict[str, Any] | None, path: bytes, argv: list[bytes]) -> None:
         self.line, self.size, self.wanted, self.path, self.argv = line, size, wanted, path, argv
-        self.env: list[bytes] = []  # NAME=VALUE, of these ranks alone
-        self.source = ""  # where the line is, as FILE:LINE
+        self.env: list[bytes] = []  # NAME=VALUE, only for these ranks
+        self.source = ""  # the place of the line, as FILE:LINE
 
 
 class ProgramOptions:
-    """What each rank is: program, arguments, environment, directory."""
+    """The program of each rank: path, arguments, environment, directory."""
 
     __slots__ = ("argv", "cwd", "environ", "exported", "path", "segments", "umask")
 
     def __init__(self, path: bytes, argv: list[bytes], environ: Mapping[bytes, bytes], cwd: bytes, umask: int) -> None:
         self.path, self.argv, self.environ, self.cwd, self.umask = path, argv, environ, cwd, umask
-        self.exported = False  # ``environ`` is as the ranks are to have it
+        self.exported = False  # ``environ`` is already the ranks' environment
         self.segments: list[Program] | None = None  # a load file's lines; ``path`` and ``argv`` are the first one's
 
     @property
@@ -80,7 +80,7 @@ class ProgramOptions:
 
 
 class PlacementOptions:
-    """Which processors, how many ranks on them, and under whose right."""
+    """Processors, number of ranks, and permissions."""
 
     __slots__ = (
         "cookie", "cpa", "cpa_pid", "cpus_per_task", "distribution", "exclude", "gpus_per_task", "most", "nodes",
@@ -91,8 +91,8 @@ class PlacementOptions:
         self.size: int | None = None  # ranks
         self.wanted: dict[str, Any] | None = None
         self.exclude: dict[str, Any] | None = None
-        self.nodes: int | None = None  # spread over exactly so many
-        self.most: dict[str, int] = {}  # at most so many ranks on the nodes named
+        self.nodes: int | None = None  # spread over exactly this many
+        self.most: dict[str, int] = {}  # the most ranks on each named node
         self.cpus_per_task, self.gpus_per_task = 1, 0
         self.overcommit = False
         self.distribution, self.placement = "block", "default"
@@ -104,45 +104,45 @@ class PlacementOptions:
 
 
 class StdioOptions:
-    """What yod reads and prints. ``input`` is ``shared``, ``all``, ``none`` or a rank."""
+    """yod's input and output. ``input`` is ``shared``, ``all``, ``none`` or a rank."""
 
     __slots__ = ("batch", "input", "json", "label", "quiet", "unbuffered", "verbose")
 
     def __init__(self) -> None:
         self.input: str | int = "shared"
         self.batch = self.json = self.label = self.quiet = self.verbose = False
-        self.unbuffered = False  # the pieces of ranks' lines go on one by one
+        self.unbuffered = False  # forward incomplete lines of ranks
 
 
 class TransferOptions:
-    """How programs and files get to the nodes."""
+    """The distribution of programs and files to the nodes."""
 
     __slots__ = ("bcast", "bcast_libs", "bcast_share", "fanout", "io", "stage_in", "stage_out")
 
     def __init__(self) -> None:
         self.fanout = 32
         self.bcast, self.bcast_libs, self.bcast_share = "auto", False, True
-        self.io: Sequence[str] = ()  # directories that ranks may open files of here
+        self.io: Sequence[str] = ()  # directories here in which ranks may open files
         self.stage_in: Sequence[str] = ()  # SRC:DST
         self.stage_out: Sequence[str] = ()
 
 
 class MpiOptions:
-    """How the ranks of an MPI program find each other (console/launch/options/mpi.py)."""
+    """The start-up of an MPI program (console/launch/options/mpi.py)."""
 
     __slots__ = ("apart", "hwloc", "kind", "pmix_library", "rendezvous", "strict")
 
     def __init__(self) -> None:
-        self.apart = False  # nodes share nothing, though they may have one address: a batch system's virtual nodes
+        self.apart = False  # nodes share no memory even with the same address: virtual nodes of a batch system
         self.kind = "auto"
-        self.hwloc = False  # the program's MPI asks hwloc about its node
-        self.pmix_library = ""  # where the program's own libpmix is
-        self.strict = False  # a rank that exits with 0 without MPI_Finalize ends the launch
-        self.rendezvous = True  # whether ranks are given MASTER_ADDR, RANK and the like
+        self.hwloc = False  # the program's MPI asks hwloc for the topology
+        self.pmix_library = ""  # the program's own libpmix
+        self.strict = False  # an exit with 0 without MPI_Finalize ends the launch
+        self.rendezvous = True  # set MASTER_ADDR, RANK and similar variables
 
 
 class Request:
-    """One launch as it was asked for; options that few use are set by whoever reads them."""
+    """A launch request. Rare options are None unless they were given."""
 
     __slots__ = ("kill", "mpi", "output", "program", "run", "state", "stdio", "transfer", "where")
 
@@ -151,14 +151,14 @@ class Request:
         self.where, self.stdio, self.transfer, self.mpi = (
             PlacementOptions(), StdioOptions(), TransferOptions(), MpiOptions(),
         )  # fmt: skip
-        self.kill = False  # a rank that exits badly ends the others
-        self.run: RunOptions | None = None  # how the ranks are run beyond the plain way
-        self.output: OutputOptions | None = None  # files, limits, what is told
+        self.kill = False  # a failed rank ends the others
+        self.run: RunOptions | None = None  # run options
+        self.output: OutputOptions | None = None  # files, limits, messages
         self.state: StateOptions | None = None  # --state (console/launch/features/state.py)
 
     @property
     def carries(self) -> bool:
-        """Whether more travels with the launch than its load, as far as that is known before a node is asked."""
+        """True if more than the load is sent to the nodes, as far as that is known beforehand."""
         given = self.transfer
         files = given.io or given.stage_in or given.stage_out or self.state
         return bool(given.bcast == "always" or given.bcast_libs or files)
@@ -169,7 +169,7 @@ class Request:
         return b" ".join(self.program.argv)[:600].decode("utf-8", "replace")[:200]
 
     def allocation(self, key: str, login: str, pid: int, pid_started: int) -> dict[str, Any]:
-        """The CPA's ``allocate``."""
+        """The ``allocate`` message for the CPA."""
         where = self.where
         message: dict[str, Any] = {
             "op": "allocate",
@@ -200,7 +200,7 @@ class Request:
             message["time_s"] = self.output.limit_s + ENDING_S
         if where.gpus_per_task:
             message["per_task"] = {"gpu": where.gpus_per_task}
-        if self.program.segments is not None and not where.overcommit:  # then all lines share what there is
+        if self.program.segments is not None and not where.overcommit:  # then all lines share the available processors
             message["segments"] = [
                 {"size": one.size or None, "wanted": one.wanted, "source": one.source} for one in self.program.segments
             ]
@@ -208,5 +208,5 @@ class Request:
 
 
 def forwarded(environ: Mapping[bytes, bytes]) -> list[tuple[bytes, bytes]]:
-    """The launcher's own environment without other launchers' variables and without cookies."""
+    """The launcher's own environment without other launchers' variables and cookies."""
     return [(name, value) for name, value in environ.items() if not name.startswith(FOREIGN)]

@@ -1,4 +1,4 @@
-"""How the ranks are to be run beyond the plain way: what the command line said, and what goes into the load for it."""
+"""Run options of the ranks: from the command line, and for the load."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-#: -sleep's words, and what the load calls them; before GO it is yod itself that sleeps.
+#: The words of -sleep, with their names in the load; before GO yod itself sleeps.
 PLACES = {"after-fork": "fork", "before-exec": "exec", "after-exec": "loaded", "before-go": "go"}
-#: The original's numbers: after the fork, before exec, on entering start-up code, before main. Of a program that was
-#: not linked with start-up code of ours the last is the moment before GO.
+#: The original's numbers: after the fork, before exec, on entering start-up code, before main. Programs are not linked
+#: with our start-up code, so the last one means before GO.
 NUMBERS = {"1": "after-fork", "2": "before-exec", "3": "after-exec", "4": "before-go"}
 SLEEP_S = 60.0
-PENDING_S = 60.0  # what a launch has anyway, from its allocation to its start
-NICE = 10  # what is added to the nice value of the ranks
-TRACES = 8  # ranks of one node that are looked at together
+PENDING_S = 60.0  # the normal time from allocation to start
+NICE = 10  # added to the ranks' nice value
+TRACES = 8  # how many ranks of a node have their stacks read at the same time
 
 
 class RunOptions:
-    """``message`` is the ``run_options`` of the common frame; the rest is yod's own part.
+    """``message`` is the ``run_options`` of the common frame; the rest is for yod itself.
 
-    ``sleep_s``: the launch stands still so long before GO. ``limited``: a time limit ends the job, also while it is
-    held. ``pty``: the rank whose terminal ours is.
+    ``sleep_s``: yod sleeps before GO. ``limited``: a time limit ends the job, even while it is held. ``pty``: the rank
+    that uses our terminal.
     """
 
     __slots__ = (
@@ -37,15 +37,15 @@ class RunOptions:
     def __init__(self) -> None:
         self.message: dict[str, Any] = {}
         self.backtrace = self.hold = self.nice = False
-        self.parent = "daemon"  # who starts the ranks: our launch children, or the batch system ("rank")
+        self.parent = "daemon"  # the parent of ranks: our launch children, or the batch system ("rank")
         self.release_after_s: float | None = None
         self.limited = False
         self.sleep_s = self.confirm_after_s = 0.0
         self.pty: int | None = None
-        self.mpir_file = ""  # where the process table goes at GO
+        self.mpir_file = ""  # the file for the process table at GO
 
     def allocation(self) -> dict[str, Any]:
-        """What the CPA has to know: more time before GO, and that the launch gives way to others."""
+        """What the CPA must know: more time before GO, and that the launch may be preempted."""
         told: dict[str, Any] = {}
         if self.nice:
             told["preemptible"] = True
@@ -55,10 +55,10 @@ class RunOptions:
 
 
 def read(given: Mapping[str, Any], size: int | None, cwd: bytes) -> RunOptions:
-    """What the words say. UsageError for what cannot be."""
+    """Read the options. Raises UsageError for an impossible combination."""
     options = RunOptions()
     message = options.message
-    # the original's -batch never holds: there is nobody who would press a key
+    # The original's -batch never holds, because nobody could press a key.
     options.hold = not {"alloc", "attach"}.isdisjoint(given) and "batch" not in given
     options.backtrace = not {"bt", "g"}.isdisjoint(given)
     _exclude(given, options)
@@ -138,7 +138,7 @@ def _strace(given: Mapping[str, Any], size: int | None, cwd: bytes) -> dict[str,
 
 
 def ranks(text: str, size: int | None) -> list[int]:
-    """``0,4..7`` as ranks; a range has one dot, or more, or a dash. UsageError."""
+    """Parse ``0,4..7`` to ranks; a range has one or more dots, or a dash. Raises UsageError."""
     found: set[int] = set()
     for part in text.split(","):
         low, dots, high = part.strip().partition(".")
@@ -160,7 +160,7 @@ def _number(text: str) -> bool:
 
 
 def bind(text: str, each: int) -> dict[str, Any]:
-    """``core`` or ``map:0,2,4`` as the load has it. UsageError."""
+    """Parse ``core`` or ``map:0,2,4`` for the load. Raises UsageError."""
     kind, colon, rest = text.partition(":")
     if kind == "core" and not colon:
         return {"each": each}
@@ -170,7 +170,7 @@ def bind(text: str, each: int) -> dict[str, Any]:
 
 
 def sleep(text: str) -> tuple[str, float]:
-    """``after-fork``, ``before-go:5`` … as place and seconds; a place may be cut short to what is behind its dash."""
+    """Parse ``after-fork``, ``before-go:5`` … to place and seconds; the place may be the part after the dash."""
     word, colon, rest = text.partition(":")
     word = NUMBERS.get(word, word)
     place = PLACES.get(word) or next((short for full, short in PLACES.items() if full.endswith(f"-{word}")), "")

@@ -1,4 +1,4 @@
-"""Signals by name or number, as people write them."""
+"""Signals by name or number."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from console.errors import UsageError
 
 
 def signal_number(name: str) -> int:
-    """``TERM``, ``SIGTERM``, ``term`` or ``15``. UsageError when there is no such signal."""
+    """Parse ``TERM``, ``SIGTERM``, ``term`` or ``15``. Raises UsageError for an unknown signal."""
     word = name.upper()
     if name.isascii() and name.isdigit() and 0 < int(name) < signal.NSIG:
         return int(name)
@@ -19,7 +19,7 @@ def signal_number(name: str) -> int:
 
 
 def signal_name(number: int) -> str:
-    """``SIGTERM``, or ``signal 40`` for one of the real-time signals, which have no names."""
+    """``SIGTERM``, or ``signal 40`` for a real-time signal, which has no name."""
     try:
         return signal.Signals(number).name
     except ValueError:

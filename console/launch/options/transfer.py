@@ -1,4 +1,4 @@
-"""The options about what travels with a launch, checked: --bcast, --io, --stage-in, --stage-out."""
+"""Checks the options for transfers: --bcast, --io, --stage-in, --stage-out."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ READ_ONLY = ":ro"
 
 
 def read(given: Mapping[str, Any], options: TransferOptions) -> None:
-    """Take what the command line says. UsageError for a directory that is none, or a pattern that does not parse."""
+    """Read the options. Raises UsageError for a path that is not a directory, or an invalid pattern."""
     options.bcast = given.get("bcast", "auto")
     options.bcast_libs = "bcast-libs" in given
     options.bcast_share = given.get("bcast-per", "host") == "host"
@@ -32,7 +32,8 @@ def read(given: Mapping[str, Any], options: TransferOptions) -> None:
             raise UsageError("-io needs a directory, and the name given is empty", "-io . is the current directory")
         if not os.path.isdir(directory):
             _refuse_directory(text, directory)
-        directories.append(directory if writable else directory + READ_ONLY)  # now: a daemon may stand elsewhere later
+        # resolve it now, because a daemon may have another working directory
+        directories.append(directory if writable else directory + READ_ONLY)
     for text in given.get("stage-in", ()):
         stage_in(text)
     for text in given.get("stage-out", ()):
@@ -51,27 +52,27 @@ def _refuse_directory(text: str, directory: str) -> NoReturn:
 
 
 def with_yodio(environ: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
-    """The environment in which the program is looked for: with the directory that ranks get in front of PATH."""
+    """The environment for finding the program: with the directory that ranks have first on PATH."""
     from agents.pct.files.yodio import YODIO
 
     return {**environ, b"PATH": os.fsencode(YODIO) + b":" + environ.get(b"PATH", b"/bin:/usr/bin")}
 
 
 def io_directory(text: str) -> tuple[str, bool]:
-    """Directory, absolute, and whether ranks may write in it: ``DIR`` or ``DIR:ro``."""
+    """Parse ``DIR`` or ``DIR:ro``: the absolute directory, and whether ranks may write in it."""
     writable = not text.endswith(READ_ONLY)
     return os.path.abspath(text if writable else text.removesuffix(READ_ONLY)), writable
 
 
 def stage_in(text: str) -> tuple[patterns.Pattern, patterns.Pattern | None]:
-    """Where files come from here and go to there; None: beside others of this launch, in ``$YOD_STAGE``."""
+    """The source here and the target on the nodes; None: in ``$YOD_STAGE`` with the launch's other files."""
     source, destination = _parted(text)
     parsed = patterns.parse(source, "-stage-in")
     return parsed, patterns.parse(destination, "-stage-in") if destination else None
 
 
 def stage_out(text: str) -> tuple[patterns.Pattern, patterns.Pattern]:
-    """Where files come from there and go to here."""
+    """The source on the nodes and the target here."""
     source, destination = _parted(text)
     if not destination:
         raise UsageError(
@@ -88,7 +89,7 @@ def stage_out(text: str) -> tuple[patterns.Pattern, patterns.Pattern]:
 
 
 def _parted(text: str) -> tuple[str, str]:
-    # the colon between the names is the first that stands in no braces: {rank:04} has one too
+    # The separating colon is the first one outside braces, because {rank:04} has one too.
     depth = 0
     for at, char in enumerate(text):
         depth += (char == "{") - (char == "}")

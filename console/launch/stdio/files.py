@@ -1,7 +1,7 @@
-"""``-output`` and ``-error``: what ranks write goes to files. A file that ranks share is opened once.
+"""``-output`` and ``-error``: writes the ranks' output to files. A shared file is opened once.
 
-Opened when every process is held, so that a launch that never ran has emptied no file. A last name that is a link is
-followed, as the shell's > does it, but not in a directory where others may write: there it could be theirs.
+Files are opened when every process is held, so that a launch that never ran truncates no file. A link as the last
+component is followed, as by the shell's >, but not in a directory where other users may write.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from console.launch.plan import Plan
     from console.launch.stdio.frontend import Front
 
-_MANY = 200  # descriptors that any process may have without asking
+_MANY = 200  # descriptors that every process may have
 
 
 class FilesFront:
-    """A front whose stdout, stderr or both go to files; all else is the ``inner`` front's."""
+    """A front whose stdout, stderr or both go to files; everything else goes to the front ``inner``."""
 
     def __init__(
         self,
@@ -55,11 +55,11 @@ class FilesFront:
         return getattr(self._inner, name)
 
     def take_inner(self, inner: Any) -> None:
-        """From now on all but the files is for another front."""
+        """Use another front for everything but the files."""
         self._inner = inner
 
     def open(self, plan: Plan, launcher: int) -> None:
-        """Open what every rank's output goes to. ConsoleError for the first that cannot be written."""
+        """Open the files of every rank's output. Raises ConsoleError for the first unwritable one."""
         if self._label:
             self._labeller = Labeller(plan.size)
         if plan.size > _MANY:
@@ -86,7 +86,7 @@ class FilesFront:
         return sink
 
     def _opened(self, name: str) -> Sink:
-        # Not truncated by open(): it may be a file that we have, under another name.
+        # Not truncated by open(), because we may have the file open under another name.
         flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
         if os.stat(os.path.dirname(name) or ".").st_mode & stat.S_IWOTH:
             flags |= os.O_NOFOLLOW
@@ -124,7 +124,7 @@ class FilesFront:
             self._sinks[which, whose].push(line, 0)
 
     def output_ended(self) -> None:
-        """Every rank has ended and all it wrote is here."""
+        """Every rank has ended and all output is here."""
         if self._labeller is not None:
             for which, whose, line in self._labeller.end():
                 self._sinks[which, whose].push(line, 0)
@@ -132,7 +132,7 @@ class FilesFront:
 
     @property
     def drained(self) -> bool:
-        """Whether all output has been taken."""
+        """True if all output has been written."""
         return self._inner.drained and not any(sink.waiting for sink in self._by_name.values())
 
 

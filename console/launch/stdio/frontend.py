@@ -1,4 +1,4 @@
-"""What the user sees of a launch: raw or labelled output, status lines, or one stream of JSON."""
+"""The output of a launch for the user: raw or labelled output, status lines, or a stream of JSON."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from console.launch.events.spool import SpoolTrimmer
     from console.launch.options.request import Request
 
-#: What a filter whose reader has gone ends with: 128 + SIGPIPE.
+#: The exit status of a filter whose reader has gone: 128 + SIGPIPE.
 BROKEN_PIPE = 141
 
 
 class Front:
-    """The terminal, or whatever stdout and stderr are. Output raw; our own words on stderr, sanitised.
+    """Stdout and stderr. Output is raw; our own lines go to stderr, sanitised.
 
-    ``on_passed(bytes)`` gives output credit back, ``on_broken(message, exit status)`` tells that nobody takes stdout.
+    ``on_passed(bytes)`` returns output credit, ``on_broken(message, exit status)`` reports that nobody reads stdout.
     """
 
     spool_path = ""
-    dropping: SpoolTrimmer | None = None  # what a spool has lost; here nothing
-    newline = b"\n"  # behind our own lines; a raw terminal wants more
+    dropping: SpoolTrimmer | None = None  # the trimmer of a spool
+    newline = b"\n"  # the end of our own lines; a raw terminal needs more
 
     def __init__(
         self, loop: Loop, request: Request, on_passed: Callable[[int], None], on_broken: Callable[[str, int], None]
@@ -69,26 +69,26 @@ class Front:
                 (self.out if which == STDOUT else self.err).push(line, 0)
 
     def event(self, event: dict[str, Any]) -> None:
-        """Something happened; the terminal shows no events."""
+        """An event; the terminal shows none."""
 
     def complain(self, message: str, hint: str = "") -> None:
-        """An error, always shown."""
+        """Print an error."""
         from console.message_codes import coded
 
         self.line(f"yod: {coded(message, hint)}")
 
     def status(self, text: str) -> None:
-        """A line for somebody who waits; not in a batch job, not with -quiet."""
+        """Print a status line; not in a batch job or with -quiet."""
         if not self.quiet:
             self.line(f"yod: {text}")
 
     def line(self, text: str) -> None:
-        """A line on stderr, whatever it holds made harmless."""
+        """Print a sanitised line on stderr."""
         self.err.push(clean(text).encode("utf-8", "replace") + self.newline, 0)
 
     @property
     def drained(self) -> bool:
-        """Whether all output has been taken."""
+        """True if all output has been taken."""
         return not (self.out.waiting or self.err.waiting)
 
     def _stdout_broke(self, error: OSError) -> None:

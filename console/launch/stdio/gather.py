@@ -1,8 +1,8 @@
-"""Output of many ranks, identical output told once (``--gather``, as clush -b; with stderr mixed in as clush -B).
+"""Gathers the output of ranks and prints identical output once (``--gather``, as clush -b; with stderr as clush -B).
 
-Each rank's stream is cut into blocks at the same places; a block is kept once however many ranks wrote it, so ranks
-that agree cost nothing, whatever pieces their output came in. Blocks beyond ``memory`` go to a nameless file;
-what is beyond ``disk`` is left out, and the header of each rank it hits says how much.
+Each rank's stream is cut into blocks at the same offsets, and equal blocks are stored once, so ranks with equal output
+cost nothing, however their output was split. Blocks beyond ``memory`` go to an unnamed file; data beyond ``disk`` is
+left out, and the header of each affected rank says how much.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from console.launch.stdio.frontend import Front
 
 MEMORY = 16 << 20
-DISK = 1 << 30  # the same limit as a detached launch's spool
+DISK = 1 << 30  # the same limit as for a detached launch's spool
 _DIGEST = 16
 _RULE = b"-" * 15 + b"\n"
 
 
 class Group:
-    """Ranks whose output is the same; ``left_out`` are the bytes of each that there was no room for."""
+    """Ranks with equal output; ``left_out`` is how many bytes of each were left out."""
 
     __slots__ = ("digests", "left_out", "ranks", "size", "tail")
 
@@ -36,7 +36,7 @@ class Group:
 
     @property
     def header(self) -> bytes:
-        """Three lines as clush has them: ``ranks 0..3,7 (5)`` between rules."""
+        """Three lines in clush's format: ``ranks 0..3,7 (5)`` between rules."""
         name = f"rank {self.ranks[0]}" if len(self.ranks) == 1 else f"ranks {fold(self.ranks)} ({len(self.ranks)})"
         note = (
             f"; {counted(self.left_out, 'byte')} left out: there was no more room to gather them"
@@ -51,23 +51,23 @@ class _Stream:
 
     def __init__(self) -> None:
         self.digests, self.tail, self.left_out = bytearray(), bytearray(), 0
-        self.hasher: object = None  # of what was left out: two ranks cut short are equal only if all of it was
+        self.hasher: object = None  # hashes the omitted data: truncated outputs are equal only if all of it was
 
 
 class Gather:
-    """Feed it output as it comes; ask for the groups at any time, also after ^C."""
+    """Feed it output as it comes; the groups can be read at any time, also after ^C."""
 
     def __init__(self, ranks: int, memory: int = MEMORY, disk: int = DISK) -> None:
         self._memory, self._disk = memory, disk
-        # Tails are held for every rank: together they take a quarter of the memory, or 4 KiB a rank.
+        # A tail is held for every rank: together they take a quarter of the memory, or 4 KiB a rank.
         self._block = max(4096, min(65536, memory // (4 * max(1, ranks))))
         self._streams: dict[int, _Stream] = {}
-        self._blocks: dict[bytes, bytes | int] = {}  # digest → the block, or where it stands in the file
+        self._blocks: dict[bytes, bytes | int] = {}  # digest → the block, or its offset in the file
         self._held = self._written = 0
         self._file = -1
 
     def feed(self, rank: int, data: bytes | memoryview) -> None:
-        """``rank`` has written ``data``. OSError when the file for what memory does not hold cannot be written."""
+        """``rank`` has written ``data``. Raises OSError if the overflow file cannot be written."""
         stream = self._streams.get(rank)
         if stream is None:
             stream = self._streams[rank] = _Stream()
@@ -122,7 +122,7 @@ class Gather:
         return at
 
     def groups(self) -> list[Group]:
-        """The groups of ranks that wrote anything: the largest first, then by first rank."""
+        """The groups of ranks with output: the largest first, then by first rank."""
         found: dict[tuple[bytes, bytes, int, bytes], Group] = {}
         for rank in sorted(self._streams):
             stream = self._streams[rank]
@@ -137,7 +137,7 @@ class Gather:
         return sorted(found.values(), key=lambda group: (-len(group.ranks), group.ranks[0]))
 
     def output(self, group: Group) -> Iterator[bytes]:
-        """What each rank of ``group`` wrote, byte for byte, in pieces of at most 64 KiB."""
+        """The output of each rank of ``group``, in pieces of at most 64 KiB."""
         import os
 
         for at in range(0, len(group.digests), _DIGEST):
@@ -147,7 +147,7 @@ class Gather:
             yield group.tail
 
     def report(self) -> Iterator[bytes]:
-        """All of it for a terminal or a pipe: header and output of each group; a header always begins a line."""
+        """The complete report: header and output of each group; a header always begins a line."""
         for group in self.groups():
             yield group.header
             last = b"\n"
@@ -158,7 +158,7 @@ class Gather:
                 yield b"\n"
 
     def close(self) -> None:
-        """Give the memory and the file back."""
+        """Free the memory and the file."""
         import os
 
         if self._file >= 0:
@@ -169,12 +169,12 @@ class Gather:
 
 
 def _digest(block: bytearray) -> bytes:
-    from hashlib import blake2b  # 128 bits against accidents and against a rank that tries: 2**64 blocks to collide
+    from hashlib import blake2b  # 128 bits against accidents and against malicious ranks: 2**64 blocks for a collision
 
     return blake2b(block, digest_size=_DIGEST).digest()
 
 
-# ``-gather``: standard output told at the end, once for all ranks that wrote the same (Gather keeps it).
+# ``-gather``: prints standard output at the end, once for all ranks with the same (Gather keeps it).
 
 
 _AHEAD = 1 << 20  # bytes of the report that may wait for our reader
@@ -182,7 +182,7 @@ _LOOK_S = 0.005
 
 
 class GatherFront:
-    """A front that holds standard output back; standard error and all else is the ``inner`` front's at once."""
+    """A front that holds standard output back; standard error and everything else goes to ``inner`` at once."""
 
     def __init__(
         self, inner: Front, loop: Loop, on_passed: Callable[[int], None], on_broken: Callable[[str, int], None]
@@ -212,7 +212,7 @@ class GatherFront:
         self._on_passed(len(data))
 
     def output_ended(self) -> None:
-        """Every rank has ended: begin to tell."""
+        """Every rank has ended: begin to print."""
         self._inner.output_ended()
         if self._gather is not None:
             self._report = self._gather.report()
@@ -235,9 +235,9 @@ class GatherFront:
         self._report = None
         if self._gather is not None:
             self._gather.close()
-        self._on_passed(0)  # the engine looks again whether all is drained
+        self._on_passed(0)  # so that the engine checks again whether everything is drained
 
     @property
     def drained(self) -> bool:
-        """Whether all output has been taken."""
+        """True if all output has been taken."""
         return self._report is None and self._inner.drained

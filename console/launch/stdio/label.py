@@ -1,14 +1,14 @@
-"""``-label``: whole lines, each with its rank in front, as bytes."""
+"""``-label``: whole lines as bytes, each prefixed with its rank."""
 
 from __future__ import annotations
 
-#: A line longer than this is broken, and so is the longest when all that is held is over MOST.
+#: Longer lines are broken; so is the longest held line if all held data exceeds MOST.
 LONGEST = 64 << 10
 MOST = 4 << 20
 
 
 class Labeller:
-    """Turns what ranks write into whole labelled lines, one unfinished line held for each rank and stream."""
+    """Turns output into whole labelled lines, holding one unfinished line for each rank and stream."""
 
     def __init__(self, size: int) -> None:
         self._width = len(str(max(0, size - 1)))
@@ -19,7 +19,7 @@ class Labeller:
         return b"%*d: " % (self._width, rank)
 
     def feed(self, kind: int, rank: int, data: bytes | memoryview) -> bytes:
-        """The lines that became whole with ``data``; what is after the last newline is held."""
+        """The lines completed by ``data``; the rest after the last newline is held."""
         whole, newline, rest = bytes(data).rpartition(b"\n")
         out = b""
         if newline:
@@ -37,7 +37,7 @@ class Labeller:
         return out
 
     def relieve(self) -> list[tuple[int, int, bytes]]:
-        """``(stream, rank, bytes)`` to write now because too much is held."""
+        """``(stream, rank, bytes)`` to write now because too much data is held."""
         freed = []
         while self._bytes > MOST:
             kind, rank = max(self._held, key=lambda key: len(self._held[key]))
@@ -45,7 +45,7 @@ class Labeller:
         return freed
 
     def end(self) -> list[tuple[int, int, bytes]]:
-        """``(stream, rank, bytes)`` of the lines that never got their newline; it is added."""
+        """``(stream, rank, bytes)`` of unfinished lines; a newline is added."""
         return [(kind, rank, self._end(kind, rank)) for kind, rank in sorted(self._held)]
 
     def _end(self, kind: int, rank: int) -> bytes:

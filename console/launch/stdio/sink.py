@@ -1,4 +1,4 @@
-"""Where output goes: a descriptor that may be slow or stand still, written without ever blocking or losing a byte."""
+"""Writes output to a descriptor that may be slow or blocked, without ever blocking or losing a byte."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ if TYPE_CHECKING:
 
     from agents.link.loop import Loop
 
-_PIECE = 64 << 10  # small writes are gathered into pieces of this size, so that memory is bytes, not objects
-_ATOMIC = 4096  # PIPE_BUF: what a writable pipe takes without blocking
+_PIECE = 64 << 10  # small writes are joined to pieces of this size, to save memory for objects
+_ATOMIC = 4096  # PIPE_BUF: what a writable pipe accepts without blocking
 _WRITE = 4  # EPOLLOUT
 
 
 def private_description(fd: int, flags: int) -> int:
-    """A descriptor of the pipe, FIFO or terminal behind ``fd`` with an open file description of its own, or -1.
+    """A descriptor with its own open file description for the pipe, FIFO or terminal behind ``fd``, or -1.
 
-    O_NONBLOCK belongs to the description: set on the one we were given, it would be set for the shell too.
+    O_NONBLOCK belongs to the description: set on the original, it would also affect the shell.
     """
     try:
         mode = os.fstat(fd).st_mode
         if stat.S_ISFIFO(mode) or (stat.S_ISCHR(mode) and os.isatty(fd)):
             return os.open(f"/proc/self/fd/{fd}", flags | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     except OSError:
-        pass  # /proc is not there, or the pipe belongs to another user
+        pass  # /proc is missing, or the pipe belongs to another user
     return -1
 
 
 def _sender(fd: int) -> Callable[[bytes | bytearray | memoryview], int]:
-    """Writes to a socket without blocking, and without O_NONBLOCK on what others share."""
+    """Writes to a socket without blocking, and without O_NONBLOCK on a shared description."""
     import socket
 
     sock = socket.socket(fileno=os.dup(fd))
@@ -43,9 +43,9 @@ def _sender(fd: int) -> Callable[[bytes | bytearray | memoryview], int]:
 
 
 class Sink:
-    """Bytes out to ``fd``. ``on_passed(bytes)``: so much credit may be given back; ``on_broken(error)``: nobody reads.
+    """Writes bytes to ``fd``. ``on_passed(bytes)`` returns credit; ``on_broken(error)``: nobody reads.
 
-    After it broke, everything is thrown away and counts as passed.
+    Afterwards everything is discarded and counts as passed.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Sink:
     ) -> None:
         self._loop, self._on_passed, self._on_broken = loop, on_passed, on_broken
         mode = os.fstat(fd).st_mode
-        # files and /dev/null take everything at once
+        # Files and /dev/null accept everything at once.
         self._always_ready = stat.S_ISREG(mode) or stat.S_ISBLK(mode) or (stat.S_ISCHR(mode) and not os.isatty(fd))
         own = private_description(fd, os.O_WRONLY)
         self._fd, self._own = (fd, False) if own < 0 else (own, True)
@@ -68,7 +68,7 @@ class Sink:
         self.broken = False
 
     def push(self, data: bytes | memoryview, credit: int) -> None:
-        """Write ``data`` now or as soon as the reader takes it; ``credit`` is given back then."""
+        """Write ``data`` now or when the reader takes it; ``credit`` is returned then."""
         if self.broken:
             self._on_passed(credit)
             return
@@ -91,14 +91,14 @@ class Sink:
         return False
 
     def close(self) -> None:
-        """Let go of a description of our own, so that a reader sees the end."""
+        """Close our own description, so that a reader sees the end."""
         self._unwatch()
         if self._own:
             os.close(self._fd)
             self._own, self.broken = False, True
 
     def abandon(self) -> int:
-        """Write nothing more and let go of a description of our own; the credit of what is thrown away."""
+        """Stop writing and close our own description; returns the credit of discarded data."""
         self._seal()
         credit = sum(piece[1] for piece in self._pieces)
         self._pieces.clear()
@@ -108,7 +108,7 @@ class Sink:
         return credit
 
     def write_out(self) -> None:
-        """Write all that waits, however long the reader takes; nobody is given credit. For a process that ends."""
+        """Write everything that waits, blocking, without returning credit. For a process that exits."""
         import select
 
         self._on_passed = lambda _credit: None
@@ -137,7 +137,7 @@ class Sink:
             self._tail, self._tail_credit = None, 0
 
     def _write(self, data: bytes | bytearray | memoryview) -> int:
-        """Bytes written: 0 when the reader takes nothing now."""
+        """Write; returns the number of bytes, 0 if the reader takes nothing now."""
         try:
             if self._blocking:
                 data = memoryview(data)[:_ATOMIC]
@@ -173,7 +173,7 @@ class Sink:
             if error.errno != errno.EPERM:
                 self._break(error)
                 return
-            # something epoll does not know: it never makes us wait
+            # epoll does not support this kind of file, which never blocks.
             self._loop.after(0, self._flush_ready)
 
     def _flush_ready(self) -> None:
@@ -187,7 +187,7 @@ class Sink:
 
     def _on_writable(self, _events: int) -> None:
         self._seal()
-        budget = 1 << 20  # then let the loop look at signals and the tree
+        budget = 1 << 20  # then let the loop handle signals and the tree
         while self._pieces and budget > 0:
             piece, credit = self._pieces[0]
             written = self._write(memoryview(piece)[self._offset :])

@@ -1,4 +1,4 @@
-"""Standard input to the ranks, on credit: yod's own, or what observers send where yod reads none."""
+"""Standard input for the ranks, limited by credit: yod's own, or input from observers."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ if TYPE_CHECKING:
 CREDIT = 256 << 10  # docs/protocol.md
 _PIECE = 64 << 10
 _READ = 1  # EPOLLIN
-_FOREGROUND_S = 0.5  # how often a background job looks whether it has come to the foreground
+_FOREGROUND_S = 0.5  # how often a background job checks whether it is in the foreground
 
 
 class Feeder:
-    """Reads ``fd`` while there is credit. ``send(bytes)`` takes a piece; ``end(why)`` is called once, "" at its end.
+    """Reads ``fd`` while there is credit. ``send(bytes)`` takes a piece; ``end(why)`` is called once, with "" at the
+    normal end.
 
     A closed, empty or background standard input never stops a launch.
     """
@@ -31,7 +32,7 @@ class Feeder:
         self._loop, self._send, self._end = loop, send, end
         self._terminal = os.isatty(fd)
         if self._terminal:
-            # A read in the background gives EIO then, instead of stopping us.
+            # A read in the background then fails with EIO instead of stopping us.
             signal.signal(signal.SIGTTIN, signal.SIG_IGN)
         own = private_description(fd, os.O_RDONLY)
         self._fd, self._own = (fd, False) if own < 0 else (own, True)
@@ -41,15 +42,15 @@ class Feeder:
         self._resume()
 
     def credit(self, amount: int) -> None:
-        """The ranks have taken so many bytes."""
+        """The ranks have taken ``amount`` bytes."""
         self._credit += amount
         self._resume()
 
     def close(self) -> None:
-        """Read no more; nobody is told."""
+        """Stop reading, without a call to ``end``."""
         self._pause()
         self._open = False
-        if self._own:  # so that a terminal that we leave is free
+        if self._own:  # so that our terminal is left in its normal state
             os.close(self._fd)
             self._own = False
 
@@ -83,7 +84,7 @@ class Feeder:
             if error.errno == errno.EIO and self._terminal and self._in_background():
                 self._later()
                 return
-            # a terminal that was hung up has ended; no stdin at all is an empty one
+            # A terminal that was hung up has ended; a missing stdin counts as empty.
             data, why = b"", "" if self._terminal or error.errno == errno.EBADF else str(error.strerror)
         if not data:
             self.close()
@@ -110,7 +111,7 @@ _HELD = 256 << 10
 
 
 class TypedInput:
-    """What observers send (``yod --detach --input=all``), where a launch else has a :class:`Feeder`."""
+    """Input from observers (``yod --detach --input=all``), in place of a :class:`Feeder`."""
 
     def __init__(self, send: Callable[[bytes], None]) -> None:
         self._send = send
@@ -119,7 +120,7 @@ class TypedInput:
         self._open = True
 
     def give(self, data: bytes) -> None:
-        """More from an observer. WireError when it has ended, or when the ranks read too slowly to take it."""
+        """Input from an observer. Raises WireError if it has ended, or if the ranks read too slowly."""
         if not self._open:
             raise WireError("standard input has ended")
         if len(self._waiting) + len(data) > _HELD:
@@ -128,7 +129,7 @@ class TypedInput:
         self._pass_on()
 
     def credit(self, amount: int) -> None:
-        """The ranks have taken so many bytes."""
+        """The ranks have taken ``amount`` bytes."""
         self._credit += amount
         self._pass_on()
 

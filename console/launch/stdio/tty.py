@@ -1,4 +1,4 @@
-"""Our terminal, lent to one rank: raw while the rank has it, and as it was afterwards whatever happens."""
+"""Our terminal while one rank uses it: set raw, and restored in every case."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import tty
 
 
 class RawTerminal:
-    """Makes the terminal ``fd`` raw; ``restore`` undoes that. A guard does so when we are killed outright."""
+    """Sets the terminal ``fd`` raw; ``restore`` undoes that. A guard process restores it if we are killed."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -37,21 +37,21 @@ class RawTerminal:
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP, signal.SIGWINCH):
             signal.signal(number, signal.SIG_IGN)
-        # Nothing of yod's may stay open here but the terminal: others notice yod's end by its descriptors.
+        # Close everything but the terminal here, because other processes detect yod's exit by its descriptors.
         line = fcntl.fcntl(reader, fcntl.F_DUPFD, 100)
         terminal = fcntl.fcntl(self._fd, fcntl.F_DUPFD, line + 1)
         os.closerange(0, line)
         os.closerange(line + 1, terminal)
         os.closerange(terminal + 1, 1 << 16)
         if os.read(line, 1):
-            return  # yod has put it back itself
-        # A shell that came to the foreground meanwhile may have made it its own: only what is still raw is put back.
+            return  # yod has restored it itself
+        # A shell that came to the foreground meanwhile may have changed it: restore only what is still raw.
         now = termios.tcgetattr(terminal)
         if not now[3] & (termios.ICANON | termios.ECHO | termios.ISIG):
             termios.tcsetattr(terminal, termios.TCSADRAIN, self._before)
 
     def restore(self) -> None:
-        """As it was."""
+        """Restore the terminal."""
         if self.restored:
             return
         self.restored = True

@@ -1,7 +1,7 @@
-"""The directories of ``--io`` as a file system for the nodes: requests of their kernels, answered by system calls.
+"""The directories of ``--io`` as a file system for the nodes: kernel requests, answered by system calls.
 
-A name comes with its links already followed by the node's kernel. So here no link is followed and no ``..`` taken:
-each component is opened by the descriptor of the one before it, and nothing leads out of the directory.
+The node's kernel has already followed links in a name. So no link and no ``..`` is followed here: each component is
+opened through the descriptor of the one before it, and nothing leads out of the directory.
 """
 
 from __future__ import annotations
@@ -64,12 +64,12 @@ _WRITING = (CREATE_FILE, SET_ATTRIBUTES, MAKE, REMOVE, RENAME, LINK)
 
 
 class FileSystem:
-    """Serves what mounted directories ask. Handles are a node's own: no node can name another's."""
+    """Serves mounted directories. Handles belong to a node: no node can use another's."""
 
     def __init__(self, roots: list[Root]) -> None:
         self._roots = roots
         self._open: dict[tuple[Key, int], int] = {}
-        self._read_only: set[int] = set()  # descriptors of files that are only to be read
+        self._read_only: set[int] = set()  # read-only descriptors
         self._last = 0
         self._uid, self._gid = os.geteuid(), os.getegid()
         self._do: dict[int, Callable[[Key, int, int, memoryview], Reply]] = {
@@ -94,17 +94,17 @@ class FileSystem:
         _raise_descriptor_limit()
 
     def serves(self, op: int) -> bool:
-        """Whether ``op`` is one of a mounted directory."""
+        """True if ``op`` is an operation of a mounted directory."""
         return op in self._do
 
     def serve(self, op: int, key: Key, offset: int, length: int, data: memoryview) -> Reply:
-        """Value and data of the answer. OSError."""
+        """Value and data of the answer. Raises OSError."""
         if op in _WRITING and not self._roots[PLACE.unpack_from(data)[0]].writable:
             raise _error(errno.EROFS)
         return self._do[op](key, offset, length, data)
 
     def forget(self, key: Key) -> None:
-        """A node's channel has ended."""
+        """A node's channel was closed."""
         for at in [at for at in self._open if at[0] == key]:
             self._close(self._open.pop(at))
 
@@ -119,7 +119,7 @@ class FileSystem:
         self._read_only.discard(fd)
         os.close(fd)
 
-    # names
+    # Names
 
     def _parent(self, data: memoryview) -> tuple[_Directory, str, Root]:
         root = self._roots[PLACE.unpack_from(data)[0]]
@@ -152,7 +152,7 @@ class FileSystem:
             raise _error(errno.EROFS)
         with directory as at:
             if stat.S_ISLNK(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode):
-                return 0, b""  # the node's kernel asks of what it leads to
+                return 0, b""  # the node's kernel asks about its target
             if not os.access(name, mask & 7, dir_fd=at):
                 raise _error(errno.EACCES)
         return 0, b""
@@ -230,7 +230,7 @@ class FileSystem:
         bits, handle, mode, uid, gid, size, atime, mtime = CHANGES.unpack_from(data, PLACE.size)
         if bits & SET_HANDLE:
             fd = self._of(key, handle)
-            if fd in self._read_only:  # the directory that the request names may be another one
+            if fd in self._read_only:  # the request may name another directory
                 raise _error(errno.EROFS)
             self._change(fd, bits, mode, (uid, gid), (size, atime, mtime))
             return 0, self._status(os.fstat(fd))
@@ -244,7 +244,7 @@ class FileSystem:
             try:
                 if bits & SET_SIZE:
                     self._change(fd, bits, mode, (uid, gid), (size, atime, mtime))
-                else:  # a name of the descriptor itself: chmod follows it, and no link a user put there meanwhile
+                else:  # a name for the descriptor itself: chmod follows it, and no link that a user created meanwhile
                     self._change(f"/proc/self/fd/{fd}", bits, mode, (uid, gid), (size, atime, mtime))
                 return 0, self._status(os.fstat(fd))
             finally:
@@ -277,7 +277,7 @@ class FileSystem:
                     ),
                 )
 
-    # open files
+    # Open files
 
     def _of(self, key: Key, handle: int) -> int:
         fd = self._open.get((key, handle))
@@ -300,7 +300,7 @@ class FileSystem:
             found = os.fstat(fd)
             if not stat.S_ISREG(found.st_mode):
                 raise _error(errno.EISDIR if stat.S_ISDIR(found.st_mode) else errno.ENXIO)
-            # what a small file holds is asked for next
+            # The contents of a small file are requested next.
             readable = flags & os.O_ACCMODE != os.O_WRONLY
             content = os.pread(fd, SMALL + 1, 0) if readable and 0 < found.st_size <= SMALL else b""
             if len(content) != found.st_size:
@@ -361,7 +361,7 @@ class FileSystem:
 
 
 class _Directory:
-    """The directory that ``names`` lead to below ``root``: a descriptor, closed afterwards."""
+    """The directory at ``names`` below ``root``: a descriptor, closed afterwards."""
 
     __slots__ = ("_fd", "_names", "_root")
 
@@ -388,7 +388,7 @@ class _Directory:
 
 
 class _AllModes:
-    """A file is made with the mode it was asked for: the umask is the rank's, and its kernel has applied it."""
+    """Clears the umask: a file gets the requested mode, to which the rank's kernel has applied the rank's umask."""
 
     def __enter__(self) -> None:
         self._umask = os.umask(0)
@@ -398,7 +398,7 @@ class _AllModes:
 
 
 def _halves(data: memoryview) -> tuple[memoryview, bytes]:
-    """A place with a name, and what stands behind the zero byte after it."""
+    """A place with a name, and the part after its zero byte."""
     name, _, more = bytes(data[PLACE.size :]).partition(b"\0")
     return data[: PLACE.size + len(name)], more
 
@@ -415,4 +415,4 @@ def _raise_descriptor_limit() -> None:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         except (OSError, ValueError):
-            pass  # then programs get EMFILE earlier
+            pass  # programs then get EMFILE earlier

@@ -1,7 +1,7 @@
-"""Programs and libraries on their way to the nodes: read once here, announced by digest, streamed to the root.
+"""Sends programs and libraries to the nodes: read once here, announced by digest, streamed to the root.
 
-Small ones go down the control tree behind their announcement; larger ones the nodes fetch from each other
-(agents/pct/images/broadcast.py). When a node has no room, one copy goes to the parallel file system (row B4).
+Small ones follow their announcement down the control tree; nodes fetch larger ones from each other
+(agents/pct/images/broadcast.py). If a node has no room, one copy is put into the parallel file system (row B4).
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ if TYPE_CHECKING:
 
     Fail = Callable[[str, str, str, int, str], None]
 
-#: Up to so many bytes in all go down the control tree to every node; more goes from node to node.
+#: Files up to this size in total go down the control tree to every node; larger ones go from node to node.
 SMALL = 1 << 20
 PARALLEL_FILE_SYSTEM = "/enfs/tmp"
-_SAY_AFTER_S = 2.0  # of reading, or of sending
-_SAY_EVERY_S = 5.0  # how far it has been sent
-_LARGE = 256 << 20  # a fifth of a second; smaller ones are read while the nodes begin
+_SAY_AFTER_S = 2.0  # of reading or sending
+_SAY_EVERY_S = 5.0  # between progress messages
+_LARGE = 256 << 20  # takes 0.2 s to read; smaller files are read while the nodes begin
 
 
 class Travelling:
-    """One file to be sent."""
+    """A file to be sent."""
 
     __slots__ = ("digest", "identity", "library", "name", "path", "placed", "size")
 
@@ -57,7 +57,7 @@ class Travelling:
 
 
 class Images:
-    """What nodes are sent to run."""
+    """The files that nodes are sent."""
 
     def __init__(
         self,
@@ -76,11 +76,11 @@ class Images:
         self._reading: Generator[float, None, None] | None = None
         self._read_since, self._told_reading = time.monotonic(), False
         self._sending: list[tuple[int, int, int]] = []  # number, descriptor, offset
-        self._say_at = math.inf  # how far it has been sent; monotonic
+        self._say_at = math.inf  # when to print the progress; monotonic
         self._folder = ""
 
     def announce(self) -> None:
-        """Tell the tree what the files are, once; small ones follow at once."""
+        """Announce the files to the tree, once; small ones follow at once."""
         if self._announced:
             return
         self._announced = True
@@ -90,7 +90,8 @@ class Images:
 
     @property
     def reads(self) -> bool:
-        """Whether a large file is being read, in slices: signals, observers and the nodes are heard meanwhile."""
+        """True while a large file is being read, in slices, so that signals, observers and nodes are served
+        meanwhile."""
         return self._reading is not None
 
     def _read(self) -> Generator[float, None, None]:
@@ -138,7 +139,7 @@ class Images:
             "images": [
                 {
                     "path": os.fsencode(file.path).decode("latin-1"),
-                    "name": file.name.encode("utf-8", "replace").decode(),  # of the copy; its path says the rest
+                    "name": file.name.encode("utf-8", "replace").decode(),  # the copy's name; its path has the rest
                     "digest": file.digest,
                     "size": file.size,
                     "library": file.library,
@@ -167,13 +168,13 @@ class Images:
         return list({(file.path, file.name): file for file in files}.values())
 
     def _refuse(self, message: str, hint: str) -> None:
-        # from the loop: the machine may be in the middle of the step that asked for it
+        # From the loop, because the state machine may be in the middle of a step.
         self._loop.after(0, lambda: self._fail(self._plan.nodes[0].name, message, hint, 125, "launch"))
 
-    # to the root
+    # To the root
 
     def send(self, number: int) -> None:
-        """The root wants this file; it goes as fast as the link takes it."""
+        """The root requests this file; send it as fast as the link accepts it."""
         if not 0 <= number < len(self._files):
             return
         try:
@@ -186,7 +187,7 @@ class Images:
         self.push()
 
     def push(self) -> None:
-        """More, if the link takes more."""
+        """Send more, if the link accepts it."""
         while self._sending and self._root.out_bytes < SENDING and self._root.sock is not None:
             number, fd, offset = self._sending[0]
             data = os.pread(fd, min(PIECE, self._files[number].size - offset), offset)
@@ -209,10 +210,10 @@ class Images:
         if identity(os.fsencode(file.path)) != file.identity:
             self._refuse(f"{file.path} has changed while it was sent", "launch again when it is whole")
 
-    # by the parallel file system
+    # Through the parallel file system
 
     def no_room(self, node: str, number: int, message: str) -> None:
-        """A node has no room: everybody who waits for this file takes it from the parallel file system."""
+        """A node has no room: all nodes that wait for this file read it from the parallel file system."""
         if not 0 <= number < len(self._files):
             return
         file, where = self._files[number], os.environ.get("PARALLEL_FILE_SYSTEM") or PARALLEL_FILE_SYSTEM
@@ -247,7 +248,7 @@ class Images:
         return path
 
     def close(self) -> None:
-        """Nothing more is read or sent, and nothing stays in the parallel file system."""
+        """Stop reading and sending, and remove the copies from the parallel file system."""
         if self._reading is not None:
             self._reading.close()
             self._reading = None
@@ -264,9 +265,9 @@ def programs(request: Request) -> list[str]:
 
 
 def read_large(request: Request) -> None:
-    """Compute the digests of large programs that surely travel, before processors are held.
+    """Compute the digests of large programs that will certainly be sent, before processors are reserved.
 
-    It takes seconds, in which nodes would hear nothing, and let a connection go whose handshake is not over.
+    It takes seconds, in which yod would not answer nodes, and a connection in its handshake would time out.
     """
     try:
         if all(os.stat(path).st_size < _LARGE for path in request.program.paths):
@@ -279,19 +280,19 @@ def read_large(request: Request) -> None:
                     say_at = math.inf
                     print(f"yod: reading {clean(os.path.basename(path))}, which travels", file=sys.stderr)
     except (OSError, AgentError):
-        pass  # it is told when the program travels
+        pass  # reported when the program is sent
 
 
 def digests() -> Digests:
-    """What is known of files on this machine."""
+    """The cache of digests of files on this machine."""
     try:
         return Digests(RAM_DISK)
     except ImageError:
-        return Digests()  # without a RAM disk here each launch computes anew
+        return Digests()  # without a RAM disk each launch computes them
 
 
 def _prefix() -> str:
-    # Machines and containers may share a name: a pid means something in one boot of one pid namespace alone.
+    # Machines and containers may share a name, and a pid is valid only in one boot of one pid namespace.
     life = hashlib.sha256(system_life().encode("ascii")).hexdigest()[:16]
     return f"redmesh-{os.geteuid()}-{os.uname().nodename}-{life}-"
 
@@ -299,7 +300,7 @@ def _prefix() -> str:
 def sweep(where: str) -> list[str]:
     """Remove what dead yods of this user left in the parallel file system, in this boot and pid namespace.
 
-    The names of their directories.
+    Returns the names of their directories.
     """
     prefix = _prefix()
     removed = []

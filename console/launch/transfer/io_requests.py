@@ -1,4 +1,4 @@
-"""Ranks' requests for files in words, for -d io and -d iomore."""
+"""Descriptions of ranks' file requests for -d io and -d iomore."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _MOUNTED = {
 
 
 def described(payload: bytes) -> tuple[str, bool]:
-    """A request in words, and whether it is one of the many that move data. Empty for what is not a rank's request."""
+    """A description of a request, and whether it only moves data. Empty for other requests."""
     if len(payload) < 8 + REQUEST.size:
         return "", False
     channel = int.from_bytes(payload[4:8], "big")

@@ -1,6 +1,7 @@
-"""The application's files, served: open, read, write, list below the directories of ``--io``; staged files (row B9).
+"""Serves the application's files: open, read, write, list below the directories of ``--io``; and staged files (row
+B9).
 
-One request after another, in the order they came, as long as the link takes the answers.
+Requests are served one by one, in their order, while the link accepts the answers.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ _MODES = {
 
 
 class Open:
-    """A file of a channel. ``finish`` is called when it is closed as it should be."""
+    """A file of a channel. ``finish`` is called at a proper close."""
 
     __slots__ = ("append", "fd", "finish")
 
@@ -74,7 +75,7 @@ class Open:
 
 
 class Files:
-    """Serves ``root``'s requests. ``say(text)`` tells of a stage-out that failed."""
+    """Serves ``root``'s requests. ``say(text)`` reports a failed stage-out."""
 
     def __init__(self, request: Request, plan: Plan, launcher: int, root: Link, say: Callable[[str], None]) -> None:
         self._root, self._say = root, say
@@ -107,7 +108,7 @@ class Files:
         self.push()
 
     def push(self) -> None:
-        """Serve what waits, if the link takes more."""
+        """Serve waiting requests, if the link accepts more."""
         if self._serving:
             return
         self._serving = True
@@ -141,15 +142,15 @@ class Files:
             value, data = do(key, offset, length, payload[8 + REQUEST.size :])
         except OSError as error:
             code = error.errno or errno.EIO
-            # what the kernel says anyway need not travel
+            # The node's kernel knows the standard error texts, so they are not sent.
             data = b"" if error.strerror == os.strerror(code) else str(error.strerror).encode("utf-8", "replace")
         except (WireError, ValueError, LookupError, TypeError, AttributeError, OverflowError, struct.error):
-            # A rank's own words: whatever they are, the launch goes on. (An offset may be more than the kernel counts.)
+            # A malformed request of a rank must not end the launch. (An offset may be larger than the kernel supports.)
             code = errno.EINVAL
         self._answer(key, number, code, value, data)
 
     def _ask_owner(self, state: StateOptions, key: tuple[int, int], number: int, payload: memoryview) -> bool:
-        """Hand a rank's request to the owner of its job; False where the launch has none."""
+        """Pass a rank's request to the owner of its job; False if the launch has none."""
         node = self._plan.nodes[key[0]].name if key[0] < len(self._plan.nodes) else ""
         told = bytes(payload[8 + REQUEST.size :])
 
@@ -179,7 +180,7 @@ class Files:
         if found is not None:
             os.close(found.fd)
 
-    # operations
+    # Operations
 
     def _do_open(self, key: tuple[int, int], _offset: int, _length: int, data: memoryview) -> Reply:
         asked = decode(bytes(data))
@@ -208,7 +209,7 @@ class Files:
                 count = os.pwrite(found.fd, data, offset)
                 offset += count
             data = data[count:]
-        return offset, b""  # behind the last byte written
+        return offset, b""  # after the last written byte
 
     def _do_close(self, key: tuple[int, int], _offset: int, length: int, _data: memoryview) -> Reply:
         found = self._of(key)
@@ -238,7 +239,7 @@ class Files:
                 try:
                     entries.append(_entry(name, os.stat(name, dir_fd=fd, follow_symlinks=False)))
                 except FileNotFoundError:
-                    pass  # gone meanwhile
+                    pass  # removed meanwhile
             following = offset + _PAGE
             return (following if following < len(names) else 0), _json(entries)
         finally:
@@ -282,6 +283,6 @@ def _entry(name: str, found: os.stat_result) -> list[Any]:
 
 
 def _json(value: Any) -> bytes:
-    import json  # loaded already, for control frames
+    import json  # already imported for control frames
 
     return json.dumps(value).encode()

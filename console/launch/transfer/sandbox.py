@@ -1,7 +1,8 @@
-"""The directories that ranks may open files below, and names resolved in them as openat2's RESOLVE_IN_ROOT has it.
+"""The directories in which ranks may open files, with names resolved as by openat2's RESOLVE_IN_ROOT.
 
-Every component is opened by the descriptor of the one before it, links are read and followed by hand: neither ``..``,
-nor a link, nor a directory that is moved meanwhile leads out. A link to a name below one of the directories is fine.
+Every component is opened through the descriptor of the one before it, and links are read and followed here, so that
+neither ``..``, nor a link, nor a directory that is moved meanwhile leads out. A link into one of the directories is
+allowed.
 """
 
 from __future__ import annotations
@@ -14,19 +15,19 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_MOST_LINKS = 40  # as the kernel has it
+_MOST_LINKS = 40  # the kernel's limit
 _PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class OutsideSandbox(OSError):
-    """A name that leads out of every directory yod was told."""
+    """A name leads out of all directories."""
 
     def __init__(self) -> None:
         super().__init__(errno.EACCES, "not below a directory of yod --io")
 
 
 class Root:
-    """One directory; ``writable`` says what ranks may do in it."""
+    """A directory; ``writable``: ranks may write."""
 
     __slots__ = ("fd", "path", "writable")
 
@@ -36,16 +37,16 @@ class Root:
 
 
 class Roots:
-    """All of them. A relative name is one below the first."""
+    """All directories. A relative name is below the first."""
 
     def __init__(self, directories: Sequence[tuple[str, bool]]) -> None:
         self.roots = [Root(path, writable) for path, writable in directories]
-        # As the user wrote it and as it is: a name may come either way.
+        # The name as the user wrote it, and the real one: ranks may use either.
         self._named = [(os.path.abspath(path), root) for (path, _), root in zip(directories, self.roots, strict=True)]
         self._named += [(root.path, root) for root in self.roots]
 
     def open(self, name: bytes, flags: int, mode: int = 0o666) -> int:
-        """A descriptor of the file ``name``, as os.open has it. Outside; OSError."""
+        """A descriptor of the file ``name``, as os.open. Raises OutsideSandbox or OSError."""
         writing = bool(flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC))
         root, parts = self._start(os.fsdecode(name))
         for _ in range(_MOST_LINKS):
@@ -68,13 +69,13 @@ class Roots:
         raise OutsideSandbox
 
     def _walk(self, root: Root, parts: list[str], flags: int, mode: int) -> int | tuple[Root, list[str]]:
-        """A descriptor, or where a link leads: a root and the names from there."""
+        """A descriptor, or the target of a link: a root and the names from there."""
         ahead = [part for part in parts if part not in ("", ".")]
         if ahead and parts[-1] in ("", "."):
-            flags |= os.O_DIRECTORY  # "name/" is a directory's
+            flags |= os.O_DIRECTORY  # "name/" must be a directory
             if flags & os.O_CREAT:
                 raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
-        trail: list[int] = []  # descriptors from the root to where we are
+        trail: list[int] = []  # descriptors from the root to the present directory
         names: list[str] = []
         try:
             while ahead:
@@ -93,7 +94,7 @@ class Roots:
                     return os.open(part, flags | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, mode, dir_fd=at)
                 trail.append(os.open(part, _PATH | os.O_DIRECTORY, dir_fd=at))
                 names.append(part)
-            # the root itself, or a name that ended in ..
+            # The root itself, or a name that ended in "..".
             return os.open(".", flags | os.O_CLOEXEC, dir_fd=trail[-1] if trail else root.fd)
         finally:
             for fd in trail:
@@ -106,7 +107,7 @@ class Roots:
         return root, [*names, *target.split("/"), *ahead]
 
     def close(self) -> None:
-        """Let go of them."""
+        """Close the descriptors."""
         for root in self.roots:
             os.close(root.fd)
         self.roots.clear()

@@ -1,6 +1,6 @@
-"""Whole files for the nodes before the ranks begin, and from them when they have ended: --stage-in, --stage-out.
+"""Stages whole files: to the nodes before the ranks start, and back when they have ended (--stage-in, --stage-out).
 
-A node asks by the number of the option and the rank; which file that is, is decided here.
+A node names the option's number and the rank; this module determines the file.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Staged:
-    """What is staged in one launch."""
+    """The staged files of a launch."""
 
     def __init__(self, request: Request, plan: Plan, launcher: int) -> None:
         self._plan, self._launcher = plan, launcher
@@ -36,12 +36,12 @@ class Staged:
         return pattern.fill(rank, node.name, self._launcher, node.ranks.index(rank))
 
     def source(self, number: int, rank: int) -> tuple[int, dict[str, Any]]:
-        """The file of stage-in ``number`` for ``rank``, open, and what the node is to do with it. OSError."""
+        """The open file of stage-in ``number`` for ``rank``, and what the node does with it. Raises OSError."""
         pattern, target = self._in[number]
         name = self._fill(pattern, rank)
         path = os.path.join(self._cwd, name)
         try:
-            # never waits: a pipe that nobody writes would hold up the whole launch
+            # Never block: a pipe without a writer would delay the whole launch.
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError as error:
             raise OSError(error.errno, f"{path}: {error.strerror}") from None
@@ -57,12 +57,13 @@ class Staged:
         }
 
     def wanted(self, number: int, rank: int) -> dict[str, Any]:
-        """Which file of the node stage-out ``number`` wants from ``rank``, and how people know its copy here."""
+        """The file on the node for stage-out ``number`` of ``rank``, and the name of its copy here."""
         source, target = (self._fill(pattern, rank) for pattern in self._out[number])
         return {"from": os.fsencode(source).decode("latin-1"), "to": os.fsencode(target).decode("latin-1")}
 
     def destination(self, number: int, rank: int, told: dict[str, Any]) -> tuple[int, Callable[[int], None]]:
-        """Where it goes here: a descriptor, and what to call at its end. Under its name only when it is whole."""
+        """The target here: a descriptor, and a function to call at its end. It gets its name only when it is
+        complete."""
         path = os.path.join(self._cwd, self._fill(self._out[number][1], rank))
         if os.path.isdir(path):
             path = os.path.join(path, os.path.basename(self._fill(self._out[number][0], rank)))
@@ -81,7 +82,7 @@ class Staged:
         return fd, finish
 
     def close(self) -> None:
-        """What did not come whole does not stay."""
+        """Remove incomplete files."""
         for part in self._unfinished:
             try:
                 os.unlink(part)

@@ -1,6 +1,6 @@
-"""yod's part of what travels with a launch: programs and libraries for the nodes, files for the ranks.
+"""yod's transfers for a launch: programs and libraries for the nodes, files for the ranks.
 
-A plain launch never loads this (docs/protocol.md, "Cargo").
+A plain launch never imports this (docs/protocol.md, "Cargo").
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Transfer:
-    """``say(text)`` tells the user; ``fail(node, message, hint, exit status, fault)`` ends a launch that cannot be."""
+    """``say(text)`` tells the user; ``fail(node, message, hint, exit status, fault)`` ends an impossible launch."""
 
     def __init__(
         self,
@@ -40,13 +40,13 @@ class Transfer:
         root.on_drained = self._on_drained
 
     def begin(self) -> None:
-        """The load has been sent: announce what follows it."""
+        """The load was sent: announce what follows."""
         options = self._request.transfer
         if options.bcast == "always" or (options.bcast_libs and options.bcast != "never"):
             self._images.announce()
 
     def on_message(self, op: str, message: dict[str, Any]) -> None:
-        """``want`` and ``no_room``."""
+        """Handle ``want`` and ``no_room``."""
         if op == "no_room":
             self._images.no_room(message["node"], message["number"], message["message"])
         elif "number" in message:
@@ -55,7 +55,7 @@ class Transfer:
             self._images.announce()
 
     def on_frame(self, payload: bytes) -> None:
-        """A rank, or a node that stages, wants something of a file."""
+        """A file request of a rank, or of a node that stages files."""
         if self._files is None:
             from console.launch.transfer.io_server import Files
 
@@ -69,12 +69,12 @@ class Transfer:
 
     @property
     def reads(self) -> bool:
-        """Whether yod still reads what is to travel: no node is waited for."""
+        """True if yod still reads the files to send: no node is waited for."""
         return self._images.reads
 
     @property
     def exit_status(self) -> int:
-        """What yod ends with when the ranks ended well: files that were not brought back are not success."""
+        """yod's exit status if the ranks succeeded: files that were not brought back are a failure."""
         return 125 if self._files is not None and self._files.failed else 0
 
     def close(self) -> None:
