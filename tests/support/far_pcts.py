@@ -206,7 +206,11 @@ class FarMachine:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-        left = [pid for pid in processes.marked(f"{MESH}/") if processes.alive(pid)]
+        try:  # helpers of a PCT end a moment after it
+            wait_until(lambda: not _living(), "no process of the mesh is left")
+        except AssertionError:
+            pass
+        left = _living()
         processes.kill_all(left)
         shutil.rmtree(self.directory, ignore_errors=True)
         assert not left, f"processes were left: {left}"
@@ -216,6 +220,10 @@ class FarMachine:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _living() -> list[int]:
+    return [pid for pid in processes.marked(f"{MESH}/") if processes.alive(pid)]
 
 
 class Talk:

@@ -370,8 +370,8 @@ def test_by_way_of_another_host_and_with_ssh_agent(loopback: MakeLoopback, hosts
     assert mesh.outcome("mesh", "up")["inner"]["code"] == "auth"  # there is no key in this HOME
     socket_path = mesh.home / "agent"
     agent = mesh.start("ssh-agent", "-D", "-a", str(socket_path), stdout=subprocess.DEVNULL)
-    wait_until(socket_path.exists, "ssh-agent listens")
-    mesh.env["SSH_AUTH_SOCK"] = str(socket_path)
+    mesh.env["SSH_AUTH_SOCK"] = str(socket_path)  # the file is there before anybody listens: 2 is "cannot connect"
+    wait_until(lambda: mesh.run("ssh-add", "-l").returncode != 2, "ssh-agent listens")
     mesh.run("ssh-add", str(hosts.keys.directory / "id"), check=True)
     mesh.run("mesh", "up", check=True)
     mesh.run("mesh", "down", check=True)
