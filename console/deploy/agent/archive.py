@@ -1,6 +1,6 @@
-"""The first words of an agent's archive: ``agent.pyz keeper --config FILE`` and the like.
+"""The entry point of an agent's archive: ``agent.pyz keeper --config FILE`` and similar commands.
 
-Put into the archive as its ``__main__``, and run on hosts by a bare Python of 3.9 or newer: the standard library alone.
+It becomes the archive's ``__main__`` and runs on hosts with a bare Python of 3.9 or newer: standard library only.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-#: The entry with what an agent loads at its start: module names, whether each is a package, and its byte-code.
+#: The entry with all modules that an agent imports at its start: names, whether each is a package, and byte-code.
 START = "start"
 _WORDS = {"keeper": "agents.keeper.__main__", "pct": "agents.pct.__main__", "yodio": "agents.yodio.yodio"}
 
 
 class Start:
-    """Imports what stands in one entry of the archive ``path``: module by module it takes a third longer."""
+    """Imports modules from that entry of the archive ``path``: importing them one by one takes a third longer."""
 
     def __init__(self, path: str, modules: dict[str, tuple[bool, bytes]]) -> None:
         self._path, self._modules = path, modules
@@ -27,7 +27,7 @@ class Start:
         if found is None:
             return None
         place = "%s/%s" % (self._path, name.replace(".", "/"))
-        kind: Any = type(sys.__spec__)  # importlib's, without importing that
+        kind: Any = type(sys.__spec__)  # the class from importlib, without importing importlib
         spec = kind(name, self, origin=place, is_package=found[0])
         if found[0]:
             spec.submodule_search_locations.append(place)
@@ -44,7 +44,7 @@ class Start:
         exec(marshal.loads(code), module.__dict__)
 
     def get_data(self, path: str) -> bytes:
-        """Whatever else the archive holds, as an importer of archives has it."""
+        """Other data in the archive, for importers of archives."""
         import zipimport
 
         return zipimport.zipimporter(self._path).get_data(path)
@@ -59,12 +59,12 @@ def open_archive(path: str) -> None:
     try:
         packed = zipimport.zipimporter(path).get_data("%s/%s" % (path, START))
     except OSError:
-        return  # one of source: every module stands for itself
+        return  # an archive with source: every module has its own entry
     sys.meta_path.insert(0, Start(path, marshal.loads(packed)))
 
 
 def main(words: list[str]) -> int:
-    """What the words ask for; the exit status."""
+    """Run the command in ``words``; returns the exit status."""
     if not words or words[0] not in _WORDS:
         print("usage: agent.pyz keeper --config keeper.json", file=sys.stderr)
         return 2

@@ -1,7 +1,7 @@
-"""The agent as one file: a zip archive that Python runs, the same bytes for the same source and interpreter.
+"""Builds the agent as one zip archive that Python runs; the same source and interpreter give the same bytes.
 
-Byte-code stands in it instead of source where this machine has the host's Python too; else the host compiles at every
-start. What every agent loads at its start stands in one entry (archive.py), the rest each for itself.
+It has byte-code instead of source if this machine has the host's Python version; otherwise the host compiles at every
+start. All modules imported at the start are in one entry (archive.py); every other module has its own.
 """
 
 import contextlib
@@ -27,22 +27,22 @@ from console.deploy.agent.archive import START
 from console.deploy.trust.authority import write_private
 from console.settings import Settings, state_directory
 
-#: What stays on login processors: it needs more than the standard library, or stands in for the real thing.
+#: Rooms that stay on login processors: they need more than the standard library, or are simulations.
 _AT_HOME = ("cpa", "rca", "simulated")
-#: Every entry's time: the first that a zip can hold.
+#: The time stamp of every entry: the earliest that a zip file allows.
 _EPOCH = (1980, 1, 1, 0, 0, 0)
-#: The modules of ``redmesh`` that every layer shares. Agents need no others of that package.
+#: The modules of ``redmesh`` that agents need; they need no others of that package.
 GROUND_FLOOR = (
     "__init__.py", "filesystem.py", "idset.py", "managers.py", "sanitise.py", "state.py", "text.py", "version.py",
 )  # fmt: skip
 _ENTRY = "__main__.py"
 _COMPILE_S = 60.0
 _PYC_HEADER = 16  # bytes before the byte-code
-_MARSHAL = 2  # a version that every Python reads
+_MARSHAL = 2  # a marshal version that every Python reads
 
 
 class Agent(NamedTuple):
-    """One archive, the SHA-256 that names it, and whether it holds byte-code."""
+    """An archive, its SHA-256, and whether it has byte-code."""
 
     content: bytes
     sha: str
@@ -50,7 +50,8 @@ class Agent(NamedTuple):
 
 
 def archives(settings: Settings) -> str:
-    """Where archives are kept: with the mesh; those of a batch system's job with the account, for the jobs after it."""
+    """The directory for archives: in the mesh; for a batch system's job in the account, so that later jobs reuse
+    them."""
     if settings.allocation:
         with contextlib.suppress(OSError, UnsafeDirectory):
             return own_directory(f"{own_directory(state_directory(os.environ))}/agents")
@@ -58,7 +59,7 @@ def archives(settings: Settings) -> str:
 
 
 def agent_for(tag: str, directory: str) -> Agent:
-    """The agent for interpreters of the cache tag ``tag`` (``cpython-311``), kept in ``directory`` once it is made."""
+    """The agent for interpreters with the cache tag ``tag`` (``cpython-311``), stored in ``directory``."""
     python = interpreter(tag)
     name = f"{source_digest()[:16]}-{tag}-{_version_of(python)}.z" if python else f"{source_digest()[:16]}-source.z"
     path = os.path.join(directory, name)
@@ -74,13 +75,13 @@ def agent_for(tag: str, directory: str) -> Agent:
     write_private(path, made.sha.encode("ascii") + content)
     for old in os.listdir(directory):  # of other versions of the source
         if not old.startswith(source_digest()[:16]):
-            with contextlib.suppress(FileNotFoundError):  # another job's mesh was first
+            with contextlib.suppress(FileNotFoundError):  # another job's mesh was faster
                 os.unlink(os.path.join(directory, old))
     return made
 
 
 def build(python: str) -> bytes:
-    """The archive, with the byte-code of the interpreter ``python``, or the source when that is empty."""
+    """Build the archive with byte-code of the interpreter ``python``; with source if that is empty."""
     entries = {_ENTRY: _program("archive.py"), **dict(sources())}
     if python:
         entries = _compiled(python, entries)
@@ -95,7 +96,7 @@ def build(python: str) -> bytes:
 
 
 def sources() -> Iterator[tuple[str, bytes]]:
-    """Every file of the agent, by its name in the archive."""
+    """All files of the agent, by their names in the archive."""
     ground = os.path.dirname(os.path.abspath(redmesh.__file__))
     for name in GROUND_FLOOR:
         with open(os.path.join(ground, name), "rb") as file:
@@ -112,7 +113,7 @@ def sources() -> Iterator[tuple[str, bytes]]:
 
 @cache
 def source_digest() -> str:
-    """SHA-256 over every source of the agent, and over how it is packed."""
+    """SHA-256 of all source files of the agent, and of the packing code."""
     digest = hashlib.sha256(b"".join(_program(name) for name in ("build.py", "archive.py", "compiling.py")))
     for name, content in sources():
         digest.update(f"{name}\0{len(content)}\0".encode() + content)
@@ -124,14 +125,14 @@ def _program(name: str) -> bytes:
 
 
 def _compiled(python: str, entries: dict[str, bytes]) -> dict[str, bytes]:
-    """The same with each module's byte-code in its place; what ranks run themselves stays source."""
+    """The entries with byte-code in place of each module; files that ranks execute stay source."""
     with tempfile.TemporaryDirectory(prefix="redmesh-agent-") as place:
         for name, content in entries.items():
             path = os.path.join(place, name)
             os.makedirs(os.path.dirname(path), exist_ok=True)
             with open(path, "wb") as file:
                 file.write(content)
-        # a process of its own: what an interpreter has interned before would show in the byte-code
+        # In a separate process, because strings interned earlier would change the byte-code.
         done = subprocess.run(
             [python, "-I", "-S", "-X", "no_debug_ranges", "-c", _program("compiling.py"), place],
             check=True, timeout=_COMPILE_S, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
@@ -152,7 +153,7 @@ def _compiled(python: str, entries: dict[str, bytes]) -> dict[str, bytes]:
 
 
 def interpreter(tag: str) -> str:
-    """An interpreter here that makes byte-code for ``tag``; "" when there is none."""
+    """An interpreter here that makes byte-code for ``tag``; "" if there is none."""
     if tag == sys.implementation.cache_tag:
         return sys.executable
     version = re.fullmatch(r"cpython-3(\d+)", tag)

@@ -1,8 +1,8 @@
-"""Byte-code of an agent, made by an interpreter like the host's: ``python -I -S compiling.py DIRECTORY``.
+"""Compiles an agent with an interpreter like the host's: ``python -I -S compiling.py DIRECTORY``.
 
-It puts each module's byte-code in its place, without docstrings (an eighth of it, which nobody on a host
-reads), and prints the names of those that an agent loads at its start. The standard library alone, 3.9 or
-newer. Run with ``-X no_debug_ranges``: columns for tracebacks are a third of byte-code, packed.
+Replaces each module by its byte-code without docstrings (an eighth of it), and prints the names of modules that an
+agent imports at its start. Standard library only, Python 3.9 or newer. Run it with ``-X no_debug_ranges``: columns for
+tracebacks are a third of the packed byte-code.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import marshal
 import os
 import sys
 
-#: What a node's keeper and PCT import before the mesh hears of the node.
+#: What a node's keeper and PCT import before they register.
 AT_START = (
     "agents.keeper.__main__",
     "agents.pct.remote.gateway",
@@ -23,12 +23,12 @@ AT_START = (
 )
 
 
-#: The flags of a .pyc that is hash-based and unchecked (PEP 552).
+#: The flags of a hash-based, unchecked .pyc (PEP 552).
 _UNCHECKED = (1).to_bytes(4, "little")
 
 
 def without_docstrings(tree: ast.Module) -> ast.Module:
-    """The same module; nothing of ours reads them when it runs."""
+    """The module without docstrings, which no code of ours reads."""
     for node in ast.walk(tree):
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             first = node.body[0] if node.body else None
@@ -38,7 +38,7 @@ def without_docstrings(tree: ast.Module) -> ast.Module:
 
 
 def compiled(path: str, name: str) -> bytes:
-    """What stands in the .pyc of a module: hash-based, and never checked, for no source is beside it."""
+    """The contents of a module's .pyc: hash-based and never checked, because no source is beside it."""
     with open(path, "rb") as file:
         source = file.read()
     code = compile(without_docstrings(ast.parse(source)), name, "exec", dont_inherit=True)
@@ -47,7 +47,7 @@ def compiled(path: str, name: str) -> bytes:
 
 
 def main(directory: str) -> None:
-    """Compile, then look what is loaded."""
+    """Compile everything, then determine what is imported at the start."""
     os.chdir(directory)
     for folder, folders, names in os.walk("."):
         folders.sort()

@@ -1,4 +1,4 @@
-"""The batch system's allocation that a job's mesh is made of."""
+"""The hosts of a batch system's allocation, for a job's mesh."""
 
 import os
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from redmesh.managers import ManagerError
 
 
 def find_manager(settings: Settings) -> Any:
-    """The manager whose allocation the settings are of. ConsoleError."""
+    """The manager of the allocation in the settings. Raises ConsoleError."""
     try:
         name, manager = registry.find(os.environ, settings.manager)
     except ManagerError as error:
@@ -22,7 +22,7 @@ def find_manager(settings: Settings) -> Any:
 
 
 def job_hosts(settings: Settings) -> list[tuple[str, str, int]]:
-    """Node name, the manager's name and slots of each host of the allocation, in its order. ConsoleError."""
+    """Node name, the manager's name and slots of each host of the allocation, in its order. Raises ConsoleError."""
     manager = find_manager(settings)
     try:
         found = manager.hosts(os.environ)
@@ -35,6 +35,6 @@ def job_hosts(settings: Settings) -> list[tuple[str, str, int]]:
 
 
 def _short(names: Sequence[str]) -> list[str]:
-    """Host names without their domain, where these still differ."""
+    """Host names without their domains, if these are still different."""
     short = [name.partition(".")[0] for name in names]
     return short if len(set(short)) == len(names) else list(names)

@@ -1,4 +1,4 @@
-"""What ``mesh.toml`` says of the hosts of a mesh: names as ``node[001-064]``, one table for hosts that are alike."""
+"""The hosts of a mesh in ``mesh.toml``: names such as ``node[001-064]``, one table for equal hosts."""
 
 import difflib
 import itertools
@@ -13,12 +13,12 @@ from console.settings import ConfigurationError, Settings
 AUTO = "auto"
 ROLES = ("compute", "service", "login")
 MODES = ("interactive", "batch")
-#: Processors that a host may be said to have; more is a slip of the keyboard.
+#: The most processors of a host; a larger number is a typing error.
 MOST_PROCESSORS = 65_536
 
 TEXT, COUNT, PORT, COUNT_OR_AUTO, WORDS = "text", "whole number", "port", 'whole number or "auto"', "list of words"
 
-#: Every key of a host's table: name, kind, meaning. docs/deployment.md repeats it, and a test compares.
+#: All keys of a host's table: name, type, meaning. docs/deployment.md repeats it, and a test compares.
 HOST_KEYS: tuple[tuple[str, str, str], ...] = (
     ("name", TEXT, "the node's name; `node[001-064]` makes 64 hosts that are alike"),
     ("address", TEXT, "what SSH connects to: an address, a name, an alias of ~/.ssh/config; default: the node's name"),
@@ -40,14 +40,14 @@ HOST_KEYS: tuple[tuple[str, str, str], ...] = (
 )
 _KINDS = {name: kind for name, kind, _meaning in HOST_KEYS}
 _RANGES = re.compile(r"\[([^\]]*)\]")
-#: What may stand in an address, an alias or an account's name. None begins with a dash, which a program might take
-#: for an option; none has a character that a shell or a path gives a meaning.
+#: The characters of addresses, aliases and account names. None begins with a dash, which could be taken for an option,
+#: and no character has a meaning in a shell or path.
 _PLAIN = re.compile(r"[A-Za-z0-9_:.][A-Za-z0-9_:.%@+-]*\Z")
 _PYTHON = re.compile(r"[A-Za-z0-9_/.~][A-Za-z0-9_/.+-]*\Z")
 
 
 class Host(NamedTuple):
-    """One host of the mesh, as it is described; 0 and "" mean that nothing was said, -1 that the agent counts."""
+    """A described host of the mesh; 0 and "" mean unspecified, -1 that the agent counts."""
 
     name: str
     address: str
@@ -65,9 +65,9 @@ class Host(NamedTuple):
 
 
 def read_hosts(settings: Settings) -> list[Host]:
-    """The hosts of the configuration, in its order. ConfigurationError that names file and line."""
+    """The hosts in the configuration, in order. Raises ConfigurationError, which names file and line."""
     if settings.allocation:
-        from console.deploy.hosts.allocation import job_hosts  # few meshes are a job's
+        from console.deploy.hosts.allocation import job_hosts  # few meshes belong to a job
 
         return [Host(node, node, processors=slots) for node, _name, slots in job_hosts(settings)]
     hosts: list[Host] = []
@@ -84,18 +84,18 @@ def read_hosts(settings: Settings) -> list[Host]:
 
 
 def check_table(table: Mapping[str, Any]) -> list[Host]:
-    """The hosts that one table makes; for tables that are about to be written. ConfigurationError."""
+    """The hosts of one table, for checks before it is written. Raises ConfigurationError."""
     return _hosts_of(table, _Where(None, 0))
 
 
 class _Where:
-    """Where a table stands, for complaints."""
+    """The place of a table, for error messages."""
 
     def __init__(self, settings: Settings | None, number: int) -> None:
         self._settings, self._number = settings, number
 
     def place(self, key: str) -> str:
-        """File and line of ``key`` in this table, as far as they can be told."""
+        """File and line of ``key`` in this table, as far as they can be determined."""
         if self._settings is None:
             return "this host"
         origin = self._settings.where.get("hosts", "")
@@ -107,7 +107,7 @@ class _Where:
 
 
 def line_of(path: str, table: int, key: str) -> int:
-    """The line where ``key`` stands in the ``table``-th ``[[hosts]]`` of a file, or that table begins; 0: unknown."""
+    """The line of ``key`` in the ``table``-th ``[[hosts]]`` of a file, or of the table's beginning; 0: unknown."""
     found, seen = 0, -1
     try:
         with open(path, encoding="utf-8") as file:
@@ -204,7 +204,7 @@ def _addresses(table: Mapping[str, Any], names: Sequence[str], where: _Where) ->
 
 
 def _spread(text: str, key: str, names: Sequence[str], where: _Where) -> list[str]:
-    """One value for each name: a pattern of as many, or ``{name}``, or the same for all of one name."""
+    """One value for each name: from a pattern with as many, from ``{name}``, or the same for all."""
     values = expand(text)
     if values is None:
         where.refuse(key, f"{key} {text!r} is not a pattern", 'like "10.0.0.[1-64]" or "{name}.cluster"')
@@ -219,7 +219,7 @@ def _spread(text: str, key: str, names: Sequence[str], where: _Where) -> list[st
 
 
 def expand(text: str) -> list[str] | None:
-    """What a pattern like ``10.[0-1].0.[1-64]`` stands for, the last bracket fastest; None if it is none."""
+    """Expand a pattern such as ``10.[0-1].0.[1-64]``, the last bracket fastest; None if it is malformed."""
     choices: list[list[str]] = []
     count = 1
     for at, part in enumerate(_RANGES.split(text)):
@@ -256,7 +256,7 @@ def _refuse_one_place_for_two(hosts: Sequence[Host], settings: Settings) -> None
 
 
 def selected(hosts: Sequence[Host], only: str, labels: Sequence[str] = ()) -> list[Host]:
-    """The hosts that a list names (all for an empty one) and that have all ``labels``. UsageError."""
+    """The hosts in a list (all if it is empty) that have all ``labels``. Raises UsageError."""
     chosen = list(hosts)
     if only:
         wanted = parse_list(only)["nodes"]

@@ -1,7 +1,7 @@
-"""Which hosts may have something of ours, and how large each was when it was last seen: ``STATE/hosts.json``.
+"""The hosts that may have files or processes of ours, with their last known sizes: ``STATE/hosts.json``.
 
-A host is written down before anything is put there and struck off when nothing is left, so that ``mesh down`` knows
-where to go even after a crash, or when the configuration names other hosts by then.
+A host is recorded before anything is put there and removed when nothing is left, so that ``mesh down`` knows where to
+go even after a crash, or after the configuration has changed.
 """
 
 import json
@@ -14,7 +14,7 @@ from console.errors import ConsoleError
 
 
 class HostStateFile:
-    """The file, read once and written at every change. ConsoleError when it cannot be read."""
+    """The file, read once and written at every change. Raises ConsoleError if it is unreadable."""
 
     def __init__(self, state_dir: str) -> None:
         self._path = f"{state_dir}/hosts.json"
@@ -31,16 +31,16 @@ class HostStateFile:
             ) from None
 
     def size_of(self, name: str) -> tuple[int, int] | None:
-        """Processors and GPUs that a host had when it was last seen; None: it never was."""
+        """The last known processors and GPUs of a host; None if unknown."""
         row = self._rows.get(name)
         return (int(row["counted"][0]), int(row["counted"][1])) if row and "counted" in row else None
 
     def has_ours(self) -> list[Host]:
-        """Hosts that may have something of ours, as they were described when it was put there."""
+        """Hosts that may have something of ours, as described at that time."""
         return [_host(row["host"]) for row in self._rows.values() if row.get("ours")]
 
     def put(self, host: Host, processors: int, gpus: int) -> None:
-        """Something of ours is about to be put on a host; :meth:`write` is to follow."""
+        """Record a host before something is put there; call :meth:`write` next."""
         self._rows[host.name] = {"host": host._asdict(), "counted": [processors, gpus], "ours": True}
 
     def clear(self, names: Iterable[str]) -> None:

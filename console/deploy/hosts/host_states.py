@@ -1,24 +1,24 @@
-"""What becomes of one host while a command of ``mesh`` works on it, decided apart from doing it."""
+"""The state machine of one host in a ``mesh`` command, without I/O."""
 
 import enum
 
 
 class State(enum.Enum):
-    """How far a host is; the words people see."""
+    """The state of a host; the words are displayed."""
 
     WAITING = "waiting"
     CONNECTING = "connecting"
     LOOKING = "looking around"
-    READY = "ready"  # it is known what is there; others may not be so far
+    READY = "ready"  # its data is known; other hosts may still be examined
     WORKING = "working"
-    STARTED = "started"  # its agent runs; the mesh has not heard of it yet
+    STARTED = "started"  # its agent runs and has not registered yet
     UP = "up"
     DONE = "done"
     FAILED = "failed"
 
 
 class Event(enum.Enum):
-    """What can happen to a host."""
+    """An event of a host."""
 
     BEGIN = "begin"
     LET_IN = "let in"
@@ -32,7 +32,7 @@ class Event(enum.Enum):
 
 S, E = State, Event
 
-#: Every transition there is. An event that a state does not name changes nothing.
+#: All transitions. An event that a state does not list changes nothing.
 TRANSITIONS: dict[tuple[State, Event], State] = {
     (S.WAITING, E.BEGIN): S.CONNECTING,
     (S.WAITING, E.TROUBLE): S.FAILED,
@@ -48,7 +48,7 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     (S.STARTED, E.REGISTERED): S.UP,
     (S.STARTED, E.TROUBLE): S.FAILED,
 }
-#: Nothing more happens in these.
+#: Final states.
 FINAL = frozenset((S.UP, S.DONE, S.FAILED))
 
 

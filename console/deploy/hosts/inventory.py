@@ -1,6 +1,6 @@
-"""Changing the hosts in a configuration file, with everything else in it as it was: comments, order, blank lines.
+"""Edits the hosts in a configuration file and keeps everything else: comments, order, blank lines.
 
-The file stays the one truth: no second file with amendments, which nobody would find in version control.
+The file stays the only source: a second file with changes would be missing from version control.
 """
 
 import itertools
@@ -15,7 +15,7 @@ from console.errors import UsageError
 from console.launch.options.lists import parse_list
 from console.settings import Settings, load
 
-#: What ``mesh init`` writes; docs/deployment.md shows it.
+#: The file that ``mesh init`` writes; docs/deployment.md shows it.
 EXAMPLE = """\
 # The hosts of a mesh over SSH. `mesh doctor` looks at them, `mesh up` brings them up, `mesh down` leaves nothing there.
 # Everything else that can be said here: docs/configuration.md. SSH itself is configured in ~/.ssh/config as ever.
@@ -39,9 +39,9 @@ name = "node[001-004]"           # four nodes, node001 to node004; each key belo
 
 
 def init(path: str, names: Sequence[str] = ()) -> None:
-    """Write the example, or a table for each pattern of ``names``, to a new file.
+    """Write the example, or a table for each pattern in ``names``, to a new file.
 
-    UsageError when the file exists already, or a name is not a host's; OSError.
+    Raises UsageError if the file exists, or if a name is invalid; OSError.
     """
     text = EXAMPLE
     if names:
@@ -59,7 +59,7 @@ def init(path: str, names: Sequence[str] = ()) -> None:
 
 
 def add(settings: Settings, table: Mapping[str, Any]) -> list[Host]:
-    """Describe more hosts; those that were added. UsageError."""
+    """Add hosts to the file; returns them. Raises UsageError."""
     added = check_table(table)
 
     def change(document: Any) -> None:
@@ -76,21 +76,21 @@ def add(settings: Settings, table: Mapping[str, Any]) -> list[Host]:
 
 
 def remove(settings: Settings, names: str) -> list[str]:
-    """Describe these hosts no more; the names. UsageError."""
+    """Remove hosts from the file; returns their names. Raises UsageError."""
     wanted = _wanted(settings, names)
     _rewrite(settings, lambda document: _split(document, set(wanted), None))
     return wanted
 
 
 def change(settings: Settings, names: str, changes: Mapping[str, Any]) -> list[str]:
-    """Say something else of these hosts (None: nothing any more); the names. UsageError."""
+    """Change keys of hosts (None: remove the key); returns their names. Raises UsageError."""
     wanted = _wanted(settings, names)
     _rewrite(settings, lambda document: _split(document, set(wanted), changes))
     return wanted
 
 
 def values_of(words: Sequence[str]) -> dict[str, Any]:
-    """``key=value`` words, as TOML would have them; an empty value takes the key out (None). UsageError."""
+    """Parse ``key=value`` words to TOML values; an empty value removes the key (None). Raises UsageError."""
     kinds = {name: kind for name, kind, _meaning in HOST_KEYS}
     values: dict[str, Any] = {}
     for word in words:
@@ -142,7 +142,7 @@ def _tables(document: Any) -> Any:
 
 
 def _split(document: Any, names: set[str], changes: Mapping[str, Any] | None) -> None:
-    """Give the hosts ``names`` other values (None: take them out); a table of several is parted where it must be."""
+    """Change keys of the hosts ``names`` (None: remove the hosts); splits tables of several hosts if necessary."""
     tables = _tables(document)
     at = 0
     while at < len(tables):
@@ -164,7 +164,7 @@ def _split(document: Any, names: set[str], changes: Mapping[str, Any] | None) ->
 
 
 def _replace(tables: Any, at: int, parts: list[dict[str, Any]]) -> None:
-    """The first part takes the old table's place, comments and all; the others follow it."""
+    """Replace a table by parts: the first keeps its place and comments, the others follow."""
     import tomlkit
 
     for key in [key for key in tables[at] if key not in parts[0]]:
@@ -181,7 +181,7 @@ def _replace(tables: Any, at: int, parts: list[dict[str, Any]]) -> None:
 
 
 def _runs(hosts: Sequence[Host], names: set[str]) -> list[tuple[bool, list[Host]]]:
-    """The hosts in runs of those that are chosen and those that are not; each run can be written as one pattern."""
+    """The hosts in runs of chosen and other hosts; each run can be written as one pattern."""
     runs: list[tuple[bool, list[Host]]] = []
     for host in hosts:
         chosen = host.name in names
@@ -211,7 +211,7 @@ def _values_of_run(table: Any, run: list[Host], changes: Mapping[str, Any], *, w
 
 
 def folded(values: Sequence[str]) -> str | None:
-    """One pattern that stands for the values in their order; None when there is none with one bracket."""
+    """One pattern for the values in their order; None if no pattern with one bracket exists."""
     if len(set(values)) == 1:
         return values[0]
     before = _common(values).rstrip("0123456789")
@@ -224,14 +224,14 @@ def folded(values: Sequence[str]) -> str | None:
 
 
 def _common(values: Sequence[str]) -> str:
-    # of all strings the first and the last in order differ soonest
+    # The first and last string in sorted order differ earliest.
     first, last = min(values), max(values)
     same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
     return "".join(char for char, _ in same)
 
 
 def _rewrite(settings: Settings, change: Callable[[Any], None]) -> None:
-    """Change the configuration file, whole or not at all, and only into one that can be read again."""
+    """Change the configuration file atomically, only to contents that can be read again."""
     import tomlkit
 
     origin = settings.where.get("hosts", settings.file)

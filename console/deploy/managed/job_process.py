@@ -1,4 +1,4 @@
-"""Which process is the job's script: the mesh of a job ends with it."""
+"""Finds the process of a batch job's script, with which the job's mesh ends."""
 
 import os
 from typing import Any
@@ -8,7 +8,7 @@ from redmesh.managers import ManagerError
 
 
 def job_process(manager: Any) -> tuple[int, int]:
-    """Pid and start time of our uppermost ancestor that is in the same job: its script, or its shell."""
+    """Pid and start time of our topmost ancestor in the same job: its script, or its shell."""
     job = manager.job_id(os.environ)
     found = pid = os.getppid()
     while pid > 1 and _is_in(pid, manager, job):
@@ -17,7 +17,7 @@ def job_process(manager: Any) -> tuple[int, int]:
 
 
 def _is_in(pid: int, manager: Any, job: str) -> bool:
-    environ = processes.environment(pid)  # none of another account's: the manager's daemon
+    environ = processes.environment(pid)  # a process of another account is the manager's daemon
     try:
         return bool(manager.detect(environ) and manager.job_id(environ) == job)
     except ManagerError:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 
 class Script(NamedTuple):
-    """One script: its file, what runs it, and its text."""
+    """A script: its file name, the configuration key that runs it, and its text."""
 
     path: str
     runs: str
@@ -21,15 +21,15 @@ class Script(NamedTuple):
 
 
 class Site(NamedTuple):
-    """Where a site has things: the scripts' directory, a directory that the prolog writes and the jobs' hosts read,
-    and the directory of ``mesh``."""
+    """Directories of a site: of the scripts, a directory that the prolog writes and the jobs' hosts read, and of
+    ``mesh``."""
 
     scripts: str
     jobs: str
     commands: str
 
 
-#: A job's environment may come with the script: nothing of it reaches a command that runs as root.
+#: A job's environment may reach the script, so no command that runs as root uses it.
 _HEAD = """#!/bin/sh
 # {name}: {runs}
 set -eu
@@ -38,8 +38,8 @@ jobs={jobs}
 mesh() {{ env -i PATH="$PATH" HOME={home} mesh "$@"; }}
 """
 
-#: The file has its name when it is whole, and nobody but the job's user reads it. What can fail is done before there is
-#: a partition.
+#: The file gets its name when it is complete, readable only by the job's user. Everything that can fail is done before
+#: the partition exists.
 _MAKE = """mkdir -p -m 711 "$jobs"
 umask 077
 rm -f "$jobs/$job.new"
@@ -50,7 +50,7 @@ printf '%s\\n' "$made" >"$jobs/$job.new"
 mv "$jobs/$job.new" "$jobs/$job"
 """
 
-#: A job whose prolog failed has nothing to destroy.
+#: A job whose prolog failed has no partition to destroy.
 _DESTROY = """rm -f "$jobs/$job.new"
 [ -f "$jobs/$job" ] || exit 0
 partition=$(sed -n 's/^REDMESH_PARTITION=\\([0-9]*\\)$/\\1/p' "$jobs/$job")
@@ -76,7 +76,7 @@ _SGE_HAND = """printf '%s\\n' "$made" >>"$SGE_JOB_SPOOL_DIR/environment"
 
 
 def scripts(manager: str, site: Site) -> tuple[list[Script], list[str]]:
-    """The scripts of ``manager`` (one of MANAGERS), and lines that say what else to write where."""
+    """The scripts of ``manager`` (one of MANAGERS), and lines that say what to configure where."""
     return _MAKERS[manager](site)
 
 
@@ -147,5 +147,5 @@ def _sge(site: Site) -> tuple[list[Script], list[str]]:
 
 
 _MAKERS = {"slurm": _slurm, "pbs": _pbs, "sge": _sge}
-#: Batch systems that there are scripts for.
+#: Batch systems with scripts.
 MANAGERS = tuple(_MAKERS)

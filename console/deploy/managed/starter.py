@@ -1,8 +1,9 @@
-"""What the manager's process on each host runs behind ``console/deploy/ssh/bootstrap.py``: frames, and staying there.
+"""The program of the manager's process on each host, appended to ``console/deploy/ssh/bootstrap.py``: frames, and
+waiting.
 
-Sent as text behind that program, so it uses its names: standard library alone, Python 3.9. Where one client feeds every
-host, all of them read the same bytes: each frame says for whom it is. The process stays as the parent of the node's
-keeper until that ends, because managers track what descends from what they started.
+It is sent as text after that program, so it uses its names: standard library only, Python 3.9. If one client feeds all
+hosts, all read the same bytes, and each frame names its host. The process stays as the parent of the node's keeper
+until that exits, because managers track descendants of the processes they started.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ if TYPE_CHECKING:
     from console.deploy.ssh.bootstrap import base, own_directory, processes, read, stop, write
     from console.deploy.ssh.bootstrap import serve as _serve_requests
 else:
-    _serve_requests = serve  # noqa: F821  (bootstrap.py stands before this text)
+    _serve_requests = serve  # noqa: F821 (bootstrap.py precedes this text)
 
-#: Frames for every host, and the one that holds the agent's archive: ``!agent SHA-256 LENGTH``.
+#: Frames for every host, and the frame with the agent's archive: ``!agent SHA-256 LENGTH``.
 ALL, AGENT = b"*", b"!agent"
 _FORWARDED = ("SIGUSR1", "SIGUSR2", "SIGURG", "SIGXCPU", "SIGWINCH")
 
 
 class Frames:
-    """The bytes of the frames for one host, as a file: each frame is ``HOST LENGTH`` and so many bytes."""
+    """The bytes of the frames for one host, as a file. Each frame is ``HOST LENGTH`` and that many bytes."""
 
     def __init__(self, source: Any, host: str) -> None:
         self._source, self._host, self._buffer = source, host.encode(), b""
@@ -42,14 +43,14 @@ class Frames:
         return True
 
     def readline(self) -> bytes:
-        """One line; empty at the end."""
+        """A line; empty at the end."""
         while b"\n" not in self._buffer and self._more():
             pass
         line, newline, self._buffer = self._buffer.partition(b"\n")
         return line + newline
 
     def read(self, size: int) -> bytes:
-        """So many bytes; fewer at the end."""
+        """``size`` bytes; fewer at the end."""
         while len(self._buffer) < size and self._more():
             pass
         found, self._buffer = self._buffer[:size], self._buffer[size:]
@@ -57,7 +58,7 @@ class Frames:
 
 
 def keep_agent(sha: str, content: bytes) -> None:
-    """Put the agent where the request ``start`` looks for it."""
+    """Store the agent where the request ``start`` looks for it."""
     directory = os.path.join(base(), "agents")
     own_directory(base())
     own_directory(directory)
@@ -67,7 +68,7 @@ def keep_agent(sha: str, content: bytes) -> None:
 
 
 def free_port(address: str) -> int:
-    """A TCP port that nobody listens on there."""
+    """An unused TCP port at that address."""
     import socket
 
     with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as probe:
@@ -77,14 +78,14 @@ def free_port(address: str) -> int:
 
 
 def way_to(login: str) -> tuple[str, str]:
-    """Our address on the way to the first of ``login``'s names or addresses that leads anywhere; and that one's."""
+    """Our address on the route to the first reachable name or address of ``login``, and that address."""
     import socket
 
     for name in login.split(","):
         try:
             for family, _, _, _, place in socket.getaddrinfo(name, 9, type=socket.SOCK_DGRAM):
                 with socket.socket(family, socket.SOCK_DGRAM) as probe:
-                    probe.connect(place)  # nothing is sent: the kernel picks our address
+                    probe.connect(place)  # nothing is sent: the kernel chooses our address
                     return str(probe.getsockname()[0]), str(place[0])
         except OSError:
             continue
@@ -92,7 +93,7 @@ def way_to(login: str) -> tuple[str, str]:
 
 
 def stay(node: str) -> None:
-    """Until the keeper that we started ends; then nothing of the node is left, and the process ends."""
+    """Wait until the keeper that we started exits; then clean up the node, and exit."""
     import signal
 
     null = os.open("/dev/null", os.O_RDWR)
@@ -116,17 +117,17 @@ def stay(node: str) -> None:
         except ChildProcessError:
             break
         ours = True
-    if ours:  # another process started the keeper that runs there else
+    if ours:  # otherwise another process started the keeper that runs there
         stop(node, False, {})
 
 
 def place_of(node: str) -> str:
-    """Where the node keeps its files."""
+    """The node's directory."""
     return os.path.join(base(), "nodes", node)
 
 
 def to_ranks(state: str, number: int) -> None:
-    """Pass a signal of the manager's on to every rank: what a launch child of this node has started."""
+    """Forward a signal of the manager to all ranks: the children of this node's launch children."""
     launches = {pid for pid, kind in processes(state).items() if kind.startswith("launch")}
     for entry in os.listdir("/proc"):
         fields = read(f"/proc/{entry}/stat").rpartition(")")[2].split() if entry.isdigit() else ()
@@ -138,7 +139,7 @@ def to_ranks(state: str, number: int) -> None:
 
 
 def serve(word: str, source: Any) -> None:
-    """Answer requests until there are no more, then stay with what they started."""
+    """Answer requests until the end of input, then wait for the keeper."""
     host = os.environ.get(os.environ.get("REDMESH_HOST_VARIABLE", ""), "") or os.environ.get("REDMESH_HOST", "")
     node = os.environ["REDMESH_MESH"] + "-" + host
     ours, theirs = way_to(os.environ["REDMESH_LOGIN"])

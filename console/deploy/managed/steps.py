@@ -1,7 +1,7 @@
-"""Our end of a manager's processes on the hosts of a job: requests to them, and their answers, over pipes.
+"""The login processor's side of a manager's processes on a job's hosts: requests and answers over pipes.
 
-One client feeds all hosts where the manager can (``spawn_all``), else there is one for each. The clients stay as
-long as the mesh: ``STATE/steps.json`` says which they are, so that ``mesh down`` ends what ``mesh up`` had started.
+One client feeds all hosts if the manager supports it (``spawn_all``), otherwise there is one for each. The clients run
+as long as the mesh: ``STATE/steps.json`` lists them, so that ``mesh down`` ends what ``mesh up`` started.
 """
 
 import contextlib
@@ -30,15 +30,15 @@ from console.settings import Settings, state_directory
 from redmesh.managers import ManagerError
 from redmesh.sanitise import clean
 
-#: Seconds that a manager gets to start our process on a host, and that its clients get to end.
+#: Seconds in which a manager must start our process on a host, and in which its clients must end.
 SPAWN_S, END_S = 60.0, 15.0
 _POLL_S = 0.01
-#: What a host's shell and a manager's client may print before an answer.
+#: Bytes that a host's shell and a manager's client may print before an answer.
 _MOST_NOISE = 1 << 20
 
 
 class Steps:
-    """The clients of a manager, as ``WorkerPool`` connects by: ``reach`` gives a host that answers requests."""
+    """The clients of a manager, for ``WorkerPool``: ``reach`` gives a host that answers requests."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings, self._manager = settings, find_manager(settings)
@@ -46,7 +46,7 @@ class Steps:
         self._streams: dict[str, _Stream] = {}
 
     def prepare(self, hosts: Sequence[Host]) -> None:
-        """Start our process on each of these hosts. ConsoleError when the manager refuses."""
+        """Start our process on each of these hosts. Raises ConsoleError if the manager refuses."""
         names = [self._names[host.name] for host in hosts]
         try:
             if hasattr(self._manager, "spawn_all") and len(names) > 1:
@@ -60,7 +60,7 @@ class Steps:
 
     def _begin(self, names: Sequence[str]) -> None:
         word = secrets.token_hex(8)
-        # ours first: what is called python3 there may be a script that takes 90 ms to find it (pyenv)
+        # Our own interpreter first, because python3 may be a script that takes 90 ms to find it (pyenv).
         own = os.path.realpath(sys.executable)
         script = ["sh", "-c", FIND_PYTHON, "redmesh", word, FIRST, own, *PYTHONS]
         files: _SharedFiles | None = None
@@ -83,20 +83,20 @@ class Steps:
             self._streams[name] = stream
 
     def reach(self, host: Host) -> "StepHost":
-        """A host whose process is there. HostFailed."""
+        """A host with our process. Raises HostFailed."""
         name = self._names[host.name]
         if name not in self._streams:
             raise HostFailed("manager", "this host was not requested from the manager", "mesh up")
         return StepHost(self._streams[name], name)
 
     def close(self) -> None:
-        """Let go of the clients: what runs on the hosts stays, and so do they."""
+        """Release the clients: they, and the processes on the hosts, continue."""
         for stream in set(self._streams.values()):
             stream.let_go()
 
 
 def own_addresses() -> list[str]:
-    """Names and addresses by which other hosts may reach this one, the likeliest first."""
+    """Names and addresses by which other hosts may reach this one, the most likely first."""
     name = socket.gethostname()
     found = [name]
     with contextlib.suppress(OSError):
@@ -105,7 +105,7 @@ def own_addresses() -> list[str]:
 
 
 class _Stream:
-    """One client: what it is fed, and what comes back, by host."""
+    """A client: its input, and its output by host."""
 
     def __init__(
         self, process: "subprocess.Popen[bytes]", names: Sequence[str], word: str, files: "_SharedFiles | None"
@@ -122,7 +122,7 @@ class _Stream:
             threading.Thread(target=target, daemon=True).start()
 
     def _write(self, data: bytes) -> None:
-        # a client that has ended is told by what does not come back
+        # The missing answer reports a client that has exited.
         with contextlib.suppress(OSError, ValueError):
             self._input().write(data)
             self._input().flush()
@@ -134,7 +134,7 @@ class _Stream:
         return self.process.stdin
 
     def send(self, name: str, content: bytes, agent: tuple[str, bytes] | None) -> None:
-        """Give a host bytes; an agent that no host of this client was given yet goes to all of them before."""
+        """Send bytes to a host; before that, an agent that this client has not sent yet, to all of its hosts."""
         with self._lock:
             if agent is not None and agent[0] not in self._agents:
                 self._agents.add(agent[0])
@@ -142,7 +142,7 @@ class _Stream:
             self._write(f"{name} {len(content)}\n".encode() + content)
 
     def answer(self, name: str, timeout_s: float) -> bytes:
-        """The host's next answer. HostFailed: the client ended, or there was none in time."""
+        """The host's next answer. Raises HostFailed if the client exits, or after a time-out."""
         try:
             found = self._answers[name].get(timeout=timeout_s)
         except queue.Empty:
@@ -179,18 +179,18 @@ class _Stream:
             self._said = [*self._said[-3:], clean(line.decode("utf-8", "replace").strip())[:300]]
 
     def let_go(self) -> None:
-        """Close our ends: the hosts' processes end, or stay with the keepers that they have started."""
+        """Close our pipes: the processes on the hosts exit, or stay with the keepers that they started."""
         with contextlib.suppress(OSError, ValueError):
             if self._files is not None:
-                self._write(b"\n")  # a frame for nobody: the end
+                self._write(b"\n")  # a frame without a host marks the end
             self._input().close()
         if self._files is not None:
             self._files.remove()
-        self.process.returncode = 0  # it stays; nobody here waits for it
+        self.process.returncode = 0  # it continues; nobody here waits for it
 
 
 class _SharedFiles:
-    """Standard input and output of a process whose manager gives it none: two files that every host of the job sees."""
+    """Standard input and output of a process whose manager provides none: two files on a shared file system."""
 
     def __init__(self, directory: str, word: str) -> None:
         own_directory(directory)
@@ -201,12 +201,12 @@ class _SharedFiles:
         self._ended = False
 
     def wrapped(self, script: Sequence[str]) -> list[str]:
-        """A command that runs ``script`` between the two files."""
+        """A command that runs ``script`` with the two files."""
         pipe = 'i=$1;o=$2;shift 2;tail -c +1 -s 0.05 -f "$i"|"$@">>"$o" 2>/dev/null'
         return ["sh", "-c", pipe, "redmesh", *self._paths, *script]
 
     def lines(self, process: "subprocess.Popen[bytes]") -> Iterator[bytes]:
-        """The lines of the output as they come, until the process has ended."""
+        """The lines of the output as they appear, until the process has exited."""
         with open(self._paths[1], "rb") as file:
             rest = b""
             while not self._ended:
@@ -219,7 +219,7 @@ class _SharedFiles:
                 time.sleep(_POLL_S)
 
     def remove(self) -> None:
-        """Nothing more travels."""
+        """Remove the files."""
         self._ended = True
         for path in self._paths:
             with contextlib.suppress(OSError):
@@ -229,7 +229,7 @@ class _SharedFiles:
 
 
 class StepHost:
-    """A host of the job that answers requests, as ``Remote`` does over SSH. Every method raises HostFailed."""
+    """A host of the job that answers requests, like ``Remote`` over SSH. Every method raises HostFailed."""
 
     def __init__(self, stream: _Stream, name: str) -> None:
         self._stream, self._name = stream, name
@@ -237,7 +237,7 @@ class StepHost:
     def ask(
         self, op: str, blobs: Mapping[str, bytes] | None = None, timeout_s: float | None = None, **options: Any
     ) -> dict[str, Any]:
-        """What the host answers to a request; the blob ``agent`` travels once for all hosts of the client."""
+        """Send a request and return the answer; the blob ``agent`` is sent once for all hosts of the client."""
         blobs = dict(blobs or {})
         content = blobs.pop("agent", None)
         agent = None if content is None else (str(options["sha"]), content)
@@ -247,11 +247,11 @@ class StepHost:
         return understood(self._stream.answer(self._name, timeout_s or SPAWN_S))
 
     def run(self, words: Sequence[str], given: bytes, timeout_s: float) -> tuple[int, str]:
-        """Hosts of a job are not login processors. HostFailed."""
+        """Not supported: hosts of a job are no login processors. Raises HostFailed."""
         raise HostFailed("login", "a host of a batch job cannot be a login processor", "mesh up outside of the job")
 
     def close(self) -> None:
-        """Nothing: the client serves other hosts too."""
+        """Does nothing, because the client serves other hosts too."""
 
 
 def _program() -> bytes:
@@ -261,14 +261,14 @@ def _program() -> bytes:
 
 
 def record(settings: Settings, pids: Sequence[int]) -> None:
-    """Write down the clients that hold the mesh's processes, with those that are there already."""
+    """Add clients to the recorded ones."""
     rows = [[pid, processes.start_time(pid)] for pid in dict.fromkeys(pids)]
     rows = [*([pid, began] for pid, began in recorded(settings)), *rows]
     write_private(f"{settings.state_dir}/steps.json", json.dumps(rows).encode() + b"\n")
 
 
 def recorded(settings: Settings) -> list[tuple[int, int]]:
-    """The clients that still run: pid and start time."""
+    """The recorded clients that still run: pid and start time."""
     try:
         with open(f"{settings.state_dir}/steps.json", encoding="utf-8") as file:
             rows = [(int(pid), int(began)) for pid, began in json.load(file)]
@@ -278,14 +278,14 @@ def recorded(settings: Settings) -> list[tuple[int, int]]:
 
 
 def end(settings: Settings) -> int:
-    """End every client, and with it our process on its hosts; how many would not end in time."""
+    """End every client, and so our processes on its hosts; returns how many did not end in time."""
     import signal
 
     there = recorded(settings)
     for number in (signal.SIGTERM, signal.SIGKILL):
         for pid, _began in there:
             with contextlib.suppress(OSError):
-                os.killpg(pid, number)  # a client has a session of its own, with what it runs here itself
+                os.killpg(pid, number)  # a client has its own session, with the processes that it runs here
         deadline = time.monotonic() + END_S
         while there and time.monotonic() < deadline:
             there = [one for one in there if processes.alive(*one)]

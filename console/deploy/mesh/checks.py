@@ -1,4 +1,4 @@
-"""What is wrong with the hosts of a mesh, and what to do about it. Looks, and changes nothing."""
+"""Checks the hosts of a mesh and explains how to fix what is wrong. Changes nothing."""
 
 import contextlib
 import json
@@ -20,16 +20,16 @@ from console.errors import ConsoleError
 from console.settings import Settings
 from redmesh.text import counted
 
-#: Bytes that images of programs want in the RAM disk, and the agent with its log on disk.
+#: Bytes needed in the RAM disk for images, on disk for the agent and its log, and in /tmp.
 SHM_LEAST, DISK_LEAST, TMP_LEAST = 64 << 20, 64 << 20, 1 << 20
-#: Seconds that a clock may be off: what is noted, and what certificates no longer bear.
+#: Clock differences in seconds: noted from the first on; certificates fail from the second on.
 CLOCK_NOTED_S, CLOCK_MOST_S = 2.0, 300.0
-#: Seconds until a datagram must have come.
+#: Seconds in which a datagram must arrive.
 DATAGRAM_S = 1.0
 
 
 class Finding(NamedTuple):
-    """One thing that is wrong, or worth knowing (``grave`` not set), with a host."""
+    """A problem of a host, or a note (``grave`` not set)."""
 
     code: str
     message: str
@@ -38,19 +38,19 @@ class Finding(NamedTuple):
 
 
 class Examined(NamedTuple):
-    """A host, and everything found about it."""
+    """A host with its findings."""
 
     errand: HostTask
     findings: list[Finding]
 
     @property
     def well(self) -> bool:
-        """Whether the host can be used as it is."""
+        """True if the host can be used as it is."""
         return not any(finding.grave for finding in self.findings)
 
 
 def examine(settings: Settings, report: Report, only: str = "", labels: Sequence[str] = ()) -> list[Examined]:
-    """Look at every host. ConsoleError when there is none to look at."""
+    """Check all hosts. Raises ConsoleError if there is none."""
     hosts = selected(read_hosts(settings), only, labels)
     if not hosts:
         raise ConsoleError("the configuration describes no such hosts", "mesh init writes one", exit_status=2)
@@ -120,7 +120,7 @@ def _from_network(
     errands: Sequence[HostTask],
     found: dict[str, list[Finding]],
 ) -> None:
-    """Whether agents are reached and reach us: with nothing listening there yet, somebody listens for a moment."""
+    """Check that agents can be reached and can reach us; if nothing listens yet, listen for a moment."""
     there = [errand for errand in errands if errand.state is not State.FAILED]
     if not there:
         return
@@ -150,7 +150,7 @@ def _from_network(
 
 @contextlib.contextmanager
 def _listener(place: tuple[str, int]) -> Iterator[socket.socket | None]:
-    """Where the RCA would listen; None where it does, or another mesh's."""
+    """A listener at the RCA's address; None if the RCA, or another mesh's, already listens there."""
     family = socket.AF_INET6 if ":" in place[0] else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as sock:
         try:
@@ -176,7 +176,7 @@ def _hear(sock: socket.socket | None, awaited: set[str]) -> set[str]:
 def _from_mesh(
     settings: Settings, config: dict[str, Any] | None, errands: Sequence[HostTask], found: dict[str, list[Finding]]
 ) -> None:
-    """What the mesh itself says of nodes whose agents run."""
+    """The mesh's own findings about nodes whose agents run."""
     if config is None:
         return
     from db.errors import StoreError

@@ -1,4 +1,4 @@
-"""Asking whichever CPA of the mesh answers."""
+"""Requests to any CPA of the mesh that answers."""
 
 import glob
 from typing import Any
@@ -9,10 +9,9 @@ from console.settings import Settings
 
 
 def ask_cpa(settings: Settings, request: dict[str, Any], timeout_s: float = 10.0) -> dict[str, Any]:
-    """The reply of the first CPA that gives one; ConsoleError when none does, AgentError as it says.
+    """The reply of the first CPA that answers. Raises ConsoleError if none does, AgentError as the CPA reports it.
 
-    A CPA that went with the request unanswered is not asked again but the next one: requests carry a key, or
-    may be made twice.
+    If a CPA dies with the request unanswered, the next one is asked: requests have a key, or may be repeated.
     """
     paths = sorted(glob.glob(f"{glob.escape(settings.run_dir)}/cpa-*.sock"))
     last = ""

@@ -1,7 +1,7 @@
-"""A mesh over SSH: up on every host that can be had, and down again with nothing left behind.
+"""A mesh over SSH: up on every reachable host, and down again with nothing left behind.
 
-What is done here is done under ``STATE/up.lock``, as for the personal mesh; the daemons of the login processor are the
-same ones (console/deploy/personal/lifecycle.py).
+Everything here holds ``STATE/up.lock``, as for the personal mesh. The daemons of the login processor are the same
+(console/deploy/personal/lifecycle.py).
 """
 
 import json
@@ -33,12 +33,12 @@ from db.views.deployment_reads import registered
 
 #: Bytes that the agent, its log and its keys need on a host.
 ROOM = 8 << 20
-#: Seconds for the first CPA to listen before hosts are told to begin, and between two looks.
+#: Seconds for the first CPA to listen before hosts are started, and between two checks.
 _CPA_S, _POLL_S = 1.0, 0.01
 
 
 class Outcome(NamedTuple):
-    """What a command came to: every host's errand, and for ``mesh up`` the mesh."""
+    """The result of a command: every host's task, and for ``mesh up`` the mesh."""
 
     errands: list[HostTask]
     config: dict[str, Any] | None
@@ -47,7 +47,7 @@ class Outcome(NamedTuple):
 
     @property
     def failed(self) -> list[HostTask]:
-        """Hosts with which something is wrong."""
+        """Tasks of hosts that failed."""
         return [errand for errand in self.errands if errand.state is State.FAILED]
 
 
@@ -58,7 +58,7 @@ class LaunchesRun(ConsoleError):
 
 
 def up(settings: Settings, report: Report, only: str = "", labels: Sequence[str] = (), *, accept_new: bool) -> Outcome:
-    """Bring the mesh up, or bring up what is missing of one that is. ConsoleError when no host could be had."""
+    """Bring the mesh up, or the missing hosts of a running one. Raises ConsoleError if no host is usable."""
     begun = time.monotonic()
     if settings.system:
         plan.need_system(settings)
@@ -96,7 +96,7 @@ def up(settings: Settings, report: Report, only: str = "", labels: Sequence[str]
             if started:
                 _need_one(errands)
             login_hosts.join_all(workers, settings, logins, ledger)
-        except BaseException:  # an interrupt too: no half of a mesh stays
+        except BaseException:  # including an interrupt: no half of a mesh stays
             if started:
                 _undo(workers.quiet(), ledger, {errand.name for errand in errands})
             raise
@@ -104,19 +104,19 @@ def up(settings: Settings, report: Report, only: str = "", labels: Sequence[str]
 
 
 def _starter(settings: Settings) -> steps.Steps | None:
-    """What starts our processes on the hosts of a batch system's job; None: SSH does."""
+    """The starter for the hosts of a batch system's job; None: SSH."""
     return steps.Steps(settings) if settings.allocation else None
 
 
 def _not_up(settings: Settings, hosts: list[Host]) -> list[Host]:
-    """Those of a job's hosts that are not up: the manager starts nothing on the others."""
+    """A job's hosts that are not up: the manager starts nothing on the others."""
     with open_store(cpa_url(settings)) as store:
         up_there = set(registered(store))
     return [host for host in hosts if host.name not in up_there]
 
 
 def _living(settings: Settings) -> dict[str, Any] | None:
-    """The file of the mesh that is up; None: none is. ConsoleError when it is one of this machine alone."""
+    """keeper.json of the running mesh; None if there is none. Raises ConsoleError for a mesh of this machine alone."""
     config = lifecycle.living_config(settings)
     if config is None:
         return None
@@ -137,7 +137,7 @@ def _check(errand: HostTask, settings: Settings) -> None:
 
 
 def _refuse_one_place_for_two(errands: Sequence[HostTask], settings: Settings) -> None:
-    # two names may lead to one host
+    # Two names may lead to one host.
     taken: dict[tuple[str, tuple[str, int]], str] = {}
     for errand in errands:
         if errand.state is State.FAILED:
@@ -155,7 +155,7 @@ def _need_one(errands: Sequence[HostTask]) -> None:
 
 
 class NoHost(ConsoleError):
-    """None of the hosts could be had; ``errands`` say why."""
+    """No host is usable; ``errands`` have the reasons."""
 
     exit_status = 1
 
@@ -185,7 +185,7 @@ def _begin(settings: Settings, hosts: list[Host], errands: Sequence[HostTask], l
 def _grow(
     settings: Settings, config: dict[str, Any], hosts: list[Host], errands: Sequence[HostTask], ledger: HostStateFile
 ) -> dict[str, Any]:
-    """Take hosts into a mesh that is up; its file, as it is then. StoreError when it cannot grow."""
+    """Add hosts to a running mesh; returns its new keeper.json. Raises StoreError if it cannot grow."""
     answered = {errand.name: errand for errand in errands if errand.state is not State.FAILED}
     nodes, grown = plan.plan_growth(config["nodes"], hosts, answered, ledger, settings)
     if not grown:
@@ -196,7 +196,7 @@ def _grow(
     config = {**config, "nodes": nodes}
     lifecycle.write_config(settings, config)
     if any(node["name"] not in known for node in grown):
-        lifecycle.restart(config, "rca")  # it takes beats of the nodes it has read of
+        lifecycle.restart(config, "rca")  # it accepts beats only of nodes that it has read
     return config
 
 
@@ -242,7 +242,7 @@ def _place_all(
 
 
 def _await_cpa(config: dict[str, Any]) -> None:
-    # a PCT that is there before them beats in vain, and again and again; where CPAs do not come, await_nodes says so
+    # A PCT that starts before the CPAs repeats its beats; if CPAs do not come up, await_nodes reports it.
     deadline = time.monotonic() + _CPA_S
     while not evidence_of_life.answers(f"{config['run']}/cpa-0.sock") and time.monotonic() < deadline:
         time.sleep(_POLL_S)
@@ -271,9 +271,9 @@ def _place(
 
 
 def _undo(workers: WorkerPool, ledger: HostStateFile, ours: set[str]) -> None:
-    """Take down what was started on the hosts ``ours``, as far as it can be reached; the ledger remembers the rest.
+    """Take down what was started on the hosts ``ours``, as far as they are reachable; the ledger keeps the rest.
 
-    All of it stays where somebody has begun a launch on it meanwhile, or that cannot be told.
+    Everything stays if a launch was started on it meanwhile, or if that cannot be determined.
     """
     workers.close()
     try:
@@ -286,7 +286,7 @@ def _undo(workers: WorkerPool, ledger: HostStateFile, ours: set[str]) -> None:
 
 
 def down(settings: Settings, report: Report, *, force: bool, keep_agent: bool = False) -> Outcome:
-    """End the mesh on every host, leave nothing there, and end the login processor's daemons. LaunchesRun."""
+    """End the mesh on all hosts, leave nothing there, and end the login processor's daemons. Raises LaunchesRun."""
     begun = time.monotonic()
     lifecycle.make_directories(settings)
     with lifecycle.locked(settings), crew(settings, report, starter=_starter(settings)) as workers:
@@ -302,10 +302,7 @@ def down(settings: Settings, report: Report, *, force: bool, keep_agent: bool = 
 def _stop_all(
     workers: WorkerPool, ledger: HostStateFile, *, keep_agent: bool, only: set[str] | None = None
 ) -> list[HostTask]:
-    """End what is ours on every host that may have something, and strike off those where nothing is left.
-
-    ``only``: of these hosts.
-    """
+    """End our processes on all recorded hosts (or ``only`` these), and remove clean hosts from the record."""
     if workers.settings.allocation or workers.settings.job:
         return _stop_job(workers, ledger)
     there = [host for host in ledger.has_ours() if only is None or host.name in only]
@@ -317,7 +314,7 @@ def _stop_all(
 
 
 def _stop_job(workers: WorkerPool, ledger: HostStateFile) -> list[HostTask]:
-    """End the manager's clients: our process on each host ends its node, and leaves nothing there."""
+    """End the manager's clients: our process on each host ends its node and leaves nothing there."""
     if steps.end(workers.settings):
         raise ConsoleError("the manager's client processes do not exit", "cancel the job")
     ledger.clear(host.name for host in ledger.has_ours())
@@ -325,7 +322,7 @@ def _stop_job(workers: WorkerPool, ledger: HostStateFile) -> list[HostTask]:
 
 
 def _as_described(settings: Settings, placed: list[Host]) -> list[Host]:
-    """The hosts as they are described now, where they still are: the way there may have changed."""
+    """The hosts as described now, if they still are, because their addresses may have changed."""
     described = {host.name: host for host in read_hosts(settings)}
     return [described.get(host.name, host) for host in placed]
 
@@ -345,7 +342,7 @@ def _refuse_while_launches_run(settings: Settings) -> None:
     from db.views.viewer import open_viewer
 
     try:
-        with open_viewer(cpa_url(settings)) as viewer:  # of every side
+        with open_viewer(cpa_url(settings)) as viewer:  # a viewer of all sides
             running = sorted(one.id for one in viewer.read().launchers)
     except (StoreError, ConsoleError) as error:
         raise ConsoleError(f"whether launches run is not known: {error.message}", "mesh down --force") from None

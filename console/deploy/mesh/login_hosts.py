@@ -1,6 +1,6 @@
-"""Hosts of role ``login``: they are granted to be login processors, and join, over the connection that SSH made.
+"""Hosts of role ``login``: granted to be login processors, and joined, over their SSH connections.
 
-redmesh itself is installed there, for people launch from there; its own ``mesh`` does what is to be done.
+Users launch from there, so Redmesh itself is installed there; its own ``mesh`` command does the work.
 """
 
 import json
@@ -14,9 +14,9 @@ from console.deploy.ssh.worker_pool import HostTask, WorkerPool
 from console.settings import Settings
 
 ROLE = "login"
-#: Seconds for ``mesh login join``, which waits until somebody takes requests there, and for ``mesh down``.
+#: Seconds for ``mesh login join``, which waits until requests are served there, and for ``mesh down``.
 JOIN_S, LEAVE_S = 45.0, 60.0
-#: Runs ``mesh`` beside the Python whose directory is the first word, or the one on PATH.
+#: Runs ``mesh`` beside the Python in the directory of the first word, or the one on PATH.
 _MESH = (
     'cd /;d=$1;shift;for p in "$d/mesh" mesh "$HOME/.local/bin/mesh";do '
     'command -v "$p" >/dev/null 2>&1&&exec "$p" "$@";done;exit 127'
@@ -24,19 +24,19 @@ _MESH = (
 
 
 def parted(errands: Sequence[HostTask]) -> tuple[list[HostTask], list[HostTask]]:
-    """Hosts with a node on them, and login processors."""
+    """Tasks of hosts with nodes, and of login processors."""
     nodes = [errand for errand in errands if errand.host.role != ROLE]
     return nodes, [errand for errand in errands if errand.host.role == ROLE]
 
 
 def join_all(workers: WorkerPool, settings: Settings, errands: Sequence[HostTask], ledger: HostStateFile) -> None:
-    """Make login processors of these hosts; those that are already stay as they are."""
+    """Make these hosts login processors; existing ones are unchanged."""
     for errand in errands:
         ledger.put(errand.host, *plan.size_of(errand.host, errand, ledger))
     ledger.write()
     given: dict[str, str] = {}
 
-    def grant(errand: HostTask) -> None:  # one after another: each is a row of its own in the database
+    def grant(errand: HostTask) -> None:  # one after another, because each is a row in the database
         given[errand.name] = json.dumps(logins.grant(settings, errand.name, cpas=errand.host.cpas))
 
     for errand in errands:
@@ -52,7 +52,7 @@ def _join(errand: HostTask, given: str) -> None:
 
 
 def leave(errand: HostTask) -> None:
-    """The host is not a login processor any more; what runs on the mesh from there is ended. HostFailed."""
+    """End the login processor on the host, with everything launched from there. Raises HostFailed."""
     errand.handle(Event.ORDERED)
     _mesh(errand, ["down", "--force"], "", LEAVE_S)
     errand.handle(Event.DONE)

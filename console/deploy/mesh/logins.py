@@ -1,8 +1,8 @@
-"""Other login processors of a mesh (row A12): what one needs is granted here, as a file, and taken there.
+"""Further login processors of a mesh (row A12): granted here as a file, and joined there.
 
-Each has an RCA, to which nodes beat too. Its requests go to the CPAs of the first one, or of another when that one is
-gone; or to its own where the system database is reached from there. The file holds private keys; it goes to the other
-machine by scp, as any key would.
+Each has an RCA that also receives nodes' beats. Its requests go to the CPAs of the first login processor, or of another
+if that one is lost; or to its own CPAs if it can reach the system database. The file contains private keys; copy it by
+scp, as any key.
 """
 
 import json
@@ -26,7 +26,7 @@ from db.store.store import open_store
 from db.views import deployment_reads
 from redmesh.start_command import ROOT
 
-#: What its keeper and its RCA take over from the mesh's own; and what its CPAs do.
+#: The settings that its keeper and RCA take from the mesh, and those of its CPAs.
 SHARED = ("mesh", "users", "fanout", "silent_s", "register_again_s", "suspect_s", "down_s", "failed_s")
 OF_CPAS = (
     "batch_accounts",
@@ -46,10 +46,10 @@ VERSION = 2
 
 
 def grant(settings: Settings, name: str, *, cpas: int = 0) -> dict[str, Any]:
-    """What login processor ``name`` needs, its keys among it; the system database knows it from now on.
+    """The grant for login processor ``name``, including its keys. The system database knows it from now on.
 
-    ``cpas``: it is to have so many CPAs of its own. ConsoleError where no CPA, or no database, is reached from
-    elsewhere. StoreError.
+    ``cpas``: how many CPAs it shall have. Raises ConsoleError if no CPA, or no database, can be reached from other
+    machines; StoreError.
     """
     config = lifecycle.read_config(settings)
     if config is None or not evidence_of_life.lives(config):
@@ -62,13 +62,13 @@ def grant(settings: Settings, name: str, *, cpas: int = 0) -> dict[str, Any]:
     places = [] if cpas else _places_of_cpas(config)
     files = _files(settings, name, cpa=bool(cpas))
     _enter(url, config, name)
-    # its keeper is of a life of its own: that it ends says nothing of the mesh
+    # Its keeper has its own boot: its end does not concern the mesh.
     of_mesh = {key: config[key] for key in (*SHARED, *(OF_CPAS if cpas else ())) if key in config}
     keeper = {**of_mesh, "boot_id": f"{config['boot_id']}-{name}", "login": name, "granted": True}
     keeper["cpas"], keeper["cpas_afar"] = cpas, places
-    # where CPAs listen for login processors without one, on whichever of them they are (agents/rca/logins/routes.py)
+    # The port of CPAs for login processors without one, on every login processor (agents/rca/logins/routes.py).
     keeper["cpa_port"] = int(str(config.get("cpa_listen") or "").rpartition(":")[2] or 0)
-    near = str((config.get("rca") or ("",))[0])  # empty where every node is on this machine
+    near = str((config.get("rca") or ("",))[0])  # empty if every node is on this machine
     return {
         "version": VERSION, "keeper": keeper, "near": near, "url": url if cpas else "", "files": files,
         "view": _view(settings, name),
@@ -76,7 +76,7 @@ def grant(settings: Settings, name: str, *, cpas: int = 0) -> dict[str, Any]:
 
 
 def _view(settings: Settings, name: str) -> str:
-    """What its users look at the machine with, where there is such: never what sees the whole of it."""
+    """The database URL for its viewers, if there is one: never one that shows the whole machine."""
     try:
         with open(view_file(settings, name), encoding="utf-8") as file:
             return file.readline().strip()
@@ -85,7 +85,7 @@ def _view(settings: Settings, name: str) -> str:
 
 
 def view_file(settings: Settings, login: str) -> str:
-    """Where the URL stands that a login processor's viewers use; ``mesh db init --view-login`` makes it."""
+    """The file with the URL of a login processor's viewers; ``mesh db init --view-login`` creates it."""
     return f"{settings.state_dir}/view-{label(login)}.url"
 
 
@@ -103,17 +103,17 @@ def _places_of_cpas(config: dict[str, Any]) -> list[str]:
 def _files(settings: Settings, name: str, *, cpa: bool) -> dict[str, str]:
     keys = authority(settings.state_dir, settings.mesh)
     files = keys.login_files(name, [])
-    if not cpa:  # nobody there grants launches
+    if not cpa:  # no CPA there grants launches
         del files["master.key"]
         files["login.pem"] = keys.issue([identity(settings.mesh, "rca", name)], [])
     return {file: content.decode("ascii") for file, content in files.items()}
 
 
 def _enter(url: str, config: dict[str, Any], name: str) -> None:
-    """The system database has the login processor, under an id that no other one has."""
+    """Add the login processor to the system database, under an unused id."""
     with open_store(url) as store:
         known = {node.name: (node.role, node.id) for node in deployment_reads.places(store)}
-        # launches and partitions of one that was revoked stay its own in the history
+        # Launches and partitions of a revoked login processor keep its id in the history.
         used = deployment_reads.last_login(store)
     role = known.get(name, ("login", 0))[0]
     if role != "login" or name == config["login"]:
@@ -126,9 +126,10 @@ def _enter(url: str, config: dict[str, Any], name: str) -> None:
 
 
 def join(settings: Settings, given: dict[str, Any]) -> str:
-    """Be a login processor of the mesh that ``given`` is of, and start what that needs; its name. ConsoleError.
+    """Become a login processor of the mesh in ``given``, and start its daemons; returns its name. Raises
+    ConsoleError.
 
-    One that is it already, with the same keys, goes on as it is.
+    A login processor with the same keys continues unchanged.
     """
     try:
         wanted, near, url = dict(given["keeper"]), str(given["near"]), str(given["url"])
@@ -162,7 +163,7 @@ def join(settings: Settings, given: dict[str, Any]) -> str:
 
 
 def _need_mode(settings: Settings, wanted: dict[str, Any]) -> None:
-    """A mesh for everybody is joined by root, as what every user's configuration names."""
+    """A system mesh is joined by root, under the configuration of every user."""
     if bool(wanted.get("users")) != bool(settings.system and os.geteuid() == 0):
         if not wanted.get("users"):
             raise ConsoleError("that mesh is its owner's own, and this is system mode", "without `system`, mesh.toml")
@@ -177,11 +178,11 @@ def _need_mode(settings: Settings, wanted: dict[str, Any]) -> None:
 def _leave(settings: Settings, there: dict[str, Any]) -> None:
     if not there.get("granted"):
         raise ConsoleError("a mesh of this machine is up here", "mesh down, then join the other one")
-    lifecycle.down_locked(settings, force=True)  # it goes on with the new keys; launches are not asked
+    lifecycle.down_locked(settings, force=True)  # it continues with the new keys; running launches do not prevent this
 
 
 def _has(config: dict[str, Any], files: dict[str, bytes]) -> bool:
-    """Whether the keys here are those of ``files``; the certificate is another one each time, and lasts."""
+    """True if the keys here are those of ``files``. The certificate is always a new one, and does not matter."""
     for file in set(files) - {"login.pem"}:
         try:
             with open(os.path.join(config["state"], "trust", file), "rb") as there:
@@ -193,7 +194,7 @@ def _has(config: dict[str, Any], files: dict[str, bytes]) -> bool:
 
 
 def _config(settings: Settings, wanted: dict[str, Any], near: str, url: str) -> dict[str, Any]:
-    """What ``keeper.json`` says here (docs/architecture.md)."""
+    """The ``keeper.json`` here (docs/architecture.md)."""
     listen = (settings.login_address or _own_address(near, wanted["cpas_afar"]), settings.agent_port)
     config = {
         **wanted, "auto": False, "run": os.path.join(os.path.dirname(settings.new_run_dir), wanted["mesh"]),
@@ -209,7 +210,7 @@ def _config(settings: Settings, wanted: dict[str, Any], near: str, url: str) -> 
 
 
 def _own_address(near: str, cpas: list[str]) -> str:
-    """The address of ours that leads to the mesh: nodes are not far from there. ConsoleError."""
+    """Our address on the route to the mesh, which is also that for the nodes. Raises ConsoleError."""
     try:
         host = parse(cpas[0]).host if cpas else heartbeat.split_address(near)[0]
     except AgentError as error:
@@ -230,17 +231,17 @@ def _write_files(config: dict[str, Any], files: dict[str, bytes], url: str) -> N
         if file in files:
             write_private(path, files[file])
         elif os.path.lexists(path):
-            os.unlink(path)  # it was granted more the last time
+            os.unlink(path)  # an earlier grant had more files
     if url:
         lifecycle.write_private(config["database_file"], url + "\n")
     public = os.path.join(config["run"], "ca.pem")
     write_private(public, files["ca.pem"])
     if config.get("users"):
-        os.chmod(public, 0o644)  # every user's yod checks nodes by it
+        os.chmod(public, 0o644)  # every user's yod verifies nodes with it
 
 
 def read_file(path: str) -> dict[str, Any]:
-    """What :func:`grant` gave, from the file at ``path``; ``-``: standard input. ConsoleError."""
+    """Read a grant from the file at ``path``; ``-``: standard input. Raises ConsoleError."""
     try:
         with open(0 if path == "-" else path, encoding="ascii") as file:
             found = json.load(file)

@@ -1,4 +1,5 @@
-"""What a mesh of many hosts consists of: its nodes, their processors and addresses, every keeper's file. Pure."""
+"""The plan of a mesh of many hosts: nodes, processors, addresses, and every keeper's configuration. No I/O but
+routing."""
 
 import os
 import socket
@@ -15,31 +16,31 @@ from console.deploy.ssh.worker_pool import HostTask
 from console.errors import ConsoleError, UsageError
 from console.settings import Settings
 
-#: What a node's file has in common with the login processor's.
+#: Settings that a node's configuration shares with the login processor's.
 SHARED = ("fanout", "service_memory_mb", "suspect_s", "down_s", "silent_s", "failed_s")
 
 
 def agent_place(errand: HostTask, settings: Settings) -> tuple[str, int]:
-    """Where the agent of a host listens. HostFailed when that cannot be told."""
+    """The address at which the agent of a host listens. Raises HostFailed if it cannot be determined."""
     host = errand.host
     address = host.agent_address or _from_connection(errand, 2)
     if not address:
         raise HostFailed(
             "address", "its sshd does not report the address by which it was reached", "agent_address, mesh.toml"
         )
-    if settings.allocation:  # jobs share a host: its free port was looked for there
+    if settings.allocation:  # jobs share a host, so a free port was chosen there
         return address, int(str(errand.facts.get("connection", "0")).split()[-1])
     return address, host.agent_port or settings.agent_port
 
 
 def _from_connection(errand: HostTask, word: int) -> str:
-    # SSH_CONNECTION: the client's address and port, then the server's
+    # SSH_CONNECTION: the client's address and port, then the server's.
     words = str(errand.facts.get("connection", "")).split()
     return words[word].partition("%")[0] if len(words) == 4 else ""
 
 
 def login_place(settings: Settings, errands: Sequence[HostTask]) -> str:
-    """Our address for the hosts: the configured one, the one most of them see, or the one that routes to the first."""
+    """Our address for the hosts: the configured one, the one most of them see, or the one on the route to the first."""
     if settings.login_address:
         return settings.login_address
     seen = Counter(address for errand in errands if (address := _from_connection(errand, 0)))
@@ -53,7 +54,7 @@ def login_place(settings: Settings, errands: Sequence[HostTask]) -> str:
 
 
 def _is_ours(address: str) -> bool:
-    # hosts behind a jump host see that one's
+    # Hosts behind a jump host see the jump host's address.
     with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.bind((address, 0))
@@ -63,17 +64,17 @@ def _is_ours(address: str) -> bool:
 
 
 def route_to(address: str) -> str:
-    """The address of ours that packets to ``address`` would have; empty where there is no way."""
+    """Our address on the route to ``address``; empty if there is no route."""
     with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect((address, 9))  # nothing is sent: the kernel picks the address
+            probe.connect((address, 9))  # nothing is sent: the kernel chooses the address
             return str(probe.getsockname()[0])
         except OSError:
             return ""
 
 
 def login_port(settings: Settings, address: str) -> int:
-    """The UDP port of the RCA: the configured one; in a job one that is free, for jobs share hosts."""
+    """The UDP port of the RCA: the configured one, or in a job a free one, because jobs share hosts."""
     if not settings.allocation:
         return settings.agent_port
     with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM) as probe:
@@ -90,9 +91,9 @@ def joined(place: tuple[str, int]) -> str:
 def plan_nodes(
     hosts: Sequence[Host], errands: dict[str, HostTask], ledger: HostStateFile, settings: Settings
 ) -> list[Any]:
-    """The nodes, in the order of the description, as keeper.json has them. UsageError when there are too many.
+    """The nodes in the order of the description, for keeper.json. Raises UsageError if there are too many.
 
-    A host that did not answer has what it had last; one that never did has no processors yet.
+    A host that did not answer has its last known size; an unknown host has no processors yet.
     """
     nodes: list[Any] = []
     for host in hosts:
@@ -103,7 +104,7 @@ def plan_nodes(
 def plan_growth(
     nodes: list[Any], hosts: Sequence[Host], errands: dict[str, HostTask], ledger: HostStateFile, settings: Settings
 ) -> tuple[list[Any], list[Any]]:
-    """The nodes of a mesh that is up, with hosts that are new, or whose size is known only now; and these alone."""
+    """The nodes of a running mesh plus new hosts, and hosts whose size is known only now; and the new nodes alone."""
     known = {node["name"]: node for node in nodes}
     all_of_them, grown = list(nodes), []
     for host in hosts:
@@ -120,7 +121,7 @@ def plan_growth(
 def _append(
     nodes: list[Any], host: Host, errand: HostTask | None, ledger: HostStateFile, settings: Settings, number: int = 0
 ) -> None:
-    """One more node, its processors behind those there are."""
+    """Append a node; its processors follow the existing ones."""
     first = 1 + max((one for node in nodes for one in node["processors"]), default=-1)
     count, gpus = size_of(host, errand, ledger)
     if first + count > MOST_PROCESSORS:
@@ -143,7 +144,7 @@ def _append(
 
 
 def size_of(host: Host, errand: HostTask | None, ledger: HostStateFile) -> tuple[int, int]:
-    """Processors and GPUs of a host: described, counted there, or remembered; none where nobody knows."""
+    """Processors and GPUs of a host: described, counted there, or last known; 0 if unknown."""
     facts = errand.facts if errand is not None else {}
     known = ledger.size_of(host.name) or (0, 0)
     processors = host.processors if host.processors >= 0 else int(facts.get("processors", known[0]))
@@ -152,7 +153,7 @@ def size_of(host: Host, errand: HostTask | None, ledger: HostStateFile) -> tuple
 
 
 def login_config(settings: Settings, nodes: list[Any], boot_id: str, listen: str) -> dict[str, Any]:
-    """What the login processor's ``keeper.json`` says (docs/architecture.md)."""
+    """The login processor's ``keeper.json`` (docs/architecture.md)."""
     config = keeper_config(settings, Size(1, 1, settings.cpas), boot_id, auto=False, machine=nodes)
     name = settings.login or os.uname().nodename.partition(".")[0] or "login"
     if any(node["name"] == name for node in nodes):
@@ -164,12 +165,12 @@ def login_config(settings: Settings, nodes: list[Any], boot_id: str, listen: str
 
 
 def login_knobs(settings: Settings) -> dict[str, Any]:
-    """What of every keeper's file follows from the configuration alone."""
+    """The part of every keeper.json that depends only on the configuration."""
     return {key: getattr(settings, key) for key in SHARED}
 
 
 def system_knobs(settings: Settings) -> dict[str, Any]:
-    """What a node's keeper has of system mode (agents/pct/multiuser/system_mode.py)."""
+    """The settings of system mode for a node's keeper (agents/pct/multiuser/system_mode.py)."""
     if not settings.system:
         return {}
     return {
@@ -182,7 +183,7 @@ def system_knobs(settings: Settings) -> dict[str, Any]:
 
 
 def need_system(settings: Settings) -> None:
-    """ConsoleError unless a mesh for everybody can be brought up from here."""
+    """Raise ConsoleError unless a system mesh can be brought up from here."""
     if os.geteuid() != 0:
         raise ConsoleError("a mesh in system mode is brought up by root", "sudo mesh up")
     if not settings.hosts:
@@ -195,7 +196,7 @@ def need_system(settings: Settings) -> None:
 
 
 def node_config(login: dict[str, Any], node: dict[str, Any], errand: HostTask, settings: Settings) -> dict[str, Any]:
-    """What a node's own ``keeper.json`` says. Its boot id is a new one at every start."""
+    """A node's ``keeper.json``. It has a new boot id at every start."""
     facts = errand.facts
     entry = {key: value for key, value in node.items() if key != "address"}
     return {
@@ -203,7 +204,8 @@ def node_config(login: dict[str, Any], node: dict[str, Any], errand: HostTask, s
         **system_knobs(settings),
         "mesh": login["mesh"],
         "protocol": PROTOCOL,
-        "owner": os.geteuid(),  # as the CPA knows whose launches they are; that account may be another number there
+        # the uid by which the CPA knows the owner; the account may have another number on the node
+        "owner": os.geteuid(),
         "mesh_boot": login["boot_id"],
         "boot_id": f"{login['boot_id']}-{os.urandom(4).hex()}",
         "run": str(facts["run"]),

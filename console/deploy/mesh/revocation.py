@@ -1,8 +1,8 @@
-"""``mesh login revoke``: a login processor is none any more, and nothing that it knew is of use.
+"""``mesh login revoke``: removes a login processor, and makes everything that it knew useless.
 
-First the system database forgets it, so that no CPA serves it; then what it launched ends; then the mesh's keys and
-certificates change, for it knew what follows from them. It may be gone, or somebody else's by now, and is asked
-nothing.
+First the system database forgets it, so that no CPA serves it. Then its launches are ended. Then the mesh's keys and
+certificates are changed, because it could derive others' from them. The login processor itself may be lost or
+compromised, and is not asked.
 """
 
 import os
@@ -29,20 +29,20 @@ from db.store.store import Store, open_store
 from db.store.url import mysql_options
 from db.views.deployment_reads import unheard
 
-#: Seconds for launches to be cleaned up after; the least that nodes get to beat elsewhere, and between two looks.
+#: Seconds: for the clean-up of launches; the least time for nodes to beat elsewhere; and between two checks.
 CLEAN_S, COME_S, _POLL_S = 60.0, 10.0, 0.1
 
 Say = Callable[[str], None]
 
 
 class LaunchesRun(ConsoleError):
-    """Launches run that would end."""
+    """Launches run that the revocation would end."""
 
     code = "busy"
 
 
 class Revoked(NamedTuple):
-    """What became of it: launchers that were ended, those that were not, nodes that were not told of new keys."""
+    """The result: ended launchers, launchers that could not be ended, and nodes without the new keys."""
 
     ended: list[int]
     left: list[int]
@@ -50,10 +50,10 @@ class Revoked(NamedTuple):
 
 
 def revoke(settings: Settings, name: str, say: Say, *, force: bool) -> Revoked:
-    """Revoke the login processor ``name``; ``say`` gets what is done, and what is left for people to do.
+    """Revoke the login processor ``name``; ``say`` gets progress, and what remains to be done by people.
 
-    LaunchesRun unless ``force``, ConsoleError, StoreError: nothing was done. Behind: keys are still being changed.
-    One that was cut short goes on when it is said again.
+    Raises LaunchesRun unless ``force``, ConsoleError or StoreError before any change, and Behind while keys are still
+    being changed. An interrupted revocation continues when it is repeated.
     """
     config = living(settings)
     with lifecycle.locked(settings):
@@ -72,7 +72,7 @@ def revoke(settings: Settings, name: str, say: Say, *, force: bool) -> Revoked:
             _tell_what_is_left(settings, name, say)
             try:
                 down = rotate_locked(settings, config, say)
-            finally:  # a node that is gone keeps keys from being changed until somebody takes it for gone
+            finally:  # a lost node delays the change of keys until it counts as down
                 _await_nodes(store, config, had.nodes, say)
         return Revoked([one for one in had.launchers if one not in left], left, down)
 
@@ -95,10 +95,10 @@ def _refuse_while_launches_run(store: Store, name: str) -> None:
 
 
 def _forget(settings: Settings, store: Store, name: str) -> rcas.Revoked:
-    """The database forgets it; what it still had. Invalid."""
+    """Remove it from the database; returns what it still had. Raises Invalid."""
     keys = authority(settings.state_dir, settings.mesh)
     goes_on = name in keys.revoked
-    keys.distrust(name)  # first: whatever ends us, what it knows is good no longer than until the next change of keys
+    keys.distrust(name)  # first, so that its keys become useless at the next change even if this process is killed
     try:
         return rcas.revoke(store, name, user())
     except Invalid:
@@ -109,7 +109,7 @@ def _forget(settings: Settings, store: Store, name: str) -> rcas.Revoked:
 
 
 def _end(settings: Settings, store: Store, launchers: Sequence[int], say: Say) -> list[int]:
-    """Have a CPA end them, on their nodes first; those that it could not."""
+    """Have a CPA end its launchers, after clean-up on their nodes; returns those that could not be ended."""
     if not launchers:
         return []
     why = ""
@@ -128,11 +128,11 @@ def _end(settings: Settings, store: Store, launchers: Sequence[int], say: Say) -
 def _strike_off(settings: Settings, name: str) -> None:
     ledger = HostStateFile(settings.state_dir)
     if any(host.name == name for host in ledger.has_ours()):
-        ledger.clear([name])  # mesh down asks nothing of it any more
+        ledger.clear([name])  # mesh down no longer contacts it
 
 
 def _tell_what_is_left(settings: Settings, name: str, say: Say) -> None:
-    """What it knew that is not ours to change, and what is to be done on it."""
+    """Tell the user what it knew that cannot be changed from here, and what to do there."""
     say(f"on {name}, if it is still yours: mesh down --force, then remove `trust` and cpa.url in its state directory")
     url = cpa_url(settings)
     if url.startswith("sqlite:"):
@@ -153,9 +153,9 @@ def _tell_what_is_left(settings: Settings, name: str, say: Say) -> None:
 
 
 def _await_nodes(store: Store, config: dict[str, Any], heard: Sequence[str], say: Say) -> None:
-    """Until the nodes that its RCA heard beat to another one, which they do for the new keys' sake.
+    """Wait until the nodes that its RCA heard beat to another one, because they need the new keys.
 
-    An RCA that was just started misses every node that nobody hears, so ours is to look after those that do not come.
+    A restarted RCA reports every node that no RCA hears, so ours handles those that do not come.
     """
     deadline = time.monotonic() + max(COME_S, 3 * float(config["suspect_s"]))
     while True:

@@ -1,7 +1,7 @@
-"""Bringing this version's agent to a mesh that is up, while its launches run on.
+"""Installs this version's agent on a running mesh, while its launches continue.
 
-Keepers and PCTs are killed, not ended: whatever they find when they come again they adopt. Launch children that run
-keep their own version to their end; neighbours in version speak with each other.
+Keepers and PCTs are killed instead of ended: when they restart, they adopt what they find. Running launch children keep
+their version to their end; adjacent versions understand each other.
 """
 
 import json
@@ -29,12 +29,12 @@ from db.store.store import Store, open_store
 from db.views.daemon_reads import Life
 from db.views.deployment_reads import lives
 
-#: Seconds that a node gets to come again.
+#: Seconds in which a node must come back.
 AGAIN_S = 15.0
 
 
 def upgrade(settings: Settings, report: Report, only: str = "", labels: Sequence[str] = ()) -> Outcome:
-    """Change the agents of the hosts, then the daemons here. ConsoleError when no mesh is up."""
+    """Replace the agents of the hosts, then the daemons here. Raises ConsoleError if no mesh is up."""
     begun = time.monotonic()
     hosts = selected(read_hosts(settings), only, labels)
     lifecycle.make_directories(settings)
@@ -58,7 +58,7 @@ def _is_of(name: str, config: dict[str, Any]) -> bool:
 
 
 def _replace(errand: HostTask, workers: WorkerPool, config: dict[str, Any]) -> None:
-    """Another agent for one host, unless it has this one. HostFailed."""
+    """Replace the agent of one host, unless it is current. Raises HostFailed."""
     facts = errand.facts
     theirs = _config_of(errand)
     if not facts["keeper"] or theirs.get("mesh_boot") != config["boot_id"]:
@@ -80,7 +80,7 @@ def _replace(errand: HostTask, workers: WorkerPool, config: dict[str, Any]) -> N
 
 
 def refuse_strangers(theirs: int, ours: int = PROTOCOL, oldest: int = OLDEST) -> None:
-    """HostFailed unless an agent of protocol ``theirs`` and this version understand each other."""
+    """Raise HostFailed unless agents of protocol ``theirs`` and this version understand each other."""
     if not oldest <= theirs <= ours + 1:
         told = f"its agent speaks protocol {theirs}, this version {oldest} to {ours}"
         raise HostFailed("protocol", told, "mesh down with the version it was started by, then mesh up")
@@ -95,20 +95,20 @@ def _config_of(errand: HostTask) -> dict[str, Any]:
 
 
 def _change_login(settings: Settings, config: dict[str, Any], before: dict[str, Life]) -> None:
-    """New CPAs, RCA, keeper and PCTs here, over a schema of this version; those who asked meanwhile ask again."""
+    """Replace CPAs, RCA, keeper and PCTs here, and migrate the schema; interrupted requests are repeated."""
     with open_store(cpa_url(settings), any_schema=True) as store:
         there = version(store)
     if there != SCHEMA_VERSION:
-        migrate(cpa_url(settings), make_file=False)  # before anything is ended: the account may lack the rights for it
+        migrate(cpa_url(settings), make_file=False)  # before anything is ended, because the account may lack the rights
     lifecycle.write_config(settings, {**config, **login_knobs(settings)})
     daemons = lifecycle.daemons(config)
     pcts = {str(node["name"]) for node in config["nodes"] if not node.get("address")}
-    lifecycle.kill(daemons.pop("keeper", 0), signal.SIGKILL)  # told to end it would take the mesh along
-    for name, pid in daemons.items():  # as a PCT that is told to end takes its launches along
+    lifecycle.kill(daemons.pop("keeper", 0), signal.SIGKILL)  # asked to end, it would end the mesh
+    for name, pid in daemons.items():  # asked to end, a PCT would end its launches
         lifecycle.kill(pid, signal.SIGKILL if name in pcts else signal.SIGTERM)
     lifecycle.spawn_keeper(config)
     lifecycle.until(lambda: lifecycle.keeper_lives(config), AGAIN_S, "the keeper does not answer")
-    # a mesh of hosts has no node here to wait for: without this a launch right after found no CPA
+    # A mesh of hosts has no node here to wait for: without this, the next launch could find no CPA.
     cpas = [f"{config['run']}/{name}.sock" for name in daemons if name.startswith("cpa-")]
     lifecycle.until(lambda: all(map(evidence_of_life.answers, cpas)), AGAIN_S, "the CPAs do not answer")
     with open_store(cpa_url(settings)) as store:
@@ -121,7 +121,7 @@ def _change_login(settings: Settings, config: dict[str, Any], before: dict[str, 
 
 
 def _await(settings: Settings, config: dict[str, Any], errands: Sequence[HostTask], before: dict[str, Life]) -> None:
-    """Until every changed node has registered again."""
+    """Wait until every changed node has registered again."""
     waiting = {errand.name: errand for errand in errands if errand.state is State.STARTED}
 
     def changed(store: Store) -> list[str]:

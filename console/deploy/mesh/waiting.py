@@ -1,4 +1,4 @@
-"""Waiting until the nodes of a mesh over SSH are up, and finding out why one is not."""
+"""Waits until the nodes of a mesh over SSH are up, and diagnoses those that are not."""
 
 import socket
 import time
@@ -12,13 +12,14 @@ from console.deploy.ssh.worker_pool import HostTask
 from db.store.store import Store, open_store
 from db.views.deployment_reads import registered
 
-#: Seconds that nodes get to register once their agents run: so many, and so much more for each.
+#: Seconds for nodes to register after their agents' start: a base, and an addition for each node.
 REGISTER_S, REGISTER_EACH_S = 15.0, 0.02
 _POLL_S, _REACH_S = 0.01, 3.0
 
 
 def await_nodes(url: str, config: dict[str, Any], errands: Sequence[HostTask]) -> None:
-    """Until every host that was started is up in the database, or has had its time: then it has failed. StoreError."""
+    """Wait until every started host is up in the database; those that are not in time have failed. Raises
+    StoreError."""
     waiting = {errand.name: errand for errand in errands if errand.state is State.STARTED}
     await_them(url, config, waiting, REGISTER_S + REGISTER_EACH_S * len(waiting), registered)
 
@@ -30,22 +31,23 @@ def await_them(
     patience_s: float,
     came: Callable[[Store], Iterable[str]],
 ) -> None:
-    """Until ``came`` has named every host of ``waiting``; what is left after ``patience_s`` has failed. StoreError."""
+    """Wait until ``came`` has named every host of ``waiting``; the rest fails after ``patience_s``. Raises
+    StoreError."""
     deadline = time.monotonic() + patience_s
-    with open_store(url, any_schema=True) as store:  # an upgrade of some hosts alone leaves it the older one
+    with open_store(url, any_schema=True) as store:  # after an upgrade of some hosts, the schema is still the old one
         while waiting and time.monotonic() < deadline:
             for name in came(store):
                 if name in waiting:
                     waiting.pop(name).handle(Event.REGISTERED)
             if waiting:
-                time.sleep(_POLL_S)  # the CPAs write it; a database tells nobody
+                time.sleep(_POLL_S)  # the CPAs write it, and a database sends no events
     addresses = {node["name"]: node.get("address", "") for node in config["nodes"]}
     for name, errand in waiting.items():
         errand.fail(diagnosis(errand, addresses[name], config["rca"][0]))
 
 
 def diagnosis(errand: HostTask, address: str, login: str) -> HostFailed:
-    """Why a host's agent is not heard of: it has ended, we do not reach it, or it does not reach us."""
+    """Why a host's agent has not registered: it has exited, we cannot reach it, or it cannot reach us."""
     try:
         there = errand.ask("log")
     except HostFailed as failure:
@@ -64,7 +66,7 @@ def diagnosis(errand: HostTask, address: str, login: str) -> HostFailed:
 
 
 def unreachable(place: str) -> str:
-    """Why nobody answers at ``HOST:PORT``; "" when somebody does."""
+    """Why connecting to ``HOST:PORT`` fails; "" if it succeeds."""
     host, _, port = place.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), _REACH_S).close()
@@ -74,7 +76,7 @@ def unreachable(place: str) -> str:
 
 
 def silent_pct(errand: HostTask) -> str:
-    """What the PCT of a host said last whose keeper runs and cannot bring it up; "" when it runs."""
+    """The last error of a host's PCT if its keeper runs and cannot start it; "" if it runs."""
     there = errand.ask("log")
     return "" if there.get("pct") else f"its PCT does not come up{_last_words(there)}"
 

@@ -1,7 +1,7 @@
-"""What of a mesh lives, by its lock, sockets and processes. Whatever ends or redefines a mesh asks here first.
+"""Which parts of a mesh live, by its lock, sockets and processes. Checked before anything is ended or redefined.
 
-Sockets alone are not evidence: logind removes /run/user/UID, and the sockets in it, at a last logout. The daemons make
-them again (agents/link/sockets.py, listen_again); until then the lock and the processes tell.
+Missing sockets are no evidence: logind removes /run/user/UID, with the sockets in it, at a last logout. The daemons
+create them again (agents/link/sockets.py, listen_again); until then the lock and the processes count.
 """
 
 import fcntl
@@ -13,7 +13,7 @@ from agents.keeper.daemon_processes import CPA, KEEPER, LAUNCH, PCT, RCA, SIMULA
 from agents.link.sockets import LOOK_S, connect
 from agents.linux.processes import children
 
-#: Seconds for sockets to come back: the keeper makes RUN again, and the others their sockets in it.
+#: Seconds for sockets to come back: the keeper creates RUN again, then the other daemons their sockets in it.
 BACK_S = 2 * LOOK_S + 1
 _POLL_S = 0.02
 __all__ = [
@@ -34,13 +34,13 @@ __all__ = [
 
 
 def lives(config: dict[str, Any]) -> bool:
-    """Whether anything of the mesh lives: a daemon, or a launch that has outlived them all."""
+    """True if any part of the mesh lives: a daemon, or a launch that has outlived them all."""
     run, state = str(config["run"]), str(config["state"])
     return any_answers(run) or lock_is_held(state) or bool(processes(state))
 
 
 def answers(path: str) -> bool:
-    """Whether somebody of ours listens at ``path``. AgentError when it is somebody else."""
+    """True if a process of ours listens at ``path``. Raises AgentError if it belongs to another user."""
     try:
         connect(path, 1.0).close()
     except OSError:
@@ -49,12 +49,12 @@ def answers(path: str) -> bool:
 
 
 def any_answers(run: str) -> bool:
-    """Whether anybody listens at a socket in RUN."""
+    """True if any process listens at a socket in RUN."""
     return any(answers(f"{run}/{name}") for name in _names(run) if name.endswith(".sock"))
 
 
 def lock_is_held(state: str) -> bool:
-    """Whether a keeper holds ``mesh.lock``."""
+    """True if a keeper holds ``mesh.lock``."""
     try:
         fd = os.open(f"{state}/mesh.lock", os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -69,7 +69,7 @@ def lock_is_held(state: str) -> bool:
 
 
 def await_sockets(config: dict[str, Any]) -> list[str]:
-    """Wait until every process of the mesh that lives has its socket; those that have not within BACK_S, by name."""
+    """Wait until every living process of the mesh has its socket; returns those without one after BACK_S, by name."""
     run, state = str(config["run"]), str(config["state"])
     deadline = time.monotonic() + BACK_S
     whole = os.path.exists(f"{run}/login")

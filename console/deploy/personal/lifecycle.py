@@ -1,6 +1,6 @@
 """The personal mesh on this machine: up, adopted after its keeper was killed, and down again.
 
-Everything here is done under ``STATE/up.lock``, so that ten yods that find no mesh start one.
+Everything here holds ``STATE/up.lock``, so that ten yods that find no mesh start one.
 """
 
 import contextlib
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from console.deploy.personal.simulated import Simulation
     from db.machine.nodes import NodeSpec
 
-#: What a new keeper may take until every node is up: this, and as much more for each node.
+#: Seconds for a new keeper to bring all nodes up: a base, and an addition for each node.
 UP_S, UP_EACH_S = 15.0, 0.05
-#: Seconds: for what did not come up in a mesh that is up, and is tried again (sockets that were removed with RUN are
-#: there after two looks of their daemons, and a node is up with its third); for a mesh to end; for a keeper that
-#: does not answer to end; for the other daemons after their keeper.
+#: Seconds: for parts of a running mesh that did not come up and are retried (removed sockets are back after two checks
+#: of their daemons, and a node is up with its third); for a mesh to end; for a keeper that does not answer to end; and
+#: for the other daemons after their keeper.
 TRY_S, DOWN_S, END_S, LEFT_S = 6.0, 30.0, 15.0, 5.0
 _POLL_S = 0.005
 FORCE = "mesh down --force ends what is up, then mesh up"
@@ -47,7 +47,7 @@ NOT_YOURS = "XDG_STATE_HOME names the state directory; this one is not yours"
 class Up(NamedTuple):
     """A mesh that is up, and whether this call started it (``started``) or gave it a new keeper (``adopted``).
 
-    ``size`` is the size it is described with; what of it is up the database knows (schema.census).
+    ``size`` is its described size; the database knows what is up (schema.census).
     """
 
     size: Size
@@ -57,11 +57,11 @@ class Up(NamedTuple):
 
 
 class MeshFailed(ConsoleError):
-    """A mesh that did not come up; the message carries the end of the daemons' logs."""
+    """A mesh did not come up; the message has the end of the daemons' logs."""
 
 
 def up(settings: Settings, *, auto: bool = False, simulation: "Simulation | None" = None) -> Up:
-    """Bring the mesh up, or find it up. ConsoleError when it fails, or when one of another size is up.
+    """Bring the mesh up, or find it up. Raises ConsoleError if that fails, or if a mesh of another size is up.
 
     ``simulation``: a machine whose nodes are simulated (console/deploy/personal/simulated.py).
     """
@@ -90,7 +90,7 @@ def up(settings: Settings, *, auto: bool = False, simulation: "Simulation | None
 
 
 def down(settings: Settings, *, force: bool = False) -> bool:
-    """End the mesh and every launch on it; False when none was up. ConsoleError when it will not end."""
+    """End the mesh and every launch on it; returns False if none was up. Raises ConsoleError if it does not end."""
     try:
         os.stat(settings.state_dir)
     except (FileNotFoundError, NotADirectoryError):
@@ -102,16 +102,16 @@ def down(settings: Settings, *, force: bool = False) -> bool:
 
 
 def down_locked(settings: Settings, *, force: bool) -> bool:
-    """The same for a caller that holds ``up.lock``."""
+    """As :func:`down`, for a caller that holds ``up.lock``."""
     config, trouble = found_config(settings)
     there = config or _bare_config(settings)
     if not lives(there):
         if config is not None and os.path.islink(f"{settings.state_dir}/run"):
-            tell_database(settings, config)  # it was killed, or the machine: nobody has told the database
+            tell_database(settings, config)  # it was killed, or the machine rebooted: nobody has told the database
         forget(settings, config)
         return False
     if not keeper_lives(there):
-        with contextlib.suppress(ConsoleError):  # there may be no place for RUN now; a signal needs none
+        with contextlib.suppress(ConsoleError):  # RUN may be impossible now; a signal does not need it
             restore_run(there)
             evidence_of_life.await_sockets(there)
     if keeper_lives(there):
@@ -119,7 +119,7 @@ def down_locked(settings: Settings, *, force: bool) -> bool:
     elif evidence_of_life.lock_is_held(settings.state_dir):
         _end_by_signal(settings, there, force)
     elif config is not None:
-        adopt(settings, config)  # a new keeper adopts what its predecessor left, and can end it
+        adopt(settings, config)  # a new keeper adopts what the old one left, and can end it
         _end(settings, config, force)
     else:
         _end_without_keeper(settings, there, trouble, force)
@@ -127,9 +127,9 @@ def down_locked(settings: Settings, *, force: bool) -> bool:
 
 
 def adopt(settings: Settings, config: dict[str, Any]) -> bool:
-    """Reach the keeper of a mesh that lives, or start one that adopts what is left; whether one was started.
+    """Reach the keeper of a living mesh, or start one that adopts what is left; returns whether one was started.
 
-    ConsoleError when neither can be; whatever fails here, nothing is ended and nothing redefined.
+    Raises ConsoleError if neither is possible; in that case nothing is ended or redefined.
     """
     if keeper_lives(config):
         return False
@@ -156,12 +156,12 @@ def adopt(settings: Settings, config: dict[str, Any]) -> bool:
                 f"the logs are in {config['state']}/log",
             )
         time.sleep(_POLL_S)
-    keeper.returncode = 0  # it stays; nobody is to wait for it
+    keeper.returncode = 0  # it continues; nobody waits for it
     return True
 
 
 def restore_run(config: dict[str, Any]) -> None:
-    """Make RUN again where it was removed below a mesh that lives. ConsoleError where there is no place for it."""
+    """Create RUN again if it was removed under a living mesh. Raises ConsoleError if that is impossible."""
     run = str(config["run"])
     try:
         _make_run(config)
@@ -188,7 +188,7 @@ def _write_login(config: dict[str, Any]) -> None:
 
 
 def found_config(settings: Settings) -> tuple[dict[str, Any] | None, str]:
-    """``keeper.json`` where it can be used; else None, and why not."""
+    """``keeper.json`` if it is usable; otherwise None, and the reason."""
     try:
         config = read_config(settings)
     except ConsoleError as error:
@@ -200,14 +200,14 @@ def found_config(settings: Settings) -> tuple[dict[str, Any] | None, str]:
 
 
 def is_up(settings: Settings) -> bool:
-    """Whether anything of the mesh lives, with a keeper.json that can be used or without."""
+    """True if any part of the mesh lives, with or without a usable keeper.json."""
     return lives(found_config(settings)[0] or _bare_config(settings))
 
 
 def living_config(settings: Settings) -> dict[str, Any] | None:
-    """``keeper.json`` of a mesh of which anything lives; None where nothing does.
+    """``keeper.json`` of a mesh of which any part lives; None if nothing lives.
 
-    ConsoleError where something lives and the file cannot be used: a new boot would end what runs.
+    Raises ConsoleError if something lives and the file is unusable, because a new boot would end what runs.
     """
     config, trouble = found_config(settings)
     if not lives(config or _bare_config(settings)):
@@ -218,12 +218,12 @@ def living_config(settings: Settings) -> dict[str, Any] | None:
 
 
 def _bare_config(settings: Settings) -> dict[str, Any]:
-    # where daemons are looked for when keeper.json cannot tell
+    # Where daemons are looked for without a usable keeper.json.
     return {"run": settings.run_dir, "state": settings.state_dir, "users": bool(settings.system)}
 
 
 def read_config(settings: Settings) -> dict[str, Any] | None:
-    """``keeper.json``, as the last ``mesh up`` wrote it; None when there is none."""
+    """The ``keeper.json`` of the last ``mesh up``; None if there is none."""
     path = f"{settings.state_dir}/keeper.json"
     try:
         with open(path, encoding="utf-8") as file:
@@ -240,13 +240,13 @@ def read_config(settings: Settings) -> dict[str, Any] | None:
 
 
 def keeper_lives(config: dict[str, Any]) -> bool:
-    """Whether the mesh's keeper answers."""
+    """True if the mesh's keeper answers."""
     return answers(f"{config['run']}/keeper.sock")
 
 
 @contextmanager
 def locked(settings: Settings) -> Iterator[None]:
-    """One ``mesh up`` or ``mesh down`` at a time."""
+    """Allow one ``mesh up`` or ``mesh down`` at a time."""
     fd = os.open(f"{settings.state_dir}/up.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
@@ -256,7 +256,7 @@ def locked(settings: Settings) -> Iterator[None]:
 
 
 def make_directories(settings: Settings) -> None:
-    """Our directories, made where missing; ConsoleError, naming the place, when one cannot be."""
+    """Create our directories if missing. Raises ConsoleError, which names the directory."""
     try:
         own_directory(settings.state_dir, variable="XDG_STATE_HOME")
         own_directory(f"{settings.state_dir}/log", variable="XDG_STATE_HOME")
@@ -269,7 +269,7 @@ def make_directories(settings: Settings) -> None:
 
 
 def _refuse_other_size(settings: Settings, size: Size, there: Size) -> None:
-    # only what was asked for is compared: a plain `mesh up` beside a mesh of any size is fine
+    # Compare only what was requested: a plain `mesh up` accepts a mesh of any size.
     for key in Size._fields:
         if key in settings.where and getattr(size, key) != getattr(there, key) and getattr(settings, key):
             raise ConsoleError(f"a mesh of {there} is up already", "mesh down, then mesh up with the new size")
@@ -294,7 +294,7 @@ def _simulate(settings: Settings, simulation: "Simulation", boot_id: str) -> dic
 
 
 def write_private(path: str, text: str) -> None:
-    """Write a file of mode 0600, whole or not at all."""
+    """Write a file atomically, with mode 0600."""
     new = f"{path}.new"
     try:
         os.unlink(new)
@@ -319,7 +319,8 @@ def write_config(settings: Settings, config: dict[str, Any]) -> None:
 
 
 def spawn_keeper(config: dict[str, Any], *, anew: bool = False) -> "subprocess.Popen[bytes]":
-    """A keeper, detached from this terminal and from any launch this command runs in; ``anew``: nothing of it lives."""
+    """Start a keeper, detached from this terminal and from any surrounding launch; ``anew``: no part of the mesh
+    lives."""
     kept = without_relative(os.environ).items()
     environ = {k: v for k, v in kept if not k.startswith("YOD_") and k != "REDMESH_ALLOCATION_COOKIE"}
     state = config["state"]
@@ -337,17 +338,17 @@ def spawn_keeper(config: dict[str, Any], *, anew: bool = False) -> "subprocess.P
 
 
 def _kept_program(config: dict[str, Any], anew: bool) -> str:
-    """Where the daemons find their program: in a copy, which no change of the installed one reaches, if possible."""
+    """The directory of the daemons' program: a copy that no change of the installed one affects, if possible."""
     if config.get("users"):
-        return ROOT  # in system mode root runs what root has installed; its PCTs load all of it when they begin
+        return ROOT  # in system mode root runs what root has installed; its PCTs import everything at their start
     try:
         return keep(config["state"], alone=anew)
     except OSError:
-        return ROOT  # the disk is full: the daemons run the installed program
+        return ROOT  # the disk is full: use the installed program
 
 
 def daemons(config: dict[str, Any]) -> dict[str, int]:
-    """The processes of the keeper and its daemons, by name; none when it does not answer."""
+    """The processes of the keeper and its daemons, by name; empty if it does not answer."""
     try:
         with Client(f"{config['run']}/keeper.sock", "admin", 5.0) as keeper:
             told = keeper.call({"op": "status"})
@@ -357,20 +358,20 @@ def daemons(config: dict[str, Any]) -> dict[str, int]:
 
 
 def try_now(config: dict[str, Any]) -> None:
-    """Have the keeper try at once what did not come up and waits: what was wrong may have been mended."""
+    """Have the keeper retry at once what did not come up, because the cause may have been removed."""
     pid = daemons(config).get("keeper", 0)
     if pid > 1:
         os.kill(pid, signal.SIGHUP)
 
 
 def restart(config: dict[str, Any], name: str) -> None:
-    """End one daemon; the keeper starts it again, and it reads ``keeper.json`` anew."""
+    """End a daemon; the keeper starts it again, and it reads ``keeper.json`` anew."""
     kill(daemons(config).get(name, 0), signal.SIGTERM)
 
 
 def kill(pid: int, number: int) -> None:
-    """Signal a daemon, and wait until it has ended."""
-    if pid <= 1:  # it is between two lives
+    """Signal a daemon, and wait for its exit."""
+    if pid <= 1:  # it is being restarted
         return
     try:
         handle = os.pidfd_open(pid)
@@ -386,15 +387,15 @@ def kill(pid: int, number: int) -> None:
 
 
 def _start(settings: Settings, config: dict[str, Any]) -> None:
-    """Start the keeper of a mesh of which nothing lives, and wait until every node is up.
+    """Start the keeper of a dead mesh, and wait until every node is up.
 
-    Else what was started here is taken down again, unless somebody has begun a launch on it. MeshFailed says why.
+    On failure, takes down what was started here, unless a launch was started on it. Raises MeshFailed with the reason.
     """
     begun_at = time.time()
     keeper = spawn_keeper(config, anew=True)
     try:
         cause = _wait(settings, config, keeper)
-    except BaseException:  # an interrupt too: no half of a mesh stays
+    except BaseException:  # including an interrupt: no half of a mesh stays
         _take_down(settings, config, keeper)
         raise
     if cause:
@@ -402,11 +403,11 @@ def _start(settings: Settings, config: dict[str, Any]) -> None:
         if not _take_down(settings, config, keeper):
             cause += "; launches run on it already, so what is up stays up"
         raise MeshFailed(f"the mesh did not come up: {cause}{said}", f"the logs are in {config['state']}/log")
-    keeper.returncode = 0  # it stays; nobody is to wait for it
+    keeper.returncode = 0  # it continues; nobody waits for it
 
 
 def _await_nodes(settings: Settings, config: dict[str, Any], patience_s: float) -> None:
-    """Wait until every node of a mesh that was up before is up; for so long at most, and nothing comes of it."""
+    """Wait, for a limited time, until every node of a mesh that was up before is up; does not fail."""
     from console.deploy.personal.schema import watch
     from db.views.deployment_reads import absent
 
@@ -416,11 +417,11 @@ def _await_nodes(settings: Settings, config: dict[str, Any], patience_s: float) 
             while absent(store)[0] and keeper_lives(config) and time.monotonic() < deadline:
                 time.sleep(_POLL_S * 10)
     except StoreError:
-        pass  # what is up is told from the database, by who called: it will be said there
+        pass  # the caller reads from the database what is up, and reports it
 
 
 def _wait(settings: Settings, config: dict[str, Any], keeper: "subprocess.Popen[bytes]") -> str:
-    """Wait until the keeper answers and every node is up; "" then, else what is the matter."""
+    """Wait until the keeper answers and every node is up; returns "", or the reason of a failure."""
     from console.deploy.personal.schema import watch
     from db.views.deployment_reads import absent
 
@@ -452,7 +453,7 @@ def _end(settings: Settings, config: dict[str, Any], force: bool) -> None:
 
 
 def _ended(settings: Settings, config: dict[str, Any]) -> None:
-    """After the keeper took the order to end: wait for it, and remove what is left when nothing lives any more."""
+    """Wait for the end of a keeper that was asked to end, and remove what is left when no process lives."""
     until(lambda: not evidence_of_life.lock_is_held(settings.state_dir), DOWN_S, "the keeper has not ended")
     deadline = time.monotonic() + LEFT_S
     while left := evidence_of_life.processes(settings.state_dir):  # it was killed meanwhile
@@ -466,7 +467,7 @@ def _ended(settings: Settings, config: dict[str, Any]) -> None:
 
 
 def _end_by_signal(settings: Settings, config: dict[str, Any], force: bool) -> None:
-    """End a mesh whose keeper lives but cannot be reached, for want of a directory for its sockets, say."""
+    """End a mesh whose keeper lives but is unreachable, for example without a directory for its sockets."""
     told = f"the mesh is up, but its keeper cannot be reached in {config['run']}"
     if not force:
         raise ConsoleError(f"{told}: which launches run is not known", "mesh down --force ends them too")
@@ -485,7 +486,7 @@ def _end_by_signal(settings: Settings, config: dict[str, Any], force: bool) -> N
 
 
 def _end_without_keeper(settings: Settings, config: dict[str, Any], trouble: str, force: bool) -> None:
-    """End daemons that a killed keeper left, where no other one can be started: its file cannot be used."""
+    """End daemons that a killed keeper left, if no other one can be started because its file is unusable."""
     if not force:
         raise ConsoleError(f"the daemons that are left have no keeper, and none can be started: {trouble}", FORCE)
     for kind in (
@@ -502,11 +503,11 @@ def _end_without_keeper(settings: Settings, config: dict[str, Any], trouble: str
 
 
 def _database_knows(settings: Settings, config: dict[str, Any]) -> bool:
-    """Whether the keeper could have it written down that the mesh is gone."""
+    """True if the keeper could record that the mesh is down."""
     from db.views.viewer import open_viewer
 
     try:
-        with open_viewer(cpa_url(settings)) as viewer:  # of every side
+        with open_viewer(cpa_url(settings)) as viewer:  # a viewer of all sides
             there = viewer.read()
     except (StoreError, ConsoleError):
         return False
@@ -518,25 +519,25 @@ def tell_database(settings: Settings, config: dict[str, Any]) -> None:
     from console.deploy.personal.schema import close_down
 
     if config.get("granted"):
-        return  # the mesh goes on without this login processor
+        return  # the mesh continues without this login processor
     if config.get("ends_with") and not os.path.exists(settings.state_dir):
-        return  # the keeper of a job's mesh has removed it, database and all
+        return  # the keeper of a job's mesh has removed it, including the database
     try:
         close_down(cpa_url(settings), config["boot_id"])
     except (StoreError, ConsoleError) as error:
-        # the next `mesh up` ends what this one could not
+        # The next `mesh up` ends what this call could not.
         print(f"mesh: the mesh is down, but the database was not told: {error.message}", file=sys.stderr)
 
 
 def _take_down(settings: Settings, config: dict[str, Any], keeper: "subprocess.Popen[bytes]") -> bool:
-    """End the keeper that this call started, and its daemons; False when a launch runs on them: then all stay."""
+    """End the keeper that this call started, and its daemons; if a launch runs on them, return False and keep them."""
     try:
         _end(settings, config, False)
     except AgentError as error:
         if error.code == "busy":
             return False
     except ConsoleError:
-        pass  # it does not hear, so no launch was begun through it
+        pass  # it does not answer, so no launch was started through it
     if any(kind == evidence_of_life.LAUNCH for kind, _ in evidence_of_life.processes(settings.state_dir).values()):
         return False
     if keeper.poll() is None:
@@ -552,7 +553,7 @@ def _take_down(settings: Settings, config: dict[str, Any], keeper: "subprocess.P
 
 
 def forget(settings: Settings, config: dict[str, Any] | None) -> None:
-    """Remove what a mesh that has ended leaves outside its state directory."""
+    """Remove what an ended mesh leaves outside its state directory."""
     for run in {settings.run_dir, settings.new_run_dir, *([config["run"]] if config else [])}:
         if os.path.basename(run) == settings.mesh and os.path.isdir(run) and os.lstat(run).st_uid == os.geteuid():
             import shutil
@@ -561,7 +562,7 @@ def forget(settings: Settings, config: dict[str, Any] | None) -> None:
         try:
             os.rmdir(os.path.dirname(run))
         except OSError:
-            pass  # other meshes of the same user, or gone already
+            pass  # other meshes of the same user, or already removed
     try:
         os.unlink(f"{settings.state_dir}/run")
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What systemd-logind does to a mesh of this machine when its user logs out for the last time."""
+"""What systemd-logind does to a personal mesh at its user's last logout."""
 
 import configparser
 import glob
@@ -6,14 +6,14 @@ import os
 import pwd
 from typing import NamedTuple
 
-#: Where logind's configuration stands, the later before the earlier.
+#: The files of logind's configuration; later directories have priority.
 PLACES = ("usr/lib/systemd/logind.conf", "etc/systemd/logind.conf")
 DROP_INS = ("usr/lib/systemd/logind.conf.d", "run/systemd/logind.conf.d", "etc/systemd/logind.conf.d")
 YES = ("1", "yes", "true", "on", "y", "t")
 
 
 class Danger(NamedTuple):
-    """One thing that a logout does, and what prevents it."""
+    """An effect of a logout, and its remedy."""
 
     code: str
     message: str
@@ -21,10 +21,10 @@ class Danger(NamedTuple):
 
 
 def dangers(run: str, root: str = "/", uid: int = -1) -> list[Danger]:
-    """What the last logout of ``uid`` (-1: ours) does to a mesh whose sockets are in ``run``."""
+    """The effects of the last logout of ``uid`` (-1: ours) on a mesh with its sockets in ``run``."""
     uid = os.getuid() if uid < 0 else uid
     if not os.path.isdir(os.path.join(root, "run/systemd/system")):
-        return []  # no systemd, no logind
+        return []  # no systemd, so no logind
     name = _name(uid)
     if os.path.exists(os.path.join(root, "var/lib/systemd/linger", name)):
         return []
@@ -59,7 +59,7 @@ def _kills(root: str, name: str) -> bool:
         try:
             parser.read(path)
         except (configparser.Error, UnicodeDecodeError):
-            continue  # logind leaves out what it cannot read, too
+            continue  # logind also ignores what it cannot read
         kills = parser.get("Login", "KillUserProcesses", fallback="yes" if kills else "no").lower() in YES
         only = parser.get("Login", "KillOnlyUsers", fallback=only)
         exempt = parser.get("Login", "KillExcludeUsers", fallback=exempt)

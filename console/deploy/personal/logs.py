@@ -1,15 +1,15 @@
-"""The end of the daemons' logs, for somebody whose mesh did not come up."""
+"""The end of the daemons' logs, for users whose mesh did not come up."""
 
 import json
 import os
 
-#: Daemons shown, and lines of each.
+#: How many daemons are shown, and lines of each.
 _FILES, _LINES = 3, 4
 _TELLING = ("error", "message", "reason", "event")
 
 
 def tail(directory: str, since: float) -> str:
-    """The last lines written after ``since`` (wall clock), indented; the keeper's stderr first."""
+    """The last lines since ``since`` (wall clock), indented; the keeper's stderr first."""
     files = []
     for name in _names(directory):
         path = os.path.join(directory, name)
@@ -45,7 +45,7 @@ def _last_lines(path: str) -> list[str]:
 
 
 def readable(line: str) -> str:
-    """A line of a log for people, whatever stands in it."""
+    """A log line in readable, sanitised form."""
     from redmesh.sanitise import clean
 
     try:

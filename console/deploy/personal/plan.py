@@ -1,4 +1,4 @@
-"""What a personal mesh consists of: its nodes, and the file that tells the keeper."""
+"""The plan of a personal mesh: its nodes, and the keeper's configuration."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -9,13 +9,13 @@ from console.settings import Settings
 from redmesh.start_command import ROOT
 from redmesh.text import counted
 
-#: More PCTs than this on one machine is a slip of the keyboard, not a wish.
+#: More PCTs than this on one machine are a typing error.
 MOST_NODES = 4096
 MOST_PROCESSORS = 1 << 20
 
 
 class Size(NamedTuple):
-    """How large a mesh is."""
+    """The size of a mesh."""
 
     processors: int
     nodes: int
@@ -23,7 +23,7 @@ class Size(NamedTuple):
 
     @property
     def with_cpas(self) -> str:
-        """How many CPAs there are, as the end of a phrase; empty for one."""
+        """The number of CPAs, as the end of a phrase; empty for one."""
         return "" if self.cpas == 1 else f", {self.cpas} CPAs"
 
     def __str__(self) -> str:
@@ -31,7 +31,7 @@ class Size(NamedTuple):
 
 
 def wanted_size(settings: Settings) -> Size:
-    """The size that options and configuration ask for. UsageError when it is not understood."""
+    """The size from options and configuration. Raises UsageError."""
     processors = settings.processors or max(len(os.sched_getaffinity(0)), settings.nodes)
     if processors < settings.nodes:
         raise UsageError(
@@ -47,7 +47,7 @@ def wanted_size(settings: Settings) -> Size:
 
 
 def spread(size: Size) -> list[dict[str, Any]]:
-    """The nodes ``n0``…, the processors dealt to them in runs of about the same length."""
+    """The nodes ``n0``…, with the processors spread in runs of about equal length."""
     each, more = divmod(size.processors, size.nodes)
     nodes, first = [], 0
     for index in range(size.nodes):
@@ -58,7 +58,7 @@ def spread(size: Size) -> list[dict[str, Any]]:
 
 
 def with_service(nodes: list[dict[str, Any]], count: int) -> list[dict[str, Any]]:
-    """The same nodes, the last ``count`` of them service nodes. UsageError when no compute node would be left."""
+    """The same nodes, with the last ``count`` as service nodes. Raises UsageError if no compute node remains."""
     if count >= len(nodes) > 0 and count:
         raise UsageError(
             f"{count} of {counted(len(nodes), 'node')} for service leave none to compute", "mesh up with more --nodes"
@@ -69,13 +69,13 @@ def with_service(nodes: list[dict[str, Any]], count: int) -> list[dict[str, Any]
 
 
 def login_name(nodes: list[dict[str, Any]]) -> str:
-    """The login processor's name: this machine's, unless a node has it already."""
+    """The login processor's name: this machine's, unless a node has that name."""
     name = os.uname().nodename.partition(".")[0] or "login"
     return f"{name}-login" if any(node["name"] == name for node in nodes) else name
 
 
 def size_of(config: dict[str, Any]) -> Size:
-    """The size of a mesh that was planned before."""
+    """The size of an existing plan."""
     nodes = config["nodes"]
     if "simulated" in config:
         processors, count = config["size"]
@@ -86,7 +86,7 @@ def size_of(config: dict[str, Any]) -> Size:
 def keeper_config(
     settings: Settings, size: Size, boot_id: str, *, auto: bool, machine: Sequence[Mapping[str, Any]] | None = None
 ) -> dict[str, Any]:
-    """What ``keeper.json`` says (docs/architecture.md). ``machine``: the nodes, where they are not of this machine."""
+    """The ``keeper.json`` (docs/architecture.md). ``machine``: the nodes, if they are not on this machine."""
     nodes = with_service(spread(size), settings.service_nodes)
     for node, devices in zip(nodes, deal_gpus(settings, size.nodes), strict=True):
         if devices:
@@ -129,7 +129,7 @@ def keeper_config(
 
 
 def managers_of(settings: Settings, nodes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The managers of parts of a machine of these nodes, checked, as they were written. UsageError."""
+    """The managers for a machine with these nodes, checked, in their original form. Raises UsageError."""
     if not settings.managers:
         return []
     from db.allocation.managers import check_parts, parse
@@ -147,7 +147,8 @@ def managers_of(settings: Settings, nodes: Sequence[Mapping[str, Any]]) -> list[
 
 
 def refuse_useless_cleanup(settings: Settings) -> None:
-    """UsageError unless the clean-up executable can be run: without it no processor of a dead launcher gets free."""
+    """Raise UsageError unless the clean-up executable can be run: without it, processors of dead launchers stay
+    allocated."""
     path = settings.cleanup
     if path and not (os.path.isfile(path) and os.access(path, os.X_OK)):
         what = "is not executable" if os.path.isfile(path) else "does not exist"
@@ -155,7 +156,7 @@ def refuse_useless_cleanup(settings: Settings) -> None:
 
 
 def described(settings: Settings) -> dict[str, Any] | None:
-    """The machine that the section [topology] describes, written out; None where there is none. UsageError."""
+    """The machine in the section [topology], with defaults; None if there is none. Raises UsageError."""
     if settings.topology is None:
         return None
     from db.topology import TopologyError, parse
@@ -167,24 +168,24 @@ def described(settings: Settings) -> dict[str, Any] | None:
 
 
 def deal_gpus(settings: Settings, nodes: int, folder: str = "/dev") -> list[list[int]]:
-    """The GPUs of each node, as this machine numbers them; no GPU is dealt twice, for the nodes share the machine."""
+    """The GPUs of each node, by this machine's numbers; nodes share the machine, so each GPU has one node."""
     if isinstance(settings.gpus, int):
         return [list(range(at * settings.gpus, (at + 1) * settings.gpus)) for at in range(nodes)]
     numbers = [name.removeprefix("nvidia") for name in os.listdir(folder) if name.startswith("nvidia")]
     there = len([number for number in numbers if number.isascii() and number.isdigit()])
-    cuts = [there * at // nodes for at in range(nodes + 1)]  # the runtimes number from 0, whatever the files say
+    cuts = [there * at // nodes for at in range(nodes + 1)]  # the runtimes number from 0, whatever the file names
     return [list(range(cuts[at], cuts[at + 1])) for at in range(nodes)]
 
 
 def cpa_url_file(settings: Settings) -> str | None:
-    """The 0600 file with the CPAs' URL; None where the database is SQLite, which has no password to hide."""
+    """The 0600 file with the CPAs' URL; None for SQLite, which has no password to hide."""
     if settings.cpa_database_file:
         return settings.cpa_database_file
     return f"{settings.state_dir}/cpa.url" if settings.database.startswith("mysql:") else None
 
 
 def cpa_url(settings: Settings) -> str:
-    """The URL the CPAs open the database with. ConsoleError when its file is not there or not private."""
+    """The CPAs' database URL. Raises ConsoleError if its file is missing or not private."""
     if not settings.cpa_database_file:
         return settings.database
     path = settings.cpa_database_file

@@ -1,8 +1,8 @@
-"""The program as it was when a mesh came up: what its daemons run, whatever becomes of the installed one meanwhile.
+"""A snapshot of the program for the daemons of a mesh, independent of later changes to the installed one.
 
-Daemons load most of what they can do when it is first asked for. Were those files another version's by then, or gone
-(an upgrade of the package), a node would fail in the middle of a launch. So they run from ``STATE/program/ID``: the
-same files by hard link, which costs a few milliseconds and no room, or by copy where that cannot be.
+Daemons import most modules when first needed. If the files had been upgraded or removed by then, a node would fail in
+the middle of a launch. So daemons run from ``STATE/program/ID``: the same files as hard links, which takes a few
+milliseconds and no space, or copies if links are impossible.
 """
 
 import contextlib
@@ -17,16 +17,16 @@ import redmesh
 import simulated
 from redmesh.start_command import ROOMS
 
-#: What is kept under a state directory, and how many letters name a version.
+#: The directory under a state directory, and the length of a version's name.
 PLACE = "program"
 _LETTERS = 16
 _CURRENT = "current"  # a link to what the daemons run
 
 
 def keep(state: str, *, alone: bool = False) -> str:
-    """The directory of this version's packages under ``state``, made where it is not there. OSError.
+    """The directory of this version's packages under ``state``, created if missing. Raises OSError.
 
-    ``alone``: nothing lives that could run what else is kept there.
+    ``alone``: no living process could run the other snapshots.
     """
     kept = f"{state}/{PLACE}"
     try:
@@ -39,7 +39,8 @@ def keep(state: str, *, alone: bool = False) -> str:
         _mark(kept, name)
     except OSError:
         with contextlib.suppress(OSError):
-            os.unlink(f"{kept}/{_CURRENT}")  # the daemons will run the installed one: nobody is to be told otherwise
+            # the daemons will run the installed program, and other commands must see that
+            os.unlink(f"{kept}/{_CURRENT}")
         raise
     if alone:
         _remove_others(kept, name)
@@ -47,7 +48,7 @@ def keep(state: str, *, alone: bool = False) -> str:
 
 
 def _is_whole(place: str, files: list[tuple[str, str, os.stat_result]]) -> bool:
-    """Whether all of it is there: a copy may have lost its bytes in a power cut, or files to who tidies up."""
+    """True if the snapshot is complete: a power failure or a clean-up tool may have damaged a copy."""
     try:
         return all(os.stat(f"{place}/{name}").st_size == stat.st_size for name, _, stat in files if _is_source(name))
     except OSError:
@@ -59,7 +60,7 @@ def _mark(kept: str, name: str) -> None:
     if os.path.islink(mark) and os.readlink(mark) == name:
         return
     with contextlib.suppress(FileNotFoundError):
-        os.unlink(f"{mark}.new")  # of one that was killed in between
+        os.unlink(f"{mark}.new")  # left by a process that was killed in between
     os.symlink(name, f"{mark}.new")
     os.replace(f"{mark}.new", mark)
 
@@ -75,15 +76,15 @@ def _remove_others(kept: str, name: str) -> None:
 
 
 def runs_another(state: str) -> bool:
-    """Whether the daemons run another program than the one that is installed now."""
+    """True if the daemons run another program than the installed one."""
     try:
         return os.readlink(f"{state}/{PLACE}/{_CURRENT}") != _name(list(_files()))
     except OSError:
-        return False  # they run the installed one, or that is being changed right now
+        return False  # they run the installed one, or it is being changed now
 
 
 def _files() -> Iterator[tuple[str, str, os.stat_result]]:
-    """Every file of the daemons' packages: its name in there, its path, and its stat."""
+    """All files of the daemons' packages: name in the snapshot, path, and stat."""
     for package in (agents, db, redmesh, simulated):
         root = os.path.dirname(os.path.abspath(str(package.__file__)))
         yield from _inside(root, os.path.basename(root))
@@ -99,7 +100,7 @@ def _inside(folder: str, name: str) -> Iterator[tuple[str, str, os.stat_result]]
 
 
 def _name(files: list[tuple[str, str, os.stat_result]]) -> str:
-    """What tells one version from another: sources alone, for byte-code comes by itself."""
+    """The name of a version, from the sources alone, because byte-code is derived."""
     digest = hashlib.sha256()
     for name, _, stat in sorted(files, key=lambda file: file[0]):
         if _is_source(name):
@@ -133,5 +134,5 @@ def _make(place: str, files: list[tuple[str, str, os.stat_result]]) -> None:
 def _put(path: str, to: str) -> None:
     try:
         os.link(path, to)
-    except OSError:  # another file system, or somebody else's file
+    except OSError:  # another file system, or another user's file
         shutil.copy2(path, to)

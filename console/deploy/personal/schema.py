@@ -1,4 +1,4 @@
-"""The system database of a mesh that is being brought up."""
+"""The system database during ``mesh up`` and ``mesh down``."""
 
 import os
 from collections.abc import Sequence
@@ -17,14 +17,14 @@ from redmesh.text import counted
 
 
 def define(url: str, config: dict[str, Any], nodes: Sequence[NodeSpec] | None = None) -> None:
-    """Make or migrate the schema and write the machine into it, under its new boot id. StoreError.
+    """Create or migrate the schema and define the machine in it, under its new boot id. Raises StoreError.
 
-    ``nodes``: where they are not those that ``config`` names.
+    ``nodes``: if they differ from those in ``config``.
     """
     name, boot_id, login = config["mesh"], config["boot_id"], config["login"]
-    # a file in the state directory is this mesh's, wherever the directory was moved
+    # A file in the state directory belongs to this mesh, wherever the directory was moved.
     shared = os.path.dirname(sqlite_path(url) or "") != config["state"]
-    # the CPA's account of a site may not alter tables, so migrations run only where there are any
+    # A site's account for CPAs may not alter tables, so run migrations only if there are any.
     with open_store(url, any_schema=True, make_file=True) as store:
         there = version(store)
         if there and shared:
@@ -38,7 +38,7 @@ def define(url: str, config: dict[str, Any], nodes: Sequence[NodeSpec] | None = 
 
 
 def extend(url: str, boot_id: str, nodes: Sequence[dict[str, Any]]) -> None:
-    """Take nodes, as ``keeper.json`` has them, into a machine that is up. StoreError."""
+    """Add nodes from ``keeper.json`` to a running machine. Raises StoreError."""
     from db.machine.nodes_bulk import add_nodes
 
     with open_store(url) as store:
@@ -51,9 +51,9 @@ def _spec(node: dict[str, Any]) -> NodeSpec:
 
 
 def release(url: str, mesh: str, *, force: bool = False) -> int:
-    """Write into the database that ``mesh`` is gone; how many launchers have ended by that. StoreError.
+    """Record in the database that ``mesh`` is gone; returns how many launchers were ended. Raises StoreError.
 
-    Invalid where the database is another mesh's, and, without ``force``, where the mesh shows a sign of life.
+    Raises Invalid if the database is another mesh's, and, without ``force``, if the mesh shows a sign of life.
     """
     beside = os.path.dirname(sqlite_path(url) or "")
     with open_store(url) as store:
@@ -72,13 +72,13 @@ def release(url: str, mesh: str, *, force: bool = False) -> int:
 
 
 def close_down(url: str, boot_id: str) -> None:
-    """Write into the database that the mesh is gone, so that viewers do not show it up. StoreError."""
+    """Record in the database that the mesh is down, so that viewers do not show it up. Raises StoreError."""
     with open_store(url) as store:
         shut_down(store, boot_id, "its daemons were killed")
 
 
 class Census(NamedTuple):
-    """What of a machine is up, as the database has it. ``out``: nodes that are not up: name, state and reason."""
+    """How much of a machine is up, from the database. ``out``: nodes that are not up: name, state and reason."""
 
     processors: int
     processors_up: int
@@ -88,7 +88,7 @@ class Census(NamedTuple):
 
     @property
     def down(self) -> list[str]:
-        """The names of nodes that are down; one that was drained is none of them."""
+        """The names of nodes that are down, without drained ones."""
         return [name for name, state, _ in self.out if state == "down"]
 
     def __str__(self) -> str:
@@ -100,7 +100,7 @@ class Census(NamedTuple):
 
 
 def census(url: str) -> Census:
-    """What of the machine is up. StoreError when the database cannot be asked."""
+    """Read how much of the machine is up. Raises StoreError."""
     with open_store(url, any_schema=True) as store:
         nodes = node_sizes(store)
     up = [node for node in nodes if node.state in ("up", "suspect")]

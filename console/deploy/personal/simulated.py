@@ -1,4 +1,4 @@
-"""The simulated machine: its nodes from a topology, and the few processes that stand in for their PCTs."""
+"""A simulated machine: its nodes from a topology, and the few processes that stand for their PCTs."""
 
 import itertools
 import json
@@ -11,34 +11,34 @@ from console.settings import Settings, load
 from db.machine.nodes import NodeSpec
 from db.topology import Cluster, Mesh, Topology, parse
 
-#: Nodes that one process stands in for, about; and how many processes there are at most.
+#: About how many nodes one process stands for, and the most processes.
 A_PROCESS, MOST = 3000, 8
 
 
 class Simulation:
-    """A machine to be simulated: ``topology`` with its nodes."""
+    """A machine to simulate: ``topology`` with its nodes."""
 
     def __init__(self, topology: Topology, nodes: Sequence[NodeSpec]) -> None:
         self.topology, self.nodes = topology, nodes
 
     @property
     def processors(self) -> int:
-        """Processors of all nodes."""
+        """The number of processors of all nodes."""
         return sum(len(node.processors) for node in self.nodes)
 
     @property
     def shares(self) -> list[Sequence[NodeSpec]]:
-        """The nodes, dealt to processes in runs: what is near in the machine is mostly in one process."""
+        """The nodes divided into runs for processes, so that neighbours are mostly in one process."""
         count = min(MOST, 1 + len(self.nodes) // A_PROCESS)
         cuts = [len(self.nodes) * at // count for at in range(count + 1)]
         return [self.nodes[first:last] for first, last in itertools.pairwise(cuts)]
 
 
 def read(file: str, *, boards: bool, each: int = 1) -> Simulation:
-    """The machine that the [topology] of ``file`` describes. UsageError.
+    """The machine in the [topology] of ``file``. Raises UsageError.
 
-    On a mesh of cabinets every processor is a node with a PCT of its own, as on Red Storm, or with ``boards`` every
-    board is one; in a cluster the nodes that the topology names, with ``each`` processors.
+    On a mesh of cabinets every processor is a node with its own PCT, as on Red Storm, or with ``boards`` every board is
+    one; in a cluster the nodes are those of the topology, with ``each`` processors.
     """
     section = load(config=file).topology
     if section is None:
@@ -71,7 +71,7 @@ def _of_cluster(cluster: Cluster, each: int, file: str) -> list[NodeSpec]:
 
 
 def config_of(settings: Settings, simulation: Simulation, boot_id: str) -> dict[str, Any]:
-    """What ``keeper.json`` says of it."""
+    """The machine's part of ``keeper.json``."""
     size = Size(simulation.processors, len(simulation.nodes), settings.cpas)
     nodes = [{"name": node.name, "processors": node.processors} for node in simulation.nodes]
     config = keeper_config(settings, Size(1, 1, settings.cpas), boot_id, auto=False, machine=nodes)
@@ -83,7 +83,7 @@ def config_of(settings: Settings, simulation: Simulation, boot_id: str) -> dict[
 
 
 def write_shares(simulation: Simulation, config: dict[str, Any], write: Any) -> None:
-    """Tell each process, by a file in STATE, which nodes it stands in for."""
+    """Write for each process a file in STATE with the nodes that it stands for."""
     for name, share in zip(config["simulated"], simulation.shares, strict=True):
         what = {"nodes": [node.name for node in share], "processors": sum(len(node.processors) for node in share)}
         write(f"{config['state']}/{name}.json", json.dumps(what) + "\n")

@@ -1,13 +1,13 @@
-"""What runs on a host over SSH: finds out about it, starts, changes and ends the agent there.
+"""The program that runs on a host over SSH: examines the host, and starts, changes and ends the agent there.
 
-Sent as text through standard input to a bare ``python -I -S`` of 3.9 or newer, so: the standard library alone, as
-little of it as can be, nothing of ours. Requests come as Python literals, one a line, files behind them; each answer
-is one line of JSON behind a word that nobody else prints, for the account's start-up files may print anything.
+It is sent as text on standard input to a bare ``python -I -S`` of 3.9 or newer, so it uses only little of the standard
+library, and nothing of ours. Requests are Python literals, one a line, followed by files. Each answer is one line of
+JSON after a marker word, because the account's start-up files may print anything.
 """
 
 from __future__ import annotations
 
-import _socket as socket  # the module around it costs each host 6 ms
+import _socket as socket  # the module socket costs each host 6 ms
 import os
 import sys
 import time
@@ -30,14 +30,14 @@ def base() -> str:
 
 
 def place(node: str) -> tuple[str, str]:
-    """Where a node keeps its files, and its sockets: many nodes may share a host."""
-    # root's not in /tmp: after a reboot anybody could take its name before the agent does
+    """The directories of a node's files and sockets; many nodes may share a host."""
+    # Root does not use /tmp: after a reboot any user could take the name before the agent.
     above = "/run" if os.geteuid() == 0 else "/tmp"
     return os.path.join(base(), "nodes", node), "%s/redmesh-%d/%s" % (above, os.geteuid(), node)
 
 
 class Trouble(Exception):
-    """What is the matter: a word for it, and for people what and what to do."""
+    """An error: a code, and for people what is wrong and what to do."""
 
 
 def read(path: str, default: str = "") -> str:
@@ -49,7 +49,7 @@ def read(path: str, default: str = "") -> str:
 
 
 def room(path: str) -> int:
-    """Free bytes where ``path`` is or would be; -1 when that cannot be told."""
+    """Free bytes at ``path``, or where it would be; -1 if unknown."""
     while not os.path.isdir(path):
         path = os.path.dirname(path)
     try:
@@ -67,7 +67,7 @@ def names_in(path: str) -> list[str]:
 
 
 def facts(node: str) -> Answer:
-    """What the login processor has to know of this host."""
+    """The data about this host for the login processor."""
     state, run = place(node)
     gpus = [name for name in names_in("/dev") if name.startswith("nvidia") and name[6:].isdigit()]
     return {
@@ -101,7 +101,7 @@ def can_write(path: str) -> bool:
 
 
 def agent_of(state: str) -> str:
-    """SHA-256 of the agent that a node runs, as its link names it."""
+    """SHA-256 of the agent that a node runs, from its link."""
     try:
         return os.path.basename(os.readlink(os.path.join(state, "agent")))[:-4]
     except OSError:
@@ -109,14 +109,14 @@ def agent_of(state: str) -> str:
 
 
 def listener(path: str) -> int:
-    """The process that listens on a Unix socket; 0: nobody."""
+    """The process that listens on a Unix socket; 0: none."""
     import struct
 
     probe = socket.socket(socket.AF_UNIX)
     probe.settimeout(1)
     directory = -1
     try:
-        # a path may be longer than a socket's may be
+        # The path may be longer than a socket address allows.
         directory = os.open(os.path.dirname(path), os.O_RDONLY)
         probe.connect("/proc/self/fd/%d/%s" % (directory, os.path.basename(path)))
         pid: int = struct.unpack("3i", probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
@@ -130,14 +130,14 @@ def listener(path: str) -> int:
 
 
 def keeper(state: str, run: str) -> int:
-    """The pid of the node's keeper; 0: there is none."""
+    """The pid of the node's keeper; 0: none."""
     return listener(os.path.join(run, "keeper.sock")) if os.path.isdir(state) else 0
 
 
 def processes(state: str) -> dict[int, str]:
-    """The node's processes that live (keeper, pct, launch …): what the kernel calls each, by its pid.
+    """The node's living processes (keeper, pct, launch …): pid -> kind.
 
-    Titles tell whose they are, because sockets can be missing: logind removes the directory that they are in.
+    They are recognised by their titles, because sockets may be missing: logind removes their directory.
     """
     found = {}
     for entry in names_in("/proc"):
@@ -148,9 +148,10 @@ def processes(state: str) -> dict[int, str]:
 
 
 def is_of(pid: int, state: str) -> bool:
-    """Whether a process is this account's, and has the same directory at ``state``: in a container it can be another.
+    """True if a process is this account's, and has the same directory at ``state``: in a container it can be
+    another.
 
-    True when that cannot be told.
+    True if that cannot be determined.
     """
     try:
         if os.stat("/proc/%d" % pid).st_uid != os.geteuid():
@@ -167,12 +168,12 @@ def is_of(pid: int, state: str) -> bool:
     return (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)
 
 
-#: Seconds for a daemon whose socket was removed to make it again: it looks every 2 s (agents/link/sockets.py, LOOK_S).
+#: Seconds for a daemon to create a removed socket again; it checks every 2 s (agents/link/sockets.py, LOOK_S).
 BACK_S = 5.0
 
 
 def await_daemons(node: str) -> tuple[int, int]:
-    """The pids of the node's keeper and PCT, 0 for one that is not there. Trouble when one lives and is not reached."""
+    """The pids of the node's keeper and PCT, 0 for a missing one. Raises Trouble if one lives and is unreachable."""
     state, run = place(node)
     deadline = time.monotonic() + BACK_S
     while True:
@@ -194,7 +195,7 @@ def pct_socket(node: str) -> str:
 
 
 def own_directory(path: str) -> None:
-    """Make ``path``, ours and closed to others."""
+    """Create ``path``, owned by us and closed to others."""
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
     try:
         os.mkdir(path, 0o700)
@@ -206,7 +207,7 @@ def own_directory(path: str) -> None:
 
 
 def write(path: str, content: bytes) -> None:
-    """Replace a file whole, 0600 from its first byte."""
+    """Replace a file atomically, 0600 from its first byte."""
     new = "%s.%d" % (path, os.getpid())
     fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
@@ -219,19 +220,20 @@ def write(path: str, content: bytes) -> None:
 
 
 def install(state: str, sha: str, blobs: Blobs) -> str:
-    """The agent's file; it is in place, and the node's link names it."""
+    """Install the agent's file, and point the node's link to it; returns its path."""
     directory = os.path.join(base(), "agents")
     own_directory(base())
     own_directory(directory)
     own_directory(os.path.join(base(), "nodes"))
     own_directory(state)
     path = os.path.join(directory, sha + ".pyz")
-    if "agent" in blobs and not os.path.exists(path):  # hosts may share a home, and one was first
+    # hosts may share a home directory, and another one may have been faster
+    if "agent" in blobs and not os.path.exists(path):
         write(path, blobs["agent"])
     elif not os.path.exists(path):
         raise Trouble("agent", "the agent has gone from %s meanwhile" % directory, "once more")
     check(path, sha)
-    blobs.clear()  # what is begun from here would keep them as long as it lives
+    blobs.clear()  # processes started here would keep them in memory
     link = os.path.join(state, "agent")
     new = "%s.%d" % (link, os.getpid())
     os.symlink("../../agents/%s.pyz" % sha, new)
@@ -240,10 +242,10 @@ def install(state: str, sha: str, blobs: Blobs) -> str:
 
 
 def check(path: str, sha: str) -> None:
-    """That the agent arrived whole, and still is: a host that lost its power may have half of it."""
+    """Check that the agent is complete: after a power failure half of it may be missing."""
     try:
         sha256: Any = __import__("_sha256" if sys.version_info < (3, 12) else "_sha2").sha256
-    except ImportError:  # OpenSSL's takes longer to load than the other to work
+    except ImportError:  # OpenSSL's takes longer to import than the other to compute
         from hashlib import sha256
     with open(path, "rb") as file:
         if sha256(file.read()).hexdigest() == sha:
@@ -253,7 +255,7 @@ def check(path: str, sha: str) -> None:
 
 
 def forget_agents() -> None:
-    """Remove the agents' files that no node of this account links to."""
+    """Remove agents to which no node of this account links."""
     nodes = os.path.join(base(), "nodes")
     used = {agent_of(os.path.join(nodes, node)) for node in names_in(nodes)}
     directory = os.path.join(base(), "agents")
@@ -279,7 +281,7 @@ def remove_empty(path: str) -> None:
 
 
 def start(node: str, sha: str, config: str, files: Blobs, listen: tuple[str, int], blobs: Blobs) -> Answer:
-    """Put the agent and its files in place and start its keeper; 0 for one that runs already as it is."""
+    """Install the agent and its files and start its keeper; 0 if it already runs unchanged."""
     state, run = place(node)
     pct = 0
     if mesh_boot(config) == life(node):
@@ -287,8 +289,8 @@ def start(node: str, sha: str, config: str, files: Blobs, listen: tuple[str, int
         if pid:
             return found_keeper(state, pid, files)
     else:
-        end(state, run, 10)  # of a mesh that is no more
-    if not pct:  # a PCT whose keeper was killed listens there: the next keeper adopts it
+        end(state, run, 10)  # of a mesh that no longer exists
+    if not pct:  # a PCT whose keeper was killed listens there, and the next keeper adopts it
         check_port(listen)
     path = install(state, sha, blobs)
     own_directory(os.path.dirname(run))
@@ -300,27 +302,27 @@ def start(node: str, sha: str, config: str, files: Blobs, listen: tuple[str, int
     try:
         return {"keeper": begin(state, run, path), "already": False}
     except Trouble:
-        pid = await_daemons(node)[0]  # another mesh up, killed since perhaps, may have started one meanwhile
+        pid = await_daemons(node)[0]  # another mesh up, perhaps killed since, may have started one meanwhile
         if not pid:
             raise
         return found_keeper(state, pid, files)
 
 
 def found_keeper(state: str, pid: int, files: Blobs) -> Answer:
-    """Leave a keeper of this life of the mesh as it is, with the newest keys."""
-    renew(state, files)  # keys may have changed while it could not be told
-    os.kill(pid, 1)  # SIGHUP: what did not come up for their sake is tried at once
+    """Keep a keeper of this boot of the mesh, with the newest keys."""
+    renew(state, files)  # keys may have changed while it was unreachable
+    os.kill(pid, 1)  # SIGHUP: retry at once what failed because of them
     return {"keeper": pid, "already": True}
 
 
 def renew(state: str, files: Blobs) -> None:
-    """Put keys and certificates in place; whoever uses them reads them again."""
+    """Replace keys and certificates; daemons read them again."""
     for name, content in files.items():
         write(os.path.join(state, "trust", name), content)
 
 
 def life(node: str) -> str:
-    """Of which life of the mesh the node's daemons are; "" when there are none. Trouble when that cannot be told."""
+    """The mesh boot id of the node's daemons; "" if there are none. Raises Trouble if it cannot be determined."""
     state, run = place(node)
     found = mesh_boot(read(os.path.join(state, "keeper.json")))
     if not found:  # agents/pct/heartbeat/boot_id.py: the mesh's boot id, a dash and the node's own
@@ -334,12 +336,12 @@ def life(node: str) -> str:
 
 
 def mesh_boot(config: str) -> str:
-    """Of which life of the mesh a node's keeper.json is."""
+    """The mesh boot id in a node's keeper.json."""
     return config.partition('"mesh_boot": "')[2].partition('"')[0]
 
 
 def check_port(listen: tuple[str, int]) -> None:
-    """That the agent may listen where it is to."""
+    """Check that the agent can listen at its address."""
     import errno
 
     host, port = listen
@@ -362,10 +364,10 @@ def check_port(listen: tuple[str, int]) -> None:
 
 
 def begin(state: str, run: str, path: str) -> int:
-    """Start the keeper detached from us; its pid when it listens."""
+    """Start the keeper, detached from us; returns its pid when it listens."""
     log = os.path.join(state, "log", "keeper.stderr")
     reader, writer = os.pipe()
-    if os.fork() == 0:  # nobody waits for it: we end long before it does
+    if os.fork() == 0:  # nobody waits for it, because we exit long before it
         try:
             os.setsid()
             become(state, path, log, writer)
@@ -374,7 +376,7 @@ def begin(state: str, run: str, path: str) -> int:
     os.close(writer)
     import select
 
-    # it says its pid when it listens, and nothing when it ends before
+    # It writes its pid when it listens, and nothing if it exits before.
     told = os.read(reader, 16) if select.select([reader], [], [], 20)[0] else b"0"
     os.close(reader)
     if not told:
@@ -385,7 +387,7 @@ def begin(state: str, run: str, path: str) -> int:
 
 
 def become(state: str, path: str, log: str, ready: int) -> None:
-    """Be the keeper: the fork of a Python that runs saves a tenth of what another one costs."""
+    """Become the keeper: forking this Python costs a tenth of starting another."""
     null = os.open("/dev/null", os.O_RDWR)
     errors = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     for fd, number in ((null, 0), (null, 1), (errors, 2), (ready, 3)):
@@ -398,7 +400,7 @@ def become(state: str, path: str, log: str, ready: int) -> None:
         import gc
         import zipimport
 
-        gc.disable()  # imports make no garbage; the keeper looks once when it has all (kernel.settle_memory)
+        gc.disable()  # imports create no garbage; the keeper collects once afterwards (kernel.settle_memory)
 
         archive: dict[str, Any] = {"__name__": "archive"}
         exec(zipimport.zipimporter(path).get_code("__main__"), archive)  # console/deploy/agent/archive.py
@@ -415,7 +417,7 @@ def said(path: str) -> str:
 
 
 def end(state: str, run: str, patience_s: float) -> int:
-    """End the keeper and whatever of the node lives; what would not end in time was killed, says the answer."""
+    """End the keeper and all processes of the node; returns how many had to be killed after the time-out."""
     killed = 0
     pid = keeper(state, run)
     if pid and not gone(pid, 15, patience_s):
@@ -445,12 +447,12 @@ def gone(pid: int, number: int, patience_s: float) -> bool:
 
 
 def is_dead(pid: int) -> bool:
-    """Whether a process has ended; one that nobody has waited for yet has."""
+    """True if a process has exited, reaped or not."""
     return read("/proc/%d/stat" % pid, ") Z").rpartition(")")[2].split()[0] == "Z"
 
 
 def kill_tree(pid: int) -> int:
-    """Kill a process and all that descend from it, until none is left; how many."""
+    """Kill a process and all its descendants, until none is left; returns how many."""
     killed = 0
     for _ in range(50):
         parents: dict[int, list[int]] = {}
@@ -476,7 +478,7 @@ def kill_tree(pid: int) -> int:
 
 
 def stop(node: str, keep_agent: bool, blobs: Blobs) -> Answer:
-    """End the node, and remove every file of it."""
+    """End the node, and remove all its files."""
     state, run = place(node)
     was = keeper(state, run)
     there = os.path.isdir(state)
@@ -503,14 +505,14 @@ def remove_tree(path: str) -> None:
 
 
 def replace(node: str, sha: str, config: str, blobs: Blobs) -> Answer:
-    """Another agent for a node that runs: its launches go on."""
+    """Replace the agent of a running node, whose launches continue."""
     state, run = place(node)
     pid = keeper(state, run)
     if not pid:
         raise Trouble("agent", "no agent runs there", "mesh up")
     path = install(state, sha, blobs)
     write(os.path.join(state, "keeper.json"), config.encode())
-    # killed, for a keeper that is asked to end takes everything with it; the next one finds what it has left
+    # Kill the keeper, because one that is asked to end takes everything with it; the next one adopts what is left.
     pct = listener(pct_socket(node))
     for one in (pid, pct):
         if one:
@@ -520,7 +522,8 @@ def replace(node: str, sha: str, config: str, blobs: Blobs) -> Answer:
 
 
 def probe(node: str, listen: tuple[str, int], rca: tuple[str, int], blobs: Blobs) -> Answer:
-    """Whether the login processor reaches a port of ours, and we its UDP port: says so in what it receives."""
+    """Test whether the login processor reaches a port here, and whether we reach its UDP port, by a message that it
+    receives."""
 
     state, run = place(node)
     word = os.urandom(8).hex()
@@ -538,12 +541,12 @@ def probe(node: str, listen: tuple[str, int], rca: tuple[str, int], blobs: Blobs
     door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     door.bind(tuple(listen))
     door.listen(1)
-    globals()["_door"] = door  # open as long as we run
+    globals()["_door"] = door  # keeps it open as long as we run
     return {"word": word, "open": True}
 
 
 def log(node: str, blobs: Blobs) -> Answer:
-    """What the node's daemons said last, for somebody who looks for what is wrong."""
+    """The last log lines of the node's daemons."""
     state, run = place(node)
     told = {}
     for name in names_in(os.path.join(state, "log")):
@@ -552,7 +555,7 @@ def log(node: str, blobs: Blobs) -> Answer:
 
 
 def serve(word: str, source: Any) -> None:
-    """Answer requests until there are no more."""
+    """Answer requests until the end of input."""
     try:
         from _json import encode_basestring_ascii as quoted
     except ImportError:
@@ -574,7 +577,7 @@ def serve(word: str, source: Any) -> None:
         line = source.readline()
         if not line:
             return
-        op, options, sizes = eval(line)  # from the login processor, whose program this is
+        op, options, sizes = eval(line)  # from the login processor, which also sent this program
         blobs = {name: source.read(size) for name, size in sizes}
         try:
             answer = facts(**options) if op == "facts" else operations[op](blobs=blobs, **options)

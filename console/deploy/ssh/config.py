@@ -1,4 +1,4 @@
-"""How OpenSSH would reach a host: what ``~/.ssh/config`` and ``/etc/ssh/ssh_config`` say of it."""
+"""How OpenSSH would reach a host, from ``~/.ssh/config`` and ``/etc/ssh/ssh_config``."""
 
 import getpass
 import glob
@@ -11,7 +11,7 @@ from console.deploy.hosts.description import Host
 from console.errors import ConsoleError
 
 SYSTEM_CONFIG = "/etc/ssh/ssh_config"
-#: Files that name each other for ever are a mistake.
+#: The depth limit of files that include each other.
 _DEEPEST = 16
 DEFAULT_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
 DEFAULT_PINS = ("known_hosts", "known_hosts2")
@@ -19,7 +19,7 @@ GLOBAL_PINS = "/etc/ssh/ssh_known_hosts /etc/ssh/ssh_known_hosts2"
 
 
 class Route(NamedTuple):
-    """One SSH connection, as it is to be made."""
+    """The parameters of an SSH connection."""
 
     host: str
     port: int
@@ -27,8 +27,8 @@ class Route(NamedTuple):
     keys: tuple[str, ...]
     keys_only: bool
     agent: bool
-    pins: tuple[str, ...]  # known_hosts files, the first is the one that keys are added to
-    pin_as: str  # the name a key is pinned under, when it is another than ``host``
+    pins: tuple[str, ...]  # known_hosts files; keys are added to the first
+    pin_as: str  # the name for the host's key, if it differs from ``host``
     pins_hashed: bool
     checking: str  # StrictHostKeyChecking
     jumps: tuple[str, ...]
@@ -36,22 +36,22 @@ class Route(NamedTuple):
 
     @property
     def where(self) -> str:
-        """For people."""
+        """The route for people."""
         return f"{self.user}@{self.host}" + (f" port {self.port}" if self.port != 22 else "")
 
 
 class SshConfig:
-    """The configuration files, read once; ``path`` replaces both. ConsoleError when one of them cannot be used."""
+    """The configuration files, read once; ``path`` replaces both. Raises ConsoleError if one is unusable."""
 
     def __init__(self, path: str = "") -> None:
         from console.deploy.ssh.library import paramiko
 
         self._config = paramiko.SSHConfig()
-        self._lock = threading.Lock()  # a lookup may fill caches
+        self._lock = threading.Lock()  # a look-up may fill caches
         paths = [path] if path else [os.path.expanduser("~/.ssh/config"), SYSTEM_CONFIG]
         for one in paths:
             try:
-                # each file of its own: what one leaves open (Host …) must not hold in the next
+                # Parse each file by itself, because an open block (Host …) must not continue in the next file.
                 self._config.parse(_lines(one, 0))
             except FileNotFoundError as error:
                 if path:
@@ -66,11 +66,11 @@ class SshConfig:
         return self.route_to(host.address, host.port, host.user)
 
     def route_to(self, name: str, port: int = 0, user: str = "") -> Route:
-        """The route to ``name``; what is given wins over the files. ConsoleError."""
+        """The route to ``name``; arguments have priority over the files. Raises ConsoleError."""
         try:
             with self._lock:
                 found = self._config.lookup(name)
-        except Exception as error:  # a Match of a kind that paramiko has not, a token it does not know
+        except Exception as error:  # a kind of Match that paramiko lacks, or an unknown token
             raise ConsoleError(f"~/.ssh/config, for {name}: {error}", "ssh_config names another file") from None
         jump = _first(found, "proxyjump", "none")
         pins = _files(_first(found, "userknownhostsfile", " ".join(f"~/.ssh/{one}" for one in DEFAULT_PINS)))
@@ -109,7 +109,7 @@ def _key_files(found: Any) -> list[str]:
 
 
 def _lines(path: str, depth: int) -> list[str]:
-    """A file's lines, with those of the files it includes, which paramiko knows nothing of."""
+    """A file's lines with included files, which paramiko does not support."""
     if depth > _DEEPEST:
         raise ConsoleError(f"{path}: files include each other more than {_DEEPEST} deep")
     lines: list[str] = []
@@ -123,7 +123,7 @@ def _lines(path: str, depth: int) -> list[str]:
                 lines.append(line)
                 continue
             if not re.match(r"\s*host\s+\*\s*$", block, re.IGNORECASE):
-                lines.append(line)  # of one host only: left to lie, as paramiko does
+                lines.append(line)  # inside a block for one host: ignored, as by paramiko
                 continue
             for pattern in include[1].replace('"', "").split():
                 for name in sorted(glob.glob(_beside(path, pattern))):

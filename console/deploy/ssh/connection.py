@@ -1,7 +1,7 @@
-"""Connections over SSH: the one importer of paramiko beside ``ssh_config``.
+"""Connections over SSH: besides ``ssh_config``, the only importer of paramiko.
 
-The host's key is checked before anything of ours is sent: pinned in the known_hosts files of OpenSSH, or refused with
-its fingerprint. Log-in is by key: those of ssh-agent, then the files that ~/.ssh/config names.
+The host's key is checked before anything of ours is sent: it must be in OpenSSH's known_hosts files, otherwise it is
+refused with its fingerprint. Authentication is by key: those of ssh-agent, then the files in ~/.ssh/config.
 """
 
 import base64
@@ -20,19 +20,19 @@ from console.deploy.ssh.config import Route, SshConfig
 from console.deploy.ssh.library import paramiko
 from console.errors import ConsoleError
 
-# It writes the tracebacks of its threads there; what went wrong is raised here too.
+# paramiko logs the tracebacks of its threads there; errors are raised here too.
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
 logging.getLogger("paramiko").propagate = False
 
-#: An sshd that is asked by many at once turns some away (MaxStartups): seconds before each further try.
+#: An sshd with many simultaneous connections drops some (MaxStartups): seconds before each retry.
 AGAIN_S = (0.1, 0.3, 0.9)
-#: Jumps through more hosts than this are a mistake.
+#: The most jump hosts of one route.
 _DEEPEST = 8
 _RSA = ("rsa-sha2-512", "rsa-sha2-256")
 
 
 class HostFailed(ConsoleError):
-    """What is wrong with one host; ``code`` is the word for it (``mesh doctor`` and ``--json``)."""
+    """An error of one host; ``code`` is its word in ``mesh doctor`` and ``--json``."""
 
     def __init__(self, code: str, message: str, hint: str = "") -> None:
         super().__init__(message, hint)
@@ -40,13 +40,13 @@ class HostFailed(ConsoleError):
 
 
 class _Dropped(Exception):
-    """The sshd hung up before it let us in: it may have been busy."""
+    """The sshd disconnected before authentication; it may have been busy."""
 
 
 class Ssh:
-    """Connects to hosts as OpenSSH would; safe to use from many threads.
+    """Connects to hosts as OpenSSH would; thread-safe.
 
-    ``accept_new`` pins the keys of hosts that have none yet, as ``StrictHostKeyChecking accept-new`` does.
+    ``accept_new`` stores the keys of hosts without one, as ``StrictHostKeyChecking accept-new`` does.
     """
 
     def __init__(self, config: SshConfig, timeout_s: float, *, accept_new: bool = False) -> None:
@@ -57,7 +57,7 @@ class Ssh:
         self._jumps: dict[str, _Jump] = {}
 
     def connect(self, host: Host) -> "Connection":
-        """A connection that is logged in. HostFailed."""
+        """An authenticated connection. Raises HostFailed."""
         return Connection(self._reach(self._config.route(host), 0))
 
     def _reach(self, route: Route, depth: int) -> paramiko.Transport:
@@ -105,7 +105,7 @@ class Ssh:
             raise _no_way(route, error, self._timeout_s) from None
 
     def _through(self, route: Route, depth: int, left_s: float) -> Any:
-        # all hosts behind one jump host share one connection to it
+        # All hosts behind one jump host share a connection to it.
         *before, last = route.jumps
         with self._lock:
             jump = self._jumps.setdefault(",".join(route.jumps), _Jump())
@@ -146,7 +146,7 @@ class Ssh:
                 hint = "its sshd offers nothing that we speak: is it an old one?"
                 raise HostFailed("ssh", f"{route.where}: {_told(error)}", hint) from None
             raise _Dropped(f"no SSH came about: {_told(error)}") from None
-        if not transport.initial_kex_done:  # that is how paramiko tells that time is up
+        if not transport.initial_kex_done:  # paramiko reports a time-out this way
             raise _Dropped(f"no SSH came about within {self._timeout_s:g} s")
 
     def _check(self, transport: paramiko.Transport, route: Route, known: known_hosts.KnownHosts) -> None:
@@ -211,7 +211,7 @@ class Ssh:
         raise HostFailed("auth", f"{route.where} accepts none of your keys ({what})", hint)
 
     def _candidates(self, route: Route, tried: list[str]) -> Any:
-        """The keys to try, in OpenSSH's order: the agent's that are named, the agent's others, the files."""
+        """The keys to try, in OpenSSH's order: named keys of the agent, its other keys, the files."""
         agent = paramiko.Agent() if route.agent and os.environ.get("SSH_AUTH_SOCK") else None
         try:
             held = list(agent.get_keys()) if agent else []
@@ -232,21 +232,21 @@ class Ssh:
                 agent.close()
 
     def _key(self, path: str) -> Any:
-        """The key in a file, read once; None where there is none, or text that says why it cannot be used."""
+        """The key in a file, read once; None if the file does not exist, or text with the reason why it is unusable."""
         with self._lock:
             if path not in self._keys:
                 self._keys[path] = _load_key(path)
             return self._keys[path]
 
     def close(self) -> None:
-        """End the connections to jump hosts."""
+        """Close the connections to jump hosts."""
         for jump in self._jumps.values():
             if jump.transport is not None:
                 jump.transport.close()
 
 
 class _Jump:
-    """A connection to a host that others are reached through."""
+    """A connection to a jump host."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -254,13 +254,13 @@ class _Jump:
 
 
 class Connection:
-    """A host that has let us in."""
+    """An authenticated connection to a host."""
 
     def __init__(self, transport: paramiko.Transport) -> None:
         self._transport = transport
 
     def run(self, command: str, timeout_s: float) -> paramiko.Channel:
-        """A channel with ``command`` at its other end. HostFailed."""
+        """A channel that runs ``command``. Raises HostFailed."""
         try:
             channel = self._transport.open_session(timeout=timeout_s)
             channel.settimeout(timeout_s)
@@ -270,7 +270,7 @@ class Connection:
         return channel
 
     def close(self) -> None:
-        """Hang up."""
+        """Disconnect."""
         self._transport.close()
 
 
@@ -326,7 +326,7 @@ def _public_of(path: str) -> bytes:
 def _load_key(path: str) -> Any:
     try:
         status = os.stat(path)
-        if status.st_uid == os.geteuid() and status.st_mode & 0o077:  # as OpenSSH refuses it
+        if status.st_uid == os.geteuid() and status.st_mode & 0o077:  # OpenSSH refuses it too
             return f"{path} (its mode {status.st_mode & 0o777:04o} lets others read it: chmod 600 {shlex.quote(path)})"
         return paramiko.PKey.from_path(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -335,10 +335,10 @@ def _load_key(path: str) -> Any:
         return f"{path} ({error.strerror})"
     except (paramiko.PasswordRequiredException, TypeError):
         return f"{path} (it has a passphrase: ssh-add it)"
-    except Exception as error:  # of whatever the libraries below find wrong with it
+    except Exception as error:  # any error of the underlying libraries
         return f"{path} ({_told(error)})"
 
 
 def command_line(words: Sequence[str]) -> str:
-    """Words as one line for whatever shell the account has."""
+    """Words as one command line that any account's shell understands."""
     return " ".join(shlex.quote(word) for word in words)

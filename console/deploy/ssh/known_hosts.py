@@ -1,4 +1,4 @@
-"""Host keys that are pinned: OpenSSH's known_hosts files, read as OpenSSH reads them. No network, no paramiko."""
+"""OpenSSH's known_hosts files, parsed as OpenSSH does. No network, no paramiko."""
 
 import base64
 import enum
@@ -11,16 +11,16 @@ from typing import NamedTuple
 
 
 class Verdict(enum.Enum):
-    """What the files say of a key that a host has shown."""
+    """The result of checking a host's key."""
 
     KNOWN = "known"
     UNKNOWN = "unknown"
-    CHANGED = "changed"  # they have another key of this host
+    CHANGED = "changed"  # the files have another key for this host
     REVOKED = "revoked"
 
 
 class Pin(NamedTuple):
-    """One line of a file."""
+    """A line of a file."""
 
     names: str
     kind: str
@@ -30,9 +30,9 @@ class Pin(NamedTuple):
 
 
 class KnownHosts:
-    """The pins in ``paths``; files that do not exist hold none.
+    """The keys in ``paths``; missing files have none.
 
-    Lines marked ``@cert-authority`` count for nothing, for host certificates are not asked for.
+    Lines marked ``@cert-authority`` are ignored, because host certificates are not supported.
     """
 
     def __init__(self, paths: Iterable[str]) -> None:
@@ -58,16 +58,16 @@ class KnownHosts:
                 self._exact.setdefault(name.lower(), []).append(pin)
 
     def of(self, name: str) -> list[Pin]:
-        """The pins of a host, by the name that :func:`pin_name` gives it."""
+        """The keys of a host, by the name from :func:`pin_name`."""
         found = list(self._exact.get(name.lower(), ()))
         found += [pin for pin in self._patterns if _matches(pin.names, name)]
         return found + [pin for pin in self._hashed if _is_hash_of(pin.names, name)]
 
     def check(self, names: Sequence[str], key: bytes) -> tuple[Verdict, str]:
-        """What is known of ``key`` (the public blob) at a host under the first of ``names`` that is known, and where.
+        """Check ``key`` (the public blob) for the first of ``names`` that is known; also returns the place of the
+        line.
 
-        A key of another type than those pinned counts as changed: whoever stands between us and the host could
-        offer one.
+        A key of another type than the known ones counts as changed, because an attacker in the middle could offer one.
         """
         text = base64.b64encode(key).decode()
         if text in self._revoked:
@@ -82,18 +82,18 @@ class KnownHosts:
         return Verdict.UNKNOWN, ""
 
     def kinds(self, names: Sequence[str]) -> list[str]:
-        """The types of key that are pinned for a host, so that it is asked for one of them."""
+        """The types of the host's known keys, so that one of them is requested."""
         for name in names:
             if pins := self.of(name):
                 return [pin.kind for pin in pins]
         return []
 
     def add(self, path: str, name: str, kind: str, key: bytes, *, hashed: bool = False) -> None:
-        """Pin a key, for us and in the file ``path`` (made when missing, mode 0600). OSError."""
+        """Add a key, in memory and to the file ``path`` (created with mode 0600). Raises OSError."""
         text = base64.b64encode(key).decode()
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         line = f"{_hash(name) if hashed else name} {kind} {text}\n"
-        # one write, so that two commands that pin at once do not mix their lines
+        # A single write, so that two commands that add keys at the same time do not mix their lines.
         fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             size = os.fstat(fd).st_size
@@ -106,12 +106,12 @@ class KnownHosts:
 
 
 def pin_name(host: str, port: int) -> str:
-    """How known_hosts files call a host."""
+    """The name of a host in known_hosts files."""
     return host if port == 22 else f"[{host}]:{port}"
 
 
 def fingerprint(key: bytes) -> str:
-    """The fingerprint that ssh and ssh-keygen show."""
+    """The fingerprint as shown by ssh and ssh-keygen."""
     return "SHA256:" + base64.b64encode(hashlib.sha256(key).digest()).decode().rstrip("=")
 
 
@@ -130,7 +130,7 @@ def _read(path: str) -> Iterator[Pin]:
 def _matches(patterns: str, name: str) -> bool:
     found = False
     for pattern in patterns.lower().split(","):
-        # in OpenSSH's patterns brackets are plain characters
+        # In OpenSSH's patterns, brackets are plain characters.
         plain = pattern.lstrip("!").replace("[", "[[]")
         if fnmatch.fnmatchcase(name.lower(), plain):
             if pattern.startswith("!"):

@@ -1,4 +1,4 @@
-"""Our end of ``bootstrap.py``: requests to a host that has let us in, and its answers."""
+"""The login processor's side of ``bootstrap.py``: requests to a host, and its answers."""
 
 import contextlib
 import json
@@ -15,12 +15,12 @@ from console.deploy.ssh.connection import Connection, HostFailed, command_line
 from redmesh.sanitise import clean
 
 OLDEST = (3, 9)
-#: Names a Python may have, besides ``python3``, which is tried first: some systems' own is too old.
+#: Names of Python to try after ``python3``, which is too old on some systems.
 PYTHONS = ("python3", *(f"python3.{minor}" for minor in (13, 12, 11, 14, 10, 9)), "/usr/libexec/platform-python")
-#: What start-up files of an account may print before our answers.
+#: Bytes that an account's start-up files may print before our answers.
 _MOST_NOISE = 1 << 20
 
-# No quotes of its own kind, no newline and no exclamation mark in either: the account's shell may be any.
+# Without single quotes, newlines and exclamation marks, because the account's shell may be any.
 FIRST = (
     "import sys;sys.version_info<(3,9) and sys.exit(97);import _frozen_importlib_external as e;w=sys.argv[1];"
     "print(chr(10)+w,e.MAGIC_NUMBER.hex(),flush=True);i=sys.stdin.buffer;k,n=i.readline().split();c=i.read(int(n));"
@@ -51,7 +51,7 @@ class Remote:
     def ask(
         self, op: str, blobs: Mapping[str, bytes] | None = None, timeout_s: float | None = None, **options: Any
     ) -> dict[str, Any]:
-        """What the host answers to a request; ``blobs`` are files that go along."""
+        """Send a request and return the host's answer; ``blobs`` are files to send."""
         if timeout_s is not None:
             self._channel.settimeout(timeout_s)
         blobs = blobs or {}
@@ -60,18 +60,19 @@ class Remote:
         return understood(self._line())
 
     def run(self, words: Sequence[str], given: bytes, timeout_s: float) -> tuple[int, str]:
-        """Exit status of a command there, with ``given`` as its standard input, and what it said last on stderr."""
+        """Run a command there with ``given`` on its standard input; returns its exit status and the end of its
+        stderr."""
         channel = self._connection.run(command_line(words), timeout_s)
         said = b""
         try:
             channel.sendall(given)
             channel.shutdown_write()
             while channel.recv(1 << 16):
-                pass  # what the account's start-up files print stands there too
+                pass  # output of the account's start-up files
             while len(said) < 1 << 16 and (more := channel.recv_stderr(1 << 14)):
                 said += more
             status = channel.recv_exit_status()
-        except OSError:  # TimeoutError is one
+        except OSError:  # includes TimeoutError
             raise HostFailed("timeout", "it does not answer in time", "is it overloaded?") from None
         finally:
             channel.close()
@@ -79,12 +80,12 @@ class Remote:
         return status, clean(lines[0])[:300] if lines else ""
 
     def _send(self, data: bytes) -> None:
-        # what breaks the line is told by what comes back, or does not
+        # The missing answer reports a broken connection.
         with contextlib.suppress(OSError):
             self._channel.sendall(data)
 
     def _line(self) -> bytes:
-        """What stands in the next line that is meant for us."""
+        """The contents of the next line that is meant for us."""
         mark = self._word.encode() + b" "
         while True:
             line, newline, rest = self._unread.partition(b"\n")
@@ -124,12 +125,12 @@ class Remote:
         return HostFailed("shell", f"its shell ended without an answer{told}", "does `ssh HOST true` work?")
 
     def close(self) -> None:
-        """Hang up."""
+        """Disconnect."""
         self._connection.close()
 
 
 def understood(line: bytes) -> dict[str, Any]:
-    """A host's answer. HostFailed: it says what is wrong, or is none."""
+    """Parse a host's answer. Raises HostFailed for an error, or an invalid answer."""
     try:
         answer = json.loads(line)
         if not isinstance(answer, dict):
@@ -143,7 +144,7 @@ def understood(line: bytes) -> dict[str, Any]:
 
 @cache
 def _program(magic: str) -> tuple[str, bytes]:
-    """``bootstrap.py``, compiled where the host's Python is of our kind: to compile it takes as long as to start."""
+    """``bootstrap.py``, compiled if the host's Python matches ours, because compiling takes as long as starting."""
     source = resources.files("console.deploy.ssh").joinpath("bootstrap.py").read_bytes()
     if magic != MAGIC_NUMBER.hex():
         return "source", source

@@ -1,4 +1,4 @@
-"""Many hosts at a time: connections side by side, each host's own outcome, none in the way of another."""
+"""Works on many hosts in parallel, with a separate result for each host."""
 
 import gc
 import resource
@@ -17,19 +17,19 @@ from console.deploy.ssh.remote import Remote
 from console.errors import ConsoleError
 from console.settings import Settings
 
-#: Hosts that are worked on side by side.
+#: Hosts in parallel.
 AT_ONCE = 32
-#: Seconds that a host gets for one request.
+#: Seconds for one request to a host.
 ANSWER_S = 30.0
-#: Objects between two looks for garbage: connections make many, and nearly none of it.
+#: Objects created before the garbage collector runs: connections create many, nearly all of them needed.
 _COLLECT_AFTER = 50_000
 
 
 class Report(Protocol):
-    """Whom progress is shown to; called from many threads, one at a time."""
+    """Displays progress; called from many threads, one at a time."""
 
     def moved(self, errand: "HostTask") -> None:
-        """A host is in another state."""
+        """A host has a new state."""
 
 
 class Answers(Protocol):
@@ -38,26 +38,26 @@ class Answers(Protocol):
     def ask(
         self, op: str, blobs: Mapping[str, bytes] | None = None, timeout_s: float | None = None, **options: Any
     ) -> dict[str, Any]:
-        """What the host answers to a request."""
+        """Send a request and return the host's answer."""
 
     def run(self, words: Sequence[str], given: bytes, timeout_s: float) -> tuple[int, str]:
-        """Exit status of a command there, and what it said last on stderr."""
+        """Run a command there; returns its exit status and the end of its stderr."""
 
     def close(self) -> None:
-        """Hang up."""
+        """Disconnect."""
 
 
 class Starter(Protocol):
-    """What starts our process on hosts otherwise than SSH does (console/deploy/managed/steps.py)."""
+    """Starts our process on hosts by other means than SSH (console/deploy/managed/steps.py)."""
 
     def prepare(self, hosts: Sequence[Host]) -> None:
-        """Start it on these hosts. ConsoleError."""
+        """Start it on these hosts. Raises ConsoleError."""
 
     def reach(self, host: Host) -> Answers:
-        """A host where it runs. HostFailed."""
+        """A host on which it runs. Raises HostFailed."""
 
     def close(self) -> None:
-        """Hang up everywhere."""
+        """Disconnect everywhere."""
 
 
 class _Nobody:
@@ -66,7 +66,7 @@ class _Nobody:
 
 
 class HostTask:
-    """One host, how far it is, and what was found or went wrong there."""
+    """A host, its state, and what was found or failed there."""
 
     def __init__(self, host: Host, crew: "WorkerPool") -> None:
         self.host, self._crew = host, crew
@@ -74,47 +74,48 @@ class HostTask:
         self.facts: dict[str, Any] = {}
         self.failure: HostFailed | None = None
         self.remote: Answers | None = None
-        self.clock_off_s = 0.0  # its clock ahead of ours
+        self.clock_off_s = 0.0  # its clock minus ours
         self.began = time.monotonic()
         self.took_s = 0.0
 
     @property
     def name(self) -> str:
-        """The node's."""
+        """The node's name."""
         return self.host.name
 
     @property
     def node(self) -> str:
-        """What the node is called among those of its account on its host."""
+        """The node's name among those of its account on its host."""
         return f"{self._crew.settings.mesh}-{self.host.name}"
 
     def handle(self, event: Event) -> None:
-        """Something has happened to the host."""
+        """Apply an event."""
         before, self.state = self.state, after(self.state, event)
         if self.state is not before:
             self.took_s = time.monotonic() - self.began
             self._crew.tell(self)
 
     def fail(self, failure: HostFailed) -> None:
-        """Something is wrong with the host: it is left alone from now on."""
+        """Record an error: nothing more is done on the host."""
         self.failure = failure
         self.close()
         self.handle(Event.TROUBLE)
 
     def ask(self, op: str, **options: Any) -> dict[str, Any]:
-        """What the host answers. HostFailed."""
+        """Send a request and return the host's answer. Raises HostFailed."""
         assert self.remote is not None
         return self.remote.ask(op, node=self.node, **options)
 
     def close(self) -> None:
-        """Hang up."""
+        """Disconnect."""
         remote, self.remote = self.remote, None
         if remote is not None:
             remote.close()
 
 
 class WorkerPool:
-    """Works on the hosts of a mesh: over SSH, or by ``starter``. ConsoleError when SSH's configuration is of no use."""
+    """Works on the hosts of a mesh over SSH, or by ``starter``. Raises ConsoleError if SSH's configuration is
+    unusable."""
 
     def __init__(
         self, settings: Settings, report: Report, *, accept_new: bool = False, starter: "Starter | None" = None
@@ -127,12 +128,12 @@ class WorkerPool:
         self._errands: list[HostTask] = []
 
     def quiet(self) -> "WorkerPool":
-        """The same, and nothing is shown of it from now on."""
+        """The same pool without further progress display."""
         self._report = _Nobody()
         return self
 
     def errands(self, hosts: Iterable[Host]) -> list[HostTask]:
-        """One for each host."""
+        """A task for each host."""
         made = [HostTask(host, self) for host in hosts]
         self._errands += made
         if self._starter is not None:
@@ -140,12 +141,12 @@ class WorkerPool:
         return made
 
     def tell(self, errand: HostTask) -> None:
-        """Show that a host is in another state."""
+        """Display a host's new state."""
         with self._lock:
             self._report.moved(errand)
 
     def each(self, errands: Sequence[HostTask], work: Callable[[HostTask], None]) -> None:
-        """Do ``work`` for every host that has not failed, side by side; HostFailed is its outcome."""
+        """Call ``work`` for every host that has not failed, in parallel; HostFailed becomes its result."""
         todo = [errand for errand in errands if errand.state not in FINAL]
         if not todo:
             return
@@ -153,7 +154,7 @@ class WorkerPool:
             try:
                 for _ in pool.map(lambda errand: self._one(errand, work), todo):
                     pass
-            except BaseException:  # an interrupt: what has not begun is not begun
+            except BaseException:  # an interrupt: do not start what has not begun
                 pool.shutdown(wait=False, cancel_futures=True)
                 self.close()
                 raise
@@ -163,11 +164,11 @@ class WorkerPool:
             work(errand)
         except HostFailed as failure:
             errand.fail(failure)
-        except ConsoleError as error:  # of ~/.ssh/config, for this host
+        except ConsoleError as error:  # in ~/.ssh/config, for this host
             errand.fail(HostFailed("configuration", error.message, error.hint))
 
     def look(self, errand: HostTask) -> None:
-        """Connect, and find out about the host. HostFailed."""
+        """Connect to the host and examine it. Raises HostFailed."""
         errand.began = time.monotonic()
         errand.handle(Event.BEGIN)
         if self._starter is not None:
@@ -191,7 +192,7 @@ class WorkerPool:
             raise
 
     def close(self) -> None:
-        """Hang up everywhere."""
+        """Disconnect everywhere."""
         for errand in self._errands:
             errand.close()
         if self._starter is not None:
@@ -204,9 +205,9 @@ class WorkerPool:
 def crew(
     settings: Settings, report: Report, *, accept_new: bool = False, starter: Starter | None = None
 ) -> Iterator[WorkerPool]:
-    """A crew that has hung up when the block is left."""
+    """A WorkerPool that disconnects at the end of the block."""
     _raise_descriptor_limit()
-    gc.freeze()  # what was imported stays
+    gc.freeze()  # imported objects stay
     gc.set_threshold(_COLLECT_AFTER)
     one = WorkerPool(settings, report, accept_new=accept_new, starter=starter)
     try:
@@ -216,14 +217,14 @@ def crew(
 
 
 def _clock_off(theirs: float, asked: float, answered: float) -> float:
-    # it answered at some moment between: 0 where that explains the difference
+    # It answered at some moment in between: 0 if that explains the difference.
     if theirs < asked:
         return theirs - asked
     return max(0.0, theirs - answered)
 
 
 def _raise_descriptor_limit() -> None:
-    # a connection for every host is open at once
+    # A connection to every host is open at the same time.
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,11 +1,11 @@
 """The mesh's own certificate authority and keys, on the login processor (docs/security.md).
 
-``STATE/trust/``, 0700, every file 0600 from its first byte: ``ca.key`` (all generations that are accepted, the one in
-force first) and what daemons read of it: ``ca.pem``, ``master.key``, ``login.pem`` (what this login processor's CPAs
-and RCA show: key and certificate), ``beat.key`` (the RCA's). What a node gets, :meth:`Authority.node_files` says.
+``STATE/trust/`` is 0700, every file 0600 from its first byte: ``ca.key`` (all accepted generations, the active one
+first) and the files that daemons read: ``ca.pem``, ``master.key``, ``login.pem`` (key and certificate of this login
+processor's CPAs and RCA), ``beat.key`` (the RCA's). :meth:`Authority.node_files` gives a node's files.
 
-Keys change in three steps, each told to every node before the next (:class:`Stage`): at no moment does anybody refuse
-what another still shows, so launches go on.
+Keys change in three steps, each sent to every node before the next (:class:`Stage`): at no moment does a daemon refuse
+what another still uses, so launches continue.
 """
 
 import fcntl
@@ -26,24 +26,24 @@ from agents.wire.errors import AgentError
 from console.deploy.trust import certificates
 from console.errors import ConsoleError
 
-#: Names of nodes as they may stand in a certificate, a path and an address.
+#: Valid node names, for certificates, paths and addresses.
 NODE_NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9_])?\Z")
 LOGIN_ROLES = ("cpa", "rca")
 
 
 class TrustError(ConsoleError):
-    """Keys or certificates that cannot be used."""
+    """Unusable keys or certificates."""
 
 
 class Stage(Enum):
-    """How far a change of keys is."""
+    """The progress of a change of keys."""
 
     SETTLED = "settled"  # one generation
-    INTRODUCED = "introduced"  # the next one is accepted by whoever has been told, and used by nobody
-    TURNED = "turned"  # the next one is used, the former still accepted
+    INTRODUCED = "introduced"  # the next generation is accepted by informed daemons, and not used yet
+    TURNED = "turned"  # the next generation is used, the old one still accepted
 
 
-#: What follows what, when every node has been told.
+#: The next stage, when every node has been informed.
 TRANSITIONS = {Stage.SETTLED: Stage.INTRODUCED, Stage.INTRODUCED: Stage.TURNED, Stage.TURNED: Stage.SETTLED}
 
 
@@ -53,7 +53,7 @@ class _Generation(NamedTuple):
     master: bytes
 
     def as_message(self) -> dict[str, str]:
-        """It as JSON has it."""
+        """The JSON form."""
         return {
             "key": certificates.key_pem(self.key).decode("ascii"),
             "certificate": certificates.pem_of(self.certificate).decode("ascii"),
@@ -62,23 +62,23 @@ class _Generation(NamedTuple):
 
 
 def identity(mesh: str, role: str, name: str) -> str:
-    """The URI that a certificate says somebody is. TrustError for names that could be read as something else."""
+    """The URI for an identity in a certificate. Raises TrustError for ambiguous names."""
     if not NODE_NAME.match(name):
         raise TrustError(f"{name[:80]!r} cannot be a node's name", "letters, digits, dots, dashes and underscores can")
     return f"redmesh://{mesh}/{role}/{name}"
 
 
 def authority(state_dir: str, mesh: str) -> "Authority":
-    """The authority of the mesh ``mesh``, whose keys are in ``state_dir``/trust; made when missing. TrustError."""
+    """The authority of the mesh ``mesh`` with keys in ``state_dir``/trust, created if missing. Raises TrustError."""
     return Authority(state_dir, mesh)
 
 
 class Authority:
-    """A mesh's CA and master key. Every method may be called again; files are replaced whole."""
+    """A mesh's CA and master key. Every method may be repeated; files are replaced atomically."""
 
     def __init__(self, state_dir: str, mesh: str) -> None:
         self.directory, self.mesh = os.path.join(state_dir, "trust"), mesh
-        #: Login processors that were revoked and know keys that are accepted; whether the next ones were made since.
+        #: Revoked login processors that know accepted keys -> whether the next keys were made since.
         self.revoked: dict[str, bool] = {}
         try:
             own_directory(state_dir)
@@ -92,10 +92,10 @@ class Authority:
         except OSError as error:
             raise TrustError(f"{error.filename or self.directory}: {error.strerror}") from None
 
-    # what others get
+    # Files for others
 
     def node_files(self, node: str, addresses: Sequence[str]) -> dict[str, bytes]:
-        """What stands in the trust directory of ``node``, by name; its key is made here and kept nowhere."""
+        """The files in the trust directory of ``node``, by name; its private key is created here and not stored."""
         return {
             "ca.pem": self.ca_pem,
             "node.pem": self.issue([identity(self.mesh, "pct", node)], addresses),
@@ -106,7 +106,7 @@ class Authority:
         }
 
     def login_files(self, login: str, addresses: Sequence[str]) -> dict[str, bytes]:
-        """What the CPAs and the RCA of the login processor ``login`` read."""
+        """The files for the CPAs and the RCA of the login processor ``login``."""
         return {
             "ca.pem": self.ca_pem,
             "login.pem": self.issue([identity(self.mesh, role, login) for role in LOGIN_ROLES], addresses),
@@ -115,7 +115,7 @@ class Authority:
         }
 
     def equip_login(self, login: str, addresses: Sequence[str], run: str) -> None:
-        """Write this login processor's own files, and ``RUN/ca.pem`` for the yods that run here."""
+        """Write this login processor's own files, and ``RUN/ca.pem`` for local yods."""
         with self._locked():
             for name, content in self.login_files(login, addresses).items():
                 write_private(self._path(name), content)
@@ -123,38 +123,38 @@ class Authority:
         own_directory(run, public=public)
         write_private(os.path.join(run, "ca.pem"), self.ca_pem)
         if public:
-            os.chmod(os.path.join(run, "ca.pem"), 0o644)  # every user's yod checks nodes by it
+            os.chmod(os.path.join(run, "ca.pem"), 0o644)  # every user's yod verifies nodes with it
 
     @property
     def ca_pem(self) -> bytes:
-        """The certificates of every CA that is accepted, the one in force first."""
+        """The certificates of all accepted CAs, the active one first."""
         return b"".join(certificates.pem_of(g.certificate) for g in self._generations)
 
     @property
     def fingerprints(self) -> list[str]:
-        """SHA-256 of each of them."""
+        """The SHA-256 fingerprint of each of them."""
         return [certificates.fingerprint(g.certificate) for g in self._generations]
 
     @property
     def expires_at(self) -> float:
-        """When the CA in force runs out (seconds, UTC)."""
+        """When the active CA expires (seconds, UTC)."""
         return self._generations[0].certificate.not_valid_after_utc.timestamp()
 
     def issue(
         self, identities: Sequence[str], addresses: Sequence[str], lasts_days: float = certificates.LEAF_LASTS
     ) -> bytes:
-        """A new key, and its certificate behind it, as one file."""
+        """A new private key with its certificate, as one file."""
         key, now = certificates.new_key(), self._generations[0]
         certificate = certificates.daemon(now.certificate, now.key, key, identities, addresses, lasts_days)
         return certificates.key_pem(key) + certificates.pem_of(certificate)
 
-    # a change of keys
+    # Change of keys
 
     def rotate(self, tell: Callable[["Authority"], None]) -> None:
-        """Change CA and keys; ``tell`` gives every node and login processor its new files, after each step.
+        """Change CA and keys; ``tell`` sends every node and login processor its new files, after each step.
 
-        What ``tell`` raises ends it where it is; the next call goes on from there: first everybody is told again. Once
-        more where somebody was revoked who may know those that come into force by this.
+        An exception from ``tell`` stops the change there; the next call continues, first informing all again. The
+        change is repeated if a revoked login processor may know the keys that come into use.
         """
         if self.stage is Stage.SETTLED:
             self._step()
@@ -165,14 +165,15 @@ class Authority:
             self._step()
 
     def distrust(self, login: str) -> None:
-        """What ``login`` knows is to be of no use: a change of keys is not over before all of them were made since."""
+        """Make what ``login`` knows useless: a change of keys is complete only when all keys were made after this
+        call."""
         if login not in self.revoked:
             with self._locked():
                 self.revoked = {**self.revoked, login: False}
                 self._write(self._generations, self.stage)
 
     def absolve(self, login: str) -> None:
-        """It was not a login processor."""
+        """Undo :meth:`distrust`: it was not a login processor."""
         with self._locked():
             self.revoked = {name: since for name, since in self.revoked.items() if name != login}
             self._write(self._generations, self.stage)
@@ -192,7 +193,7 @@ class Authority:
             self._write(now, following)
             self._generations, self.stage = now, following
 
-    # files
+    # Files
 
     def _path(self, name: str) -> str:
         return os.path.join(self.directory, name)
@@ -207,7 +208,7 @@ class Authority:
             os.close(fd)
 
     def _write(self, generations: Sequence[_Generation], stage: Stage) -> None:
-        # ca.key is the truth, replaced at one stroke; the others are what daemons read of it
+        # ca.key is the source, replaced atomically; the other files are derived for daemons.
         made = [generation.as_message() for generation in generations]
         whole = {"stage": stage.value, "revoked": self.revoked, "generations": made}
         write_private(self._path("ca.key"), json.dumps(whole, indent=1).encode("ascii") + b"\n")
@@ -239,7 +240,7 @@ def _generation(entry: Mapping[str, str]) -> _Generation:
 
 
 def write_private(path: str, content: bytes) -> None:
-    """Replace the file at ``path`` as a whole, 0600 from its first byte. OSError."""
+    """Replace the file at ``path`` atomically, 0600 from its first byte. Raises OSError."""
     temporary = f"{path}.{secrets.token_hex(4)}"
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:

@@ -1,7 +1,7 @@
-"""Certificates of a mesh: its CA's, and those of its daemons (the one importer of ``cryptography``).
+"""Certificates of a mesh: of its CA and its daemons (the only importer of ``cryptography``).
 
-They are as strict readers want them (Python 3.13 refuses others): AKI, SKI, keyUsage and basicConstraints, critical
-where they have to be. Who somebody is stands in a URI, ``redmesh://MESH/ROLE/NAME``; host names are for people's tools.
+They satisfy strict verifiers (Python 3.13): AKI, SKI, keyUsage and basicConstraints, critical where required. The
+identity is in a URI, ``redmesh://MESH/ROLE/NAME``; host names are for other tools.
 """
 
 import datetime
@@ -13,26 +13,26 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-#: Days: clocks may be wrong by some hours; a node's certificate is made anew by every ``mesh up`` and rotation.
+#: Days: clocks may be wrong by some hours; every ``mesh up`` and rotation renews a node's certificate.
 BACKDATED, CA_LASTS, LEAF_LASTS = 2, 3650, 825
 
 Key = ec.EllipticCurvePrivateKey
 
 
 def new_key() -> Key:
-    """A key on P-256, whose handshakes are the cheapest that every peer knows."""
+    """A key on P-256, which has the cheapest handshakes that every peer supports."""
     return ec.generate_private_key(ec.SECP256R1())
 
 
 def key_pem(key: Key) -> bytes:
-    """A private key as text, not encrypted: the file's mode protects it."""
+    """A private key in PEM, unencrypted: the file's mode protects it."""
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
 
 
 def read_key(pem: bytes) -> Key:
-    """The inverse of :func:`key_pem`. ValueError."""
+    """Parse the result of :func:`key_pem`. Raises ValueError."""
     key = serialization.load_pem_private_key(pem, None)
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise ValueError("no key on a curve")
@@ -40,22 +40,22 @@ def read_key(pem: bytes) -> Key:
 
 
 def read_certificates(pem: bytes) -> list[x509.Certificate]:
-    """The certificates in a bundle. ValueError."""
+    """The certificates in a bundle. Raises ValueError."""
     return x509.load_pem_x509_certificates(pem)
 
 
 def pem_of(certificate: x509.Certificate) -> bytes:
-    """A certificate as text."""
+    """A certificate in PEM."""
     return certificate.public_bytes(serialization.Encoding.PEM)
 
 
 def fingerprint(certificate: x509.Certificate) -> str:
-    """SHA-256 of it, as people compare it."""
+    """The SHA-256 fingerprint, as displayed."""
     return certificate.fingerprint(hashes.SHA256()).hex(":")
 
 
 def authority(mesh: str, key: Key) -> x509.Certificate:
-    """The certificate of a CA that signs daemons' certificates, and no other CA's."""
+    """The certificate of a CA that may sign daemons' certificates, but no CA's."""
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"redmesh {mesh} CA")])
     builder = _begin(name, name, key, CA_LASTS)
     identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
@@ -76,9 +76,9 @@ def daemon(
     addresses: Sequence[str],
     lasts_days: float = LEAF_LASTS,
 ) -> x509.Certificate:
-    """The certificate of a daemon that is all of ``identities`` (URIs), reached at ``addresses``.
+    """The certificate of a daemon with all of ``identities`` (URIs), reached at ``addresses``.
 
-    ``lasts_days`` under zero makes one that has run out already, for those who test what becomes of it.
+    A negative ``lasts_days`` makes an expired one, for tests.
     """
     common = identities[0].rpartition("/")[2][:64]
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])

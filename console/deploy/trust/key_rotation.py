@@ -1,4 +1,4 @@
-"""``mesh trust rotate``: every node gets its new files over its PCT's own port, while launches run."""
+"""``mesh trust rotate``: sends every node its new files through its PCT's own port, while launches run."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -21,9 +21,9 @@ from db.views import deployment_reads
 from db.views.deployment_reads import places
 from redmesh.text import counted
 
-#: Seconds for a node to take its files; nodes that are told at once.
+#: Seconds for a node to accept its files; nodes in parallel.
 TAKE_S, AT_ONCE = 15.0, 64
-#: What each step was, to people.
+#: The steps in words.
 TOLD = {
     Stage.INTRODUCED: "the next certificates and keys are accepted",
     Stage.TURNED: "they are in use, the former ones are still accepted",
@@ -32,7 +32,7 @@ TOLD = {
 
 
 class FarNode(NamedTuple):
-    """A node with a port, and whether it can be told now."""
+    """A node with a port, and whether it can be reached now."""
 
     name: str
     address: str
@@ -40,7 +40,7 @@ class FarNode(NamedTuple):
 
 
 class Behind(TrustError):
-    """Nodes that have not taken their files: the change waits for them."""
+    """Nodes have not accepted their files yet: the change waits for them."""
 
     def __init__(self, reasons: dict[str, str]) -> None:
         some = "; ".join(f"{name}: {why}" for name, why in list(reasons.items())[:5])
@@ -53,21 +53,22 @@ class Behind(TrustError):
 
 
 def nodes_of(settings: Settings) -> list[FarNode]:
-    """The nodes on other machines. StoreError."""
+    """The nodes on other machines. Raises StoreError."""
     with open_store(cpa_url(settings)) as store:
         nodes = places(store)
     return [FarNode(node.name, node.address, node.state != "down") for node in nodes if node.address.startswith(SCHEME)]
 
 
 def rotate(settings: Settings, say: Callable[[str], None]) -> list[str]:
-    """Change the mesh's CA and keys; the nodes that were down, and need ``mesh up``. Behind, ConsoleError."""
+    """Change the mesh's CA and keys; returns nodes that were down and need ``mesh up``. Raises Behind or
+    ConsoleError."""
     config = living(settings)
     with lifecycle.locked(settings):
         return rotate_locked(settings, config, say)
 
 
 def rotate_locked(settings: Settings, config: dict[str, Any], say: Callable[[str], None]) -> list[str]:
-    """The same for a caller that holds ``up.lock``, of the mesh that ``config`` is of."""
+    """As :func:`rotate`, for a caller that holds ``up.lock``, for the mesh of ``config``."""
     keys = authority(settings.state_dir, settings.mesh)
     nodes = nodes_of(settings)
     there = [node for node in nodes if node.is_there]
@@ -87,13 +88,13 @@ def rotate_locked(settings: Settings, config: dict[str, Any], say: Callable[[str
 
 
 def _granted(settings: Settings) -> list[str]:
-    """Login processors that were granted it. StoreError."""
+    """Granted login processors. Raises StoreError."""
     with open_store(cpa_url(settings)) as store:
         return deployment_reads.granted(store)
 
 
 def living(settings: Settings) -> dict[str, Any]:
-    """The file of the mesh whose keys are here. ConsoleError when it is not up, or another login processor's."""
+    """keeper.json of the mesh whose keys are here. Raises ConsoleError if it is down, or another login processor's."""
     config = lifecycle.read_config(settings)
     if config is None or not lives(config):
         raise ConsoleError("no mesh is up", "keys are made by mesh up, and anew by it when STATE/trust is gone")
@@ -107,7 +108,7 @@ def _own_addresses(config: dict[str, Any]) -> list[str]:
 
 
 class Telling:
-    """Gives every node its files, side by side; ``run`` tells which have not taken them, and why."""
+    """Sends every node its files in parallel; ``run`` returns those that have not accepted them, with reasons."""
 
     def __init__(self, keys: Authority, nodes: Sequence[FarNode]) -> None:
         self._keys, self._waiting = keys, list(nodes)
@@ -116,7 +117,7 @@ class Telling:
         self._outstanding = 0
 
     def run(self) -> dict[str, str]:
-        """Until each has answered or had its time."""
+        """Wait until each has answered or timed out."""
         for _ in range(AT_ONCE):
             self._next()
         while self._outstanding:
