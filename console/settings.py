@@ -1,7 +1,7 @@
 """One frozen, typed settings object: defaults < TOML < ``REDMESH_*`` < options.
 
-Every yod begins here, so nothing is imported that bare Python has not loaded already; the TOML reader,
-and the search for the nearest known key, come in only when there is a file, or a mistake in it.
+Every yod starts here, so nothing is imported that bare Python has not loaded already. The TOML reader, and the search
+for the nearest known key, are imported only for a file, or for an error in it.
 """
 
 from __future__ import annotations
@@ -96,9 +96,9 @@ KEYS: tuple[tuple[str, str, Value, int, str], ...] = (
     ("jobs_mb", COUNT, 10240, 0, "MiB of state objects above which the oldest of ended jobs are deleted; 0: no limit"),
 )
 _BY_NAME = {key[0]: key for key in KEYS}
-#: The section that describes the machine (docs/topology.md): kept as it is, for only ``mesh up`` reads it.
+#: The section that describes the machine (docs/topology.md), kept unparsed because only ``mesh up`` reads it.
 TOPOLOGY = "topology"
-#: How somebody likes the console (docs/console.md): kept as it is, for only the console reads it.
+#: The console's preferences (docs/console.md), kept unparsed because only the console reads them.
 CONSOLE = "console"
 
 
@@ -106,13 +106,13 @@ CONSOLE = "console"
 MANAGER = "manager"
 
 
-#: The site's configuration: what everybody has who has none of their own.
+#: The site's configuration, for users without one of their own.
 SITE = "/etc/redmesh/mesh.toml"
 
 
-#: Variables of which a job of a batch system has at least one: nothing else is asked where none is set.
+#: A batch system's job has at least one of these variables; otherwise no manager is asked.
 JOB_MARKS = ("FLUX_URI", "SLURM_JOB_ID", "PE_HOSTFILE", "PBS_JOBID", "LSB_JOBID")
-#: Keys that describe a machine: in a job, what the manager allocated is the machine.
+#: Keys that describe a machine: in a job, the machine is what the manager allocated.
 _MACHINE = frozenset(
     ("database", "cpa_database_file", "processors", "nodes", "service_nodes", "cpas", "gpus", "hosts", "login_address",
      "agent_port", "cpa_port", "batch_accounts", "admins", "login", "system", "max_processors", "max_jobs")
@@ -120,7 +120,7 @@ _MACHINE = frozenset(
 
 
 class ConfigurationError(UsageError):
-    """A configuration that cannot be used; says where the value came from."""
+    """An unusable configuration; the message says where the value came from."""
 
 
 class Settings:

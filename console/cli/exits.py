@@ -1,4 +1,4 @@
-"""How a command ends: whatever fails is one line on stderr and an exit status, never a traceback."""
+"""The end of a command: every failure is one line on stderr and an exit status, never a traceback."""
 
 import errno
 import os
@@ -12,17 +12,17 @@ if TYPE_CHECKING:
     import signal
     from collections.abc import Callable
 else:
-    import _signal as signal  # signal itself loads enum; agents.link.lean would load the agents into every viewer
+    import _signal as signal  # signal itself imports enum; agents.link.lean would import the agents into every viewer
 
 
 def guarded(command: str, run: "Callable[[], int]") -> int:
-    """Run a command; its exit status. REDMESH_DEBUG in the environment lets a bug show its traceback."""
+    """Run a command and return its exit status. With REDMESH_DEBUG in the environment, a bug shows its traceback."""
     taken = False
     try:
         taken = take_interrupts()
         return _status_of(command, run)
     except KeyboardInterrupt:
-        return 130  # also one that came while an error was being told
+        return 130  # including one that came while an error was being printed
     finally:
         if taken:
             leave_interrupts()
@@ -35,11 +35,11 @@ def _status_of(command: str, run: "Callable[[], int]") -> int:
         sys.stdout.flush()
         return status
     except BrokenPipeError:
-        _drop_output()  # whoever read us has gone: nothing more to say
+        _drop_output()  # the reader of our output has gone, so print nothing more
         return 0
     except Exception as error:
         _drop_output()
-        if hasattr(error, "hint"):  # every package's own; their modules are loaded only where they can happen
+        if hasattr(error, "hint"):  # errors of all rooms; their modules are imported only where they can occur
             return complain(command, error)
         if isinstance(error, OSError):
             return complain(command, refused(error))
@@ -53,35 +53,36 @@ def _status_of(command: str, run: "Callable[[], int]") -> int:
 
 
 def take_interrupts() -> bool:
-    """Have SIGINT raise KeyboardInterrupt again where our first instruction put its default action; whether it had."""
+    """Have SIGINT raise KeyboardInterrupt again if our first instruction set its default action; returns whether it
+    had."""
     if signal.getsignal(signal.SIGINT) is not signal.SIG_DFL:
-        return False  # in somebody's process, or ignored: nohup, or a shell's background
+        return False  # in another program's process, or ignored (nohup, or a shell's background)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     return True
 
 
 def leave_interrupts() -> None:
-    """From here on SIGINT just ends the process: Python would say a traceback while it ends."""
+    """From now on SIGINT ends the process at once: Python would show a traceback during its exit."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def refused(error: OSError) -> ConsoleError:
-    """What the system refused, in words; what names no file was most likely on its way to stdout."""
+    """An error of the system in words; one without a file name was most likely caused by writing to stdout."""
     unnamed = "standard output" if error.errno in (errno.ENOSPC, errno.EBADF) else "system"
     return ConsoleError(f"{error.filename or unnamed}: {error.strerror or error}")
 
 
 def open_standard_descriptors() -> None:
-    """Put /dev/null where 0, 1 or 2 is closed, lest a socket that gets the number be written to.
+    """Open /dev/null for 0, 1 or 2 if it is closed, so that no socket gets that number and is written to.
 
-    A closed standard output stays one that cannot be written: what was meant for it is lost, and that is not success.
+    A closed standard output stays unwritable: lost output must not count as success.
     """
     for fd in (0, 1, 2):
         try:
             os.fstat(fd)
         except OSError:
             os.open(os.devnull, os.O_RDONLY if fd == 1 else os.O_RDWR)
-    # Python has None for what was closed, and print() would then write errors to stdout
+    # Python sets a closed stream to None, and print() would then write errors to stdout.
     if sys.stdout is None:
         sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
     if sys.stderr is None:
@@ -89,7 +90,7 @@ def open_standard_descriptors() -> None:
 
 
 def _drop_output() -> None:
-    # what is still buffered would fail again, with a complaint of Python's own, when we exit
+    # Buffered data would fail again, with Python's own message, at exit.
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 1)
     os.close(null)

@@ -10,12 +10,12 @@ import time
 WIDTH, HEIGHT = 96, 32
 LEFT, TOP, SPAN = -2.2, 1.2, 3.2
 SAMPLES, DEPTH = 8, 320  # a character's shade is the mean of SAMPLES² points
-STEPS = 12_800_000  # of `escape` in the whole picture, counted: what the time it takes is estimated from
+STEPS = 12_800_000  # calls' steps for the whole picture, counted; the run time is estimated from it
 SHADES = " .:-=+*#%@"
 
 
 def escape(point: complex) -> int:
-    """How many steps z² + c stays near zero, DEPTH at most."""
+    """How many steps z² + c stays near zero, at most DEPTH."""
     z = 0j
     for step in range(DEPTH):
         z = z * z + point
@@ -32,7 +32,7 @@ def row(number: int) -> str:
         steps = 0
         for part in range(SAMPLES * SAMPLES):
             x, y = column * SAMPLES + part % SAMPLES, number * SAMPLES + part // SAMPLES
-            # a character is about twice as high as wide
+            # A character is about twice as high as wide.
             steps += escape(complex(LEFT + fine * x, TOP - 2.35 * fine * y))
         mean = steps / (SAMPLES * SAMPLES) / DEPTH
         shades += SHADES[min(int(mean**0.35 * len(SHADES)), len(SHADES) - 1)]
@@ -45,7 +45,7 @@ def main() -> None:
     for number in range(rank, HEIGHT, size):
         print(number, rank, row(number).replace(" ", "_"), flush=True)
         if number == rank:
-            time.sleep(1.0)  # a person wants to see the picture grow, and the mesh while it does
+            time.sleep(1.0)  # so that the user sees the picture grow, and the mesh meanwhile
 
 
 if __name__ == "__main__":

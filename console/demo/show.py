@@ -1,6 +1,8 @@
-"""``mesh demo``: a mesh of 16 processors on 4 nodes, a picture computed on all, the mesh meanwhile and after.
+"""``mesh demo``: a mesh of 16 processors on 4 nodes, a picture computed on all of them, the mesh meanwhile and
+afterwards.
 
-Everything is in one directory that is removed at the end; status 0 only if the picture is whole and nothing is left.
+Everything is in one directory that is removed at the end; exit status 0 only if the picture is complete and nothing is
+left.
 """
 
 import os
@@ -21,7 +23,7 @@ COLOURS = (196, 202, 208, 214, 220, 190, 154, 118, 84, 50, 45, 39, 33, 63, 99, 1
 
 
 class Stage:
-    """Where the demo runs and how it speaks: in colour on a terminal, plainly elsewhere."""
+    """The demo's directory and its output: in colour on a terminal."""
 
     def __init__(self, home: str) -> None:
         size = shutil.get_terminal_size()
@@ -33,21 +35,21 @@ class Stage:
         self.home = home
 
     def show(self, *command: str) -> None:
-        """Print a command line as if somebody had typed it."""
+        """Print a command line as if a user had typed it."""
         line = " ".join(command)
         try:
             print(f"\n\x1b[1m$ {line}\x1b[0m" if sys.stdout.isatty() else f"\n$ {line}", flush=True)
         except BrokenPipeError:
-            pass  # whoever read us has gone; what was started is still taken down
+            pass  # the reader of our output has gone; still take down what was started
 
     def run(self, *command: str) -> None:
-        """Show and run a command to its end; CalledProcessError when it fails."""
+        """Print and run a command. Raises CalledProcessError if it fails."""
         self.show(*command)
         words = [*start_command(command[0]), *command[1:]]
         subprocess.run(words, env=self.env, cwd=self.home, stdin=subprocess.DEVNULL, timeout=PATIENCE_S, check=True)
 
     def picture(self) -> None:
-        """The parallel program; its rows are put into their places as they come."""
+        """Run the parallel program; its rows are put into their places as they arrive."""
         self.show("yod", "-sz", str(SIZE), "python3", "mandelbrot.py")
         command = [*start_command("yod"), "-sz", str(SIZE), sys.executable, "-S", "-E", str(PROGRAM)]
         begun = time.monotonic()
@@ -61,7 +63,7 @@ class Stage:
             signal.alarm(PATIENCE_S)
             for line in yod.stdout:
                 number, rank, shades = line.split()
-                if not rows:  # the first row: all ranks are at work
+                if not rows:  # the first row: all ranks are running
                     self.run("showmesh")
                     print("\n" * (HEIGHT + 1 if self.live else 1), end="")
                 ranks.add(rank)
@@ -82,7 +84,7 @@ class Stage:
 
 
 def marked(home: str) -> list[str]:
-    """Processes that carry our directory in their environment."""
+    """Processes with our directory in their environment."""
     found = []
     for entry in os.listdir("/proc"):
         try:
@@ -94,7 +96,7 @@ def marked(home: str) -> list[str]:
 
 
 def estimated_s(cores: int) -> float:
-    """Seconds that the demonstration takes: a few thousand steps of the picture are timed."""
+    """The demo's estimated seconds, from timing a few thousand steps of the picture."""
     begun = time.perf_counter()
     for _ in range(20):
         escape(0j)
@@ -103,14 +105,14 @@ def estimated_s(cores: int) -> float:
 
 
 def next_command(cores: int) -> str:
-    """A command that works now, as the caller has to write it."""
+    """A command that works now, in the form that the caller must type."""
     beside = Path(sys.executable).with_name("yod")
     yod = "yod" if shutil.which("yod") or not beside.exists() else os.path.relpath(beside)
     return f"{yod} -sz {min(cores, 2)} hostname"
 
 
 def demonstrate() -> int:
-    """Run it all; 0 when the picture is whole and nothing is left behind."""
+    """Run the demo; returns 0 if the picture is complete and nothing is left behind."""
     cores = len(os.sched_getaffinity(0))
     print(
         f"A mesh of its own on this machine: {NODES} nodes, {SIZE} processors (shared by {cores} cores),"

@@ -1,1 +1,1 @@
-"""Jobs as commands see them: their state objects, where they are, how long they are kept."""
+"""State objects of jobs for commands: where they are, and how long they are kept."""

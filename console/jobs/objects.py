@@ -1,4 +1,4 @@
-"""The state objects of this user on this host: where they are, what one says, which may be deleted."""
+"""The state objects of this user on this host: directories, summaries, and automatic deletion."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 
     from console.settings import Settings
 
-#: States in which a job has ended.
+#: Final states of a job.
 ENDED = ("done", "failed", "cancelled")
-_SHORTEST = 4  # digits by which a job may be named
+_SHORTEST = 4  # the fewest digits that may name a job
 
 
 def directory_of(state_dir: str) -> str:
-    """Where objects are."""
+    """The directory of objects."""
     return f"{state_dir}/jobs"
 
 
 def make_directory(directory: str) -> None:
-    """Make the directory of objects and the missing ones above it, all 0700. ConsoleError."""
+    """Create the directory of objects and missing parents, all 0700. Raises ConsoleError."""
     try:
         own_directory(directory, variable="XDG_STATE_HOME")
     except UnsafeDirectory as error:
@@ -42,7 +42,7 @@ def make_directory(directory: str) -> None:
 
 
 def uuids(directory: str) -> list[str]:
-    """The jobs that have an object here."""
+    """The UUIDs of objects in a directory."""
     try:
         names = os.listdir(directory)
     except OSError:
@@ -51,7 +51,7 @@ def uuids(directory: str) -> list[str]:
 
 
 def places(directory: str) -> list[str]:
-    """``directory``, and below it those of the nodes of this host (agents/objects)."""
+    """``directory`` and, below it, those of the nodes of this host (agents/objects)."""
     try:
         with os.scandir(directory) as found:
             return [directory, *sorted(one.path for one in found if one.is_dir())]
@@ -60,7 +60,7 @@ def places(directory: str) -> list[str]:
 
 
 def find(settings: Settings, text: str) -> str:
-    """The path of the object that ``text`` names: a UUID, the beginning of one, or a file. ConsoleError."""
+    """The path of the object ``text``: a UUID, its beginning, or a file. Raises ConsoleError."""
     if "/" in text or text.endswith(SUFFIX):
         return text
     directory = directory_of(settings.state_dir)
@@ -80,7 +80,7 @@ def find(settings: Settings, text: str) -> str:
 
 
 def opened(path: str) -> sqlite3.Connection:
-    """A connection that only reads. ConsoleError."""
+    """A read-only connection. Raises ConsoleError."""
     try:
         return open_for_reading(path)
     except StateError as error:
@@ -88,7 +88,7 @@ def opened(path: str) -> sqlite3.Connection:
 
 
 def summary(path: str) -> dict[str, Any]:
-    """What an object says of its job, as ``mesh job show --json`` prints it: one read, whatever its size."""
+    """A job's summary, as printed by ``mesh job show --json``: one read, whatever its size."""
     db = opened(path)
     try:
         told: dict[str, Any] = dict(db.execute("SELECT key, value FROM meta WHERE key != 'token'"))
@@ -103,8 +103,11 @@ def summary(path: str) -> dict[str, Any]:
 
 
 def sweep(directory: str, days: float, megabytes: int) -> list[str]:
-    """Delete objects of jobs that ended more than ``days`` ago, then the oldest while all together are larger than
-    ``megabytes``; 0: no limit. What is kept by option, or has not ended, stays. Returns the deleted UUIDs."""
+    """Delete objects of jobs that ended more than ``days`` ago, then the oldest while all together exceed
+    ``megabytes``.
+
+    0: no limit. Objects that are kept by option, or whose job has not ended, stay. Returns the deleted UUIDs.
+    """
     now, gone, left = time.time(), [], []
     for uuid in uuids(directory):
         path = os.path.join(directory, uuid + SUFFIX)
@@ -129,9 +132,9 @@ def sweep(directory: str, days: float, megabytes: int) -> list[str]:
 
 
 def _may_go(path: str) -> bool:
-    """Only an object that says itself that its job has ended and that nobody wants it kept.
+    """True only if the object itself says that its job has ended and that it need not be kept.
 
-    A launch has ended with its yod. A job of tasks whose owner was lost could go on.
+    A launch has ended with its yod. A job of tasks whose owner was lost could continue.
     """
     try:
         told = summary(path)
@@ -142,7 +145,7 @@ def _may_go(path: str) -> bool:
 
 
 def delete(path: str) -> None:
-    """Delete an object and what is beside it. OSError."""
+    """Delete an object and the files beside it. Raises OSError."""
     names = [path + suffix for suffix in ("", "-wal", "-shm", ".lock")]
     for name in [*names, *(beside(path, suffix) for suffix in (SOCKET, AFTER, ERRORS))]:
         try:

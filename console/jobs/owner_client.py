@@ -1,4 +1,4 @@
-"""Asks the owner of a job, over the socket beside the job's state object."""
+"""Sends requests to the owner of a job, over the socket beside the job's state object."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from agents.wire.frames import CONTROL, Decoder
 from console.errors import ConsoleError
 from redmesh.state import owned
 
-#: Seconds that an owner may take to begin, and to answer.
+#: Seconds for an owner to start, and to answer.
 _BEGIN_S, _ANSWER_S = 15.0, 60.0
 _LOOK_S = 0.05
 
@@ -25,7 +25,7 @@ class NoOwner(ConsoleError):
 
 
 def ask(path: str, op: str, **members: Any) -> dict[str, Any]:
-    """The owner's answer to ``op``. NoOwner where the job has none; ConsoleError as it refuses."""
+    """The owner's answer to ``op``. Raises NoOwner, or ConsoleError if it refuses."""
     answer = _exchange(path, {"op": op, "id": 1, **members}, _ANSWER_S)
     if not answer:
         _await_exit(path)
@@ -36,7 +36,7 @@ def ask(path: str, op: str, **members: Any) -> dict[str, Any]:
 
 
 def await_end(path: str) -> None:
-    """Return when the owner has seen the job through to its end, or has exited. NoOwner where there is none."""
+    """Wait until the owner has finished the job or has exited. Raises NoOwner if there is none."""
     _exchange(path, {"op": "wait", "id": 1}, None)
 
 
@@ -77,11 +77,11 @@ def _connected(path: str) -> Any:
         except (OSError, AgentError):
             if not owned(path) or time.monotonic() > deadline:
                 raise NoOwner(f"no process owns {path} now", "mesh job resume goes on with the job") from None
-            time.sleep(_LOOK_S)  # it is beginning, or ending
+            time.sleep(_LOOK_S)  # it is starting, or ending
 
 
 def last_words(path: str) -> str:
-    """What owners of the job wrote to standard error; "" for nothing."""
+    """The stderr of the job's owners; "" for nothing."""
     try:
         with open(beside(path, ERRORS), errors="replace") as file:
             return file.read()[-2000:].strip()

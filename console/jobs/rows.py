@@ -1,4 +1,4 @@
-"""One job as a row of ``mesh queue`` and of the console, from what its state object says (console/jobs/objects)."""
+"""A job as a row of ``mesh queue`` and of the console, from its state object (console/jobs/objects)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from redmesh.state import FAILED, RUNNING, WAITING, owned
 
 
 def queue_row(job: dict[str, Any]) -> dict[str, Any]:
-    """A job of tasks: ``uuid``, ``name``, ``state``, ``owner``, how many tasks, how fast, how long still."""
+    """The row of a job of tasks: ``uuid``, ``name``, ``state``, ``owner``, number of tasks, rate, remaining time."""
     described, counts = json.loads(job[META]), job["counts"] or {}
     tasks = sum(counts.values())
     ended = tasks - counts.get(WAITING, 0) - counts.get(RUNNING, 0)
@@ -36,7 +36,7 @@ def queue_row(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def shown_state(job: dict[str, Any], described: dict[str, Any]) -> str:
-    """The state, with why nothing goes on where that is so."""
+    """The state, with the reason if nothing runs."""
     if job["state"] in ENDED:
         return str(job["state"])
     if job.get("held"):
@@ -51,7 +51,7 @@ def shown_state(job: dict[str, Any], described: dict[str, Any]) -> str:
 
 
 def waits(job: dict[str, Any], described: dict[str, Any]) -> bool:
-    """Whether the job waits for the end of others, and so has no owner yet."""
+    """True if the job waits for the end of others, and so has no owner yet."""
     try:
         return bool(unmet(os.path.dirname(job["path"]), described["after"]))
     except Unmet:

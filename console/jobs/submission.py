@@ -1,4 +1,4 @@
-"""Makes the state object of a job of tasks, and has its owner started (``mesh submit``)."""
+"""Creates the state object of a job of tasks and starts its owner (``mesh submit``)."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ from console.settings import Settings
 from redmesh.state import SUFFIX, StateError, StateObject, is_uuid, job_path, new_uuid
 
 _PART = re.compile(r"(\d{1,13})(?:-(\d{1,13})(?::(\d{1,13}))?)?")
-#: Tasks of ranges with a step: each is a row of its own.
+#: The most tasks of ranges with a step, because each of them is a row.
 _MOST_APART = 10_000_000
 _MOST = 1 << 40
-#: Variables of the launch that a submission came from: its tasks are of another one.
+#: Variables of a surrounding launch, which must not reach the tasks.
 _FOREIGN = (b"YOD_", b"SLURM_", b"PMI_", b"PMIX_", b"REDMESH_TASK", b"REDMESH_JOB")
 
 
 def parse_array(text: str) -> tuple[list[tuple[int, int]], int]:
-    """``1-10,20,30-40:2%8`` as ranges of task numbers, and how many may run at once (0: no limit). UsageError."""
+    """Parse ``1-10,20,30-40:2%8`` to ranges of task numbers, and how many may run at once (0: no limit). Raises
+    UsageError."""
     body, percent, limit = text.partition("%")
     if percent and not (limit.isascii() and limit.isdigit() and len(limit) < 14 and int(limit)):
         raise UsageError(f"--array {text[:60]}: behind % is how many tasks may run at once", "--array 1-10000%64")
@@ -55,7 +56,7 @@ def parse_array(text: str) -> tuple[list[tuple[int, int]], int]:
 
 
 def parse_after(settings: Settings, texts: Sequence[str]) -> list[list[str]]:
-    """``UUID[:ok|:any]`` of each; ``:ok`` is the default. UsageError, ConsoleError."""
+    """Parse ``UUID[:ok|:any]`` of each; ``:ok`` is the default. Raises UsageError or ConsoleError."""
     found = []
     for text in texts:
         name, _, how = text.partition(":")
@@ -78,9 +79,10 @@ def submit(
     hold: bool,
     files: Mapping[str, bytes] = {},
 ) -> str:
-    """Make the job; the path of its object. Its owner is started unless it is held or waits. ConsoleError.
+    """Create the job; returns the path of its object. Starts its owner unless it is held or waits. Raises
+    ConsoleError.
 
-    ``files``: more that travel in the object, by name.
+    ``files``: further files in the object, by name.
     """
     directory = directory_of(settings.state_dir)
     make_directory(directory)
@@ -103,7 +105,7 @@ def submit(
             job.commit()
             job.close()
         except BaseException:
-            delete(path)  # on a full disk it may be there in part
+            delete(path)  # on a full disk part of it may exist
             raise
         if not hold:
             begin(path, described.after)
@@ -117,14 +119,15 @@ def submit(
 
 
 def begin(path: str, after: Sequence[Sequence[str]]) -> None:
-    """Start the owner of a job, or have it started at the end of the jobs it waits for. StateError, OSError."""
+    """Start the owner of a job, or have it started at the end of the jobs it waits for. Raises StateError or
+    OSError."""
     directory, uuid = os.path.dirname(path), os.path.basename(path).removesuffix(SUFFIX)
     for other, _ in after:
-        wait_for(directory, other, uuid)  # before the other is looked at: it may end meanwhile
+        wait_for(directory, other, uuid)  # before the other job is checked, because it may end meanwhile
     try:
         waits = unmet(directory, after)
     except Unmet:
-        waits = []  # the owner records why
+        waits = []  # the owner records the reason
     if not waits:
         start_owner(path)
 

@@ -1,4 +1,4 @@
-"""Why jobs wait for processors: read from the system database, without a CPA."""
+"""Why jobs wait for processors, read from the system database without a CPA."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from redmesh.text import counted
 
 
 class Lines:
-    """The requests that wait, and what their users have already, as of one reading."""
+    """The waiting requests, and their users' present shares, as of one reading."""
 
     def __init__(self, policy: Policy | None, waiting: Sequence[Any], live: Sequence[Any]) -> None:
         self._policy, self._waiting, self._live = policy, waiting, live
         self._by_process = {(row.pid, row.pid_started): row for row in waiting}
 
     def why(self, uuid: str, processes: Sequence[Sequence[int]]) -> str:
-        """What a job with these launchers waits for; "" where none of them waits."""
+        """Why a job with these launchers waits; "" if none of them waits."""
         found = [self._by_process[pid, started] for pid, started in processes if (pid, started) in self._by_process]
         return self._why(uuid, found[0]) if found else ""
 
@@ -57,7 +57,7 @@ class Lines:
 
 
 def read_lines(settings: Settings) -> Lines | None:
-    """The lines as they are now; None where no mesh is there, or its database does not answer."""
+    """The present lines; None if there is no mesh, or its database does not answer."""
     try:
         with open_viewer(settings.database, settings.login) as viewer:
             waiting = viewer.waiting()
@@ -72,7 +72,7 @@ def read_lines(settings: Settings) -> Lines | None:
 
 
 def _policy(settings: Settings) -> Policy | None:
-    """What the CPAs go by, or where that may not be read, the configuration."""
+    """The policy of the CPAs, or if it is unreadable, that of the configuration."""
     try:
         with open(f"{settings.state_dir}/keeper.json", encoding="utf-8") as file:
             return read_policy(json.load(file))

@@ -15,17 +15,17 @@ from agents.job.http_query import Answer, answer, refused
 from console.jobs.objects import summary, uuids
 from redmesh.state import is_uuid, job_path
 
-#: Longest time that a watcher may wait for a change.
+#: The longest time that a watcher may wait for a change.
 _LONGEST_WAIT_S = 60.0
 
 
-#: Answers about a job that is not on this host: its UUID, what, the query, the watcher's ETag, seconds to wait.
+#: Answers about jobs on other hosts: UUID, what, query, the watcher's ETag, seconds to wait.
 Elsewhere = Callable[[str, str, dict[str, str], str, float], Answer]
 
 
 def server(directory: str, port: int, elsewhere: Elsewhere) -> tuple[ThreadingHTTPServer, str]:
-    """A server of the objects in ``directory`` on loopback, and of those ``elsewhere``, and the token that its users
-    need. OSError."""
+    """A loopback server of the objects in ``directory`` and those ``elsewhere``, and the token for its users. Raises
+    OSError."""
     token = secrets.token_urlsafe(24)
 
     class Handler(_Handler):
@@ -38,7 +38,7 @@ def server(directory: str, port: int, elsewhere: Elsewhere) -> tuple[ThreadingHT
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """One connection. Other users of this machine reach the port too: without the token they get nothing."""
+    """A connection. Other users of this machine can reach the port, but get nothing without the token."""
 
     directory = token = ""
     elsewhere: Elsewhere
@@ -62,7 +62,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(refused(404, "there is nothing at this address", "/job/UUID, and /page, /tasks, /log below it"))
 
     def _may(self, query: dict[str, str]) -> bool:
-        # by name alone: a page elsewhere whose name was made to mean 127.0.0.1 is not ours
+        # Accept only the name: a foreign page whose host name resolves to 127.0.0.1 must not get answers.
         host = self.headers.get("Host", "").rpartition(":")[0]
         given = query.get("token") or self.headers.get("Authorization", "").removeprefix("Bearer ")
         return host in ("127.0.0.1", "localhost") and hmac.compare_digest(given.encode(), self.token.encode())
@@ -103,4 +103,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(reply.body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: the address has the token in it."""
+        """Log nothing, because the address contains the token."""

@@ -1,4 +1,4 @@
-"""Every attempt at every section of a job, from its state object: for the report and GNU parallel's job log."""
+"""All attempts at a job's sections from its state object, for the report and GNU parallel's job log."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from redmesh.state import CANCELLED, RUNNING
 
 
 class Attempt(NamedTuple):
-    """One attempt at a section. ``began`` and ``ended`` are seconds since 1970; ``ended`` is None while it runs.
+    """An attempt at a section. ``began`` and ``ended`` are seconds since 1970; ``ended`` is None while it runs.
 
     ``state`` is its outcome: ``done``, ``failed``, ``cancelled``, or ``waiting`` for a section that is tried again.
-    ``exit`` is known of a section's last attempt.
+    ``exit`` is known only for a section's last attempt.
     """
 
     number: int
@@ -26,10 +26,10 @@ class Attempt(NamedTuple):
 
 
 def attempts(db: sqlite3.Connection) -> list[Attempt]:
-    """All of them, in the order in which they began."""
+    """All attempts, in the order of their start."""
     exits = dict(db.execute("SELECT first, exit FROM task WHERE exit IS NOT NULL"))
-    last_of: dict[int, int] = {}  # section: the place in the list of the attempt that its last outcome is of
-    running: dict[int, list[int]] = {}  # section: the places of its copies that run
+    last_of: dict[int, int] = {}  # section -> the index of the attempt with its last outcome
+    running: dict[int, list[int]] = {}  # section -> the indices of its running copies
     found: list[Attempt] = []
     rows = db.execute("SELECT at, first, last, state, node, cause FROM transition WHERE first IS NOT NULL ORDER BY id")
     for at, first, last, state, node, cause in rows:
@@ -49,7 +49,7 @@ def attempts(db: sqlite3.Connection) -> list[Attempt]:
 
 
 def joblog(found: list[Attempt], command_of: Callable[[int], str]) -> Iterator[str]:
-    """GNU parallel's ``--joblog``: a line an ended attempt, in the order in which they ended."""
+    """GNU parallel's ``--joblog``: a line for each ended attempt, in the order of their ends."""
     yield "Seq\tHost\tStarttime\tJobRuntime\tSend\tReceive\tExitval\tSignal\tCommand\n"
     for one in sorted((one for one in found if one.ended is not None), key=lambda one: one.ended or 0.0):
         status = one.exit if one.exit is not None else 0 if one.state == "done" else 255

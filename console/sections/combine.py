@@ -1,7 +1,7 @@
-"""Whole outputs out of the parts that sections left: one after another, added up, or by a command of the user's.
+"""Combines the parts of sections into whole outputs: concatenated, summed, or by a user's command.
 
-An output appears under its name only when it is whole: it is written beside it, on the same file system, synced, and
-renamed. Whoever is killed meanwhile begins anew; what a former attempt left is removed.
+An output gets its name only when it is complete: it is written beside it, on the same file system, synced, and renamed.
+After a kill it begins anew; leftovers of an earlier attempt are removed.
 """
 
 from __future__ import annotations
@@ -17,18 +17,19 @@ from typing import IO, Any
 
 from console.errors import ConsoleError
 
-#: ``header``: the first part's header once, then every part without its own.
+#: ``header``: the first part's header once, then every part without its header.
 HOW = ("concatenate", "sum", "mean", "header")
-_PIECE = 1 << 24  # bytes that are in memory at once
+_PIECE = 1 << 24  # bytes in memory at once
 _BESIDE = ".redmesh-part"
 
 
 @dataclass(frozen=True)
 class Output:
-    """``part``: template of the sections' files. ``dtype``, ``shape``: of the arrays (numpy's words) that are added up.
+    """``part``: template of the sections' files. ``dtype``, ``shape``: of the arrays (in numpy's terms) to be
+    summed.
 
-    ``header``: bytes at the beginning of every part that stand once in the output, with ``header``; for ``sum`` and
-    ``mean`` bytes that are kept from the first part.
+    ``header``: bytes at the beginning of every part that appear once in the output, with ``header``; for ``sum`` and
+    ``mean``, bytes taken from the first part.
     """
 
     name: str
@@ -41,7 +42,7 @@ class Output:
 
 
 def combine(output: Output, path: str, parts: Sequence[str], cwd: str) -> int:
-    """Make the output at ``path`` out of ``parts``, in their order; its size in bytes. ConsoleError."""
+    """Make the output at ``path`` from ``parts``, in order; returns its size in bytes. Raises ConsoleError."""
     beside = f"{path}{_BESIDE}"
     lock = -1
     try:
@@ -73,19 +74,21 @@ def combine(output: Output, path: str, parts: Sequence[str], cwd: str) -> int:
 
 
 def _locked(beside: str) -> int:
-    """A descriptor of the file beside the output, once no other process combines into it: ``mesh sections run`` and
-    ``watch`` of the same job both do. OSError."""
+    """A descriptor of the file beside the output, once no other process combines into it. Raises OSError.
+
+    ``mesh sections run`` and ``watch`` of the same job both combine.
+    """
     while True:
         fd = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
-            with contextlib.suppress(OSError):  # a file system without locks
+            with contextlib.suppress(OSError):  # no locks on this file system
                 fcntl.flock(fd, fcntl.LOCK_EX)
             if os.path.exists(beside) and os.path.samestat(os.fstat(fd), os.stat(beside)):
                 return fd
         except BaseException:
             os.close(fd)
             raise
-        os.close(fd)  # the other one has renamed it
+        os.close(fd)  # the other process has renamed it
 
 
 def _append(whole: IO[bytes], part: str, skip: int) -> None:
@@ -126,7 +129,7 @@ def _added(output: Output, beside: str, parts: Sequence[str]) -> None:
                 f"{part} has {os.path.getsize(part)} bytes, and the arrays of output {output.name} have {wanted}",
                 "dtype, shape and header must be those of what the sections write",
             )
-    # a fixed order gives the same bytes however the sections ran; sums of floats are kept in double until the end
+    # A fixed order gives the same bytes however the sections ran; sums of floats are kept in double until the end.
     wide = numpy.longdouble if dtype.kind == "f" and dtype.itemsize > 8 else None
     wide = wide or (numpy.complex128 if dtype.kind == "c" else numpy.float64 if dtype.kind == "f" else dtype)
     step = max(1, _PIECE // max(dtype.itemsize, 16)) * dtype.itemsize
@@ -145,7 +148,7 @@ def _added(output: Output, beside: str, parts: Sequence[str]) -> None:
 
 def _numpy() -> Any:
     try:
-        numpy = importlib.import_module("numpy")  # the sections' programs have it; Redmesh itself needs none
+        numpy = importlib.import_module("numpy")  # the sections' programs use it; Redmesh itself does not need it
     except ImportError:
         raise ConsoleError(
             "sum and mean of arrays need numpy, which is not installed", "pip install numpy, then resume"
@@ -158,7 +161,7 @@ def _by_command(output: Output, beside: str, parts: Sequence[str], cwd: str) -> 
     for word in output.command:
         words += parts if word == "{parts}" else [word.replace("{out}", beside)]
     names_itself = any("{out}" in word for word in output.command)
-    # without {out} in its words the command's output is the output
+    # Without {out} in its words, the command's standard output is the output.
     with open(beside, "wb") as whole:
         done = subprocess.run(
             words, cwd=cwd, check=False, stdin=subprocess.DEVNULL, stdout=None if names_itself else whole

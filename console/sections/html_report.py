@@ -1,4 +1,4 @@
-"""A job's report: one self-contained HTML file with what was asked, what became of it, and when and where it ran."""
+"""A job's report: one self-contained HTML file with its description, results, times and places."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from console.sections.attempts import Attempt
 from redmesh.text import counted
 
-#: Attempts that are drawn: more are not a picture but a wall, and a file that browsers take long to show.
+#: The most attempts drawn: more are unreadable, and slow in browsers.
 MOST = 20_000
 _WIDTH, _LANE, _GAP, _LEFT = 1000, 9, 3, 130
 _COLOURS = {"done": "#2a7f62", "failed": "#c0392b", "waiting": "#e08e0b", "cancelled": "#8a8a8a", "running": "#2f6fb7"}
@@ -31,9 +31,9 @@ def page(
     names: Mapping[int, str],
     now: float,
 ) -> str:
-    """The file's text. ``facts``: rows of the table at the top. ``failures``: section, what happened, last lines.
+    """The file's text. ``facts``: rows of the table at the top. ``failures``: section, error, last lines.
 
-    ``names``: what users call a section, where that is not its number.
+    ``names``: users' names of sections, if not their numbers.
     """
     parts = [
         "<!doctype html><html lang=en><meta charset=utf-8>",
@@ -54,7 +54,7 @@ def page(
 
 
 def _chart(found: Sequence[Attempt], names: Mapping[int, str], now: float) -> str:
-    """A lane for each attempt that a node ran at the same time; time from left to right."""
+    """A lane for each simultaneous attempt of a node; time runs from left to right."""
     begin = min(one.began for one in found)
     end = max(max(one.ended or now for one in found), begin + 1e-3)
     scale = (_WIDTH - _LEFT) / (end - begin)
@@ -109,5 +109,5 @@ def _span(seconds: float) -> str:
 
 
 def instant(at: float) -> str:
-    """An instant for people: UTC."""
+    """A time in UTC for people."""
     return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(at))

@@ -1,4 +1,4 @@
-"""A job of sections as a job of tasks: made, looked at, resumed, combined. Its state object keeps all of it."""
+"""A job of sections as a job of tasks: created, inspected, resumed, combined. Its state object has all data."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from console.sections.job_file import SectionsJob, changes, fingerprint, fingerp
 from console.settings import Settings
 from redmesh.state import CANCELLED, DONE, FAILED, RUNNING, WAITING, StateError, StateObject
 
-#: The file in the object with what was asked for.
+#: The file in the object with the description.
 _FILE = "sections"
-#: Between a part's name and the number of the attempt that writes it (agents/yodio/yodwork.py).
+#: Separates a part's name and the number of its attempt (agents/yodio/yodwork.py).
 ATTEMPT = ".redmesh-"
-#: What stands in a section's words for a part until a worker gives it a name (agents/yodio/yodwork.py).
+#: The placeholder for a part in a section's words until a worker names it (agents/yodio/yodwork.py).
 _PLACE = "\ue000{}\ue000"
 
 
 class Made(NamedTuple):
-    """What a job's object says of its sections: their ids in order, and the outputs with their parts."""
+    """The sections in a job's object: their ids in order, and the outputs with their parts."""
 
     name: str
     ids: list[str]
@@ -42,7 +42,7 @@ class Made(NamedTuple):
 
 
 def make(settings: Settings, job: SectionsJob, *, user: str, digests: bool) -> str:
-    """Make the job and start its owner; the path of its object. ConsoleError, UsageError."""
+    """Create the job and start its owner; returns the path of its object. Raises ConsoleError or UsageError."""
     described = Description(list(job.command), job.cwd)
     described.name, described.limit = job.name, job.limits.processors // job.limits.size * job.limits.size
     described.retries, described.time_s = job.limits.retries, job.limits.section_s or 0.0
@@ -50,7 +50,7 @@ def make(settings: Settings, job: SectionsJob, *, user: str, digests: bool) -> s
     described.sections = {
         "recheck_s": job.probe.recheck_s,
         "same_node": job.limits.same_node,
-        # two copies may write at the same time: only where each has files of its own
+        # Two copies may write at the same time only if each has files of its own.
         "copies": job.limits.stragglers and (named or job.stage),
         "size": job.limits.size,
         "mpi": _mpi_of(job),
@@ -87,7 +87,7 @@ def make(settings: Settings, job: SectionsJob, *, user: str, digests: bool) -> s
 
 
 def _prepare_staging(job: SectionsJob) -> None:
-    """Make the directories that parts are sent back to, once every input is there. ConsoleError."""
+    """Check that every input exists, and create the directories for parts that are sent back. Raises ConsoleError."""
     for path in sorted({path for one in job.sections for path in job.files_in(one)}):
         if not os.path.isfile(path):
             what = "not a file" if os.path.exists(path) else "no such file"
@@ -108,7 +108,7 @@ def _mpi_of(job: SectionsJob) -> str:
 
 
 def read_made(db: sqlite3.Connection, name: str) -> Made:
-    """What was asked for. ConsoleError where the object is not of a job of sections."""
+    """The description. Raises ConsoleError if the object is not a job of sections."""
     row = db.execute("SELECT content FROM file WHERE name = ?", (_FILE,)).fetchone()
     if row is None:
         raise ConsoleError(f"{name} is not a job of sections", "mesh queue --all prints the jobs", exit_status=1)
@@ -130,7 +130,7 @@ def _with_parts(word: str, parts: list[str]) -> str:
 
 
 def is_sections(path: str) -> bool:
-    """Whether a state object is of a job of sections."""
+    """True if a state object is a job of sections."""
     db = opened(path)
     try:
         return db.execute("SELECT 1 FROM file WHERE name = ?", (_FILE,)).fetchone() is not None
@@ -139,7 +139,7 @@ def is_sections(path: str) -> bool:
 
 
 def combined(path: str) -> list[tuple[str, int]]:
-    """Combine the outputs of a job that is done; each with its size. ConsoleError."""
+    """Combine the outputs of a finished job; returns each with its size. Raises ConsoleError."""
     db = opened(path)
     try:
         made = read_made(db, path)
@@ -154,7 +154,7 @@ def combined(path: str) -> list[tuple[str, int]]:
 
 
 def _sweep(parts: list[str]) -> None:
-    """Remove what attempts have left that their nodes could not end in order."""
+    """Remove files of attempts whose nodes could not end them properly."""
     names = {os.path.basename(part) for part in parts}
     for directory in {os.path.dirname(part) for part in parts}:
         for entry in os.listdir(directory):
@@ -165,10 +165,10 @@ def _sweep(parts: list[str]) -> None:
 
 
 def changed(path: str, job: SectionsJob | None) -> list[str]:
-    """A line for everything that is not as it was when the job was made: inputs, and ``job`` where one is given."""
+    """A line for everything that has changed since the job was made: inputs, and ``job`` if it is given."""
     db = opened(path)
     try:
-        read_made(db, path)  # refuses what is not a job of sections
+        read_made(db, path)  # refuses an object that is not a job of sections
         row = db.execute("SELECT content FROM file WHERE name = ?", (_FILE,)).fetchone()
     finally:
         db.close()
@@ -188,7 +188,7 @@ def _inputs_now(before: Mapping[str, str], digests: bool) -> dict[str, str]:
 
 
 def failed_sections(path: str, ids: Sequence[str]) -> list[int]:
-    """The numbers of failed and cancelled sections: of those named, or of all. ConsoleError, UsageError."""
+    """The numbers of failed and cancelled sections: of the named ones, or all. Raises ConsoleError or UsageError."""
     db = opened(path)
     try:
         numbers = {one: number for number, one in enumerate(read_made(db, path).ids, 1)}
@@ -211,9 +211,9 @@ def failed_sections(path: str, ids: Sequence[str]) -> list[int]:
 
 
 def resume(path: str, only: Sequence[int] | None = None) -> int:
-    """Have everything that is not done run again, on whatever nodes; how many sections that is. ConsoleError.
+    """Run everything again that is not done, on any node; returns the number of sections. Raises ConsoleError.
 
-    ``only``: of those that have failed or were cancelled only these.
+    ``only``: of the failed and cancelled sections only these.
     """
     job = summary(path)
     missing: int = sum(count for state, count in (job["counts"] or {}).items() if state != DONE)
@@ -244,7 +244,7 @@ def resume(path: str, only: Sequence[int] | None = None) -> int:
 
 
 def failures(db: sqlite3.Connection, made: Made) -> list[tuple[str, str, str]]:
-    """Section, what happened, and its last lines, of every section that failed and did not finish later."""
+    """Section, error and last lines of every section that failed and did not finish later."""
     found = []
     rows = db.execute(
         "SELECT first, node, exit, lines FROM task WHERE state IN ('failed', 'cancelled') AND exit IS NOT NULL"
@@ -260,7 +260,7 @@ def failures(db: sqlite3.Connection, made: Made) -> list[tuple[str, str, str]]:
 
 
 def facts(job: dict[str, Any], made: Made) -> list[tuple[str, str]]:
-    """What the report's table has."""
+    """The facts for the report's table."""
     counts = job["counts"] or {}
     return [
         ("job", str(job["uuid"])),

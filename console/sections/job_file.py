@@ -1,4 +1,4 @@
-"""A job of sections as a file: ``JOB.toml``, checked, and what of it a resumed job must find unchanged."""
+"""The job file ``JOB.toml`` of sections: parsed, checked, and fingerprinted for resuming."""
 
 from __future__ import annotations
 
@@ -29,9 +29,12 @@ _WAYS = ("count", "ids", "list", "table", "split")
 
 @dataclass(frozen=True)
 class Limits:
-    """``size``: ranks of a section, which find each other by ``mpi``. ``section_s``: seconds a section may take, None
-    without limit. ``processors``: of the whole job at once, 0 for as many as there are. ``retries``: of a section after
-    its first failure."""
+    """``size``: ranks of a section, which find each other by ``mpi``. ``section_s``: time limit of a section in
+    seconds, or None.
+
+    ``processors``: of the whole job at once, 0 for as many as there are. ``retries``: of a section after its first
+    failure.
+    """
 
     size: int = 1
     mpi: str = "auto"
@@ -44,7 +47,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Probe:
-    """What a node must pass before it gets a section: free memory and disk in MiB, and a command that exits with 0."""
+    """Requirements on a node: free memory and disk in MiB, and a command that must exit with 0."""
 
     command: tuple[str, ...] = ()
     time_s: float = 30.0
@@ -56,7 +59,9 @@ class Probe:
 @dataclass(frozen=True)
 class SectionsJob:
     """A job of sections. ``command``: the words of the template. ``strict``: unknown names in it are errors.
-    ``stage``: nodes have not this file system: inputs are copied there, parts of outputs back."""
+
+    ``stage``: nodes do not share this file system, so inputs are copied there, and parts of outputs back.
+    """
 
     command: tuple[str, ...]
     sections: tuple[Section, ...]
@@ -70,9 +75,9 @@ class SectionsJob:
     stage: bool = False
 
     def words(self, section: Section, parts: Sequence[str] = ()) -> list[str]:
-        """The command of one section. ``parts``: what ``{part}``, ``{part2}`` … stand for; default: the parts' paths.
+        """The command of one section. ``parts``: the values of ``{part}``, ``{part2}`` …; default: the parts' paths.
 
-        UsageError.
+        Raises UsageError.
         """
         parts = parts or [self.part(output, section) for output in self.outputs]
         named = dict(zip(part_names(len(self.outputs)), parts, strict=True))
@@ -82,20 +87,20 @@ class SectionsJob:
 
     @property
     def names_parts(self) -> bool:
-        """Whether there are outputs, and the command calls each section's part of them ``{part}``, ``{part2}`` …"""
+        """True if there are outputs and the command names their parts: ``{part}``, ``{part2}`` …"""
         text = " ".join(self.command)
         return bool(self.outputs) and all(f"{{{name}}}" in text for name in part_names(len(self.outputs)))
 
     def files_in(self, section: Section) -> list[str]:
-        """The input files of one section, as absolute paths. UsageError."""
+        """The input files of a section, as absolute paths. Raises UsageError."""
         return [os.path.join(self.cwd, fill(name, section, strict=self.strict)) for name in self.inputs]
 
     def part(self, output: Output, section: Section) -> str:
-        """Where a section leaves its part of ``output``: an absolute path. UsageError."""
+        """A section's part of ``output``, as an absolute path. Raises UsageError."""
         return os.path.join(self.cwd, fill(output.part, section, strict=self.strict))
 
     def check(self) -> None:
-        """Fill every template once, so that a mistake shows before anything runs. UsageError."""
+        """Fill every template once, so that errors show before anything runs. Raises UsageError."""
         for section in self.sections:
             self.words(section)
             self.files_in(section)
@@ -136,14 +141,14 @@ class SectionsJob:
 
 
 def part_names(outputs: int) -> list[str]:
-    """``part``, ``part2``, … for so many outputs."""
+    """``part``, ``part2``, … for that many outputs."""
     return ["part" + (str(number + 1) if number else "") for number in range(outputs)]
 
 
 def fingerprints(job: SectionsJob, *, digests: bool = False) -> dict[str, str]:
-    """What must not change between a job and its resumption: name → a short text that differs when it changes.
+    """What must not change between a job and its resumption: name → a short text that differs after a change.
 
-    ``command``, ``sections``, and each input file: size and time of last change, or (``digests``) its SHA-256.
+    ``command``, ``sections``, and each input file: size and modification time, or with ``digests`` its SHA-256.
     """
     sections = hashlib.sha256()
     for section in job.sections:
@@ -162,7 +167,7 @@ def fingerprints(job: SectionsJob, *, digests: bool = False) -> dict[str, str]:
 
 
 def changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """A line for each thing that differs."""
+    """A line for each difference."""
     lines = []
     for name in sorted({*before, *now}):
         if name not in now:
@@ -187,7 +192,7 @@ def fingerprint(path: str, digests: bool) -> str:
 
 
 def read(path: str) -> SectionsJob:
-    """The job that ``path`` describes; relative names in it count from its directory. UsageError, ConsoleError."""
+    """The job in the file ``path``; relative names are below its directory. Raises UsageError or ConsoleError."""
     try:
         with open(path, "rb") as file:
             said = tomllib.load(file)
@@ -201,7 +206,7 @@ def read(path: str) -> SectionsJob:
 
 
 class _Reader:
-    """One file's tables; every error names the file and the key."""
+    """A file's tables; every error names the file and the key."""
 
     def __init__(self, path: str, said: dict[str, Any]) -> None:
         self._path, self._said = path, said

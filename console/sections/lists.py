@@ -1,4 +1,4 @@
-"""The sections of a command line: GNU parallel's ``:::``, ``:::+``, ``::::`` and lists on standard input."""
+"""The sections of a command line: GNU parallel's ``:::``, ``:::+``, ``::::``, and lists on standard input."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST = 1_000_000  # sections of a job
 
 
 def split_command(words: Sequence[str]) -> tuple[list[str], list[list[str]]]:
-    """The command's words, and the lists behind them as rows of values. UsageError, ConsoleError.
+    """The command's words, and the lists after them as rows of values. Raises UsageError or ConsoleError.
 
     Lists are combined each with each, the last one varying fastest. ``:::+`` and ``::::+`` are read in step with the
     list before them.
@@ -38,7 +38,7 @@ def split_command(words: Sequence[str]) -> tuple[list[str], list[list[str]]]:
 
 
 def read_list(name: str) -> list[str]:
-    """The lines of a file, or of standard input (``-``). ConsoleError when it cannot be read."""
+    """The lines of a file, or of standard input (``-``). Raises ConsoleError if it is unreadable."""
     try:
         if name == "-":
             return sys.stdin.buffer.read().decode(errors="surrogateescape").splitlines()
@@ -49,9 +49,9 @@ def read_list(name: str) -> list[str]:
 
 
 def sections_of(rows: Iterable[Sequence[str]], column_mark: str | None = None) -> list[Section]:
-    """A section for each row of values; their ids count from 1. ``column_mark`` splits single values into columns.
+    """A section for each row of values, with ids from 1. ``column_mark`` splits single values into columns.
 
-    UsageError when there are none, or too many.
+    Raises UsageError if there are none, or too many.
     """
     found = []
     for number, row in enumerate(rows):

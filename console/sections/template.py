@@ -1,4 +1,4 @@
-"""The command of a section, from a template: GNU parallel's replacement strings, and parameters by name."""
+"""The command of a section from a template: GNU parallel's replacement strings, and parameters by name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DOUBLED = re.compile(r"\{\{(?P<text>[^{}]*)\}\}")
 
 
 class Section(NamedTuple):
-    """``number``: from 0. ``id``: what users call it. ``values``: of its line in the list. ``parameters``: by name."""
+    """``number``: from 0. ``id``: the users' name. ``values``: of its line in the list. ``parameters``: by name."""
 
     number: int
     id: str
@@ -26,8 +26,8 @@ class Section(NamedTuple):
 def fill(template: str, section: Section, *, strict: bool) -> str:
     """``template`` with the section's values. ``strict``: unknown names are refused, and ``{{name}}`` is literal.
 
-    Without ``strict`` what is not a replacement string stays as it is, as with GNU parallel: awk's ``{print}``, say.
-    UsageError.
+    Without ``strict``, other texts in braces stay unchanged, as with GNU parallel: for example awk's ``{print}``.
+    Raises UsageError.
     """
     if not strict:
         return _filled(template, section, strict=False)
@@ -39,14 +39,14 @@ def fill(template: str, section: Section, *, strict: bool) -> str:
 
 
 def command_of(words: Sequence[str], section: Section, *, strict: bool = False) -> list[str]:
-    """The section's command. Where no word has a replacement string, its values follow the words. UsageError."""
+    """The section's command. If no word has a replacement string, its values are appended. Raises UsageError."""
     if not strict and section.values and not any(map(has_field, words)):
         return [*words, *section.values]
     return [fill(word, section, strict=strict) for word in words]
 
 
 def has_field(template: str) -> bool:
-    """Whether ``template`` has a replacement string of GNU parallel, or ``{section}``."""
+    """True if ``template`` has a replacement string of GNU parallel, or ``{section}``."""
     return any(match["name"] in (None, "section") for match in _FIELD.finditer(template))
 
 

@@ -1,1 +1,1 @@
-"""Jobs wherever they are: found by the tracker, asked of the node that holds the object."""
+"""Finds jobs through the tracker, and queries the node that has the object."""

@@ -1,4 +1,4 @@
-"""State objects leave a node that is drained: they are sent to other nodes of the mesh."""
+"""Moves state objects from a node that is being drained to other nodes of the mesh."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from db.errors import StoreError
 from db.machine.node_states import NodeState
 from db.views.viewer import open_viewer
 
-#: Seconds for a node to send an object of any size to another.
+#: The most seconds for a node to send an object of any size.
 LONGEST_S = 600.0
 
 
 def nodes_that_are_up(settings: Settings) -> list[tuple[str, str]]:
-    """(name, address) of the nodes that are up and that other machines can connect to, by name. StoreError."""
+    """(name, address) of nodes that are up and reachable from other machines, by name. Raises StoreError."""
     with open_viewer(settings.database, settings.login) as viewer:
         nodes = viewer.read().nodes
     return sorted(
@@ -29,10 +29,10 @@ def nodes_that_are_up(settings: Settings) -> list[tuple[str, str]]:
 
 
 def evacuate(settings: Settings, names: list[str], say: Callable[[str], None]) -> int:
-    """Send the caller's objects on the nodes ``names`` to other nodes; how many were sent.
+    """Send the caller's objects on the nodes ``names`` to other nodes; returns how many were sent.
 
-    ``say`` is told of each one that was sent, or stays, with the reason. Nodes of this host are left out: what happens
-    to their files happens to the host.
+    ``say`` gets a line for each one that was sent, or stays, with the reason. Nodes of this host are skipped, because
+    their files stay on the host.
     """
     if settings.system:
         return 0  # nodes hold no objects there
@@ -73,5 +73,5 @@ def _sent(
     try:
         report(settings, uuid, name, other[0], told["counter"])
     except (AgentError, ConsoleError):
-        pass  # the node says where it went, and mesh job show tells the tracker
+        pass  # the node answers where it went, and mesh job show tells the tracker
     return True

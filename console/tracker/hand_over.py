@@ -1,6 +1,6 @@
-"""A job goes on on another login processor: its owner ends here, its standby's copy becomes the object, and an owner
-begins there. The tracker's counter decides, as it does when an owner is lost; here the owner says itself that it ended.
-"""
+"""Continues a job on another login processor: its owner ends here, its standby's copy becomes the object, and an
+owner starts there. The tracker's counter decides, as after the loss of an owner; here the owner itself reports its
+end."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from db.machine.node_states import NodeState
 from db.views.viewer import open_viewer
 from redmesh.state import HANDED_TO, StateError, StateObject, url_on
 
-#: Seconds for readers of the object to finish, and between two looks; for the owner to end its stage and for the
-#: tracker to know.
+#: Seconds: for readers of the object to finish; between two checks; for the owner to end its stage and the tracker to
+#: know.
 _SEAL_S, _LOOK_S, _LONGEST_S = 5.0, 0.1, 120.0
 
 
 def why_not(settings: Settings, login: str, home: str) -> str:
-    """Why a job of the login processor ``home`` cannot go on on ``login``; "" when it can."""
+    """Why a job of the login processor ``home`` cannot continue on ``login``; "" if it can."""
     if login == home:
         return f"it is on {home} already"
     try:
@@ -48,22 +48,22 @@ def why_not(settings: Settings, login: str, home: str) -> str:
 
 
 class HandOver:
-    """Gives an object that nobody owns any more to the copy on the node ``node``."""
+    """Gives an object without an owner to the copy on the node ``node``."""
 
     def __init__(self, settings: Settings, holder: Holder, path: str, node: str, address: str) -> None:
         self._settings, self._holder, self._path = settings, holder, path
         self._node, self._address = node, address
 
     def run(self, login: str, commits: int) -> None:
-        """Hand over to ``login`` a copy that has ``commits``; where that fails the job goes on here. OSError.
+        """Hand over to a copy on ``login`` with ``commits``; if that fails, the job continues here. Raises OSError.
 
-        Whoever is killed before the tracker has the higher counter leaves the object here, to be resumed. Afterwards
-        the copy is the object: an owner that begins here asks the tracker before anything runs.
+        If a process is killed before the tracker has the higher counter, the object stays here, to be resumed.
+        Afterwards the copy is the object: an owner that starts here asks the tracker before anything runs.
         """
         try:
             job = StateObject(self._path)
         except StateError:
-            return  # somebody has resumed the job meanwhile
+            return  # another process has resumed the job meanwhile
         try:
             if job.meta(HANDED_TO) != login or job.commits != commits:
                 why = "the copy is not complete" if job.meta(HANDED_TO) == login else "it was resumed"
@@ -71,7 +71,7 @@ class HandOver:
                 return
             until = time.monotonic() + _SEAL_S
             while not job.seal() and time.monotonic() < until:
-                time.sleep(_LOOK_S)  # SQLite tells nobody when a reader has gone
+                time.sleep(_LOOK_S)  # SQLite does not report the end of a reader
             try:
                 found = self._take(job, login)
             except (AgentError, ConsoleError) as error:
@@ -92,7 +92,7 @@ class HandOver:
         try:
             return ask_cpa(self._settings, {**take, "witness": True, "to": login})
         except (AgentError, ConsoleError):
-            # the answer may be lost, and not the change
+            # The answer may be lost although the change was made.
             found = ask_cpa(self._settings, {"op": "state_locate", "uuid": job.uuid})
             if found["url"] == url_on(self._node, job.uuid) and int(found["counter"]) == counter + 1:
                 return found
@@ -105,26 +105,29 @@ class HandOver:
         start_owner(self._path)
 
     def _promoted(self, uuid: str, counter: int) -> bool:
-        """Have the copy be the object now; else whoever fetches it does."""
+        """Have the copy become the object now; otherwise the process that fetches it does."""
         until = time.monotonic() + FED_S
         while time.monotonic() < until:
             with contextlib.suppress(AgentError, OSError), Client(self._address, "object", FED_S) as client:
                 if client.call({"op": "promote", "uuid": uuid, "counter": counter})["live"]:
                     return True
-            time.sleep(_LOOK_S)  # the connection that fed it may not have ended yet
+            time.sleep(_LOOK_S)  # the connection that fed it may still be open
         return False
 
 
 def want(settings: Settings, uuid: str, home: str, found: dict[str, Any]) -> None:
-    """Have the owner of a job of another login processor hand it over to ``home``, this one; return when it has.
-    ``found``: where the tracker has it, with a standby. AgentError, ConsoleError."""
+    """Have the owner of a job on another login processor hand it over to ``home``, this one, and wait for it.
+
+    ``found``: the tracker's entry, with a standby. Raises AgentError or ConsoleError.
+    """
     with Client(address_of(settings, str(found["standby"]), found["addresses"]), "object", FED_S) as client:
         client.call({"op": "want", "uuid": uuid, "login": home})
     await_move(settings, uuid, str(found["url"]))
 
 
 def await_move(settings: Settings, uuid: str, url: str) -> dict[str, Any]:
-    """Return where the tracker has a job once that is not ``url`` any more. AgentError, ConsoleError."""
+    """Wait until the tracker's location of a job is not ``url`` any more; returns its entry. Raises AgentError or
+    ConsoleError."""
     until = time.monotonic() + _LONGEST_S
     while time.monotonic() < until:
         found = ask_cpa(settings, {"op": "state_locate", "uuid": uuid})

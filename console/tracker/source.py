@@ -1,4 +1,4 @@
-"""A job's object wherever it is: on this host, on the node that the tracker names, or where that node says it went."""
+"""A job's object at its present place: on this host, on the node in the tracker, or where that node says it went."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _WAIT_S = 25.0
 
 
 class Source:
-    """Where an object is read: ``path`` on this host, or ``address`` of the node that holds it."""
+    """The place of an object: ``path`` on this host, or ``address`` of the node that has it."""
 
     def __init__(self, uuid: str, path: str = "", address: str = "") -> None:
         self.uuid, self.path, self.address = uuid, path, address
@@ -41,11 +41,11 @@ class Source:
 
     @property
     def node(self) -> str:
-        """The node that holds it; "" for this host."""
+        """The node that has it; "" for this host."""
         return self.address.rpartition("/")[2].removesuffix(".sock")
 
     def job(self, *, wait: bool = False) -> dict[str, Any] | None:
-        """What the object says of the job; None when ``wait`` and nothing has changed since the last call."""
+        """The object's summary of the job; None if ``wait`` and nothing has changed since the last call."""
         told = self._ask("", {}, wait=wait)
         return None if told is None else {**told, "path": self.path or f"{state.SCHEME}{self.node}/{self.uuid}"}
 
@@ -87,7 +87,7 @@ class Source:
 
 
 def source(settings: Settings, text: str, at: str = "") -> Source:
-    """The object that ``text`` names: on this host, or ``at`` that node, or where the tracker has it. ConsoleError."""
+    """The object ``text``: on this host, on the node ``at``, or at the tracker's location. Raises ConsoleError."""
     if at:
         return _on(settings, text, at)
     try:
@@ -101,18 +101,18 @@ def source(settings: Settings, text: str, at: str = "") -> Source:
 
 
 class Proxy:
-    """Answers about jobs of other hosts, for browsers of this one (``mesh job serve``)."""
+    """Answers about jobs on other hosts, for browsers on this one (``mesh job serve``)."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._known: dict[str, str] = {}  # where each job was found last
+        self._known: dict[str, str] = {}  # the last known place of each job
 
     def ask(self, uuid: str, what: str, query: dict[str, str], known: str, wait_s: float) -> Answer:
-        """The answer of the node that holds the object."""
+        """The answer of the node that has the object."""
         try:
             if uuid not in self._known:
                 found = source(self._settings, uuid)
-                if found.path:  # of a node of this host
+                if found.path:  # on a node of this host
                     if known:
                         wait_for_change(found.path, known, wait_s)
                     return answer(found.path, what, query, known)
@@ -127,7 +127,7 @@ class Proxy:
 
 
 def _moved_from_here(settings: Settings, text: str) -> str:
-    """The UUID that ``text`` begins, of a job that was sent away from this host."""
+    """The UUID that begins with ``text``, of a job that was moved away from this host."""
     try:
         names = os.listdir(directory_of(settings.state_dir))
     except OSError:
@@ -155,7 +155,7 @@ def _tracked(settings: Settings, uuid: str) -> Source:
         if not entry.address:
             raise
         _trusted(settings, entry.address)
-        return Source(uuid, address=entry.address)  # where it went from here: that node knows more
+        return Source(uuid, address=entry.address)  # its destination when it left; that node knows more
     node = str(told["url"]).removeprefix(state.SCHEME).partition("/")[0]
     found = Source(uuid, address=address_of(settings, node, told["addresses"]))
     found.job()
@@ -165,7 +165,7 @@ def _tracked(settings: Settings, uuid: str) -> Source:
 
 
 def _mend(settings: Settings, found: Source, tracked: str) -> None:
-    """Tell the tracker of a move whose report was lost; a report that is late changes nothing."""
+    """Tell the tracker of a move whose report was lost; a late report changes nothing."""
     job = found.job() or {}
     with contextlib.suppress(AgentError, ConsoleError):
         report(settings, found.uuid, tracked, found.node, int(job.get("counter", 0)))
@@ -185,11 +185,9 @@ def _on(settings: Settings, text: str, at: str) -> Source:
 
 
 def address_of(settings: Settings, node: str, told: Mapping[str, str] | None = None) -> str:
-    """Where a node's PCT is reached: as the database has it, or had it when it answered last, else as a CPA has
-    ``told``: not every login processor has a view of the database. ConsoleError.
-
-    ``node`` may be an address itself: ``tls://HOST:PORT/NODE``.
-    """
+    """The address of a node's PCT: from the database, from its last answer, or ``told`` by a CPA, because not every
+    login processor has a view of the database. ``node`` may be an address itself: ``tls://HOST:PORT/NODE``. Raises
+    ConsoleError."""
     if node.startswith(SCHEME):
         _trusted(settings, node)
         return node
@@ -222,7 +220,8 @@ def _trusted(settings: Settings, address: str) -> None:
 
 
 def report(settings: Settings, uuid: str, sender: str, receiver: str, counter: int) -> bool:
-    """Tell the tracker that the object is on ``receiver`` now; whether that was news. ConsoleError, AgentError."""
+    """Tell the tracker that the object is on ``receiver`` now; returns whether that was new. Raises ConsoleError or
+    AgentError."""
     uid = os.geteuid()
     told = ask_cpa(settings, {"op": "state_register", "uuid": uuid, "node": receiver, "uid": uid})
     if not told["news"]:

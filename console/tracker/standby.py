@@ -1,7 +1,9 @@
-"""The standby copies of jobs: feeding one (``mesh job standby``, a process of the job's owner), and going on with one.
+"""Standby copies of jobs: feeds one (``mesh job standby``, a process of the job's owner), and continues a job from
+one.
 
-The tracker's counter decides who may write. The owner's process tells the tracker where the copy is before it counts
-as a standby; a copy is live only after the tracker has raised the counter, which needs evidence that the owner is lost.
+The tracker's counter decides who may write. The owner's process tells the tracker the place of the copy before it
+counts as a standby. A copy becomes live only after the tracker has raised the counter, which needs evidence that the
+owner is lost.
 """
 
 from __future__ import annotations
@@ -38,12 +40,12 @@ from redmesh.state import SUFFIX, StateError, url_on
 _PIECE = 256 << 10
 #: Seconds until a CPA that did not answer is asked again; for a copy of any size to arrive.
 _AGAIN_S, _COPY_S = 2.0, 600.0
-#: Times that a CPA's process tries to go on with a job.
+#: How often a CPA's process tries to continue a job.
 _TRIES = 5
 
 
 class Fenced(Exception):
-    """The tracker has given the job to somebody else."""
+    """The tracker has given the job to another owner."""
 
     def __init__(self, url: str, counter: int) -> None:
         super().__init__(f"it is at {url} now (move {counter}); nothing of what runs here is recorded any more")
@@ -51,7 +53,7 @@ class Fenced(Exception):
 
 
 def stand_by(settings: Settings, options: argparse.Namespace) -> int:
-    """Copy the commits of the owner at the other end of standard input to a node of another host, until it ends."""
+    """Copy the commits of the owner, connected to standard input, to a node of another host until the owner ends."""
     feed = Feed(settings, options.job)
     try:
         feed.run()
@@ -78,13 +80,13 @@ class Feed:
         self.holder = Holder(os.path.dirname(path), self._home)
         self.owner = socket.socket(fileno=os.dup(0))
         self._decoder = Decoder()
-        self._partly, self._commits = bytearray(), bytearray()  # of the commit under way, and whole ones
+        self._partly, self._commits = bytearray(), bytearray()  # bytes of an incomplete commit, and complete commits
         self._ended = False
-        self._asked = self._leaves_to = ""  # the login processor that somebody wants, and that the job goes to
-        self._have = 0  # commits that the copy has
+        self._asked = self._leaves_to = ""  # the requested login processor, and the one to which the job goes
+        self._have = 0  # the number of commits that the copy has
 
     def run(self) -> None:
-        """See it through. Fenced; OSError when the owner has gone."""
+        """Feed until the end. Raises Fenced, or OSError if the owner has exited."""
         self._register("")
         self._tell(op="clear")
         for node, address in self._candidates():
@@ -99,7 +101,7 @@ class Feed:
         self._tell(op="none")
 
     def _register(self, standby: str) -> None:
-        """Tell the tracker where the standby is; asks until a CPA answers. Fenced, OSError."""
+        """Tell the tracker the place of the standby; repeats until a CPA answers. Raises Fenced or OSError."""
         counter = int(summary(self._path)["counter"])
         uid = os.geteuid()
         message = {"op": "state_standby", "uuid": self.uuid, "node": self._home, "standby": standby}
@@ -115,7 +117,7 @@ class Feed:
             raise Fenced(str(found["url"]), int(found["counter"]))
 
     def _candidates(self) -> list[tuple[str, str]]:
-        """Nodes that are up and that another machine can connect to; each job begins with another one of them."""
+        """Nodes that are up and reachable from other machines; each job starts with another one."""
         if self._settings.system:
             return []  # nodes hold no objects there
         try:
@@ -124,7 +126,7 @@ class Feed:
             return []
         first = int(self.uuid[:8], 16) % len(found) if found else 0
         for name, _ in found[:1]:
-            address_of(self._settings, name)  # our certificate is used from here on
+            address_of(self._settings, name)  # uses our certificate from here on
         return found[first:] + found[:first]
 
     def _feed(self, client: Client, node: str) -> None:
@@ -133,7 +135,7 @@ class Feed:
         self._tell(op="standing", node=node)
         while not self._ended:
             self._receive(FED_S / 5)
-            self._pass_on(client)  # an empty one says that the owner lives
+            self._pass_on(client)  # an empty one shows that the owner lives
             if self._asked:
                 login, self._asked = self._asked, ""
                 reason = why_not(self._settings, login, self._home)
@@ -178,7 +180,7 @@ class Feed:
             self.owner.sendall(control(message))
 
     def _receive(self, seconds: float) -> None:
-        """Take what the owner has sent, waiting ``seconds`` for something."""
+        """Receive data of the owner, waiting at most ``seconds``."""
         if self._ended or not select.select([self.owner], [], [], seconds)[0]:
             return
         try:
@@ -196,13 +198,13 @@ class Feed:
                 self._asked = str(message.get("login"))
 
     def await_end(self) -> None:
-        """Return when the owner has let the object go."""
+        """Wait until the owner has released the object."""
         while not self._ended:
             self._receive(FED_S)
 
 
 def go_on(settings: Settings, options: argparse.Namespace) -> int:
-    """Go on here with jobs whose owners were lost with their node: a CPA starts this when a node is down."""
+    """Continue here jobs whose owners were lost with their node; started by a CPA when a node is down."""
     left = list(options.jobs)
     for _ in range(_TRIES):
         for uuid in list(left):
@@ -211,13 +213,13 @@ def go_on(settings: Settings, options: argparse.Namespace) -> int:
                 left.remove(uuid)
         if not left:
             return 0
-        time.sleep(FED_S / 2)  # a connection from a host that is gone lasts for FED_S; a process that does nothing else
+        time.sleep(FED_S / 2)  # a connection from a lost host lasts for FED_S; this process does nothing else
     return 1
 
 
 def bring(settings: Settings, uuid: str) -> str:
-    """The path of a job that is not here, after its object was fetched; from its standby, where its owner is lost with
-    its node or disk. ConsoleError."""
+    """Fetch a job's object, from its standby if the owner is lost with its node or disk; returns its path. Raises
+    ConsoleError."""
     home = login_name(settings)
     holder = Holder(directory_of(settings.state_dir), home)
     try:
@@ -238,23 +240,23 @@ def bring(settings: Settings, uuid: str) -> str:
             raise ConsoleError(f"job {uuid} is not on this host any more, and had no standby", "mesh job list")
         address = address_of(settings, node, found["addresses"])
         with Client(address, "object") as client:
-            if uuid not in client.call({"op": "held"})["jobs"]:  # the tracker's word, and not yet the node's
+            if uuid not in client.call({"op": "held"})["jobs"]:  # the tracker says so, and the node may not know it yet
                 client.call({"op": "promote", "uuid": uuid, "counter": counter})
         moved = fetch(holder, uuid, address, node)
         with contextlib.suppress(AgentError, ConsoleError):
-            report(settings, uuid, node, home, moved)  # else the node says where it went
+            report(settings, uuid, node, home, moved)  # otherwise the node says where it went
     except (AgentError, StateError) as error:
         raise ConsoleError(error.message, error.hint or "mesh job show", exit_status=1) from None
     return holder.path(uuid)
 
 
 def there_or_brought(settings: Settings, uuid: str) -> str:
-    """The path of a job that is to go on here: brought, unless a CPA of ours was quicker. ConsoleError."""
+    """The path of a job to continue here; it is fetched unless a CPA of ours has done so. Raises ConsoleError."""
     home = login_name(settings)
     path = Holder(directory_of(settings.state_dir), home).path(uuid)
 
     def is_ours() -> bool:
-        # by the tracker's word: a file here may be what an owner that is fenced has left
+        # Rely on the tracker, because a file here may be left by a fenced owner.
         if not os.path.exists(path):
             return False
         try:

@@ -1,7 +1,7 @@
-"""The map of a machine whose topology is known: cabinets as they stand, or racks side by side. Pure.
+"""The map of a machine with a known topology: cabinets in their places, or racks side by side. No I/O.
 
-A mesh as the ancestors drew it: a row of cabinets is a band, every cabinet a block of routers across and boards
-down. Where that is wider than the screen a board is one character, so that ten thousand processors fit on one.
+A mesh is drawn as by the original tools: a row of cabinets is a band, every cabinet a block with routers across and
+boards down. If that is wider than the screen, a board is one character, so that 10,000 processors fit.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -11,7 +11,7 @@ from db.topology import Cluster, Mesh
 
 #: A character and its colour.
 Glyph = tuple[str, str]
-MIXED = ("%", "0")  # a board whose processors are not all the same
+MIXED = ("%", "0")  # a board whose processors differ
 CUT = ("|", "31")  # an open switch
 _BLANK = (" ", "0")
 _LEFT = 4  # columns for the names of boards at the left
@@ -20,13 +20,14 @@ _LEFT = 4  # columns for the names of boards at the left
 def cabinets(
     mesh: Mesh, cell_of: Callable[[int], Cell | None], letter: dict[int, str], width: int, *, colour: bool, full: bool
 ) -> list[str]:
-    """The whole machine; ``cell_of`` tells what is known of a processor. ``full``: never a board in one character."""
+    """The map of the whole machine; ``cell_of`` gives a processor's cell. ``full``: never draw a board as one
+    character."""
     wide = max((len(word) for word in letter.values()), default=1)
     each = mesh.routers * wide + 1
     compressed = not full and _LEFT + mesh.columns * each > width
     each = wide + (0 if compressed else mesh.routers * wide - wide + 1)
     cut = {switch.after for switch in mesh.switches if switch.name in mesh.open}
-    # in a compressed map an open switch takes a column of its own
+    # In a compressed map, an open switch takes its own column.
     room = max(1, (width - _LEFT - (len(cut) if compressed else 0)) // each)
     chunks = [range(first, min(first + room, mesh.columns)) for first in range(0, mesh.columns, room)]
     bands = [
@@ -52,7 +53,7 @@ def _band(
     cut: set[int],
     colour: bool,
 ) -> list[tuple[str, int]]:
-    """One row of cabinets: its lines, each with how many columns of the screen it takes."""
+    """A row of cabinets: its lines, each with its width in columns."""
     wide, each, compressed = sizes
     lines = _head(mesh, row, columns, each, cut, compressed)
     for z in range(mesh.depth):
@@ -111,7 +112,7 @@ def _one(glyphs: Iterable[Glyph], wide: int) -> Glyph:
 
 
 def racks(cluster: Cluster, groups: Sequence[Group], letter: dict[int, str], width: int, *, colour: bool) -> list[str]:
-    """Racks (or the lowest switches) side by side, the nodes of each below its name."""
+    """Racks (or the lowest switches) side by side, with the nodes of each below its name."""
     wide = max((len(word) for word in letter.values()), default=1)
     by_switch: dict[str, list[Group]] = {}
     for group in groups:
@@ -148,7 +149,7 @@ def _rack(
 
 
 def _side_by_side(blocks: Sequence[Sequence[tuple[str, int]]], across: int) -> list[str]:
-    """Blocks of lines beside each other, ``across`` columns each, and an empty line below them."""
+    """Blocks of lines side by side, each ``across`` columns wide, followed by an empty line."""
     lines = []
     for number in range(max(map(len, blocks))):
         line = ""

@@ -1,13 +1,13 @@
-"""The map of a mesh as text: a character for each processor, grouped by node, and a letter for each launcher. Pure."""
+"""The map as text: a character for each processor, grouped by node, and a letter for each launcher. No I/O."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-#: Glyph of every state, in the legend's order; busy processors carry their launcher's letter instead.
+#: The glyph of every state, in the legend's order; busy processors show their launcher's letter instead.
 GLYPHS = {"free": ".", "pending": "+", "busy": "a", "stale": "-", "down": "#", "reserved": "="}
-#: Free for the partition of a batch job alone: a free processor to the counts.
+#: Free, but only for a batch job's partition; counted as free.
 KEPT = ":"
-#: Free, but on a service node: given out only where it is asked for by name.
+#: Free, but on a service node: allocated only if requested by name.
 SERVICE = ","
 _FREE = {"kept": KEPT, "service": SERVICE}
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
@@ -17,7 +17,7 @@ _LAUNCHER_COLOURS = ("32", "34", "33", "36", "92", "94", "93", "96", "95", "35")
 
 
 class Cell(NamedTuple):
-    """One processor: its state for people, and the launcher that has it."""
+    """A processor: its state for display, and its launcher."""
 
     state: str
     launcher: int | None
@@ -31,9 +31,9 @@ class Group(NamedTuple):
 
 
 def letters(launchers: Iterable[int]) -> dict[int, str]:
-    """A letter for each launcher, two or more for all where 62 do not do.
+    """A letter for each launcher; two or more letters for all if 62 are not enough.
 
-    A launcher's letter follows from its id, so that it seldom changes while others come and go.
+    A launcher's letter is derived from its id, so that it seldom changes while others come and go.
     """
     ids = sorted(launchers)
     width, room = 1, len(LETTERS)
@@ -57,7 +57,7 @@ def _word(place: int, width: int) -> str:
 
 
 def draw(groups: Sequence[Group], letter: dict[int, str], width: int, *, colour: bool = False) -> list[str]:
-    """The map, ``width`` columns wide: nodes side by side while they fit, long ones over several lines."""
+    """The map in ``width`` columns: nodes side by side if they fit, long ones over several lines."""
     if not groups:
         return ["no processors"]
     wide = max((len(word) for word in letter.values()), default=1)
@@ -98,7 +98,7 @@ def glyph_of(cell: Cell, letter: dict[int, str], wide: int) -> tuple[str, str]:
 
 
 def painted(glyphs: Iterable[tuple[str, str]]) -> str:
-    """Glyphs in their colours, one escape sequence for each run of the same."""
+    """Glyphs in their colours, with one escape sequence for each run of the same colour."""
     text, last = "", ""
     for glyph, code in glyphs:
         text += glyph if code == last else f"\x1b[0;{code}m{glyph}"
@@ -112,13 +112,13 @@ def legend(counts: dict[str, int]) -> str:
 
 
 def elapsed(seconds: float) -> str:
-    """Hours, minutes and seconds, as the first pingd wrote them: 39:36:54."""
+    """Hours, minutes and seconds in the format of the original pingd: 39:36:54."""
     whole = max(0, int(seconds))
     return f"{whole // 3600:02d}:{whole // 60 % 60:02d}:{whole % 60:02d}"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], width: int, right: Iterable[int] = ()) -> list[str]:
-    """Columns under a head, two blanks apart; ``right`` are set to the right; what is past ``width`` is cut."""
+    """Columns under a head, separated by two blanks; ``right`` are right-aligned; lines are cut off at ``width``."""
     widths = [max(len(row[index]) for row in [head, *rows]) for index in range(len(head))]
     right = set(right)
     lines = []
@@ -129,5 +129,5 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], width: int, right:
 
 
 def cut(line: str, width: int) -> str:
-    """``line`` in at most ``width`` columns, its end marked where something is missing."""
+    """``line`` in at most ``width`` columns, with a mark at its end if it was cut off."""
     return line if len(line) <= width else line[: max(0, width - 1)] + "…"

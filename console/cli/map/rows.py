@@ -1,4 +1,4 @@
-"""What showmesh and pingd both need from the database's rows: names, ranks, elapsed times, counts."""
+"""Data from the database's rows for showmesh and pingd: names, ranks, elapsed times, counts."""
 
 from db.store.ranges import unfold
 from db.views.rows import STATES
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def by_node(picture: Picture) -> "Iterator[tuple[Any, list[Any]]]":
-    """Every node that has processors, with them, in the order of ids and slots."""
+    """Every node that has processors, with its processors, in the order of ids and slots."""
     cells: dict[int, list[Any]] = {}
     for row in picture.processors.values():
         cells.setdefault(row.node, []).append(row)
@@ -25,7 +25,7 @@ _topologies: "dict[str, Any]" = {}
 
 
 def topology_of(picture: Picture) -> "Any":
-    """The machine's topology, read once for as long as it stays the same."""
+    """The machine's topology, read again only after a change."""
     from db.topology import from_json
 
     text = picture.mesh.topology or ""
@@ -36,7 +36,7 @@ def topology_of(picture: Picture) -> "Any":
 
 
 def side_seen(picture: Picture) -> "Side | None":
-    """The side that is all of the machine that this viewer may see; None where it sees the whole."""
+    """The side that this viewer sees; None if it sees the whole machine."""
     if not picture.mesh.topology:
         return None
     topology = topology_of(picture)
@@ -44,7 +44,7 @@ def side_seen(picture: Picture) -> "Side | None":
 
 
 def counts(picture: Picture) -> dict[str, int]:
-    """How many processors are in each state, every state named."""
+    """The number of processors in every state."""
     found = dict.fromkeys(STATES, 0)
     for one in picture.processors:
         found[picture.state(one)] += 1
@@ -52,19 +52,19 @@ def counts(picture: Picture) -> dict[str, int]:
 
 
 def login(picture: Picture, launcher: "Any") -> str:
-    """Where a launcher runs, as ``login1/4711``."""
+    """The place of a launcher, as ``login1/4711``."""
     node = picture.nodes.get(launcher.login_processor)
     return f"{node.name if node else launcher.login_processor}/{launcher.pid}"
 
 
 def elapsed_s(picture: Picture, launcher: "Any") -> float:
-    """Seconds since its processes were let go, or since its request while it is pending; the database's clock."""
+    """Seconds since its processes were released, or since its request while it is pending, by the database's clock."""
     begun: float = launcher.started_at or launcher.created_at
     return max(0.0, picture.now - begun)
 
 
 def ranks_by_processor(launcher: "Any") -> dict[int, list[int]]:
-    """The ranks on each processor of a launcher; nothing before it has told *started*.
+    """The ranks on each processor of a launcher; empty before *started*.
 
     A rank's further processors follow its first in the launcher's list.
     """

@@ -1,4 +1,4 @@
-"""Looking once or again and again at a picture of the mesh: in place on a terminal, line after line elsewhere."""
+"""Shows a picture of the mesh once or repeatedly: in place on a terminal, otherwise line after line."""
 
 import os
 import sys
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
     from console.settings import Settings
 
-    #: Lines for a picture, given how wide they may be.
+    #: Makes the lines of a picture for a given width.
     Render = Callable[[Picture, int], list[str]]
 
 UNBOUNDED = 1 << 20
-#: The map's width where there is no terminal to ask.
+#: The map's width without a terminal.
 PLAIN_WIDTH = 80
 
 
 def terminal_size() -> "tuple[int, int] | None":
-    """Columns and lines of the terminal on stdout, None where it is none. COLUMNS wins, as everywhere."""
+    """Columns and lines of the terminal on stdout, None if there is none. COLUMNS has priority."""
     if not sys.stdout.isatty():
         return None
     columns, lines = os.get_terminal_size(sys.stdout.fileno())
@@ -32,14 +32,15 @@ def terminal_size() -> "tuple[int, int] | None":
 
 
 def in_colour() -> bool:
-    """Whether stdout is a terminal whose user wants colour."""
+    """True if stdout is a terminal and its user wants colour."""
     return sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM", "") != "dumb"
 
 
 def look(settings: "Settings", render: "Render", *, every_s: float = 0.0) -> int:
-    """Print the picture once, or with ``every_s`` until interrupted. StoreError when it cannot be read the first time.
+    """Print the picture once, or with ``every_s`` until interrupted. Raises StoreError if the first reading fails.
 
-    In place on a terminal; elsewhere once for every change. A database that goes away while we watch is waited for.
+    On a terminal it is drawn in place; elsewhere it is printed after every change. A database that goes away later is
+    waited for.
     """
     with open_viewer(settings.database, settings.login) as viewer:
         picture = Picture()
@@ -66,7 +67,7 @@ def _again(viewer: Viewer, picture: Picture, render: "Render", every_s: float) -
         size = terminal_size()
         if size:
             lines = render(picture, size[0]) + ([trouble] if trouble else [])
-            # each line is wiped behind its text: nothing flickers, and nothing of a longer one stays
+            # Each line is cleared after its text: no flicker, and no rest of a longer line.
             body = "\x1b[K\n".join(lines[: size[1] - 1])
             sys.stdout.write(f"\x1b[H{body}\x1b[K\x1b[J")
         elif shown != picture.counter:

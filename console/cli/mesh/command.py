@@ -1,4 +1,4 @@
-"""``mesh``: bring a mesh up and down, look after it, administer it. What each subcommand does stands beside it."""
+"""``mesh``: brings a mesh up and down and administers it. Each subcommand is in a file of its own."""
 
 import argparse
 import os
@@ -14,7 +14,7 @@ from redmesh.version import VERSION
 Command = Callable[[Settings, argparse.Namespace], int]
 
 
-#: Options that are keys of the configuration.
+#: Options that set keys of the configuration.
 _SETTINGS = ("processors", "nodes", "cpas", "service_nodes", "database", "manager")
 
 
@@ -27,13 +27,13 @@ class _Parser(argparse.ArgumentParser):
         raise SystemExit(2)
 
     def _print_message(self, message: str, file: Any = None) -> None:
-        # argparse's own says nothing of a full disk in some versions, and ends with 0
+        # In some versions, argparse's own code ignores a full disk and exits with 0.
         if message:
             print(message, end="", file=file or sys.stderr, flush=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; its exit status."""
+    """Run the command; returns its exit status."""
     return guarded("mesh", lambda: _run(arguments))
 
 
@@ -66,7 +66,7 @@ def _seconds(text: str) -> float:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The whole command line."""
+    """The parser of the whole command line."""
     top = _Parser(prog="mesh", description="Bring a mesh up and down, and look after it.", allow_abbrev=False)
     top.add_argument("--config", metavar="FILE", help=_CONFIG)
     top.add_argument("--quiet", action="store_true", help=_QUIET)
@@ -95,13 +95,13 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _add_common(above: argparse.ArgumentParser) -> None:
-    """Let --config and --quiet also follow every subcommand. Without a value there, the one before it stays."""
+    """Accept --config and --quiet after every subcommand too. An option given before it stays in force."""
     for action in above._actions:  # argparse has no other way to ask it
         if isinstance(action, argparse._SubParsersAction):
             for below in dict.fromkeys(action.choices.values()):
                 below.add_argument("--config", metavar="FILE", default=argparse.SUPPRESS, help=_CONFIG)
                 own = [one for one in below._actions if "--quiet" in one.option_strings]
-                for one in own:  # it has a meaning of its own there
+                for one in own:  # it has another meaning there
                     one.default = argparse.SUPPRESS
                     below.set_defaults(own_quiet=True)
                 if not own:
@@ -209,7 +209,7 @@ def _add_logins(commands: "argparse._SubParsersAction[_Parser]") -> None:
     grant = which.add_parser("grant", help="write the file that lets a machine be one")
     grant.add_argument("name", metavar="NAME", help="what it is called")
     told = "so many CPAs of its own, where the system database is reached from there (default: those here are asked)"
-    # not `cpas`: that is how many there are here
+    # Not `cpas`, which is the number of CPAs here.
     grant.add_argument("--cpas", dest="own_cpas", metavar="N", type=_how_many, default=0, help=told)
     join = which.add_parser("join", help="on that machine: be it")
     for one, name in ((grant, "grant"), (join, "join")):
@@ -423,8 +423,8 @@ def _add_jobs(commands: "argparse._SubParsersAction[_Parser]") -> None:
             ("resume", "go on with jobs that lost their owner; all of them of this host where none is named"),
         )
     }
-    made["standby"] = which.add_parser("standby")  # the owner of a job starts it
-    made["take-over"] = which.add_parser("take-over")  # a CPA starts it
+    made["standby"] = which.add_parser("standby")  # started by the owner of a job
+    made["take-over"] = which.add_parser("take-over")  # started by a CPA
     for name, one in made.items():
         if name == "purge":
             one.add_argument("jobs", metavar="JOB", nargs="+", help="UUID, or its beginning")
@@ -563,7 +563,7 @@ def _positive(text: str) -> int:
 
 
 def _lazily(module: str, name: str) -> Command:
-    """The function ``name`` of ``console.cli.module``, imported only when it is the one that was asked for."""
+    """The function ``name`` of ``console.cli.module``, imported only if it is called."""
 
     def command(settings: Settings, options: argparse.Namespace) -> int:
         from importlib import import_module

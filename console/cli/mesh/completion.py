@@ -10,7 +10,7 @@ Tree = dict[str, list[str]]
 
 
 def completion(_settings: Settings, options: argparse.Namespace) -> int:
-    """Print the scripts of one command or of all; for zsh in a form that is sourced."""
+    """Print the scripts of one command or of all; for zsh in a form to be sourced."""
     for command in [options.of] if options.of else [*COMMANDS, "mesh"]:
         print(_of(command, options.shell), end="")
     return 0
@@ -29,7 +29,8 @@ def _of(command: str, shell: str) -> str:
 
 
 def tree_of(top: argparse.ArgumentParser) -> Tree:
-    """What may stand after ``mesh``, ``mesh partition`` …: subcommands, options and choices, by the words before."""
+    """The possible words after ``mesh``, ``mesh partition`` …: subcommands, options and choices, by the preceding
+    words."""
     tree: Tree = {}
     _grow(tree, "mesh", top)
     return tree

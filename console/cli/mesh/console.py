@@ -11,11 +11,11 @@ from console.settings import Settings
 
 
 def console(settings: Settings, options: argparse.Namespace) -> int:
-    """The console on the whole screen."""
+    """Run the full-screen console."""
     served = "TEXTUAL_DRIVER" in os.environ  # mesh serve: a browser is the terminal
     if not served and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise ConsoleError("the console needs a terminal", "showmesh, pingd and mesh status do without", exit_status=2)
-    gc.disable()  # until the first picture: nothing of what is made so far is garbage, and looking costs a fifth
+    gc.disable()  # until the first picture: there is no garbage yet, and collecting takes a fifth of the time
     from console.tui.app import ConsoleApp, run
 
     make: Any = ConsoleApp

@@ -1,4 +1,4 @@
-"""``mesh db``: the system database's schema, and who may read what in it."""
+"""``mesh db``: the system database's schema, accounts and rights."""
 
 import argparse
 import os
@@ -18,11 +18,11 @@ from db.schema.migrate import create_database, migrate
 from db.store.url import WHOLE, in_database, mysql_options, sqlite_path, without_password
 from redmesh.text import counted
 
-_OF_A_USER = 10  # connections that one user's own account may have at once
+_OF_A_USER = 10  # the most connections of a single user's account
 
 
 def init(settings: Settings, options: argparse.Namespace) -> int:
-    """Make or migrate the schema; on MySQL print the grants, or with --run carry them out."""
+    """Create or migrate the schema; on MySQL print the grants, or run them with --run."""
     url = options.url or cpa_url(settings)
     if sqlite_path(url) is not None:
         if options.view_login or options.view_user:
@@ -36,7 +36,7 @@ def init(settings: Settings, options: argparse.Namespace) -> int:
         raise UsageError(
             f"--view-connections {options.view_connections}: a viewer needs at least one connection", "give at least 1"
         )
-    accounts = _Accounts(settings, options, url)  # what is wrong with a name, or a file of ours, is said before
+    accounts = _Accounts(settings, options, url)  # check names and our own files before anything is changed
     if options.run:
         _check_files(settings, accounts)
         check_may_grant(url)
@@ -64,7 +64,7 @@ def init(settings: Settings, options: argparse.Namespace) -> int:
 
 
 def _make_sqlite(settings: Settings, url: str) -> None:
-    """Make or migrate an SQLite database. ConsoleError where the file is missing below a mesh that lives."""
+    """Create or migrate an SQLite database. Raises ConsoleError if the file of a living mesh is missing."""
     if url != cpa_url(settings) or not os.path.isdir(settings.state_dir):
         _say_steps(url, migrate(url))
         return
@@ -79,7 +79,7 @@ def _make_sqlite(settings: Settings, url: str) -> None:
 
 
 def _check_files(settings: Settings, accounts: "_Accounts") -> None:
-    """ConsoleError unless the accounts' URLs can be written: their passwords are changed first."""
+    """Raise ConsoleError unless the accounts' URLs can be written, because their passwords are changed first."""
     try:
         own_directory(settings.state_dir)
         for path, _, _ in accounts.files:
@@ -91,7 +91,7 @@ def _check_files(settings: Settings, accounts: "_Accounts") -> None:
 
 
 class _Accounts:
-    """Who is to have an account: the CPAs, viewers of the whole machine, and those of single login processors."""
+    """The accounts: CPAs, viewers of the whole machine, and viewers of single login processors."""
 
     def __init__(self, settings: Settings, options: argparse.Namespace, url: str) -> None:
         self._directory, self._url, self._new = settings.state_dir, url, options.run
@@ -123,30 +123,30 @@ class _Accounts:
         return self.path(role), account, _url_for(url, account)
 
     def _with_password(self, role: str, account: Account, url: str) -> Account:
-        """One that was made here before keeps its password: who has the URL goes on with it."""
+        """Keep the password of an account that was created here before, so that its URL stays valid."""
         if not self._new:
             return account
         password = ""
         if os.path.exists(self.path(role)):
             with open(self.path(role), encoding="utf-8") as file:
                 before = mysql_options(file.read().strip())
-            place = str(mysql_options(url)["database"])  # of an older program's account: the tables themselves
+            place = str(mysql_options(url)["database"])  # an older version's account uses the tables themselves
             if before.get("user") == account.user and before["database"] in (place, place.removesuffix(WHOLE)):
                 password = str(before.get("password", ""))
         return account._replace(password=password or secrets.token_urlsafe(18))
 
 
 def bring_up_to_date(settings: Settings, options: argparse.Namespace) -> int:
-    """Migrate the schema, making none where none is."""
+    """Migrate an existing schema."""
     url = options.url or cpa_url(settings)
     _say_steps(url, migrate(url, make_file=False))
     return 0
 
 
 def release(settings: Settings, options: argparse.Namespace) -> int:
-    """Write into the database that a mesh is gone whose state directory is lost, so that no ``mesh down`` can.
+    """Record in the database that a mesh is gone, if its state directory is lost and ``mesh down`` is impossible.
 
-    Without ``--force`` only when nothing used the database for some seconds.
+    Without ``--force``, only if nothing has used the database for some seconds.
     """
     from console.deploy.personal import schema
 

@@ -1,4 +1,4 @@
-"""``mesh debug``: this terminal at a debugger on one rank, wherever that runs."""
+"""``mesh debug``: a debugger on one rank, on any node, in this terminal."""
 
 import argparse
 
@@ -8,7 +8,7 @@ from console.settings import Settings
 
 
 def debug(settings: Settings, options: argparse.Namespace) -> int:
-    """Sit at the debugger until it ends."""
+    """Run the debugger until it ends."""
     words = options.words[1:] if options.words[:1] == ["--"] else options.words
     stay_on_side(settings, options.launcher)
     return Debugging(settings.run_dir, options.launcher, options.rank, words or ["gdb"]).run()

@@ -6,7 +6,7 @@ from console.settings import Settings
 
 
 def demo(_settings: Settings, _options: argparse.Namespace) -> int:
-    """Run the demonstration; 0 when the picture is whole and nothing is left behind."""
+    """Run the demonstration; returns 0 if the picture is complete and nothing is left behind."""
     from console.demo.show import demonstrate
 
     return demonstrate()

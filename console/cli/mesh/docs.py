@@ -1,4 +1,4 @@
-"""``mesh docs``: the documentation as files that a browser opens, without a network."""
+"""``mesh docs``: the documentation as local files for a browser."""
 
 import argparse
 import os
@@ -10,7 +10,7 @@ from redmesh.start_command import ROOMS, ROOT
 
 
 def docs(_settings: Settings, options: argparse.Namespace) -> int:
-    """Print the address of a page, and open it in a browser where there is a desktop to show it."""
+    """Print the address of a page, and open it in a browser if there is a desktop."""
     page = f"{_site()}/{options.page.removesuffix('.md').removesuffix('.html')}.html"
     if not os.path.isfile(page):
         raise ConsoleError(f"the documentation has no page {options.page!r}", "mesh docs opens the first page")
@@ -24,7 +24,7 @@ def docs(_settings: Settings, options: argparse.Namespace) -> int:
 
 
 def _site() -> str:
-    """The directory of the site: in the wheel, or where ``make docs`` has built it. ConsoleError if there is none."""
+    """The directory of the site: in the wheel, or built by ``make docs``. Raises ConsoleError if there is none."""
     for place in (f"{ROOMS}/console/site", f"{ROOT}/build/site"):
         if os.path.isfile(f"{place}/index.html"):
             return place

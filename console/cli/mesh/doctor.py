@@ -1,4 +1,4 @@
-"""``mesh doctor``: what is wrong on which host, and what to do."""
+"""``mesh doctor``: checks every host and explains how to fix what is wrong."""
 
 import argparse
 import json
@@ -15,7 +15,7 @@ from redmesh.text import counted
 
 
 def examine(settings: Settings, options: argparse.Namespace) -> int:
-    """Look at every host, and at what a logout does here; status 1 when a host cannot be used."""
+    """Check every host, and what a logout does here; returns 1 if a host cannot be used."""
     here = dangers(settings.run_dir)
     if not settings.hosts and not options.only and not options.label:
         return _examine_here(settings, options, here)
@@ -23,7 +23,7 @@ def examine(settings: Settings, options: argparse.Namespace) -> int:
         for danger in here:
             print(f"mesh: {danger.code}: {danger.message} ({danger.hint})", file=sys.stderr)
     with progress(options.json) as report:
-        quiet: Report = Silent() if isinstance(report, Lines) else report  # what is wrong is told below
+        quiet: Report = Silent() if isinstance(report, Lines) else report  # problems are printed below
         found = checks.examine(settings, quiet, options.only, options.label)
     if options.json:
         rows = [_as_row(one) for one in found]
@@ -37,7 +37,7 @@ def examine(settings: Settings, options: argparse.Namespace) -> int:
 
 
 def _examine_here(settings: Settings, options: argparse.Namespace, here: list[Danger]) -> int:
-    """A mesh of this machine alone: what ends it without being asked to."""
+    """For a mesh of this machine alone: check what would end it unintentionally."""
     if options.json:
         print(json.dumps({"mesh": settings.mesh, "hosts": [], "here": [danger._asdict() for danger in here]}))
         return 0

@@ -1,4 +1,4 @@
-"""``mesh down``: of this machine alone, or of hosts over SSH."""
+"""``mesh down``: ends a mesh of this machine, or of hosts over SSH."""
 
 import argparse
 import json
@@ -12,7 +12,7 @@ from console.settings import Settings
 
 
 def down(settings: Settings, options: argparse.Namespace) -> int:
-    """End the mesh; with launches on it only by --force or a yes, with jobs of tasks only by --force."""
+    """End the mesh. Running launches need --force or a yes, jobs of tasks need --force."""
     suspend_all(settings, force=options.force)
     if settings.hosts or settings.allocation or os.path.exists(f"{settings.state_dir}/hosts.json"):
         return _down_hosts(settings, options)
@@ -33,8 +33,8 @@ def down(settings: Settings, options: argparse.Namespace) -> int:
 
 
 def _down_hosts(settings: Settings, options: argparse.Namespace) -> int:
-    """End the mesh; status 1 when something may be left on a host."""
-    # paramiko is not loaded for a mesh of this machine
+    """End the mesh; returns 1 if something may be left on a host."""
+    # Do not import paramiko for a mesh of this machine.
     from console.cli.mesh.host_progress import as_rows, progress
     from console.deploy.mesh import lifecycle as hosts
 

@@ -1,4 +1,4 @@
-"""``mesh drain`` and ``mesh resume``: nodes out of service, and back."""
+"""``mesh drain`` and ``mesh resume``: take nodes out of service, and return them."""
 
 import argparse
 import sys
@@ -10,7 +10,7 @@ from console.settings import Settings
 
 
 def drain(settings: Settings, options: argparse.Namespace) -> int:
-    """Take nodes out of service: what runs there runs on, nothing new begins; state objects go to other nodes."""
+    """Drain nodes: what runs there continues, nothing new starts; state objects move to other nodes."""
     names = _nodes(options.list)
     ask_cpa(settings, {"op": "drain", "nodes": names, "reason": options.reason})
     from console.tracker.evacuation import evacuate
@@ -20,7 +20,7 @@ def drain(settings: Settings, options: argparse.Namespace) -> int:
 
 
 def resume(settings: Settings, options: argparse.Namespace) -> int:
-    """Put nodes back that were taken out."""
+    """Return drained nodes to service."""
     names = _nodes(options.list)
     back = ask_cpa(settings, {"op": "resume", "nodes": names})["nodes"]
     for name in names:

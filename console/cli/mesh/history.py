@@ -14,7 +14,7 @@ from redmesh.sanitise import clean
 
 
 def history(settings: Settings, options: argparse.Namespace) -> int:
-    """Launches that have ended, the last one last."""
+    """Print ended launches, the newest last."""
     with open_viewer(settings.database, settings.login) as viewer:
         rows = viewer.history(options.last)[::-1]
     if options.json:

@@ -1,4 +1,4 @@
-"""Progress of many hosts for people: a line each when it is done, or on a terminal a table that changes in place."""
+"""Progress of many hosts: a line for each when it is done, or on a terminal a table that is updated in place."""
 
 import sys
 from contextlib import contextmanager
@@ -12,28 +12,28 @@ if TYPE_CHECKING:
 
     from console.deploy.ssh.worker_pool import HostTask, Report
 
-#: Hosts at work that the table shows; of the others it says how many there are.
+#: The most active hosts in the table; the others are counted.
 _SHOWN = 12
 
 
 class Lines:
-    """One line on stderr for every host that is done."""
+    """Prints a line on stderr for every host that is done."""
 
     def moved(self, errand: "HostTask") -> None:
-        """Say so when it is done."""
+        """Print the host if it is done."""
         if errand.state in FINAL:
             print(line_of(errand), file=sys.stderr, flush=True)
 
 
 class Silent:
-    """Nothing: the answer will be JSON."""
+    """Prints nothing, because the answer is JSON."""
 
     def moved(self, errand: "HostTask") -> None:
-        """Nobody looks."""
+        """Do nothing."""
 
 
 class _Table:
-    """Hosts at work, in place; those that fail are printed above it and stay."""
+    """Shows active hosts in place; failed ones are printed above and stay."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -44,7 +44,7 @@ class _Table:
         self.live = Live(console=self._console, refresh_per_second=12, transient=True, get_renderable=self._draw)
 
     def moved(self, errand: "HostTask") -> None:
-        """Another state of a host."""
+        """A host has a new state."""
         self._all[errand.name] = errand
         if errand.state is State.FAILED:
             from rich.text import Text
@@ -69,7 +69,7 @@ class _Table:
 
 @contextmanager
 def progress(json: bool) -> "Iterator[Report]":
-    """What shows the progress: nothing, lines, or a table."""
+    """The display for the progress: nothing, lines, or a table."""
     if json:
         yield Silent()
     elif sys.stderr.isatty():
@@ -81,7 +81,7 @@ def progress(json: bool) -> "Iterator[Report]":
 
 
 def line_of(errand: "HostTask") -> str:
-    """A host that is done, for people."""
+    """A line about a host that is done."""
     if errand.failure is None:
         return f"{errand.name}: {errand.state.value} ({errand.took_s:.1f} s)"
     hint = f" ({clean(errand.failure.hint)})" if errand.failure.hint else ""
@@ -89,7 +89,7 @@ def line_of(errand: "HostTask") -> str:
 
 
 def as_rows(errands: "Sequence[HostTask]") -> list[dict[str, Any]]:
-    """The hosts as ``--json`` has them."""
+    """The hosts in the form of ``--json``."""
     return [
         {
             "name": errand.name,

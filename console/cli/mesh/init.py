@@ -1,4 +1,4 @@
-"""``mesh init``: a configuration file to begin with."""
+"""``mesh init``: writes an initial configuration file."""
 
 import argparse
 

@@ -1,4 +1,4 @@
-"""``mesh job``: what the state objects of jobs say (docs/state-object.md), read from the objects themselves."""
+"""``mesh job``: reads the state objects of jobs (docs/state-object.md)."""
 
 import argparse
 import json
@@ -23,7 +23,7 @@ _WIDTH = 200
 
 
 def show_list(settings: Settings, options: argparse.Namespace) -> int:
-    """The jobs that have a state object on this host, the newest last."""
+    """Print the jobs with a state object on this host, the newest last."""
     directory = directory_of(settings.state_dir)
     found: list[dict[str, Any]] = []
     for place in places(directory):
@@ -51,7 +51,7 @@ def _add_summary(found: list[dict[str, Any]], path: str) -> None:
 
 
 def show(settings: Settings, options: argparse.Namespace) -> int:
-    """What a job is and how far."""
+    """Print a job's summary and progress."""
     found = source(settings, options.job, options.at or "")
     job = _lost_or_not(found.job() or {})
     if options.json:
@@ -77,7 +77,7 @@ def show(settings: Settings, options: argparse.Namespace) -> int:
 
 
 def show_log(settings: Settings, options: argparse.Namespace) -> int:
-    """A job's log: what it said, and what became of it."""
+    """Print a job's log: its messages, and its state changes."""
     found = source(settings, options.job, options.at or "")
     rows = [{key: one[key] for key in ("at", "node", "task", "text")} for one in found.rows("log")]
     for one in found.rows("transitions"):
@@ -94,7 +94,7 @@ def show_log(settings: Settings, options: argparse.Namespace) -> int:
 
 
 def show_tasks(settings: Settings, options: argparse.Namespace) -> int:
-    """A job's tasks, or ranks: one line for each, and for each range of tasks that are alike."""
+    """Print a job's tasks or ranks: a line for each, and for each range of equal tasks."""
     rows = source(settings, options.job, options.at or "").rows("tasks", state=options.state or "")
     if options.json:
         for row in rows:
@@ -116,7 +116,7 @@ def _task_row(task: dict[str, Any]) -> tuple[str, ...]:
 
 
 def sql(settings: Settings, options: argparse.Namespace) -> int:
-    """Ask the object itself, in SQL, reading only."""
+    """Run an SQL query on the object, read-only."""
     db = opened(_here(settings, options.job))
     try:
         rows = db.execute(options.query)
@@ -136,10 +136,10 @@ def sql(settings: Settings, options: argparse.Namespace) -> int:
 
 
 def watch(settings: Settings, options: argparse.Namespace) -> int:
-    """Print a line whenever the job's counts, state or progress change, until it ends; 1 when it did not end well."""
+    """Print a line at every change of the job's counts, state or progress until it ends; returns 1 if it failed."""
     found, told = source(settings, options.job, options.at or ""), ""
     while True:
-        job = found.job(wait=True)  # returns when something has changed
+        job = found.job(wait=True)  # returns after a change
         if job is None:
             continue
         _lost_or_not(job)
@@ -153,7 +153,7 @@ def watch(settings: Settings, options: argparse.Namespace) -> int:
 
 
 def fetch(settings: Settings, options: argparse.Namespace) -> int:
-    """Copy a job's object whole, also while its owner writes: the copy is of one moment."""
+    """Copy a job's object as of one moment, even while its owner writes."""
     db = opened(_here(settings, options.job))
     aside = f"{options.file}.part"
     try:
@@ -161,7 +161,7 @@ def fetch(settings: Settings, options: argparse.Namespace) -> int:
             raise ConsoleError(f"{options.file} exists already", "name another file, or remove it", exit_status=1)
         with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)):
             pass
-        db.execute("COMMIT")  # the copy makes a transaction of its own
+        db.execute("COMMIT")  # the backup makes its own transaction
         copy = sqlite3.connect(aside, isolation_level=None)
         try:
             db.backup(copy)
@@ -178,7 +178,7 @@ def fetch(settings: Settings, options: argparse.Namespace) -> int:
 
 
 def purge(settings: Settings, options: argparse.Namespace) -> int:
-    """Delete the objects of jobs that have ended."""
+    """Delete the objects of ended jobs."""
     for name in options.jobs:
         path = find(settings, name)
         if owned(path):
@@ -193,7 +193,7 @@ def purge(settings: Settings, options: argparse.Namespace) -> int:
 
 
 def serve(settings: Settings, options: argparse.Namespace) -> int:
-    """Serve the jobs of this host over HTTP, on loopback alone, until ^C."""
+    """Serve the jobs of this host over HTTP on loopback until ^C."""
     from console.jobs.web import server
 
     try:
@@ -217,7 +217,7 @@ def serve(settings: Settings, options: argparse.Namespace) -> int:
 
 
 def _here(settings: Settings, text: str) -> str:
-    """The path of an object that has to be on this host. ConsoleError."""
+    """The path of an object on this host. Raises ConsoleError."""
     found = source(settings, text)
     if not found.path:
         raise ConsoleError(

@@ -1,4 +1,4 @@
-"""``mesh job move``: send a job's object to another node, and tell the tracker."""
+"""``mesh job move``: moves a job's object to another node, and tells the tracker."""
 
 import argparse
 import os
@@ -24,12 +24,12 @@ from console.tracker.standby import go_on, stand_by, there_or_brought
 from redmesh.state import SCHEME, StateError, is_uuid, owned, url_on
 
 __all__ = ["go_on", "move", "stand_by"]
-#: Seconds for a node to send an object of any size to another.
+#: The most seconds for a node to send an object of any size.
 _LONGEST_S = 600.0
 
 
 def move(settings: Settings, options: argparse.Namespace) -> int:
-    """Move a job's object to a node; 1 when the node has not said yet whether it has it."""
+    """Move a job's object to a node; returns 1 if the node has not confirmed yet."""
     home = login_name(settings)
     if options.node == home and is_uuid(options.job) and _handed_to_us(settings, options.job, home):
         return 0
@@ -37,10 +37,11 @@ def move(settings: Settings, options: argparse.Namespace) -> int:
     if found.path and owned(found.path):
         return _handed_over(settings, found, options.node)
     directory, here = os.path.split(os.path.dirname(os.path.abspath(found.path))) if found.path else ("", "")
-    if directory == os.path.abspath(directory_of(settings.state_dir)):  # of a node of this host, whose PCT sends it
+    # it belongs to a node of this host, whose PCT sends it
+    if directory == os.path.abspath(directory_of(settings.state_dir)):
         found = Source(found.uuid, address=address_of(settings, here))
     if not found.path:
-        found.job()  # follows it to where it is
+        found.job()  # follows it to its present place
     if options.node == login_name(settings):
         return _fetched(settings, found)
     address = address_of(settings, options.node)
@@ -63,7 +64,7 @@ def move(settings: Settings, options: argparse.Namespace) -> int:
 
 
 def _handed_over(settings: Settings, found: Source, login: str) -> int:
-    """Have the owner of a job of this host hand the job over to another login processor."""
+    """Have the owner of a job on this host hand the job over to another login processor."""
     url = url_on(login_name(settings), found.uuid)
     ask(found.path, "move", node=login)
     try:
@@ -82,7 +83,7 @@ def _handed_over(settings: Settings, found: Source, login: str) -> int:
 
 
 def _handed_to_us(settings: Settings, uuid: str, home: str) -> bool:
-    """Have a job that runs on another login processor go on here. False where it does not run on another one."""
+    """Continue here a job that runs on another login processor. Returns False if it does not run on another one."""
     try:
         found = ask_cpa(settings, {"op": "state_locate", "uuid": uuid})
         if not found["standby"] or found["url"] == url_on(home, uuid):
@@ -98,7 +99,7 @@ def _handed_to_us(settings: Settings, uuid: str, home: str) -> bool:
 
 
 def _fetched(settings: Settings, found: Source) -> int:
-    """Bring the object to this login processor, where its job can be gone on with."""
+    """Fetch the object to this login processor, where its job can be resumed."""
     if found.path:
         raise ConsoleError(f"job {found.uuid} is on {login_name(settings)} already", "mesh job show", exit_status=1)
     holder = Holder(directory_of(settings.state_dir), login_name(settings))

@@ -1,4 +1,4 @@
-"""Which launch a command means that was given none."""
+"""The launch that a command refers to if none was named."""
 
 import os
 
@@ -9,7 +9,7 @@ from redmesh.sanitise import clean
 
 
 def launch_meant(settings: Settings, given: int | None) -> int:
-    """``given``, or else the only launch of the caller's that runs. UsageError where there is none, or a choice."""
+    """``given``, or the caller's only running launch. Raises UsageError if there is none, or more than one."""
     if given is not None:
         return given
     with open_viewer(settings.database, settings.login) as viewer:

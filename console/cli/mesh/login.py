@@ -11,7 +11,7 @@ from console.settings import Settings
 
 
 def grant(settings: Settings, options: argparse.Namespace) -> int:
-    """Write the file that another machine needs to be a login processor of this mesh."""
+    """Write the file that another machine needs to become a login processor of this mesh."""
     given = logins.grant(settings, options.name, cpas=options.own_cpas)
     write_private(os.path.abspath(options.file), json.dumps(given).encode("ascii"))
     print(f"{options.file} lets one machine be {options.name}: take it there, run mesh login join, and remove it")
@@ -19,7 +19,7 @@ def grant(settings: Settings, options: argparse.Namespace) -> int:
 
 
 def join(settings: Settings, options: argparse.Namespace) -> int:
-    """Be the login processor that the file is for."""
+    """Become the login processor of the file."""
     name = logins.join(settings, logins.read_file(options.file))
     print(f"this is {name} now: yod launches from here")
     if os.path.exists(logins.view_file(settings, name)):
@@ -28,7 +28,7 @@ def join(settings: Settings, options: argparse.Namespace) -> int:
 
 
 def revoke(settings: Settings, options: argparse.Namespace) -> int:
-    """Have a login processor be none any more; status 1 when something of it is left."""
+    """Revoke a login processor; returns 1 if something of it is left."""
     from console.deploy.mesh import revocation
 
     def say(line: str) -> None:

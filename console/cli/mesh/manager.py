@@ -1,4 +1,4 @@
-"""``mesh manager``: which batch system's job this is, and whether what it offers works."""
+"""``mesh manager``: detects the batch system of this job, and tests what it offers."""
 
 import argparse
 import json
@@ -12,7 +12,7 @@ from console.settings import Settings
 from redmesh.managers import ManagerError, find_on_path
 from redmesh.text import counted
 
-#: Commands that each of ours needs.
+#: Commands that our managers need.
 _COMMANDS = {
     "slurm": ("srun",),
     "grid_engine": ("qrsh",),
@@ -23,7 +23,7 @@ _COMMANDS = {
 
 
 def list_managers(settings: Settings, options: argparse.Namespace) -> int:
-    """Every manager there is, whether it is detected, and the state directory of the job's mesh."""
+    """List all managers, whether each is detected, and the state directory of the job's mesh."""
     rows = [_row(name) for name in registry.names()]
     if options.json:
         print(json.dumps({"managers": rows, "job": settings.allocation, "state": _state(settings)}))
@@ -51,7 +51,7 @@ def _row(name: str) -> dict[str, Any]:
 
 
 def check(settings: Settings, options: argparse.Namespace) -> int:
-    """What the manager of this job says and offers; status 1 when something of it does not work."""
+    """Test this job's manager; returns 1 if some of it does not work."""
     try:
         name, manager = registry.find(os.environ, settings.manager)
         if not name:
@@ -77,7 +77,7 @@ def check(settings: Settings, options: argparse.Namespace) -> int:
 
 
 def install(_settings: Settings, options: argparse.Namespace) -> int:
-    """Print a site's scripts for prolog and epilog, and what makes the batch system run them."""
+    """Print a site's scripts for prolog and epilog, and how to configure the batch system."""
     from console.deploy.managed.site_scripts import Site, scripts
 
     site = Site(options.directory, options.jobs, os.path.dirname(os.path.abspath(sys.argv[0])))

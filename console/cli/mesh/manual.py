@@ -1,4 +1,4 @@
-"""Manual pages and the reference page of ``mesh``, made from the tables and the parser that read the command lines."""
+"""Manual pages and the reference page of ``mesh``, generated from the tables and the parser of the command lines."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-#: Options of every subcommand, which its own section need not repeat.
+#: Options of every subcommand, which are not repeated in its section.
 _COMMON = ("--help", "--config", "--quiet")
 
 
 def write_pages(folder: Path) -> list[Path]:
-    """Write yod.1, pingd.1, showmesh.1 and mesh.1 into ``folder``; their paths."""
+    """Write yod.1, pingd.1, showmesh.1 and mesh.1 into ``folder``; returns their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     pages = []
     for command in (*COMMANDS, "mesh"):
@@ -31,7 +31,7 @@ def write_pages(folder: Path) -> list[Path]:
 def subcommands(
     parser: argparse.ArgumentParser, path: str = "mesh"
 ) -> Iterator[tuple[str, str, argparse.ArgumentParser]]:
-    """Every subcommand that can be run: its words, what the line of help says, its parser."""
+    """Every executable subcommand: its words, its line of help, its parser."""
     for action in parser._actions:  # argparse has no other way to ask it
         if isinstance(action, argparse._SubParsersAction):
             told = {choice.dest: choice.help or "" for choice in action._choices_actions}
@@ -41,7 +41,7 @@ def subcommands(
 
 
 def mesh_reference() -> str:
-    """The reference page of ``mesh`` as Markdown: every subcommand, its usage and its options."""
+    """The reference page of ``mesh`` in Markdown: usage and options of every subcommand."""
     from console.cli.mesh.command import parser
 
     lines = [
@@ -150,7 +150,7 @@ def _roff(text: str) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """``manual FOLDER``: write the manual pages there."""
+    """``manual FOLDER``: write the manual pages."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     for page in write_pages(Path(given[0] if given else "build/man")):
         print(page)

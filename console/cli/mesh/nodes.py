@@ -14,7 +14,7 @@ from db.errors import StoreError
 
 
 def show(settings: Settings, options: argparse.Namespace) -> int:
-    """The hosts that are described, and how their nodes are."""
+    """Print the described hosts, and the states of their nodes."""
     hosts = selected(read_hosts(settings), options.only, options.label)
     states = _states(settings)
     if options.json:
@@ -58,18 +58,18 @@ def _as_row(host: Host, states: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 
 def add(settings: Settings, options: argparse.Namespace) -> int:
-    """Describe more hosts."""
+    """Add hosts to the description."""
     added = inventory.add(settings, {"name": options.name, **inventory.values_of(options.value)})
     return _say(settings, "added", [host.name for host in added])
 
 
 def remove(settings: Settings, options: argparse.Namespace) -> int:
-    """Describe hosts no more."""
+    """Remove hosts from the description."""
     return _say(settings, "removed", inventory.remove(settings, options.names))
 
 
 def change(settings: Settings, options: argparse.Namespace) -> int:
-    """Say something else of hosts."""
+    """Change keys of described hosts."""
     return _say(settings, "changed", inventory.change(settings, options.names, inventory.values_of(options.value)))
 
 

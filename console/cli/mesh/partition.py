@@ -1,4 +1,4 @@
-"""``mesh partition``: what the batch system tells a mesh."""
+"""``mesh partition``: the batch system's interface to a mesh."""
 
 import argparse
 import json
@@ -14,7 +14,7 @@ from console.settings import Settings
 
 
 def create(settings: Settings, options: argparse.Namespace) -> int:
-    """Make a partition; print what a job script's environment needs, as lines for ``eval``."""
+    """Create a partition; print the variables for a job script as lines for ``eval``."""
     if options.size is None and not options.list:
         raise UsageError("the number of processors is missing", "-sz N, or --list LIST")
     if not options.batch_job:
@@ -43,7 +43,7 @@ def create(settings: Settings, options: argparse.Namespace) -> int:
 
 
 def destroy(settings: Settings, options: argparse.Namespace) -> int:
-    """Free a partition's processors, by the cookie that ``create`` kept."""
+    """Destroy a partition, with the cookie that ``create`` stored."""
     path = f"{settings.state_dir}/partitions/{options.partition}"
     try:
         with open(path, encoding="ascii") as file:
@@ -62,7 +62,7 @@ def destroy(settings: Settings, options: argparse.Namespace) -> int:
 
 
 def show(settings: Settings, options: argparse.Namespace) -> int:
-    """The partitions there are, straight from the database."""
+    """Print the existing partitions, directly from the database."""
     import shutil
 
     from console.cli.map.drawing import elapsed, table

@@ -1,6 +1,7 @@
-"""``mesh submit``, ``queue``, ``wait``, ``cancel``, ``hold``, ``release``, ``retry`` and ``job resume`` (docs/jobs.md).
+"""``mesh submit``, ``queue``, ``wait``, ``cancel``, ``hold``, ``release``, ``retry`` and ``job resume``
+(docs/jobs.md).
 
-What a job is and how far is asked of its state object, or of its owner; the database holds nothing of it.
+Data about a job come from its state object or its owner; the database has none.
 """
 
 import argparse
@@ -31,12 +32,12 @@ from redmesh.state import CANCELLED, FAILED, RUNNING, WAITING, StateError, State
 
 _LOOK_S = 0.5
 _WIDTH = 200
-#: Characters of a task's line: what Linux takes as one argument of a program has 128 KiB.
+#: The most characters of a task's line: Linux limits a program's argument to 128 KiB.
 _LONGEST = 32_000
 
 
 def submit_job(settings: Settings, options: argparse.Namespace) -> int:
-    """Make a job and print its UUID; with --wait see it through to its end."""
+    """Submit a job and print its UUID; with --wait, run it to its end."""
     words = options.words[1:] if options.words[:1] == ["--"] else options.words
     if options.array and options.tasks:
         raise UsageError("--array and --tasks exclude each other", "lines of a file are numbered from 1")
@@ -104,11 +105,11 @@ def _stripped(lines: Iterable[str]) -> Iterator[str]:
             yield text
 
 
-# the queue
+# The queue
 
 
 def show_queue(settings: Settings, options: argparse.Namespace) -> int:
-    """Jobs that have not ended, in the order in which they were submitted; with --all also ended ones."""
+    """Print jobs that have not ended, in the order of submission; with --all also ended ones."""
     jobs = [job for job in _jobs(settings) if options.all or job["state"] not in ENDED]
     told = [queue_row(job) for job in jobs]
     lines = read_lines(settings) if any(job["state"] not in ENDED for job in jobs) else None
@@ -164,11 +165,11 @@ def _time(seconds: float | None) -> str:
     return f"{hours}:{minutes:02}:{seconds:02}"
 
 
-# one job
+# One job
 
 
 def wait(settings: Settings, options: argparse.Namespace) -> int:
-    """Wait for the end of jobs; 0 when every task of all of them is done."""
+    """Wait for the end of jobs; returns 0 if every task of all of them is done."""
     paths = [find(settings, name) for name in options.jobs]
     status = max(_wait(path, quiet=options.quiet or options.json) for path in paths)
     if options.json:
@@ -188,7 +189,7 @@ def _wait(path: str, *, quiet: bool) -> int:
 
 
 def ended(path: str, resume: str = "mesh job resume") -> dict[str, Any]:
-    """The summary of a job once it has ended. ConsoleError, which names ``resume``, where its owner was lost."""
+    """The summary of a job after its end. Raises ConsoleError, which names ``resume``, if its owner was lost."""
     lost_at = 0.0
     while True:
         try:
@@ -221,7 +222,7 @@ def _sentence(job: dict[str, Any]) -> str:
 
 
 def cancel(settings: Settings, options: argparse.Namespace) -> int:
-    """End jobs: what waits is cancelled, what runs is terminated."""
+    """End jobs: waiting tasks are cancelled, running ones terminated."""
     return _each(settings, options, _cancel)
 
 
@@ -239,7 +240,7 @@ def _cancel(path: str, job: dict[str, Any]) -> None:
 
 
 def hold(settings: Settings, options: argparse.Namespace) -> int:
-    """Hand out no more tasks of jobs; those that run run on."""
+    """Hold jobs: no further tasks start; running ones continue."""
     return _each(settings, options, _hold)
 
 
@@ -253,7 +254,7 @@ def _hold(path: str, job: dict[str, Any]) -> None:
 
 
 def release(settings: Settings, options: argparse.Namespace) -> int:
-    """Let held jobs go on."""
+    """Release held jobs."""
     return _each(settings, options, _release)
 
 
@@ -269,7 +270,7 @@ def _release(path: str, job: dict[str, Any]) -> None:
 
 
 def retry(settings: Settings, options: argparse.Namespace) -> int:
-    """Try the tasks again that failed or were cancelled, also of jobs that have ended."""
+    """Run failed and cancelled tasks again, also of ended jobs."""
     return _each(settings, options, _retry, ended=True)
 
 
@@ -287,7 +288,7 @@ def _retry(path: str, job: dict[str, Any]) -> None:
 
 
 def resume(settings: Settings, options: argparse.Namespace) -> int:
-    """Go on with jobs whose owner was lost: with all of them where none is named."""
+    """Resume jobs whose owner was lost: all of them if none is named."""
     found = resumable(settings)
     if not options.jobs and not found and not options.json:
         print("no job can be resumed", file=sys.stderr)
@@ -313,7 +314,7 @@ def resume(settings: Settings, options: argparse.Namespace) -> int:
 
 
 def _found(settings: Settings, name: str) -> str:
-    """The job of this host; one that is elsewhere, or whose node was lost, is brought here."""
+    """The path of a job on this host; one that is elsewhere, or whose node was lost, is fetched."""
     try:
         return find(settings, name)
     except ConsoleError:
@@ -325,7 +326,7 @@ def _found(settings: Settings, name: str) -> str:
 
 
 def suspend_all(settings: Settings, *, force: bool) -> None:
-    """Before the mesh goes down: leave jobs so that they can be resumed. ConsoleError where one runs, without force."""
+    """Before the mesh goes down: leave jobs resumable. Raises ConsoleError if one runs, without ``force``."""
     directory = directory_of(settings.state_dir)
     paths = [job_path(directory, uuid) for uuid in uuids(directory)]
     running = [path for path in paths if owned(path) and summary(path).get(META)]
@@ -348,7 +349,7 @@ def _each(
     *,
     ended: bool = False,
 ) -> int:
-    """Do something with every job that is named; 1 where one was not as it has to be."""
+    """Call ``do`` for every named job; returns 1 if one of them had a wrong state."""
     status = 0
     for name in options.jobs:
         path = find(settings, name)
@@ -369,7 +370,7 @@ def _each(
 
 
 def _refuse_ended(state: StateObject) -> None:
-    """A job may end while its owner is asked."""
+    """Refuse an ended job: it may end while its owner is asked."""
     ended = str(state.meta("state"))
     if ended in ENDED:
         told = f"job {state.uuid[:8]} has ended meanwhile: {ended}"
@@ -377,7 +378,7 @@ def _refuse_ended(state: StateObject) -> None:
 
 
 class _opened:
-    """A state object that no process owns, opened to be changed; committed and closed at the end."""
+    """A state object without an owner process, opened for changes; committed and closed at the end."""
 
     def __init__(self, path: str) -> None:
         self._state = StateObject(path)

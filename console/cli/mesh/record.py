@@ -1,4 +1,4 @@
-"""``mesh record``: the change stream of the mesh into a file, to be shown again by ``mesh console --replay``."""
+"""``mesh record``: writes the mesh's change stream to a file, for ``mesh console --replay``."""
 
 import argparse
 import os
@@ -18,7 +18,7 @@ _FIRST_EVENTS, _EVENTS = 1_000, 10_000
 
 
 def record(settings: Settings, options: argparse.Namespace) -> int:
-    """Until it is interrupted, or for so long; status 0 then. ConsoleError when the file cannot be made."""
+    """Record until interrupted, or for a given time; returns 0. Raises ConsoleError if the file cannot be created."""
     signal.signal(signal.SIGTERM, _interrupt)
     with _opened(options.file) as file, open_viewer(settings.database, settings.login) as viewer:
         recorder = Recorder(viewer, file)
@@ -46,7 +46,7 @@ def _opened(path: str) -> IO[str]:
     if path == "-":
         return open(os.dup(1), "w", encoding="utf-8")
     try:
-        # who may see the machine is the database's to say, not this file's: it is its owner's alone
+        # The database decides who may see the machine, so only the file's owner may read it.
         return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w", encoding="utf-8")
     except FileExistsError:
         raise ConsoleError(f"{path} exists already", "choose another name", exit_status=2) from None
@@ -55,7 +55,7 @@ def _opened(path: str) -> IO[str]:
 
 
 class Recorder:
-    """Reads what has changed and writes it down."""
+    """Reads changes and writes them down."""
 
     def __init__(self, viewer: Viewer, file: IO[str]) -> None:
         self.records = 0
@@ -68,12 +68,12 @@ class Recorder:
         self._gap = ""
 
     def begin(self) -> None:
-        """The head and the first, whole reading. StoreError when there is none."""
+        """Write the header and the first, complete reading. Raises StoreError if that fails."""
         self._write(recording_format.head())
         self._read(None)
 
     def step(self) -> None:
-        """What has changed, if anything has; a database that is away leaves a gap."""
+        """Write changes, if there are any; a database that is away leaves a gap."""
         try:
             if self._viewer.counter() != self._counter or self._gap:
                 self._read(None if self._due or self._gap else self._counter)
@@ -83,7 +83,7 @@ class Recorder:
                 self._write(recording_format.write_gap(time.time(), error.message))
 
     def end(self) -> None:
-        """A last reading, so that the file says how long nothing changed."""
+        """Write a last reading, which shows how long nothing changed."""
         try:
             self._read(self._counter)
         except StoreError:
@@ -96,7 +96,7 @@ class Recorder:
 
     def _read(self, since: int | None) -> None:
         reading = self._viewer.read(since)
-        # with a whole reading the last events there are, so that one can begin to look there
+        # With a complete reading, also the last events, so that a replay can begin there.
         after = None if reading.whole else self._event
         events = self._viewer.events(after, _FIRST_EVENTS if after is None else _EVENTS)
         if events:

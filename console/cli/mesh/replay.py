@@ -1,4 +1,4 @@
-"""``mesh replay``: a trace of jobs over the whole machine, through its CPAs, many times faster than it happened."""
+"""``mesh replay``: runs a trace of jobs through the machine's CPAs, many times faster than in reality."""
 
 import argparse
 import glob
@@ -17,7 +17,7 @@ from simulated.traces import Job, generated, read_swf
 
 
 def replay(settings: Settings, options: argparse.Namespace) -> int:
-    """Replay a file of the Standard Workload Format, or jobs made up."""
+    """Replay a file in the Standard Workload Format, or generated jobs."""
     config = lifecycle.read_config(settings)
     sockets = sorted(glob.glob(f"{glob.escape(settings.run_dir)}/cpa-*.sock"))
     if config is None or not sockets:
@@ -40,7 +40,7 @@ def replay(settings: Settings, options: argparse.Namespace) -> int:
 
 
 def _free(settings: Settings, login: str) -> int:
-    """Compute processors of a login processor's side, all of which must be free: nobody else is to get in the way."""
+    """The compute processors of a login processor's side, all of which must be free."""
     picture = Picture()
     with open_viewer(settings.database) as viewer:
         picture.update(viewer)
@@ -75,7 +75,7 @@ def _jobs(options: argparse.Namespace, processors: int) -> list[Job]:
 
 
 def _opened(path: str) -> IO[str]:
-    # the Parallel Workloads Archive has them compressed
+    # The Parallel Workloads Archive compresses them.
     return (gzip.open if path.endswith(".gz") else open)(path, "rt", encoding="utf-8", errors="replace")
 
 

@@ -1,4 +1,4 @@
-"""``mesh reserve``, ``mesh unreserve``, ``mesh mode``: whom processors serve."""
+"""``mesh reserve``, ``mesh unreserve``, ``mesh mode``: set whom processors serve."""
 
 import argparse
 
@@ -8,13 +8,13 @@ from console.settings import Settings
 
 
 def mode(settings: Settings, options: argparse.Namespace) -> int:
-    """Set whom processors serve."""
+    """Set the mode of processors."""
     ask_cpa(settings, {"op": "set_mode", "wanted": parse_list(options.list), "mode": options.mode})
     return 0
 
 
 def reserve(settings: Settings, options: argparse.Namespace) -> int:
-    """Keep processors for one user; for nobody where the user is None."""
+    """Reserve processors for a user; cancel reservations if the user is None."""
     request = {"op": "reserve", "wanted": parse_list(options.list), "user": options.user}
     ask_cpa(settings, {**request, "reason": options.reason} if options.reason else request)
     return 0

@@ -1,4 +1,5 @@
-"""``mesh sections``: jobs of sections, run until every section has finished, and combined (docs/sections.md)."""
+"""``mesh sections``: jobs of sections, run until every section has finished, and their outputs combined
+(docs/sections.md)."""
 
 import argparse
 import json
@@ -27,11 +28,11 @@ from redmesh.sanitise import clean
 from redmesh.state import CANCELLED, FAILED, job_path
 from redmesh.text import counted
 
-_SHOWN = 5  # failures whose last lines are printed
+_SHOWN = 5  # the most failures whose last lines are printed
 
 
 def init(settings: Settings, options: argparse.Namespace) -> int:
-    """Write a job file to begin with."""
+    """Write an example job file."""
     try:
         with open(options.file, "x", encoding="utf-8") as file:
             file.write(EXAMPLE)
@@ -42,7 +43,7 @@ def init(settings: Settings, options: argparse.Namespace) -> int:
 
 
 def run(settings: Settings, options: argparse.Namespace) -> int:
-    """Make a job of sections, see it through to its end, and combine what it wrote."""
+    """Make a job of sections, run it to its end, and combine its outputs."""
     job = _job(options)
     if not job.limits.same_node and job.limits.retries and _nodes(settings) == 1:
         print("mesh: this mesh has one node: a failed section is not tried there again (--same-node)", file=sys.stderr)
@@ -91,7 +92,7 @@ def _job(options: argparse.Namespace) -> SectionsJob:
 
 
 def _nodes(settings: Settings) -> int:
-    """How many nodes the mesh has; 0 where it is not up yet."""
+    """The number of nodes of the mesh; 0 if it is not up yet."""
     from db.views.viewer import open_viewer
 
     try:
@@ -102,7 +103,7 @@ def _nodes(settings: Settings) -> int:
 
 
 def _see_through(path: str, *, quiet: bool) -> int:
-    """Wait for the job's end, show failures, combine; the exit status."""
+    """Wait for the job's end, print failures, combine; returns the exit status."""
     progress = _Progress(path) if not quiet and sys.stderr.isatty() else None
     try:
         job = ended(path, "mesh sections resume")
@@ -124,7 +125,7 @@ def _see_through(path: str, *, quiet: bool) -> int:
 
 
 class _Progress:
-    """One line on the terminal, for as long as the job runs."""
+    """A progress line on the terminal while the job runs."""
 
     def __init__(self, path: str) -> None:
         self._path, self._stop = path, threading.Event()
@@ -139,7 +140,7 @@ class _Progress:
                 continue
 
     def close(self) -> None:
-        """Take the line away."""
+        """Remove the line."""
         self._stop.set()
         self._thread.join()
         print("\r\x1b[K", end="", file=sys.stderr, flush=True)
@@ -174,7 +175,7 @@ def _counts(job: dict[str, Any]) -> str:
 
 
 def status(settings: Settings, options: argparse.Namespace) -> int:
-    """How far a job of sections is, and what became of every section."""
+    """Print the progress of a job, and the state of every section."""
     path = _find(settings, options.job)
     job = summary(path)
     db = opened(path)
@@ -196,7 +197,7 @@ def status(settings: Settings, options: argparse.Namespace) -> int:
         )
         for row in rows
     ]
-    for one in told:  # it failed, and was cancelled when no node was left to try it on
+    for one in told:  # it failed, and was cancelled when no node was left for it
         if one["state"] == CANCELLED and one["exit"]:
             one["state"] = FAILED
     if options.json:
@@ -218,7 +219,7 @@ def status(settings: Settings, options: argparse.Namespace) -> int:
 
 
 def watch(settings: Settings, options: argparse.Namespace) -> int:
-    """See a running job through to its end, and combine its outputs if nobody has."""
+    """Follow a running job to its end, and combine its outputs if that was not done."""
     return _see_through(_find(settings, options.job), quiet=False)
 
 
@@ -238,7 +239,7 @@ def resume(settings: Settings, options: argparse.Namespace) -> int:
 
 
 def retry(settings: Settings, options: argparse.Namespace) -> int:
-    """Run failed sections again: all of them, or those named."""
+    """Run failed sections again: all, or the named ones."""
     path = _find(settings, options.job)
     numbers = failed_sections(path, options.section or ())
     if numbers:
@@ -253,7 +254,7 @@ def cancel(settings: Settings, options: argparse.Namespace) -> int:
 
 
 def report(settings: Settings, options: argparse.Namespace) -> int:
-    """Write the report as one HTML file, or GNU parallel's job log."""
+    """Write the report as one HTML file, or as GNU parallel's job log."""
     path = _find(settings, options.job)
     job = summary(path)
     db = opened(path)
@@ -281,7 +282,7 @@ def report(settings: Settings, options: argparse.Namespace) -> int:
 
 
 def _find(settings: Settings, name: str | None) -> str:
-    """The job that is named, or the newest job of sections. ConsoleError."""
+    """The named job, or the newest job of sections. Raises ConsoleError."""
     if name:
         return find(settings, name)
     directory = directory_of(settings.state_dir)

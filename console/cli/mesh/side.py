@@ -1,4 +1,4 @@
-"""``mesh side``: which switch columns are open, and what sides the machine has by them."""
+"""``mesh side``: the open switch columns, and the sides of the machine."""
 
 import argparse
 import json
@@ -26,7 +26,7 @@ _TOLD = 5
 
 
 def show(settings: Settings, options: argparse.Namespace) -> int:
-    """Print switches and sides, straight from the database."""
+    """Print switches and sides, directly from the database."""
     with open_viewer(settings.database, settings.login) as viewer:
         reading = viewer.read()
     mesh = mesh_of(reading.mesh.topology)
@@ -53,7 +53,7 @@ def show(settings: Settings, options: argparse.Namespace) -> int:
 
 
 def set_switches(settings: Settings, options: argparse.Namespace) -> int:
-    """Open and close switches, all in one transaction; with --wait until what runs lets it."""
+    """Open and close switches in one transaction; with --wait, as soon as running launches permit."""
     with open_viewer(settings.database) as viewer:
         mesh = mesh_of(viewer.read().mesh.topology)
     said = _said(mesh, options.switch)
@@ -80,8 +80,8 @@ def set_switches(settings: Settings, options: argparse.Namespace) -> int:
 
 
 def _when_it_can_be(settings: Settings, request: dict[str, Any], wait_s: float) -> dict[str, Any]:
-    """The reply once nothing that runs forbids it. However that ends, nothing is kept out of service for it."""
-    for number in (signal.SIGTERM, signal.SIGHUP):  # as an interrupt: what was begun is taken back
+    """Repeat the request until no launch prevents it. Whatever the outcome, no node stays drained for it."""
+    for number in (signal.SIGTERM, signal.SIGHUP):  # like an interrupt: what was begun is undone
         signal.signal(number, signal.default_int_handler)
     now = answered = time.monotonic()
     deadline = now + wait_s
@@ -104,7 +104,8 @@ def _when_it_can_be(settings: Settings, request: dict[str, Any], wait_s: float) 
 
 
 def _give_up(settings: Settings, request: dict[str, Any]) -> None:
-    """Put back into service what was drained for the change; a database that is away is waited for. ConsoleError."""
+    """Return nodes to service that were drained for the change; waits for a database that is away. Raises
+    ConsoleError."""
     deadline = time.monotonic() + _SILENT_S
     while True:
         try:
@@ -125,17 +126,17 @@ def _nodes(count: int) -> str:
 
 
 def _new_keys(settings: Settings) -> None:
-    """What nodes on other machines knew on their former side opens nothing any more; those of this one have no keys."""
+    """Change keys, so that those known to nodes on their former side are useless; nodes of this machine have none."""
     deadline = time.monotonic() + _BACK_S
     while True:
-        with open_viewer(cpa_url(settings)) as viewer:  # of every side
+        with open_viewer(cpa_url(settings)) as viewer:  # a viewer of all sides
             far = [node for node in viewer.read().nodes if node.address.startswith(SCHEME)]
         if not far:
             return
         if not any(node.state == "down" and node.reason == TO_BE_WIPED for node in far) or time.monotonic() > deadline:
             break
         time.sleep(_AGAIN_S)
-    from console.deploy.trust.key_rotation import rotate  # cryptography, for machines that have keys
+    from console.deploy.trust.key_rotation import rotate  # imports cryptography, only for machines with keys
 
     try:
         absent = rotate(settings, print)
@@ -148,7 +149,7 @@ def _new_keys(settings: Settings) -> None:
 
 
 def _said(mesh: Mesh, words: list[str]) -> dict[str, str]:
-    """What state each switch named is to have. UsageError."""
+    """The requested state of each named switch. Raises UsageError."""
     names = {switch.name for switch in mesh.switches}
     said: dict[str, str] = {}
     for word in words:

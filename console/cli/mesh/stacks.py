@@ -1,4 +1,4 @@
-"""``mesh stacks``: where the ranks of a running launch stand, as one tree."""
+"""``mesh stacks``: the stacks of a running launch, merged into one tree."""
 
 import argparse
 import json
@@ -16,7 +16,7 @@ _INSIDE = re.compile(r"P?MPI_[A-Z]")
 
 
 def stacks(settings: Settings, options: argparse.Namespace) -> int:
-    """Collect and print."""
+    """Collect the stacks and print them."""
     launcher = launch_meant(settings, options.launcher)
     stay_on_side(settings, launcher)
     which = "native" if options.native else "python" if options.python else "all"
@@ -33,7 +33,7 @@ def stacks(settings: Settings, options: argparse.Namespace) -> int:
 
 
 def lines(told: dict[str, Any], *, whole: bool) -> list[str]:
-    """The tree for people, a line a call; calls inside MPI are left out unless ``whole``."""
+    """The tree as lines, one for each call; calls inside MPI are omitted unless ``whole``."""
     found: list[str] = []
     ahead = [(0, one) for one in reversed(told["tree"])]
     while ahead:
@@ -55,7 +55,7 @@ def _call(one: dict[str, Any]) -> str:
 
 
 def remarks(told: dict[str, Any]) -> list[str]:
-    """What goes to stderr: who is missing and why, and the hints."""
+    """Lines for stderr: missing ranks with reasons, and hints."""
     found = []
     for one in told["missing"]:
         on = f" on {clean(one['node'])}" if one["node"] else ""

@@ -19,14 +19,14 @@ from db.views.viewer import Picture, open_viewer
 from redmesh.sanitise import clean
 from redmesh.text import counted
 
-#: Bytes that the state directory needs to have left: less, and something of the mesh soon cannot be written.
+#: Free bytes that the state directory needs, so that the mesh can write its files.
 ROOM = 4 << 20
-#: Nodes out of order for the same reason that are named one by one.
+#: The most nodes with the same problem that are listed one by one.
 NAMED = 5
 
 
 def status(settings: Settings, options: argparse.Namespace) -> int:
-    """How the mesh is; status 1 when none is up, or a part of it is missing."""
+    """Print the state of the mesh; returns 1 if none is up, or if part of it is missing."""
     found = _find_out(settings)
     print(json.dumps(found) if options.json else "\n".join(_as_text(found)))
     return 0 if found["healthy"] else 1
@@ -72,7 +72,7 @@ def _find_out(settings: Settings) -> dict[str, Any]:
 
 
 def _unheard(settings: Settings) -> str:
-    """What lives of a mesh whose keeper does not answer, after its sockets had time to come back; "" for nothing."""
+    """Living processes of a mesh whose keeper does not answer, after its sockets had time to come back; "" for none."""
     if not lifecycle.is_up(settings):
         return ""
     there = lifecycle.found_config(settings)[0] or {"run": settings.run_dir, "state": settings.state_dir}
@@ -109,7 +109,7 @@ def _database(settings: Settings) -> tuple[str, dict[str, Any]]:
 
 
 def _free(directory: str) -> int | None:
-    """Bytes that are left for its owner on the disk of a directory; None where that cannot be told."""
+    """Free bytes for the owner of a directory; None if unknown."""
     try:
         found = os.statvfs(directory)
     except OSError:
@@ -157,7 +157,7 @@ def _failing(daemon: dict[str, Any]) -> str:
 
 
 def _nodes_out(nodes: list[dict[str, str]]) -> list[str]:
-    """A few by name, more that are alike as one line: half a machine of ten thousand may be drained."""
+    """A few nodes by name; more of them with the same problem as one line, because thousands may be drained."""
     alike: dict[tuple[str, str], list[str]] = {}
     for one in nodes:
         alike.setdefault((one["state"], one["reason"]), []).append(one["name"])

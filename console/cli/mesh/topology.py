@@ -1,4 +1,4 @@
-"""``mesh topology``: what the machine looks like, and where that differs from its nodes."""
+"""``mesh topology``: the topology of the machine, and its differences from the nodes."""
 
 import argparse
 import json
@@ -27,7 +27,7 @@ def show(settings: Settings, options: argparse.Namespace) -> int:
 
 
 def check(settings: Settings, options: argparse.Namespace) -> int:
-    """One line for every inconsistency; status 1 when there is any."""
+    """Print a line for every inconsistency; returns 1 if there is any."""
     topology, nodes, side = _find(settings, options.file)
     found = inconsistencies(topology, nodes, side)
     if options.json:
@@ -39,12 +39,12 @@ def check(settings: Settings, options: argparse.Namespace) -> int:
 
 
 def differences(settings: Settings) -> list[str]:
-    """Where the mesh's topology and its nodes disagree, a sentence each."""
+    """Differences between the mesh's topology and its nodes, a sentence each."""
     return inconsistencies(*_find(settings, None))
 
 
 def _find(settings: Settings, file: str | None) -> tuple[Topology, list[Node] | None, Side | None]:
-    """The topology, the nodes to compare it with (None: a description alone), the side where they are all of one."""
+    """The topology, the nodes to compare (None: only a description), and the side if all nodes are of one."""
     if file is not None:
         section = load(config=file).topology
         if section is None:

@@ -1,4 +1,4 @@
-"""``mesh up``: of this machine alone, or of hosts over SSH."""
+"""``mesh up``: brings up a mesh of this machine, or of hosts over SSH."""
 
 import argparse
 import json
@@ -15,12 +15,12 @@ from console.settings import Settings
 from db.errors import StoreError
 from redmesh.text import counted
 
-#: Differences between the topology and the nodes that ``mesh up`` tells.
+#: The most differences between topology and nodes that ``mesh up`` prints.
 DIFFERENCES = 3
 
 
 def up(settings: Settings, options: argparse.Namespace) -> int:
-    """Start the mesh, or say that it is up."""
+    """Start the mesh, or report that it is up."""
     if options.system and not settings.system:
         raise UsageError(
             "--system needs the key `system` in a configuration that everybody reads",
@@ -35,7 +35,7 @@ def up(settings: Settings, options: argparse.Namespace) -> int:
         simulation = read(options.simulate, boards=options.boards, each=options.each)
     done = lifecycle.up(settings, auto=options.auto, simulation=simulation)
     if options.auto:
-        return 0  # yod speaks for itself
+        return 0  # yod prints its own message
     there, told = _count(settings, done.size)
     if options.json:
         print(json.dumps({"mesh": settings.mesh, "up": True, "hosts": [], **_as_row(there)}))
@@ -54,8 +54,8 @@ def up(settings: Settings, options: argparse.Namespace) -> int:
 
 
 def _up_hosts(settings: Settings, options: argparse.Namespace) -> int:
-    """Bring hosts up; status 1 when one of them could not be had."""
-    # paramiko is not loaded for a mesh of this machine
+    """Bring hosts up; returns 1 if one of them failed."""
+    # Do not import paramiko for a mesh of this machine.
     from console.cli.mesh.host_progress import as_rows, progress
     from console.deploy.mesh import lifecycle as hosts
 
@@ -63,7 +63,7 @@ def _up_hosts(settings: Settings, options: argparse.Namespace) -> int:
         if getattr(options, word) is not None:
             told = f"--{word.replace('_', '-')} is for a mesh of this machine alone"
             raise UsageError(told, f"the hosts are described in {settings.where.get('hosts', 'the configuration')}")
-    for number in (signal.SIGTERM, signal.SIGHUP):  # as an interrupt: what was begun is taken back
+    for number in (signal.SIGTERM, signal.SIGHUP):  # like an interrupt: what was begun is undone
         signal.signal(number, signal.default_int_handler)
     try:
         with progress(options.json or options.auto) as report:
@@ -75,7 +75,7 @@ def _up_hosts(settings: Settings, options: argparse.Namespace) -> int:
         return failed.exit_status
     assert done.config is not None
     if options.auto:
-        return 0 if done.started or not done.failed else 1  # yod speaks for itself
+        return 0 if done.started or not done.failed else 1  # yod prints its own message
     there, size = _count(settings, size_of(done.config))
     if options.json:
         print(json.dumps({"mesh": settings.mesh, "up": True, "hosts": as_rows(done.errands), **_as_row(there)}))
@@ -90,7 +90,7 @@ def _up_hosts(settings: Settings, options: argparse.Namespace) -> int:
 
 
 def _count(settings: Settings, size: Size) -> tuple[Census | None, str]:
-    """What of the machine is up according to the database, and that for people; None where the database is away."""
+    """How much of the machine is up, from the database, and the same in words; None if the database is away."""
     try:
         there = census(cpa_url(settings))
     except (StoreError, ConsoleError) as error:
@@ -100,7 +100,7 @@ def _count(settings: Settings, size: Size) -> tuple[Census | None, str]:
 
 
 def _as_row(there: Census | None) -> dict[str, Any]:
-    """The same for programs; nulls where the database is away."""
+    """The census in the form of ``--json``; nulls if the database is away."""
     if there is None:
         return dict.fromkeys(("processors", "processors_up", "nodes", "nodes_up", "out"))
     out = [{"name": name, "state": state, "reason": reason} for name, state, reason in there.out]
@@ -108,17 +108,17 @@ def _as_row(there: Census | None) -> dict[str, Any]:
 
 
 def _tell_resumable(settings: Settings) -> None:
-    """Jobs that the end of an earlier mesh, or of the machine, has interrupted."""
+    """Print jobs that were interrupted by the end of an earlier mesh, or of the machine."""
     if not os.path.isdir(f"{settings.state_dir}/jobs"):
         return
-    from console.cli.mesh.queue import resumable  # loaded where there are jobs
+    from console.cli.mesh.queue import resumable  # imported only if there are jobs
 
     for job in resumable(settings):
         print(f"mesh: job {job['uuid'][:8]} has not ended: mesh job resume {job['uuid'][:8]}", file=sys.stderr)
 
 
 def _tell_policy(settings: Settings) -> None:
-    """Whether managers or limits of the configuration are others than those that the mesh began with."""
+    """Say whether the configured managers and limits differ from those of the running mesh."""
     from console.deploy.personal.lifecycle import found_config
 
     config, _ = found_config(settings)
@@ -137,8 +137,8 @@ def _tell_policy(settings: Settings) -> None:
 
 
 def _tell_differences(settings: Settings) -> None:
-    """What the configuration's topology says otherwise than the nodes: most placements then refuse everybody."""
-    from console.cli.mesh.topology import differences  # loaded where a topology is described
+    """Print differences between the configured topology and the nodes, with which most placements refuse requests."""
+    from console.cli.mesh.topology import differences  # imported only if a topology is described
 
     found = differences(settings)
     for line in found[:DIFFERENCES]:

@@ -1,4 +1,4 @@
-"""``mesh upgrade``: this version to a mesh that is up."""
+"""``mesh upgrade``: installs this version on a running mesh."""
 
 import argparse
 import json
@@ -10,7 +10,7 @@ from redmesh.text import counted
 
 
 def upgrade(settings: Settings, options: argparse.Namespace) -> int:
-    """Bring this version to a mesh that is up; status 1 when a host could not have it."""
+    """Upgrade a running mesh; returns 1 if a host failed."""
     with progress(options.json) as report:
         done = bring(settings, report, options.only, options.label)
     if options.json:

@@ -1,8 +1,7 @@
-"""Completion for bash, zsh and fish, made from the same table as parser, help and page.
+"""Completion for bash, zsh and fish, generated from the same table as parser, help and page.
 
-``python -m console.cli.options.completion bash yod`` prints what a shell reads. Prefixes of the original's words
-(``-l`` for
-``-list``) are not offered, but known: what follows them is completed as their value.
+``python -m console.cli.options.completion bash yod`` prints a shell's script. Prefixes of the original's words (``-l``
+for ``-list``) are not offered, but known: their values are completed.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 SHELLS = ("bash", "zsh", "fish")
-#: Words for values that a shell can complete by itself; others are left to the user.
+#: Placeholders of values that a shell can complete by itself; others are left to the user.
 _FILES, _FOLDERS = ("FILE", "PATH"), ("DIR",)
-#: Values of which some are known, by what stands for them in the help.
+#: Known values, by their placeholder in the help.
 _KNOWN = {
     "HOW": ["none", "core", "map:"],
     "SIG[@T]": [one.name.removeprefix("SIG") for one in signal.Signals],
@@ -34,7 +33,7 @@ _KNOWN = {
 
 
 def script(shell: str, table: Table) -> str:
-    """The script for one command. UsageError for a shell that there is none for."""
+    """The script for one command. Raises UsageError for an unsupported shell."""
     makers = {"bash": _bash, "zsh": _zsh, "fish": _fish}
     if shell not in makers:
         raise UsageError(f"no completion for {shell}", "there is one for " + ", ".join(SHELLS))
@@ -42,12 +41,12 @@ def script(shell: str, table: Table) -> str:
 
 
 def offered(word: Word) -> list[str]:
-    """The forms that a shell offers: the word and its twin."""
+    """The offered forms: the word and its GNU form."""
     return [f"-{word.name}", f"--{word.long}"]
 
 
 def choices(word: Word) -> list[str]:
-    """The values that can stand there, where they are few."""
+    """The possible values, if they are few."""
     return word.kind.split("|") if "|" in word.kind else _KNOWN.get(word.metavar, [])
 
 
@@ -71,7 +70,7 @@ def _bash(table: Table) -> str:
     return _BASH.format(command=command, name=name, kinds=kinds, rest=rest, options=options)
 
 
-#: Walks over the words before the cursor as the parser does, to know what stands there.
+#: Walks over the words before the cursor as the parser does, to determine the context.
 _BASH = """# bash completion for {command}, made from its table of words
 {name}_value() {{
     case $1 in
@@ -134,7 +133,7 @@ def _zsh(table: Table) -> str:
         told = word.help.replace("\\", "\\\\").replace("[", "\\[").replace("]", "\\]").replace("'", "'\\''")
         value = ""
         if word.kind != "flag":
-            known = f"({_action(word)})".replace(":", "\\:")  # a colon begins the next argument
+            known = f"({_action(word)})".replace(":", "\\:")  # a colon starts the next argument
             action = {"file": "_files", "folder": "_files -/", "nothing": " "}.get(_action(word), known)
             value = f":{(word.metavar or 'value').replace(':', ' ')}:{action}"
         once = "*" if word.kind == "texts" else f"({' '.join(forms)})"
@@ -153,7 +152,7 @@ def _fish(table: Table) -> str:
     ours = ""
     if table.program:
         forms = [form for word in table.words if word.kind != "flag" for form in spellings(table, word)]
-        # fish's own function takes a first argument with two dashes for an option of its own
+        # fish's function takes a first argument with two dashes as its own option.
         values = " ".join(sorted(forms, key=lambda form: form.startswith("--")))
         ours = f" -n __redmesh_{command}_options"
         lines.append(_FISH_OPTIONS.format(command=command, values=values))
@@ -171,7 +170,7 @@ def _fish(table: Table) -> str:
     return "\n".join(lines) + "\n"
 
 
-#: True as long as no program has been named: what follows it are the program's own options.
+#: True until a program is named: the program's own options follow it.
 _FISH_OPTIONS = """function __redmesh_{command}_options
     set -l words (commandline -opc)
     set -e words[1]

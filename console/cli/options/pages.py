@@ -1,8 +1,8 @@
-"""The pages of docs/ and the tables of words: one never says what the other does not.
+"""Keeps the pages of docs/ consistent with the tables of words.
 
-A page holds its command's table of words between ``<!-- words -->`` and ``<!-- end of words -->``, or the text of
-``--help`` in a fence that begins with ``usage: COMMAND``; all else in it is written by hand.
-``python -m console.cli.options.pages docs`` writes these parts anew, and a test sees that they are new.
+A page has its command's table between ``<!-- words -->`` and ``<!-- end of words -->``, or the text of ``--help`` in a
+fence that begins with ``usage: COMMAND``; everything else is written by hand. ``python -m console.cli.options.pages
+docs`` updates these parts, and a test checks that they are current.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BEGIN, END = "<!-- words -->\n", "<!-- end of words -->\n"
 
 
 def words_part(table: Table) -> str:
-    """The words by group as Markdown: word, shortest form, twins, meaning."""
+    """The words by group in Markdown: word, shortest form, other forms, meaning."""
     lines: list[str] = []
     for group in dict.fromkeys(word.group for word in table.words):
         lines += [f"### {group}", "", "| word | at least | long | meaning |", "|---|---|---|---|"]
@@ -41,7 +41,7 @@ def _cell(text: str) -> str:
 
 
 def updated(page: str, table: Table) -> str:
-    """``page`` with its parts made anew. ValueError when it has none: then nothing would hold it to the table."""
+    """``page`` with updated parts. Raises ValueError if it has none, because it could then differ from the table."""
     found = False
     start, end = page.find(BEGIN), page.find(END)
     if 0 <= start < end:
@@ -58,7 +58,7 @@ def updated(page: str, table: Table) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """``pages DIRECTORY``: write the parts of every page anew."""
+    """``pages DIRECTORY``: update the parts of every page."""
     from pathlib import Path
 
     given = list(sys.argv[1:] if arguments is None else arguments)

@@ -1,10 +1,9 @@
-"""Command lines of the original's kind, driven by one table for each command.
+"""Parses command lines of the original's kind, from one table for each command.
 
-A word (``-list``) may be shortened to any prefix that no other word of the original shares (``-l``),
-and has a GNU twin (``--list``). Words of the original win over words that came later: ``-l`` is
-``-list`` however many newer words begin with l. The same table makes the help and the docs page.
-
-argparse is not used: it has neither rule, and costs yod 6 ms of the 30 it takes (docs/decisions).
+A word (``-list``) may be shortened to any prefix that no other word of the original has (``-l``), and has a GNU form
+(``--list``). Words of the original have priority over later words: ``-l`` is ``-list`` however many newer words begin
+with l. The same table makes the help and the docs page. argparse is not used: it supports neither rule, and costs yod 6
+ms of its 30 (docs/decisions).
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ if TYPE_CHECKING:
 
 
 class Word:
-    """One option.
+    """An option.
 
-    ``kind``: flag, int (≥ 0), seconds (float ≥ 0), text, texts (may be given again), or words joined by ``|``.
-    ``twins``: the GNU long form, without dashes, then other launchers' words for it, which may have one dash too, then
-    in full; the name itself when empty. ``letter``: a short form that is not a prefix of the name. ``original``: a word
-    of the first yod or pingd.
+    ``kind``: flag, int (≥ 0), seconds (float ≥ 0), text, texts (may be repeated), or words separated by ``|``.
+    ``twins``: the GNU form, without dashes, then other launchers' words for it, which may also have one dash, and
+    cannot be shortened; empty: the name itself. ``letter``: a short form that is not a prefix of the name.
+    ``original``: a word of the first yod or pingd.
     """
 
     __slots__ = ("group", "help", "kind", "letter", "longs", "metavar", "name", "original")
@@ -62,7 +61,7 @@ class Word:
 
 
 class UnknownOption(UsageError):
-    """A word that is in no table. ``word`` is as it was written, without a value behind ``=``."""
+    """A word that is in no table. ``word`` is as written, without a value after ``=``."""
 
     def __init__(self, word: str, hint: str) -> None:
         super().__init__(f"no option is called {word}", hint)
@@ -70,7 +69,8 @@ class UnknownOption(UsageError):
 
 
 class Parsed:
-    """Values by the words' names (only those given), and what followed the options; ``ended``: behind a ``--``."""
+    """Values by the words' names (only given ones), and the words after the options; ``ended``: they follow a
+    ``--``."""
 
     __slots__ = ("ended", "rest", "values")
 
@@ -79,9 +79,9 @@ class Parsed:
 
 
 def parse(table: Sequence[Word], arguments: Sequence[str], *, stop: bool) -> Parsed:
-    """Read ``arguments``. With ``stop`` the first that is not an option ends the options (``yod -sz 4 program -sz``).
+    """Parse ``arguments``. With ``stop``, the first non-option ends the options (``yod -sz 4 program -sz``).
 
-    UsageError for a word that is unknown or ambiguous, or a value that does not fit.
+    Raises UsageError for an unknown or ambiguous word, or an invalid value.
     """
     values: dict[str, Value] = {}
     rest: list[str] = []
@@ -123,7 +123,7 @@ def _split(table: Sequence[Word], argument: str) -> tuple[Word, str | None]:
         return _find_long(table, name), value if equals else None
     name, equals, value = argument[1:].partition("=")
     for word in table:
-        # srun's -n4: a letter with its value grown on, only where no word could be meant
+        # srun's -n4: a letter followed by its value, only if no word could be meant.
         if word.letter and name[0] == word.letter and name[1:].isdigit() and word.kind != "flag":
             return word, name[1:]
     return _find(table, name), value if equals else None
@@ -158,11 +158,11 @@ def _find_long(table: Sequence[Word], name: str) -> Word:
 
 
 def _unknown(table: Sequence[Word], argument: str) -> UsageError:
-    import difflib  # only for somebody who has mistyped
+    import difflib  # needed only after a typing error
 
     known = [f"-{one}" for word in table for one in (word.name, *word.also)]
     known += [f"--{long}" for word in table for long in word.longs]
-    near = difflib.get_close_matches(argument, known, 1, cutoff=0.75)  # no word is better than a wrong one
+    near = difflib.get_close_matches(argument, known, 1, cutoff=0.75)  # no suggestion is better than a wrong one
     return UnknownOption(argument, f"did you mean {near[0]}?" if near else "-help lists them")
 
 
@@ -186,7 +186,7 @@ def _convert(word: Word, value: str, shown: str) -> Value:
     if word.kind == "texts":
         return [value]
     if "|" in word.kind and value not in word.kind.split("|"):
-        # srun's pmix_v3 and the like
+        # srun's pmix_v3 and similar values.
         near = next((one for one in word.kind.split("|") if value.startswith(f"{one}_")), "")
         hint = f"did you mean {near}?" if near else ""
         raise UsageError(f"{shown} takes {word.kind.replace('|', ', ')}, not {value!r}", hint)
@@ -194,12 +194,12 @@ def _convert(word: Word, value: str, shown: str) -> Value:
 
 
 def _shown(word: Word, argument: str) -> str:
-    """The whole word, with as many dashes as whoever wrote ``argument`` knows it by."""
+    """The complete word, with the dashes of the form that the user wrote."""
     return f"--{word.long}" if argument.startswith("--") else f"-{word.name}"
 
 
 def help_text(usage: str, about: str, table: Sequence[Word], width: int = 100) -> str:
-    """The help page of a command: usage, what it is, every word by group."""
+    """The help page of a command: usage, description, every word by group."""
     lines = [f"usage: {usage}", "", about]
     groups = list(dict.fromkeys(word.group for word in table))
     for group in groups:
@@ -211,7 +211,7 @@ def help_text(usage: str, about: str, table: Sequence[Word], width: int = 100) -
 
 
 def forms(word: Word) -> str:
-    """How the word is written: ``-sz N, -n N, --size N``."""
+    """The forms of the word: ``-sz N, -n N, --size N``."""
     metavar = "" if word.kind == "flag" else " " + (word.metavar or word.kind)
     shorter = [f"-{word.letter}{metavar}"] if word.letter else []
     return ", ".join([f"-{word.name}{metavar}", *shorter, *(f"--{long}{metavar}" for long in word.longs)])
@@ -231,7 +231,7 @@ def _help_lines(word: Word, width: int) -> list[str]:
 
 
 def complain(command: str, error: Exception) -> int:
-    """Tell an error with ``message`` and ``hint`` on stderr; returns its exit status."""
+    """Print an error with ``message`` and ``hint`` on stderr; returns its exit status."""
     from console.message_codes import coded
 
     message, hint = getattr(error, "message", str(error)), getattr(error, "hint", "")

@@ -1,4 +1,4 @@
-"""What each command says about itself: the table of words that parser, help, page and completion share."""
+"""The table of words of each command, shared by parser, help, page and completion."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: Commands with a page of their own and a table, each in its module of console/cli.
+#: Commands with a page and a table, each in its module of console/cli.
 COMMANDS = ("yod", "pingd", "showmesh")
 
 
@@ -27,7 +27,7 @@ class Table:
 
     def __init__(self, command: str, usage: str, about: str, words: Sequence[Word]) -> None:
         self.command, self.usage, self.about, self.words = command, usage, about, words
-        self.program = " program" in usage  # a program and its own arguments follow the options
+        self.program = " program" in usage  # a program with its own arguments follows the options
 
 
 def table_of(command: str) -> Table:
@@ -40,7 +40,7 @@ def table_of(command: str) -> Table:
 
 
 def spellings(table: Table, word: Word) -> list[str]:
-    """Everything that the parser takes for ``word``, shortest first: prefixes, letter, twin and its prefixes."""
+    """Everything that the parser accepts for ``word``, shortest first: prefixes, letter, GNU form and its prefixes."""
     forms = [f"-{word.name[:end]}" for end in range(1, len(word.name) + 1)]
     forms += [f"--{long[:end]}" for long in word.longs for end in range(1, len(long) + 1)]
     forms += [f"-{also}" for also in word.also]
@@ -52,7 +52,7 @@ def spellings(table: Table, word: Word) -> list[str]:
 
 
 def _means(table: Table, form: str) -> str:
-    # The parser itself is asked, with every word a flag, so that no value is wanted.
+    # Ask the parser itself, with every word as a flag, so that no value is needed.
     bare = [word.as_flag() for word in table.words]
     try:
         (name,) = parse(bare, [form], stop=True).values

@@ -1,4 +1,4 @@
-"""pingd's table of words, and what -xtrahelp says besides."""
+"""pingd's table of words, and the additional text of -xtrahelp."""
 
 from console.cli.options.parser import Word
 
@@ -54,9 +54,9 @@ WORDS = (
     Word("xtrahelp", "flag", "this page, and more about what there is to see and to do", original=True, group="Others"),
 )  # fmt: skip
 
-#: Words that do something; at most one is given.
+#: Words for actions; at most one may be given.
 VERBS = ("interrupt", "kill", "reset", "gone", "reserve", "unreserve")
-#: Words of the original that are refused: why, and what to do instead.
+#: Words of the original that are refused: the reason, and what to do instead.
 REFUSED = {
     "nicekill": (
         "launches with -nice end by themselves when a launch that waits needs their processors",
@@ -77,7 +77,7 @@ REFUSED = {
     "PBSlist": ("partitions have a command of their own", "mesh partition list"),
     "Debug": ("there is nothing to switch on", "mesh status shows the daemons and where their logs are"),
 }
-#: Words that choose; a verb needs one of them.
+#: Words that select; an action needs one of them.
 SELECTORS = ("all", "list", "job", "pbsjob", "mine")
 
 EXTRA = """

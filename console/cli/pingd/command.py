@@ -1,4 +1,4 @@
-"""``pingd``: a row for every processor, in the form of the first one; straight from the database."""
+"""``pingd``: a row for every processor in the original's format, directly from the database."""
 
 import sys
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def main(arguments: "Sequence[str] | None" = None) -> int:
-    """Run the command; its exit status."""
+    """Run the command; returns its exit status."""
     return guarded("pingd", lambda: _main(sys.argv[1:] if arguments is None else arguments))
 
 
@@ -60,7 +60,7 @@ def _run(given: "Mapping[str, Any]", rest: "Sequence[str]") -> int:
 
 
 class View:
-    """Which processors are listed, and with how much of them."""
+    """The listed processors, and how much is shown of them."""
 
     def __init__(self, selection: Selection, *, verbose: bool = False, summary: bool = False) -> None:
         self.verbose, self.summary, self._selection = verbose, summary, selection
@@ -77,7 +77,7 @@ class View:
         ]
 
     def as_text(self, picture: Picture, _width: int) -> list[str]:
-        """A line for each processor, then the totals."""
+        """A line for each processor, then totals."""
         rows = self.rows(picture)
         if self.summary:
             return self._totals(picture, rows)
@@ -102,9 +102,9 @@ class View:
         return [total, f"Launchers: {launchers}   partitions: {partitions}"]
 
     def _counted(self, picture: Picture, rows: "list[dict[str, Any]]") -> "tuple[dict[str, int], int, int]":
-        """Processors by state, launchers and partitions: of what is listed."""
+        """Listed processors by state, with the numbers of launchers and partitions."""
         found = counts(picture)
-        if self._selection.is_all:  # what waits for its first processor counts too
+        if self._selection.is_all:  # launchers that wait for their first processor count too
             return found, len(picture.launchers), len(picture.partitions)
         found = dict.fromkeys(found, 0)
         for row in rows:
@@ -113,7 +113,7 @@ class View:
         return found, len(launchers), len({row["partition"] for row in rows} - {None})
 
     def as_words(self, picture: Picture, _width: int) -> list[str]:
-        """A line of words for each processor, ``-`` for nothing, and no totals."""
+        """A line of words for each processor, ``-`` for nothing, without totals."""
         return [_words(row) for row in self.rows(picture)]
 
     def as_json(self, picture: Picture, _width: int) -> list[str]:
@@ -165,7 +165,7 @@ def _words(row: "dict[str, Any]") -> str:
 
 
 def _use(row: "dict[str, Any]") -> tuple[str, ...]:
-    """Launcher, login processor/pid, rank, user and time; one word, or none, for a processor that nobody uses."""
+    """Launcher, login processor/pid, rank, user and time; a single word, or none, for an unused processor."""
     if row["launcher"] is None or row["login"] is None:
         if row["state"] != "free":
             return (row["state"],)

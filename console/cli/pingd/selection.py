@@ -1,4 +1,4 @@
-"""Which processors pingd is about: its selectors, all of which have to hold."""
+"""The processors that pingd handles: all of its selectors must match."""
 
 import os
 import sys
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 def leading_number(batch_job: str) -> str:
-    """What the original called a batch job: the number at the beginning of its id, or all of an id without one."""
+    """The original's number of a batch job: the digits at the beginning of its id, or the whole id without any."""
     digits = batch_job[: len(batch_job) - len(batch_job.lstrip("0123456789"))]
     return digits or batch_job
 
 
 class Selection:
-    """A choice of processors, made anew for every picture. UsageError for what is not a list."""
+    """A selection of processors, evaluated for every picture. Raises UsageError for an invalid list."""
 
     def __init__(self, given: "Mapping[str, Any]", bare: "Sequence[str]") -> None:
         self._job: int | None = given.get("job")
@@ -39,7 +39,7 @@ class Selection:
         self.is_all = self._wanted is None and self._job is None and self._batch_job is None and not self._mine
 
     def ids(self, picture: Picture) -> "set[int] | None":
-        """The processors; None for all there are."""
+        """The selected processors; None for all."""
         if self.is_all:
             return None
         ids = set(picture.processors) if self._wanted is None else self._listed(picture)
@@ -77,7 +77,7 @@ class Selection:
         return ids
 
     def _tell(self, picture: Picture, what: str) -> None:
-        if what not in self._missing:  # --watch selects again and again
+        if what not in self._missing:  # --watch selects repeatedly
             self._missing.add(what)
             where = "this mesh" if side_seen(picture) is None else "this side of the machine"
             print(f"pingd: {where} has {what}", file=sys.stderr)

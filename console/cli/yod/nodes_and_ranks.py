@@ -1,4 +1,4 @@
-"""yod's options that few command lines have: loaded only by those, checked, and put into the request."""
+"""Rare options of yod: imported only if given; checked and put into the request."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def extend(request: Request, given: dict[str, Any], programs: list[Program] | None) -> None:
-    """Put what ``given`` asks for besides the usual into ``request``. UsageError, ConsoleError."""
+    """Put the rare options of ``given`` into ``request``. Raises UsageError or ConsoleError."""
     _refuse_pairs(given)
     request.program.segments = programs
     if "YODRETRYCOUNT" in os.environ:
@@ -30,7 +30,7 @@ def extend(request: Request, given: dict[str, Any], programs: list[Program] | No
             told = f"-x {clean(given['exclude'])}: -x excludes nodes, it sets no variable"
             raise UsageError(told, f"-export ALL,{clean(given['exclude'])}")
         request.where.exclude = parse_list(given["exclude"])
-    if "service" in given and (programs is None or request.where.overcommit):  # else each line has it
+    if "service" in given and (programs is None or request.where.overcommit):  # otherwise each line has it
         from console.launch.options.load_file import SERVICE
 
         request.where.wanted = dict(SERVICE)
@@ -95,7 +95,7 @@ def _hosts(request: Request, path: str, *, sized: bool) -> None:
 
 
 def _spread(request: Request, given: dict[str, Any]) -> None:
-    """Nodes and ranks from what is given of -nodes, -tasks-per-node and -sz."""
+    """Nodes and ranks from -nodes, -tasks-per-node and -sz."""
     nodes, each = given.get("nodes"), given.get("tasks-per-node")
     size: int | None = given.get("sz")
     if request.program.segments is not None:
@@ -119,7 +119,7 @@ def _spread(request: Request, given: dict[str, Any]) -> None:
 
 
 def _place(request: Request, given: dict[str, Any]) -> None:
-    """The placement's name, or that of a block; a shape says how many ranks there are where nothing else does."""
+    """The placement's name, or a block; a block's shape gives the number of ranks if nothing else does."""
     request.where.placement = f"block:{given['shape']}" if "shape" in given else given["placement"]
     sides = given.get("shape", "").split("x")
     fixed = "sz" in given or request.where.nodes is not None or request.program.segments is not None
@@ -148,7 +148,7 @@ def _mask(text: str) -> int:
 
 
 def retries(text: str) -> int:
-    """YODRETRYCOUNT; UsageError when it is not a number."""
+    """The value of YODRETRYCOUNT. Raises UsageError unless it is a number."""
     if text.isascii() and text.isdigit() and len(text) < 4:
         return int(text)
     raise UsageError(

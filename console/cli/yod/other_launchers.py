@@ -1,9 +1,9 @@
-"""Words of other launchers that yod does not have, and what to write instead. Loaded only for an unknown option."""
+"""Options of other launchers that yod lacks, and what to write instead. Imported only for an unknown option."""
 
 from __future__ import annotations
 
-#: srun's, prun's, MPICH's and Open MPI's words without dashes; what yod has for them. Words that yod takes as they are
-#: (-np, -ppn, --ntasks, --hostfile, --chdir, --time) are not here.
+#: Words of srun, prun, MPICH and Open MPI without dashes, with yod's alternative. Words that yod accepts (-np, -ppn,
+#: --ntasks, --hostfile, --chdir, --time) are not here.
 _HINTS = {
     "oversubscribe": "-overcommit",
     "overlap": "-overcommit",
@@ -54,7 +54,7 @@ _HINTS = {
 
 
 def hint_for(word: str) -> str:
-    """What to write instead of the option ``word``, with its dashes; empty where nothing is known of it."""
+    """What to write instead of the option ``word``, with its dashes; empty if unknown."""
     name = word.lstrip("-")
     if name[:1] == "N" and name[1:].isdigit():  # srun's -N2
         return f"-nodes {name[1:]}"

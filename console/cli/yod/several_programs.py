@@ -1,4 +1,4 @@
-"""Several programs in one launch: a load file in the place of the program, or programs joined by colons."""
+"""Several programs in one launch: a load file in place of the program, or programs separated by colons."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-#: What has to follow a lone colon for it to separate programs, as with mpiexec: a number of ranks.
+#: What must follow a lone colon for it to separate programs, as with mpiexec: a number of ranks.
 _SIZES = ("-n", "-np", "-sz")
 
 
 def load_file(path: str, arguments: list[str], given: dict[str, Any], wanted: dict[str, Any] | None) -> list[Program]:
-    """The programs of the load file ``path``, each of them found. UsageError and ConsoleError name the line."""
+    """The programs of the load file ``path``, all found. Raises UsageError and ConsoleError, which name the line."""
     _refuse_pairs(given, "a load file")
     name = clean(path)
     if arguments:
@@ -35,7 +35,7 @@ def load_file(path: str, arguments: list[str], given: dict[str, Any], wanted: di
 def implied_load_file(
     rest: list[str], given: dict[str, Any], wanted: dict[str, Any] | None, why: ConsoleError
 ) -> list[Program]:
-    """The programs of ``rest[0]`` if all of it is a load file; else raises ``why``: it is not a program."""
+    """The programs of ``rest[0]`` if it is a load file; otherwise raises ``why``: it is not a program."""
     if "N" in given and rest[0].isdigit():
         raise UsageError("-N takes no number: it is the original's, for unbuffered output", "-nodes N spreads over N")
     if "timing" in given and rest[0].isdigit():
@@ -57,7 +57,7 @@ def implied_load_file(
 
 
 def joined(rest: list[str]) -> bool:
-    """Whether a colon in ``rest`` separates programs: alone, before any ``--``, and a number of ranks follows it."""
+    """True if a colon in ``rest`` separates programs: alone, before any ``--``, and followed by a number of ranks."""
     return _colon(rest) >= 0
 
 
@@ -76,7 +76,7 @@ def _colon(words: list[str]) -> int:
 
 
 def programs_of(rest: list[str], given: dict[str, Any], wanted: dict[str, Any] | None) -> list[Program]:
-    """The programs of ``[-n 1] a : -n 2 b``. UsageError and ConsoleError say which of them is wrong."""
+    """The programs of ``[-n 1] a : -n 2 b``. Raises UsageError and ConsoleError, which name the program."""
     _refuse_pairs(given, "several programs")
     wanted = dict(SERVICE) if "service" in given else wanted
     segments, sources, at = [], [], _colon(rest)
@@ -102,7 +102,7 @@ def programs_of(rest: list[str], given: dict[str, Any], wanted: dict[str, Any] |
 
 
 def _counted(given: dict[str, Any]) -> bool:
-    """Whether a list of numbers has room for a rank on each."""
+    """True if a list of numbers has room for one rank on each."""
     return bool(given.get("cpus-per-task", 1) == 1 and "exclude" not in given)
 
 

@@ -1,4 +1,4 @@
-"""What yod tells without launching: -show, --dry-run, and the environment's part of -vhelp."""
+"""Output of yod without a launch: -show, --dry-run, and the environment's part of -vhelp."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _ANSWER_S = 12.0
 
 
 def show(settings: Settings, request: Request) -> int:
-    """Print how the program would be loaded. Nobody is asked."""
+    """Print how the program would be loaded, without asking a daemon."""
     rows = [("yod", f"Redmesh {VERSION}, CPAs in {clean(settings.run_dir)}")]
     for one in request.program.segments or ():
         ranks = counted(one.size, "rank") if one.size else "as many ranks as there is room for"
@@ -95,7 +95,7 @@ def _where(wanted: dict[str, Any] | None) -> str:
 
 
 def dry_run(settings: Settings, request: Request) -> int:
-    """Ask a CPA where the ranks would go, and print it. ConsoleError or AgentError when they would go nowhere."""
+    """Ask a CPA for the placement, and print it. Raises ConsoleError or AgentError if it is impossible."""
     from console.launch.plan import place_request
 
     reply = _ask(settings, request)
@@ -111,7 +111,7 @@ def dry_run(settings: Settings, request: Request) -> int:
 
 
 def _ask(settings: Settings, request: Request) -> dict[str, Any]:
-    """Like an allocation, but nothing is taken: the same request under another name."""
+    """As an allocation, but nothing is allocated: the same request under another name."""
     from agents.link.loop import Loop
     from console.launch.daemons.connect import login_name, reach
     from console.launch.daemons.cpa import Authority
@@ -146,7 +146,7 @@ def _ask(settings: Settings, request: Request) -> dict[str, Any]:
 
 
 def _runs(plan: Plan, request: Request) -> list[tuple[int, int, int]]:
-    """Neighbouring ranks on one node, of one line of a load file: first, last, index of the node."""
+    """Consecutive ranks on one node, of one line of a load file: first, last, index of the node."""
     starts: set[int] = set()
     first = 0
     for one in request.program.segments or ():
