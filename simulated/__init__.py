@@ -1,4 +1,4 @@
-"""The simulated machine: stand-ins for thousands of PCTs in a few processes (docs/simulation.md).
+"""The simulated machine: a few processes that stand for thousands of PCTs (docs/simulation.md).
 
-They speak the real protocol towards RCA, launchers and each other, and start nothing.
+They use the real protocol towards RCA, launchers and each other, and start no ranks.
 """

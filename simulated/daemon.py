@@ -1,4 +1,4 @@
-"""A process that stands in for the PCTs of many nodes: one socket, one session with the RCA, no processes."""
+"""A process that stands for the PCTs of many nodes: one socket, one session with the RCA, no ranks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class StandIn:
-    """The daemon called ``name``; the file STATE/name.json says for which nodes it stands in."""
+    """The daemon ``name``; the file STATE/name.json lists the nodes that it stands for."""
 
     def __init__(self, loop: Loop, config: dict[str, Any], name: str) -> None:
         self._loop, self._name, self._boot_id = loop, name, str(config["boot_id"])
@@ -49,14 +49,14 @@ class StandIn:
         self._log.write("stand-in started", nodes=len(self._nodes), incarnation=self._incarnation)
 
     def stop(self) -> None:
-        """Stop listening; the loop returns."""
+        """Stop listening and end the loop."""
         self._log.write("stand-in ended", launches=len(self._host.launches))
         self._beats.close()
         self._server.close()
         self._loop.stop()
 
     def _pair(self) -> socket.socket:
-        # a child in this same process: the same frames over a pair of sockets, without connect and accept
+        # A child in this process: use a socket pair instead of connect and accept.
         ours, theirs = socket.socketpair()
         self._loop.after(0, lambda: self._listener.accept(theirs))
         return ours
@@ -107,7 +107,7 @@ class StandIn:
         return killed
 
     def _status(self, node: str) -> Message:
-        """``node``: of that one alone; empty: of all that are here."""
+        """``node``: only that node; empty: all nodes here."""
         launches = [
             {
                 "launcher": launcher,
@@ -137,7 +137,7 @@ def _share(path: str) -> dict[str, Any]:
 
 
 def serve(config: dict[str, Any], name: str) -> None:
-    """Stand in until SIGTERM."""
+    """Run until SIGTERM."""
     import signal
 
     allow_many_files()

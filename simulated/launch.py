@@ -1,4 +1,4 @@
-"""One node's part of one launch, in a process that stands in for many nodes: the real tree, without processes.
+"""One node's part of a launch in a process that stands for many nodes: the real tree, without ranks.
 
 The states are those of a launch child (agents/pct/launch_child/states.py); a rank is a number that waits for its time.
 """
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
     from typing import Any
 
 LOAD_S = 10.0
-#: Exits are gathered so long before they go up: a process that stands in for thousands has them all at once.
+#: Exits are gathered for this long before they are sent: a process for thousands of ranks has them all at once.
 GATHER_S = 0.02
-#: Pids of simulated ranks begin above every pid that a kernel gives out: nobody can signal them by mistake.
+#: Pids of simulated ranks are above every pid of a kernel, so nobody can signal them by mistake.
 FIRST_PID = 1 << 22
 #: Signals that a program without a handler survives.
 HARMLESS = frozenset((signal.SIGCHLD, signal.SIGCONT, signal.SIGURG, signal.SIGWINCH, signal.SIGSTOP, signal.SIGTSTP))
 
 
 class Host:
-    """What a stand-in process has for its launches. ``dial`` brings a connection to one of its own addresses."""
+    """The process's part for its launches. ``dial`` connects to one of its own addresses."""
 
     def __init__(self, loop: Loop, names: frozenset[str], address: str) -> None:
         self.loop, self.names, self.address = loop, names, address
@@ -53,14 +53,14 @@ class Host:
         self._program: Program | None = None
 
     def begun(self, launcher: int, launch: Launch) -> None:
-        """It lives: with the first of a launcher stands a socket as launch children have, by which the keeper knows."""
+        """A launch begins: the first of a launcher gets a launch child's socket, by which the keeper knows it."""
         self.launches.setdefault(launcher, set()).add(launch)
         if launcher not in self._signs:
             sign = self._signs[launcher] = listen(self._sign(launcher))
             self.loop.watch(sign.fileno(), READ, lambda _events: _knocked(sign))
 
     def ended(self, launcher: int, launch: Launch) -> None:
-        """It is over."""
+        """A launch has ended."""
         here = self.launches.get(launcher, set())
         here.discard(launch)
         if not here and self.launches.pop(launcher, None) is not None:
@@ -75,7 +75,7 @@ class Host:
         return f"{run}/launch-{name}-{launcher}.sock"
 
     def program(self, payload: bytes) -> Program:
-        """The common part as a Program: read once for all nodes that get the same."""
+        """Parse the common part, once for all nodes with the same."""
         from agents.pct.launch.load import read_program
 
         if self._program is None or payload != self._common:
@@ -85,11 +85,11 @@ class Host:
 
 def _knocked(sign: socket.socket) -> None:
     with contextlib.suppress(OSError):
-        sign.accept()[0].close()  # that it answers is all there is to know
+        sign.accept()[0].close()  # answering is enough
 
 
 class Below(Child):
-    """A child that may be in this very process: then no queue of the kernel's stands between."""
+    """A child that may be in this process: then no kernel queue is between."""
 
     def __init__(self, host: Host, *facts: Any) -> None:
         self._host = host
@@ -141,18 +141,18 @@ class Launch:
         return [[rank, FIRST_PID + rank] for rank in self._living]
 
     def kill(self) -> int:
-        """End it, whoever asks; how many ranks that ended."""
+        """End the launch; returns how many ranks ended."""
         count = len(self._living)
         self._handle(Event.KILL)
         return count
 
-    # from above
+    # Messages from the parent
 
     def _on_parent_frame(self, _link: Link, kind: int, payload: bytes) -> None:
         if kind == COMMON:
             self._on_common(payload)
         elif kind == STDIN:
-            self._up.send(control({"op": "credit", "bytes": len(payload)}))  # read by nobody, and gone
+            self._up.send(control({"op": "credit", "bytes": len(payload)}))  # nobody reads it
         elif kind == CONTROL:
             message = decode(payload)
             if self._message is None:
@@ -184,7 +184,7 @@ class Launch:
             self._up.send(control(self._nothing_inside(op, message)))
 
     def _nothing_inside(self, op: str, message: Message) -> Message:
-        # The root is asked, and speaks for all below it.
+        # Only the root answers, for all below it.
         why = "simulated nodes run no processes"
         if op == "debug":
             return {"op": "debug_over", "session": message["session"], "message": why}
@@ -224,7 +224,7 @@ class Launch:
         self._deadline.cancel()
         self._deadline = self._loop.after(seconds, lambda: self._handle(Event.EXPIRED))
 
-    # the ranks
+    # Ranks
 
     def _begin(self) -> None:
         assert self._load is not None
@@ -235,7 +235,7 @@ class Launch:
 
     def _run(self) -> None:
         self._deadline.cancel()
-        # the map of all ranks is for programs to read, and there is none: an empty one goes on
+        # No program reads the map of all ranks, so an empty one is forwarded.
         self._pass_on(control({"op": "go", "ranks": [], "map": ""}))
         by_time: dict[float, list[int]] = {}
         for rank, what in self._living.items():
@@ -276,7 +276,7 @@ class Launch:
         if self._machine.state is State.RUNNING and 0 < number < signal.NSIG and number not in HARMLESS:
             self._end_ranks([rank for rank in self._living if wanted is None or rank in wanted], number)
 
-    # the children
+    # Children
 
     def child_said(self, child: Child, op: str, message: Message) -> None:
         """A message from a child."""
@@ -306,16 +306,16 @@ class Launch:
         self._relay.barrier(call)
 
     def child_wrote(self, child: Child, kind: int, payload: bytes) -> None:
-        """Output of a rank below."""
+        """A rank's output."""
         assert self._relay is not None
         rank = int.from_bytes(payload[:4], "big")
         self._relay.push(kind, rank, memoryview(payload)[4:], child.returns.passed)
 
     def input_taken(self) -> None:
-        """Standard input goes nowhere here."""
+        """Standard input is discarded."""
 
     def child_lost(self, child: Child, reason: str, death: Message | None = None) -> None:
-        """A subtree has gone."""
+        """A subtree is lost."""
         early = self._machine.state in (State.STARTING, State.HELD)
         child.drop()
         if early:
@@ -326,7 +326,7 @@ class Launch:
             self._up.send(control({"op": "lost", "nodes": nodes, "reason": f"{child.name}: {reason}"}))
         self._behind(lambda: self._do(self._machine.child_over()))
 
-    # what the machine asks for
+    # Actions of the state machine
 
     def _handle(self, event: Event) -> None:
         self._do(self._machine.handle(event))
@@ -375,7 +375,7 @@ class Launch:
         if self._machine.state is State.SWEEPING and self._living:
             self._end_ranks(list(self._living), int(signal.SIGKILL))
         self._living.clear()
-        # not from inside the actions of the event that asks for it
+        # Not from inside the actions of the event.
         self._loop.after(0, lambda: self._handle(Event.SWEPT))
 
     def _report_finished(self) -> None:
@@ -395,7 +395,7 @@ class Launch:
         self._deadline.cancel()
         self._up.flush()
         for child in self._children:
-            # what it has been sent is on its way; it has nothing more to say
+            # Its last data is in transit, and it sends nothing more.
             if child.link is not None:
                 child.over = True
                 child.link.close(flush=True)

@@ -1,4 +1,4 @@
-"""What a simulated rank does instead of running its program. Pure."""
+"""What a simulated rank does instead of running its program. No I/O."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import os
 
 TYPE_CHECKING = False
 
-#: Longest sleep that is believed, in seconds.
+#: The longest sleep in seconds.
 MOST_S = 30 * 86400.0
 
 
 class Behaviour:
-    """A rank runs for ``seconds``, writes ``output`` and ends with the wait status ``status``."""
+    """A rank runs for ``seconds``, writes ``output`` and exits with the wait status ``status``."""
 
     __slots__ = ("output", "seconds", "status")
 
@@ -20,7 +20,8 @@ class Behaviour:
 
 
 def behaviour(path: bytes, argv: list[bytes], node: str) -> Behaviour:
-    """``sleep S`` takes S seconds, ``hostname`` and ``echo`` write, ``false`` fails; all else ends well at once."""
+    """``sleep S`` takes S seconds, ``hostname`` and ``echo`` write, ``false`` fails; everything else succeeds at
+    once."""
     name = os.path.basename(path)
     if name == b"sleep":
         return Behaviour(sum(map(_seconds, argv[1:])))

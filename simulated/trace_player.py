@@ -1,7 +1,7 @@
-"""The trace player: the jobs of a trace allocated and given back through CPAs' sockets, as fast as these go.
+"""Replays a trace: allocates and frees its jobs through CPAs' sockets, as fast as possible.
 
-A job's own time only orders what happens. Requests overlap as those of many users do, spread over all CPAs; a job
-begins when those before it have begun (first in, first out) and as many processors are known to be free.
+A job's own time only determines the order of events. Requests overlap as those of many users, spread over all CPAs; a
+job starts when the jobs before it have started (first in, first out) and enough processors are known to be free.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from agents.link.sockets import connect
 from agents.wire.errors import AgentError
 from simulated.traces import Job
 
-AT_ONCE = 16  # requests under way
+AT_ONCE = 16  # requests in transit
 ANSWER_S = 60.0
-#: A job that holds its processors for so long (real seconds) says that it has begun, or its reservation would run out.
+#: A job that holds its processors for this many real seconds reports its start, or its reservation would expire.
 STARTED_S = 20.0
 BEAT_S = 1.0
 
 
 class Wrong(AgentError):
-    """The machine did what it must never do: a processor given twice, or not as many as were asked for."""
+    """The machine made an error: a processor allocated twice, or a wrong number of processors."""
 
     code = "internal"
 
 
 class Outcome(NamedTuple):
-    """``span_s`` is the trace's own time, from the first job's submission to the last one's end; so are the waits."""
+    """``span_s`` is in the trace's own time, from the first submission to the last end; so are the waits."""
 
     jobs: int
     too_large: int
@@ -45,7 +45,7 @@ class Outcome(NamedTuple):
 
 
 class Running:
-    """A job that has processors, or has asked for them."""
+    """A job that has processors, or has requested them."""
 
     __slots__ = ("asked_at", "cookie", "job", "launcher", "processors", "started")
 
@@ -71,14 +71,14 @@ class Player:
         self._rca = self._call_to(rca) if rca else None
         self._next = 0
         self._under_way = 0
-        self._free = processors  # known to be free, and not asked for yet
-        self._owner: dict[int, int] = {}  # job of every processor
+        self._free = processors  # known to be free, and not requested yet
+        self._owner: dict[int, int] = {}  # processor -> job
         self._trouble: AgentError | None = None
         self._live: set[Running] = set()
         self._beat_at = 0.0
 
     def run(self, jobs: Sequence[Job]) -> Outcome:
-        """Replay them all. Wrong, or the AgentError of a CPA that refuses what it must not."""
+        """Replay all jobs. Raises Wrong, or a CPA's AgentError for an unexpected refusal."""
         began = time.monotonic()
         fit = sorted((job for job in jobs if job.size <= self._total), key=lambda job: (job.submit_s, job.number))
         waits, work, end_s = self._play(fit)
@@ -97,9 +97,9 @@ class Player:
         )
 
     def close(self) -> None:
-        """Let the CPAs and the RCA go."""
+        """Disconnect from the CPAs and the RCA."""
         if self._rca is not None and self._trouble is None and not self._live:
-            gone: list[Any] = []  # else what is still held is cleared away when the RCA misses us
+            gone: list[Any] = []  # otherwise the RCA has everything cleaned up when it misses us
             self._rca.call({"op": "unregister"}, lambda *answer: gone.append(answer))
             self._until(lambda: bool(gone))
         if self._rca is not None:
@@ -108,14 +108,14 @@ class Player:
             cpa.close()
 
     def register(self) -> None:
-        """Tell the RCA that we are a launcher and alive."""
+        """Register with the RCA as a launcher."""
         if self._rca is not None:
             known: list[Any] = []
             message = {"op": "register", "pid": self._pid, "pid_started": self._pid_started, "launcher": None}
             self._rca.call(message, lambda *answer: known.append(answer))
             self._until(lambda: bool(known))
 
-    # the trace's own time
+    # The trace's own time
 
     def _play(self, jobs: Sequence[Job]) -> tuple[list[float], float, float]:
         waiting: deque[Job] = deque()
@@ -141,7 +141,7 @@ class Player:
                 heapq.heappush(ends, (now + job.run_s, job.number, self._begin(job)))
         return waits, work, now
 
-    # what CPAs are asked
+    # Requests to CPAs
 
     def _begin(self, job: Job) -> Running:
         self._until(lambda: self._free >= job.size and self._under_way < AT_ONCE)
@@ -174,14 +174,14 @@ class Player:
 
     def _finish(self, running: Running) -> None:
         self._until(lambda: bool(running.launcher) and self._under_way < AT_ONCE)
-        # before the request: from its arrival on another job may get them
+        # Before the request: as soon as it arrives, another job may get them.
         for one in running.processors:
             del self._owner[one]
         self._live.discard(running)
         request = {"op": "finish", "launcher": running.launcher, "cookie": running.cookie, "exit_status": 0}
         size = running.job.size
         if len(self._cpas) == 1:
-            self._free += size  # whatever we ask for after this, the CPA serves after it
+            self._free += size  # later requests are served after it
             self._ask(request, lambda _reply: None)
         else:
             self._ask(request, lambda _reply: self._gave_back(size))
@@ -197,7 +197,7 @@ class Player:
         def answered(reply: dict[str, Any] | None, error: AgentError | None) -> None:
             self._under_way -= 1
             if error is not None and error.code == "gone":
-                return  # whose connection that was is told next, by ``ended``
+                return  # ``ended`` is called next
             try:
                 if reply is None:
                     raise error or AgentError("no answer")

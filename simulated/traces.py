@@ -1,4 +1,4 @@
-"""Jobs to replay: from a file in the Standard Workload Format, or made up. Pure.
+"""Jobs to replay: from a file in the Standard Workload Format, or generated. No I/O.
 
 The format: Feitelson's Parallel Workloads Archive, version 2.2: 18 whitespace-separated numbers a line, ``;`` comments.
 """
@@ -18,14 +18,14 @@ DAY_S = 86400.0
 
 
 class BadTrace(AgentError):
-    """A line that is not a job; the message names it."""
+    """A malformed line, which the message names."""
 
     code = "invalid"
     exit_status = 2
 
 
 class Job(NamedTuple):
-    """A job: when it is submitted and how long it runs (seconds of its own time), and how many processors it wants."""
+    """A job: its submission and run time in seconds of its own time, and its number of processors."""
 
     number: int
     submit_s: float
@@ -34,7 +34,7 @@ class Job(NamedTuple):
 
 
 def read_swf(lines: Iterable[str]) -> Iterator[Job]:
-    """The jobs of a trace in the order of their lines; those that never ran are left out. BadTrace."""
+    """The jobs of a trace in the order of lines, without those that never ran. Raises BadTrace."""
     for at, line in enumerate(lines, 1):
         text = line.partition(";")[0].strip()
         if not text:
@@ -46,7 +46,7 @@ def read_swf(lines: Iterable[str]) -> Iterator[Job]:
             raise BadTrace(f"line {at}: {text[:40]!r} is not a job of the Standard Workload Format") from None
         if len(numbers) != FIELDS:
             raise BadTrace(f"line {at} has {len(words)} of a job's {FIELDS} fields")
-        if not all(abs(number) <= LARGEST for number in numbers):  # not a number is not, either
+        if not all(abs(number) <= LARGEST for number in numbers):  # this also excludes NaN
             raise BadTrace(f"line {at}: {text[:40]!r} has a number that is none of a job's")
         number, submit, _wait, run, allocated, _cpu, _memory, requested = numbers[:8]
         size = int(requested if requested > 0 else allocated)
@@ -57,12 +57,12 @@ def read_swf(lines: Iterable[str]) -> Iterator[Job]:
 def generated(
     processors: int, jobs: int | None = None, *, days: float | None = None, load: float = 0.8, seed: int = 1
 ) -> list[Job]:
-    """So many jobs, or those of so many days, that keep ``load`` of the machine busy.
+    """Generate jobs, by number or days, that keep ``load`` of the machine busy.
 
-    Sizes and run times are those of the model of Lublin and Feitelson (JPDC 63, 2003), fitted to production machines:
-    a quarter of the jobs are serial, most of the others powers of two, sizes evenly spread over the magnitudes in two
-    stages up to a tenth of the machine, larger ones running longer. Arrivals are a Poisson process with a daily
-    cycle, which the model has too, stretched so that the load is as asked.
+    Sizes and run times follow the model of Lublin and Feitelson (JPDC 63, 2003), fitted to production machines: a
+    quarter of the jobs are serial, most others are powers of two, sizes are spread evenly over the magnitudes in two
+    stages up to a tenth of the machine, and larger jobs run longer. Arrivals are a Poisson process with the model's
+    daily cycle, scaled to the load.
     """
     chance = random.Random(seed)
     shapes: list[tuple[int, float]] = []
@@ -81,9 +81,9 @@ def generated(
     return found
 
 
-#: The model's constants, by its own names: chances of a serial job and of a power of two; the magnitudes' range, with
-#: how far below the largest the second stage begins, and the chance of the first; the hyper-gamma of the logarithm of
-#: the run time, its mixture by size, and its end (45 hours).
+#: The model's constants by its own names: the chances of a serial job and of a power of two; the range of magnitudes,
+#: how far below the largest the second stage begins, and the chance of the first stage; the hyper-gamma of the
+#: logarithm of the run time, its mixture by size, and its end (45 hours).
 SERIAL, POW2 = 0.244, 0.576
 ULOW, UMED_BELOW, UPROB = 0.8, 2.5, 0.86
 A1, B1, A2, B2, PA, PB, LONGEST = 4.2, 0.94, 312.0, 0.03, -0.0054, 0.78, 12.0

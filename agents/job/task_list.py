@@ -106,30 +106,30 @@ class TaskList:
 
     @property
     def open(self) -> bool:
-        """Whether tasks are handed out."""
+        """True if tasks may be given out."""
         return not self.held and not self.cancelled
 
     @property
     def waiting(self) -> int:
-        """How many tasks wait for a worker."""
+        """The number of tasks that wait for a worker."""
         return self.counts[WAITING]
 
     @property
     def running(self) -> int:
-        """How many tasks workers have."""
+        """The number of tasks that workers have."""
         return len(self._running)
 
     @property
     def finished(self) -> bool:
-        """Whether every task has ended."""
+        """True if every task has ended."""
         return not self.counts[WAITING] and not self._running
 
     def given_to(self, worker: Hashable) -> Dict[int, int]:
-        """The tasks that a worker has, each with its attempt."""
+        """The tasks of a worker, each with its attempt."""
         return self._held_by.get(worker, {})
 
     def verdict(self) -> Tuple[str, str]:
-        """The job's state once it is finished, and why."""
+        """The final state of the job, and the reason."""
         if self.cancelled:
             return (FAILED if self._fails else CANCELLED), self.cancelled
         failed = self.counts[FAILED]
@@ -137,18 +137,19 @@ class TaskList:
             return FAILED, f"{failed} {self._noun}{'s' if failed > 1 else ''} failed"
         return (CANCELLED, "") if self.counts[CANCELLED] else (DONE, "")
 
-    # what happens
+    # Events
 
     def avoid(self, number: int, node: str) -> None:
-        """Hand the task ``number`` to no worker on ``node`` from now on."""
+        """Give the task ``number`` to no worker on ``node`` from now on."""
         self._avoids.setdefault(number, set()).add(node)
 
     def suits(self, node: str) -> bool:
-        """Whether some task that waits may be handed to a worker on ``node``."""
+        """True if some waiting task may be given to a worker on ``node``."""
         return any(not self._avoided(first, node) for first, _ in self._waiting)
 
     def _avoided(self, number: int, node: str) -> bool:
-        """Whether a task must not be handed to a worker on ``node``: several nodes, with commas, for several ranks."""
+        """True if a task must not be given to a worker on ``node``: several nodes, separated by commas, for several
+        ranks."""
         avoids = self._avoids.get(number)
         return avoids is not None and not avoids.isdisjoint(node.split(","))
 
@@ -156,7 +157,7 @@ class TaskList:
         """Give a worker on ``node`` the next ``count`` tasks, in order: number and attempt of each, fewer where there
         are fewer."""
         given: List[Tuple[int, int]] = []
-        aside: List[Tuple[int, int]] = []  # a task that was tried stands alone in its range
+        aside: List[Tuple[int, int]] = []  # a task that was tried before has a range of its own
         while self.open and self._waiting and len(given) < count:
             first, last = heapq.heappop(self._waiting)
             if self._avoided(first, node):
@@ -180,10 +181,10 @@ class TaskList:
         return None
 
     def may_be_copied(self, number: int) -> bool:
-        """Whether a task runs once and may run a second time beside that."""
+        """True if one copy of a task runs and a second is allowed."""
         tried = self._tried.get(number)
         if tried is not None and (tried.failures > self._retries or tried.losses >= MOST_LOST):
-            return False  # else one copy would follow the other for ever: none of them is the last to fail
+            return False  # otherwise copies would follow each other for ever, and none would be the last to fail
         return self.open and len(self._running.get(number, ())) == 1
 
     def _start(self, worker: Hashable, number: int, event: Event) -> int:
@@ -200,7 +201,7 @@ class TaskList:
         return attempt
 
     def end(self, worker: Hashable, number: int, attempt: int, *, failed: bool) -> Optional[Change]:
-        """A worker's result. None where this attempt is not under way (any more): it changes nothing."""
+        """A worker's result. Returns None if this attempt is no longer running: it changes nothing."""
         if self._running.get(number, {}).get(worker) != attempt:
             return None
         others = self._stop(worker, number)
@@ -259,7 +260,7 @@ class TaskList:
         return cancelled
 
     def killed(self, worker: Hashable, number: int, attempt: int) -> Optional[Change]:
-        """A worker has ended a task of a cancelled job, or never began it. None as for :meth:`end`."""
+        """A worker has ended a task of a cancelled job, or never begun it. Returns None as :meth:`end`."""
         if self._running.get(number, {}).get(worker) != attempt or not self.cancelled:
             return None
         if self._stop(worker, number):
@@ -268,22 +269,22 @@ class TaskList:
         return Change(number, attempt, self._go(RUNNING, Event.CANCEL), self.cancelled)
 
     def again(self, state: str, first: int, last: int, attempts: int) -> None:
-        """Try ended tasks again, of which ``attempts`` were made."""
+        """Run ended tasks again, after ``attempts`` attempts."""
         for number in range(first, last + 1):
             self._go(state, Event.AGAIN)
             self._tried[number] = _Tried(attempts)
-            self._avoids.pop(number, None)  # whoever asks for it has looked at the nodes
+            self._avoids.pop(number, None)  # the user who asks for it has checked the nodes
         self._list(first, last)
         self.cancelled = ""
 
     def too_many_failed(self) -> str:
-        """Why the rest of the job has to be cancelled; "" as long as it need not be."""
+        """Why the rest of the job must be cancelled; "" if it need not be."""
         if self._max_fails is None or self.counts[FAILED] <= self._max_fails or self.cancelled:
             return ""
         return f"{self.counts[FAILED]} tasks failed, {self._max_fails} may (--max-fails)"
 
     def _stop(self, worker: Hashable, number: int) -> Dict[Hashable, int]:
-        """Take a copy away from its worker; the copies that are left."""
+        """Remove a copy from its worker; returns the remaining copies."""
         copies = self._running[number]
         del copies[worker]
         del self._held_by[worker][number]

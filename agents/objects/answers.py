@@ -1,4 +1,4 @@
-"""Questions about the state objects of a node: the answer there, and how another machine asks for it."""
+"""Queries about the state objects of a node: the local answer, and requests to other machines."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
     from agents.objects.holder import Holder
 
-#: Longest time that a watcher may wait for a change.
+#: The longest time that a watcher may wait for a change.
 LONGEST_WAIT_S = 60.0
-#: Nodes that are asked for one object, each because the one before said so.
+#: How many nodes are asked for one object, each named by the one before.
 MOST_HOPS = 5
 _ANSWER_S = 10.0
 
 
 def ask(holder: Holder, uuid: str, what: str, query: Dict[str, str], known: str = "", wait_s: float = 0.0) -> Answer:
-    """The answer about an object that is here; 301 with the node and its address where it went, 404 otherwise."""
+    """The answer about a local object; 301 with the node and address where it went, otherwise 404."""
     try:
         path = holder.readable(uuid)
         if path:
@@ -47,7 +47,7 @@ def ask(holder: Holder, uuid: str, what: str, query: Dict[str, str], known: str 
 
 
 class Question:
-    """What is asked of an object, wherever it is."""
+    """A query about an object, wherever it is."""
 
     __slots__ = ("known", "query", "uuid", "wait_s", "what")
 
@@ -57,7 +57,7 @@ class Question:
         self.uuid, self.what, self.query, self.known, self.wait_s = uuid, what, query or {}, known, wait_s
 
     def ask(self, address: str) -> Answer:
-        """The answer of the node at ``address``. AgentError."""
+        """The answer of the node at ``address``. Raises AgentError."""
         with Client(address, "object", _ANSWER_S) as client:
             reply = client.call(
                 {"op": "ask", "uuid": self.uuid, "what": self.what, "query": self.query, "known": self.known,
@@ -72,9 +72,9 @@ class Question:
         return Answer(int(reply["status"]), dict(reply["headers"]), body)
 
     def follow(self, address: str) -> "Tuple[Answer, str]":
-        """The answer, and the address of the node that gave it: where it has moved to, that node is asked.
+        """Query the node at ``address`` and follow redirections; also returns the address of the node that answered.
 
-        Each node shows a certificate of this mesh in its own name before anything is said to it. AgentError.
+        Each node must show a certificate of this mesh in its own name before the query is sent. Raises AgentError.
         """
         for _ in range(MOST_HOPS + 1):
             told = self.ask(address)

@@ -1,4 +1,4 @@
-"""What PMIx is told of a launch: sizes, maps and each rank's place. Pure."""
+"""The PMIx data of a launch: sizes, maps and each rank's place. No I/O."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from agents.pmix.library import Rank, Short
 
 
 class Job(NamedTuple):
-    """One launch as one machine sees it. ``hosts``: [machine, ranks] in rank order; ``here``: this machine's number."""
+    """A launch as seen from one machine. ``hosts``: [machine, ranks] in rank order; ``here``: this machine's number."""
 
     nspace: str
     size: int
@@ -34,12 +34,12 @@ class Job(NamedTuple):
 
 
 def host_name(machine: int) -> str:
-    """What PMIx calls a machine: a name for its maps, which no program is shown."""
+    """The PMIx name of a machine, only for its maps."""
     return f"machine{machine}"
 
 
 def node_list(job: Job) -> str:
-    """The machines, as PMIx's generators read them."""
+    """The list of machines for PMIx's generators."""
     return ",".join(host_name(machine) for machine in job.on_machine)
 
 

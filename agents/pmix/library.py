@@ -1,7 +1,7 @@
-"""libpmix by ctypes: as much of its server interface as Open MPI's programs need.
+"""libpmix through ctypes: the part of its server interface that Open MPI's programs need.
 
-Layouts and names are those of the PMIx standard from 3 on, whose ABI has kept them. Callbacks come on a thread of the
-library; they only hand on what was asked.
+Layouts and names are those of the PMIx standard from version 3 on, whose ABI has not changed. Callbacks come on a
+thread of the library; they only forward the request.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ NOT_FOUND, NOT_SUPPORTED, DUPLICATE = -46, -47, -53
 WILDCARD = 0xFFFFFFFE
 _NSPACE, _KEY = 256, 512
 _BOOL, _STRING, _UINT16, _UINT32, _INFO, _ARRAY, _RANK = 1, 3, 13, 14, 24, 39, 40
-#: Places in the table of what a server offers (pmix_server_module_t), and how long it is at the most.
+#: Indices in the table of a server's functions (pmix_server_module_t), and its largest length.
 CONNECTED, FINALIZED, ABORT, FENCE, MODEX, PUBLISH, LOOKUP, UNPUBLISH, SPAWN = range(9)
 _MODULE = 64
 
 
 class NoLibrary(AgentError):
-    """libpmix is not there, or is not to be used."""
+    """libpmix is not installed, or unusable."""
 
     code = "pmix"
 
@@ -36,7 +36,7 @@ class Proc(Structure):
 
 
 class Data(ctypes.Union):
-    """What a value may be."""
+    """The variants of a value."""
 
     _fields_ = [
         ("flag", ctypes.c_bool), ("string", c_char_p), ("uint16", c_uint16), ("uint32", c_uint32), ("array", c_void_p),
@@ -84,7 +84,7 @@ _Response = CFUNCTYPE(None, c_int, c_void_p, c_size_t, c_void_p)
 
 
 class Library:
-    """One libpmix, and the server that this process is. ``tell(event)`` is called on the library's thread."""
+    """A libpmix and its server in this process. ``tell(event)`` is called on the library's thread."""
 
     def __init__(self, path: str, tell: "Callable[[Tuple[Any, ...]], None]") -> None:
         try:
@@ -93,10 +93,10 @@ class Library:
         except (OSError, AttributeError) as error:
             raise NoLibrary(f"{path} cannot be used: {error}") from None
         self._tell = tell
-        self._kept: List[Any] = []  # what the library goes on looking at
+        self._kept: List[Any] = []  # data that the library still uses
         self._waiting: Dict[int, Any] = {}
         self._answers: List[Any] = []
-        self._asked: List[Any] = []  # callbacks that the library has not used yet
+        self._asked: List[Any] = []  # callbacks that the library has not called yet
         self._next = 0
         self._table = (c_void_p * _MODULE)()
         for place, kind, function in (
@@ -109,21 +109,21 @@ class Library:
             self._kept.append(callback)
             self._table[place] = ctypes.cast(callback, c_void_p).value
 
-    # what is asked of the library
+    # Calls of the library
 
     def begin(self, directory: str, host: str) -> None:
-        """Be the server of ``host``, with files in ``directory``. NoLibrary when it fails."""
+        """Start the server of ``host`` with files in ``directory``. Raises NoLibrary."""
         info = self._infos([("pmix.srvr.tmpdir", directory), ("pmix.sys.tmpdir", directory), ("pmix.hname", host)])
         self._check("PMIx_server_init", self._lib.PMIx_server_init(self._table, info, len(info)))
 
     def generate(self, function: str, text: str) -> str:
-        """What ``PMIx_generate_regex`` or ``PMIx_generate_ppn`` makes of a list."""
+        """The result of ``PMIx_generate_regex`` or ``PMIx_generate_ppn`` for a list."""
         made = c_char_p()
         self._check(function, getattr(self._lib, function)(text.encode(), ctypes.byref(made)))
         return (made.value or b"").decode("latin-1")
 
     def register_job(self, nspace: str, local: int, facts: "List[Tuple[str, Any]]") -> None:
-        """Tell the server of the launch; ``facts`` are keys and values, those of a rank a list of the same."""
+        """Register the launch; ``facts`` are keys and values, those of a rank as a nested list."""
         info = self._infos(facts)
         code = self._lib.PMIx_server_register_nspace(
             nspace.encode(), c_int(local), info, c_size_t(len(info)), None, None
@@ -131,7 +131,7 @@ class Library:
         self._check("PMIx_server_register_nspace", code)
 
     def register_rank(self, nspace: str, rank: int) -> None:
-        """Tell the server of a rank of this machine, which runs as this process's user."""
+        """Register a rank of this machine, which runs as this process's user."""
         proc = Proc(nspace.encode(), rank)
         code = self._lib.PMIx_server_register_client(
             ctypes.byref(proc), c_uint32(os.getuid()), c_uint32(os.getgid()), None, None, None
@@ -153,27 +153,27 @@ class Library:
         return entries
 
     def answer(self, ticket: int, code: int, data: bytes = b"") -> None:
-        """What a fence or a question for a rank's data was waiting for."""
+        """Answer a fence, or a request for a rank's data."""
         then, cbdata = self._waiting.pop(ticket)
         buffer = ctypes.create_string_buffer(data, len(data)) if data else None
         if then:
             _OnData(then)(code, ctypes.cast(buffer, c_void_p) if buffer else None, len(data), cbdata, None, None)
-        self._answers = [*self._answers[-63:], buffer]  # the library may copy later, on its own thread
+        self._answers = [*self._answers[-63:], buffer]  # the library may copy it later, on its own thread
 
     def done(self, ticket: int) -> None:
-        """What a rank said that it ends with has been heard: it may go."""
+        """Let a rank that has announced its end continue."""
         then, cbdata = self._waiting.pop(ticket, (None, None))
         if then:
             _OnDone(then)(SUCCESS, cbdata)
 
     def published(self, ticket: int, code: int) -> None:
-        """What a rank is told that has published a name, or taken one back."""
+        """Answer a rank that has published a name, or withdrawn one."""
         then, cbdata = self._waiting.pop(ticket, (None, None))
         if then:
             _OnDone(then)(code, cbdata)
 
     def looked_up(self, ticket: int, rank: int, name: str, value: "Optional[str]") -> None:
-        """What stands under a name; None: nothing."""
+        """Answer a look-up of a name; None: not found."""
         then, cbdata = self._waiting.pop(ticket, (None, None))
         if not then:
             return
@@ -185,7 +185,7 @@ class Library:
         _OnFound(then)(SUCCESS if told else NOT_FOUND, ctypes.addressof(found) if told else None, int(told), cbdata)
 
     def ask_rank(self, nspace: str, rank: int, then: "Callable[[int, bytes], None]") -> None:
-        """The data that a rank of this machine has put; ``then(code, data)`` on the library's thread."""
+        """Request the data that a local rank has put; ``then(code, data)`` is called on the library's thread."""
 
         def arrived(code: int, data: Optional[int], size: int, _cbdata: Optional[int]) -> None:
             then(code, ctypes.string_at(data, size) if data and size else b"")
@@ -231,7 +231,7 @@ class Library:
             self._kept.append(array)
             slot.type, slot.data.array = _ARRAY, ctypes.addressof(array)
 
-    # what the library asks, on its own thread
+    # Requests of the library, on its own thread
 
     def _connected(self, proc: Any, _object: Any, _then: Any, _cbdata: Any) -> int:
         self._tell(("connected", proc.contents.rank))
@@ -292,14 +292,14 @@ def _one(keys: Any) -> bool:
 
 
 class Rank:
-    """A number that PMIx takes for a rank."""
+    """A number that PMIx treats as a rank."""
 
     def __init__(self, number: int) -> None:
         self.number = number
 
 
 class Short:
-    """A number of 16 bits."""
+    """A 16-bit number."""
 
     def __init__(self, number: int) -> None:
         self.number = number

@@ -1,7 +1,7 @@
-"""The PMIx server of one launch on one machine, between libpmix and the launch children of that machine.
+"""The PMIx server of a launch on one machine, between libpmix and the launch children of that machine.
 
-The first of them started it and holds ``line``; when that ends, so does the server. The others come to the socket in
-its directory. Messages are in docs/protocol.md, "PMIx".
+The first launch child starts it and holds ``line``; the server exits when that closes. The others connect to the socket
+in its directory. docs/protocol.md, "PMIx", has the messages.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from agents.wire.frames import CONTROL
 from agents.wire.messages import PMIX, check
 
 HINT = "install a PMIx server library there (Debian: libpmix2), or use MPICH; --mpi=none starts every rank by itself"
-#: Data in one message; a fence's travels in as many as it takes.
+#: Data in one message; the data of a fence takes as many as needed.
 CHUNK = 4 << 20
 
 
@@ -39,7 +39,7 @@ class PmixServer:
         self._loop.watch(self._wake, READ, self._on_wake)
         self._links: Dict[int, Tuple[Link, Set[int]]] = {}
         self._environment: Dict[str, str] = {}
-        self._names: Dict[int, Tuple[str, int, str]] = {}  # who asks for which, by ticket
+        self._names: Dict[int, Tuple[str, int, str]] = {}  # ticket -> the name that a rank asked for
         self._spawn_refused = False
         self._fence = 0  # the ticket of the fence that waits
         self._coming = b""
@@ -54,7 +54,7 @@ class PmixServer:
         self._acceptor = Acceptor(self._loop, self._socket, self._on_connection)
 
     def run(self) -> None:
-        """Serve until the launch child that started this has gone."""
+        """Serve until the launch child that started this has exited."""
         self._loop.run()
         self._library.end()
 
@@ -82,14 +82,14 @@ class PmixServer:
                 why = error.message
         raise NoLibrary(why or "no libpmix is there")
 
-    # what the library asks comes on a thread of its own
+    # The library's requests come on a thread of its own.
 
     def _tell(self, event: "Tuple[Any, ...]") -> None:
         self._events.append(event)
         try:
             os.write(self._waker, b".")
         except BlockingIOError:
-            pass  # it is awake
+            pass  # it is already awake
 
     def _on_wake(self, _events: int) -> None:
         os.read(self._wake, 65536)
@@ -100,7 +100,7 @@ class PmixServer:
     def _asked_connected(self, rank: int) -> None:
         self._to_host_of(rank, {"op": "connected", "rank": rank})
 
-    # A rank that has said either may end at once, and must not be seen to end before its word is heard.
+    # A rank may exit right after either message, and its exit must not be seen before the message.
 
     def _asked_finalized(self, ticket: int, rank: int) -> None:
         if not self._to_host_of(rank, {"op": "finalized", "rank": rank, "ticket": ticket}):
@@ -146,7 +146,7 @@ class PmixServer:
         self._leader.send({"op": "noted", "message": text})
 
     def _asked_modex(self, ticket: int, rank: int) -> None:
-        if rank >= self._job.size:  # what belongs to the job as a whole is here already
+        if rank >= self._job.size:  # the job's own data are here already
             self._library.answer(ticket, NOT_FOUND)
             return
         self._leader.send({"op": "wanted", "ticket": ticket, "rank": rank})
@@ -168,7 +168,7 @@ class PmixServer:
                 return True
         return False
 
-    # what launch children say
+    # Messages of launch children
 
     def _on_connection(self, sock: Any, _address: object) -> None:
         self._accept(sock)
@@ -218,7 +218,7 @@ class PmixServer:
 
 
 def read_job(told: "Dict[str, Any]") -> "Tuple[Job, List[str]]":
-    """What the launch child says of the launch, and where libpmix may be."""
+    """Parse the launch child's description of the launch, and where libpmix may be."""
     job = Job(
         str(told["nspace"]), int(told["size"]), [list(map(int, run)) for run in told["hosts"]], int(told["here"]),
         [int(first) for first in told["firsts"]], str(told["directory"]),
@@ -227,7 +227,7 @@ def read_job(told: "Dict[str, Any]") -> "Tuple[Job, List[str]]":
 
 
 def serve(told: "Dict[str, Any]", line: Any) -> Optional[str]:
-    """Serve one launch; what kept it from that."""
+    """Serve one launch; returns the error that prevented it."""
     job, libraries = read_job(told)
     try:
         PmixServer(job, libraries, line).run()

@@ -1,7 +1,7 @@
-"""Calls functions for ``redmesh.Executor``: a process of the user's own Python, which a worker of the job feeds.
+"""Runs functions for ``redmesh.Executor`` in a process of the user's own Python, driven by a worker of the job.
 
-Calls come on standard input, results go to the descriptor that the first argument names. This process and the user's
-program alone unpickle. Standard library and cloudpickle, Python 3.9.
+Calls arrive on standard input; results go to the descriptor in the first argument. Only this process and the user's
+program unpickle. Standard library and cloudpickle, Python 3.9.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 CALL = struct.Struct("!II")  # number, length; then data
 RESULT = struct.Struct("!IBddI")  # number, whether it failed, began, ended, length; then data
-#: Unpickled functions that are kept: a map sends the same one with every chunk.
+#: How many unpickled functions are kept: a map sends the same one with every chunk.
 _KEPT = 64
 
 
@@ -36,7 +36,7 @@ def _called(data: bytes, functions: Dict[bytes, Any]) -> bytes:
     result = [function(*one) for one in arguments] if chunk else function(*arguments, **keywords)
     try:
         return pickle.dumps(result, pickle.HIGHEST_PROTOCOL)
-    except Exception:  # a local class or function: only cloudpickle sends those
+    except Exception:  # a local class or function, which only cloudpickle can send
         import cloudpickle  # type: ignore[import-untyped]
 
         return bytes(cloudpickle.dumps(result))
@@ -51,7 +51,7 @@ def _failed(error: BaseException) -> bytes:
     error.__traceback__ = None
     try:
         data = bytes(cloudpickle.dumps((error, text)))
-        pickle.loads(data)  # some exceptions pickle, and cannot be made again
+        pickle.loads(data)  # some exceptions can be pickled but not unpickled
         return data
     except Exception:
         return pickle.dumps((RuntimeError(f"{type(error).__name__}: {error}"), text))
@@ -65,10 +65,10 @@ def _exactly(source: BinaryIO, count: int) -> bytes:
 
 
 def main(sink: int, minor: str, version: str, path: str) -> int:
-    """Serve until standard input ends; the exit status."""
+    """Serve until standard input ends; returns the exit status."""
     source = os.fdopen(os.dup(0), "rb")
     null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)  # a function that reads its standard input must not take the calls
+    os.dup2(null, 0)  # so that a function that reads its standard input does not read the calls
     os.close(null)
     os.set_inheritable(sink, False)
     sys.path[:] = [*path.split("\n"), *(entry for entry in sys.path if entry not in path.split("\n"))]

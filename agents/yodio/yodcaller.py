@@ -1,5 +1,5 @@
-"""A worker's side of the process that calls functions (yodcall.py): starts it, feeds it, and starts another one when a
-function has ended it. Standard library only, Python 3.9."""
+"""A worker's side of the process that runs functions (yodcall.py): starts it, sends calls, and restarts it after a
+function has killed it. Standard library only, Python 3.9."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ else:
 
 _CALL = struct.Struct("!II")
 _RESULT = struct.Struct("!IBddI")
-#: Bytes of calls under way: less than a pipe holds, so that writing never waits for a process that itself writes.
+#: Bytes of calls in transit: less than a pipe holds, so that writing never blocks on a process that is itself writing.
 _UNDER_WAY = 48 << 10
-#: Results above so many bytes travel as files (docs/protocol.md).
+#: Results above this size are sent as files (docs/protocol.md).
 _INLINE = 128 << 10
 INLINE, FILE = b"\0", b"\1"
 
 
 class Caller:
-    """One process that calls functions, for one worker."""
+    """A process that runs functions for one worker."""
 
     def __init__(self, job: Dict[str, Any], env: Dict[str, str]) -> None:
         self._functions, self._env = job["functions"], env
         self._waiting: Deque[Tuple[int, int, str]] = deque()  # number, attempt, data as base64
-        self._called: Deque[Tuple[int, int, int, str]] = deque()  # and its bytes
+        self._called: Deque[Tuple[int, int, int, str]] = deque()  # the same with the size in bytes
         self._bytes = 0
         self._buffer = bytearray()
-        self.restarted = False  # ``results`` is another descriptor, perhaps of the same number
+        self.restarted = False  # True if ``results`` is another descriptor, perhaps with the same number
         self._start()
 
     def _start(self) -> None:
@@ -62,13 +62,13 @@ class Caller:
         self._began = time.time()
 
     def give(self, number: int, attempt: int, data: str) -> None:
-        """Have a function called."""
+        """Run a function."""
         self._waiting.append((number, attempt, data))
         self._send()
 
     @property
     def busy(self) -> bool:
-        """Whether a call is under way or waits."""
+        """True if a call is running or waits."""
         return bool(self._called or self._waiting)
 
     def _send(self) -> None:
@@ -86,10 +86,10 @@ class Caller:
                 while view:
                     view = view[os.write(self._calls, view) :]
             except BrokenPipeError:
-                return  # its end is told by take()
+                return  # take() reports its exit
 
     def take(self) -> List[List[Any]]:
-        """Results that have arrived, as rows for the owner; call it when ``results`` is readable."""
+        """Results that have arrived, as rows for the owner; call this when ``results`` is readable."""
         data = os.read(self.results, 256 << 10)
         rows = []
         self._buffer += data
@@ -108,7 +108,7 @@ class Caller:
         return rows
 
     def _again(self) -> List[List[Any]]:
-        """The process has ended: what it was calling has failed, the other calls go to a new one."""
+        """The process has exited: its present call has failed, the other calls go to a new process."""
         _, told = os.waitpid(self.pid, 0)
         why = f"signal {os.WTERMSIG(told)}" if os.WIFSIGNALED(told) else f"status {os.WEXITSTATUS(told)}"
         status = 128 + os.WTERMSIG(told) if os.WIFSIGNALED(told) else os.WEXITSTATUS(told) or 1
@@ -134,7 +134,7 @@ class Caller:
         return base64.b64encode(FILE + path.encode()).decode()
 
     def drop(self) -> List[Tuple[int, int]]:
-        """Number and attempt of every call; the process is killed."""
+        """Kill the process; returns number and attempt of every call."""
         numbers = [(one[0], one[1]) for one in self._called] + [(one[0], one[1]) for one in self._waiting]
         self._called.clear()
         self._waiting.clear()
@@ -145,7 +145,7 @@ class Caller:
         return numbers
 
     def close(self) -> None:
-        """Let go of the process: it ends with its standard input."""
+        """Close the process's standard input, with which it exits."""
         os.close(self._calls)
         os.close(self.results)
 

@@ -31,18 +31,18 @@ if TYPE_CHECKING:
 
 __all__ = ["YodFile", "listdir", "open", "stat"]
 
-_FILE = 6  # kind of frame (docs/protocol.md)
+_FILE = 6  # the kind of frame (docs/protocol.md)
 _OPEN, _READ, _WRITE, _CLOSE, _STAT, _LIST, _TRUNCATE = range(1, 8)
 _FRAME = struct.Struct("!BI")
 _REQUEST = struct.Struct("!BIQI")
 _ANSWER = struct.Struct("!BIIiQ")  # kind, length, number, errno, value
-_APPEND = (1 << 64) - 1  # the offset that means: behind the last byte
+_APPEND = (1 << 64) - 1  # the offset that means: after the last byte
 _PIECE = 256 << 10
-_DEPTH = 6  # requests under way: the next are on their way while one is used
+_DEPTH = 6  # requests in transit: the next ones are sent while one is used
 
 
 class Channel:
-    """One connection to the node's launch child, and through it to yod: one open file."""
+    """A connection to the node's launch child, and through it to yod, with one open file."""
 
     def __init__(self) -> None:
         path = os.environ.get("YOD_IO", "")
@@ -53,7 +53,7 @@ class Channel:
         self._answers: dict[int, tuple[int, int, bytearray]] = {}
         self._forgotten: set[int] = set()
         try:
-            if len(os.fsencode(path)) > 107:  # sun_path is short: by way of the directory
+            if len(os.fsencode(path)) > 107:  # sun_path is short, so go through the directory
                 folder = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)
                 try:
                     self._sock.connect(f"/proc/self/fd/{folder}/{os.path.basename(path)}")
@@ -66,7 +66,7 @@ class Channel:
             raise
 
     def send(self, op: int, offset: int = 0, length: int = 0, data: Bytes = b"") -> int:
-        """A request on its way; its number, for ``wait``."""
+        """Send a request; returns its number for ``wait``."""
         self._next = (self._next + 1) & 0xFFFFFFFF
         head = _FRAME.pack(_FILE, _REQUEST.size + len(data)) + _REQUEST.pack(op, self._next, offset, length)
         if len(data) > 4096:
@@ -81,7 +81,7 @@ class Channel:
         return self._next
 
     def wait(self, number: int, name: Any = "") -> tuple[int, bytearray]:
-        """Value and bytes of the answer. OSError as yod has it."""
+        """Value and bytes of the answer. Raises yod's OSError."""
         while number not in self._answers:
             self._receive()
         code, value, data = self._answers.pop(number)
@@ -90,7 +90,7 @@ class Channel:
         return value, data
 
     def forget(self, number: int) -> None:
-        """Nobody will wait for this one."""
+        """Discard the answer of a request."""
         if self._answers.pop(number, None) is None:
             self._forgotten.add(number)
 
@@ -99,7 +99,7 @@ class Channel:
         return self._sock.fileno()
 
     def arrived(self) -> list[tuple[int, bytearray]]:
-        """Wait for an answer, and return number and bytes of all that have arrived. OSError as yod has it."""
+        """Wait for an answer; returns number and bytes of all that have arrived. Raises yod's OSError."""
         self._receive()
         numbers = list(self._answers)
         return [(number, self.wait(number)[1]) for number in numbers]
@@ -126,14 +126,14 @@ class Channel:
         return data
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._sock.close()
 
 
 class YodFile(io.RawIOBase):
-    """An open file on the login processor. Reads run ahead, writes go on while earlier ones are under way.
+    """An open file on the login processor. It reads ahead, and sends writes without waiting for earlier ones.
 
-    An error of a write may come with a later one, with ``flush`` or ``close``.
+    The error of a write may be raised by a later write, or by ``flush`` or ``close``.
     """
 
     def __init__(self, path: Path, mode: str = "r") -> None:
@@ -151,8 +151,8 @@ class YodFile(io.RawIOBase):
             raise
         self._open_channel = channel
         self._position = self.size() if self._mode[0] == "a" else 0
-        self._expected = -1  # where a reader that goes on reads next
-        self._ahead: deque[tuple[int, int, int]] = deque()  # offset and number of reads under way
+        self._expected = -1  # the next offset of a sequential reader
+        self._ahead: deque[tuple[int, int, int]] = deque()  # offset and number of reads in transit
         self._spare = (0, memoryview(b""))
         self._writes: deque[int] = deque()
 
@@ -176,7 +176,7 @@ class YodFile(io.RawIOBase):
         return self._position
 
     def size(self) -> int:
-        """Bytes that the file has now."""
+        """The present size of the file in bytes."""
         return self._channel.wait(self._channel.send(_STAT), self.name)[0]
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
@@ -205,7 +205,7 @@ class YodFile(io.RawIOBase):
             parts.append(data)
 
     def _take(self, count: int) -> memoryview:
-        """At most ``count`` bytes at the position, as they are there; none at the end."""
+        """At most ``count`` bytes at the position, as available; empty at the end."""
         if not count:
             return memoryview(b"")
         self._settle()
@@ -230,7 +230,7 @@ class YodFile(io.RawIOBase):
         _, number, length = self._ahead.popleft()
         data = memoryview(self._channel.wait(number, self.name)[1])
         self._expected = self._position + len(data)
-        if len(data) < length:  # the end: what runs ahead of it is worth nothing
+        if len(data) < length:  # the end: discard what was read ahead
             self._forget_ahead()
         return data
 
@@ -270,7 +270,7 @@ class YodFile(io.RawIOBase):
         while len(self._writes) > under_way:
             behind = self._channel.wait(self._writes.popleft(), self.name)[0]
             if self._mode[0] == "a":
-                self._position = behind  # where others had got to, and our bytes
+                self._position = behind  # after others' data and our bytes
 
     def _check(self, allowed: bool, what: str) -> None:
         if self.closed:
@@ -300,7 +300,7 @@ def open(
     errors: str | None = None,
     newline: str | None = None,
 ) -> Any:
-    """Open a file on the login processor, as the built-in ``open`` does here."""
+    """Open a file on the login processor, like the built-in ``open``."""
     binary = "b" in mode
     if binary and (encoding or errors or newline):
         raise ValueError("binary mode takes no encoding, errors or newline")
@@ -336,12 +336,12 @@ def _asked(op: int, path: Path) -> list[list[Any]]:
 
 
 def listdir(path: Path = ".") -> list[str]:
-    """The names in a directory there, sorted."""
+    """The sorted names in a directory there."""
     return sorted(os.fsdecode(entry[0].encode("latin-1")) for entry in _asked(_LIST, path))
 
 
 def stat(path: Path) -> dict[str, Any]:
-    """``kind`` (file, dir, other), ``size`` in bytes, ``mtime`` in seconds of a file there."""
+    """``kind`` (file, dir, other), ``size`` in bytes and ``mtime`` in seconds of a file there."""
     _, kind, size, mtime = _asked(_STAT, path)[0]
     return {"kind": kind, "size": size, "mtime": mtime}
 
@@ -359,7 +359,7 @@ def _copy(read: Callable[[int], Bytes], write: Callable[[memoryview], int]) -> N
 def _cat(paths: list[str]) -> None:
     for path in paths:
         with YodFile(path) as file:
-            file._expected = 0  # from its beginning to its end
+            file._expected = 0  # sequentially from the beginning
             _copy(file._take, lambda view: os.write(1, view))
 
 
@@ -391,7 +391,7 @@ FILE and DIR: below the directories of yod --io; a relative name is below the fi
 
 
 def main() -> int:
-    """The command; its exit status."""
+    """Run the command; returns the exit status."""
     words = sys.argv[1:]
     command = words[0] if words else ""
     count = len(words) - 1

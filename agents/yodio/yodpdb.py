@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 __all__ = ["debug_here", "debug_on_request"]
 
 _F_SETSIG = 10  # fcntl(2); not in every Python's fcntl
-#: Signals that the program may have no use for; the first such is taken. By one the kernel tells that somebody has
-#: connected, which ends with the socket; by the other the node asks, and ignored is best should nobody listen any more.
+#: Signals that the program may not need; the first unused one is taken. The kernel sends one when somebody connects,
+#: and stops with the socket. The node sends the other to ask for stacks, so it should be one that is harmless when
+#: ignored.
 _SIGNALS = (signal.SIGIO, signal.SIGUSR2, signal.SIGUSR1)
 _ASKING = (signal.SIGURG, signal.SIGUSR2, signal.SIGUSR1)
 
@@ -43,7 +44,7 @@ def _peer(sock: socket.socket) -> "tuple[int, int]":
 
 
 class _Visitor:
-    """The other end, as files that pdb reads and writes; one that has gone reads as the end of its input."""
+    """The remote end as files for pdb; after a disconnect it reads as the end of the input."""
 
     encoding = "utf-8"
 
@@ -51,7 +52,7 @@ class _Visitor:
         self._sock, self._read = sock, bytearray()
 
     def readline(self) -> str:
-        """A line with its end, or what there is at the end."""
+        """A line with its newline, or the rest at the end."""
         while b"\n" not in self._read:
             try:
                 data = self._sock.recv(4096)
@@ -65,7 +66,7 @@ class _Visitor:
         return line.decode("utf-8", "replace") + "\n"
 
     def write(self, text: str) -> int:
-        """Whatever becomes of it."""
+        """Write; errors are ignored."""
         try:
             self._sock.sendall(text.encode("utf-8", "replace"))
         except OSError:
@@ -73,15 +74,16 @@ class _Visitor:
         return len(text)
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Nothing is buffered."""
 
     def close(self) -> None:
-        """Nobody is there any more."""
+        """Disconnect."""
         self._sock.close()
 
 
 class _Session(pdb.Pdb):
-    """One visit: to its end when they continue without a breakpoint, quit, or go. The program goes on."""
+    """A debug session: ends when the user continues without a breakpoint, quits, or disconnects. The program
+    continues."""
 
     def __init__(self, visitor: _Visitor) -> None:
         super().__init__(stdin=visitor, stdout=visitor, nosigint=True, readrc=False)  # type: ignore[arg-type]
@@ -90,8 +92,8 @@ class _Session(pdb.Pdb):
         self.talking, self.open = False, True
 
     def enter(self, frame: "Optional[FrameType]") -> None:
-        """Talk at ``frame``, now: what it waits in may last."""
-        sys.settrace(None)  # ^C: it is on, and what follows is not to be debugged
+        """Interact at ``frame`` now, because the call it waits in may last."""
+        sys.settrace(None)  # ^C: it works, and what follows is not debugged
         self.reset()
         self.interaction(frame, None)
         if self.open:
@@ -110,32 +112,33 @@ class _Session(pdb.Pdb):
             self.talking = False
 
     def do_continue(self, arg: str) -> "Any":
-        """On; with breakpoints to the next of them."""
+        """Continue; with breakpoints to the next one."""
         told = super().do_continue(arg)
         if not self.breaks:
             self._leave()
         return told
 
     def do_quit(self, arg: str) -> "Any":
-        """Leave; the program goes on."""
+        """End the session; the program continues."""
         self.clear_all_breaks()
         self.set_continue()
         self._leave()
         return 1
 
     def do_clear(self, arg: str) -> "Any":
-        """As pdb has it; without a number all of them, unasked: the answer would be read from the program's input."""
+        """As in pdb; without a number it clears all without asking, because the answer would be read from the
+        program's input."""
         if arg:
             return super().do_clear(arg)
         self.clear_all_breaks()
         self.message("all breakpoints are cleared")
 
     def do_run(self, arg: str) -> "Any":
-        """Not here: a launch begins once."""
+        """Not supported: a launch starts only once."""
         self.error("a rank cannot be begun again")
 
     def do_interact(self, arg: str) -> "Any":
-        """Not here: it reads the program's own input."""
+        """Not supported: it would read the program's own input."""
         self.error("there is no interpreter here; a line that begins with ! is run")
 
     def _leave(self) -> None:
@@ -149,7 +152,7 @@ class _Session(pdb.Pdb):
 
 
 class _Way:
-    """The way in."""
+    """The socket to which debuggers connect."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()
@@ -162,7 +165,7 @@ class _Way:
         self.sock.setblocking(False)
 
     def let_signal(self) -> None:
-        """Whoever comes is noticed at once. RuntimeError when every signal has its use."""
+        """Have connections noticed at once. Raises RuntimeError if every signal is in use."""
         number = _unused(_SIGNALS)
         signal.signal(number, lambda _number, frame: self.welcome(frame))
         signal.siginterrupt(number, False)
@@ -171,16 +174,16 @@ class _Way:
         fcntl.fcntl(self.sock, fcntl.F_SETFL, os.O_NONBLOCK | os.O_ASYNC)
 
     def welcome(self, frame: "Optional[FrameType]") -> None:
-        """Accept all that wait, and let the first in that may come.
+        """Accept all waiting connections, and serve the first permitted one.
 
-        Signals of more connections interrupt this: were each handled in its own call, a thousand of them would exceed
-        the interpreter's recursion limit, and end the program.
+        Signals of further connections interrupt this: handled in separate calls, a thousand of them would exceed the
+        interpreter's recursion limit and end the program.
         """
         self._knocked = True
         if self._welcoming:
             return
         come: List[socket.socket] = []
-        while self._knocked:  # a signal may come between the last look and the flag
+        while self._knocked:  # a signal may come between the last check and the flag
             self._welcoming = True
             try:
                 while self._knocked:
@@ -189,7 +192,7 @@ class _Way:
             finally:
                 self._welcoming = False
         if come:
-            self._let_in(come[0], frame)  # the last thing here: what is called behind it would be traced
+            self._let_in(come[0], frame)  # the last statement, because later calls would be traced
 
     def _accept_all(self, come: "List[socket.socket]") -> None:
         while os.getpid() == self.pid:
@@ -225,11 +228,11 @@ def _unused(signals: "tuple[signal.Signals, ...]") -> int:
 
 
 _ways: "List[_Way]" = []
-_stacks: "List[int]" = []  # the file for them
+_stacks: "List[int]" = []  # the file for stacks
 
 
 def _tell_stacks() -> None:
-    """Where all threads stand, written by faulthandler for mesh stacks (agents/pct/debug/faulthandler.py)."""
+    """Have faulthandler write the stacks of all threads for mesh stacks (agents/pct/debug/faulthandler.py)."""
     import faulthandler
 
     number = _unused(_ASKING)
@@ -247,7 +250,8 @@ os.register_at_fork(after_in_child=_forget)
 
 
 def debug_on_request() -> None:
-    """Let ``mesh debug LAUNCHER RANK pdb`` in from now on. In the main thread; RuntimeError when no signal is left."""
+    """Admit ``mesh debug LAUNCHER RANK pdb`` from now on. Only in the main thread; raises RuntimeError if no signal
+    is free."""
     if not _ways:
         way = _Way()
         try:
@@ -261,7 +265,7 @@ def debug_on_request() -> None:
 
 
 def debug_here() -> None:
-    """Wait here until ``mesh debug LAUNCHER RANK pdb`` comes; then it is at the line behind."""
+    """Wait here for ``mesh debug LAUNCHER RANK pdb``; the session begins at the next line."""
     frame = sys._getframe(1)
     debug_on_request()
     way = _ways[0]
@@ -271,11 +275,11 @@ def debug_here() -> None:
     sys.stderr.write("%s waits for: mesh debug %s %s pdb\n" % ((place,) + where))
     sys.stderr.flush()
     while way.waiting_at is not None:
-        select.select([way.sock], [], [], 1.0)  # the signal comes meanwhile, and way.welcome
+        select.select([way.sock], [], [], 1.0)  # the signal arrives meanwhile, and with it way.welcome
         way.welcome(frame)
 
 
-# who comes
+# The debugger's side
 
 _WAITS_S = 2.0
 
@@ -319,7 +323,7 @@ def _visit(pid: int, sock: socket.socket) -> None:
 
 
 def main(pid: int) -> int:
-    """Come in to process ``pid``."""
+    """Connect to process ``pid``."""
     sock = _connected(pid)
     if sock is None:
         print(f"pdb: process {pid} lets nobody in")
@@ -327,7 +331,7 @@ def main(pid: int) -> int:
     try:
         _visit(pid, sock)
     except OSError:
-        pass  # it has ended
+        pass  # it has exited
     return 0
 
 

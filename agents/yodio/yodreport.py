@@ -1,7 +1,8 @@
-"""Where a section's program reports: an INET server on its node's loopback, in the worker that runs the section.
+"""The server for reports of a section's program: an INET socket on the node's loopback, in the worker that runs the
+section.
 
-Short ASCII lines, each answered (docs/sections.md): ``TOKEN started ID``, ``TOKEN progress ID 0.42 text``,
-``TOKEN finished ID``, ``TOKEN error ID text``. Standard library only, Python 3.9.
+Short ASCII lines, each answered (docs/sections.md): ``TOKEN started ID``, ``TOKEN progress ID 0.42 text``, ``TOKEN
+finished ID``, ``TOKEN error ID text``. Standard library only, Python 3.9.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Callable, Dict, NamedTuple, Optional, Tuple
 
     class Report(NamedTuple):
-        """What a program said of its section. ``part``: 0 to 1, of ``progress``."""
+        """A program's report about its section. ``part``: 0 to 1, for ``progress``."""
 
         kind: str
         part: Optional[float]
@@ -31,18 +32,18 @@ else:
 
 STARTED, PROGRESS, FINISHED, ERROR = "started", "progress", "finished", "error"
 KINDS = (STARTED, PROGRESS, FINISHED, ERROR)
-#: Bytes of a line, its end included; connections of one section's processes at once.
+#: The most bytes of a line, including its end, and connections of one section's processes.
 LONGEST, MOST = 512, 64
-#: What a process finds in its environment.
+#: Environment variables of a section's process.
 ADDRESS, SECTION, TOKEN = "REDMESH_REPORT", "REDMESH_SECTION", "REDMESH_TOKEN"
 
 
 class Refused(Exception):
-    """A line that means nothing; its text is the answer."""
+    """An invalid line; the message is the answer."""
 
 
 def parse(line: bytes, token: str, section: str) -> Report:
-    """What a line says. Refused."""
+    """Parse a line. Raises Refused."""
     try:
         text = line.decode("ascii").strip()
     except UnicodeDecodeError:
@@ -53,7 +54,7 @@ def parse(line: bytes, token: str, section: str) -> Report:
     kind, _, rest = rest.strip().partition(" ")
     if kind not in KINDS:
         raise Refused(f"the second word is one of {' '.join(KINDS)}")
-    # an id may have blanks in it
+    # An id may contain blanks.
     rest = rest.strip()
     if rest != section and not rest.startswith(section + " "):
         raise Refused(f"the section that runs here is {section}")
@@ -71,11 +72,13 @@ def parse(line: bytes, token: str, section: str) -> Report:
 
 
 class ReportServer:
-    """Serves the section that runs now. Its descriptors are in ``poll``, whose owner calls :meth:`handle` with those
-    that are ready; ``told(report)`` gets each report."""
+    """Serves the present section. Its descriptors are in ``poll``, whose owner calls :meth:`handle` with ready ones.
+
+    ``told(report)`` gets each report.
+    """
 
     def __init__(self, poll: select.poll, told: Callable[[Report], None]) -> None:
-        """OSError when this node has no loopback interface."""
+        """Raises OSError if this node has no loopback interface."""
         self._poll, self._told = poll, told
         self._sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         self._sock.bind(("127.0.0.1", 0))
@@ -86,12 +89,12 @@ class ReportServer:
         self._token = self._section = ""
 
     def begin(self, section: str) -> Dict[str, str]:
-        """Serve ``section`` from now on: variables for its process."""
+        """Serve ``section`` from now on; returns variables for its process."""
         self._token, self._section = os.urandom(8).hex(), section
         return {ADDRESS: self.address, SECTION: section, TOKEN: self._token}
 
     def end(self) -> None:
-        """The section's process has ended: take what has arrived from it, and no more."""
+        """The section's process has exited: handle what has arrived, and no more."""
         self._accept()
         for fd in list(self._connections):
             self._read(fd)
@@ -100,7 +103,7 @@ class ReportServer:
         self._token = self._section = ""
 
     def handle(self, fd: int) -> bool:
-        """Serve a descriptor that is ready; False where it is none of the server's."""
+        """Handle a ready descriptor; False if it is not one of the server's."""
         if fd == self._sock.fileno():
             self._accept()
         elif fd in self._connections:

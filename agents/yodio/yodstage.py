@@ -1,5 +1,5 @@
-"""Files of a section where nodes share no file system: inputs are fetched from the login processor into a directory of
-the worker's own, parts of outputs are sent back (docs/sections.md). Standard library only, Python 3.9."""
+"""Files of a section on nodes without a shared file system: inputs are fetched from the login processor into a
+directory of the worker, and parts of outputs sent back (docs/sections.md). Standard library only, Python 3.9."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ _PIECE = 256 << 10
 
 
 class Stage:
-    """The private directory of one worker, which stands for the job's directory ``there``. OSError."""
+    """The private directory of a worker, in place of the job's directory ``there``. Raises OSError."""
 
     def __init__(self, there: str) -> None:
         self._there = there
         _sweep(tempfile.gettempdir())
         self.directory = tempfile.mkdtemp(prefix=_PREFIX)
         self._lock = _locked(self.directory)
-        self._fetched: Dict[str, Tuple[Any, Any]] = {}  # size and time of what is here already
+        self._fetched: Dict[str, Tuple[Any, Any]] = {}  # size and time of fetched files
 
     def local(self, path: str) -> str:
-        """Where a file of the job's directory is here."""
+        """The local path of a file of the job's directory."""
         return os.path.join(self.directory, os.path.relpath(path, self._there))
 
     def fetch(self, names: List[str]) -> None:
-        """Bring inputs here, unless they are here and have not changed there. OSError."""
+        """Fetch inputs, unless they are here and unchanged there. Raises OSError."""
         for name in names:
             path = os.path.join(self._there, name)
             told = stat_there(path)
@@ -55,7 +55,7 @@ class Stage:
             self._fetched[name] = known
 
     def put(self, here: str, there: str) -> None:
-        """Send a file back, and delete it here. OSError."""
+        """Send a file back, and delete it here. Raises OSError."""
         with open(here, "rb") as source, YodFile(there, "w") as copy:
             shutil.copyfileobj(source, copy, _PIECE)
         os.unlink(here)
@@ -73,8 +73,7 @@ def _locked(directory: str) -> int:
 
 
 def _sweep(parent: str) -> None:
-    """Delete what workers that were killed have left: directories of this user that nobody has locked, and that are not
-    just being made."""
+    """Delete what killed workers have left: unlocked directories of this user that are not just being created."""
     for name in os.listdir(parent):
         if not name.startswith(_PREFIX):
             continue

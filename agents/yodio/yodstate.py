@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 else:
     try:
         from yodio import Channel
-    except ImportError:  # loaded by its path, with another PYTHONPATH: it is beside this file
+    except ImportError:  # imported by its path, with another PYTHONPATH: the module is beside this file
         from importlib.util import module_from_spec, spec_from_file_location
 
         _spec = spec_from_file_location("yodio", os.path.join(os.path.dirname(os.path.abspath(__file__)), "yodio.py"))
@@ -48,7 +48,7 @@ Options: --job: the job as a whole, not this task (progress)
 
 
 class Job:
-    """The job of this program, as :func:`job` returns it."""
+    """The job of this program, as returned by :func:`job`."""
 
     def __init__(self) -> None:
         if not os.environ.get("YOD_JOB"):
@@ -56,7 +56,7 @@ class Job:
         self.uuid = os.environ["YOD_JOB"]
         self._channel = Channel()
         rank = os.environ.get("REDMESH_TASK") or os.environ.get("YOD_RANK", "")
-        #: The task that this program is; None for none. What is said is recorded as said by it.
+        #: The task of this program, or None; records are made in its name.
         self.task: Optional[int] = int(rank) if rank.isdigit() else None
 
     def set(self, key: str, value: str) -> None:
@@ -64,7 +64,7 @@ class Job:
         self._ask(op="set", key=key, value=str(value), task=self.task)
 
     def get(self, key: str, default: Optional[str] = None) -> Optional[str]:
-        """What was last recorded under a key, by whichever task; ``default`` when nothing was."""
+        """The last value recorded under a key, by any task; ``default`` if there is none."""
         value = self._ask(op="get", key=key)["value"]
         return default if value is None else str(value)
 
@@ -73,7 +73,7 @@ class Job:
         self._ask(op="log", text=text, task=self.task)
 
     def progress(self, part: float, text: str = "", *, whole_job: bool = False) -> None:
-        """How far this task is, or the whole job: 0 to 1."""
+        """Record the progress, 0 to 1, of this task, or of the whole job."""
         self._ask(op="progress", part=part, text=text, task=None if whole_job else self.task)
 
     def path(self) -> str:
@@ -102,12 +102,12 @@ class Job:
 
 
 def job() -> Job:
-    """The job that this program is a task of. OSError where it has none."""
+    """The job of which this program is a task. Raises OSError if there is none."""
     return Job()
 
 
 def main() -> int:
-    """The command; its exit status."""
+    """Run the command; returns the exit status."""
     words = sys.argv[1:]
     whole_job = "--job" in words[:1]
     words = words[1:] if whole_job else words
@@ -125,7 +125,7 @@ def main() -> int:
 
 
 def _report(word: str, text: str) -> None:
-    """Send one report of a section to the server on this node's loopback (docs/sections.md)."""
+    """Send a section's report to the server on this node's loopback (docs/sections.md)."""
     host, _, port = os.environ.get("REDMESH_REPORT", "").partition(":")
     if not port:
         raise OSError(errno.ENOTCONN, "this program is not a section: mesh sections run")

@@ -1,7 +1,8 @@
-"""A worker of a job (``mesh submit``): the program of a rank that starts one task after another on its processor.
+"""A worker of a job (``mesh submit``): the program of a rank that runs one task after another on its processor.
 
-Tasks come in batches from the job's owner, through the node's launch child and yod, and results go back in batches:
-no launch and no database work a task. Standard library only, Python 3.9. docs/jobs.md, docs/protocol.md *Workers*.
+Tasks come in batches from the job's owner, through the node's launch child and yod, and results go back in batches, so
+a task needs neither a launch nor the database. Standard library only, Python 3.9. docs/jobs.md, docs/protocol.md
+*Workers*.
 """
 
 from __future__ import annotations
@@ -31,25 +32,25 @@ if TYPE_CHECKING:
     from agents.yodio.yodstage import Stage
 
 _STATE = 12  # operation (docs/protocol.md)
-#: Seconds that a result may wait for others, and how many, and bytes of last lines, go at once at most.
+#: Seconds that a result may wait for others; and the most results, and bytes of last lines, sent at once.
 _FLUSH_S, _FLUSH, _FLUSH_BYTES = 0.02, 200, 128 << 10
-#: Bytes kept of what a task wrote last.
+#: Bytes kept of a task's last output.
 _LINES = 4 << 10
-#: The same of a section (docs/sections.md), of each of its two streams: a hundred lines at most.
+#: The same for each stream of a section (docs/sections.md): at most a hundred lines.
 _SECTION_LINES, _MOST_LINES = 16000, 100
-#: Reads of 64 KiB from a task's pipe before anything else is looked at: a pipe holds 1 MiB at most by default.
+#: Reads of 64 KiB from a task's pipe before other events are handled: a pipe holds at most 1 MiB by default.
 _PIECES = 16
-#: Seconds between SIGTERM and SIGKILL for a task that is over its time, or whose job is cancelled.
+#: Seconds from SIGTERM to SIGKILL for a task that exceeds its time limit, or whose job is cancelled.
 _GRACE_S = 2.0
-#: Seconds between two looks at a task where the kernel has no pidfd_open (before Linux 5.3).
+#: Seconds between checks of a task if the kernel lacks pidfd_open (before Linux 5.3).
 _LOOK_S = 0.01
 _SHELL = "/bin/sh"
 _RANK = int(os.environ.get("YOD_RANK", "0"))
-TIMED_OUT = 124  # exit status, as of timeout(1)
+TIMED_OUT = 124  # the exit status of timeout(1)
 
 
 class Process:
-    """One attempt at a task, while it runs."""
+    """An attempt at a task, while it runs."""
 
     def __init__(self, number: int, attempt: int, limit_s: float) -> None:
         self.number, self.attempt = number, attempt
@@ -58,22 +59,22 @@ class Process:
         self.cause, self._signals = "", 0
         self.pid, self.pidfd = 0, -1
         self.pipes: Dict[int, str] = {}  # descriptors, each with the name of its stream
-        self.tails: Dict[str, bytes] = {}  # what each stream had last
-        self.output = ""  # the file that it writes to
-        self.error = ""  # that its program reported
-        self.parts: List[Tuple[str, str]] = []  # files that it writes, and their names once it has succeeded
+        self.tails: Dict[str, bytes] = {}  # the last output of each stream
+        self.output = ""  # its output file
+        self.error = ""  # the error that its program reported
+        self.parts: List[Tuple[str, str]] = []  # files that it writes, with their final names
         self.kept = _LINES
-        self.stage: Optional[Stage] = None  # where its parts are sent from
+        self.stage: Optional[Stage] = None  # the stage from which its parts are sent
 
     def pipe(self, name: str) -> int:
-        """A pipe for a stream; the end to write to."""
+        """Create a pipe for a stream; returns the end to write to."""
         reader, writer = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(reader, False)
         self.pipes[reader], self.tails[name] = name, b""
         return writer
 
     def drain(self, fd: int) -> bool:
-        """Read what it wrote, not all of it where it never pauses; False at the end of its output."""
+        """Read its output, but not endlessly; False at the end."""
         name = self.pipes[fd]
         try:
             for _ in range(_PIECES):
@@ -86,7 +87,7 @@ class Process:
         return True
 
     def signal(self) -> None:
-        """The next signal to its process group: SIGTERM, then SIGKILL."""
+        """Send the next signal to its process group: SIGTERM, then SIGKILL."""
         number = signal.SIGKILL if self._signals else signal.SIGTERM
         self._signals += 1
         try:
@@ -95,7 +96,7 @@ class Process:
             pass
 
     def last_lines(self) -> str:
-        """What it wrote last: to its pipes, or to its file."""
+        """Its last output: from its pipes, or from its file."""
         if self.output:
             try:
                 with open(self.output, "rb") as file:
@@ -112,7 +113,7 @@ class Process:
         return told
 
     def settle(self, status: int) -> str:
-        """Give what it wrote its names where it has succeeded, else delete it; what went wrong, or ""."""
+        """After a success, give its files their final names; otherwise delete them. Returns the error, or ""."""
         for part, name in self.parts:
             try:
                 if status:
@@ -128,7 +129,7 @@ class Process:
 
 
 class Worker:
-    """Runs tasks until the owner says that there are no more."""
+    """Runs tasks until the owner has no more."""
 
     def __init__(self) -> None:
         self._channel = Channel()
@@ -138,7 +139,7 @@ class Worker:
         self._results: List[List[Any]] = []
         self._size, self._oldest = 0, 0.0
         self._process: Optional[Process] = None
-        self._caller: Optional[Caller] = None  # of a job of functions
+        self._caller: Optional[Caller] = None  # for a job of functions
         self._asked = -1
         self._unanswered: set[int] = set()
         self._job: Dict[str, Any] = {}
@@ -148,7 +149,7 @@ class Worker:
         self._stage: Optional[Stage] = None
 
     def run(self) -> int:
-        """Work to the end of the tasks; the exit status."""
+        """Run tasks to their end; returns the exit status."""
         try:
             return self._work()
         finally:
@@ -171,7 +172,7 @@ class Worker:
                     self._start(*self._queue.popleft())
                     continue
                 self._flush()
-                if self._stops and not self._unanswered:  # else the end of the launch could overtake the results
+                if self._stops and not self._unanswered:  # otherwise the end of the launch could overtake the results
                     return 0
             elif self._results and time.monotonic() - self._oldest >= _FLUSH_S:
                 self._flush()
@@ -183,7 +184,7 @@ class Worker:
         now = time.monotonic()
         if self._caller is not None and self._results:
             timeout = max(0.0, self._oldest + _FLUSH_S - now)
-        if process is not None:  # else nothing waits to be sent
+        if process is not None:  # otherwise nothing waits to be sent
             due = [process.kill_at] if process.kill_at else []
             if self._results:
                 due.append(self._oldest + _FLUSH_S)
@@ -218,7 +219,7 @@ class Worker:
         for row in rows:
             self._add(row, len(row[7]))
 
-    # what the owner says
+    # Messages of the owner
 
     def _ask(self) -> None:
         self._asked = self._channel.send(
@@ -273,7 +274,7 @@ class Worker:
             self._cancelled = True
             self._kill(self._process, "cancelled")
 
-    # tasks
+    # Tasks
 
     def _start(self, number: int, attempt: int, given: Optional[str]) -> None:
         process = Process(number, attempt, self._job["time_s"])
@@ -340,7 +341,7 @@ class Worker:
             self._poll.register(fd, select.POLLIN)
 
     def _section(self, process: Process, told: Dict[str, Any], env: Dict[str, str]) -> Tuple[List[str], str]:
-        """The command of a section, and its id; its part of an output gets a name of this attempt's own."""
+        """The command and the id of a section; its parts of outputs get names of this attempt."""
         process.kept, process.stage = _SECTION_LINES, self._stage
         words: List[str] = told["words"]
         for place, name in enumerate(told["parts"]):
@@ -349,14 +350,14 @@ class Worker:
                 own = self._stage.local(part if told["named"] else name)
                 os.makedirs(os.path.dirname(own), exist_ok=True)
                 if _RANK == 0 or self._job["sections"]["size"] == 1:
-                    process.parts.append((own, part))  # the owner gives it its name
+                    process.parts.append((own, part))  # the owner gives it its final name
             elif not self._job["sections"].get("settles"):
                 process.parts.append((part, name))
             words = [word.replace(f"\ue000{place}\ue000", own) for word in words]
         if self._stage is not None:
             self._stage.fetch(told["inputs"])
         if self._reports is None:
-            module = importlib.import_module("yodreport")  # stands beside this file, whatever the package
+            module = importlib.import_module("yodreport")  # the module beside this file, whatever the package
             self._reports = module.ReportServer(self._poll, self._on_report)
         env.update(self._reports.begin(told["id"]))
         return words, str(told["id"])
@@ -412,7 +413,7 @@ class Worker:
         self._process, self._cancelled = None, False
         self._report(process.number, process.attempt, status, process.started_at, process.last_lines(), cause, ended_at)
 
-    # results
+    # Results
 
     def _report(
         self, number: int, attempt: int, status: int, started_at: float, lines: str, cause: str, ended_at: float = 0.0
@@ -435,7 +436,7 @@ class Worker:
 
 
 def tested(job: Dict[str, Any]) -> str:
-    """Test this node for sections: what is wrong with it, or ""."""
+    """Test this node for sections; returns the error, or ""."""
     if job.get("wrong"):
         return str(job["wrong"])
     rules = job["sections"]["probe"]
@@ -472,19 +473,19 @@ def _probe(words: List[str], time_s: float) -> str:
     )
 
 
-#: Signals that Python ignores: a task has them as a shell's children do.
+#: Signals that Python ignores: a task gets their default actions, as under a shell.
 _DEFAULTS = [number for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT) if number]
 
 
 def _checked(path: str) -> str:
-    """A file to read, or an error that names it: posix_spawn's own names the program."""
+    """A readable file; the error names it, because posix_spawn's own error names the program."""
     if not os.access(path, os.R_OK):
         raise OSError(errno.ENOENT, "standard input cannot be read", path)
     return path
 
 
 def _file_name(text: str) -> str:
-    """An input as a part of a file name: one that is a path must not lead elsewhere."""
+    """An input as part of a file name; a path must not lead elsewhere."""
     return text.replace("/", "_").replace("\0", "_")[:200]
 
 
@@ -496,7 +497,7 @@ def _end_group(pid: int) -> None:
 
 
 def main() -> int:
-    """The program of the rank; its exit status."""
+    """The program of the rank; returns the exit status."""
     try:
         return Worker().run()
     except OSError as error:

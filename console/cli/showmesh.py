@@ -1,4 +1,4 @@
-"""``showmesh``: the machine as a map, straight from the system database; it needs no CPA."""
+"""``showmesh``: the machine as a map, directly from the system database, without a CPA."""
 
 import sys
 
@@ -35,12 +35,12 @@ ABOUT = """Shows every processor of the mesh, grouped by node, with a letter for
   # down   = reserved   : free, but for the partition of a batch job alone   , free, on a service node
 
 With a topology the map shows cabinets or racks; | is an open switch, % a board whose processors differ."""
-#: Nodes out of order that are named with their reasons.
+#: The most nodes out of service that are listed with their reasons.
 _NAMED = 10
 
 
 def main(arguments: "Sequence[str] | None" = None) -> int:
-    """Run the command; its exit status."""
+    """Run the command; returns its exit status."""
     return guarded("showmesh", lambda: _run(sys.argv[1:] if arguments is None else arguments))
 
 

@@ -1,4 +1,4 @@
-"""The console: the mesh on the whole screen. It hosts no launch and owns nothing that could be lost."""
+"""The console application. It hosts no launch and holds no data that could be lost."""
 
 from __future__ import annotations
 
@@ -62,21 +62,21 @@ if TYPE_CHECKING:
     from console.settings import Settings
 
 READ_HZ = 4
-_HISTORY = 30  # launches of before that are looked at when one ends
-_HEALTH_EVERY_S = 20.0  # it is a process of its own
-#: Objects between two collections. Python's 700 are made by 50,000 lines of output 70 times a second, none of them
-#: garbage: the collector then took a fifth of all time, at most 140 ms in one piece, while keys waited.
+_HISTORY = 30  # earlier launches that are read when one ends
+_HEALTH_EVERY_S = 20.0  # it is a separate process
+#: Objects between two garbage collections. 50,000 lines of output a second reach Python's 700 seventy times a second,
+#: none of them garbage: the collector then took a fifth of all time, up to 140 ms at once, while keys waited.
 _COLLECT_EVERY = 20_000
 
 
 def _commands() -> type[Provider]:
-    from console.tui.screens.palette import ActionCommands  # with what it needs a tenth of the start
+    from console.tui.screens.palette import ActionCommands  # its imports take a tenth of the start
 
     return ActionCommands
 
 
 class ConsoleApp(PromptApp):
-    """Modes: ``mesh``, ``launch``, and ``run-N`` for each launch that is watched."""
+    """Modes: ``mesh``, ``launch``, and ``run-N`` for each watched launch."""
 
     TITLE = "Redmesh"
     CSS_PATH = Path(__file__).with_name("app.tcss")
@@ -97,15 +97,15 @@ class ConsoleApp(PromptApp):
         self.settings = settings
         self.machine = Machine()
         self.runs: dict[int, Run] = {}
-        self.problems: list[str] = []  # what mesh status says is wrong
+        self.problems: list[str] = []  # problems found by mesh status
         self._reading_s = 0.0
-        self.trouble = ""  # why the picture is old; empty while it is not
-        self.crash_line = ""  # what people are told of a crash of ours
+        self.trouble = ""  # why the picture is out of date; empty if it is current
+        self.crash_line = ""  # the line that the user gets after a crash
         self._crash_told = False
         self.read_only = False
         self.guard: crash.TerminalGuard | None = None
-        self.replaying = False  # what is shown is a recording: nothing in it can be acted on
-        self.starting = 0  # launches whose yod has not answered yet: they would be lost with us
+        self.replaying = False  # a recording is shown, so nothing can be changed
+        self.starting = 0  # launches whose yod has not answered yet; they would be lost with us
         self.machine_changed: Signal[Changed] = Signal(self, "machine changed")
         self.runs_changed: Signal[int] = Signal(self, "runs changed")
         self.jobs_changed: Signal[set[str]] = Signal(self, "jobs changed")
@@ -120,11 +120,11 @@ class ConsoleApp(PromptApp):
             self.register_theme(theme)
         self.usage = Usage()
         self._news = News()
-        self._gone: set[int] = set()  # launchers whose end has not been told yet
+        self._gone: set[int] = set()  # launchers whose end has not been reported yet
         self.preferences = preferences(settings.console)
         self.read_only = self.preferences.read_only
         self.session = Session(settings.state_dir)
-        self.first_start = self.session.fresh  # nobody has used the console here before
+        self.first_start = self.session.fresh  # this user has not used the console before
         self._monochrome = Monochrome(enabled=False)
         self._filters.append(self._monochrome)
         self.set_keymap(dict(self.preferences.keys))
@@ -137,11 +137,12 @@ class ConsoleApp(PromptApp):
         return self.preferences.theme or self.session.theme() or NAMES[0]
 
     def watch_theme(self, theme: str) -> None:
-        """Launchers and ranks have colours of their own, which no theme but this one takes away."""
+        """Launchers and ranks have colours of their own, which only the monochrome theme removes."""
         self._monochrome.enabled = theme == MONO.name
 
     def copy_to_clipboard(self, text: str) -> None:
-        """Into the terminal's clipboard, also from inside tmux and over SSH; too much is refused, not cut."""
+        """Copy to the terminal's clipboard, also from inside tmux and over SSH; text that is too long is refused,
+        not cut off."""
         size = len(text.encode())
         if size > MOST:
             self.notify(f"{size:,} bytes are too much to copy: save them instead", severity="warning", markup=False)
@@ -158,11 +159,11 @@ class ConsoleApp(PromptApp):
         )
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
-        """Our own variables for themes that are not ours."""
+        """Our own variables for other themes."""
         return borrowed(self.current_theme)
 
     def on_mount(self) -> None:
-        """Opens on the map and begins to read."""
+        """Open the map and begin to read."""
         self.switch_mode("mesh")
         if self.preferences.restore and not self.replaying:
             for launcher in self.session.launchers():
@@ -176,24 +177,24 @@ class ConsoleApp(PromptApp):
             self.run_worker(self._look_after_health(), name="health")
 
     def on_unmount(self) -> None:
-        """Lets go of everything; nothing that runs minds."""
+        """Release everything; running launches are not affected."""
         self.keep_session()
         for watch in self._watches.values():
             watch.close()
-        self._reading.cancel()  # else it might ask a reader that is closed
+        self._reading.cancel()  # otherwise it could query a closed reader
         self._reader.close()
         self._jobs_reader.close()
 
-    # the machine
+    # The machine
 
     async def _read_machine(self) -> None:
-        """The one reader: a picture goes into the machine, and what changed to whoever draws it."""
+        """Read the machine repeatedly: each picture goes to the model, and the changes to the widgets."""
         second = 0
         while True:
             before, began = self.trouble, time.monotonic()
             try:
                 picture = await self._reader.read()
-                self._reading_s = 0.0 if picture.whole else time.monotonic() - began  # all of it may take long
+                self._reading_s = 0.0 if picture.whole else time.monotonic() - began  # reading everything may take long
             except (StoreError, ConsoleError) as error:
                 self.trouble = clean(f"{error.message} ({error.hint})" if error.hint else error.message)
                 self.machine_changed.publish(Changed(False, set(), False))
@@ -208,7 +209,7 @@ class ConsoleApp(PromptApp):
             self._gone.update(picture.ended)
             if changed.launchers or self._gone or picture.whole:
                 await self._tell_launches(first=second == 0)
-            # clocks move once a second even where nothing else does
+            # Clocks advance once a second even if nothing else changes.
             if not unchanged or before or int(picture.now) != second:
                 if int(picture.now) != second:
                     counts = self.machine.counts()
@@ -217,33 +218,34 @@ class ConsoleApp(PromptApp):
                 second = int(picture.now)
                 self.machine_changed.publish(changed)
             if not gc.isenabled():
-                gc.freeze()  # it stays as long as we do
+                gc.freeze()  # it exists as long as we do
                 gc.set_threshold(_COLLECT_EVERY)
                 gc.enable()
             await asyncio.sleep(1 / READ_HZ)
 
     async def _tell_launches(self, *, first: bool) -> None:
-        """Launches that began or ended become events, and those of ours that ended a note. ``first``: all are old."""
+        """Turn starts and ends of launches into events, and ends of the user's own into a note. ``first``: all are
+        old."""
         fresh = self._news.begun(self.machine.launchers.values())
         if self._gone or first:
             gone, self._gone = self._gone, set()
             try:
                 rows = await self.history(len(gone) + _HISTORY)
             except (StoreError, ConsoleError):
-                self._gone |= gone  # the next reading tells what is wrong with the database
+                self._gone |= gone  # the next reading reports the database's problem
                 return
-            fresh += self._news.begun(rows)  # also those that began and ended between two readings
+            fresh += self._news.begun(rows)  # including those that started and ended between two readings
             ended = self._news.ended(rows)
             fresh += [event for _, event in ended]
             mine = (row for row, _ in ended if row.uid == os.geteuid() and row.id not in self.runs)
-            own = [row for row in mine if not job_of(row.command)]  # a job's workers: the job tells of its end
+            own = [row for row in mine if not job_of(row.command)]  # a job's workers: the job reports its own end
             if own and not first and not self.replaying:
                 self._tell_ends(own)
         if fresh:
             self.machine.tell(self._news.events, fresh)
 
     def _tell_ends(self, own: list[Launcher]) -> None:
-        """A note and a bell, as the configuration wants them. Those with a tab tell by themselves."""
+        """Show a note and ring the bell, if configured. Launches with a tab report by themselves."""
         if self.preferences.notes:
             bad = any(map(failed, own))
             self.notify(note(own), severity="error" if bad else "information", markup=False, timeout=8)
@@ -251,7 +253,7 @@ class ConsoleApp(PromptApp):
             self.bell()
 
     def _tell_ended_jobs(self, ended: list[Job]) -> None:
-        """The same for jobs; one that is looked at tells by itself."""
+        """The same for jobs; one with a tab reports by itself."""
         for job in ended:
             if self.current_mode == f"job-{job.id}":
                 continue
@@ -263,7 +265,7 @@ class ConsoleApp(PromptApp):
                 self.bell()
 
     async def _look_after_health(self) -> None:
-        """Asks ``mesh status`` now and then; a note tells of what has become wrong, and counts what was before."""
+        """Run ``mesh status`` now and then; a note reports new problems, and counts earlier ones."""
         first = True
         while True:
             try:
@@ -282,30 +284,30 @@ class ConsoleApp(PromptApp):
             await asyncio.sleep(_HEALTH_EVERY_S)
 
     def action_health(self) -> None:
-        """A page with what is wrong."""
+        """Show a page with the problems."""
         self.push_screen(Page("mesh status", self.problems or ["everything is as it should be"]))
 
     def where_told(self) -> str:
-        """Where in a recording one is; empty while the picture is the database's."""
+        """The position in a recording; empty for a live database."""
         return ""
 
     def picture_age_s(self) -> float | None:
-        """Seconds since the database was last read; None when it never was."""
+        """Seconds since the last reading of the database; None if there was none."""
         return None if self._read_at is None else time.monotonic() - self._read_at
 
     def wall_clock(self) -> float:
-        """Now, as the events of launches are stamped."""
+        """The present time, for comparison with events of launches."""
         return time.time()
 
-    # runs
+    # Launches
 
     def attach(self, launcher: int, *, command: str = "", size: int = 0, show: bool = True) -> None:
-        """Opens the launch's tab, attaching where that has not been done; ``show``: and goes there."""
+        """Open the launch's tab, and attach if that was not done; ``show``: switch to it."""
         if launcher not in self.runs:
             known = self.machine.launchers.get(launcher)
             job = self._jobs_reader.by_id(job_of(known.command)) if known else None
             if job is not None and show:
-                self.open_job(job.number)  # its workers write nothing
+                self.open_job(job.number)  # its workers write no output
                 return
             if known is not None and known.uid != os.geteuid() and os.geteuid() != 0:
                 self.notify(
@@ -324,19 +326,19 @@ class ConsoleApp(PromptApp):
             self.action_show(f"run-{launcher}")
 
     def open_job(self, number: int) -> None:
-        """Opens the job's tab, and goes there."""
+        """Open the job's tab and switch to it."""
         job = self.machine.jobs.get(number)
         if job is None:
             return
         if number not in self.jobs:
-            from console.tui.screens.job import JobScreen  # few starts need it
+            from console.tui.screens.job import JobScreen  # rarely needed at the start
 
             self.jobs[number] = job.uuid
             self.add_mode(f"job-{job.id}", partial(JobScreen, self._jobs_reader, number))
         self.action_show(f"job-{job.id}")
 
     def close_job(self, number: int) -> None:
-        """Closes a job's tab; the job goes on."""
+        """Close a job's tab; the job continues."""
         uuid = self.jobs.pop(number, "")
         if uuid:
             if self.current_mode == f"job-{uuid[:8]}":
@@ -344,7 +346,7 @@ class ConsoleApp(PromptApp):
             self.remove_mode(f"job-{uuid[:8]}")
 
     def keep_session(self) -> None:
-        """Writes down what is open, for the next time."""
+        """Save the open tabs for the next time."""
         name = self.theme.removeprefix("redmesh-")
         self.session.keep(name if name in NAMES else "", list(self.runs))
 
@@ -354,7 +356,7 @@ class ConsoleApp(PromptApp):
             self.guard.stand_down()
 
     def launch_with(self, form: Form) -> None:
-        """Opens the launch form, filled in."""
+        """Open the launch form with these values."""
         self.action_show("launch")
 
         def fill() -> None:
@@ -374,7 +376,7 @@ class ConsoleApp(PromptApp):
         self.call_after_refresh(fill)
 
     def debug_rank(self, launcher: int, rank: int) -> None:
-        """Asks for a tool, and gives the terminal to ``mesh debug`` with it until it ends."""
+        """Ask for a tool, and give the terminal to ``mesh debug`` until it ends."""
         if not self.may_change():
             return
 
@@ -388,7 +390,7 @@ class ConsoleApp(PromptApp):
         self.push_screen(Choosing(f"rank {rank} of launcher {launcher}", rows), chosen)
 
     def follow(self, watch: Watch) -> None:
-        """Feeds a run from its yod until the stream ends."""
+        """Feed a launch's model from its yod until the stream ends."""
         launcher = watch.run.launcher
         work = watch.follow(lambda: self._run_changed(watch))
         self.run_worker(work, group=f"run-{launcher}", exclusive=True)
@@ -410,13 +412,13 @@ class ConsoleApp(PromptApp):
                 self.bell()
 
     def _show_held(self) -> None:
-        """The map shows which launches are held; the database does not know."""
+        """Mark held launches on the map, because the database does not know them."""
         cells = self.machine.hold(frozenset(number for number, one in self.runs.items() if one.held and one.live))
         if cells:
             self.machine_changed.publish(Changed(False, cells, True))
 
     def _tell_bad_exit(self, watch: Watch) -> None:
-        """Of ranks that exit badly while nobody looks at their launch."""
+        """Report failed ranks of a launch that is not on the screen."""
         run, told = watch.run, watch.bad_exits_told
         watch.bad_exits_told = run.bad_exits
         if run.bad_exits > told and run.live and watch.saw_it_run and self.current_mode != f"run-{run.launcher}":
@@ -426,7 +428,7 @@ class ConsoleApp(PromptApp):
             )  # fmt: skip
 
     def close_run(self, launcher: int) -> None:
-        """Closes a launch's tab; the launch goes on."""
+        """Close a launch's tab; the launch continues."""
         if launcher not in self.runs:
             return
         self.workers.cancel_group(self, f"run-{launcher}")
@@ -438,10 +440,12 @@ class ConsoleApp(PromptApp):
         self.remove_mode(f"run-{launcher}")
         self.keep_session()
         self.runs_changed.publish(launcher)
-        self.set_timer(1.0, lambda: bool(gc.collect()))  # its screen holds itself, and up to 16 Mi characters
+        # its screen is in a reference cycle, with up to 16 Mi characters
+        self.set_timer(1.0, lambda: bool(gc.collect()))
 
     def _handle_exception(self, error: Exception) -> None:
-        """A fault of ours: a report has the traceback, and people get a line (Textual would print it all)."""
+        """An internal error: write a report with the traceback, and show the user one line (Textual would print
+        everything)."""
         self._return_code = 1
         if self._exception is None:
             self._exception = error  # Pilot raises it
@@ -451,7 +455,7 @@ class ConsoleApp(PromptApp):
         self._crash(what, lambda: crash.write_report(self.settings.state_dir, what, cause))
 
     def panic(self, *renderables: RenderableType) -> None:
-        """The same for what Textual would print: a fault in the thread that reads keys."""
+        """The same for errors that Textual would print: an error in the thread that reads keys."""
         self._return_code = 1
         page = Console(file=StringIO(), width=200, color_system=None)
         page.print(*renderables)
@@ -460,60 +464,60 @@ class ConsoleApp(PromptApp):
         self._crash(what, lambda: crash.write_text(self.settings.state_dir, what, text))
 
     def _crash(self, what: str, write: Callable[[], str]) -> None:
-        """Ends the application; what goes wrong after the first fault is not told."""
+        """End the application; errors after the first one are not reported."""
         if not self.crash_line:
             self.crash_line = crash.told(what, write())
         self._close_messages_no_wait()
 
     def _print_error_renderables(self) -> None:
-        """Prints the line of a crash, which a long path does not break."""
+        """Print the line about the crash, unbroken even if it contains a long path."""
         if self.crash_line and not self._crash_told:
             self._crash_told = True
             print(self.crash_line, file=sys.stderr, flush=True)
 
-    # actions
+    # Actions
 
     def _tabs(self) -> list[str]:
         jobs = (f"job-{uuid[:8]}" for uuid in self.jobs.values())
         return ["mesh", "launch", *TABLES, *(f"run-{launcher}" for launcher in self.runs), *jobs]
 
     def action_show(self, mode: str) -> None:
-        """Goes to a tab."""
+        """Switch to a tab."""
         if mode in self._tabs():
             self.switch_mode(mode)
             self.navigator.noticed(mode)
 
     def show_mode(self, mode: str) -> None:
-        """Shows a tab without remembering it: the navigator remembers more than the tab."""
+        """Show a tab without recording it: the navigator records more than the tab."""
         if mode != self.current_mode:
             self.switch_mode(mode)
 
     def action_go_to(self) -> None:
-        """Asks where to."""
+        """Ask for a place."""
         self.navigator.ask()
 
     def action_trail(self, step: int) -> None:
-        """Back to where one was, or forth."""
+        """Go back or forward in the history of places."""
         self.navigator.step(step)
 
     async def history(self, limit: int) -> list[Launcher]:
-        """Launchers that have ended. StoreError."""
+        """Ended launchers. Raises StoreError."""
         found: list[Launcher] = await self._reader.history(limit)
         return found
 
     def action_tab(self, step: int) -> None:
-        """The next or the previous tab; the form is left out, for there ``<`` is a letter."""
+        """The next or previous tab, without the form, where ``<`` is a letter."""
         tabs = [tab for tab in self._tabs() if tab != "launch" and tab not in TABLES]
         here = tabs.index(self.current_mode) if self.current_mode in tabs else 0
         self.action_show(tabs[(here + step) % len(tabs)])
 
     def keys_of(self, action: Action) -> str:
-        """Its keys as people write them, after what the configuration has changed; empty where it has none."""
+        """Its keys in readable form, as configured; empty if it has none."""
         keys = self._keymap.get(action.name) or action.keys
         return ", ".join(dict.fromkeys(key_name(self, key.strip()) for key in keys.split(",") if key.strip()))
 
     def action_choose_tab(self) -> None:
-        """All tabs to choose from, also those that the bar has no room for."""
+        """Choose from all tabs, including those that do not fit into the bar."""
         rows: list[tuple[str, str, str]] = [(mode, "", mode) for mode in ("mesh", "launch", *TABLES)]
         rows += [(str(launcher), run.command, f"run-{launcher}") for launcher, run in self.runs.items()]
         rows += [(job.id, job.name or job.command, f"job-{job.id}") for job in self.open_jobs]
@@ -538,13 +542,13 @@ class ConsoleApp(PromptApp):
         self.runs_changed.publish(0)
 
     def may_change(self) -> bool:
-        """Whether the console may act on anything; says so where it may not."""
+        """True if the console may change anything; otherwise says so."""
         if self.read_only:
             self.notify("the console only reads now", severity="warning", markup=False)
         return not self.read_only
 
     async def action_quit(self) -> None:
-        """Leaves; asks only when a launch is just being started, for only that would be lost."""
+        """Quit; asks only while a launch is being started, because only that would be lost."""
         if not self.starting:
             self.exit()
             return
@@ -564,7 +568,7 @@ def run(
     theme: str = "",
     make: Callable[[Settings], ConsoleApp] = ConsoleApp,
 ) -> int:
-    """``mesh console``: runs until it is quit; the exit status. ``make``: another application than the usual."""
+    """``mesh console``: run until the user quits; returns the exit status. ``make``: another application class."""
     served = "TEXTUAL_DRIVER" in os.environ  # mesh serve: a browser is the terminal
     if not served and (not sys.__stderr__ or not sys.__stderr__.isatty()):  # what Textual draws on
         raise ConsoleError(
@@ -589,7 +593,7 @@ def _run(app: ConsoleApp, guard: crash.TerminalGuard | None, *, read_only: bool,
         app.run()
     except ConsoleError:
         raise
-    except (Exception, KeyboardInterrupt) as error:  # outside of what Textual looks after
+    except (Exception, KeyboardInterrupt) as error:  # outside of Textual's own handling
         if guard is not None:
             guard.put_back()
         if isinstance(error, KeyboardInterrupt):

@@ -1,4 +1,4 @@
-"""How somebody likes the console: the section ``[console]`` of the configuration, checked. Pure."""
+"""The console's preferences: the section ``[console]`` of the configuration, checked. No I/O."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _KEYS = ("theme", "read_only", "notes", "bell", "restore", "keys")
 class Preferences(NamedTuple):
     """``keys``: Textual's keymap, by the actions' names."""
 
-    theme: str = ""  # the console's own short name; empty: as it was left, else dark
+    theme: str = ""  # the console's own short name; empty: the last one used, or dark
     read_only: bool = False
-    bell: bool = False  # rings when a launch of ours ends that nobody looks at
-    notes: bool = True  # tells of it in a note
-    restore: bool = True  # the tabs of the last time are opened again
+    bell: bool = False  # ring when a launch of the user ends that is not on the screen
+    notes: bool = True  # show a note about it
+    restore: bool = True  # open the tabs of the last session again
     keys: Mapping[str, str] = {}
 
 
 def preferences(section: Mapping[str, Any] | None, origin: str = "[console]") -> Preferences:
-    """The section as it was written, checked. ConfigurationError that names the nearest word there is."""
+    """Parse the section. Raises ConfigurationError, which names the nearest known word."""
     found = Preferences()
     for name, value in (section or {}).items():
         if name not in _KEYS:
@@ -48,7 +48,8 @@ def preferences(section: Mapping[str, Any] | None, origin: str = "[console]") ->
 
 
 def keymap(section: object, origin: str) -> dict[str, str]:
-    """``[console.keys]``: keys by actions, commas between. ConfigurationError, also when two actions would clash."""
+    """Parse ``[console.keys]``: keys by actions, separated by commas. Raises ConfigurationError, also for
+    conflicting keys."""
     if not isinstance(section, dict):
         raise ConfigurationError(f'{origin}: keys must be a table: action = "key"')
     found: dict[str, str] = {}
@@ -104,7 +105,7 @@ def _nearest(word: str, known: Iterable[str]) -> str:
     return f"did you mean {close[0]!r}?" if close else "docs/console.md has them all"
 
 
-# What the console was left with: theme and tabs. Lost or nonsense, it begins afresh.
+# The last session: theme and tabs. If it is missing or invalid, the console starts afresh.
 
 
 _MOST = 20  # tabs
@@ -119,19 +120,19 @@ class Session:
         self.fresh = not os.path.exists(self._path)
 
     def theme(self) -> str:
-        """The theme of the last time; empty when none is known."""
+        """The theme of the last session; empty if unknown."""
         theme = self._read().get("theme")
         return theme if theme in NAMES else ""
 
     def launchers(self) -> list[int]:
-        """Whose tabs were open."""
+        """The launchers whose tabs were open."""
         found = self._read().get("launchers")
         if not isinstance(found, list):
             return []
         return [number for number in found if isinstance(number, int) and 0 < number < 1 << 63][:_MOST]
 
     def keep(self, theme: str, launchers: list[int]) -> None:
-        """Writes it down, where anything changed; a state directory that cannot be written is nobody's fault here."""
+        """Save the session if it has changed; an unwritable state directory is ignored."""
         now = {"theme": theme, "launchers": launchers[-_MOST:]}
         if now != self._kept:
             self._kept = now

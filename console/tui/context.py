@@ -1,4 +1,4 @@
-"""What screens and widgets use of the application, so that none of them imports it."""
+"""The interface of the application for screens and widgets, so that none of them imports it."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from console.tui.sources.launch import Watch
 
 
 class Navigation(Protocol):
-    """Going to places."""
+    """Navigation between places."""
 
     @property
     def table(self) -> str:
         """The table that was shown last."""
 
     def open(self, link: Link) -> None:
-        """Goes to a place; says so where there is none."""
+        """Go to a place; says so if it does not exist."""
 
     def select_on_map(self, cells: Iterable[int]) -> None:
         """The map with these cells selected."""
 
 
 class AppContext(Protocol):
-    """The application as its screens and widgets know it; :class:`console.tui.app.ConsoleApp` has the meanings."""
+    """The application's interface; see :class:`console.tui.app.ConsoleApp`."""
 
     settings: Settings
     machine: Machine
@@ -64,7 +64,7 @@ class AppContext(Protocol):
     @property
     def mode_change_signal(self) -> Signal[str]: ...
 
-    # the launches that are watched
+    # Watched launches
     def attach(self, launcher: int, *, command: str = "", size: int = 0, show: bool = True) -> None: ...
     def follow(self, watch: Watch) -> None: ...
     def open_job(self, number: int) -> None: ...
@@ -74,7 +74,7 @@ class AppContext(Protocol):
     def launch_with(self, form: Form) -> None: ...
     def launch_on(self, where: str, size: int) -> None: ...
 
-    # what is known
+    # Data
     async def history(self, limit: int) -> list[Launcher]: ...
     def may_change(self) -> bool: ...
     def keys_of(self, action: Action) -> str: ...
@@ -82,7 +82,7 @@ class AppContext(Protocol):
     def wall_clock(self) -> float: ...
     def where_told(self) -> str: ...
 
-    # what is shown
+    # Display
     def action_show(self, mode: str) -> None: ...
     def action_help(self) -> None: ...
     async def action_quit(self) -> None: ...
@@ -96,5 +96,5 @@ class AppContext(Protocol):
 
 
 def context(widget: Widget) -> AppContext:
-    """The application that a screen or a widget belongs to."""
+    """The application of a screen or widget."""
     return cast("AppContext", widget.app)

@@ -1,4 +1,4 @@
-"""Times and amounts in a few characters."""
+"""Short forms of times and amounts."""
 
 import time
 
@@ -29,7 +29,7 @@ def amount(count: int) -> str:
 
 
 def clock(at: float) -> str:
-    """An instant in local time: the time of day, with the date where that was not within a day of now."""
+    """An instant in local time, with the date if it is more than a day from now."""
     then = time.localtime(at)
     return time.strftime("%H:%M:%S" if abs(time.time() - at) < 86_400 else "%d %b %H:%M", then)
 
@@ -45,10 +45,10 @@ _INTERPRETERS = ("python", "bash", "sh", "perl", "julia", "Rscript")
 
 
 def program_words(command: str) -> list[str]:
-    """A command line without the folders of its program, and without the interpreter of its script."""
+    """A command line without the directory of its program, and without the interpreter of its script."""
     words = command.split()
     names = [word.rsplit("/", 1)[-1] or word for word in words[:2]]
-    if names == ["yodwork", "job"]:  # the workers of a job: its first digits and its name
+    if names == ["yodwork", "job"]:  # the workers of a job: the job's first digits and name
         return words[1:]
     if len(words) > 1 and not words[1].startswith("-") and names[0].rstrip("0123456789.") in _INTERPRETERS:
         return [names[1], *words[2:]]
@@ -56,6 +56,6 @@ def program_words(command: str) -> list[str]:
 
 
 def near_end(path: str) -> str:
-    """The end of a long path, which tells sockets of one machine apart; other addresses as they are."""
+    """The end of a long path, which distinguishes sockets of one machine; other addresses unchanged."""
     parts = path.rsplit("/", 2)
     return f"…/{parts[1]}/{parts[2]}" if path.startswith("/") and path.count("/") > 3 else path

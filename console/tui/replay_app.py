@@ -1,4 +1,4 @@
-"""The application with a recording in the place of the database."""
+"""The console application with a recording in place of the database."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from console.tui.sources.replay import Player
 
 
 def instant(text: str, player: Player) -> float:
-    """What somebody typed as an instant of the recording: ``35%``, ``+60``, ``-5``, ``12:30`` or ``12:30:05``."""
+    """Parse a time of the recording: ``35%``, ``+60``, ``-5``, ``12:30`` or ``12:30:05``."""
     begin, end = player.recording.begin, player.recording.end
     text = text.strip()
     try:
@@ -35,7 +35,7 @@ def instant(text: str, player: Player) -> float:
 
 
 class ReplayApp(ConsoleApp):
-    """Shows what was recorded; nothing in it can be acted on."""
+    """Shows a recording; nothing can be changed."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("replay")]
 
@@ -46,7 +46,7 @@ class ReplayApp(ConsoleApp):
         self.replaying = self.read_only = True
 
     def where_told(self) -> str:
-        """Where one is, for the bar."""
+        """The present position, for the bar."""
         player = self.player
         mark = "❚❚" if player.paused else "▸"
         speed = f" ×{player.speed:g}" if player.speed != 1 else ""
@@ -54,7 +54,7 @@ class ReplayApp(ConsoleApp):
         return f"{mark} {clock}{speed} {100 * player.share:.0f} %"
 
     def action_replay_pause(self) -> None:
-        """Stands still, or goes on."""
+        """Pause or continue."""
         self.player.pause()
         self.redraw()
 
@@ -64,17 +64,17 @@ class ReplayApp(ConsoleApp):
         self.redraw()
 
     def action_replay_seek(self, seconds: float) -> None:
-        """So many seconds of the screen back or forth."""
+        """Move back or forward by seconds of the screen."""
         self.player.seek(self.player.at + seconds * self.player.speed)
         self.redraw()
 
     def action_replay_begin(self) -> None:
-        """The beginning."""
+        """Go to the beginning."""
         self.player.seek(self.player.recording.begin)
         self.redraw()
 
     def action_replay_at(self) -> None:
-        """Asks for an instant."""
+        """Ask for a time."""
 
         def told(text: str) -> str:
             if not text.strip():
@@ -92,5 +92,5 @@ class ReplayApp(ConsoleApp):
         self.push_screen(Entry("at", told), answered)
 
     def redraw(self) -> None:
-        """The bar tells another instant."""
+        """Show the new position in the bar."""
         self.runs_changed.publish(0)

@@ -36,19 +36,19 @@ _COUNT = struct.Struct("i")
 
 
 class Relay:
-    """The queue towards the parent: output on credit, and calls that wait for everything before them."""
+    """The queue to the parent: output within credit, and callbacks that wait for all output before them."""
 
     def __init__(self, link: Link, credit: int) -> None:
         self._link = link
         self._credit = credit
         self._queue: Deque[Union[Item, Callable[[], None]]] = deque()
         self._flushing = False
-        self.abandoned = False  # nobody is there to read: everything counts as passed on
+        self.abandoned = False  # nobody reads: everything counts as sent
         link.on_drained = self.flush
 
     @property
     def empty(self) -> bool:
-        """Whether everything has been sent."""
+        """True if everything has been sent."""
         return not self._queue
 
     def push(self, kind: int, rank: int, data: Buffer, passed: Passed) -> None:
@@ -64,17 +64,17 @@ class Relay:
             call()
 
     def grant(self, count: int) -> None:
-        """The parent has taken so many bytes more."""
+        """The parent has taken ``count`` more bytes."""
         self._credit += count
         self.flush()
 
     def abandon(self) -> None:
-        """The parent is gone: what waits is dropped, and so is what comes."""
+        """The parent is lost: discard waiting and later output."""
         self.abandoned = True
         self.flush()
 
     def flush(self) -> None:
-        """Send what may be sent."""
+        """Send as much as the credit permits."""
         if self._flushing:
             return
         self._flushing = True
@@ -116,16 +116,16 @@ class Stream:
         self.fd = fd
         self.kind = kind
         self.rank = rank
-        self.left = -1  # bytes still to be read once it has been given up; -1: until it ends
-        self.held, self.held_at = b"", 0.0  # the beginning of a line, and since when
+        self.left = -1  # bytes still to read after it was given up; -1: until its end
+        self.held, self.held_at = b"", 0.0  # the beginning of a line, and when it arrived
 
 
 class Streams:
     """The pipes of all ranks of this node, read while the relay keeps up.
 
-    ``on_closed(rank)`` is called when both pipes of a rank have ended or been given up. They hang on an epoll of their
-    own, so that holding them all back is one call. With ``whole_lines`` the pieces of a line that come one right after
-    another go on as one.
+    ``on_closed(rank)`` is called when both pipes of a rank have ended or been given up. The pipes are on a separate
+    epoll, so that one call stops reading all of them. With ``whole_lines``, pieces of a line that arrive directly after
+    each other are joined.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class Streams:
         self._waiting = 0
         self._reading = False
         self._whole_lines = whole_lines
-        self._unfinished: Dict[int, Stream] = {}  # by descriptor, those that hold the beginning of a line
+        self._unfinished: Dict[int, Stream] = {}  # by descriptor: those with the beginning of a line
         self._looking = False
 
     def add(self, rank: int, out_fd: int, err_fd: int) -> None:
@@ -158,7 +158,7 @@ class Streams:
         return list(self._of_rank)
 
     def give_up(self, rank: int) -> None:
-        """Read what is in the pipes of ``rank`` now, and no more: somebody else holds them open."""
+        """Read what is in the pipes of ``rank`` now, and no more, because another process holds them open."""
         for stream in list(self._of_rank.get(rank, ())):
             if stream.left < 0:
                 stream.left = _bytes_in(stream.fd)
@@ -166,7 +166,7 @@ class Streams:
                 self._close(stream)
 
     def close(self) -> None:
-        """No more, when every pipe has been closed."""
+        """Stop, when every pipe has been closed."""
         self._epoll.close()
 
     def _watch(self) -> None:
@@ -186,7 +186,7 @@ class Streams:
                 data = os.read(fd, CHUNK if stream.left < 0 else min(CHUNK, stream.left))
             except BlockingIOError:
                 continue
-            except OSError:  # a terminal that nobody holds open any more
+            except OSError:  # a terminal that no process has open any more
                 data = b""
             if data:
                 self._waiting += len(data)
@@ -206,7 +206,7 @@ class Streams:
         if self._unfinished:
             for other in self._of_rank[stream.rank]:
                 if other is not stream:
-                    self._let_go(other)  # it was there first
+                    self._let_go(other)  # it arrived first
             if stream.held:
                 data = stream.held + data
         if len(data) < LINE and not data.endswith(b"\n"):
@@ -257,7 +257,7 @@ class Streams:
 
 
 def _bytes_in(fd: int) -> int:
-    import fcntl  # rarely needed, and every module is memory in every fork
+    import fcntl  # rarely needed, and every imported module is memory in every fork
     import termios
 
     count: int = _COUNT.unpack(fcntl.ioctl(fd, termios.FIONREAD, b"\0\0\0\0"))[0]
@@ -265,7 +265,7 @@ def _bytes_in(fd: int) -> int:
 
 
 class Returns:
-    """Credit given back to a child, not by the byte but by the quarter window."""
+    """Credit for a child, returned not by the byte but by the quarter of a window."""
 
     __slots__ = ("_due", "_send", "_step")
 
@@ -275,7 +275,7 @@ class Returns:
         self._due = 0
 
     def passed(self, count: int) -> None:
-        """So many bytes more have gone on."""
+        """``count`` more bytes have been sent on."""
         self._due += count
         if self._due >= self._step:
             due, self._due = self._due, 0

@@ -1,4 +1,5 @@
-"""What pingd does to processors, launches and nodes: asked first, then said to a CPA, which checks the rights."""
+"""pingd's actions on processors, launches and nodes: confirmed by the user, then sent to a CPA, which checks
+permissions."""
 
 import sys
 
@@ -16,11 +17,11 @@ if TYPE_CHECKING:
     from typing import Any
 
 _SIGTERM = 15
-_ANSWER_S = 30.0  # a clean-up has 10 s of its own, and there may be many
+_ANSWER_S = 30.0  # a clean-up may take 10 s, and there may be many
 
 
 class Target:
-    """What a selection comes to: processors, the launchers on them, the nodes they are of."""
+    """The targets of a selection: processors, their launchers, their nodes."""
 
     def __init__(self, picture: Picture, ids: "set[int]") -> None:
         self.ids = sorted(ids)
@@ -31,7 +32,7 @@ class Target:
 
     @property
     def told_launchers(self) -> str:
-        """``launcher 7 (ada, 4 processors: ./solver)``, the first few."""
+        """``launcher 7 (ada, 4 processors: ./solver)``, for the first few."""
         told = [
             f"{row.id} ({clean(row.user)}, {counted(row.size, 'processor')}: {clean(row.command)[:40]})"
             for row in self.launchers
@@ -41,7 +42,7 @@ class Target:
 
 
 def do(verb: str, value: str, settings: Settings, selection: Selection, *, ask: bool) -> int:
-    """Do it; the exit status. ConsoleError, UsageError, and what a CPA answers."""
+    """Run the action; returns the exit status. Raises ConsoleError, UsageError, or a CPA's error."""
     picture = Picture()
     with open_viewer(settings.database, settings.login) as viewer:
         picture.update(viewer)
@@ -65,7 +66,7 @@ def do(verb: str, value: str, settings: Settings, selection: Selection, *, ask: 
 
 
 def _signal_here(settings: Settings, reply: "dict[str, Any]") -> "list[str]":
-    """Signal launches of this login processor that the CPA, being on another, could not; what is told of the rest."""
+    """Signal launches of this login processor that the CPA, on another one, could not; returns the remaining errors."""
     from console.launch.attach.client import send_signal
     from console.launch.daemons.connect import login_name
 

@@ -1,4 +1,4 @@
-"""yod's table of words: parser, help, docs page, completion and tests all come from it
+"""yod's table of options, from which parser, help, docs page, completion and tests are made
 (console/cli/options/parser.py)."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _OTHER, _OUTPUT, _WHERE, _RANKS, _LOOK = (
     "Running launches", "Input and output", "Which processors", "What the ranks get", "Looking first",
 )  # fmt: skip
 _FILES, _HOW = "Programs and files that travel", "How the ranks are run"
-#: Words about what travels; what they mean is loaded only where one is given.
+#: Options for transfers; their module is imported only if one is given.
 TRANSFER = frozenset(("bcast", "bcast-libs", "bcast-per", "io", "stage-in", "stage-out"))
 
 WORDS = (
@@ -225,7 +225,7 @@ WORDS = (
     Word("vhelp", "flag", "print this, and what yod takes from its environment", "", "", "", True, "Others"),
 )  # fmt: skip
 
-#: Words that few command lines have; what they mean is loaded only then (yod_extras.py).
+#: Rare options; their module is imported only if one is given (nodes_and_ranks.py).
 EXTRAS = frozenset(
     [
         "exclude",
@@ -253,12 +253,12 @@ EXTRAS = frozenset(
         "worker-of",
     ]
 )
-#: Words about how the ranks are run (console/launch/options/run.py).
+#: Run options (console/launch/options/run.py).
 RUN = frozenset(
     ("bt", "g", "alloc", "attach", "release-after", "sleep", "strace", "straceoptions", "stracenodes", "Log", "nice")
     + ("pty", "pty-rank", "cpu-bind", "proctable", "parent")
 )
-#: Words about the time while and after the processes run (console/launch/options/output.py); -signal only as SIG@T.
+#: Options for the time while and after the processes run (console/launch/options/output.py); -signal only as SIG@T.
 OUTPUT = frozenset(
     ("time", "wait", "stdin", "output", "error", "gather", "file", "D", "d", "timing", "signal", "spool", "spool-limit")
 )

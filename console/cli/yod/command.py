@@ -1,4 +1,4 @@
-"""``yod``: launch a parallel program, and be its terminal. Words and meanings: arguments.py, docs/yod.md."""
+"""``yod``: launches a parallel program and connects it to the terminal. Options: arguments.py, docs/yod.md."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ if TYPE_CHECKING:
 
 
 _NULL_DEVICE = os.makedev(1, 3)
-#: Words with which ranks get yodio and what is beside it.
+#: Options with which ranks get yodio and its neighbours.
 _YODIO = {"io", "state", "worker-of"}
-#: Words that StdioOptions have or not.
+#: Options that are attributes of StdioOptions.
 _PRINTING = ("batch", "label", "json", "quiet", "verbose")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run yod; its exit status. As a command it ends the process, without tearing down what nobody needs any more."""
+    """Run yod; returns its exit status. As a command it ends the process without unneeded clean-up."""
     if arguments is not None:
         return _guarded(arguments)
-    gc.disable()  # nothing that we load is ever garbage; the engine enables it for launches that last
+    gc.disable()  # imports create no garbage; the engine enables it for longer launches
     status = _guarded(sys.argv[1:])
     try:
         sys.stdout.flush()
         sys.stderr.flush()
     except OSError:
-        pass  # whoever read us has gone
+        pass  # the reader of our output has gone
     os._exit(status)
 
 
@@ -57,7 +57,7 @@ def _guarded(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         return 141
     except Exception as error:
-        # ConsoleError and AgentError; the latter's module is loaded only where it can happen
+        # ConsoleError and AgentError; the latter's module is imported only where it can occur.
         if hasattr(error, "hint") and hasattr(error, "exit_status"):
             return complain("yod", error)
         if isinstance(error, OSError):
@@ -81,7 +81,7 @@ def _run(arguments: Sequence[str]) -> int:
             from console.cli.yod.show import ENVIRONMENT
 
             print(ENVIRONMENT, end="")
-        # -help ended with 1 in the original, and scripts may look at it
+        # -help exits with 1 in the original, and scripts may check it.
         return 0 if any(word.startswith("--") for word in arguments[: len(arguments) - len(rest)]) else 1
     if "version" in given:
         print(f"yod (Redmesh) {VERSION}")
@@ -89,7 +89,7 @@ def _run(arguments: Sequence[str]) -> int:
     from console.settings import load
 
     settings = load({"fanout": given.get("fanout"), "manager": given.get("manager")}, config=given.get("config", ""))
-    if "signal" in given and "@" not in given["signal"]:  # else it is the warning before -time's limit
+    if "signal" in given and "@" not in given["signal"]:  # otherwise it is the warning before -time's limit
         return _signal(settings, given["signal"], rest)
     if "release" in given:
         return _release(settings, given["release"], rest)
@@ -118,9 +118,9 @@ def _parsed(arguments: Sequence[str]) -> Parsed:
 
 
 def request_of(given: dict[str, Any], rest: list[str], fanout: int, *, ended: bool = False) -> Request:
-    """What the command line asks for, checked as far as that goes without a mesh. UsageError, ProgramError.
+    """The request of the command line, checked as far as possible without a mesh. Raises UsageError or ProgramError.
 
-    ``ended``: options ended with ``--``, behind which a colon separates nothing.
+    ``ended``: the options ended with ``--``, after which a colon separates nothing.
     """
     from console.launch.options.request import ProgramOptions, Request
 
@@ -164,7 +164,7 @@ def request_of(given: dict[str, Any], rest: list[str], fanout: int, *, ended: bo
 
 
 def _refine(request: Request, given: dict[str, Any], programs: list[Program] | None) -> None:
-    """The options that few use, each read by a module that is loaded for it."""
+    """Rare options, each parsed by a module that is imported for it."""
     if "YODRETRYCOUNT" in os.environ or programs is not None or not EXTRAS.isdisjoint(given):
         from console.cli.yod.nodes_and_ranks import extend
 
@@ -183,7 +183,7 @@ def _refine(request: Request, given: dict[str, Any], programs: list[Program] | N
 def _programs(
     rest: list[str], given: dict[str, Any], wanted: dict[str, Any] | None, *, ended: bool
 ) -> tuple[bytes, list[Program] | None]:
-    """The program's path, or the first of several and all of them."""
+    """The program's path, or the first of several, and all of them."""
     from console.launch.options.program import find
 
     programs: list[Program] | None = None
@@ -226,7 +226,7 @@ def _refuse_nonsense(given: dict[str, Any], rest: list[str]) -> None:
 
 
 def _current_directory(chdir: str) -> bytes:
-    """Where we are; nothing where that does not matter, because the ranks go to ``chdir``, a whole path."""
+    """The current directory; empty if it does not matter because ``chdir`` is absolute."""
     try:
         return os.getcwdb()
     except FileNotFoundError:
@@ -245,7 +245,7 @@ def _who_reads(given: dict[str, Any], request: Request) -> str:
         return str(request.run.pty)
     if request.output is not None and request.output.stdin is not None:
         return "none" if request.output.stdin_each is not None else "all"
-    # /dev/null has nothing to share: no pipe, no message
+    # /dev/null has nothing to share: no pipe, no message.
     return "none" if "detach" in given or os.fstat(0).st_rdev == _NULL_DEVICE else "shared"
 
 
@@ -260,7 +260,7 @@ def _input(text: str, size: int | None) -> str | int:
 
 
 def _partition() -> int | None:
-    """The batch job's that we are inside of, if we are."""
+    """The partition of the surrounding batch job, if there is one."""
     text = os.environ.get("REDMESH_PARTITION")
     if text is None:
         return None
@@ -270,7 +270,7 @@ def _partition() -> int | None:
 
 
 def _cookie(partition: int | None) -> str | None:
-    """The right to allocate inside a batch job, which its script has, and ranks only where they were handed it."""
+    """The cookie for allocating inside a batch job: its script has it, ranks only if it was forwarded."""
     if partition is None:
         return None
     cookie = os.environ.get("REDMESH_ALLOCATION_COOKIE")
@@ -328,13 +328,13 @@ def _engine(settings: Settings, request: Request, on_running: Callable[[int], No
     allocation = request.allocation(os.urandom(16).hex(), login_name(settings), pid, began)
     wait_s = request.where.wait_s
     cpa.ask(allocation, lambda reply, error: engine.allocated(reply, error), ALLOCATE_S + wait_s, patient=wait_s > 0)
-    # the CPA works while we load the rest
+    # The CPA works while we import the rest.
     from console.launch.daemons.allocation import Daemons
     from console.launch.engine import Engine
     from console.launch.stdio.frontend import Front, JsonFront
 
     _choose_mpi(settings, request)
-    # each node of a job has a RUN of its own, so its PCTs cannot share a server or memory, were they on one machine
+    # Each node of a job has its own RUN, so its PCTs cannot share a server or memory, even on one machine.
     request.mpi.apart = bool(settings.allocation)
     make: Any = JsonFront if request.stdio.json else Front
     if on_running is not None:
@@ -364,7 +364,7 @@ def _engine(settings: Settings, request: Request, on_running: Callable[[int], No
 
 
 def _managed_parent(settings: Settings) -> Feature:
-    """The part of a launch whose ranks the batch system starts."""
+    """The feature for launches whose ranks the batch system starts."""
     from console.deploy.hosts.allocation import find_manager, job_hosts
     from console.launch.features.managed import ManagedParent
 
@@ -372,7 +372,7 @@ def _managed_parent(settings: Settings) -> Feature:
 
 
 def _reached(settings: Settings, request: Request, pid: int) -> tuple[str, socket]:
-    """RUN of the mesh, and a connection to the CPA to ask: the one named, or any; a personal mesh is started."""
+    """RUN of the mesh, and a connection to the named CPA, or to any; starts a personal mesh if necessary."""
     if request.where.cpa or request.where.cpa_pid:
         from console.launch.daemons.connect import reach_named
 
@@ -394,7 +394,7 @@ def _choose_mpi(settings: Settings, request: Request) -> None:
 def _spooled(
     settings: Settings, request: Request, on_running: Callable[[int], None]
 ) -> tuple[Callable[..., Any], Callable[[int], None]]:
-    """How a detached launch makes its front, and what it does as soon as it runs."""
+    """The front factory of a detached launch, and its action when it runs."""
     from console.launch.daemons.connect import user
     from console.launch.events.spool import LIMIT, SpoolFront
 
@@ -477,7 +477,7 @@ def _feed(settings: Settings, launcher: int, rest: list[str]) -> int:
 
 
 def _stay(settings: Settings, launcher: int) -> None:
-    if settings.login:  # one of several login processors that this host plays
+    if settings.login:  # one of several login processors on this host
         from console.launch.daemons.connect import stay_on_side
 
         stay_on_side(settings, launcher)

@@ -1,4 +1,4 @@
-"""One thing the console can do: its key, what it means, and the command line that does the same."""
+"""An action of the console: its key, its meaning, and the command line that does the same."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ from typing import NamedTuple
 
 
 class Action(NamedTuple):
-    """A row of the tables in this room. Bindings, footer, help, palette, docs and ``[console.keys]`` come from it."""
+    """A row of the tables in this room, from which bindings, footer, help, palette, docs and ``[console.keys]`` are
+    made."""
 
-    name: str  # ``place.what``: what the configuration calls it; the place is a screen's or a widget's
-    keys: str  # Textual's names, commas between; empty: only in the palette
+    name: str  # ``place.what``: its name in the configuration; the place is a screen or a widget
+    keys: str  # Textual's names, separated by commas; empty: only in the palette
     label: str  # in the footer and the palette
-    meaning: str  # in the help: what it does, in half a line
-    do: str  # Textual's action, looked up where the keys are bound
-    command: str = ""  # the same in a shell; ``{launcher}`` and the like are filled in by the screen
+    meaning: str  # in the help: what it does, in a few words
+    do: str  # Textual's action, resolved where the keys are bound
+    command: str = ""  # the same in a shell; the screen fills in ``{launcher}`` and the like
     footer: bool = False
-    changes: bool = False  # acts on the mesh or on a launch: impossible while the console only reads
-    priority: bool = False  # before the widget that has the focus sees the key
-    group: str = ""  # actions of one group that stand side by side share a place in the footer
+    changes: bool = False  # changes the mesh or a launch: not allowed in read-only mode
+    priority: bool = False  # handled before the focused widget sees the key
+    group: str = ""  # adjacent actions of one group share a place in the footer
 
     @property
     def place(self) -> str:
@@ -26,12 +27,12 @@ class Action(NamedTuple):
 
     @property
     def method(self) -> str:
-        """The name of the Textual action alone: ``signal`` for ``signal(15)``."""
+        """The name of the Textual action: ``signal`` for ``signal(15)``."""
         return self.do.partition("(")[0]
 
     @property
     def word(self) -> str:
-        """What is typed behind the colon for it: the name without its place."""
+        """The word to type after the colon: the name without its place."""
         return self.name.partition(".")[2]
 
 
@@ -41,8 +42,8 @@ class _Open(dict[str, str]):
 
 
 def command_line(action: Action, facts: dict[str, str]) -> str:
-    """The action's command with what is known filled in; what is not stands there in capitals. Empty if it has none.
+    """The action's command with known values filled in, unknown ones in capitals. Empty if it has no command.
 
-    ``ranks`` is a word that may be missing: it brings the blank before it along.
+    ``ranks`` may be missing; it includes the blank before it.
     """
     return action.command.format_map(_Open(facts))

@@ -1,6 +1,6 @@
-"""What one can do to processors, nodes and launches from a screen: the command line that does it, and running it.
+"""Commands for processors, nodes and launches on a screen: their command lines, and running them.
 
-The console does nothing by itself: what it runs is what it shows, so that people learn the scripts from the screen.
+The console changes nothing by itself: it runs the command that it shows, so that users learn the commands.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _PATIENCE_S = 60.0
 
 
 class ActionError(ConsoleError):
-    """It was not done; the message is what the command said."""
+    """A command failed; the message is the command's own."""
 
 
 class Target(NamedTuple):
-    """What a selection comes to."""
+    """The processors, nodes and launchers of a selection."""
 
     processors: list[int]
     nodes: list[str]
@@ -50,7 +50,7 @@ class Target(NamedTuple):
 
 
 class Verb(NamedTuple):
-    """One thing to do. ``of``: what its list names; ``effect``: what follows, for the question before it."""
+    """A command. ``of``: what its list contains; ``effect``: the consequence, for the question."""
 
     name: str
     label: str
@@ -58,7 +58,7 @@ class Verb(NamedTuple):
     of: str  # nodes or processors
     effect: str
     needs_launch: bool = False
-    asks: str = ""  # what has to be typed: a user, or a reason (which may be left out)
+    asks: str = ""  # what the user must type: a user, or an optional reason
     ends_launches: bool = False
 
 
@@ -81,7 +81,7 @@ VERBS = {
 
 
 class JobVerb(NamedTuple):
-    """One thing to do to jobs. ``otherwise``: what is said where it is not understood."""
+    """A command for jobs. ``otherwise``: the message if it is impossible."""
 
     label: str
     words: tuple[str, ...]
@@ -101,7 +101,7 @@ JOB_VERBS = {
 
 
 def target(machine: Machine, cells: Iterable[int]) -> Target:
-    """What these cells come to."""
+    """The target of these cells."""
     cells = [cell for cell in cells if 0 <= cell < machine.cells]
     rows = [machine.processors[cell] for cell in cells]
     nodes = sorted({machine.node_of(cell) for cell in cells})
@@ -121,7 +121,7 @@ def fold_nodes(names: Sequence[str]) -> str:
 def _brackets(run: str, names: Sequence[str]) -> str:
     first, _, last = run.partition("-")
     if run in names or first not in names:
-        # a name with a dash of its own: c3-0c0s1n2-c3-0c0s1n3 is cut where both halves are names
+        # A name that contains a dash: split c3-0c0s1n2-c3-0c0s1n3 where both halves are names.
         found = next((i for i, char in enumerate(run) if char == "-" and run[:i] in names and run[i + 1 :] in names), 0)
         if run in names or not found:
             return run
@@ -131,7 +131,7 @@ def _brackets(run: str, names: Sequence[str]) -> str:
 
 
 def problem(verb: Verb, chosen: Target) -> str:
-    """Why it is not understood here; empty when it does."""
+    """Why the command is impossible here; empty if it is possible."""
     if not chosen.processors:
         return "nothing is selected"
     if verb.needs_launch and not chosen.launchers:
@@ -140,7 +140,8 @@ def problem(verb: Verb, chosen: Target) -> str:
 
 
 def command(verb: Verb, chosen: Target, answer: str = "") -> list[str]:
-    """The line that does it; a shell's asks first, ours has been asked. ``answer``: the user, or the reason."""
+    """The command line. In a shell it asks for confirmation; here the user has been asked. ``answer``: the user, or
+    the reason."""
     names = chosen.node_list if verb.of == "nodes" else chosen.processor_list
     if verb.words[0] == "mesh":
         return [*verb.words, names, *(["--reason", answer] if answer and verb.asks == "reason" else [])]
@@ -148,7 +149,7 @@ def command(verb: Verb, chosen: Target, answer: str = "") -> list[str]:
 
 
 def line(words: Sequence[str]) -> str:
-    """As one writes it in a shell."""
+    """The command line as typed in a shell."""
     return clean(shlex.join(words))
 
 
@@ -165,12 +166,12 @@ def question(verb: Verb, chosen: Target) -> str:
 
 
 def shortened(names: str, most: int = 60) -> str:
-    """A list cut where it would fill the screen."""
+    """A list, cut off if it would fill the screen."""
     return names if len(names) <= most else names[:most].rpartition(",")[0] + ",…"
 
 
 def consequence(verb: Verb, chosen: Target, words: Sequence[str]) -> str:
-    """What follows, how much it touches, and the command."""
+    """The consequence, its extent, and the command."""
     parts = [f"{chosen.told}. {verb.effect}"]
     if verb.ends_launches and not verb.needs_launch and chosen.launchers:
         parts.append(f"It ends {several(len(chosen.launchers), 'launch')}.")
@@ -179,7 +180,7 @@ def consequence(verb: Verb, chosen: Target, words: Sequence[str]) -> str:
 
 
 async def answer(words: Sequence[str]) -> dict[str, Any]:
-    """What a command of ours prints as JSON, whatever its exit status. ActionError when it prints none."""
+    """The JSON output of one of our commands, whatever its exit status. Raises ActionError if there is none."""
     status, out, err = await _finished(words)
     try:
         found = json.loads(out)
@@ -191,7 +192,7 @@ async def answer(words: Sequence[str]) -> dict[str, Any]:
 
 
 async def run(words: Sequence[str]) -> str:
-    """Runs a command of ours without a question; what it said. ActionError with its own words."""
+    """Run one of our commands without confirmation; returns its output. Raises ActionError with its message."""
     status, out, err = await _finished(words)
     told = clean(" · ".join((err or out if status else out).split("\n")).strip(" ·"))
     if status:
@@ -200,7 +201,7 @@ async def run(words: Sequence[str]) -> str:
 
 
 async def _finished(words: Sequence[str]) -> tuple[int, str, str]:
-    """Exit status, standard output and standard error. ActionError when it takes too long."""
+    """Exit status, standard output and standard error. Raises ActionError after a time-out."""
     extra = ["-NoInquire"] if words[0] == "pingd" else []
     child = await asyncio.create_subprocess_exec(
         *start_command(words[0]), *extra, *words[1:],

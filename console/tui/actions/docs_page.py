@@ -38,7 +38,7 @@ def keys() -> str:
 
 
 def updated(page: str) -> str:
-    """The page with its keys made anew. ValueError when it has no place for them."""
+    """The page with updated keys. Raises ValueError if it has no place for them."""
     start, end = page.index(BEGIN) + len(BEGIN), page.index(END)
     return page[:start] + keys() + "\n" + page[end:]
 

@@ -1,4 +1,4 @@
-"""From the launch form to a yod that runs by itself: its line, and its start as a child process."""
+"""The launch form's yod command line, and its start as a child process."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from redmesh.start_command import start_command
 _PATIENCE_S = 120.0  # a first launch may have to start a personal mesh
 _ANSWER_S = 20.0
 
-#: What is filled in, by the ids of FIELDS; what is empty or at its default is left out.
+#: Values by the ids of FIELDS, without empty ones and defaults.
 Form = dict[str, str]
 
 
 class LaunchError(ConsoleError):
-    """The launch did not begin."""
+    """The launch did not start."""
 
 
 class Entry(NamedTuple):
-    """A line of the form. ``word`` is yod's; ``choices`` are words to choose from and the arguments each stands for."""
+    """A line of the form. ``word`` is yod's option; ``choices`` are words, each with its arguments."""
 
     id: str
     label: str
     hint: str = ""
     word: str = ""
     choices: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    paths: bool = False  # can be completed as a path
+    paths: bool = False  # may be completed as a path
 
 
 FIELDS = (
@@ -57,7 +57,7 @@ FIELDS = (
 
 
 def problem(form: Form) -> tuple[str, str]:
-    """Which field stops it from being launched, and why; two empty strings when nothing does."""
+    """The field that prevents the launch, and the reason; two empty strings if there is none."""
     for name in ("command", "other"):
         try:
             words = shlex.split(form.get(name, ""))
@@ -89,22 +89,22 @@ def arguments(form: Form) -> list[str]:
 def _words(text: str) -> list[str]:
     try:
         return shlex.split(text)
-    except ValueError:  # half typed
+    except ValueError:  # incomplete input
         return text.split()
 
 
 def yod_line(form: Form) -> str:
-    """The line that does the same in a shell."""
+    """The command line that does the same in a shell."""
     return clean(shlex.join(["yod", *arguments(form)]))
 
 
 def yod_command() -> list[str]:
-    """How this installation's yod is started: the interpreter that runs us, so that both are of one build."""
+    """The command of this installation's yod, run by our own interpreter, so that both have the same version."""
     return start_command("yod")
 
 
 async def launch(form: Form) -> int:
-    """Starts ``yod --detach`` for the form and returns the launcher's id. LaunchError with yod's own words."""
+    """Start ``yod --detach`` for the form; returns the launcher's id. Raises LaunchError with yod's message."""
     status, out, told = await _run(["--detach", *arguments(form)], _PATIENCE_S)
     number = next((word for word in out.split() if word.isdigit()), None)
     if status or number is None:
@@ -113,7 +113,7 @@ async def launch(form: Form) -> int:
 
 
 async def dry_run(form: Form) -> list[str]:
-    """Where the ranks would go now, a line for each run of them. LaunchError with yod's own words."""
+    """The present placement, a line for each run of ranks. Raises LaunchError with yod's message."""
     status, out, told = await _run(["--dry-run", *arguments(form)], _ANSWER_S)
     if status:
         raise LaunchError(told or f"yod ended with status {status}", exit_status=status)

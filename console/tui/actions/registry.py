@@ -37,10 +37,10 @@ TABLES: tuple[tuple[Action, ...], ...] = (
 ALL: dict[str, Action] = {action.name: action for action in chain.from_iterable(TABLES)}
 assert len(ALL) == sum(map(len, TABLES)), "two actions have one name"
 
-#: Places whose actions only move a cursor or a page: keys are enough for them.
+#: Places with only cursor and page movements, which need no labels.
 MOVING = frozenset({"cells", "lines", "output", "page", "choosing", "prompt", "field", "choice"})
 
-#: What the help calls a place.
+#: The headings of places in the help.
 HEADINGS = {
     "app": "Everywhere",
     "mesh": "Here",
@@ -74,7 +74,7 @@ def of(*places: str) -> list[Action]:
 
 
 def bindings(place: str) -> list[BindingType]:
-    """What a screen or widget of that name sets as its BINDINGS.
+    """The BINDINGS of a screen or widget of that name.
 
     Their ids are the actions' names, for ``[console.keys]``.
     """
@@ -96,5 +96,5 @@ def bindings(place: str) -> list[BindingType]:
 
 
 def changes(place: str, action: str) -> bool:
-    """Whether the Textual action of that name (``signal`` for ``signal(15)``), bound there, changes anything."""
+    """True if the Textual action of that name (``signal`` for ``signal(15)``), bound there, changes anything."""
     return any(row.changes for row in of(place) if row.method == action)

@@ -1,6 +1,6 @@
-"""The machine as it stands: cabinets in rows and columns, racks side by side. Pure: structure in, lines of tiles out.
+"""Charts of the machine: cabinets in rows and columns, racks side by side. No I/O: structure in, lines of tiles out.
 
-A tile stands for one processor, or for several neighbours where the whole machine would not fit otherwise.
+A tile stands for one processor, or for several neighbours if the whole machine would not fit otherwise.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from console.tui.map.layout import DENSITIES, TIGHTEST, Block, Density, Lines, S
 from db.topology import Mesh
 
 _LEFT = 4  # columns for the names of rows and cages
-_PLAIN = -1  # ``first`` of a label that belongs to no tile
-#: What one may see of a column of cabinets before the tiles get wider than this it is wasted room.
+_PLAIN = -1  # ``first`` of a label without a tile
+#: With wider tiles than this, space would be wasted.
 _WIDEST = 5
 
 
 class Chart(Lines):
-    """Lines of tiles. ``members[tile]`` are the cells it stands for, in their order."""
+    """Lines of tiles. ``members[tile]`` are its cells in order."""
 
     def __init__(self, density: Density, lines: list[list[Stretch]], members: list[Sequence[int]]) -> None:
         super().__init__(density, lines)
@@ -35,7 +35,8 @@ class Group(NamedTuple):
 
 
 class _Scale(NamedTuple):
-    """How cabinets are drawn: bands side by side, tiles across and lines down of one, columns a tile, gap after one."""
+    """The scale of cabinets: bands side by side, tiles across and lines down, columns for each tile, gap between
+    them."""
 
     beside: int
     across: int
@@ -45,7 +46,8 @@ class _Scale(NamedTuple):
 
 
 def cabinets(mesh: Mesh, cell_of: Callable[[int], int | None], width: int, height: int, *, whole: bool = True) -> Chart:
-    """All cabinets. ``whole``: as much as fits on one screen; else every processor a tile, however large it gets."""
+    """A chart of all cabinets. ``whole``: fit it into one screen; otherwise every processor is a tile, whatever the
+    size."""
     cut = {switch.after for switch in mesh.switches if switch.name in mesh.open}
     scale = _scale(mesh, width, height, len(cut), whole)
     drawing = _Drawing(mesh, cell_of, scale, cut)
@@ -64,7 +66,7 @@ def _band_width(mesh: Mesh, scale: _Scale, cuts: int) -> int:
 
 
 def _scale(mesh: Mesh, width: int, height: int, cuts: int, whole: bool) -> _Scale:
-    """The one with most tiles that fits, then with the widest."""
+    """The fitting scale with most tiles, then with the widest."""
     if not whole:
         return _Scale(1, mesh.routers, mesh.depth, 1, 1)
     downs = [mesh.cages * part for part in _divisors(mesh.boards)] + [1]
@@ -82,7 +84,7 @@ def _scale(mesh: Mesh, width: int, height: int, cuts: int, whole: bool) -> _Scal
         return across <= width and mesh.rows // scale.beside * (scale.down + 1) <= height
 
     def worth(scale: _Scale) -> tuple[int, ...]:
-        # squares look like cabinets: of as many tiles the arrangement that is less of a needle
+        # Prefer arrangements close to a square among those with as many tiles.
         needle = abs(scale.across * scale.tile * 2 - scale.down)
         return scale.across * scale.down, scale.tile, -needle, scale.gap, -scale.beside
 
@@ -95,7 +97,7 @@ def _divisors(number: int) -> list[int]:
 
 
 class _Drawing:
-    """Lines and tiles of all cabinets as they are drawn, from the top."""
+    """Lines and tiles of all cabinets, built from the top down."""
 
     def __init__(self, mesh: Mesh, cell_of: Callable[[int], int | None], scale: _Scale, cut: set[int]) -> None:
         self.lines: list[list[Stretch]] = []
@@ -141,7 +143,7 @@ class _Drawing:
         return parts
 
     def _tiles(self, row: int, column: int, line: int, x: int) -> list[Stretch]:
-        """The tiles of one cabinet on one line: runs of those that stand for something."""
+        """The tiles of one cabinet on one line, as runs."""
         scale, mesh = self._scale, self._mesh
         boards = range(line * mesh.depth // scale.down, (line + 1) * mesh.depth // scale.down)
         each = mesh.routers // scale.across
@@ -163,9 +165,9 @@ class _Drawing:
 
 
 def groups(found: Sequence[Group], width: int, height: int, *, whole: bool = True) -> Chart:
-    """Groups side by side, each under its title, a line or more for each block; as roomy as fits.
+    """Groups side by side, each under its title, with one line or more for each block, as wide as possible.
 
-    ``whole``: where not even the tightest fits, a block becomes one tile.
+    ``whole``: if even the narrowest does not fit, a block becomes one tile.
     """
     for density in [one for some in DENSITIES[1:] for one in some] if whole else []:
         lines, members, fits = _grouped(found, width, density)
@@ -192,7 +194,7 @@ def _members(found: Sequence[Group]) -> list[Sequence[int]]:
 def _grouped(
     found: Sequence[Group], width: int, density: Density
 ) -> tuple[list[list[Stretch]], list[Sequence[int]], bool]:
-    """Lines and tiles; whether each block has room for all its cells on at most two lines."""
+    """Lines and tiles; and whether each block's cells fit on at most two lines."""
     step = density.tile + density.gap
     label = min(max((len(block.label) for group in found for block in group.blocks), default=0), 16)
     label += label > 0

@@ -1,9 +1,9 @@
-"""Where each processor stands on the map. Pure arithmetic: blocks of cells in, columns and lines out."""
+"""The position of each processor on the map. No I/O: blocks of cells in, columns and lines out."""
 
 from itertools import product
 from typing import NamedTuple
 
-#: Blocks of one processor each are drawn together in runs of this many once a label for each would not fit.
+#: Blocks of one processor are drawn in runs of this many if there is no room for their labels.
 MERGED = 32
 
 
@@ -16,7 +16,7 @@ class Block(NamedTuple):
 
 
 class Density(NamedTuple):
-    """How much room a cell gets: its width and height, the gap to the next, blank lines between rows of blocks."""
+    """The space of a cell: width and height, gap to the next, blank lines between rows of blocks."""
 
     tile: int
     height: int
@@ -24,7 +24,7 @@ class Density(NamedTuple):
     blank: int
 
 
-#: From roomy to tight, in groups of about the same look: within one, whole blocks come before broken ones.
+#: From wide to narrow, in groups of about the same look: within a group, whole blocks are preferred to broken ones.
 DENSITIES = (
     (Density(19, 7, 1, 1), Density(15, 5, 1, 1), Density(11, 5, 1, 1)),
     (Density(9, 3, 1, 1), Density(7, 3, 1, 1), Density(5, 3, 1, 1)),
@@ -47,7 +47,7 @@ class Stretch(NamedTuple):
 
 
 class Lines:
-    """Cells on lines: where each stands, and which stands where."""
+    """Cells on lines, with their positions."""
 
     def __init__(self, density: Density, lines: list[list[Stretch]]) -> None:
         self.density, self.lines = density, lines
@@ -61,7 +61,7 @@ class Lines:
 
     @property
     def width(self) -> int:
-        """Columns in use."""
+        """The number of used columns."""
         step = self.density.tile + self.density.gap
         ends = (
             max(s.label_x + len(s.label), s.x + s.cells * step - self.density.gap) for row in self.lines for s in row
@@ -69,7 +69,7 @@ class Lines:
         return max(ends, default=0)
 
     def __contains__(self, cell: int) -> bool:
-        """Whether the cell was there when all was laid out."""
+        """True if the cell existed at the time of the layout."""
         return cell in self._where
 
     def place(self, cell: int) -> tuple[int, int]:
@@ -77,7 +77,7 @@ class Lines:
         return self._where[cell]
 
     def at(self, x: int, y: int) -> int | None:
-        """The cell drawn there, None between cells."""
+        """The cell drawn there; None between cells."""
         if not 0 <= y < len(self.lines):
             return None
         step = self.density.tile + self.density.gap
@@ -88,7 +88,7 @@ class Lines:
         return None
 
     def vertical(self, cell: int, step: int) -> int:
-        """The nearest cell on the next line with any, downwards for 1 and upwards for -1; else the cell itself."""
+        """The nearest cell on the next line with cells, down for 1 and up for -1; otherwise the cell itself."""
         x, y = self.place(cell)
         y += step * (self.density.height if step > 0 else 1)
         while 0 <= y < len(self.lines):
@@ -100,9 +100,9 @@ class Lines:
 
 
 class Layout(Lines):
-    """Blocks laid out row by row in ``width`` columns, as roomy as ``height`` lines allow.
+    """Blocks laid out row by row in ``width`` columns, as wide as ``height`` lines permit.
 
-    ``halves``: a block may take two lines of the same length for that.
+    ``halves``: a block may take two lines of equal length.
     """
 
     def __init__(self, blocks: list[Block], width: int, height: int, *, halves: bool = True) -> None:
@@ -110,7 +110,7 @@ class Layout(Lines):
 
 
 def merge(blocks: list[Block]) -> list[Block]:
-    """Neighbouring small blocks put together, labelled by the first of them."""
+    """Merge adjacent small blocks, labelled by the first of them."""
     merged: list[Block] = []
     for block in blocks:
         last = merged[-1] if merged else None
@@ -122,7 +122,8 @@ def merge(blocks: list[Block]) -> list[Block]:
 
 
 def _choose(blocks: list[Block], width: int, height: int, most: int) -> tuple[Density, list[list[Stretch]]]:
-    """The roomiest arrangement that fits with blocks in at most ``most`` parts, else that fits, else the tightest."""
+    """The widest arrangement that fits with blocks in at most ``most`` parts, else any that fits, else the
+    narrowest."""
     longest = max((block.cells for block in blocks), default=0)
     for limits in (range(1, most + 1), (longest,)):
         for group in DENSITIES:
@@ -133,7 +134,7 @@ def _choose(blocks: list[Block], width: int, height: int, most: int) -> tuple[De
                 if grown and _label_width(blocks) + density.tile > width:
                     continue
                 lines = _arrange(blocks, width, density)
-                # tiles grow where a window is large, but leave half of it to what stands below the map
+                # Tiles grow in a large window, but leave half of it for what is below the map.
                 if len(lines) <= (height // 2 if grown else height):
                     return density, lines
     return TIGHTEST, _arrange(merge(blocks), width, TIGHTEST)
@@ -149,7 +150,7 @@ def _per_line(blocks: list[Block], width: int, density: Density) -> int:
     if per_line < longest <= 2 * per_line and longest % 2 == 0:
         return longest // 2
     if 8 <= per_line < longest:
-        per_line -= per_line % 8  # lines that break at the same, easily counted place
+        per_line -= per_line % 8  # break lines at the same, easily counted place
     return per_line
 
 

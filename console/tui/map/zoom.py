@@ -1,4 +1,4 @@
-"""Zooming: the machine, one of its cabinets (or racks), one node; and the chart of each. Pure."""
+"""The zoom levels: machine, cabinet or rack, node; and the chart of each. No I/O."""
 
 from __future__ import annotations
 
@@ -12,42 +12,42 @@ from db.topology import Cluster, Mesh, Topology, TopologyError, from_json
 
 
 class Place(NamedTuple):
-    """What the map shows. ``kind``: machine, cabinet (also a rack or a switch's nodes), node."""
+    """The part of the machine on the map. ``kind``: machine, cabinet (also a rack or a switch's nodes), node."""
 
     kind: str = "machine"
-    name: str = ""  # of the cabinet or the node
+    name: str = ""  # the name of the cabinet or node
 
 
 MACHINE = Place()
 
 
 class Structure:
-    """How a machine is built: which place a processor is in at each level of zoom."""
+    """The structure of a machine: the place of a processor at each level of zoom."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self._topology: Topology
         try:
             self._topology = from_json(machine.topology)
-        except TopologyError:  # written by a newer version: the nodes are there all the same
+        except TopologyError:  # written by a newer version; the nodes are shown anyway
             self._topology = from_json(None)
 
     @property
     def has_cabinets(self) -> bool:
-        """Whether there is a level between machine and node."""
+        """True if there is a level between machine and node."""
         topology = self._topology
         return isinstance(topology, Mesh) or topology.kind != "flat"
 
     @property
     def word(self) -> str:
-        """What that level is called: cabinet, rack, switch."""
+        """The name of that level: cabinet, rack, switch."""
         topology = self._topology
         if isinstance(topology, Mesh):
             return "cabinet"
         return "rack" if topology.kind == "racks" else "switch"
 
     def cabinet(self, cell: int) -> str:
-        """The cabinet of a processor: ``c3-1``, or its rack's or switch's name."""
+        """The cabinet of a processor: ``c3-1``, or the name of its rack or switch."""
         topology, row = self._topology, self._machine.processors[cell]
         if isinstance(topology, Mesh):
             if not 0 <= row.id < topology.size:
@@ -57,7 +57,7 @@ class Structure:
         return _switch(topology, self._machine.nodes[self._machine.node_of(cell)].name)
 
     def where(self, cell: int) -> str:
-        """Where a processor is, in words: ``cabinet c3-1, cage 0, board 7``; empty in a flat cluster."""
+        """The position of a processor in words: ``cabinet c3-1, cage 0, board 7``; empty in a flat cluster."""
         topology, row = self._topology, self._machine.processors[cell]
         if not self.has_cabinets:
             return ""
@@ -68,7 +68,7 @@ class Structure:
         return text
 
     def inside(self, place: Place, cell: int) -> Place:
-        """The next level in, at that processor; the place itself where there is none."""
+        """The next level in, at that processor; the place itself at the innermost level."""
         machine = self._machine
         if place.kind == "machine" and self.has_cabinets:
             return Place("cabinet", self.cabinet(cell))
@@ -83,7 +83,8 @@ class Structure:
         return MACHINE
 
     def path(self, place: Place, cell: int | None) -> str:
-        """``rack r3 › node node051``; empty for the machine. The nodes of a mesh of cabinets tell where they are."""
+        """``rack r3 › node node051``; empty for the machine. Names of nodes in a mesh of cabinets contain their
+        position."""
         if place.kind == "machine":
             return ""
         if place.kind == "cabinet":
@@ -93,7 +94,7 @@ class Structure:
         return f"{above}node {place.name}"
 
     def side_seen(self) -> str:
-        """``side 2``, where that is all of the machine that may be seen; empty where the whole is."""
+        """``side 2`` if only that side is visible; empty for the whole machine."""
         topology = self._topology
         if not isinstance(topology, Mesh) or not topology.open:
             return ""
@@ -101,7 +102,8 @@ class Structure:
         return "" if side is None else f"side {side.number}"
 
     def chart(self, place: Place, width: int, height: int, *, whole: bool = True) -> Chart:
-        """The place drawn in that room. ``whole``: all of it on the screen; else every processor a tile."""
+        """The chart of the place in that space. ``whole``: all of it on the screen; otherwise every processor a
+        tile."""
         machine = self._machine
         if place.kind == "node":
             return self._node(place.name, width, height)
@@ -126,7 +128,7 @@ class Structure:
             return Chart(chart.density, chart.lines, [[order[i] for i in tile] for tile in chart.members])
         blocks = next((group.blocks for group in self._racks() if group.title == name), [])
         order = [block.first + i for block in blocks for i in range(block.cells)]
-        # a rack alone: a plain layout can put several of its nodes on a line
+        # A single rack: a plain layout can put several of its nodes on one line.
         moved, first = [], 0
         for block in blocks:
             moved.append(Block(block.label, first, block.cells))

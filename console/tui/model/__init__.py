@@ -1,1 +1,1 @@
-"""What the screens show, without widgets."""
+"""Data for the screens, without widgets."""

@@ -1,4 +1,4 @@
-"""Two stacks side by side: those of two ranks, or of one rank at two moments. Pure."""
+"""Two stacks side by side: of two ranks, or of one rank at two moments. No I/O."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from console.tui.model.stacks import Row, members, rows
 
 
 class Side(NamedTuple):
-    """One of the two: its rank, the stacks that it is taken from, and when those were taken (``14:03:22``)."""
+    """One side: its rank, the stacks, and when they were taken (``14:03:22``)."""
 
     rank: int
     tree: Sequence[Mapping[str, Any]]
@@ -19,7 +19,7 @@ class Side(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """A line: the call on either side (None: it is not there), and whether they differ."""
+    """A line: the call on each side (None: missing), and whether they differ."""
 
     left: Row | None
     right: Row | None
@@ -27,12 +27,12 @@ class Pair(NamedTuple):
 
 
 def calls(side: Side, *, whole: bool) -> list[Row]:
-    """The calls of one rank, all of its threads, outermost first. ``whole``: what stands inside MPI, too."""
+    """The calls of a rank in all threads, outermost first. ``whole``: including those inside MPI."""
     return [row for row in rows(side.tree, whole=whole) if side.rank in members(row.ranks)]
 
 
 def pairs(left: Sequence[Row], right: Sequence[Row]) -> list[Pair]:
-    """Equal calls stand beside each other; a call at another line is the same call, and differs."""
+    """Pair equal calls; a call at another line is the same call, but differs."""
     found = []
     matcher = SequenceMatcher(None, [_key(row) for row in left], [_key(row) for row in right], autojunk=False)
     for _, begin, end, other, last in matcher.get_opcodes():
@@ -43,7 +43,7 @@ def pairs(left: Sequence[Row], right: Sequence[Row]) -> list[Pair]:
 
 
 def first_difference(found: Sequence[Pair]) -> int:
-    """Where to look first; 0 where nothing differs."""
+    """The first pair that differs; 0 if none does."""
     return next((at for at, pair in enumerate(found) if pair.differs), 0)
 
 
@@ -52,14 +52,14 @@ def _key(row: Row) -> tuple[int, str, str]:
 
 
 class Wanted(NamedTuple):
-    """What was asked for: two ranks, or one and the moment before (``right`` is None)."""
+    """The request: two ranks, or one and the moment before (``right`` is None)."""
 
     left: int
     right: int | None
 
 
 def read_wanted(text: str, ranks: frozenset[int], *, has_before: bool) -> Wanted:
-    """``1 3``, or ``1 before``. ValueError with a sentence for what is none."""
+    """Parse ``1 3``, or ``1 before``. Raises ValueError with a sentence."""
     words = text.replace(",", " ").split()
     if len(words) != 2 or not words[0].isdigit() or not (words[1].isdigit() or "before".startswith(words[1])):
         raise ValueError("two ranks, like 1 3, or a rank and the moment before, like 1 before")
@@ -73,7 +73,7 @@ def read_wanted(text: str, ranks: frozenset[int], *, has_before: bool) -> Wanted
 
 
 def guess(chosen: frozenset[int], ranks: frozenset[int], *, has_before: bool) -> str:
-    """What is likely wanted: a rank of the branch and one that is not in it; else the branch's at both moments."""
+    """A likely request: a rank of the branch and one outside it; otherwise the branch's rank at both moments."""
     here = min(chosen) if chosen else min(ranks, default=0)
     others = ranks - chosen
     if others:

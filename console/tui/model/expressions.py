@@ -25,12 +25,12 @@ MODES = ("batch", "interactive")
 KEYS = ("node", "user", "launcher", "job", "partition", "command", "state", "mode", "side", "processor")
 MOST_DEEP = 100
 
-#: A parsed expression: a word, or an operator and what it stands over.
+#: A parsed expression: a word, or an operator and its operands.
 Tree = tuple[str, ...] | tuple[str, "Tree"] | tuple[str, "Tree", "Tree"]
 
 
 class ExpressionError(ConsoleError):
-    """It cannot be read, or names what is not there."""
+    """An expression that cannot be parsed, or names something unknown."""
 
     exit_status = 2
 
@@ -61,7 +61,7 @@ def _tokens(text: str) -> list[_Token]:
 
 
 def parse(text: str) -> Tree:
-    """The expression as a tree. ExpressionError, which says what was expected where."""
+    """Parse an expression. Raises ExpressionError, which says what was expected where."""
     tokens = _tokens(text)
     if len(tokens) == 1:
         raise ExpressionError("the expression is empty", "free, node[1-8] & busy, user=ada …")
@@ -105,7 +105,7 @@ def _one(tokens: list[_Token], at: int, depth: int) -> tuple[Tree, int]:
 
 
 def choose(text: str, machine: Machine, uid: int = -1) -> set[int]:
-    """The cells that the expression stands for; ``uid`` is who ``mine`` means. ExpressionError."""
+    """The cells that match the expression; ``uid`` is the user of ``mine``. Raises ExpressionError."""
     return _value(parse(text), _Words(machine, uid))
 
 
@@ -114,7 +114,7 @@ def _value(tree: Tree, words: _Words) -> set[int]:
         return words.cells(str(tree[1]))
     if tree[0] == "!":
         return words.everything - _value(tree[1], words)  # type: ignore[arg-type]
-    # a chain of operators leans to the left: its length is not a depth
+    # A chain of operators is left-associative, so its length is not a recursion depth.
     chain: list[tuple[str, Tree]] = []
     while tree[0] in ("&", "|"):
         chain.append((tree[0], tree[2]))  # type: ignore[misc, arg-type]
@@ -221,7 +221,7 @@ class _Words:
         return self._where(lambda row: any(first <= row.id <= last for first, last in ranges))
 
     def _nodes(self, word: str) -> set[int] | None:
-        """The cells of the nodes a word names; None when it names none."""
+        """The cells of the nodes that a word names; None if it names none."""
         machine = self._machine
         if "*" in word or "?" in word:
             indices = [i for i, node in enumerate(machine.nodes) if fnmatch.fnmatchcase(node.name, word)]

@@ -1,4 +1,4 @@
-"""Which lines of a launch's output are shown: by rank, node, stream and regular expression. Pure."""
+"""The filter for a launch's output: by rank, node, stream and regular expression. No I/O."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _STREAMS = {"out": STDOUT, "stdout": STDOUT, "err": STDERR, "stderr": STDERR, "y
 
 
 class FilterError(ConsoleError):
-    """A filter that is not understood, yet."""
+    """An invalid, perhaps incomplete, filter."""
 
 
 class Filter(NamedTuple):
-    """What is asked of a line. None asks nothing."""
+    """The conditions on a line. None means no condition."""
 
     ranks: frozenset[int] | None = None
     node: re.Pattern[str] | None = None
@@ -29,7 +29,7 @@ class Filter(NamedTuple):
     inverted: bool = False  # the text must not match
 
     def keeps(self, nodes: Sequence[str]) -> Callable[[Line], bool] | None:
-        """A test for lines; None when it would keep them all. ``nodes``: of each rank."""
+        """A test for lines; None if all pass. ``nodes``: of each rank."""
         if self == Filter():
             return None
         ranks = self.ranks
@@ -49,7 +49,7 @@ class Filter(NamedTuple):
 
 
 def pattern(words: str) -> re.Pattern[str]:
-    """A regular expression; capitals count only where there are any. FilterError."""
+    """A regular expression; case matters only if it contains capitals. Raises FilterError."""
     try:
         return re.compile(words, 0 if any(c.isupper() for c in words) else re.IGNORECASE)
     except (re.error, OverflowError) as error:
@@ -57,7 +57,8 @@ def pattern(words: str) -> re.Pattern[str]:
 
 
 def parse_filter(words: str) -> Filter:
-    """``rank:0-3,8 node:n1 stream:err !residual``: each at most once, the rest is a regular expression. FilterError."""
+    """Parse ``rank:0-3,8 node:n1 stream:err !residual``: each at most once, the rest is a regular expression. Raises
+    FilterError."""
     found = Filter()
     rest = []
     for word in words.split(" "):
@@ -94,18 +95,18 @@ def _glob(value: str) -> re.Pattern[str]:
 
 
 class Selection:
-    """The numbers of an output's lines that pass a filter, as of the last refresh."""
+    """The numbers of output lines that pass a filter, as of the last refresh."""
 
     def __init__(self, output: Output, keep: Callable[[Line], bool] | None = None) -> None:
         self._output = output
         self._keep = keep
         self._numbers: list[int] | range = []
-        self._unsettled: set[int] = set()  # lines that are still drawn over, and do not pass yet
+        self._unsettled: set[int] = set()  # lines that are still being overwritten, and do not pass yet
         self._seen = output.first
         self._generation = output.generation
 
     def refresh(self) -> None:
-        """Takes in what arrived since, and forgets what was dropped."""
+        """Add new lines, and remove dropped ones."""
         output = self._output
         if self._keep is None:
             self._numbers = range(output.first, output.end)
@@ -136,14 +137,14 @@ class Selection:
         return len(self._numbers)
 
     def number(self, index: int) -> int:
-        """The number of the ``index``-th line shown: what stays the same while lines are dropped."""
+        """The number of the ``index``-th shown line, which does not change when lines are dropped."""
         return self._numbers[index]
 
     def line(self, index: int) -> Line:
-        """The ``index``-th line shown. IndexError when it has been dropped since the last refresh."""
+        """The ``index``-th shown line. Raises IndexError if it was dropped since the last refresh."""
         return self._output.line(self.number(index))
 
     def who(self, index: int) -> str:
-        """Whose it is."""
+        """The label of its rank."""
         line = self.line(index)
         return "yod" if line.stream == NOTE else str(line.rank)

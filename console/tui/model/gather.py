@@ -1,4 +1,4 @@
-"""Identical output of many ranks told once, while it comes. Pure."""
+"""Gathers identical output lines of many ranks as they arrive. No I/O."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class _Group:
 
 
 class Gathered:
-    """The lines that pass a filter, equal ones of different ranks in one row.
+    """The lines that pass a filter, with equal lines of different ranks in one row.
 
-    The second time a rank writes a text, it joins the group of all second times: the groups do not depend on the
-    order in which the ranks' output arrived.
+    When a rank writes a text for the second time, it joins the group of all second times, so the groups do not depend
+    on the order of arrival.
     """
 
     def __init__(self, output: Output, keep: Callable[[Line], bool] | None = None) -> None:
@@ -38,10 +38,10 @@ class Gathered:
         self._groups: list[_Group] = []
         self._by_key: dict[tuple[str, int, int], _Group] = {}
         self._times: dict[tuple[str, int, int], int] = {}
-        self._unsettled: set[int] = set()  # progress bars: they are gathered as they end
+        self._unsettled: set[int] = set()  # progress bars are gathered when they end
 
     def refresh(self) -> None:
-        """Takes in what arrived since; the oldest groups go when there are too many."""
+        """Add new lines; the oldest groups are dropped if there are too many."""
         output, keep = self._output, self._keep
         if self._generation != output.generation:
             self._start()
@@ -89,7 +89,7 @@ class Gathered:
         return self._groups[index].line
 
     def who(self, index: int) -> str:
-        """The ranks that wrote it."""
+        """The label of the ranks that wrote it."""
         group = self._groups[index]
         if not group.who:
             group.who = "yod" if group.line.stream == NOTE else fold_ranks(sorted(group.ranks))

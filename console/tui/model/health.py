@@ -1,4 +1,4 @@
-"""What is wrong with a mesh, from what ``mesh status --json`` says. Pure."""
+"""The problems of a mesh, from ``mesh status --json``. No I/O."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from console.tui.format import amount
 from redmesh.sanitise import clean
 from redmesh.text import counted
 
-LEAST_FREE = 1 << 30  # bytes where the mesh keeps its state
-SLOW_S = 1.0  # what a reading of the database may take
+LEAST_FREE = 1 << 30  # bytes on the disk of the mesh's state
+SLOW_S = 1.0  # the longest normal reading of the database
 
 
 def problems(status: Mapping[str, Any], reading_s: float) -> list[str]:
-    """A line for each problem. ``reading_s``: what the last reading of the database took."""
+    """A line for each problem. ``reading_s``: the duration of the last reading of the database."""
     found: list[str] = []
     if status.get("trouble"):
         found.append(str(status["trouble"]))

@@ -1,4 +1,4 @@
-"""Jobs of tasks and of sections: rows, and what became of each task. Pure; console/tui/sources/jobs.py reads them."""
+"""Jobs of tasks and of sections: rows, and the state of each task. No I/O; console/tui/sources/jobs.py reads them."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from enum import IntEnum
 from typing import NamedTuple
 
 ENDED = ("done", "failed", "cancelled")
-_OF_JOB = re.compile(r"\S*yodwork job ([0-9a-f]{8})\b")  # as the owner calls its workers (agents/job/job_owner.py)
+_OF_JOB = re.compile(r"\S*yodwork job ([0-9a-f]{8})\b")  # the command of a job's workers (agents/job/job_owner.py)
 
 
 class Job(NamedTuple):
-    """A job. ``number`` is its row's here; ``id`` the first digits of its UUID, which every command takes."""
+    """A job. ``number`` is its row here; ``id`` the first digits of its UUID, which every command accepts."""
 
     number: int
     uuid: str
     name: str
-    state: str  # with why nothing goes on: "no processors: …", "after 1a2b3c4d"
-    owner: str  # host:pid; empty where no process owns it
+    state: str  # with the reason if nothing runs: "no processors: …", "after 1a2b3c4d"
+    owner: str  # host:pid; empty if no process owns it
     user: str
     tasks: int
     finished: int  # done
@@ -31,44 +31,44 @@ class Job(NamedTuple):
     begun_at: float
     ended_at: float | None
     command: str
-    why: str  # how it ended
+    why: str  # the reason of its end
     sections: bool
     path: str
 
     @property
     def id(self) -> str:
-        """What it is called on the screen."""
+        """Its name on the screen."""
         return self.uuid[:8]
 
     @property
     def live(self) -> bool:
-        """Whether it has not ended."""
+        """True if it has not ended."""
         return self.state not in ENDED
 
     @property
     def noun(self) -> str:
-        """What it consists of."""
+        """The word for its parts."""
         return "section" if self.sections else "task"
 
     def rate(self, now: float) -> float:
-        """Tasks a second since it began."""
+        """Tasks a second since its start."""
         until = self.ended_at or now
         return self.over / (until - self.begun_at) if self.begun_at and until > self.begun_at else 0.0
 
     def left_s(self, now: float) -> float | None:
-        """Seconds until its end at the rate so far; None where that is not known."""
+        """Seconds to its end at the present rate; None if unknown."""
         rate = self.rate(now)
         return (self.tasks - self.over) / rate if rate and self.over < self.tasks and self.live else None
 
 
 def job_of(command: str) -> str:
-    """The job (its first digits) that a launch of this command works for; empty for others."""
+    """The job (its first digits) for which a launch with this command works; empty for others."""
     found = _OF_JOB.match(command)
     return found[1] if found else ""
 
 
 class TaskState(IntEnum):
-    """Of a task, in the order in which a tile for several shows one of them."""
+    """States of a task, in the order of priority for a tile with several tasks."""
 
     WAITING = 0
     RUNNING = 1
@@ -78,7 +78,7 @@ class TaskState(IntEnum):
 
 
 STATES = {state.name.lower(): state for state in TaskState}
-#: What a state is called, of tasks and of sections.
+#: The words for states of tasks and sections.
 WORDS = {
     False: ("waiting", "running", "done", "failed", "cancelled"),
     True: ("to do", "running", "finished", "failed", "given up"),
@@ -86,7 +86,7 @@ WORDS = {
 
 
 class Task(NamedTuple):
-    """All that is known of one task."""
+    """All data about one task."""
 
     number: int
     state: str
@@ -98,24 +98,24 @@ class Task(NamedTuple):
     exit: int | None
     progress: float | None
     lines: str
-    history: list[tuple[float, str, str, str]]  # instant, state, node, cause
+    history: list[tuple[float, str, str, str]]  # time, state, node, cause
 
 
 class TaskMap:
-    """The state of every task, by its place in the list; numbers may have gaps."""
+    """The state of every task, by its index; numbers may have gaps."""
 
     def __init__(self) -> None:
         self.states = bytearray()
-        self.progress: dict[int, float] = {}  # by place, of those that run
+        self.progress: dict[int, float] = {}  # by index, for running tasks
         self.ids: list[str] = []  # of sections
-        self._firsts = array("q")  # the first number of each run of numbers, and its place
+        self._firsts = array("q")  # the first number of each run of numbers, and its index
         self._places = array("q")
 
     def __len__(self) -> int:
         return len(self.states)
 
     def load(self, ranges: Iterable[tuple[int, int, str]]) -> None:
-        """All tasks: first and last number and state, in order."""
+        """Set all tasks: first and last number and state, in order."""
         self.states.clear()
         self._firsts, self._places = array("q"), array("q")
         before = None
@@ -127,13 +127,13 @@ class TaskMap:
             before = last
 
     def set(self, first: int, last: int, state: str) -> None:
-        """Tasks of these numbers are in a state now."""
+        """Set the state of tasks."""
         at, end = self.place(first), self.place(last)
         if at is not None and end is not None and at <= end:
             self.states[at : end + 1] = bytes((STATES[state],)) * (end - at + 1)
 
     def place(self, number: int) -> int | None:
-        """Where the task of that number stands; None where there is none."""
+        """The index of a task's number; None if it does not exist."""
         run = bisect_right(self._firsts, number) - 1
         if run < 0:
             return None
@@ -142,7 +142,7 @@ class TaskMap:
         return at if at < end else None
 
     def number(self, place: int) -> int:
-        """The number of the task that stands there."""
+        """The number of the task at an index."""
         run = bisect_right(self._places, place) - 1
         return self._firsts[run] + place - self._places[run]
 
@@ -151,5 +151,5 @@ class TaskMap:
         return self.ids[place] if place < len(self.ids) else str(self.number(place))
 
     def count(self, state: TaskState, first: int = 0, last: int | None = None) -> int:
-        """How many of these places are in a state."""
+        """How many of these indices are in a state."""
         return self.states.count(bytes((state,)), first, len(self.states) if last is None else last + 1)

@@ -1,4 +1,4 @@
-"""A launch as its event stream tells it: ranks, their ends, output. Pure: events in, state out."""
+"""A launch's model from its event stream: ranks, exits, output. No I/O: events in, state out."""
 
 import enum
 from typing import Any, NamedTuple
@@ -14,18 +14,18 @@ from redmesh.sanitise import clean
 
 
 class Phase(enum.Enum):
-    """Where a launch stands, as far as we have been told."""
+    """The phase of a launch, as far as known."""
 
     ATTACHING = "attaching"
     WAITING = "waiting for processors"
     LOADING = "loading"
     RUNNING = "running"
     ENDED = "ended"
-    GONE = "out of sight"  # the connection ended before the launch did
+    GONE = "out of sight"  # the connection was lost before the launch ended
 
 
 class RankState(enum.IntEnum):
-    """What one rank does; the value is its cell in the grid."""
+    """The state of a rank; the value is its cell in the grid."""
 
     WAITING = 0
     RUNNING = 1
@@ -36,7 +36,7 @@ class RankState(enum.IntEnum):
     LOST = 6
 
 
-#: Every change of phase there is: (phase, event) → phase. An event not listed changes nothing.
+#: All changes of phase: (phase, event) → phase. An event that is not listed changes nothing.
 TRANSITIONS: dict[tuple[Phase, str], Phase] = {
     **{
         (phase, event): after
@@ -57,7 +57,7 @@ TRANSITIONS: dict[tuple[Phase, str], Phase] = {
     (Phase.RUNNING, "disconnected"): Phase.GONE,
 }
 
-#: The phase a *hello* tells when we come late, by the state of the launch (console.launch.states.State).
+#: The phase in a late *hello*, by the state of the launch (console.launch.states.State).
 _STATES = {"loading": Phase.LOADING, "confirming": Phase.LOADING, "running": Phase.RUNNING}
 
 
@@ -71,7 +71,7 @@ class End(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A row of the completion table: ranks that ended alike."""
+    """A row of the completion table: ranks with equal exits."""
 
     ranks: str  # folded
     what: str
@@ -101,17 +101,17 @@ class Run:
         self.ended_at: float | None = None
         self.exit_status: int | None = None
         self.elapsed_s: float | None = None
-        self.takes_input = False  # from observers
+        self.takes_input = False  # input from observers is accepted
         self.held = False  # at its first instruction
-        self.bad_exits = 0  # announcements of ranks that exited badly while others ran
+        self.bad_exits = 0  # announcements of failed ranks while others ran
         self.last_bad_exit = ""
         self.traces = Traces()
-        self.traced: set[int] = set()  # ranks whose stack is known
+        self.traced: set[int] = set()  # ranks with a known stack
         self._resize(size)
 
     @property
     def name(self) -> str:
-        """The program's name; of what runs scripts, the script's."""
+        """The program's name; for an interpreter, the script's."""
         return next(iter(program_words(self.command)), "")
 
     @property
@@ -121,20 +121,20 @@ class Run:
 
     @property
     def failed(self) -> bool:
-        """True when it has ended badly."""
+        """True if it has failed."""
         return self.phase is Phase.ENDED and bool(self.exit_status)
 
     def counts(self) -> dict[RankState, int]:
-        """How many ranks are in each state; states with none are left out."""
+        """The number of ranks in each state, without empty states."""
         return {state: n for state in RankState if (n := self.states.count(state))}
 
     @property
     def ended_badly(self) -> int:
-        """How many ranks exited badly, of a signal, or with their node."""
+        """How many ranks failed, were killed by a signal, or were lost with their node."""
         return sum(map(self.states.count, (RankState.FAILED, RankState.SIGNALLED, RankState.LOST)))
 
     def take(self, event: Message) -> None:
-        """Takes one event of the stream. What it does not know, or cannot read, it leaves alone."""
+        """Apply one event of the stream. Unknown or malformed events are ignored."""
         kind = event.get("event")
         handler = _HANDLERS.get(kind) if isinstance(kind, str) else None
         if handler is None:
@@ -147,7 +147,7 @@ class Run:
         self.phase = TRANSITIONS.get((self.phase, str(kind)), self.phase)
 
     def restart(self) -> None:
-        """The stream will be told again, from its beginning where it is kept."""
+        """The stream will be repeated, from its beginning if it was kept."""
         self.phase = TRANSITIONS.get((self.phase, "restart"), self.phase)
         self.states = bytearray(len(self.states))
         self.ends.clear()
@@ -163,7 +163,7 @@ class Run:
         self.output.finish()
 
     def completion(self) -> list[Row]:
-        """The completion table: identical ends folded, the bad ones first."""
+        """The completion table: equal exits folded, failures first."""
         groups: dict[tuple[RankState, str], list[int]] = {}
         for rank in range(len(self.states)):
             state = RankState(self.states[rank])

@@ -1,4 +1,4 @@
-"""The machine as last read from the database. Pure: rows in, cells and what changed of them out."""
+"""The machine as last read from the database. No I/O: rows in, cells and their changes out."""
 
 import enum
 import functools
@@ -12,12 +12,12 @@ from db.views.rows import processor_state
 
 HUES = 8
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-MOST_EVENTS = 5_000  # kept; twice as many before the older half goes
+MOST_EVENTS = 5_000  # events to keep; at twice as many, the older half is dropped
 OUT_OF_SERVICE = frozenset(("down", "drained"))
 
 
 class State(enum.IntEnum):
-    """What a processor is to somebody who looks at the map (docs/database.md)."""
+    """The state of a processor for display (docs/database.md)."""
 
     FREE = 0
     PENDING = 1
@@ -25,16 +25,16 @@ class State(enum.IntEnum):
     STALE = 3
     DOWN = 4
     RESERVED = 5
-    DRAINING = 6  # in use on a node that gets nothing new
-    DRAINED = 7  # taken out of service by somebody
-    HELD = 8  # free, but for the partition of a batch job alone
-    SERVICE = 9  # free, on a service node: in no pool
+    DRAINING = 6  # in use on a draining node
+    DRAINED = 7  # taken out of service by an administrator
+    HELD = 8  # free, but only for a batch job's partition
+    SERVICE = 9  # free on a service node, which is in no pool
 
 
 _STATES = {state.name.lower(): state for state in State}
 _NAMES = {state: name for name, state in _STATES.items()}
 
-#: One glyph a state (showmesh's), so that the map can be read without colour; busy processors show a launcher's letter.
+#: A glyph for each state (as in showmesh), readable without colour; busy processors show a launcher's letter.
 GLYPHS = {
     State.FREE: "·",
     State.PENDING: "+",
@@ -47,11 +47,11 @@ GLYPHS = {
     State.HELD: ":",
     State.SERVICE: ",",
 }
-MIXED = "%"  # a tile that stands for several processors which are not all the same
+MIXED = "%"  # a tile for several processors with different states
 
 
 class Node(NamedTuple):
-    """A row of ``node``; text from the database is cleaned before it gets here."""
+    """A row of ``node``; its texts are already sanitised."""
 
     id: int
     name: str
@@ -62,19 +62,19 @@ class Node(NamedTuple):
     agent: str = ""
     incarnation: int = 0
     state_at: float = 0.0
-    by: str = ""  # who drained it
+    by: str = ""  # the user who drained it
     side: int = 1
 
     @property
     def out_of_service(self) -> bool:
-        """True when nothing can run there."""
+        """True if nothing can run there."""
         return self.state in OUT_OF_SERVICE
 
 
 class NodeStatus(NamedTuple):
-    """What a PCT says of its node.
+    """A PCT's status of its node.
 
-    ``memory``: all and what is left, in bytes. ``processes``: rank and pid, by launcher.
+    ``memory``: total and available, in bytes. ``processes``: rank and pid, by launcher.
     """
 
     load: tuple[float, ...] = ()
@@ -84,7 +84,7 @@ class NodeStatus(NamedTuple):
 
     @property
     def memory_share(self) -> float | None:
-        """How much of the memory is in use, from 0 to 1."""
+        """The used part of the memory, from 0 to 1."""
         return None if self.memory is None else 1 - self.memory[1] / max(1, self.memory[0])
 
 
@@ -123,7 +123,7 @@ class Launcher(NamedTuple):
     reason: str = ""
 
     def elapsed_s(self, now: float) -> float:
-        """Seconds since it started, or since it asked while it is pending. ``now``: by the database's clock."""
+        """Seconds since its start, or since its request while it is pending. ``now``: by the database's clock."""
         return max(0.0, now - (self.started_at or self.created_at))
 
 
@@ -154,8 +154,7 @@ class Event(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """What one reading brought: everything (``whole``) or what changed since the last (db.views.rows.Reading,
-    cleaned)."""
+    """A reading: everything (``whole``), or what has changed since the last one (db.views.rows.Reading, sanitised)."""
 
     whole: bool
     counter: int
@@ -164,7 +163,7 @@ class Picture(NamedTuple):
     nodes: list[Node]
     processors: list[Processor]
     launchers: list[Launcher]
-    ended: list[int]  # launchers that ended
+    ended: list[int]  # ended launchers
     partitions: Sequence[Partition] = ()
     ended_partitions: Sequence[int] = ()
     topology: str = ""  # JSON; empty for a plain line of processors
@@ -172,14 +171,14 @@ class Picture(NamedTuple):
 
 
 class Changed(NamedTuple):
-    """What a picture changed: other shape (lay out anew), these cells, the list of launchers."""
+    """The changes of a picture: a new shape (lay out again), changed cells, the list of launchers."""
 
     shape: bool
     cells: set[int]
     launchers: bool
 
 
-@functools.lru_cache(1024)  # thousands of processors are alike
+@functools.lru_cache(1024)  # thousands of processors are equal
 def _state(node: str, role: str, mode: str, reserved: str | None, held: str | None, in_partition: bool) -> State:
     state = _STATES[processor_state(node, mode, reserved, held)]
     if state is State.FREE and (role == "service" or in_partition):
@@ -190,7 +189,7 @@ def _state(node: str, role: str, mode: str, reserved: str | None, held: str | No
 
 
 class Machine:
-    """Processors as cells, numbered node by node; launchers and nodes beside them."""
+    """Processors as cells, numbered node by node, with launchers and nodes."""
 
     def __init__(self) -> None:
         self.counter = -1
@@ -200,13 +199,13 @@ class Machine:
         self.partitions: dict[int, Partition] = {}
         self.events: list[Event] = []  # the newest
         self.last_event = 0
-        self.news: list[Event] = []  # launches that began and ended (console/tui/model/news.py)
+        self.news: list[Event] = []  # starts and ends of launches (console/tui/model/news.py)
         self.nodes: list[Node] = []
-        self.statuses: dict[int, NodeStatus] = {}  # of nodes that were asked, by id
+        self.statuses: dict[int, NodeStatus] = {}  # of queried nodes, by id
         self.processors: list[Processor] = []
         self.launchers: dict[int, Launcher] = {}
         self.states = bytearray()
-        self.shapes = 0  # how often nodes or processors came or went
+        self.shapes = 0  # how often nodes or processors were added or removed
         self._looks: list[tuple[str, str]] = []
         self._cell_of: dict[int, int] = {}
         self._cells_of_node: list[tuple[int, int]] = []  # first cell and count, by index into nodes
@@ -223,7 +222,7 @@ class Machine:
         return len(self.processors)
 
     def apply(self, picture: Picture) -> Changed:
-        """Takes a reading in."""
+        """Apply a reading."""
         self.counter, self.now, self.mesh = picture.counter, picture.now, picture.mesh
         held = self._take_partitions(picture)
         self._take_events(picture)
@@ -250,7 +249,7 @@ class Machine:
         return Changed(False, {cell for cell in cells if self._look(cell)}, launchers)
 
     def _has(self, row: Processor) -> bool:
-        """Whether the processor is known, and where it was."""
+        """True if the processor is known at this position."""
         cell = self._cell_of.get(row.id)
         return cell is not None and self.processors[cell][:3] == row[:3]
 
@@ -265,14 +264,14 @@ class Machine:
                 del self.events[:-MOST_EVENTS]
 
     def tell(self, news: list[Event], fresh: list[Event]) -> None:
-        """Puts ``fresh`` among the events; ``news`` is what stays when all is read anew."""
+        """Add ``fresh`` events; ``news`` are kept when everything is read again."""
         self.news = news
         known = {event.id for event in self.events}
         self.events += [event for event in fresh if event.id not in known]
         self.events.sort(key=lambda event: event.at)
 
     def _take_partitions(self, picture: Picture) -> set[int]:
-        """Takes them in; the numbers of those that are new."""
+        """Apply partitions; returns the numbers of new ones."""
         if picture.whole:
             self.partitions = {}
         new = {row.id for row in picture.partitions if row.id not in self.partitions}
@@ -297,7 +296,7 @@ class Machine:
         return before != self.launchers
 
     def _free_letter(self, number: int) -> str:
-        """The letter a launcher keeps for its life: by its number, the next one where that is taken."""
+        """A launcher's letter for its life: by its number, the next one if that is taken."""
         taken = set(self._letters.values())
         for step in range(len(LETTERS)):
             letter = LETTERS[(number - 1 + step) % len(LETTERS)]
@@ -306,7 +305,7 @@ class Machine:
         return LETTERS[(number - 1) % len(LETTERS)]
 
     def _neighbours(self) -> dict[int, set[int]]:
-        """The launchers beside each launcher: on the next processor, or on the same one of the next node."""
+        """The neighbours of each launcher: on the next processor, or on the same one of the next node."""
         found: dict[int, set[int]] = {}
         rows = self.processors
         for first, count in self._cells_of_node:
@@ -323,12 +322,12 @@ class Machine:
         return found
 
     def _free_hue(self, number: int, avoid: Collection[int | None]) -> int:
-        """One that no neighbour has, and as few others as possible; by the launcher's number where many are free."""
+        """A hue that no neighbour has, and few others; by the launcher's number if many are free."""
         taken = Counter(self._hues.values())
         return min(range(HUES), key=lambda hue: (hue in avoid, taken[hue], (hue - number + 1) % HUES))
 
     def recolour(self, launcher: int, avoid: Collection[int | None]) -> set[int]:
-        """Gives a launcher another hue than these, where there is one; the cells that look otherwise now."""
+        """Give a launcher another hue than these if possible; returns cells that look different now."""
         hue = self._free_hue(launcher, avoid)
         if hue in avoid:
             return set()
@@ -336,7 +335,7 @@ class Machine:
         return {cell for cell in self.cells_of_launcher(launcher) if self._look(cell)}
 
     def hold(self, launchers: frozenset[int]) -> set[int]:
-        """These launchers are held, and no others; the cells that look otherwise now."""
+        """Set the held launchers; returns cells that look different now."""
         changed, self.held = self.held ^ launchers, launchers
         return {cell for cell, row in enumerate(self.processors) if row.launcher in changed and self._look(cell)}
 
@@ -380,7 +379,7 @@ class Machine:
         return self.topology, nodes, [(row.id, row.node) for row in self.processors]
 
     def _look(self, cell: int) -> bool:
-        """Works out how a cell looks; True when that changed."""
+        """Update the look of a cell; True if it has changed."""
         row = self.processors[cell]
         state = self._state(row)
         glyph, style = GLYPHS[state], _NAMES[state]
@@ -403,14 +402,14 @@ class Machine:
         node = self.nodes[self._node_index[row.node]]
         return _state(node.state, node.role, row.mode, row.reserved_for or None, held, row.partition is not None)
 
-    # questions
+    # Queries
 
     def counts(self) -> dict[State, int]:
         """How many processors are in each state."""
         return {state: self.states.count(state) for state in State}
 
     def appearance(self, cell: int) -> tuple[str, str]:
-        """Glyph and style (``free`` …, ``hue-3`` for a launcher's)."""
+        """Glyph and style (``free`` …, ``hue-3`` for a launcher)."""
         return self._looks[cell]
 
     def letter(self, launcher: int) -> str:
@@ -423,7 +422,7 @@ class Machine:
         return self._nodes_with_processors
 
     def hue(self, launcher: int) -> int:
-        """Which of the map's colours the launcher has while it lives."""
+        """The colour of a launcher on the map."""
         return self._hues.get(launcher, 0)
 
     def cell_of(self, processor: int) -> int | None:
@@ -435,11 +434,11 @@ class Machine:
         return [cell for cell, row in enumerate(self.processors) if row.launcher == launcher]
 
     def node_of(self, cell: int) -> int:
-        """Index into ``nodes`` of the cell's node."""
+        """The index of the cell's node in ``nodes``."""
         return self._node_index[self.processors[cell].node]
 
     def cells_of_node(self, node: int) -> range:
-        """The cells of a node's id; none for a node that is gone."""
+        """The cells of a node's id; empty for a removed node."""
         index = self._node_index.get(node)
         return range(0) if index is None else self.node_cells(index)
 

@@ -1,4 +1,4 @@
-"""Launches that begin, end and crash, as events beside those of the database. Pure."""
+"""Starts, ends and crashes of launches as events, in addition to the database's. No I/O."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from console.tui.format import elapsed, several
 from console.tui.model.machine import Event, Launcher
 from redmesh.text import counted
 
-_SIGNALLED = 128  # a shell's exit status of what a signal ended
+_SIGNALLED = 128  # a shell's exit status after a signal
 _KEPT = 500
 
 
 class News:
-    """What has been told of which launcher. Its events have numbers below zero, for the database's have others."""
+    """Remembers which launchers were reported. Its events have negative numbers, unlike the database's."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -22,13 +22,13 @@ class News:
         self._ended: set[int] = set()
 
     def begun(self, launchers: Iterable[Launcher]) -> list[Event]:
-        """An event for each that runs and was not told of before."""
+        """An event for each running launcher that was not reported yet."""
         fresh = [row for row in launchers if row.started_at is not None and row.id not in self._begun | self._ended]
         self._begun.update(row.id for row in fresh)
         return [self._event(row.started_at or 0.0, "launch_began", row, f"{row.user}: {_size(row)}") for row in fresh]
 
     def ended(self, launchers: Iterable[Launcher]) -> list[tuple[Launcher, Event]]:
-        """An event for each that has ended and was not told of before, the first one first."""
+        """An event for each ended launcher that was not reported yet, in order."""
         fresh = [row for row in launchers if row.ended_at is not None and row.id not in self._ended]
         self._ended.update(row.id for row in fresh)
         self._begun.difference_update(row.id for row in fresh)
@@ -45,7 +45,7 @@ class News:
 
 
 def failed(row: Launcher) -> bool:
-    """Whether it ended otherwise than well."""
+    """True if it failed."""
     return row.exit_status != 0
 
 
@@ -69,7 +69,7 @@ def how(row: Launcher) -> str:
 
 
 def note(rows: list[Launcher]) -> str:
-    """A few by name; of more how many, and how many failed."""
+    """A few launches by name; for more, their number and how many failed."""
     if len(rows) <= 3:
         return "\n".join(f"launcher {row.id}, {how(row)}" for row in rows)
     bad = sum(map(failed, rows))

@@ -1,4 +1,4 @@
-"""What the ranks of one launch wrote, as lines in bounded memory. Pure: no widget, no socket."""
+"""Output of a launch's ranks as lines in limited memory. No I/O."""
 
 import codecs
 import re
@@ -7,32 +7,32 @@ from typing import NamedTuple
 from redmesh.sanitise import clean
 
 STDOUT, STDERR = 2, 3  # the kinds of frames they come in (docs/protocol.md)
-NOTE = 0  # what yod says, between the ranks' lines
+NOTE = 0  # lines of yod itself, between the ranks' lines
 NOBODY = -1  # the rank of a note
 
 MAX_LINES = 20_000
 MAX_CHARACTERS = 16 << 20
-MAX_LINE = 4_096  # a longer line is cut into several: one line must not fill the memory
-_SLACK = 2_048  # lines are dropped this many at a time: dropping one at a time would move the list each time
+MAX_LINE = 4_096  # longer lines are cut, because one line must not fill the memory
+_SLACK = 2_048  # lines are dropped in groups, because each drop moves the list
 
 
 _COLOURS = re.compile("\x1b\\[[0-9;:]*[mK]")
 _ERASE = re.compile("\x1b\\[([0-2]?)K")
-#: A line that is drawn over again and again keeps its place as long as no more lines than this came after it.
+#: A line that is overwritten repeatedly keeps its place while at most this many lines came after it.
 _STAYS = 20
 
 
 class Line(NamedTuple):
-    """One line of a rank, cleaned for the terminal."""
+    """A rank's line, sanitised."""
 
     rank: int
     stream: int
     text: str
-    at: float = 0.0  # when it was read, by our clock; 0 for what was written before we attached
+    at: float = 0.0  # when it was read, by our clock; 0 for lines from before we attached
 
 
 class Unfinished(NamedTuple):
-    """Where the lines of all ranks stand in the middle of a stream: enough to go on from there."""
+    """The state of all incomplete lines, from which parsing can continue."""
 
     end: int  # the number of the next line
     open: dict[tuple[int, int], str]
@@ -43,7 +43,7 @@ class Unfinished(NamedTuple):
 class Output:
     """The newest lines of a launch. Lines are numbered from 0 in order of arrival; ``first`` is the oldest kept.
 
-    Order holds within a rank's stream only: that is all the system promises.
+    Only lines of one rank and stream are in order; the system promises no more.
     """
 
     def __init__(self, max_lines: int = MAX_LINES, max_characters: int = MAX_CHARACTERS) -> None:
@@ -51,20 +51,20 @@ class Output:
         self.longest = 0
         self.total_bytes = 0
         self.skipped_bytes = 0
-        self.now = 0.0  # what lines are stamped with
-        self.generation = 0  # goes up when the numbers begin to mean other lines
-        self.redrawn = 0  # goes up when a line that exists already changes
+        self.now = 0.0  # the time for new lines
+        self.generation = 0  # increases when numbers come to mean other lines
+        self.redrawn = 0  # increases when an existing line changes
         self._max_lines = max_lines
         self._max_characters = max_characters
         self._characters = 0
         self._lines: list[Line] = []
         self._open: dict[tuple[int, int], str] = {}
-        self._drawn_over: dict[tuple[int, int], int] = {}  # the numbers of unfinished lines with carriage returns
+        self._drawn_over: dict[tuple[int, int], int] = {}  # the numbers of incomplete lines with carriage returns
         self._decoders: dict[tuple[int, int], codecs.IncrementalDecoder] = {}
 
     @classmethod
     def resumed(cls, state: Unfinished) -> "Output":
-        """An output that goes on where another stood, and keeps everything."""
+        """An output that continues from a saved state, and keeps everything."""
         output = cls(1 << 60, 1 << 60)
         output.first = state.end
         output._open = dict(state.open)
@@ -74,7 +74,7 @@ class Output:
         return output
 
     def unfinished(self) -> Unfinished:
-        """Where all ranks' lines stand now."""
+        """The present state of incomplete lines."""
         decoders = {key: state for key, one in self._decoders.items() if (state := one.getstate())[0]}
         return Unfinished(self.end, dict(self._open), decoders, dict(self._drawn_over))
 
@@ -83,7 +83,7 @@ class Output:
         return len(self._lines)
 
     def clear(self) -> None:
-        """Forgets everything; numbers begin anew."""
+        """Discard everything; numbers start again."""
         self.generation += 1
         self.first = self.total_bytes = self.skipped_bytes = self._characters = self.longest = 0
         self._lines.clear()
@@ -93,7 +93,7 @@ class Output:
 
     @property
     def unsettled(self) -> frozenset[int]:
-        """The numbers of lines that their ranks still draw over: progress bars."""
+        """The numbers of lines that are still being overwritten: progress bars."""
         return frozenset(self._drawn_over.values())
 
     @property
@@ -102,7 +102,7 @@ class Output:
         return self.first + len(self._lines)
 
     def line(self, number: int) -> Line:
-        """The line of that number. IndexError when it has been dropped or is not there yet."""
+        """The line of a number. Raises IndexError if it was dropped, or does not exist yet."""
         if number < self.first:
             raise IndexError(number)
         return self._lines[number - self.first]
@@ -118,7 +118,7 @@ class Output:
         return decoder
 
     def feed(self, rank: int, stream: int, data: bytes) -> None:
-        """Takes what a rank wrote; whole lines become visible at once, the rest with its end of line."""
+        """Add a rank's output; complete lines become visible at once, the rest when its line ends."""
         key = (rank, stream)
         self.total_bytes += len(data)
         text = self._open.pop(key, "") + self._decoder(key).decode(data)
@@ -135,7 +135,7 @@ class Output:
         if rest:
             self._open[key] = rest
         longest = max(map(len, parts), default=0)
-        if longest <= MAX_LINE and "".join(parts).isprintable():  # nearly always
+        if longest <= MAX_LINE and "".join(parts).isprintable():  # the usual case
             now = self.now
             self._lines += [Line(rank, stream, part, now) for part in parts]
             self._characters += len(text) - len(rest)
@@ -145,12 +145,12 @@ class Output:
                 self._append(rank, stream, part)
         if "\r" in rest:
             line, at = _overwritten(rest)
-            self._open[key] = f"{line}\r{line[:at]}"  # the same line and cursor, however often it was drawn over
+            self._open[key] = f"{line}\r{line[:at]}"  # the same line and cursor after any number of overwrites
             self._draw_over(key, line)
         self._trim()
 
     def _draw_over(self, key: tuple[int, int], text: str) -> None:
-        """Shows an unfinished line as it stands now, in the place where it stood before."""
+        """Show an incomplete line in its present form, at its earlier place."""
         number = self._drawn_over.get(key, -1)
         if number < max(0, self.end - _STAYS):
             self._drawn_over[key] = self.end
@@ -167,11 +167,11 @@ class Output:
         self._append(NOBODY, NOTE, text)
 
     def finish(self, rank: int | None = None) -> None:
-        """Makes unfinished lines visible: of one rank that has ended, or of all."""
+        """Make incomplete lines visible: of one rank that has ended, or of all."""
         for key in [key for key in self._open if rank is None or key[0] == rank]:
             text = self._open.pop(key)
             if key in self._drawn_over:
-                del self._drawn_over[key]  # it stands there already
+                del self._drawn_over[key]  # it is already there
             else:
                 self._append(*key, text)
         self._trim()
@@ -200,14 +200,14 @@ class Output:
 
 
 def _cleaned(text: str) -> str:
-    """A line as a terminal shows it, without colours; what a terminal would act on is made visible."""
+    """A line as a terminal shows it, without colours; other control characters become visible."""
     if text.isprintable():
         return text
     return clean((_overwritten(text)[0] if "\r" in text else _COLOURS.sub("", text)).expandtabs(8))
 
 
 def _overwritten(text: str) -> tuple[str, int]:
-    """A line after its carriage returns and erasures, as a terminal shows it, and the column of the cursor."""
+    """A line after its carriage returns and erasures, as on a terminal, and the cursor's column."""
     line, at = "", 0
     for drawn in text.split("\r"):
         at = 0
@@ -216,6 +216,6 @@ def _overwritten(text: str) -> tuple[str, int]:
                 piece = _COLOURS.sub("", piece)
                 line = line[:at] + piece + line[at + len(piece) :]
                 at += len(piece)
-            else:  # which part is erased: behind the cursor, before it, all
+            else:  # which part is erased: after the cursor, before it, all
                 line = " " * at + (line[at:] if piece == "1" else "") if piece in ("1", "2") else line[:at]
     return line, at

@@ -1,4 +1,4 @@
-"""Source text beside a stack tree: which file and line a call stands at, who else stands in that file. Pure."""
+"""Source text beside a stack tree: file and line of a call, and other ranks in that file. No I/O."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from redmesh.sanitise import clean
 _TAB = 4
 Piece = tuple[str, str]  # a kind of token ("" for plain text), and the text
 
-#: The kinds that are drawn in their own way, by the beginning of Pygments' names.
+#: Kinds with a style of their own, by the beginning of Pygments' names.
 _KINDS = (
     ("Token.Comment", "comment"), ("Token.Keyword", "keyword"), ("Token.Literal.String", "string"),
     ("Token.Literal.Number", "number"), ("Token.Name.Function", "name"), ("Token.Name.Class", "name"),
@@ -20,7 +20,7 @@ _KINDS = (
 
 
 class Place(NamedTuple):
-    """A line of a file, and a rank that stands there."""
+    """A line of a file, and a rank that is there."""
 
     path: str
     line: int
@@ -28,17 +28,17 @@ class Place(NamedTuple):
 
 
 class SourceText(NamedTuple):
-    """A file, or the part of it that was read. ``node``: where it was read; empty for this host."""
+    """A file, or the part that was read. ``node``: where it was read; empty for this host."""
 
     path: str
     first: int  # the number of the first of ``lines``
     lines: list[list[Piece]]
     node: str = ""
-    why: str = ""  # why there are no lines
+    why: str = ""  # the reason if there are no lines
 
 
 def place(rows: Sequence[Row], at: int) -> Place | None:
-    """Where the call of row ``at`` stands, or the innermost call around it whose file is known."""
+    """The place of the call in row ``at``, or of the innermost call around it with a known file."""
     path: tuple[int, ...] = rows[at].path if at < len(rows) else ()
     for row in reversed(rows[: at + 1]):
         if row.path == path[: len(row.path)] and row.file and row.line:
@@ -60,9 +60,9 @@ def standing(tree: Sequence[Mapping[str, Any]], path: str) -> dict[int, str]:
 
 
 def pieces(lines: Sequence[str], path: str) -> list[list[Piece]]:
-    """Lines cut into tokens by Pygments, as plain text where it does not know the language. Everything is cleaned."""
+    """Lines split into tokens by Pygments; plain text for unknown languages. Everything is sanitised."""
     plain = [clean(line.expandtabs(_TAB)) for line in lines]
-    # loaded with the first file that is shown
+    # Imported with the first file that is shown.
     from pygments.lexers import get_lexer_for_filename  # type: ignore[import-untyped]
     from pygments.util import ClassNotFound  # type: ignore[import-untyped]
 

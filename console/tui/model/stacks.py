@@ -1,4 +1,4 @@
-"""A merged stack tree as rows for the screen. Pure; everything in it passes the sanitiser here."""
+"""A merged stack tree as rows for the screen. No I/O; everything is sanitised here."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from redmesh import idset
 from redmesh.idset import fold_names
 from redmesh.sanitise import clean
 
-_INSIDE = re.compile(r"P?MPI_[A-Z]")  # what is called below is the library's business
+_INSIDE = re.compile(r"P?MPI_[A-Z]")  # calls below it are internal to the library
 Path = tuple[int, ...]
 
-#: How threads begin that a program's main function does not run in.
+#: First functions of threads that do not run a program's main function.
 _THREAD_ENTRIES = frozenset(("clone", "__clone", "clone3", "__clone3", "start_thread", "thread_start", "_bootstrap",
                              "_bootstrap_inner", "pythread_wrapper"))  # fmt: skip
-#: Whose threads they are that libraries begin for themselves, by a call's function or its file.
+#: Helper threads of libraries, by a call's function or file.
 _HELPERS = tuple((name, re.compile(pattern)) for name, pattern in (
     ("PMIx", r"libpmix|^pmix_|^PMIx_|^progress_engine$"),
     ("UCX", r"libuc[stp]\b|^uc[stp]_"),
@@ -26,29 +26,29 @@ _HELPERS = tuple((name, re.compile(pattern)) for name, pattern in (
 ))  # fmt: skip
 
 
-HELPERS = "helpers"  # the language of the branch that _apart makes
+HELPERS = "helpers"  # the language of the branch for helper threads
 
 
 class Row(NamedTuple):
-    """A call, and the ranks that are in it."""
+    """A call, and its ranks."""
 
-    path: Path  # where it stands in the tree: the same for the same tree
+    path: Path  # its position in the tree, equal for equal trees
     depth: int
-    ranks: str  # folded; empty: nobody any more
+    ranks: str  # folded; empty: no rank any more
     size: int
     call: str
     where: str
-    came: str  # ranks that were not in it the time before
+    came: str  # ranks that were not in it before
     left: str
-    closed: bool  # it has calls below that are not shown
-    helpers: bool = False  # the line under which the threads of libraries are folded
-    file: str = ""  # the source file as a whole, where it is known: to be read, not to be shown
+    closed: bool  # it has hidden calls below
+    helpers: bool = False  # the line that contains the folded helper threads
+    file: str = ""  # the full path of the source file, if known; not displayed
     line: int = 0
 
 
 def rows(tree: Sequence[Mapping[str, Any]], *, whole: bool, closed: frozenset[Path] = frozenset()) -> list[Row]:
-    """The tree, depth first. ``whole``: also what stands inside MPI; ``closed``: branches that are folded, and
-    the line of the libraries' threads where it is unfolded."""
+    """The tree, depth first. ``whole``: including calls inside MPI; ``closed``: folded branches, and the line of
+    helper threads if it is unfolded."""
     found: list[Row] = []
     threads, helpers = _apart(tree)
     ahead: list[tuple[Path, Mapping[str, Any]]] = [((at,), one) for at, one in _backwards([*threads, *helpers])]
@@ -83,14 +83,14 @@ def rows(tree: Sequence[Mapping[str, Any]], *, whole: bool, closed: frozenset[Pa
 
 
 def _apart(tree: Sequence[Mapping[str, Any]]) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
-    """The program's threads, and one branch for those that libraries began for themselves."""
+    """The program's threads, and one branch for helper threads of libraries."""
     threads: list[Mapping[str, Any]] = []
     helpers: dict[str, list[Mapping[str, Any]]] = {}
     for root in tree:
         own = _without_helpers(root, helpers)
         if own is not None:
             threads.append(own)
-    if not helpers or not threads:  # with nothing else there is nothing to fold them away from
+    if not helpers or not threads:  # without other threads there is nothing to separate
         return list(tree), []
     calls = [one for group in helpers.values() for one in group]
     ranks = 0
@@ -102,7 +102,7 @@ def _apart(tree: Sequence[Mapping[str, Any]]) -> tuple[list[Mapping[str, Any]], 
 
 
 def _without_helpers(call: Mapping[str, Any], helpers: dict[str, list[Mapping[str, Any]]]) -> Mapping[str, Any] | None:
-    """A thread without what is below its entry and a library's, which goes into ``helpers``; None: all of it is."""
+    """A thread without the part of a library's helper threads, which is added to ``helpers``; None: all of it is."""
     owner = next((name for name, pattern in _HELPERS if any(map(pattern.search, (call["function"], call["file"])))), "")
     if owner:
         helpers.setdefault(owner, []).append(call)
@@ -136,13 +136,13 @@ def _set(ranks: str) -> int:
 
 
 def members(ranks: str) -> frozenset[int]:
-    """The ranks of a set as it travels; empty for what is none."""
+    """The ranks of a set in wire form; empty if it is invalid."""
     found = _set(ranks)
     return frozenset(at for at, bit in enumerate(reversed(bin(found)[2:])) if bit == "1")
 
 
 def outlier(lines: Sequence[Row], hints: Sequence[Mapping[str, Any]]) -> int:
-    """The row to look at first: the innermost source line of the fewest ranks that hints speak of, or else of any."""
+    """The row to look at first: the innermost source line of the fewest ranks named in hints, or of any."""
     spoken = frozenset[int]().union(*(members(str(hint["ranks"])) for hint in hints))
     spoken = spoken or frozenset[int]().union(*(members(row.ranks) for row in lines))
     best, fewest = 0, 0
@@ -174,5 +174,5 @@ def remarks(told: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def as_text(lines: Sequence[Row]) -> str:
-    """For the clipboard: as ``mesh stacks`` prints it."""
+    """The tree as text for the clipboard, as printed by ``mesh stacks``."""
     return "\n".join("  " * row.depth + f"[{row.ranks}] {row.call} {row.where}".rstrip() for row in lines)

@@ -1,7 +1,7 @@
-"""The tables' content: columns, filters, order. Pure; rows are the machine's own.
+"""The tables' contents: columns, filters, order. No I/O; rows are the machine's own objects.
 
-A row's texts and key are worked out once and kept while the row is the same object, so ten thousand rows of which a
-hundred change cost a hundred.
+A row's texts and key are cached while the row is the same object, so that an update of ten thousand rows with a hundred
+changes costs a hundred.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from console.tui.model.jobs import Job
 from console.tui.model.machine import Event, Launcher, Machine, Node, Partition
 from redmesh.idset import fold_names
 
-_GROWN = 30  # what the column that takes the rest should at least have
+_GROWN = 30  # the least width of the column that takes the rest
 
 
 class FilterError(ConsoleError):
-    """A filter that is not a regular expression."""
+    """An invalid regular expression in a filter."""
 
     exit_status = 2
 
 
 class Column(NamedTuple):
-    """``text`` of a row; ``key`` to sort by (the text where it is None); ``moves``: it changes with the clock alone."""
+    """``text`` of a row; ``key`` to sort by (None: the text); ``moves``: it changes with time alone."""
 
     name: str
     text: Callable[[Any, Machine], str]
     key: Callable[[Any, Machine], Any] | None = None
     right: bool = False
-    most: int = 24  # columns of the screen; 0: takes what is left
+    most: int = 24  # columns of the screen; 0: takes the rest
     moves: bool = False
-    rank: int = 0  # the highest go first where there is no room
-    whole: Callable[[Any], str] | None = None  # what is exported and filtered, where that is more than is shown
+    rank: int = 0  # with little space, columns with the highest rank are dropped first
+    whole: Callable[[Any], str] | None = None  # the text for export and filter, if it is longer than the shown one
 
 
 class Table(NamedTuple):
-    """One kind of thing. ``rows`` are those there are now, by id."""
+    """A kind of table. ``rows`` are the present rows, by id."""
 
     name: str
     noun: str
@@ -61,7 +61,7 @@ def _exit(row: Launcher, _: Machine) -> str:
 
 
 def _nodes_of(row: Launcher, machine: Machine) -> str:
-    """The nodes of its processors, also of a launch that has ended; a node that is gone is left out."""
+    """The nodes of its processors, also for an ended launch; removed nodes are left out."""
     names: dict[str, None] = {}
     for run in row.processors.split(",") if row.processors else ():
         first, _, last = run.partition("..")
@@ -210,9 +210,9 @@ def _natural(name: str) -> tuple[Any, ...]:
 
 
 def matcher(text: str) -> Callable[[str], bool]:
-    """What a filter lets pass: a regular expression; after ``!`` all others; after ``~`` the letters in their order.
+    """A filter's test: a regular expression; after ``!`` its negation; after ``~`` letters in order.
 
-    Capital letters count only where the filter has some. FilterError.
+    Case matters only if the filter contains capitals. Raises FilterError.
     """
     inverted = text.startswith("!")
     text = text.removeprefix("!")
@@ -235,7 +235,7 @@ class _Kept(NamedTuple):
 
 
 class Rows:
-    """A table's rows as they are shown: filtered, in order."""
+    """A table's shown rows: filtered and sorted."""
 
     def __init__(self, table: Table, machine: Machine) -> None:
         self.table = table
@@ -244,21 +244,21 @@ class Rows:
         self.sort = 0
         self.reverse = table.newest_first
         self.filter = ""
-        self.extra: list[tuple[int, Any]] = []  # rows that are not the machine's: launchers that have ended
-        self.widest: list[int] = [0] * len(table.columns)  # of all texts so far
+        self.extra: list[tuple[int, Any]] = []  # rows outside the machine: ended launchers
+        self.widest: list[int] = [0] * len(table.columns)  # over all texts so far
         self._machine = machine
         self._matches: Callable[[str], bool] = lambda _: True
         self._kept: dict[int, _Kept] = {}
-        self._filtered_anew = False  # the rows are those of another filter until they are refreshed
+        self._filtered_anew = False  # the filter has changed since the last refresh
 
     def set_filter(self, text: str) -> None:
-        """Another filter. FilterError, and then the one before stays."""
+        """Set a filter. On FilterError the old one stays."""
         self._matches = matcher(text)
         self.filter = text
         self._filtered_anew = True
 
     def refresh(self) -> None:
-        """Takes in what has changed in the machine."""
+        """Apply the machine's changes."""
         kept: dict[int, _Kept] = {}
         before = {} if self._filtered_anew else self._kept
         self._filtered_anew = False
@@ -292,17 +292,17 @@ class Rows:
         return _Kept(row, texts, line, self._matches(line))
 
     def row(self, key: int) -> Any:
-        """The row of that id; KeyError."""
+        """The row of an id. Raises KeyError."""
         return self._kept[key].row
 
     def texts(self, key: int) -> list[str]:
-        """What stands in its columns now. KeyError."""
+        """The present texts of its columns. Raises KeyError."""
         kept, machine = self._kept[key], self._machine
         columns = self.table.columns
         return [column.text(kept.row, machine) if column.moves else kept.texts[i] for i, column in enumerate(columns)]
 
     def widths(self, room: int) -> list[int]:
-        """How wide each column is in so much room, 0 where it is left out; gaps of two between them."""
+        """The width of each column in the given space, 0 if it is left out; gaps are two columns wide."""
         columns = self.table.columns
         natural = [
             max(len(column.name), 9 if column.moves else min(column.most or _GROWN, self.widest[i]))
@@ -318,7 +318,7 @@ class Rows:
 
 
 def as_records(rows: Rows, keys: Sequence[int]) -> list[dict[str, Any]]:
-    """Rows as plain objects with all that is known of them, for export."""
+    """Rows as plain objects with all data, for export."""
     records = []
     for key in keys:
         row = rows.row(key)
@@ -329,7 +329,7 @@ def as_records(rows: Rows, keys: Sequence[int]) -> list[dict[str, Any]]:
 
 
 def as_csv(rows: Rows, keys: Sequence[int]) -> str:
-    """The columns as CSV with a header. Texts that a spreadsheet would take for formulas get an apostrophe before."""
+    """The columns as CSV with a header. Texts that a spreadsheet would read as formulas get an apostrophe."""
     import csv
     import io
 
@@ -344,14 +344,14 @@ def as_csv(rows: Rows, keys: Sequence[int]) -> str:
 
 
 def launcher_of(table: Table, row: Launcher | Partition | Node | Event) -> int | None:
-    """The launcher a row is or names."""
+    """The launcher that a row is, or names."""
     if table is LAUNCHERS:
         return row.id
     return row.launcher if isinstance(row, Event) else None
 
 
 def cells_of(table: Table, row: Any, machine: Machine) -> list[int]:
-    """The cells a row stands for: a launcher's, a partition's, a node's; an event's node or launcher."""
+    """The cells of a row: of a launcher, a partition, a node; of an event's node or launcher."""
     if table is PARTITIONS:
         return [cell for cell, one in enumerate(machine.processors) if one.partition == row.id]
     if table is NODES:

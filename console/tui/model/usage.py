@@ -1,4 +1,4 @@
-"""What stands below a map that does not need all the room: use over time, nodes with their launchers, events. Pure."""
+"""The text below a map that leaves room: usage over time, nodes with their launchers, events. No I/O."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rich.cells import cell_len, set_cell_size
 from console.tui.format import elapsed, program_words, several
 from console.tui.model.machine import Event, Machine, State
 
-# How busy the machine was in the last minutes, as a line of bars or as a chart. Pure.
+# The usage of the machine in the last minutes, as a line of bars or as a chart. No I/O.
 
 
 _BARS = "▁▂▃▄▅▆▇█"
@@ -18,31 +18,31 @@ KEPT = 360
 
 
 class Usage:
-    """A share of busy processors for each second."""
+    """The share of busy processors for each second."""
 
     def __init__(self) -> None:
         self._shares: deque[float] = deque(maxlen=KEPT)
 
     def add(self, busy: int, usable: int) -> None:
-        """What it is now."""
+        """Add the present value."""
         self._shares.append(busy / usable if usable else 0.0)
 
     @property
     def now(self) -> float | None:
-        """The last one; None before the first."""
+        """The last value; None before the first."""
         return self._shares[-1] if self._shares else None
 
     def seconds(self, width: int) -> int:
-        """How many of the last ``width`` are known."""
+        """How many of the last ``width`` values are known."""
         return max(0, min(width, len(self._shares)))
 
     def bars(self, width: int) -> str:
-        """The last ``width`` seconds; fewer where fewer are known. Nothing busy is the lowest bar."""
+        """The last ``width`` values as bars, or fewer; the lowest bar means zero."""
         shares = list(self._shares)[-width:] if width > 0 else []
         return "".join(_BARS[min(len(_BARS) - 1, int(share * len(_BARS)))] for share in shares)
 
     def chart(self, width: int, height: int) -> list[str]:
-        """The same, ``height`` lines high from the top down, the newest second on the right."""
+        """The same, ``height`` lines high, the newest second on the right."""
         shares = list(self._shares)[-width:] if width > 0 else []
         eighths = [round(8 * height * min(1.0, share)) for share in shares]
         left = " " * (width - len(shares))
@@ -52,18 +52,18 @@ class Usage:
         ]
 
 
-#: A text and the name of its style; empty for the ordinary one.
+#: A text and the name of its style; empty for the default.
 Part = tuple[str, str]
 Line = list[Part]
-LEAST = 6  # lines with less of which there is nothing worth telling
+LEAST = 6  # with fewer lines nothing useful fits
 _MOST_CHART = 14
-_WIDE = 70  # columns with which sentences fit
-_BROAD = 104  # and with which they leave room for who uses a node, or why nobody can
+_WIDE = 70  # columns for whole sentences
+_BROAD = 104  # columns for the users of a node, or the reason why it is unusable
 _AXIS = 5  # columns for ``100% ``
 
 
 def lines(machine: Machine, usage: Usage, width: int, height: int) -> list[Line]:
-    """As much as that room has a place for."""
+    """As many lines as fit."""
     if height < LEAST or not machine.cells:
         return []
     told = _chart(usage, width, max(3, min(_MOST_CHART, height // 3)))
@@ -97,7 +97,7 @@ def _nodes(machine: Machine, nodes: list[int], width: int) -> list[Line]:
 
 
 def _node(machine: Machine, index: int, names: int, states: int, width: int) -> Line:
-    """Name, state, how much of it is in use, and by whom; or why nothing can be."""
+    """Name, state, usage and users of a node; or why it is unusable."""
     node, cells = machine.nodes[index], machine.node_cells(index)
     held = Counter(machine.processors[cell].launcher for cell in cells)
     free = sum(machine.states[cell] in (State.FREE, State.SERVICE) for cell in cells)
@@ -141,7 +141,7 @@ def _event(event: Event, now: float, width: int) -> Line:
 
 
 def fitted(line: Line, width: int) -> Line:
-    """Cut where the room ends, with a sign that something is left out."""
+    """A line cut off at the width, with a mark."""
     kept: Line = []
     room = width
     for text, style in line:

@@ -1,4 +1,4 @@
-"""Suggestions for names of programs and files while they are typed."""
+"""Suggestions for names of programs and files while the user types."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from redmesh.sanitise import clean
 
 
 class PathSuggester(Suggester):
-    """Completes the last word as a path; the first word, without a slash, as a command."""
+    """Completes the last word as a path, and a first word without a slash as a command."""
 
     def __init__(self, *, commands: bool) -> None:
         super().__init__(use_cache=False, case_sensitive=True)
@@ -19,7 +19,7 @@ class PathSuggester(Suggester):
         self._known: list[str] | None = None
 
     async def get_suggestion(self, value: str) -> str | None:
-        """The whole value with its last word completed; None when there is nothing to add."""
+        """The whole value with its last word completed; None if there is nothing to add."""
         before, space, word = value.rpartition(" ")
         if not word or word.startswith("-"):
             return None
@@ -35,7 +35,7 @@ class PathSuggester(Suggester):
 
 
 def completed(word: str) -> str | None:
-    """The first path, in order of names, that begins like this; directories end with a slash."""
+    """The first path in sorted order with this beginning; directories end with a slash."""
     folder, slash, start = word.rpartition("/")
     try:
         where = os.path.expanduser(f"{folder}{slash}" or ".")

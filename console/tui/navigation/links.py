@@ -1,4 +1,4 @@
-"""Places one can go to by name: ``:node n12``, ``:launcher 7``, ``:events``; and where one has been. Pure."""
+"""Places with names: ``:node n12``, ``:launcher 7``, ``:events``; and the history of visited places. No I/O."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 from console.errors import ConsoleError
 from console.tui.model.machine import Machine
 
-#: Words, what they are short for, and whether they need a name behind them.
+#: Words, their abbreviations, and whether they need a name.
 KINDS: dict[str, bool] = {
     "mesh": False, "launch": False, "launchers": False, "partitions": False, "nodes": False, "events": False,
     "jobs": False, "help": False, "quit": False, "node": True, "cabinet": True, "launcher": True, "partition": True,
@@ -25,13 +25,13 @@ MOST = 12
 
 
 class LinkError(ConsoleError):
-    """There is no such place."""
+    """An unknown place."""
 
     exit_status = 2
 
 
 class Link(NamedTuple):
-    """A place. ``name`` is empty for those that have none."""
+    """A place. ``name`` is empty for places without one."""
 
     kind: str
     name: str = ""
@@ -41,7 +41,7 @@ class Link(NamedTuple):
 
 
 def parse(text: str) -> Link:
-    """What was typed behind the colon; LinkError says what is wrong with it."""
+    """Parse the text after the colon. Raises LinkError."""
     word, _, name = text.strip().partition(" ")
     name = name.strip()
     kind = ALIASES.get(word, word)
@@ -65,7 +65,7 @@ def parse(text: str) -> Link:
 
 
 def completions(text: str, machine: Machine, views: Iterable[str] = ()) -> list[str]:
-    """What ``text`` may go on with, as whole lines. ``views``: names of saved views."""
+    """Possible continuations of ``text``, as whole lines. ``views``: names of saved views."""
     word, space, name = text.lstrip().partition(" ")
     if not space:
         return [kind + (" " if KINDS[kind] else "") for kind in KINDS if kind.startswith(word)][: MOST + 4]
@@ -89,7 +89,7 @@ def _names(kind: str, machine: Machine) -> list[str]:
 
 
 class Trail:
-    """Where one has been: back and forth as in a browser."""
+    """The history of places: back and forward as in a browser."""
 
     def __init__(self) -> None:
         self._been: list[Link] = [Link("mesh")]
@@ -97,11 +97,11 @@ class Trail:
 
     @property
     def here(self) -> Link:
-        """The place one is at, as far as the trail knows."""
+        """The present place, as far as known."""
         return self._been[self._at]
 
     def visit(self, link: Link) -> None:
-        """Goes somewhere new: what lay ahead is forgotten."""
+        """Go to a new place: places ahead are forgotten."""
         if link != self.here:
             del self._been[self._at + 1 :]
             self._been.append(link)
@@ -109,7 +109,7 @@ class Trail:
             self._at = len(self._been) - 1
 
     def step(self, by: int) -> Link | None:
-        """Back (-1) or forth (1); None at the end."""
+        """Back (-1) or forward (1); None at the end."""
         if not 0 <= self._at + by < len(self._been):
             return None
         self._at += by

@@ -1,4 +1,4 @@
-"""Launches of before, launches with a name, and views with a name: files of JSON."""
+"""Earlier launches, named launches and named views, in JSON files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Presets:
 
     @property
     def history(self) -> list[tuple[int, Form]]:
-        """What was launched from here before."""
+        """Earlier launches."""
         rows = read_json(self._history_file, [])
         if not isinstance(rows, list):
             return []
@@ -38,12 +38,12 @@ class Presets:
         return {clean(name): _form(form) for name, form in rows.items()} if isinstance(rows, dict) else {}
 
     def launched(self, launcher: int, form: Form) -> None:
-        """Remembers a launch. OSError."""
+        """Add a launch to the history. Raises OSError."""
         rows = [(launcher, form), *((number, one) for number, one in self.history if one != form)]
         write_json(self._history_file, [{"launcher": number, "form": one} for number, one in rows[:MOST]])
 
     def name(self, name: str, form: Form | None) -> None:
-        """Keeps a form under a name; None: forgets the name. OSError."""
+        """Save a form under a name; None deletes the name. Raises OSError."""
         named = self.named
         if form is None:
             named.pop(name, None)
@@ -52,12 +52,12 @@ class Presets:
         write_json(self._named_file, named)
 
     def form_of(self, launcher: int) -> Form | None:
-        """What a launch began with, where it is remembered."""
+        """The form of an earlier launch, if it is known."""
         return next((form for number, form in self.history if number == launcher), None)
 
 
 class View(NamedTuple):
-    """How a table is looked at. ``sort``: a column's name; ``ended``: with what has ended."""
+    """The view of a table. ``sort``: a column's name; ``ended``: with ended rows."""
 
     table: str
     filter: str = ""
@@ -74,13 +74,13 @@ class Views:
 
     @property
     def named(self) -> dict[str, View]:
-        """All there are that make sense."""
+        """All valid views."""
         rows = read_json(self._file, {})
         found = {clean(name): _view(row) for name, row in rows.items()} if isinstance(rows, dict) else {}
         return {name: view for name, view in found.items() if view is not None}
 
     def name(self, name: str, view: View | None) -> None:
-        """Keep a view under a name; None: forget the name. OSError."""
+        """Save a view under a name; None deletes the name. Raises OSError."""
         named = self.named
         if view is None:
             named.pop(name, None)
@@ -90,13 +90,13 @@ class Views:
 
 
 def config_directory(environ: Any = os.environ) -> str:
-    """Where the user's mesh.toml would be."""
+    """The directory of the user's mesh.toml."""
     home = environ.get("XDG_CONFIG_HOME", "")
     return os.path.join(home if home.startswith("/") else os.path.expanduser("~/.config"), "redmesh")
 
 
 def read_json(path: str, otherwise: Any) -> Any:
-    """What a file holds; ``otherwise`` when there is none, or none that makes sense."""
+    """The contents of a file; ``otherwise`` if it is missing or invalid."""
     try:
         with open(path, encoding="utf-8") as file:
             return json.loads(file.read(_LARGEST))
@@ -105,7 +105,7 @@ def read_json(path: str, otherwise: Any) -> Any:
 
 
 def write_json(path: str, value: Any) -> None:
-    """Puts a whole new file (0600) in the place of the old one. OSError."""
+    """Replace a file (0600) atomically. Raises OSError."""
     folder = os.path.dirname(path)
     os.makedirs(folder, mode=0o700, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=folder, prefix=".console-")

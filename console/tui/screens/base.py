@@ -1,4 +1,4 @@
-"""What all screens share: the bar above, the keys below, and how they reach the application."""
+"""The common parts of all screens: the bar above, the keys below, and access to the application."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Framed(PromptScreen):
     HORIZONTAL_BREAKPOINTS = [(0, "-tiny"), (64, "-narrow"), (110, "-wide")]
     VERTICAL_BREAKPOINTS = [(0, "-short"), (30, "-tall")]
     TITLE_FOR_HELP: ClassVar[str] = ""
-    #: Where actions of this screen are bound (console/tui/actions): its own place first, then its widgets'.
+    #: Places whose actions are bound on this screen (console/tui/actions): its own first, then its widgets'.
     PLACES: ClassVar[tuple[str, ...]] = ()
-    #: Names of actions of these places that this screen has no use for.
+    #: Names of actions of these places that this screen does not use.
     HIDES: ClassVar[frozenset[str]] = frozenset()
 
     @property
@@ -38,24 +38,24 @@ class Framed(PromptScreen):
         return context(self)
 
     def facts(self) -> dict[str, str]:
-        """What is known here for the fields of the actions' command lines: ``launcher``, ``nodes`` …"""
+        """Known values for the actions' command lines: ``launcher``, ``nodes`` …"""
         return {}
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Nothing that changes anything while the console only reads; else as the screen says."""
+        """In read-only mode, disable actions that change anything; otherwise ask the screen."""
         if self.console.read_only and changes(self.PLACES[0], action):
             return None
         return self.possible(action, parameters)
 
     def possible(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Whether the action can be done now: True, None (shown, but dim), or False (hidden)."""
+        """Whether the action is possible now: True, None (shown dimmed), or False (hidden)."""
         del action, parameters
         return True
 
     def actions_here(self) -> list[tuple[Action, DOMNode]]:
-        """What can be done here and now, and the screen, widget or application that does it; moving about is left out.
+        """The possible actions, each with the screen, widget or application that runs it, without cursor movements.
 
-        The focused widget comes before others that bind the same action.
+        The focused widget has priority over others that bind the same action.
         """
         found: list[tuple[Action, DOMNode]] = []
         nodes = [node for node in (self.focused, self, *self.query("*")) if node is not None and node.display]
@@ -78,7 +78,7 @@ def _binds(node: DOMNode, name: str) -> bool:
 
 
 class Page(ModalScreen[None]):
-    """Lines under a title. The text has been cleaned."""
+    """A titled page of lines, already sanitised."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("page")
 
@@ -103,9 +103,9 @@ class Page(ModalScreen[None]):
             self.dismiss()
 
     def action_scroll(self, lines: int) -> None:
-        """Scrolls the page."""
+        """Scroll the page."""
         self.query_one("#page-text").scroll_relative(y=lines, animate=False)
 
     def action_copy(self) -> None:
-        """All of it into the clipboard."""
+        """Copy all of it to the clipboard."""
         self.app.copy_to_clipboard("\n".join(self._lines))

@@ -26,7 +26,7 @@ from console.tui.widgets.stacks.source_pane import SourcePane
 
 
 class BesideScreen(Framed):
-    """Opens on the first call that differs."""
+    """The comparison screen, which opens at the first call that differs."""
 
     TITLE_FOR_HELP = "side by side"
     AUTO_FOCUS = "#beside"
@@ -79,7 +79,7 @@ class BesideScreen(Framed):
         self.run_worker(self._read_sources, group="sources", exclusive=True)  # type: ignore[arg-type]
 
     async def _read_sources(self) -> None:
-        """Where either side stands at the line under the cursor, or before it."""
+        """Read the source of each side at the cursor's line, or before it."""
         found = []
         for number, side in enumerate(self._sides):
             at = self._place(number)
@@ -99,12 +99,12 @@ class BesideScreen(Framed):
         return None
 
     def action_exchange(self) -> None:
-        """Left becomes right."""
+        """Exchange left and right."""
         self._sides = self._sides[::-1]
         self._draw()
 
     def action_copy(self) -> None:
-        """Both stacks as text, one behind the other."""
+        """Copy both stacks as text, one after the other."""
         parts = []
         for side, found in zip(self._sides, self._calls, strict=True):
             parts.append(

@@ -1,4 +1,4 @@
-"""Screens from which processors, nodes and launches can be acted on: the question, the command, its answer."""
+"""Dialogs for commands on processors, nodes and launches: the question, the command, its answer."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from console.tui.screens.dialogs import Confirm, Entry
 
 
 class CommandDialogs:
-    """The dialogs of one screen. ``target``: what its commands act on, the selection or what is under the cursor."""
+    """The dialogs of one screen. ``target``: the selection, or what is under the cursor."""
 
     def __init__(self, screen: Framed, target: Callable[[], commands.Target]) -> None:
         self._screen, self._target = screen, target
 
     def copy(self, text: str) -> None:
-        """Puts a list into the clipboard, and says so."""
+        """Copy a list to the clipboard, and say so."""
         if text:
             self._screen.app.copy_to_clipboard(text)
             self._notify(f"copied: {commands.shortened(text)}")
@@ -29,7 +29,7 @@ class CommandDialogs:
         self._screen.notify(text, title=title, severity=severity, markup=False, timeout=timeout)
 
     def do(self, name: str) -> None:
-        """Asks, and then does it by the command it shows."""
+        """Ask for confirmation, then run the shown command."""
         if self._screen.console.replaying:
             self._notify("this is a recording: nothing in it can be acted on", severity="warning")
             return
@@ -43,7 +43,7 @@ class CommandDialogs:
             self._ask(verb, found, "")
 
     def _ask_more(self, verb: commands.Verb, found: commands.Target) -> None:
-        """For whom, or why."""
+        """Ask for the user, or the reason."""
         whom = verb.asks == "user"
         users = sorted({row.user for row in self._screen.console.machine.launchers.values()}) if whom else []
 
@@ -75,14 +75,14 @@ class CommandDialogs:
 
 
 class JobDialogs:
-    """What a screen does to jobs: ``target`` has those that are meant."""
+    """The job commands of a screen: ``target`` gives the jobs."""
 
     def __init__(self, screen: Framed, target: Callable[[], list[Job]]) -> None:
         self._screen, self._target = screen, target
 
     @staticmethod
     def makes_sense(name: str, job: Job) -> bool:
-        """Whether it can be done to that job now."""
+        """True if the command is possible for that job now."""
         held, unfinished = job.state == "held", job.tasks - job.finished
         return {
             "hold": job.live and not held,
@@ -93,7 +93,7 @@ class JobDialogs:
         }[name]
 
     def do(self, name: str) -> None:
-        """Does it by its command to those for which it makes sense; asks before jobs are cancelled."""
+        """Run the command for the jobs for which it is possible; asks before jobs are cancelled."""
         screen, verb = self._screen, commands.JOB_VERBS[name]
         jobs = [job for job in self._target() if self.makes_sense(name, job)]
         if not jobs:

@@ -1,4 +1,4 @@
-"""Dialogs: a line to type at the foot of the screen, a list to choose from, a question before what cannot be undone."""
+"""Dialogs: an input line at the bottom of the screen, a list to choose from, a question before irreversible actions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from console.tui.widgets.inputs import CleanInput
 
 
 class Line(CleanInput):
-    """Where it is typed. Enter takes what stands there now, however soon more keys come; those are for what follows."""
+    """The input line. Enter takes its present text; keys typed later go to what follows."""
 
     async def _on_key(self, event: events.Key) -> None:
         screen = self.screen
@@ -36,10 +36,10 @@ class Line(CleanInput):
 
 
 class Entry(ModalScreen[str | None]):
-    """What was typed, or None when it was given up.
+    """The dialog of an input line; the result is the text, or None if the user gave up.
 
-    ``told`` answers each letter with a line about what is typed so far, and may act on it; a line that begins with
-    ``!`` says that it cannot be taken. ``offers`` are the words it may go on with, the likeliest first.
+    ``told`` answers each change with a line about the text so far, and may act on it; an answer that begins with ``!``
+    means that the text cannot be taken. ``offers`` are possible continuations, the most likely first.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -70,12 +70,12 @@ class Entry(ModalScreen[str | None]):
         self._label, self._told, self._value = label, told, value
         self._offers = offers
         self._placeholder = placeholder
-        self._offered: list[str] = []  # what tab goes round through
+        self._offered: list[str] = []  # the words that tab cycles through
         self._nth = -1
         self.answered = False
 
     def compose(self) -> ComposeResult:
-        """The line, and what is said about it above."""
+        """The input line, with the answer above it."""
         with Vertical(id="entry"):
             yield Static(id="entry-told")
             with Horizontal(id="entry-row"):
@@ -83,7 +83,7 @@ class Entry(ModalScreen[str | None]):
                 yield Line(self._value, placeholder=self._placeholder, compact=True, select_on_focus=bool(self._value))
 
     def on_mount(self) -> None:
-        """Says what there is to say about the empty line."""
+        """Show the answer for the empty line."""
         self.query_one(Input).cursor_blink = False
         self._say(self._value)
 
@@ -107,7 +107,7 @@ class Entry(ModalScreen[str | None]):
         return not bad
 
     def action_complete(self, step: int) -> None:
-        """The next, or previous, of the words it may go on with."""
+        """Take the next, or previous, continuation."""
         field = self.query_one(Input)
         if not self._offered and self._offers is not None:
             self._offered, self._nth = list(self._offers(field.value)), -1 if step > 0 else 0
@@ -117,16 +117,16 @@ class Entry(ModalScreen[str | None]):
             field.cursor_position = len(field.value)
 
     def submit(self, text: str) -> None:
-        """Takes it, where it can be taken."""
+        """Take the text if that is possible."""
         if self._say(text):
             self._end(text)
 
     def action_give_up(self) -> None:
-        """Leaves without an answer."""
+        """Close without a result."""
         self._end(None)
 
     def on_click(self, event: events.Click) -> None:
-        """A click beside it gives up."""
+        """A click outside the dialog closes it."""
         if event.widget is self:
             self._end(None)
 
@@ -136,11 +136,11 @@ class Entry(ModalScreen[str | None]):
             self.dismiss(answer)
 
 
-# A list over the screen from which one thing is chosen.
+# A list from which one item is chosen.
 
 
 class Choosing(ModalScreen[Any]):
-    """Rows of title, explanation and value; typing narrows them. The value of the chosen one, or None."""
+    """Rows of title, explanation and value; typing filters them. The result is the chosen value, or None."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("choosing")
     AUTO_FOCUS = "Input"
@@ -148,7 +148,7 @@ class Choosing(ModalScreen[Any]):
     def __init__(
         self, title: str, rows: list[tuple[str, str, Any]], forget: Callable[[str], bool] | None = None
     ) -> None:
-        """``forget``: drops the row of a title for good, where it can (``delete``)."""
+        """``forget``: deletes the row of a title permanently, if possible (``delete``)."""
         super().__init__()
         self._title = title
         self._rows = rows
@@ -197,13 +197,13 @@ class Choosing(ModalScreen[Any]):
             self.dismiss(self._shown[index][2])
 
     def action_move(self, step: int) -> None:
-        """The next row, or the one before, while the line keeps the focus."""
+        """Move to the next or previous row; the line keeps the focus."""
         options = self.query_one(OptionList)
         if self._shown:
             options.highlighted = ((options.highlighted or 0) + step) % len(self._shown)
 
     def action_forget(self) -> None:
-        """Drops the row for good."""
+        """Delete the row permanently."""
         index = self.query_one(OptionList).highlighted
         if self._forget is None or index is None or index >= len(self._shown):
             return
@@ -219,11 +219,11 @@ class Choosing(ModalScreen[Any]):
             self.dismiss(None)
 
 
-# A question before something that cannot be undone. Cancel is what Enter does.
+# A question before an irreversible action. Enter cancels.
 
 
 class Confirm(ModalScreen[bool]):
-    """True when the answer is yes."""
+    """The question; True if the answer is yes."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "answer(True)", "Yes", show=False),
@@ -240,7 +240,7 @@ class Confirm(ModalScreen[bool]):
         self._answered = False
 
     def compose(self) -> ComposeResult:
-        """Question, what follows from it, two buttons."""
+        """Question, consequence, two buttons."""
         with Vertical(id="dialog"):
             yield Static(Content(self._question), id="question")
             yield Static(Content(self._consequence), id="consequence")
@@ -253,7 +253,7 @@ class Confirm(ModalScreen[bool]):
         self.action_answer(event.button.id == "yes")
 
     def action_answer(self, answer: bool) -> None:
-        """Answers; the first answer counts, for keys may have been typed ahead."""
+        """Answer; only the first answer counts, because keys may have been typed ahead."""
         if not self._answered:
             self._answered = True
             self.dismiss(answer)

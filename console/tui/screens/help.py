@@ -1,4 +1,4 @@
-"""``?``: every key of the screen one is in, made from its bindings, so that it cannot be out of date."""
+"""``?``: all keys of the present screen, generated from its bindings, so that the page is always current."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from console.tui.widgets.inputs import CleanInput
 _WIDEST = 104  # columns of the page
 _KEYS = 20  # of them for the keys
 
-#: Heading, and (keys, meaning, command line) of each action.
+#: A heading, and (keys, meaning, command line) of each action.
 Section = tuple[str, list[tuple[str, str, str]]]
 
 
 def help_sections(app: AppContext, screen: Framed) -> list[Section]:
-    """What can be done on a screen: its own actions first, then its widgets', then what can be done everywhere."""
+    """The actions of a screen: its own first, then its widgets', then the global ones."""
     sections = []
     for place in (*screen.PLACES, "app"):
         rows = [
@@ -108,7 +108,7 @@ class Help(ModalScreen[None]):
         return Content("\n").join(lines or [Content("  nothing is called so")])
 
     def action_close(self) -> None:
-        """Clears the search; then closes the page, once."""
+        """Clear the search; if it is empty, close the page."""
         search = self.query_one(Input)
         if search.has_focus and search.value:
             search.value = ""

@@ -1,4 +1,4 @@
-"""One job: its tasks or sections as cells, what failed, its log, and what one can do to it."""
+"""A job: its tasks or sections as cells, failures, its log, and its commands."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from console.tui.widgets.lines import LineList
 from console.tui.widgets.task_grid import TASK_GLYPHS, TASK_STYLES, JobLines, TaskGrid
 from redmesh.sanitise import clean
 
-_TAIL = 12  # last lines of a task that are shown beside the map
+_TAIL = 12  # last lines of a task beside the map
 _BAR = 30
 _STATES = {"running": "$success", "done": "$success", "failed": "$error", "cancelled": "$error"}
 
 
 class JobScreen(Framed):
-    """A tab for each job that is looked at."""
+    """The tab of a job."""
 
     TITLE_FOR_HELP = "job"
     AUTO_FOCUS = "#tasks"
@@ -47,11 +47,11 @@ class JobScreen(Framed):
         self._job = reader.jobs[number]
         self._reading = JobReading(self._job)
         self._busy = self._again = False
-        self._shows_log: bool | None = None  # what somebody chose; None: failures where there are any
+        self._shows_log: bool | None = None  # the user's choice; None: failures if there are any
         self._lines_shown: object = None
 
     def compose(self) -> Iterable[Widget]:
-        """Two lines about the job, its tasks, what is known of one, failures or log."""
+        """Two lines about the job, its tasks, the selected task, failures or log."""
         self._head = Static(id="job-head")
         self._grid = TaskGrid(self._reading.tasks, id="tasks")
         self._grid.message = "reading …"
@@ -70,12 +70,12 @@ class JobScreen(Framed):
         self._refresh()
 
     def on_screen_resume(self) -> None:
-        """Nothing was read while another screen was in front."""
+        """Read what has changed while another screen was in front."""
         self._refresh()
 
     @property
     def job(self) -> Job:
-        """The job, as it was read last."""
+        """The job as last read."""
         self._job = self._reader.jobs.get(self._number, self._job)
         return self._job
 
@@ -84,21 +84,21 @@ class JobScreen(Framed):
         return {"job": self.job.id}
 
     def possible(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """What makes sense now."""
+        """Whether the action is possible now."""
         if action == "act" and parameters:
             return True if self._dialogs.makes_sense(str(parameters[0]), self.job) else None
         if action == "next_failure":
             return True if self.job.failed else None
         return True
 
-    # reading
+    # Reading
 
     def _jobs_changed(self, uuids: set[str]) -> None:
         if self.job.uuid in uuids and self.is_current:
             self._refresh()
 
     def _refresh(self) -> None:
-        """Reads what is new; once more where something happens meanwhile."""
+        """Read changes; once more if something happens meanwhile."""
         self._show_head()
         self.refresh_bindings()
         self._again = True
@@ -125,7 +125,7 @@ class JobScreen(Framed):
             self._busy = False
 
     async def _read_task(self) -> None:
-        """What is known of the task under the cursor."""
+        """Read the task under the cursor."""
         grid = self._grid
         if not grid.cells or grid.per > 1:
             self._known.update(self._several())
@@ -137,7 +137,7 @@ class JobScreen(Framed):
         if task is not None:
             self._known.update(Content("\n").join(self._about(task)))
 
-    # showing
+    # Display
 
     def _show_head(self) -> None:
         job, now = self.job, time.time()
@@ -240,7 +240,7 @@ class JobScreen(Framed):
         seconds = max(0.0, (task.ended_at or time.time()) - task.started_at)
         return f"{seconds:.1f} s" if seconds < 60 else elapsed(seconds)
 
-    # moving about
+    # Navigation
 
     @on(CellGrid.Moved)
     def _moved(self) -> None:
@@ -263,7 +263,7 @@ class JobScreen(Framed):
             self.run_worker(self._show_page(line.place), group="page", exclusive=True)
 
     async def _show_page(self, place: int) -> None:
-        """Everything about one task: what became of it, and all last lines that are kept."""
+        """Show everything about one task: its history, and all kept last lines."""
         try:
             task = await self._reader.work(lambda: self._reading.task(place, past=True))
         except (ConsoleError, sqlite3.Error) as error:
@@ -279,7 +279,7 @@ class JobScreen(Framed):
         self.app.push_screen(Page(f"{self.job.noun} {self._reading.tasks.name(place)} of job {self.job.id}", lines))
 
     def action_next_failure(self) -> None:
-        """Puts the cursor on the next task that failed; behind the last comes the first."""
+        """Move the cursor to the next failed task, from the last to the first."""
         grid, states = self._grid, self._reading.tasks.states
         if not grid.cells:
             return
@@ -292,24 +292,24 @@ class JobScreen(Framed):
             grid.go_to(found)
 
     def action_other_lines(self) -> None:
-        """The log, or what failed."""
+        """Show the log, or the failures."""
         self._shows_log = not self._logs
         self._show_lines()
 
     def action_act(self, name: str) -> None:
-        """Holds, releases, retries or cancels the job by its command."""
+        """Hold, release, retry or cancel the job."""
         self._dialogs.do(name)
 
     def action_copy(self) -> None:
-        """The job's UUID."""
+        """Copy the job's UUID."""
         self.app.copy_to_clipboard(self.job.uuid)
 
     def action_close(self) -> None:
-        """Closes the tab; the job goes on."""
+        """Close the tab; the job continues."""
         self.console.close_job(self._number)
 
     def action_back(self) -> None:
-        """All tasks again; then the table of jobs."""
+        """Show all tasks again; then go to the table of jobs."""
         if self._grid.zoomed:
             self._grid.zoom(None)
             self._show_titles()

@@ -1,4 +1,4 @@
-"""One launch: its ranks, what they write, signals, how it ended."""
+"""A launch: its ranks, their output, signals, exits."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ from console.tui.widgets.rank_grid import RANK_GLYPHS, RankGrid
 from redmesh.idset import fold_ranks
 from redmesh.sanitise import clean
 
-_UNFOLDED = 100  # columns with which the ranks have a place beside the output
+_UNFOLDED = 100  # with this many columns, the ranks are beside the output
 _WIDEST_SIDE = 38
-_HZ = 10  # how often what arrived is drawn, however fast it comes
+_HZ = 10  # how often new output is drawn, however fast it arrives
 _KILLERS = frozenset((15, 9))
 _WORDS = {
     RankState.WAITING: "waiting",
@@ -50,7 +50,7 @@ _WORDS = {
 
 
 class RunScreen(Framed):
-    """A tab for each launch."""
+    """The tab of a launch."""
 
     TITLE_FOR_HELP = "run"
     AUTO_FOCUS = "#output"
@@ -63,7 +63,7 @@ class RunScreen(Framed):
         self._run = watch.run
 
     def facts(self) -> dict[str, str]:
-        """The launcher of this tab, and the ranks that are meant."""
+        """The launcher of this tab, and the selected ranks."""
         scope = self._output.scope if self.is_mounted else None
         rank = str(min(scope)) if scope else "RANK"
         ranks = f" {fold_ranks(sorted(scope))}" if scope else ""
@@ -78,8 +78,8 @@ class RunScreen(Framed):
         self._output = OutputPane(run, self._watch.archive, id="output")
         self._completion = Completion(run, id="completion")
         self._side = Vertical(self._grid, self._counts, id="rank-side")
-        self._line = Static(id="rank-line")  # the counts in one line, where the ranks are folded
-        self._folds: bool | None = None  # what somebody chose; None: as the width allows
+        self._line = Static(id="rank-line")  # counts in one line, if the ranks are folded
+        self._folds: bool | None = None  # the user's choice; None: by the width
         self._prompt = Prompt(id="prompt")
         self._output.border_title = "output"
         self._saving = SaveOutput(self, run, self._output)
@@ -87,13 +87,13 @@ class RunScreen(Framed):
         return self.framed(self._head, self._line, body, self._completion, self._prompt)
 
     def on_mount(self) -> None:
-        """Draws what arrived, ten times a second while anybody looks."""
+        """Draw new output, ten times a second while the screen is in front."""
         self.set_interval(1 / _HZ, self._draw)
         self.console.runs_changed.subscribe(self, lambda _: self._phase_changed())
         self._phase_changed()
 
     def on_screen_resume(self) -> None:
-        """Nothing was drawn meanwhile."""
+        """Draw what has changed while another screen was in front."""
         self._phase_changed()
 
     def _phase_changed(self) -> None:
@@ -117,10 +117,10 @@ class RunScreen(Framed):
         whole = self._watch.archive.first is not None
         set_subtitle(self._output, volume(run.output, len(self._output), whole))
         if not self._output.following:
-            self._titles()  # how much has come since
+            self._titles()  # how much has arrived since
 
     def _share_room(self) -> None:
-        """The ranks take what they need; on a narrow terminal they are folded unless somebody unfolds them."""
+        """Give the ranks the space they need; on a narrow terminal they are folded unless the user unfolds them."""
         folded = self.size.width < _UNFOLDED if self._folds is None else self._folds
         full = self.has_class("-full")
         self._side.display = not (folded or full)
@@ -132,7 +132,7 @@ class RunScreen(Framed):
         self._share_room()
 
     def action_fold(self) -> None:
-        """Folds the ranks, or unfolds them."""
+        """Fold or unfold the ranks."""
         self.remove_class("-full")
         self._folds = self._side.display
         self._share_room()
@@ -141,14 +141,14 @@ class RunScreen(Framed):
         self._draw()
 
     def action_full(self) -> None:
-        """The output alone on the whole terminal, or with everything around it again."""
+        """Show the output on the whole terminal, or with everything around it."""
         self.toggle_class("-full")
         self._share_room()
         self._output.focus()
         self._titles()
 
     def action_wrap(self) -> None:
-        """Long lines on several lines of the screen, or cut where it ends."""
+        """Wrap long lines, or cut them off."""
         self._output.wrap = not self._output.wrap
 
     def _summary(self) -> Content:
@@ -180,7 +180,7 @@ class RunScreen(Framed):
         set_title(output, " · ".join(parts))
         set_title(self._grid, f"{scope} alone" if scope else "ranks")
 
-    # ranks
+    # Ranks
 
     @on(CellGrid.Moved)
     def _moved(self, event: CellGrid.Moved) -> None:
@@ -208,41 +208,41 @@ class RunScreen(Framed):
         self.mean(event.ranks)
 
     def mean(self, ranks: frozenset[int] | None) -> None:
-        """From now on these ranks are meant: by the output shown, and by signals. None: all."""
+        """Select these ranks for the shown output and for signals. None: all."""
         self._output.scope = ranks
         self._grid.set_scope(ranks)
         self.refresh_bindings()
 
     def action_all_ranks(self) -> None:
-        """Everybody again."""
+        """Select all ranks."""
         self.mean(None)
 
     def action_rank(self, step: int) -> None:
-        """The next or the previous rank alone."""
+        """Select only the next or previous rank."""
         if self._run.size:
             scope = self._output.scope
             now = self._grid.cursor if scope is None else (max(scope) if step > 0 else min(scope)) + step
             self.mean(frozenset((now % self._run.size,)))
             self._grid.cursor = now % self._run.size
 
-    # output
+    # Output
 
     def action_filter(self) -> None:
-        """Asks for a filter."""
+        """Ask for a filter."""
         self._prompt.ask("filter", "filter", self._filter_words, "rank:0-3 node:n1 stream:err !regex")
 
     def action_search(self) -> None:
-        """Asks what to look for."""
+        """Ask for a search text."""
         self._prompt.ask("search", "look for", placeholder="a regular expression")
 
     def action_match(self, step: int) -> None:
-        """The next match, or the one before."""
+        """Go to the next or previous match."""
         told = self._output.find(step)
         if told:
             self.notify(told, markup=False, timeout=3)
 
     def action_gather(self) -> None:
-        """Equal lines of many ranks in one row, or no longer."""
+        """Gather equal lines of many ranks in one row, or not."""
         self._output.gathered = not self._output.gathered
         self._draw()
 
@@ -251,19 +251,19 @@ class RunScreen(Framed):
         self._output.stamps = not self._output.stamps
 
     def action_pause(self) -> None:
-        """Stops following, or takes it up again."""
+        """Stop or start following the output."""
         self._output.action_pause()
 
     def action_copy(self) -> None:
-        """The lines in sight into the clipboard."""
+        """Copy the visible lines to the clipboard."""
         self.app.copy_to_clipboard(self._output.visible_text())
 
     def action_save(self) -> None:
-        """Asks for a file to write what is shown to."""
+        """Ask for a file for the shown output."""
         self._prompt.ask("save", "save what is shown to", f"launch-{self._run.launcher}.out")
 
     def action_input(self) -> None:
-        """Asks for lines for the ranks."""
+        """Ask for input lines for the ranks."""
         self._prompt.ask("input", "to the ranks", placeholder="enter sends, ^D ends it, escape leaves", keeps_open=True)
 
     _filter_words = ""
@@ -325,7 +325,7 @@ class RunScreen(Framed):
             self._close_prompt()
 
     def action_back(self) -> None:
-        """One thing less: the search, the filter, the choice of ranks; then the map."""
+        """Undo one step: the search, the filter, the selection of ranks; then go to the map."""
         output = self._output
         if self._prompt.is_open:
             self._prompt.leave()
@@ -342,10 +342,10 @@ class RunScreen(Framed):
             self.console.action_show("mesh")
         self.refresh_bindings()
 
-    # what one can do to it
+    # Commands
 
     def possible(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Signals reach what lives; only what is out of sight can be attached to again."""
+        """Signals need a living launch; reattaching needs a lost connection."""
         del parameters
         run = self._run
         if action in ("signal", "stacks", "debug"):
@@ -363,12 +363,12 @@ class RunScreen(Framed):
         return True
 
     def action_signal(self, number: int) -> None:
-        """Sends it to the ranks that are meant."""
+        """Send a signal to the selected ranks."""
         scope = self._output.scope
         self.send_signal(number, None if scope is None else sorted(scope), lambda: None)
 
     def send_signal(self, number: int, ranks: list[int] | None, sent: Callable[[], object]) -> None:
-        """Sends it; asks before one that ends processes. None: to all ranks. ``sent`` is called behind it."""
+        """Send a signal; asks first if it ends processes. None: to all ranks. ``sent`` is called afterwards."""
 
         async def send() -> None:
             await self._tell(self._watch.signal(number, ranks))
@@ -395,7 +395,7 @@ class RunScreen(Framed):
         self.app.push_screen(question, answered)
 
     def action_release(self) -> None:
-        """Lets held ranks run."""
+        """Release held ranks."""
         self.run_worker(self._tell(self._watch.release()))
 
     async def _tell(self, telling: Awaitable[None]) -> None:
@@ -406,7 +406,7 @@ class RunScreen(Framed):
 
     @on(LineList.Chosen)
     def _ended_so(self, event: LineList.Chosen) -> None:
-        """The stacks of the ranks that ended like that."""
+        """Show the stacks of the ranks with that exit."""
         ranks = self._completion.ranks(event.key)
         if not ranks:
             return
@@ -417,24 +417,24 @@ class RunScreen(Framed):
             self.mean(ranks)
 
     def action_stacks(self) -> None:
-        """Where the ranks are: those that are meant, or all."""
+        """Show the stacks of the selected ranks, or of all."""
         self.app.push_screen(StacksScreen(self._run, self._output.scope, self.mean, self.send_signal))
 
     def action_debug(self) -> None:
-        """A debugger on the rank that is meant, or under the cursor."""
+        """Open a debugger on the selected rank, or the one under the cursor."""
         scope = self._output.scope
         self.console.debug_rank(self._run.launcher, min(scope) if scope else self._grid.cursor)
 
     def action_again(self) -> None:
-        """The launch form, filled in as this launch was, as far as that is known."""
+        """Open the launch form with this launch's values, as far as known."""
         settings = self.console.settings
         form = Presets(settings.state_dir, config_directory()).form_of(self._run.launcher)
         self.console.launch_with(form or {"command": self._run.command, "size": str(self._run.size)})
 
     def action_reattach(self) -> None:
-        """Connects again."""
+        """Connect again."""
         self.console.follow(self._watch)
 
     def action_close(self) -> None:
-        """Closes the tab; the launch goes on."""
+        """Close the tab; the launch continues."""
         self.console.close_run(self._run.launcher)

@@ -1,4 +1,4 @@
-"""``n``: the launch form, with the yod line that does the same."""
+"""``n``: the launch form, with the equivalent yod command line."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from console.tui.widgets.inputs import Choice, CleanInput, Prompt
 
 
 class Field(CleanInput):
-    """A line of text; Enter launches. Not sooner: a key of higher priority would overtake what was typed before it."""
+    """An input line; Enter launches. It is not a priority key, which would overtake letters typed before it."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("field")
 
 
 class LaunchScreen(Framed):
-    """A form whose every field is one of yod's words."""
+    """A form whose fields are yod's options."""
 
     TITLE_FOR_HELP = "launch"
     AUTO_FOCUS = "#command"
@@ -41,7 +41,7 @@ class LaunchScreen(Framed):
     PLACES = ("launch", "field", "choice")
 
     def compose(self) -> Iterable[Widget]:
-        """Fields, the line, and what is wrong with it."""
+        """Fields, the command line, and its error."""
         form = VerticalScroll(*map(_row, FIELDS), id="form", can_focus=False)
         form.border_title = "new launch"
         line = Static(id="yod-line")
@@ -57,7 +57,7 @@ class LaunchScreen(Framed):
         self._update()
 
     def fill_in(self, where: str, size: int) -> None:
-        """Takes processors chosen on the map."""
+        """Take processors selected on the map."""
         self.query_one("#where", Input).value = where
         self.query_one("#size", Input).value = str(size)
 
@@ -74,7 +74,7 @@ class LaunchScreen(Framed):
         return found
 
     def fill(self, form: Form) -> None:
-        """Puts a form of before into the fields."""
+        """Fill the fields from an earlier form."""
         for entry in FIELDS:
             widget = self.query_one(f"#{entry.id}")
             value = form.get(entry.id, "")
@@ -110,12 +110,12 @@ class LaunchScreen(Framed):
         self.action_launch()
 
     def action_launch(self) -> None:
-        """Starts it, once every field has taken in what was typed."""
+        """Launch, once every field has processed its input."""
         if not self.busy and self.console.may_change():
             self.run_worker(self._launch_when_typed(), exclusive=True)
 
     async def _typed_form(self) -> Form | None:
-        """The form once the fields have taken in what was typed; None, and why, when something is wrong with it."""
+        """The form after all input is processed; None, with a message, if it is invalid."""
         while any(field.message_queue_size for field in self.query(Field)):
             await asyncio.sleep(0.005)
         form = self.form()
@@ -154,7 +154,7 @@ class LaunchScreen(Framed):
             self.notify(f"the launch is not remembered: {error.strerror}", severity="warning", markup=False)
 
     def action_preview(self) -> None:
-        """Asks where the ranks would go."""
+        """Ask for the placement."""
         self.run_worker(self._preview(), exclusive=True)
 
     async def _preview(self) -> None:
@@ -173,7 +173,7 @@ class LaunchScreen(Framed):
             self.app.push_screen(Page("where the ranks would go", lines))
 
     def action_presets(self) -> None:
-        """Offers launches of before, and those with a name."""
+        """Choose from earlier and named launches."""
         named = self._presets.named
         rows = [(f"★ {name}", launch_command.yod_line(form), form) for name, form in sorted(named.items())]
         rows += [(str(number), launch_command.yod_line(form), form) for number, form in self._presets.history]
@@ -215,7 +215,7 @@ class LaunchScreen(Framed):
         self.query_one("#command").focus()
 
     def action_copy(self) -> None:
-        """The yod line into the clipboard."""
+        """Copy the yod command line to the clipboard."""
         self.app.copy_to_clipboard(launch_command.yod_line(self.form()))
 
     def action_clear(self) -> None:
@@ -224,7 +224,7 @@ class LaunchScreen(Framed):
         self.query_one("#command").focus()
 
     def action_back(self) -> None:
-        """Closes the prompt, or goes back to the map."""
+        """Close the prompt, or go back to the map."""
         if self.query_one(Prompt).is_open:
             self._close_prompt()
         else:

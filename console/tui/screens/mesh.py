@@ -1,4 +1,4 @@
-"""``m``: the machine, straight from the database and live."""
+"""``m``: the machine, live from the database."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class MeshScreen(Framed):
     HORIZONTAL_BREAKPOINTS = [*Framed.HORIZONTAL_BREAKPOINTS, (170, "-broad")]
 
     def compose(self) -> Iterable[Widget]:
-        """Map on the left, with what happens where it leaves room; launchers and details on the right; the legend."""
+        """Map on the left, with the activity where it leaves room; launchers and details on the right; the legend."""
         machine = self.console.machine
         self._map = MachineMap(machine, id="map")
         self._launchers = LauncherList(machine, id="launchers")
@@ -61,11 +61,11 @@ class MeshScreen(Framed):
         self._redraw()
 
     def on_screen_resume(self) -> None:
-        """Nothing was drawn while another screen was in front."""
+        """Draw what has changed while another screen was in front."""
         self._redraw()
 
     def on_resize(self) -> None:
-        """The map's own size may be as before, but not its column's."""
+        """The map's size may be unchanged although its column's is not."""
         self.call_after_refresh(self._map.rebuild)
 
     def _redraw(self) -> None:
@@ -95,13 +95,13 @@ class MeshScreen(Framed):
 
     @on(MachineMap.LaidOut)
     def _share_room(self) -> None:
-        """The map has what it needs, and the activity what is left."""
+        """Give the map the space it needs, and the rest to the activity."""
         left = self._left.size.height - self._map.needs if self._map.cells else 0
         self._activity.take_room(left)
         self._map.styles.height = self._map.needs if self._activity.display else "1fr"
 
     def _ask_node(self) -> None:
-        """Asks the PCT of the node under the cursor how it is; at most as often as the clocks move."""
+        """Query the PCT of the node under the cursor, at most once a second."""
         if self._map.cell is None or self._launchers.has_focus or self.console.replaying:
             return
         node = self.console.machine.nodes[self.console.machine.node_of(self._map.cell)]
@@ -149,7 +149,7 @@ class MeshScreen(Framed):
         self._update_bindings()
 
     def _update_bindings(self) -> None:
-        """Only where something has become possible or impossible: it is asked of every binding."""
+        """Update only if something became possible or impossible, because every binding is asked."""
         shown = self._map
         possible = (self._launcher is None, bool(shown.selected), shown.ranging, shown.place)
         if possible != self._possible:
@@ -157,11 +157,11 @@ class MeshScreen(Framed):
             self.refresh_bindings()
 
     def on_descendant_focus(self) -> None:
-        """Details belong to what has the focus."""
+        """The details are about the focused widget."""
         self._show_details()
         self.refresh_bindings()
 
-    # moving about
+    # Navigation
 
     @on(CellGrid.Chosen)
     def _cell_chosen(self) -> None:
@@ -173,7 +173,7 @@ class MeshScreen(Framed):
         self.action_attach()
 
     def action_out(self) -> None:
-        """Ends a range; else unselects all; else zooms out."""
+        """End a range; else clear the selection; else zoom out."""
         if self._map.ranging:
             self._map.begin_range()
         elif self._map.selected:
@@ -182,13 +182,13 @@ class MeshScreen(Framed):
             self._map.focus()
 
     def action_whole(self) -> None:
-        """All on the screen, or every processor a cell."""
+        """Show everything on one screen, or every processor as a cell."""
         self._map.whole = not self._map.whole
         self._map.rebuild()
         self._titles()
 
     def go_to(self, kind: str, name: str) -> bool:
-        """Shows a node or a cabinet; False when there is none of that name."""
+        """Show a node or a cabinet; False if it does not exist."""
         found = self._map.find_place(kind, name)
         if found is None:
             return False
@@ -197,7 +197,7 @@ class MeshScreen(Framed):
         return True
 
     def select(self, cells: Iterable[int]) -> None:
-        """Selects these, and shows the first."""
+        """Select these, and show the first."""
         chosen = sorted(cells)
         self._map.select(chosen)
         if chosen:
@@ -209,12 +209,12 @@ class MeshScreen(Framed):
         return self._launchers.selected if self._launchers.has_focus else self._map.launcher
 
     def action_attach(self) -> None:
-        """Opens the run view of the launcher under the cursor."""
+        """Open the tab of the launcher under the cursor."""
         if self._launcher is not None:
             self.console.attach(self._launcher)
 
     def possible(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """What is dim or hidden now."""
+        """Whether the action is dimmed or hidden now."""
         if not self.is_mounted:
             return True
         if action in ("attach", "select_launcher"):
@@ -225,44 +225,44 @@ class MeshScreen(Framed):
             return True if self._map.selected else None
         return True
 
-    # selecting
+    # Selection
 
     def action_select(self) -> None:
-        """Selects what is under the cursor, or unselects it."""
+        """Select or unselect what is under the cursor."""
         if self._launchers.has_focus and self._launchers.selected is not None:
             self._map.toggle(self.console.machine.cells_of_launcher(self._launchers.selected))
         else:
             self._map.toggle(self._map.under)
 
     def action_range(self) -> None:
-        """Begins a range, or ends it."""
+        """Start or end a range."""
         self._map.begin_range()
         self._map.focus()
 
     def action_select_group(self) -> None:
-        """Its cabinet, or its node."""
+        """Select its cabinet, or its node."""
         if self._map.cell is not None:
             self._map.toggle(self._map.group_cells(self._map.cell))
 
     def action_select_launcher(self) -> None:
-        """All that its launcher has."""
+        """Select all processors of its launcher."""
         if self._launcher is not None:
             self._map.toggle(self.console.machine.cells_of_launcher(self._launcher))
 
     def action_select_state(self) -> None:
-        """All in the same state."""
+        """Select all in the same state."""
         machine, cell = self.console.machine, self._map.cell
         if cell is not None:
             state = machine.states[cell]
             self._map.toggle([other for other in range(machine.cells) if machine.states[other] == state])
 
     def action_invert(self) -> None:
-        """The others."""
+        """Invert the selection."""
         chosen = set(self._map.selected_cells)
         self._map.select([cell for cell in range(self.console.machine.cells) if cell not in chosen])
 
     def action_expression(self) -> None:
-        """By an expression, which is tried while it is typed."""
+        """Select by an expression, which is evaluated while it is typed."""
         before = set(self._map.selected)
 
         def told(text: str) -> str:
@@ -282,19 +282,19 @@ class MeshScreen(Framed):
 
         self.app.push_screen(Entry("select", told, placeholder="node[1-8] & free"), answered)
 
-    # doing
+    # Commands
 
     def action_do(self, name: str) -> None:
-        """Asks, and then runs the command."""
+        """Ask for confirmation, then run the command."""
         self._commands.do(name)
 
     def action_copy(self, what: str) -> None:
-        """The selection as a list of nodes, or of processors."""
+        """Copy the selection as a list of nodes, or of processors."""
         found = self.target()
         self._commands.copy(found.node_list if what == "nodes" else found.processor_list)
 
     def target(self) -> commands.Target:
-        """The selection; without one what is under the cursor."""
+        """The selection, or else what is under the cursor."""
         machine = self.console.machine
         cells = self._map.selected_cells
         if not cells and self._launchers.has_focus and self._launchers.selected is not None:
@@ -302,14 +302,14 @@ class MeshScreen(Framed):
         return commands.target(machine, cells or self._map.under)
 
     def facts(self) -> dict[str, str]:
-        """For the command lines in help and palette."""
+        """Values for the command lines in help and palette."""
         found = self.target()
         facts = {"nodes": commands.shortened(found.node_list), "processors": commands.shortened(found.processor_list)}
         facts = {key: value for key, value in facts.items() if value}
         return facts if self._launcher is None else {**facts, "launcher": str(self._launcher)}
 
     def action_launch_here(self) -> None:
-        """The launch form, filled in with the selection."""
+        """Open the launch form with the selection."""
         found = self.target()
         if found.processors:
             self.console.launch_on(found.processor_list, len(found.processors))

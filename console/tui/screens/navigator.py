@@ -1,4 +1,4 @@
-"""Going to places by name, and back: what ``:``, ``[`` and ``]`` do."""
+"""Navigation by name and history: ``:``, ``[`` and ``]``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from console.tui.screens.tables import TableScreen
 
 
 def _verb(text: str, verbs: Iterable[str]) -> str:
-    """The action that was typed, in full or as the only one that begins so; empty where it is a place or nothing."""
+    """The typed action: exact, or the only one with this beginning; empty for a place or an unknown word."""
     word = text.strip()
     try:
         parse(text)
@@ -34,7 +34,7 @@ def _verb(text: str, verbs: Iterable[str]) -> str:
 
 
 class Navigator:
-    """Shows places, and remembers them."""
+    """Shows places, and records them."""
 
     def __init__(self, app: AppContext) -> None:
         self._app = app
@@ -48,7 +48,7 @@ class Navigator:
         return self._table
 
     def ask(self) -> None:
-        """A line for the name of a place, or of what can be done on the screen in front."""
+        """Ask for the name of a place, or of an action of the screen in front."""
         app = self._app
         screen = app.screen
         verbs = {action.word: (action, node) for action, node in reversed(screen.actions_here())} if isinstance(
@@ -69,7 +69,7 @@ class Navigator:
             try:
                 return f"to {parse(text)}"
             except LinkError as error:
-                # half a name is not a mistake yet
+                # An incomplete name is not an error yet.
                 return (error.hint or error.message) if offers(text) else f"!{error.message}"
 
         def answered(text: str | None) -> None:
@@ -92,7 +92,7 @@ class Navigator:
         self.open(link)
 
     def open(self, link: Link) -> None:
-        """Goes there; says so where there is no such thing."""
+        """Go to a place; says so if it does not exist."""
         if link.kind in ("save", "forget"):
             self._keep(link)
         elif self._show(link):
@@ -110,7 +110,7 @@ class Navigator:
             self._trail.visit(Link(mode[:3], mode[4:]))
 
     def step(self, by: int) -> None:
-        """Back, or forth; places that are gone are passed over."""
+        """Go back or forward; removed places are skipped."""
         while (link := self._trail.step(by)) is not None:
             if self._show(link):
                 return
@@ -147,7 +147,7 @@ class Navigator:
         return True
 
     def _keep(self, link: Link) -> None:
-        """Saves what the table in front is looked at like, or forgets a view."""
+        """Save the view of the table in front, or delete a saved view."""
         screen, saves, name = self._app.screen, link.kind == "save", link.name
         if saves and not isinstance(screen, TableScreen):
             told = "what is saved is a table's filter and order: go to one first (1 launchers, 3 nodes …)"
@@ -165,7 +165,7 @@ class Navigator:
         self._app.notify(told, severity="warning", markup=False)
 
     def _look(self, name: str) -> bool:
-        """A table as it was saved."""
+        """Show a table in a saved view."""
         view = self._views.named.get(name)
         if view is None or view.table not in TABLES:
             return False
@@ -173,7 +173,7 @@ class Navigator:
         return self._on_table(lambda screen: screen.look(view))
 
     def _row(self, table: str, number: int) -> bool:
-        """A row of a table."""
+        """Show a row of a table."""
         there = self._app.machine.launchers if table == "launchers" else self._app.machine.partitions
         if number not in there:
             return False
@@ -190,7 +190,7 @@ class Navigator:
         return True
 
     def select_on_map(self, cells: Iterable[int]) -> None:
-        """The map with these cells selected."""
+        """Show the map with these cells selected."""
         self._app.show_mode("mesh")
         chosen = list(cells)
         self._on_map(lambda screen: screen.select(chosen))

@@ -1,4 +1,4 @@
-"""The command palette: every action by name, the tabs, and the launches one could attach to."""
+"""The command palette: every action by name, the tabs, and launches to attach to."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ class _Entry(NamedTuple):
 
 
 class ActionCommands(Provider):
-    """What can be done now. Actions that are impossible here and now are left out."""
+    """The actions that are possible now."""
 
     @property
     def _console(self) -> AppContext:
         return context(self.screen)
 
     async def discover(self) -> Hits:
-        """Everything, as it stands."""
+        """All of them."""
         for entry in self._entries():
             yield DiscoveryHit(Content(entry.title), entry.run, text=entry.title, help=Content(entry.help).markup)
 
     async def search(self, query: str) -> Hits:
-        """What matches, fuzzily."""
+        """Fuzzy matches."""
         matcher = self.matcher(query)
         for entry in self._entries():
             score = matcher.match(entry.title)

@@ -1,4 +1,4 @@
-"""Saving the output that a run view shows into a file."""
+"""Saves the output shown in a launch's tab to a file."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from redmesh.text import counted
 
 
 class SaveOutput:
-    """Writes what an output pane shows; asks before a file is written over."""
+    """Writes the shown output; asks before a file is overwritten."""
 
     def __init__(self, screen: Framed, run: Run, output: OutputPane) -> None:
         self._screen, self._run, self._output = screen, run, output
 
     def save(self, path: str, *, overwrite: bool = False) -> None:
-        """Writes the lines into a file, without holding the screen up."""
+        """Write the lines to a file without blocking the screen."""
         if path.strip():
             work = self._save(os.path.expanduser(path.strip()), overwrite)
             self._screen.run_worker(work, group="saving")

@@ -1,4 +1,4 @@
-"""Where the ranks of a launch are: their stacks, merged into one tree."""
+"""The stacks of a launch's ranks, merged into one tree."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ _KINDS = ("all", "native", "python")
 
 
 class StacksScreen(Framed):
-    """Taken when it opens, again by ``s`` or every few seconds; a branch leads to its ranks."""
+    """The stacks are taken when the screen opens, by ``s``, or every few seconds; a branch leads to its ranks."""
 
     TITLE_FOR_HELP = "stacks"
     AUTO_FOCUS = "#stacks"
     BINDINGS: ClassVar[list[BindingType]] = bindings("stacks")
     PLACES = ("stacks", "tree", "lines")
-    HORIZONTAL_BREAKPOINTS = [*Framed.HORIZONTAL_BREAKPOINTS, (150, "-beside")]  # tree and source beside each other
+    HORIZONTAL_BREAKPOINTS = [*Framed.HORIZONTAL_BREAKPOINTS, (150, "-beside")]  # tree and source side by side
 
     def __init__(
         self,
@@ -54,14 +54,14 @@ class StacksScreen(Framed):
         choose: Callable[[frozenset[int] | None], None],
         signal: Callable[[int, list[int], Callable[[], object]], None],
     ) -> None:
-        """``choose``: shows these ranks alone in the run view. ``signal``: sends them one, and calls back."""
+        """``choose``: shows only these ranks in the launch's tab. ``signal``: sends them a signal, and calls back."""
         super().__init__()
         self._run = run
-        self._ranks = ranks  # whose stacks; None: of all
+        self._ranks = ranks  # the ranks; None: all
         self._choose, self._signal = choose, signal
         self._files: SourceFiles | None = None
         self._shows_source = True
-        self._debugged = False  # a debugger was opened from here
+        self._debugged = False  # True if a debugger was opened from here
         self._told: dict[str, Any] | None = None
         self._before: dict[str, Any] | None = None
         self._period_s = 0.0
@@ -80,7 +80,7 @@ class StacksScreen(Framed):
         return {"launcher": str(self._run.launcher), "rank": str(min(ranks)) if ranks else "RANK", "ranks": told}
 
     def compose(self) -> Iterable[Widget]:
-        """A line about it, the tree, what there is to say about it."""
+        """A line about the stacks, the tree, and remarks."""
         self._head = Static(id="stacks-head")
         self._tree = StackTree(id="stacks")
         self._source = SourcePane(id="source")
@@ -93,10 +93,10 @@ class StacksScreen(Framed):
         self._draw()
         self.action_take()
 
-    # taking them
+    # Taking stacks
 
     def action_take(self) -> None:
-        """Takes the stacks again."""
+        """Take the stacks again."""
         if not self._busy:
             self._busy = True
             self._draw_head()
@@ -124,7 +124,7 @@ class StacksScreen(Framed):
         self._draw()
 
     def action_period(self) -> None:
-        """Again every few seconds; after the longest time: no longer."""
+        """Change the interval of automatic updates; after the longest: none."""
         at = _PERIODS_S.index(self._period_s)
         self._set_period(_PERIODS_S[(at + 1) % len(_PERIODS_S)])
         self._draw_head()
@@ -142,12 +142,12 @@ class StacksScreen(Framed):
             self.action_take()
 
     def action_kind(self) -> None:
-        """Frames of C, of Python, or both."""
+        """Show frames of C, of Python, or both."""
         self._kind = _KINDS[(_KINDS.index(self._kind) + 1) % len(_KINDS)]
         self._before = self._told = None
         self.action_take()
 
-    # showing them
+    # Display
 
     @property
     def files(self) -> SourceFiles:
@@ -162,7 +162,7 @@ class StacksScreen(Framed):
             self.run_worker(self._read_source, group="source", exclusive=True)  # type: ignore[arg-type]
 
     async def _read_source(self) -> None:
-        """The line of the call under the cursor, or of the innermost around it that has one."""
+        """Read the source line of the call under the cursor, or of the innermost call around it with one."""
         assert self._told is not None
         at = place(self._tree.rows, self._tree.cursor)
         if at is None:
@@ -173,12 +173,12 @@ class StacksScreen(Framed):
         self._source.show(text, at.line, standing(self._told["tree"], at.path))
 
     def action_source(self) -> None:
-        """Shows the source, or leaves the room to the tree."""
+        """Show or hide the source."""
         self._shows_source = not self._shows_source
         self._show_source()
 
     def action_beside(self) -> None:
-        """Asks which two, with the likeliest filled in."""
+        """Ask which two stacks to compare, with a likely answer filled in."""
         if self._told is None:
             return
         ranks = frozenset[int]().union(*(members(one["ranks"]) for one in self._told["tree"]))
@@ -210,12 +210,12 @@ class StacksScreen(Framed):
         self.app.push_screen(BesideScreen(self._run, sides[0], sides[1], self.files, whole=self._whole))
 
     def action_compare(self) -> None:
-        """What changed since the time before, or the plain tree."""
+        """Show the changes since the time before, or the plain tree."""
         self._compares = not self._compares
         self._draw()
 
     def action_whole(self) -> None:
-        """What stands inside MPI, too, or not."""
+        """Show or hide calls inside MPI."""
         self._whole = not self._whole
         self._draw()
 
@@ -224,16 +224,16 @@ class StacksScreen(Framed):
         self.action_ranks()
 
     def action_ranks(self) -> None:
-        """Goes back to the run view, with the ranks of the branch alone."""
+        """Go back to the launch's tab with only the ranks of the branch."""
         if ranks := self._chosen_ranks:
             self._choose(ranks)
             self.dismiss()
 
     def action_fold(self, shut: bool) -> None:
-        """Folds the branch under the cursor, or opens it."""
+        """Fold or unfold the branch under the cursor."""
         row = self._tree.row
         if row is not None:
-            put_in = shut != row.helpers  # the line of helper threads is folded unless it is among the folds
+            put_in = shut != row.helpers  # the line of helper threads is folded unless it is listed
             self._folds = self._folds | {row.path} if put_in else self._folds - {row.path}
             self._draw()
 
@@ -244,33 +244,33 @@ class StacksScreen(Framed):
         return members(row.ranks) if row is not None else frozenset()
 
     def action_debug(self) -> None:
-        """A debugger on the first rank of the branch."""
+        """Open a debugger on the first rank of the branch."""
         if self._chosen_ranks:
             self._debugged = True
             self.console.debug_rank(self._run.launcher, min(self._chosen_ranks))
 
     def on_screen_resume(self) -> None:
-        """After a debugger the ranks stand elsewhere."""
+        """Take the stacks again after a debugger."""
         if self._debugged:
             self._debugged = False
             self.action_take()
 
     def action_signal(self, number: int) -> None:
-        """A signal to the ranks of the branch; then their stacks are taken again."""
+        """Send a signal to the ranks of the branch, then take their stacks again."""
         if self._chosen_ranks:
             self._signal(number, sorted(self._chosen_ranks), lambda: self.set_timer(_AFTER_SIGNAL_S, self.action_take))
 
     def possible(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Signals and debuggers reach what lives."""
+        """Signals and debuggers need a living launch."""
         del parameters
         return self._run.live if action in ("signal", "debug", "take") else True
 
     def action_copy(self, what: str) -> None:
-        """The tree as it is shown, or the ranks of the branch as every command takes them, into the clipboard."""
+        """Copy the shown tree, or the list of the branch's ranks, to the clipboard."""
         self.app.copy_to_clipboard(as_text(self._rows()) if what == "tree" else fold_ranks(sorted(self._chosen_ranks)))
 
     def action_back(self) -> None:
-        """Back to the run view."""
+        """Go back to the launch's tab."""
         self.dismiss()
 
     def _rows(self) -> list[Any]:

@@ -53,11 +53,11 @@ _EMPTY = {
 }
 MOST_ENDED = 10_000
 _ENDED_EVERY_S = 2.0
-_ASKED_AT_ONCE = 8  # nodes; on other machines each is a connection over TLS
+_ASKED_AT_ONCE = 8  # nodes queried at once; each on another machine needs a TLS connection
 
 
 class TableScreen(Framed):
-    """One table, and beside it what is known of the row under the cursor."""
+    """A table, with details of the row under the cursor."""
 
     TITLE_FOR_HELP = "table"
     AUTO_FOCUS = "#table"
@@ -83,7 +83,7 @@ class TableScreen(Framed):
         self._second = 0
 
     def compose(self) -> Iterable[Widget]:
-        """The table; details where there is room for them."""
+        """The table; details if there is room."""
         self._probe = Probe(self.console.machine.statuses)
         self.rows = Rows(self.table, self.console.machine)
         self.view = TableView(self.rows, id="table")
@@ -102,14 +102,14 @@ class TableScreen(Framed):
         self._waiting.clear()
 
     def when_mounted(self, work: Callable[[], object]) -> None:
-        """Does it now, or as soon as there is a table to do it with."""
+        """Call ``work`` now, or as soon as the table exists."""
         if self.is_mounted:
             work()
         else:
             self._waiting.append(work)
 
     def on_screen_resume(self) -> None:
-        """Nothing was drawn while another screen was in front."""
+        """Draw what has changed while another screen was in front."""
         self._counter = -1
         self._update()
 
@@ -122,7 +122,7 @@ class TableScreen(Framed):
         if self.table is NODES:
             self._ask_nodes()
         if machine.counter != self._counter and self._with_ended and not self._reads_later:
-            self._reads_later = True  # what was read may be older; nothing follows in a recording that stands still
+            self._reads_later = True  # earlier readings may be out of date; in a paused recording none follow
             self.set_timer(_ENDED_EVERY_S, self._read_ended)
         second = int(time.time() if self.table is JOBS else machine.now)
         if machine.counter != self._counter or second != self._second:
@@ -134,7 +134,7 @@ class TableScreen(Framed):
         self._show_details()
 
     def _ask_nodes(self) -> None:
-        """Asks the nodes in sight how loaded they are, a few at a time."""
+        """Query the visible nodes for their load, a few at a time."""
         settings = self.console.settings
         if self.console.replaying:
             return
@@ -175,10 +175,10 @@ class TableScreen(Framed):
         self._show_details()
         self.refresh_bindings()
 
-    # what is shown, and how
+    # View
 
     def action_filter(self) -> None:
-        """A filter, tried while it is typed."""
+        """Ask for a filter, applied while it is typed."""
         before = self.rows.filter
 
         def told(text: str) -> str:
@@ -196,18 +196,18 @@ class TableScreen(Framed):
         self.app.push_screen(Entry("/", told, value=before), answered)
 
     def set_filter(self, text: str) -> None:
-        """Shows what it lets pass. FilterError."""
+        """Apply a filter. Raises FilterError."""
         self.rows.set_filter(text)
         self.view.update_rows()
         self._titles()
 
     def as_view(self) -> View:
-        """What it is looked at like."""
+        """The present view."""
         rows = self.rows
         return View(self.table.name, rows.filter, self.table.columns[rows.sort].name, rows.reverse, self._with_ended)
 
     def look(self, view: View) -> None:
-        """Looks at it like that, as far as it still can."""
+        """Apply a view, as far as it is still valid."""
         names = [column.name for column in self.table.columns]
         with contextlib.suppress(FilterError):
             self.set_filter(view.filter)
@@ -224,7 +224,7 @@ class TableScreen(Framed):
             self._sort_by(event.column)
 
     def action_sort(self, step: int) -> None:
-        """By the next column."""
+        """Sort by the next column."""
         self._sort_by((self.rows.sort + step) % len(self.table.columns))
 
     def _sort_by(self, column: int) -> None:
@@ -232,7 +232,7 @@ class TableScreen(Framed):
         self._again()
 
     def action_reverse(self) -> None:
-        """The other way round."""
+        """Reverse the order."""
         self.rows.reverse = not self.rows.reverse
         self._again()
 
@@ -242,7 +242,7 @@ class TableScreen(Framed):
         self._titles()
 
     def action_ended(self) -> None:
-        """Those that have ended too."""
+        """Show or hide ended rows."""
         self._with_ended = not self._with_ended
         self.rows.extra = []
         if self._with_ended:
@@ -250,7 +250,7 @@ class TableScreen(Framed):
         self._again()
 
     def _read_ended(self) -> None:
-        """Launchers that have ended are in the database alone."""
+        """Read ended launchers, which are only in the database."""
         self._ended_at, self._reads_later = time.monotonic(), False
         if not self._with_ended:
             return
@@ -262,27 +262,27 @@ class TableScreen(Framed):
                 self.notify(error.message, severity="error", markup=False)
                 return
             known = dict(self.rows.extra)
-            # a row that is the same stays the same object: what was worked out for it is kept
+            # An equal row stays the same object, to keep its cached data.
             self.rows.extra = [(row.id, known[row.id] if known.get(row.id) == row else row) for row in ended]
             self._again()
 
         self.run_worker(read, group="ended", exclusive=True)  # type: ignore[arg-type]
 
-    # marks
+    # Marks
 
     def action_mark(self) -> None:
-        """Marks the row, or unmarks it, and goes on to the next."""
+        """Mark or unmark the row, and go to the next."""
         if self.view.key is not None:
             self.view.mark(self.view.marked ^ {self.view.key})
             self.view.action_move(1)
 
     def action_mark_all(self) -> None:
-        """All that is shown, or none."""
+        """Mark all shown rows, or none."""
         every = set(self.rows.order)
         self.view.mark(set() if self.view.marked == every else every)
 
     def action_out(self) -> None:
-        """Unmarks all; else drops the filter; else the map."""
+        """Remove all marks; else the filter; else go to the map."""
         if self.view.marked:
             self.view.mark(set())
         elif self.rows.filter:
@@ -290,14 +290,14 @@ class TableScreen(Framed):
         else:
             self.console.action_show("mesh")
 
-    # doing
+    # Commands
 
     def action_do(self, name: str) -> None:
-        """Asks, and then runs the command."""
+        """Ask for confirmation, then run the command."""
         self._commands.do(name)
 
     def target(self) -> commands.Target:
-        """What the marked rows stand for."""
+        """The target of the marked rows."""
         machine = self.console.machine
         cells = {c for key in self.view.chosen for c in cells_of(self.table, self.rows.row(key), machine)}
         return commands.target(machine, sorted(cells))
@@ -313,7 +313,7 @@ class TableScreen(Framed):
         return {key: value for key, value in facts.items() if value}
 
     def possible(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """What this table has no use for is hidden."""
+        """Hide actions that this table does not have."""
         if not self.is_mounted:
             return True
         verb = parameters[0] if action == "do" and parameters else ""
@@ -326,7 +326,7 @@ class TableScreen(Framed):
         return True
 
     def action_copy(self) -> None:
-        """The names or numbers of the marked rows, as a list every command takes."""
+        """Copy the names or numbers of the marked rows as a list for commands."""
         rows = [self.rows.row(key) for key in self.view.chosen]
         if self.table is NODES:
             text = commands.fold_nodes([row.name for row in rows])
@@ -337,13 +337,13 @@ class TableScreen(Framed):
         self._commands.copy(text)
 
     def action_attach(self) -> None:
-        """Opens the run view of the row's launcher."""
+        """Open the tab of the row's launcher."""
         launcher = None if self.view.key is None else launcher_of(self.table, self.rows.row(self.view.key))
         if launcher is not None:
             self.console.attach(launcher)
 
     def action_on_map(self) -> None:
-        """Selects on the map what the rows stand for."""
+        """Select the rows' processors on the map."""
         machine = self.console.machine
         cells = {c for key in self.view.chosen for c in cells_of(self.table, self.rows.row(key), machine)}
         if cells:
@@ -368,7 +368,7 @@ class TableScreen(Framed):
         elif row.node:
             self.console.navigator.open(Link("node", row.node))
 
-    # export
+    # Export
 
     def action_export(self) -> None:
         """Writes what is shown."""
@@ -390,7 +390,7 @@ class TableScreen(Framed):
         self.app.push_screen(Entry("export to", told, value=f"{self.table.name}.csv"), answered)
 
     def export(self, path: str) -> None:
-        """The rows that are shown (those marked, where any are) into a new file."""
+        """Write the shown rows (or only marked ones) to a new file."""
         keys = self.view.chosen if self.view.marked else self.rows.order
         if path.endswith(".json"):
             text = json.dumps(as_records(self.rows, keys), indent=1) + "\n"
@@ -405,12 +405,12 @@ class TableScreen(Framed):
             self.notify(f"{counted(len(keys), 'row', form=',')} in {path}", markup=False)
 
 
-#: What acts on processors has no meaning for jobs.
+#: Actions for processors do not apply to jobs.
 _OF_NODES = frozenset(f"table.{name}" for name in ("attach", "map", "drain", "resume", "term", "kill"))
 
 
 class JobsScreen(TableScreen, inherit_bindings=False):
-    """Jobs of tasks and of sections: of this user, on this host."""
+    """Jobs of tasks and of sections of this user on this host."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         *bindings("jobs"), *(one for one in bindings("table") if isinstance(one, Binding) and one.id not in _OF_NODES)
@@ -427,12 +427,12 @@ class JobsScreen(TableScreen, inherit_bindings=False):
         self.console.jobs_changed.subscribe(self, lambda _: self.on_screen_resume() if self.is_current else None)
 
     def action_ended(self) -> None:
-        """Those that have ended too."""
+        """Show or hide ended jobs."""
         self._with_ended = not self._with_ended
         self.on_screen_resume()
 
     def _read_ended(self) -> None:
-        """Nothing: ended jobs are in the model already; the database has ended launchers only."""
+        """Does nothing: the model has ended jobs already, and the database only ended launchers."""
 
     def _update(self) -> None:
         ended = [(number, job) for number, job in self.console.machine.jobs.items() if not job.live]
@@ -444,5 +444,5 @@ class JobsScreen(TableScreen, inherit_bindings=False):
         return {} if not self.is_mounted or self.view.key is None else {"job": self.rows.row(self.view.key).id}
 
     def action_act(self, name: str) -> None:
-        """Holds, releases, retries or cancels the jobs that are marked, or the one under the cursor."""
+        """Hold, release, retry or cancel the marked jobs, or the one under the cursor."""
         self._dialogs.do(name)

@@ -1,1 +1,1 @@
-"""Where the console's data come from: database, running launches, nodes, recordings."""
+"""The sources of the console's data: database, running launches, nodes, recordings."""

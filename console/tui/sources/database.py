@@ -1,4 +1,4 @@
-"""The one seam to the database: a thread of its own reads, the event loop gets pictures."""
+"""The console's only access to the database: a separate thread reads, the event loop gets pictures."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from console.tui.model.machine import MOST_EVENTS, Event, Launcher, Node, Partit
 from db.views.viewer import Viewer
 from redmesh.sanitise import clean
 
-FIRST_EVENTS = 1_000  # those read at the start
-_clean = functools.lru_cache(1024)(clean)  # for texts that thousands of rows have alike, most of them empty
+FIRST_EVENTS = 1_000  # read at the start
+_clean = functools.lru_cache(1024)(clean)  # for texts that are equal in thousands of rows, most of them empty
 
 
 class Translator:
-    """Rows of the database to the console's, every text of them cleaned for the terminal."""
+    """Converts rows of the database to the console's, with every text sanitised."""
 
     def __init__(self) -> None:
         self._counter = -1
@@ -26,11 +26,11 @@ class Translator:
         self._names: dict[int, str] = {}
 
     def same(self, now: float) -> Picture:
-        """Nothing has changed but the time."""
+        """A picture in which only the time has changed."""
         return Picture(False, self._counter, now, self._mesh, [], [], [], [])
 
     def picture(self, reading: Any, events: list[Any]) -> Picture:
-        """What a reading brought."""
+        """Convert a reading."""
         self._counter, self._mesh = reading.counter, clean(reading.mesh.name or "")
         if reading.whole:
             self._batch_jobs, self._names = {}, {}
@@ -95,11 +95,11 @@ class Translator:
 
 
 class MachineReader:
-    """Reads the machine by its change counter. Errors: db.errors.StoreError."""
+    """Reads the machine by its change counter. Raises db.errors.StoreError."""
 
     def __init__(self, url: str, login: str = "") -> None:
         self._viewer = Viewer(url, login)
-        # one thread: a connection is used by one at a time, and a slow database never queues up work
+        # A single thread, because a connection has one user at a time, and a slow database must not queue up work.
         self._thread = ThreadPoolExecutor(1, "database")
         self._counter: int | None = None
         self._now = 0.0
@@ -108,16 +108,16 @@ class MachineReader:
         self._translator = Translator()
 
     async def read(self) -> Picture:
-        """What changed since the last call; everything on the first, and after the database was away."""
+        """The changes since the last call; everything at first, and after the database was away."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._read)
 
     async def history(self, limit: int) -> list[Launcher]:
-        """Launchers that have ended, the last one first."""
+        """Ended launchers, the newest first."""
         rows = await asyncio.get_running_loop().run_in_executor(self._thread, self._viewer.history, limit)
         return [self._translator.launcher(row) for row in rows]
 
     def close(self) -> None:
-        """Lets go of the database, without waiting for one that does not answer."""
+        """Close, without waiting for a database that does not answer."""
         self._thread.submit(self._viewer.close)
         self._thread.shutdown(wait=False)
 
@@ -129,7 +129,7 @@ class MachineReader:
             after = None if reading.whole else self._last_event
             events = self._viewer.events(after, FIRST_EVENTS if after is None else MOST_EVENTS)
         except Exception:
-            self._counter = None  # after a gap all is read anew: it may be another database
+            self._counter = None  # after a gap everything is read again, because it may be another database
             raise
         self._counter, self._now, self._now_read_at = reading.counter, reading.now, time.monotonic()
         if events:

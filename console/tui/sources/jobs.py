@@ -1,4 +1,4 @@
-"""The jobs of this user on this host, read from their state objects when the kernel says that one changed."""
+"""The jobs of this user on this host, read from their state objects when the kernel reports a change."""
 
 from __future__ import annotations
 
@@ -19,16 +19,15 @@ from console.tui.model.jobs import Job, Task, TaskMap, TaskState
 from redmesh.sanitise import clean
 from redmesh.state import FAILED, RUNNING, is_uuid, job_path
 
-_PAUSE_S = 0.25  # between two readings: an owner commits up to 50 times a second
-_MOST_LINES = 500  # of the log, and failures
+_PAUSE_S = 0.25  # between two readings, because an owner commits up to 50 times a second
+_MOST_LINES = 500  # log lines and failures
 
 
 class JobsReader:
-    """Rows of all jobs, and ``changed(uuids)`` when some are others than before. Nothing is read while nothing
-    happens."""
+    """Rows of all jobs; ``changed(uuids)`` reports changes. Nothing is read while nothing happens."""
 
     def __init__(self, state_dir: str, changed: Callable[[set[str]], None], ended: Callable[[list[Job]], None]) -> None:
-        """``ended`` is told of jobs that have ended since they were read last."""
+        """``ended`` gets jobs that have ended since the last reading."""
         self._ended = ended
         self.jobs: dict[int, Job] = {}  # by number
         self.trouble = ""
@@ -54,7 +53,7 @@ class JobsReader:
         self._read_soon()
 
     def close(self) -> None:
-        """Lets go."""
+        """Stop."""
         if self._changes is not None and self._loop is not None:
             self._loop.remove_reader(self._changes.fd)
             self._changes.close()
@@ -62,12 +61,12 @@ class JobsReader:
         self._thread.shutdown(wait=False)
 
     def by_id(self, text: str) -> Job | None:
-        """The one job whose UUID begins so."""
+        """The only job whose UUID has this beginning."""
         found = [job for job in self.jobs.values() if job.uuid.startswith(text)]
         return found[0] if len(found) == 1 and text else None
 
     def work(self, do: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
-        """Does it in the thread that reads objects."""
+        """Run ``do`` in the thread that reads objects."""
         return asyncio.get_running_loop().run_in_executor(self._thread, do, *arguments)
 
     def _happened(self) -> None:
@@ -94,7 +93,7 @@ class JobsReader:
                     self._changed(changed)
                 await asyncio.sleep(_PAUSE_S)
         except RuntimeError:
-            pass  # the thread has ended: the console is closing
+            pass  # the thread has ended because the console is closing
         finally:
             self._reading = False
 
@@ -110,7 +109,7 @@ class JobsReader:
 
 
 def _rows(directory: str, wanted: set[str]) -> dict[str, dict[str, Any] | None]:
-    """What each says of itself; None for one that is gone, or is not a job of tasks."""
+    """The summary of each job; None if it was removed, or is not a job of tasks."""
     return {uuid: _row(job_path(directory, uuid)) for uuid in sorted(wanted)}
 
 
@@ -121,7 +120,7 @@ def _row(path: str) -> dict[str, Any] | None:
             return None
         row = queue_row(job)
     except (ConsoleError, KeyError, ValueError, TypeError):
-        return None  # gone, or being made
+        return None  # removed, or being created
     counts = job["counts"] or {}
     return {
         "uuid": row["uuid"],
@@ -145,7 +144,7 @@ def _row(path: str) -> dict[str, Any] | None:
 
 
 class Line(NamedTuple):
-    """A line of a job's log, or a task that failed (``place`` is not None)."""
+    """A line of a job's log, or a failed task (``place`` is not None)."""
 
     at: float
     place: int | None
@@ -155,21 +154,23 @@ class Line(NamedTuple):
 
 
 class JobReading:
-    """One job that is looked at: the states of its tasks, what failed, its log. Reads what is new since the last time.
-    To be used in one thread, :meth:`JobsReader.work`."""
+    """A job that is shown: states of its tasks, failures, log. Reads changes since the last time.
+
+    Use it only in the thread of :meth:`JobsReader.work`.
+    """
 
     def __init__(self, job: Job) -> None:
         self.path, self.sections = job.path, job.sections
         self.tasks = TaskMap()
-        self.changed: set[int] | None = None  # places; None: all
+        self.changed: set[int] | None = None  # indices; None: all
         self.log: list[Line] = []
         self.failures: list[Line] = []
-        self.excluded: dict[str, str] = {}  # nodes that sections are not given to, and why
+        self.excluded: dict[str, str] = {}  # excluded nodes, with reasons
         self._transition = self._logged = self._changed_at = -1
         self._failed_anew = False
 
     def read(self) -> None:
-        """Takes in what is new. ConsoleError, sqlite3.Error."""
+        """Read changes. Raises ConsoleError or sqlite3.Error."""
         db = opened(self.path)
         try:
             self._read_states(db)
@@ -185,7 +186,7 @@ class JobReading:
         if self._transition < 0 or newest < self._transition:
             self.tasks.load(db.execute("SELECT first, last, state FROM task ORDER BY first"))
             if self.sections:
-                from console.sections.job import read_made  # loaded where there are any
+                from console.sections.job import read_made  # imported only for sections
 
                 self.tasks.ids = [clean(one) for one in read_made(db, self.path).ids]
             self.changed, self._failed_anew = None, True
@@ -223,7 +224,7 @@ class JobReading:
         if rows:
             self._logged = rows[0][0]
         for _, at, node, task, text in reversed(rows):
-            if node and self.sections:  # as the owner writes it (agents/job/job_owner.py)
+            if node and self.sections:  # in the owner's form (agents/job/job_owner.py)
                 self.excluded.pop(clean(node), None)
                 if text.startswith(f"{node} is left out: "):
                     self.excluded[clean(node)] = clean(text.partition(": ")[2])
@@ -253,7 +254,7 @@ class JobReading:
         self.failures = found
 
     def task(self, place: int, *, past: bool = False) -> Task | None:
-        """All of one task, with ``past`` what became of it so far; None where it is gone. ConsoleError,
+        """All data about one task, with ``past`` its history; None if it was removed. Raises ConsoleError or
         sqlite3.Error."""
         if not 0 <= place < len(self.tasks):
             return None

@@ -1,4 +1,4 @@
-"""Watching one launch: its stream feeds its :class:`Run` whether or not anybody looks at it."""
+"""Watches a launch: its stream feeds its :class:`Run` whether or not it is on the screen."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from console.tui.sources.spool import Archive
 from console.tui.sources.yod import AttachError, Attachment, Pace
 from redmesh.sanitise import clean
 
-_BACK_S = 5.0  # one whose socket was removed makes it again (console/launch/attach/client.py)
-_SOCKET_S = 1.0  # a launch opens its socket a moment after it began to run
-_PIECE = 64 << 10  # as much as is read from a socket before keys are looked at again
+_BACK_S = 5.0  # a removed socket is created again (console/launch/attach/client.py)
+_SOCKET_S = 1.0  # a launch opens its socket a moment after its start
+_PIECE = 64 << 10  # read from a socket at once before keys are handled
 
 
 class Watch:
-    """A run and where it is fed from: yod's observers' socket, then the spool for what came when yod had gone.
+    """A launch's model and its sources: yod's socket for observers, then the spool for data from after yod's exit.
 
-    ``trouble`` says why there is neither; ``archive`` has the lines that memory no longer holds.
+    ``trouble`` says why there is neither; ``archive`` has lines that were dropped from memory.
     """
 
     def __init__(self, run: Run, run_dir: str, state_dir: str) -> None:
         self.run = run
         self.trouble = ""
-        self.saw_it_run = False  # since we came: its end is news
-        self.bad_exits_told = 0  # announcements of the run that a note was made of
+        self.saw_it_run = False  # since we attached: its end is news
+        self.bad_exits_told = 0  # announcements that were shown in a note
         self._socket = yod_socket(run_dir, run.launcher)
         self._spool = spool_path(state_dir, run.launcher)
         self._attachment: Attachment | None = None
-        self._spooled = False  # the stream is the spool's, byte for byte
-        self._past = 0  # bytes of the stream that were there when we came
+        self._spooled = False  # the stream is exactly the spool's
+        self._past = 0  # bytes of the stream that existed when we attached
         self.archive = Archive(self._spool)
-        self._received = 0  # bytes of the stream: where the spool goes on
+        self._received = 0  # bytes of the stream: the offset at which the spool continues
 
     async def follow(self, changed: Callable[[], None]) -> None:
-        """Feeds the run until its stream ends; ``changed`` is called with its phase, and when ranks exit badly."""
+        """Feed the model until its stream ends; ``changed`` is called at a new phase, and when ranks fail."""
         self.run.restart()
         self.trouble = ""
         self._received = 0
@@ -87,7 +87,7 @@ class Watch:
             await Pace.nap()
 
     async def _follow_spool(self, changed: Callable[[], None]) -> None:
-        """The rest of a detached launch that is over, or whose end and our reading crossed."""
+        """Read the rest of a detached launch that has ended, also while we were reading."""
         try:
             file = os.open(self._spool, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         except OSError:
@@ -119,7 +119,7 @@ class Watch:
             if message.get("op") == "hello":
                 messages.check_hello(message)
                 return
-            if message.get("event") == "moved":  # the spool was written anew: counted from here
+            if message.get("event") == "moved":  # the spool was rewritten: count from here
                 self._received = int(message["offset"])
                 self.archive.clear()
                 return
@@ -129,7 +129,7 @@ class Watch:
             self.archive.reached(self._received, run.output)
 
     def _stamp(self) -> None:
-        """Lines that were written before we came have no time."""
+        """Lines written before we attached have no time."""
         self.run.output.now = time.time() if self._received >= self._past else 0.0
 
     def _attached(self) -> Attachment:
@@ -138,19 +138,19 @@ class Watch:
         return self._attachment
 
     async def signal(self, number: int, ranks: list[int] | None) -> None:
-        """Sends a signal through yod. AttachError when it is out of reach."""
+        """Send a signal through yod. Raises AttachError if it is unreachable."""
         await self._attached().signal(number, ranks)
 
     async def input(self, text: str | None) -> None:
-        """Sends text to the ranks' standard input; None ends it. AttachError when yod is out of reach."""
+        """Send text to the ranks' standard input; None ends it. Raises AttachError if yod is unreachable."""
         attachment = self._attached()
         await (attachment.end_input() if text is None else attachment.input(text))
 
     async def release(self) -> None:
-        """Lets held ranks run. AttachError when yod is out of reach."""
+        """Release held ranks. Raises AttachError if yod is unreachable."""
         await self._attached().release()
 
     def close(self) -> None:
-        """Lets go; the launch goes on."""
+        """Disconnect; the launch continues."""
         if self._attachment is not None:
             self._attachment.close()

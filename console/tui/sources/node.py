@@ -1,7 +1,7 @@
-"""What a node says of itself: its PCT is asked while somebody looks at it.
+"""The status of a node: its PCT is queried while the node is on the screen.
 
-On this machine by its socket; on another one over TLS, by those who may read the login processor's certificate (the
-mesh's owner).
+On this machine through its socket; on another one over TLS, by users who may read the login processor's certificate
+(the mesh's owner).
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ _AGAIN_S = 2.0
 
 
 class Probe:
-    """Asks nodes, each not more often than it can change; the answers go into ``statuses``, by the nodes' ids."""
+    """Queries nodes, each at most as often as it can change; the answers go into ``statuses``, by the nodes' ids."""
 
     def __init__(self, statuses: dict[int, NodeStatus]) -> None:
-        self._remote: bool | None = None  # whether PCTs of other machines answer us; None: not known yet
+        self._remote: bool | None = None  # whether PCTs on other machines answer us; None: not known yet
         self._statuses = statuses
         self._asked_at: dict[int, float] = {}
 
     def due(self, node: Node, mesh: str, state_dir: str) -> bool:
-        """Whether it is time to ask. ``mesh`` and ``state_dir``: where our certificate would be."""
+        """True if a query is due. ``mesh`` and ``state_dir``: for our certificate."""
         if node.state == "down" or not node.address or not (node.address[0] == "/" or self._reaches(mesh, state_dir)):
-            self._statuses.pop(node.id, None)  # what it said before is not true any more
+            self._statuses.pop(node.id, None)  # its earlier status is out of date
             return False
         return time.monotonic() - self._asked_at.get(node.id, -_AGAIN_S) > _AGAIN_S
 
@@ -44,19 +44,19 @@ class Probe:
         return self._remote
 
     async def ask(self, node: Node) -> bool:
-        """Asks; True when the answer is another than before."""
+        """Query a node; True if the answer has changed."""
         self._asked_at[node.id] = time.monotonic()
         told = await asyncio.to_thread(_ask, node.address, node.name)
         before, self._statuses[node.id] = self._statuses.get(node.id), told
         return told != before
 
     async def ask_all(self, nodes: list[Node]) -> None:
-        """Asks them at the same time."""
+        """Query nodes in parallel."""
         await asyncio.gather(*map(self.ask, nodes))
 
 
 def _ask(path: str, name: str) -> NodeStatus:
-    """``name``: behind one address there may be many nodes of a simulated machine."""
+    """``name``: an address may stand for many nodes of a simulated machine."""
     try:
         with Client(path, "admin" if path.startswith("/") else "cpa", _ANSWER_S) as client:
             reply = client.call({"op": "status", "node": name})
@@ -68,7 +68,7 @@ def _ask(path: str, name: str) -> NodeStatus:
 
 
 def read(reply: dict[str, Any]) -> NodeStatus:
-    """A status reply, whatever an older or newer PCT put into it."""
+    """Parse a status reply of any version's PCT."""
     try:
         load = tuple(float(one) for one in reply.get("load") or ())[:3]
         memory = reply.get("memory")

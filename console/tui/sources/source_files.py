@@ -1,4 +1,4 @@
-"""Reads source files for the stacks: on this host, or on the node of a rank that stands in them."""
+"""Reads source files for the stacks: on this host, or on the node of a rank that runs them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from console.tui.model.source import Place, SourceText, pieces
 from redmesh.sanitise import clean
 
 _LARGEST = 8 << 20
-_AROUND = 400  # lines that a node is asked for, before and behind
+_AROUND = 400  # lines requested from a node, before and after
 _KEPT = 32  # files
 
 
@@ -21,10 +21,10 @@ class SourceFiles:
 
     def __init__(self, run_dir: str, launcher: int) -> None:
         self._run_dir, self._launcher = run_dir, launcher
-        self._read: dict[tuple[str, int], SourceText] = {}  # of a path, and the part of it that was asked for
+        self._read: dict[tuple[str, int], SourceText] = {}  # (path, part) -> text
 
     async def read(self, place: Place, *, live: bool) -> SourceText:
-        """The file around a place; with ``why`` where nobody can read it. ``live``: its node can be asked."""
+        """The file around a place; with ``why`` if it is unreadable. ``live``: its node can be queried."""
         part = (place.line - 1) // _AROUND
         for key in ((place.path, -1), (place.path, part)):
             if key in self._read:
@@ -36,7 +36,7 @@ class SourceFiles:
         return found
 
     def forget_failures(self) -> None:
-        """What could not be read is tried again."""
+        """Try unreadable files again."""
         self._read = {key: text for key, text in self._read.items() if not text.why}
 
     def _fetch(self, place: Place, part: int, live: bool) -> SourceText:
@@ -59,7 +59,7 @@ class SourceFiles:
 
 
 def _lines_here(path: str) -> list[str]:
-    """All lines of a regular file on this host. OSError."""
+    """All lines of a regular file on this host. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     with open(descriptor, "rb") as file:
         found = os.fstat(descriptor)

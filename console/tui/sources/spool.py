@@ -1,4 +1,4 @@
-"""Lines that memory no longer holds, read again from a detached launch's spool where somebody scrolls back to them."""
+"""Reads lines that were dropped from memory again from a detached launch's spool, when the user scrolls back."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from agents.wire.errors import AgentError
 from console.tui.model.launch import Run
 from console.tui.model.output import NOTE, Line, Output, Unfinished
 
-STEP = 256 << 10  # bytes of the spool between two marks: what is read again for one line
-_PAGES = 6  # stretches held in memory
+STEP = 256 << 10  # bytes between two marks, which are read again for one line
+_PAGES = 6  # parts held in memory
 
 
 class Archive:
-    """Marks in a spool, one every 256 KiB: from each the lines behind it can be made again, with the same numbers."""
+    """Marks in a spool, one every 256 KiB: from each, the following lines can be rebuilt with the same numbers."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -26,31 +26,31 @@ class Archive:
         self._pages: dict[int, list[Line]] = {}
 
     def clear(self) -> None:
-        """The spool is read from its beginning again, or has been written anew."""
+        """The spool is read from its beginning again, or was rewritten."""
         self._offsets.clear()
         self._states.clear()
         self._pages.clear()
 
     def reached(self, offset: int, output: Output) -> None:
-        """The stream has been read so far, and ``output`` holds what came of it."""
+        """The stream has been read up to ``offset``, with the result in ``output``."""
         if not self._offsets or offset >= self._offsets[-1] + STEP:
             self._offsets.append(offset)
             self._states.append(output.unfinished())
 
     @property
     def first(self) -> int | None:
-        """The oldest line that can be read again; None when there is none."""
+        """The oldest line that can be read again; None if there is none."""
         return self._states[0].end if self._states else None
 
     def line(self, number: int) -> Line:
-        """The line of that number. IndexError when it is not there (any more)."""
+        """The line of a number. Raises IndexError if it is unavailable."""
         index = bisect.bisect_right(self._states, number, key=lambda state: state.end) - 1
         if index < 0:
             raise IndexError(number)
         lines = self._pages.get(index)
         if lines is None:
             lines = self._read(index)
-            if index + 1 < len(self._states):  # the newest stretch still grows
+            if index + 1 < len(self._states):  # the newest part still grows
                 self._pages[index] = lines
             if len(self._pages) > _PAGES:
                 del self._pages[next(iter(self._pages))]
@@ -59,7 +59,7 @@ class Archive:
     def _read(self, index: int) -> list[Line]:
         start, state = self._offsets[index], self._states[index]
         size = self._offsets[index + 1] - start if index + 1 < len(self._offsets) else 2 * STEP
-        run = Run(0)  # events make lines too: they are taken as they were the first time
+        run = Run(0)  # events cause lines too, so apply them as the first time
         run.output = Output.resumed(state)
         try:
             for_each_frame(self._path, start, size, run_frame(run))
@@ -69,7 +69,7 @@ class Archive:
 
 
 def run_frame(run: Run) -> Callable[[int, bytes], None]:
-    """What feeds a run with the frames of a stream."""
+    """A function that feeds a launch's model with the frames of a stream."""
 
     def take(kind: int, payload: bytes) -> None:
         if kind in (frames.STDOUT, frames.STDERR):
@@ -84,7 +84,8 @@ def run_frame(run: Run) -> Callable[[int, bytes], None]:
 
 
 def for_each_frame(path: str, offset: int, size: int, take: Callable[[int, bytes], None]) -> None:
-    """The whole frames that begin in ``size`` bytes of a spool from ``offset`` on. OSError, AgentError."""
+    """Call ``take`` with the whole frames that begin in ``size`` bytes of a spool from ``offset``. Raises OSError or
+    AgentError."""
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         decoder = frames.Decoder()
@@ -102,16 +103,16 @@ def for_each_frame(path: str, offset: int, size: int, take: Callable[[int, bytes
         os.close(file)
 
 
-# Writes a launch's output into a file: what passes a filter, from the spool where there is one.
+# Writes a launch's output to a file: what passes a filter, from the spool if there is one.
 
 
 Keep = Callable[[Line], bool]
 
 
 def save(path: str, lines: list[Line], spool: str, keep: Keep | None, *, overwrite: bool, labels: bool) -> int:
-    """Writes ``lines``, or the whole ``spool`` where that exists; how many lines. OSError, AgentError.
+    """Write ``lines``, or the whole ``spool`` if it exists; returns how many lines. Raises OSError or AgentError.
 
-    FileExistsError when the file is there and must not be overwritten. Lines are written as they are shown: cleaned.
+    Raises FileExistsError if the file exists and must not be overwritten. Lines are written as shown: sanitised.
     """
     count = 0
     with open(os.path.expanduser(path), "w" if overwrite else "x", encoding="utf-8") as file:
@@ -172,7 +173,7 @@ class AllRows:
         return self._first + index
 
     def line(self, index: int) -> Line:
-        """The ``index``-th line. IndexError when it is no longer to be had."""
+        """The ``index``-th line. Raises IndexError if it is unavailable."""
         number = self._first + index
         return self._output.line(number) if number >= self._output.first else self._archive.line(number)
 

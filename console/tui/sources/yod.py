@@ -1,4 +1,4 @@
-"""The console's end of a yod's observers' socket (docs/protocol.md, "yod and its observers")."""
+"""The console's connection to a yod's socket for observers (docs/protocol.md, "yod and its observers")."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from agents.wire import control, frames, messages
 from agents.wire.errors import AgentError
 from console.errors import ConsoleError
 
-_READ = 64 << 10  # what is taken in before a key is looked at again: some 2 ms of lines
+_READ = 64 << 10  # read before keys are handled: some 2 ms of lines
 _PATIENCE_S = 5.0
 
 
 class AttachError(ConsoleError):
-    """The launch cannot be attached to."""
+    """A launch cannot be attached to."""
 
 
 class Attachment:
-    """One connection to one yod. Frames come in batches, at a pace that leaves the screen alive."""
+    """A connection to a yod. Frames come in batches, at a pace that keeps the screen responsive."""
 
     def __init__(self, path: str, launcher: int) -> None:
         self._path = path
@@ -29,7 +29,7 @@ class Attachment:
         self._writer: asyncio.StreamWriter | None = None
 
     async def open(self, *, replay: bool = True) -> None:
-        """Connects and asks for the event stream. AttachError when nobody answers there, or it is not ours."""
+        """Connect and request the event stream. Raises AttachError if it is unreachable, or another user's."""
         try:
             async with asyncio.timeout(_PATIENCE_S):
                 self._reader, self._writer = await asyncio.open_unix_connection(self._path, limit=_READ)
@@ -49,7 +49,7 @@ class Attachment:
             raise AttachError(f"launcher {self._launcher} does not answer: {error or 'time is up'}") from None
 
     async def batch(self) -> list[frames.Frame]:
-        """The next frames; an empty list when the stream has ended. AttachError when it is not understood."""
+        """The next frames; an empty list at the end of the stream. Raises AttachError for invalid data."""
         if self._reader is None:
             return []
         while True:
@@ -66,19 +66,19 @@ class Attachment:
                 return ready
 
     async def signal(self, number: int, ranks: list[int] | None = None) -> None:
-        """Sends a signal to some ranks, or to all of them. AttachError when the connection is gone."""
+        """Send a signal to some ranks, or to all. Raises AttachError if the connection is lost."""
         await self._send({"op": "signal", "signal": number, "ranks": ranks})
 
     async def input(self, text: str) -> None:
-        """Sends text to the ranks' standard input. AttachError when the connection is gone."""
+        """Send text to the ranks' standard input. Raises AttachError if the connection is lost."""
         await self._send({"op": "input", "data": text})
 
     async def end_input(self) -> None:
-        """Ends the ranks' standard input. AttachError when the connection is gone."""
+        """End the ranks' standard input. Raises AttachError if the connection is lost."""
         await self._send({"op": "eof"})
 
     async def release(self) -> None:
-        """Lets held ranks run. AttachError when the connection is gone."""
+        """Release held ranks. Raises AttachError if the connection is lost."""
         await self._send({"op": "release"})
 
     async def _send(self, message: control.Message) -> None:
@@ -92,25 +92,25 @@ class Attachment:
             raise AttachError(f"launcher {self._launcher} is out of reach") from None
 
     def close(self) -> None:
-        """Lets go; the launch goes on."""
+        """Disconnect; the launch continues."""
         if self._writer is not None:
             with contextlib.suppress(OSError):
                 self._writer.close()
 
 
 class Pace:
-    """Keeps one busy reader to half of the loop's time: what is late is skipped by yod, never waited for."""
+    """Limits a busy reader to half of the loop's time; yod skips output for slow observers and never waits."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
 
     @staticmethod
     async def nap() -> None:
-        """A moment, for what is about to be there."""
+        """A short pause."""
         await asyncio.sleep(0.02)
 
     async def rest(self) -> None:
-        """Sleeps as long as the work since the last call took, at most 50 ms."""
+        """Sleep as long as the work since the last call took, at most 50 ms."""
         worked = time.monotonic() - self._began
         await asyncio.sleep(min(worked, 0.05) if worked > 0.002 else 0)
         self._began = time.monotonic()

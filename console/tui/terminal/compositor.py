@@ -1,11 +1,11 @@
-"""Writing less to the terminal, and sooner: of a line only the cells that changed; keys at once, and in their order.
+"""Writes less to the terminal, and sooner: only changed cells of a line; keys are handled at once, and in order.
 
-Textual's own update repaints each changed line from the left edge of its widget: 174 KiB a refresh for one cell in a
-hundred, which a connection over SSH feels. It looks at every line of every widget for it, and a key that comes
-meanwhile waits; here lines that did not change are not looked at, and much that changed at once is painted in slices
-with the keys between them. And it paints sixty times a second, so that a key waits for its turn, and hands each key to
-the widget that has the focus when it comes: what is typed right behind a key that opens, closes or changes a screen
-goes to the old one. All of these lean on Textual's inside, which is why its version is pinned.
+Textual's own update repaints each changed line from the left edge of its widget: 174 KiB a refresh if one cell in a
+hundred changes, which is noticeable over SSH. It visits every line of every widget for that while keys wait; here
+unchanged lines are not visited, and large updates are painted in slices with keys in between. Textual also paints sixty
+times a second, so that a key waits for its turn, and passes each key to the widget that has the focus on arrival: keys
+typed right after one that opens, closes or changes a screen go to the old screen. All of this depends on Textual's
+internals, so its version is pinned.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from textual.screen import Screen
 from textual.strip import Strip
 from textual.widgets import Input
 
-_AT_ONCE_S = 0.03  # so long after a key what changes is painted as it comes
-_ALONE_S = 0.008  # and so long nothing else is: what a key changes, changes more in turn
-_SLICE_S = 0.001  # of work; then keys are looked at before the rest is painted
-_PAUSE_S = 0.002  # until then; the threads that read keys and write to the terminal get their turn
-_REGIONS = 3  # painted together between two looks at the clock: neighbours share lines
+_AT_ONCE_S = 0.03  # for this long after a key, changes are painted at once
+_ALONE_S = 0.008  # and for this long nothing else, because a key's changes cause further changes
+_SLICE_S = 0.001  # of painting before keys are handled
+_PAUSE_S = 0.002  # in which the threads for keys and the terminal can run
+_REGIONS = 3  # painted together between two checks of the clock, because neighbours share lines
 
 Spans = list[tuple[int, int]]  # columns of a line: from, to
 
@@ -41,29 +41,29 @@ class Piece(NamedTuple):
 
 
 class CellsUpdate(CompositorUpdate):
-    """What changed, and nothing beside it."""
+    """The changed cells only."""
 
     def __init__(self, pieces: list[Piece]) -> None:
         self.pieces = pieces
 
     def render_segments(self, console: Console) -> str:
-        """What is written: for each piece where it begins, and its cells."""
+        """The output: for each piece its position and its cells."""
         return "".join(f"\x1b[{y + 1};{x + 1}H{strip.render(console)}" for x, y, strip in self.pieces)
 
 
 class CellsCompositor(Compositor):
-    """Textual's, with leaner updates, and no more of them at a time than a key can wait for."""
+    """Textual's compositor with smaller updates, each short enough for a waiting key."""
 
     def __init__(self) -> None:
         super().__init__()
         self.put_off: list[Region] = []  # changed and not painted yet, the oldest first
-        self.hurried = False  # a key was pressed: what was put off waits for the next turn
+        self.hurried = False  # a key was pressed: deferred regions wait for the next turn
 
     @property
     def full_map(self) -> CompositorMap:
-        """Where all is. What came, went or moved is to be painted, whoever asks first.
+        """The positions of all widgets. New, removed or moved widgets are repainted, whoever asks first.
 
-        Textual marks it only where it lays out, and a note that is gone by then stays on the screen for good.
+        Textual marks them only during layout, so a note that was removed before would stay on the screen for ever.
         """
         if not self._full_map_invalidated:
             return super().full_map
@@ -74,7 +74,7 @@ class CellsCompositor(Compositor):
         return after
 
     def put_off_all(self) -> None:
-        """What is to be painted comes after what changes from now on."""
+        """Paint deferred regions after later changes."""
         self.put_off = list(dict.fromkeys([*self.put_off, *sorted(self._dirty_regions, key=_top)]))
         self._dirty_regions.clear()
 
@@ -84,14 +84,14 @@ class CellsCompositor(Compositor):
         return super().render_full_update(simplify)
 
     def render_partial_update(self) -> CellsUpdate | None:  # type: ignore[override]
-        """A slice of what changed; None when nothing did. A region is never cut: what scrolls does not tear."""
+        """A slice of the changes; None if there are none. A region is never split, so that scrolling does not tear."""
         fresh = sorted(self._dirty_regions, key=_top)
         due = fresh if self.hurried else list(dict.fromkeys([*self.put_off, *fresh]))
         older = [region for region in self.put_off if region not in self._dirty_regions] if self.hurried else []
         self._dirty_regions.clear()
         if not due:
             return None
-        # by the time this thread worked: on a busy machine slices would hold next to nothing else
+        # By this thread's CPU time: on a busy machine, slices would otherwise contain next to nothing.
         pieces: list[Piece] = []
         taken, until = 0, time.thread_time() + _SLICE_S
         while taken < len(due) and (not taken or time.thread_time() < until):
@@ -101,7 +101,7 @@ class CellsCompositor(Compositor):
         return CellsUpdate(pieces)
 
     def _paint(self, regions: list[Region]) -> list[Piece]:
-        """Of each widget only the lines in question, from the front to the back until all is covered."""
+        """Paint only the requested lines of each widget, from front to back until everything is covered."""
         screen = self.size.region
         open_spans: dict[int, Spans] = {}
         for y, left, right in self._regions_to_spans(region.intersection(screen) for region in regions):
@@ -132,7 +132,7 @@ def _top(region: Region) -> int:
 
 
 def _cut(spans: Spans, left: int, right: int) -> tuple[Spans, Spans]:
-    """What of the spans is between those columns, and what is not."""
+    """The parts of the spans inside those columns, and outside."""
     inside, outside = [], []
     for a, b in spans:
         if a < right and b > left:
@@ -144,7 +144,7 @@ def _cut(spans: Spans, left: int, right: int) -> tuple[Spans, Spans]:
 
 
 class PromptScreen(Screen[None]):
-    """A screen that writes little, and what a key has changed at once."""
+    """A screen with small updates that paints a key's changes at once."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -153,11 +153,11 @@ class PromptScreen(Screen[None]):
         self._rest_is_due = False
 
     def pressed(self) -> None:
-        """A key is dealt with: what it changes is painted as it comes."""
+        """A key was handled: paint its changes at once."""
         self._pressed_at = time.monotonic()
 
     def put_off(self) -> None:
-        """What has changed until now is painted after what a key is about to change."""
+        """Paint earlier changes after those of the next key."""
         if self._dirty_widgets and self.app.screen is self and not (self._layout_required or self._repaint_required):
             self._compositor.update_widgets(self._dirty_widgets)
             self._dirty_widgets.clear()
@@ -188,7 +188,7 @@ class PromptScreen(Screen[None]):
     def _paint_rest_soon(self) -> None:
         if self._compositor.put_off and not self._rest_is_due:
             self._rest_is_due = True
-            # a timer of Textual's with so short a time may never go off: one that is late already is skipped
+            # A Textual timer with such a short interval may never fire, because late ones are skipped.
             asyncio.get_running_loop().call_later(_PAUSE_S, self.call_later, self._paint_rest)
 
     def _paint_rest(self) -> None:
@@ -199,16 +199,16 @@ class PromptScreen(Screen[None]):
             compositor.put_off = []
         waits = self.app._batch_count or time.monotonic() - self._pressed_at < _ALONE_S
         if self.is_current and not waits:
-            compositor.update_widgets(self._dirty_widgets)  # it takes all of them for painted
+            compositor.update_widgets(self._dirty_widgets)  # it counts all of them as painted
             self._compositor_refresh()
         self._paint_rest_soon()
 
 
 class PromptApp(App[None]):
-    """An application whose keys are dealt with one after the other."""
+    """An application that handles keys one after the other."""
 
     async def on_event(self, event: events.Event) -> None:
-        """A key that is bound is done before the next one is looked at; where text is typed Textual's way holds."""
+        """A bound key is handled before the next one is read; in text input, Textual's order applies."""
         if isinstance(event, events.Key) and not event.is_forwarded and not isinstance(self.focused, Input):
             if isinstance(self.screen, PromptScreen):
                 self.screen.put_off()

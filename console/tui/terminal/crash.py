@@ -1,7 +1,8 @@
-"""What a crash of the console leaves: a terminal as it was, a report in the state directory, a line that names it.
+"""The handling of a crash: restores the terminal, writes a report to the state directory, and prints a line that
+names it.
 
-Faults that Python sees end the application in order (ConsoleApp does it). For all others (a segmentation fault,
-``kill -9``, no memory) a guard waits: a process that notices the console's end and puts the terminal back.
+Errors that Python notices end the application in order (ConsoleApp). For all others (a segmentation fault, ``kill -9``,
+no memory) a guard process notices the console's end and restores the terminal.
 """
 
 from __future__ import annotations
@@ -24,29 +25,29 @@ from redmesh.version import VERSION
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: Reports that are kept: a console that crashes at every start does not fill the disk.
+#: How many reports are kept, so that repeated crashes do not fill the disk.
 KEPT = 10
 _PREFIX = "console-crash-"
-#: Undoes what Textual's driver and its widgets switch on: bracketed paste, reports of size, mouse and focus, the
-#: keyboard protocol, colours, the alternate screen; wraps lines and shows the cursor.
+#: Undoes what Textual's driver and widgets switch on: bracketed paste, reports of size, mouse and focus, the keyboard
+#: protocol, colours, the alternate screen; enables line wrapping and the cursor.
 _RESET = (
     b"\x1b[?2004l\x1b[?2048l\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1015l\x1b[?1006l\x1b[?1004l\x1b[?2026l"
     b"\x1b[<u\x1b[0m\x1b[?1049l\x1b[?7h\x1b[?25h\r"
 )
 _DONE = b"done"
 _PASSWORD = re.compile(r"(\b[\w+]+://[^\s:/@]*:)[^\s@]+@")
-_COOKIE = re.compile(r"\b[0-9a-fA-F]{16,}\b")  # no id, pid or address (0x…) looks like that
+_COOKIE = re.compile(r"\b[0-9a-fA-F]{16,}\b")  # no id, pid or address (0x…) looks like this
 _SECRET_NAMES = ("COOKIE", "TOKEN", "SECRET", "PASSW", "CREDENTIAL", "_KEY")
 
 
 def write_report(state_dir: str, what: str, error: BaseException | None) -> str:
-    """Write a report; how people are told where it is, or why there is none. ``what``: one line about the crash."""
+    """Write a report; returns a text about where it is, or why there is none. ``what``: one line about the crash."""
     stack = "".join(traceback.format_exception(error)) if error is not None else ""
     return write_text(state_dir, what, stack)
 
 
 def write_text(state_dir: str, what: str, stack: str) -> str:
-    """The same, of a stack as text."""
+    """As :func:`write_report`, with a stack as text."""
     name = time.strftime(f"{_PREFIX}%Y%m%d-%H%M%S-{os.getpid()}.txt")
     path = os.path.join(state_dir, name)
     text = "\n".join([
@@ -70,7 +71,7 @@ def write_text(state_dir: str, what: str, stack: str) -> str:
 
 
 def without_secrets(text: str) -> str:
-    """``text`` without passwords, cookies and what the environment has of their kind."""
+    """``text`` without passwords, cookies and similar values of the environment."""
     for name, value in os.environ.items():
         if len(value) >= 6 and any(word in name.upper() for word in _SECRET_NAMES):
             text = text.replace(value, "***")
@@ -78,12 +79,12 @@ def without_secrets(text: str) -> str:
 
 
 def fault(what: str) -> str:
-    """What is said of an error that nobody caught."""
+    """The message about an uncaught error."""
     return f"a fault of the console itself: {what}"
 
 
 def told(what: str, where: str) -> str:
-    """The one line that people get."""
+    """The one line for the user."""
     return clean(f"mesh console: {without_secrets(what)} ({where})")
 
 
@@ -103,10 +104,11 @@ def _remove_old(state_dir: str) -> None:
 
 
 class TerminalGuard:
-    """Puts the terminal back when the console dies of what Python does not see. ``stand_down`` when it has ended well.
+    """Restores the terminal if the console dies of something that Python does not notice. Call ``stand_down`` at a
+    normal end.
 
-    The guard is a process of its own, forked before there are any threads. It is told of the end by a pipe, into
-    which the stack of a fatal signal is written too.
+    The guard is a process that is forked before there are any threads. A pipe, which also receives the stack of a fatal
+    signal, tells it of the end.
     """
 
     def __init__(self, state_dir: str) -> None:
@@ -127,7 +129,7 @@ class TerminalGuard:
         faulthandler.enable(self._line, all_threads=True)
 
     def stand_down(self) -> None:
-        """The terminal is as it was; the guard goes."""
+        """The terminal is restored; end the guard."""
         if self._line < 0:
             return
         faulthandler.disable()
@@ -139,14 +141,14 @@ class TerminalGuard:
             os.waitpid(self._pid, 0)
 
     def put_back(self) -> None:
-        """Make the terminal what it was before the console."""
+        """Restore the terminal."""
         put_back(0, 2, self._before)
 
     def _watch(self, reader: int) -> None:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP, signal.SIGWINCH,
                        signal.SIGTTOU, signal.SIGTTIN, signal.SIGPIPE):  # fmt: skip
             signal.signal(number, signal.SIG_IGN)
-        # nothing else of the console's may stay open here: others notice its end by its descriptors
+        # Close everything else of the console's here, because other processes detect its exit by its descriptors.
         line = fcntl.fcntl(reader, fcntl.F_DUPFD, 100)
         os.closerange(3, line)
         os.closerange(line + 1, 1 << 16)
@@ -165,9 +167,9 @@ class TerminalGuard:
 
 
 def put_back(terminal: int, output: int, before: Sequence[Any] | None) -> None:
-    """Undo what an application on the whole screen did to the terminal. One that is gone is left alone."""
+    """Undo what a full-screen application did to the terminal. A closed terminal is left alone."""
     with contextlib.suppress(OSError, termios.error):
-        # a shell that has the terminal again may have made it its own: only what is still raw is put back
+        # A shell in control of the terminal may have changed it: restore only what is still raw.
         if before is not None and not termios.tcgetattr(terminal)[3] & (termios.ICANON | termios.ECHO):
             termios.tcsetattr(terminal, termios.TCSANOW, list(before))
     with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Leaving when the terminal is gone: by SIGHUP, and where nobody sends one, by looking."""
+"""Quits when the terminal is gone: on SIGHUP, or when a check finds it."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _GONE = select.POLLHUP | select.POLLERR | select.POLLNVAL
 
 
 def watch(app: App[Any], last: Callable[[], None]) -> None:
-    """Ends the application when its terminal is hung up; what runs goes on.
+    """End the application when its terminal is hung up; running launches continue.
 
-    ``last`` is called before an end without the application's own: nothing else will be done after it.
+    ``last`` is called before an end without the application's own clean-up.
     """
     if app.is_headless or app.is_web:
         return
@@ -30,14 +30,14 @@ def watch(app: App[Any], last: Callable[[], None]) -> None:
 
 
 def gone() -> bool:
-    """Whether nobody holds the terminal's other end any more."""
+    """True if no process holds the terminal's other end any more."""
     poll = select.poll()
     poll.register(sys.__stderr__.fileno() if sys.__stderr__ else 2, 0)
     return any(event & _GONE for _, event in poll.poll(0))
 
 
 def leave(app: App[Any], last: Callable[[], None]) -> None:
-    """Quits. A terminal that is gone cannot be put back as it was, so then there is nothing to wait for."""
+    """Quit. A closed terminal cannot be restored, so do not wait for that."""
     if gone():
         last()
         os._exit(129)

@@ -1,4 +1,4 @@
-"""Gives the whole terminal to ``mesh debug`` and takes it back."""
+"""Gives the terminal to ``mesh debug`` and takes it back."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ TOOLS = ("gdb", "pdb", "strace", "py-spy")
 
 
 def lend(app: App[Any], launcher: int, rank: int, tool: str) -> str:
-    """Runs the tool on a rank, on the terminal, until it ends; what went wrong, or an empty string.
+    """Run the tool on a rank in this terminal until it ends; returns the error, or "".
 
-    The console stands still meanwhile: nobody sees it, and no launch waits for it.
+    The console is stopped meanwhile; no launch waits for it.
     """
     words = [*start_command("mesh"), "debug", str(launcher), str(rank), tool]
     try:
         with app.suspend():
             print(f"mesh debug {launcher} {rank} {tool}   (leaving it leads back to the console)", flush=True)
-            # ^C is the tool's: a handler, which exec puts back to its default, keeps it from us
+            # ^C belongs to the tool: this handler, which exec resets to the default, keeps it from us.
             before = signal.signal(signal.SIGINT, lambda *_: None)
             try:
                 status = subprocess.run(words, check=False).returncode

@@ -1,4 +1,4 @@
-"""The console's own themes; Textual's are there too (ctrl+p, Theme)."""
+"""The console's own themes; Textual's are also available (ctrl+p, Theme)."""
 
 from textual.color import Color, ColorParseError
 from textual.theme import Theme
@@ -80,7 +80,8 @@ CONTRAST = Theme(
     },
 )
 
-#: Shades of grey, and a filter that leaves no other colour (what programs and launchers have is in the style sheet).
+#: Shades of grey, with a filter that removes all other colours (programs' and launchers' colours are in the style
+#: sheet).
 MONO = Theme(
     name="redmesh-mono",
     primary="#ffffff",
@@ -108,17 +109,17 @@ MONO = Theme(
 )
 
 THEMES = (DARK, LIGHT, CONTRAST, MONO)
-#: What the configuration and ``--theme`` call them.
+#: Their names in the configuration and for ``--theme``.
 NAMES = tuple(theme.name.removeprefix("redmesh-") for theme in THEMES)
 
 
 def borrowed(theme: Theme) -> dict[str, str]:
-    """What the console's style sheet needs beyond Textual's colours, mixed from those of another theme."""
+    """Variables of the console's style sheet, mixed from another theme's colours."""
     made = theme.to_color_system().generate()
     ink = LIGHT.variables["ink"]
     try:
         front, back = Color.parse(made["foreground"]), Color.parse(made["background"])
-        if front.ansi is not None or back.ansi is not None:  # the terminal's own colours: nothing to mix
+        if front.ansi is not None or back.ansi is not None:  # the terminal's own colours cannot be mixed
             raise ColorParseError("")
         quiet, edge = back.blend(front, 0.62).hex, back.blend(front, 0.3).hex
         select = back.blend(Color.parse(made["primary"]), 0.35).hex

@@ -1,8 +1,8 @@
-"""The console in a browser: textual-serve behind a token, on the loopback interface alone.
+"""The console in a browser: textual-serve behind a token, on the loopback interface only.
 
-textual-serve has no authentication of its own, and whoever reaches it launches programs as the one who serves. So every
-route, the websocket's too, asks for a cookie that only the address with the token gives out; and for this very host
-name, so that no page elsewhere can have a browser talk to us under a name of its own (DNS rebinding).
+textual-serve has no authentication, and everybody who reaches it launches programs as the user who serves. So every
+route, including the websocket's, requires a cookie that only the address with the token sets. It also requires this
+host name, so that no foreign page can have a browser connect under a name of its own (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class GuardedServer(Server):
-    """Serves one command to whoever has the token."""
+    """Serves one command to users with the token."""
 
     def __init__(self, command: str, port: int) -> None:
         super().__init__(command, host=HOST, port=port, title="Redmesh")
         self.token = secrets.token_urlsafe(24)
-        self._visit = secrets.token_urlsafe(24)  # what the cookie holds: the token itself stays out of it
+        self._visit = secrets.token_urlsafe(24)  # the cookie's value, which is not the token itself
         self._cookie = f"redmesh-{port}"
         self._visitors = 0
 
     @property
     def address(self) -> str:
-        """What is opened in the browser."""
+        """The address to open in the browser."""
         return f"{self.public_url}/?token={self.token}"
 
     def initialize_logging(self) -> None:
-        """Only what is wrong, and never an address: it may have the token in it."""
+        """Log only problems, and never an address, because it may contain the token."""
         logging.basicConfig(level=logging.ERROR, format="mesh serve: %(message)s", stream=sys.stderr)
         logging.getLogger("aiohttp.access").disabled = True
 
@@ -53,10 +53,10 @@ class GuardedServer(Server):
         return app
 
     async def on_startup(self, app: web.Application) -> None:
-        """Nothing: where it is is said when it listens."""
+        """Print nothing: the address is printed when it listens."""
 
     def serve(self, debug: bool = False) -> None:
-        """Serves until ^C or SIGTERM. OSError when the port is taken."""
+        """Serve until ^C or SIGTERM. Raises OSError if the port is in use."""
         self.debug = debug
         self.initialize_logging()
         web.run_app(self._make_app(), host=self.host, port=self.port, access_log=None, print=self._say)
@@ -84,7 +84,7 @@ class GuardedServer(Server):
         return guard
 
     def _refusal(self, request: web.Request) -> str:
-        """Why the request is none of ours; empty when it may be."""
+        """Why the request is refused; empty if it is permitted."""
         here = f"{HOST}:{self.port}"
         if request.headers.get("Host", "") != here:
             return f"this is http://{here} and nothing else"
@@ -106,7 +106,7 @@ class GuardedServer(Server):
             return web.Response(
                 status=403, text="the address that mesh serve printed has a token in it\n", headers=_HEADERS
             )
-        # to an address without the token, which stays out of the history
+        # Redirect to an address without the token, so that the token is not in the browser's history.
         response = web.Response(status=303, headers={**_HEADERS, "Location": "/"})
         response.set_cookie(self._cookie, self._visit, httponly=True, samesite="Strict", path="/")
         return response
@@ -139,7 +139,7 @@ _HEADERS = {
 
 
 def serve_console(port: int, *, config: str, read_only: bool) -> int:
-    """Serves until ^C or SIGTERM; the exit status. ConsoleError when the port is taken."""
+    """Serve until ^C or SIGTERM; returns the exit status. Raises ConsoleError if the port is in use."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

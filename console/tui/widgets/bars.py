@@ -1,4 +1,4 @@
-"""The line at the top: where one is, what else is open, how the machine does."""
+"""The top bar: the present place, open tabs, and the state of the machine."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from console.tui.format import HELD, elapsed
 from console.tui.model.launch import Phase
 from console.tui.model.machine import State
 
-_MORE = 7  # columns for how many tabs there is no room for
+_MORE = 7  # columns for the number of tabs that do not fit
 _UNUSABLE = (State.DOWN, State.STALE, State.DRAINED, State.SERVICE)
 _MARKS = {Phase.ATTACHING: "…", Phase.WAITING: "…", Phase.LOADING: "…", Phase.RUNNING: "▸", Phase.GONE: "?"}
 
 
 class TopBar(Widget):
-    """Tabs that can be clicked, and the state of the machine and of the picture of it."""
+    """Clickable tabs, and the state of the machine and its picture."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         "top-bar--brand",
@@ -54,7 +54,7 @@ class TopBar(Widget):
         tabs = self._tabs()
         here = next((i for i, (name, _) in enumerate(tabs) if name == self.console.current_mode), 0)
         count = len(tabs)
-        # where there is no room for all, the ones furthest from where one is go first
+        # If not all fit, the tabs furthest from the present one are left out first.
         while len(tabs) > 1 and sum(cell_len(title) + 2 for _, title in tabs) + _MORE * (len(tabs) < count) > room:
             drop = 2 if here > 2 or (here == len(tabs) - 1 and len(tabs) > 3) else len(tabs) - 1
             if tabs[drop][0] == self.console.current_mode:
@@ -109,13 +109,11 @@ class TopBar(Widget):
         )
 
 
-# The line at the foot: what can be done now, and by which key.
-#
-# Drawn as one line: Textual's footer makes a widget of each key, all anew whenever one of them changes, and lays the
-# screen out again; that cost more than the map.
+# The key bar: possible actions with their keys. Drawn as one line: Textual's footer makes a widget of each key, creates
+# all of them again at any change, and lays out the screen again, which cost more than the map.
 
 
-_NEVER_LEFT_OUT = frozenset(("app.help", "app.quit"))  # how to learn the rest, and how to get out
+_NEVER_LEFT_OUT = frozenset(("app.help", "app.quit"))  # the keys for help and for quitting
 
 
 class _Item(NamedTuple):
@@ -123,11 +121,11 @@ class _Item(NamedTuple):
     label: str
     key: str
     possible: bool
-    stays: bool  # also where there is not room for all
+    stays: bool  # shown even if not all fit
 
 
 class KeyBar(Widget):
-    """Follows the screen's bindings; a click on a key is the key."""
+    """Shows the screen's bindings; a click on a key presses it."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"key-bar--key", "key-bar--label", "key-bar--dim"}
     DEFAULT_CSS = """
@@ -140,8 +138,8 @@ class KeyBar(Widget):
     def __init__(self) -> None:
         super().__init__()
         self._items: list[_Item] = []
-        self._more: list[_Item] = []  # what is possible besides, where there is room
-        self._shown: list[tuple[_Item, int]] = []  # what there was room for, and the column where it ends
+        self._more: list[_Item] = []  # further possible actions, if there is room
+        self._shown: list[tuple[_Item, int]] = []  # the shown items, each with the column of its end
 
     def on_mount(self) -> None:
         """Follows."""
@@ -174,21 +172,21 @@ class KeyBar(Widget):
             self.refresh()
 
     def render(self) -> Content:
-        """As many as there is room for, further apart where there is more of it."""
+        """As many items as fit, spread if there is room."""
         items = list(self._items)
         for gap in (2, 1):
             line = self._line(items, gap)
             if line.cell_length <= self.size.width + gap:
                 return self._filled(items, gap)
         for item in [item for item in reversed(items) if not item.stays]:
-            items.remove(item)  # a word cut in half says nothing
+            items.remove(item)  # a word that is cut off says nothing
             line = self._line(items, 1)
             if line.cell_length <= self.size.width + 1:
                 break
         return line
 
     def _filled(self, items: list[_Item], gap: int) -> Content:
-        """With as many more as there is room for, before the last two, which always stand at the end."""
+        """With further items that fit, before the last two, which are always at the end."""
         first, last = [item for item in items if not item.stays], [item for item in items if item.stays]
         room = self.size.width + gap - self._line(items, gap).cell_length
         for item in self._more:
@@ -219,9 +217,7 @@ class KeyBar(Widget):
                 return
 
 
-# Titles of frames: plain text, never markup, and drawn only when they change, and then alone.
-#
-# Textual draws all of a widget again for another title.
+# Titles of frames: plain text without markup, redrawn only after a change. Textual would redraw the whole widget.
 
 
 def set_title(widget: Widget, text: str) -> None:

@@ -1,4 +1,4 @@
-"""What is known about the processor and its node, or about the launcher, one looks at."""
+"""Details of the processor and its node, or of the launcher, under the cursor."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from console.tui.model.machine import Event, Launcher, Machine, Node, Processor,
 from console.tui.widgets.bars import set_title
 from redmesh.idset import fold_ranks
 
-#: A name, a value, and how it is marked: ``bad`` or nothing.
+#: A name, a value, and its mark: ``bad`` or none.
 Fact = tuple[str, str, str]
 _EVENTS = 6
 
 
 class Details(Widget):
-    """Names on the left, values on the right; redrawn when told to."""
+    """Names on the left, values on the right."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"details--name", "details--bad", "details--value"}
 
@@ -35,20 +35,20 @@ class Details(Widget):
         super().__init__(id=id)
         self._machine = machine
         self._facts: list[Fact] = []
-        self._lines: list[Fact] = []  # the facts as they stand in the room there is
+        self._lines: list[Fact] = []  # the facts, wrapped to the width
         self._styles: dict[str, Style] = {}
-        self._ranks: tuple[str, list[int]] = ("", [])  # the last launcher's, as text and read
+        self._ranks: tuple[str, list[int]] = ("", [])  # the ranks of the last launcher, as text and parsed
 
     def show_nothing(self) -> None:
-        """There is no machine."""
+        """Show that there is no machine."""
         self._draw("nothing", [])
 
     def show_event(self, event: Event) -> None:
-        """One that stands for no processor: its whole text."""
+        """Show the whole text of an event that names no processor."""
         self._draw(event.kind, [("at", clock(event.at), ""), ("text", event.text, "")])
 
     def show_cell(self, cell: int, where: str = "", of: int = 1) -> None:
-        """The processor, its node, and what runs there. ``of``: how many the tile stands for."""
+        """Show the processor, its node, and what runs there. ``of``: how many processors the tile stands for."""
         machine = self._machine
         if not 0 <= cell < machine.cells:
             self.show_nothing()
@@ -66,7 +66,7 @@ class Details(Widget):
         self._draw(f"processor {row.id}{more} · {node.name}:{row.slot}", facts)
 
     def show_launcher(self, number: int) -> None:
-        """A launcher by itself."""
+        """Show a launcher."""
         launcher = self._machine.launchers.get(number)
         if launcher is not None:
             facts = self._of_launcher(launcher, short=False)
@@ -123,7 +123,7 @@ class Details(Widget):
         return facts
 
     def _ranks_of(self, launcher: Launcher) -> list[int]:
-        """The processor of each rank; empty where that cannot be read."""
+        """The processor of each rank; empty if it is unknown."""
         if self._ranks[0] != launcher.ranks:
             try:
                 ranks = json.loads(launcher.ranks)
@@ -187,7 +187,7 @@ class Details(Widget):
         self._wrap()
 
     def _wrap(self) -> None:
-        """Lays the facts out: what is long takes several lines. Only lines that change are painted again."""
+        """Wrap the facts to the width. Only changed lines are repainted."""
         room, before = max(12, self.size.width - 12), self._lines
         self._lines = [
             (name if i == 0 else "", piece, mark)
@@ -199,10 +199,10 @@ class Details(Widget):
         if changed:
             self.refresh(*changed)
 
-    # drawing
+    # Drawing
 
     def notify_style_update(self) -> None:
-        """Another theme: every style is out of date."""
+        """Another theme: all styles are out of date."""
         super().notify_style_update()
         self._styles.clear()
 
@@ -215,7 +215,7 @@ class Details(Widget):
         return style
 
     def render_line(self, y: int) -> Strip:
-        """One line; where something of it is selected with the mouse Textual's slower way."""
+        """Draw a line; with a mouse selection, Textual's slower way is used."""
         if self.text_selection is not None:
             return super().render_line(y)
         name, value, mark = self._lines[y] if y < len(self._lines) else ("", "", "")
@@ -223,7 +223,7 @@ class Details(Widget):
         return Strip(filter(None, segments)).adjust_cell_length(self.size.width, self._style("")).apply_offsets(0, y)
 
     def render(self) -> Content:
-        """All of it, for selecting with the mouse."""
+        """The whole text, for selections with the mouse."""
         name_style = self.get_visual_style("details--name", partial=True)
         styles = {mark: self.get_visual_style(f"details--{mark or 'value'}", partial=True) for mark in ("", "bad")}
         lines = self._lines

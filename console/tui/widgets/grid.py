@@ -1,4 +1,4 @@
-"""Cells in labelled blocks with a cursor: what the map and the grid of ranks have in common."""
+"""Cells in labelled blocks with a cursor: the common part of the map and the grid of ranks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from console.tui.map.layout import Layout, Lines, Stretch
 
 
 class CellGrid(ScrollView, can_focus=True):
-    """Draws cells by line and repaints only where something changed. A subclass says what the cells are."""
+    """Draws cells line by line and repaints only changes. A subclass defines the cells."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         "cell-grid--label",
@@ -34,11 +34,11 @@ class CellGrid(ScrollView, can_focus=True):
     BINDINGS: ClassVar[list[BindingType]] = bindings("cells")
 
     cursor = reactive(0, repaint=False)
-    #: What is said where there are no cells.
+    #: The message if there are no cells.
     message = reactive("")
 
     class Moved(Message):
-        """The cursor stands on another cell, or the cell changed."""
+        """The cursor is on another cell, or the cell has changed."""
 
         def __init__(self, grid: CellGrid, cell: int) -> None:
             super().__init__()
@@ -47,7 +47,7 @@ class CellGrid(ScrollView, can_focus=True):
 
         @property
         def control(self) -> CellGrid:
-            """Whose cursor it is."""
+            """The grid of the cursor."""
             return self.grid
 
     class Chosen(Message):
@@ -60,7 +60,7 @@ class CellGrid(ScrollView, can_focus=True):
 
         @property
         def control(self) -> CellGrid:
-            """Where it happened."""
+            """The grid of the cell."""
             return self.grid
 
     def __init__(self, *, id: str | None = None) -> None:
@@ -70,7 +70,7 @@ class CellGrid(ScrollView, can_focus=True):
         self._styles: dict[str, Style] = {}
         self._marked: dict[tuple[Style, str], Style] = {}
 
-    # what a subclass says
+    # Defined by subclasses
 
     @property
     @abstractmethod
@@ -79,14 +79,14 @@ class CellGrid(ScrollView, can_focus=True):
 
     @abstractmethod
     def appearance(self, cell: int) -> tuple[str, str]:
-        """What stands in the cell (at most as long as a tile is wide), and the name of its style."""
+        """The text of the cell (at most as long as a tile is wide), and the name of its style."""
 
     @abstractmethod
     def lay_out(self, width: int, height: int) -> Lines:
-        """Where the cells stand in that room."""
+        """The positions of the cells in that space."""
 
     def mark(self, cell: int) -> str:
-        """The name of a style laid over the cell's own; empty for none."""
+        """The name of a style over the cell's own; empty for none."""
         del cell
         return ""
 
@@ -95,18 +95,18 @@ class CellGrid(ScrollView, can_focus=True):
         return (*self.appearance(cell), self.mark(cell))
 
     def label_style(self, first: int) -> str:
-        """The name of the style for the label of the block that begins with that cell (-1: of no block)."""
+        """The name of the style for the label of the block that begins with that cell (-1: no block)."""
         del first
         return "label"
 
-    # what the screen tells it
+    # Called by the screen
 
     def room(self) -> Size:
-        """What cells may be laid out in."""
+        """The space for cells."""
         return self.scrollable_content_region.size
 
     def rebuild(self) -> None:
-        """There are other cells than before, or other room: lay everything out anew."""
+        """The cells or the space have changed: lay out again."""
         size = self.room()
         self._layout = self.lay_out(size.width, size.height)
         self._strips.clear()
@@ -117,7 +117,7 @@ class CellGrid(ScrollView, can_focus=True):
         self.post_message(self.Moved(self, self.cursor))
 
     def repaint(self, cells: set[int]) -> None:
-        """These cells changed; nothing else is drawn again."""
+        """Repaint these cells only."""
         width, height = self._layout.density.tile, self._layout.density.height
         scroll_x, scroll_y = self.scroll_offset
         regions = []
@@ -139,10 +139,10 @@ class CellGrid(ScrollView, can_focus=True):
         if self.cursor in cells:
             self.post_message(self.Moved(self, self.cursor))
 
-    # cursor
+    # Cursor
 
     def action_move(self, where: str) -> None:
-        """Moves the cursor: left, right, up, down, first, last, page_up, page_down."""
+        """Move the cursor: left, right, up, down, first, last, page_up, page_down."""
         cell = self.cursor
         if cell not in self._layout or not self.cells:
             return
@@ -162,7 +162,7 @@ class CellGrid(ScrollView, can_focus=True):
             self.post_message(self.Chosen(self, self.cursor))
 
     def watch_cursor(self, before: int, after: int) -> None:
-        """Repaints both cells and keeps the cursor in sight."""
+        """Repaint both cells and keep the cursor visible."""
         if after not in self._layout:  # it appears with the next rebuild
             return
         self._refresh_line_of(before)
@@ -179,7 +179,7 @@ class CellGrid(ScrollView, can_focus=True):
             self.refresh_lines(y, height)
 
     def on_click(self, event: events.Click) -> None:
-        """A click moves the cursor; a second on the same cell acts."""
+        """A click moves the cursor; a second click on the same cell chooses it."""
         offset = event.get_content_offset(self)
         if offset is None:
             return
@@ -198,7 +198,7 @@ class CellGrid(ScrollView, can_focus=True):
     def on_resize(self) -> None:
         self.rebuild()
 
-    # drawing
+    # Drawing
 
     def notify_style_update(self) -> None:
         """Another theme: every prebuilt style is out of date."""
@@ -215,7 +215,7 @@ class CellGrid(ScrollView, can_focus=True):
 
     @property
     def _base(self) -> Style:
-        """The widget's own style, worked out once: it goes up through all ancestors."""
+        """The widget's own style, computed once, because it depends on all ancestors."""
         style = self._styles.get("")
         if style is None:
             style = self._styles[""] = self.rich_style
@@ -229,7 +229,7 @@ class CellGrid(ScrollView, can_focus=True):
         return both
 
     def render_line(self, y: int) -> Strip:
-        """The strip of one visible line, from the cache where nothing changed."""
+        """The strip of a visible line, from the cache if nothing has changed."""
         scroll_x, scroll_y = self.scroll_offset
         line = y + scroll_y
         if not self.cells:
@@ -285,5 +285,5 @@ class CellGrid(ScrollView, can_focus=True):
                 text, style = tile, tile_style
         segments.append(Segment(text, style))
         if density.gap and len(segments) > 1:
-            del segments[-2:]  # no gap behind the last
+            del segments[-2:]  # no gap after the last
         return segments

@@ -1,4 +1,4 @@
-"""A line at the bottom of a screen that asks for something: a filter, what to look for, a file's name."""
+"""An input line at the bottom of a screen: for a filter, a search text, a file name."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from textual.widgets import Input, Label
 from console.tui.actions.registry import bindings
 from redmesh.sanitise import clean
 
-# A line to type into that takes nothing a terminal would act on, pasted or filled in.
+# An input line that accepts no characters a terminal would act on, whether pasted or filled in.
 
 
 class CleanInput(Input):
-    """Textual's own draws what was pasted as it is."""
+    """An input line with sanitised contents; Textual's own shows pasted text unchanged."""
 
     def validate_value(self, value: str) -> str:
         """Control characters as pictures."""
@@ -39,7 +39,7 @@ class _Line(CleanInput):
             parent.leave()
 
     def action_end_input(self) -> None:
-        """Ends what is typed into: only standard input has an end."""
+        """End the input: only standard input has an end."""
         parent = self.parent
         if isinstance(parent, Prompt):
             parent.post_message(Prompt.Ended(parent.kind))
@@ -85,7 +85,7 @@ class Prompt(Horizontal):
         self._keeps_open = False
 
     def compose(self) -> ComposeResult:
-        """Name, line, what is wrong with it."""
+        """Name, line, error."""
         yield self._asks
         yield self._line
         yield self._note
@@ -100,7 +100,7 @@ class Prompt(Horizontal):
         keeps_open: bool = False,
         suggester: Suggester | None = None,
     ) -> None:
-        """Opens it. ``keeps_open``: an answer empties the line instead of closing the prompt."""
+        """Open the prompt. ``keeps_open``: an answer empties the line instead of closing it."""
         self.kind, self._keeps_open = kind, keeps_open
         self._asks.update(Content(f" {name} "))
         self._line.suggester = suggester
@@ -113,7 +113,7 @@ class Prompt(Horizontal):
         self._line.focus()
 
     def complain(self, text: str) -> None:
-        """What is wrong with the answer so far."""
+        """Show an error about the answer so far."""
         self._note.update(Content(text))
         self._note.display = bool(text)
 
@@ -145,11 +145,11 @@ class Prompt(Horizontal):
         self.post_message(self.Answered(self.kind, event.value))
 
 
-# One of a few words, chosen on one line.
+# A choice of a few words on one line.
 
 
 class Choice(Widget, can_focus=True):
-    """Left, right or space choose; what is chosen stands out and is marked."""
+    """Left, right or space choose; the chosen word is marked."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"choice--chosen", "choice--other"}
 
@@ -170,7 +170,7 @@ class Choice(Widget, can_focus=True):
         return self._words[self.index]
 
     def action_step(self, step: int) -> None:
-        """The next word, or the one before; round at the end."""
+        """Choose the next word, or the previous one, cyclically."""
         self.index = (self.index + step) % len(self._words)
 
     def watch_index(self) -> None:
@@ -187,7 +187,7 @@ class Choice(Widget, can_focus=True):
                 return
 
     def render(self) -> Content:
-        """All words; ``(•)`` before the chosen one, so that it can be told without colour."""
+        """All words; ``(•)`` before the chosen one, so that it is visible without colour."""
         parts = []
         for index, word in enumerate(self._words):
             style = self.get_visual_style("choice--chosen" if index == self.index else "choice--other")

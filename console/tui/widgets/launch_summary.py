@@ -1,4 +1,4 @@
-"""What is said about a launch above its ranks and beside its output. Pure text."""
+"""Texts about a launch above its ranks and beside its output."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from redmesh.idset import fold_ranks
 
 
 def heading(run: Run, trouble: str, now: float, room: int) -> Content:
-    """Number, command, phase, and what else fits into ``room`` columns. ``now``: as events are stamped."""
+    """Number, command, phase, and what else fits into ``room`` columns. ``now``: in the time of events."""
     style = {Phase.RUNNING: "$success", Phase.ENDED: "$error" if run.failed else "$success"}.get(run.phase, "$warning")
     what: str = run.phase.value
     if run.phase is Phase.ENDED:
@@ -33,7 +33,7 @@ def heading(run: Run, trouble: str, now: float, room: int) -> Content:
         what = trouble
     right = Content.assemble(("  ", ""), (what, style))
     left = Content.assemble((f" {run.launcher} ", "bold reverse"), " ", (run.command or "…", "bold"))
-    wanted = min(left.cell_length, room * 2 // 3)  # the command comes before what else there is to say
+    wanted = min(left.cell_length, room * 2 // 3)  # the command has priority over the rest
     facts = [several(run.size, "rank"), run.user, f"partition {run.partition}" if run.partition else ""]
     for fact in filter(None, facts):
         more = right.append(Content.styled(f"  {fact}", "$quiet"))
@@ -45,7 +45,7 @@ def heading(run: Run, trouble: str, now: float, room: int) -> Content:
 
 
 def volume(output: Output, shown: int, whole: bool) -> str:
-    """How much there is, and how much of it is shown. ``whole``: all of it can be scrolled to."""
+    """The amount of output, and how much is shown. ``whole``: all of it can be scrolled to."""
     parts = [f"{amount(output.total_bytes)}, {several(output.end, 'line')}"]
     if output.first and not whole:
         parts.append(f"the newest {len(output):,} kept")
@@ -64,7 +64,7 @@ def whose(ranks: frozenset[int] | None) -> str:
     return f"rank {told}" if len(ranks) == 1 else f"ranks {told if len(told) < 24 else told[:23] + '…'}"
 
 
-# The completion table: how the ranks ended, like ends folded into one row.
+# The completion table: exits of the ranks, equal ones folded.
 
 
 class Completion(LineList):
@@ -90,7 +90,7 @@ class Completion(LineList):
         self.set_keys(list(range(len(self._rows))))
 
     def ranks(self, key: int) -> frozenset[int]:
-        """The ranks of a row; none where the launch is attached to anew and has no such row any more."""
+        """The ranks of a row; empty if the launch was attached to again and has no such row any more."""
         return self._rows[key].members if key < len(self._rows) else frozenset()
 
     def draw(self, key: int, width: int, base: Style) -> list[Segment]:

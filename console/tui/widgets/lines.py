@@ -1,4 +1,4 @@
-"""A list of one-line items with a cursor, drawn by line: cheap with thousands."""
+"""A list of one-line items with a cursor, drawn line by line, so that thousands are cheap."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from console.tui.actions.registry import bindings
 
 
 class LineList(ScrollView, can_focus=True):
-    """Items by index; a subclass draws them. The cursor stays on its item (``key``) when others come and go."""
+    """Items by index; a subclass draws them. The cursor stays on its item (``key``) when others are added or
+    removed."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         "line-list--cursor",
@@ -31,7 +32,7 @@ class LineList(ScrollView, can_focus=True):
 
     cursor = reactive(0, repaint=False)
     EMPTY = ""
-    #: Lines under the last item, one line of room between; left out where they do not all fit.
+    #: Lines below the last item, after an empty one; left out if not all of them fit.
     below: tuple[str, ...] = ()
 
     class Chosen(Message):
@@ -48,7 +49,7 @@ class LineList(ScrollView, can_focus=True):
             return self.line_list
 
     class Moved(Message):
-        """The cursor stands on another item; ``key`` is None when there is none."""
+        """The cursor is on another item; ``key`` is None if there is none."""
 
         def __init__(self, line_list: LineList, key: int | None) -> None:
             super().__init__()
@@ -71,7 +72,7 @@ class LineList(ScrollView, can_focus=True):
         """The item's line, at most ``width`` columns."""
 
     def look(self, name: str) -> Style:
-        """The style of a component class, worked out once a theme."""
+        """The style of a component class, computed once for each theme."""
         style = self._styles.get(name)
         if style is None:
             style = self._styles[name] = self.get_component_rich_style(name, partial=True) if name else self.rich_style
@@ -88,7 +89,7 @@ class LineList(ScrollView, can_focus=True):
         return self._keys[self.cursor] if 0 <= self.cursor < len(self._keys) else None
 
     def set_keys(self, keys: list[int]) -> None:
-        """Shows these items, in this order; lines that look as before are not painted again."""
+        """Show these items in this order; unchanged lines are not repainted."""
         before = self.selected
         self._keys = keys
         self.virtual_size = Size(0, len(keys))
@@ -119,7 +120,7 @@ class LineList(ScrollView, can_focus=True):
         self.post_message(self.Moved(self, self.selected))
 
     def on_click(self, event: events.Click) -> None:
-        """A click moves the cursor, a second acts."""
+        """A click moves the cursor, a second click chooses."""
         offset = event.get_content_offset(self)
         if offset is None:
             return

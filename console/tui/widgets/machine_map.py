@@ -1,4 +1,4 @@
-"""The map: processors as the machine is built, at three levels of zoom, with a cursor and a selection."""
+"""The map: processors in the machine's structure, at three levels of zoom, with a cursor and a selection."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from console.tui.map.zoom import MACHINE, Place, Structure
 from console.tui.model.machine import GLYPHS, HUES, MIXED, Machine, State
 from console.tui.widgets.grid import CellGrid
 
-#: Of a tile for several processors the first of these that one of them has is told, whatever the others are.
+#: A tile for several processors shows the first of these states that one of them has.
 _WORST = ((State.DOWN, "down"), (State.STALE, "stale"), (State.DRAINED, "drained"))
 
 
@@ -27,7 +27,7 @@ _NOTHING = Chart(TIGHTEST, [], [])
 
 
 class MachineMap(CellGrid):
-    """Draws :class:`Machine`; never changes it. The grid's cells are tiles of the chart in view."""
+    """Draws :class:`Machine` and never changes it. The grid's cells are tiles of the present chart."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         *(f"cell-grid--{state.name.lower()}" for state in State),
@@ -41,7 +41,7 @@ class MachineMap(CellGrid):
         """Another selection."""
 
     class LaidOut(Message):
-        """It may need other room than before."""
+        """Its required space may have changed."""
 
     def __init__(self, machine: Machine, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -49,18 +49,18 @@ class MachineMap(CellGrid):
         self._structure = Structure(machine)
         self._topology = machine.topology
         self._laid_out = Chart(TIGHTEST, [], [])
-        self._charted: tuple[object, ...] = ()  # what it is a chart of
-        self._looks: dict[int, tuple[str, str, str]] = {}  # of tiles drawn; worked out anew where they change
+        self._charted: tuple[object, ...] = ()  # the inputs of the chart
+        self._looks: dict[int, tuple[str, str, str]] = {}  # of drawn tiles; computed again after a change
         self._tile_at_place: dict[tuple[int, int], int] = {}
         self._labels_out: dict[int, bool] = {}  # by node: whether its name is drawn as out of service
         self.place: Place = MACHINE
-        self.whole = True  # all on the screen; else every processor a tile
+        self.whole = True  # everything on one screen; otherwise every processor a tile
         self.selected: set[int] = set()  # processor ids
-        self._processor: int | None = None  # what the cursor stays on whatever else changes
-        self._anchor: int | None = None  # the tile a range begins at
-        self._before: set[int] = set()  # what was selected when it began
+        self._processor: int | None = None  # keeps the cursor in place whatever else changes
+        self._anchor: int | None = None  # the tile at which a range begins
+        self._before: set[int] = set()  # the selection before the range
 
-    # what the grid asks
+    # Called by the grid
 
     @property
     def cells(self) -> int:
@@ -68,7 +68,7 @@ class MachineMap(CellGrid):
         return len(self._chart.members)
 
     def lay_out(self, width: int, height: int) -> Lines:
-        """The chart of the place in view."""
+        """The chart of the present place."""
         if self._topology != self._machine.topology:
             self._structure, self._topology = Structure(self._machine), self._machine.topology
         wanted = (self.place, width, height, self.whole, self._machine.shapes)
@@ -76,21 +76,21 @@ class MachineMap(CellGrid):
             return self._laid_out
         self._charted = wanted
         self._laid_out = self._structure.chart(self.place, width, height, whole=self.whole)
-        if not self._laid_out.members and self.place != MACHINE:  # the cabinet or the node is gone
+        if not self._laid_out.members and self.place != MACHINE:  # the cabinet or the node was removed
             self.place = MACHINE
             self._laid_out = self._structure.chart(self.place, width, height, whole=self.whole)
         return self._laid_out
 
     @property
     def _chart(self) -> Chart:
-        """The chart in view; an empty one from when nodes or processors came or went until it is laid out anew.
+        """The present chart; an empty one after nodes or processors have changed, until the next layout.
 
-        Cells are numbers that stand for other processors then, or for none.
+        Cell numbers would stand for other processors, or for none.
         """
         return self._laid_out if self._charted and self._charted[-1] == self._machine.shapes else _NOTHING
 
     def appearance(self, cell: int) -> tuple[str, str]:
-        """Glyph and style of a processor; of several that differ what is worst, else what most are."""
+        """Glyph and style of a tile; for different processors the worst state, otherwise the most common one."""
         members = self._chart.members[cell]
         machine = self._machine
         look = machine.appearance(members[0])
@@ -106,7 +106,7 @@ class MachineMap(CellGrid):
         return MIXED, max(looks, key=looks.count)[1]
 
     def mark(self, cell: int) -> str:
-        """Whether it is selected, wholly or partly."""
+        """Whether it is selected, completely or partly."""
         if not self.selected:
             return ""
         processors, selected = self._machine.processors, self.selected
@@ -115,14 +115,14 @@ class MachineMap(CellGrid):
         return "" if not count else "selected" if count == len(members) else "selected-partly"
 
     def look(self, cell: int) -> tuple[str, str, str]:
-        """Remembered: a line is drawn for one tile that changed, and a tile may stand for many processors."""
+        """Cached: a line is drawn for one changed tile, and a tile may stand for many processors."""
         look = self._looks.get(cell)
         if look is None:
             look = self._looks[cell] = super().look(cell)
         return look
 
     def label_style(self, first: int) -> str:
-        """Nodes out of service stand out, and the one under the cursor."""
+        """Nodes out of service, and the one under the cursor, are highlighted."""
         if first < 0:
             return "label"
         node = self._node_of(first)
@@ -133,10 +133,10 @@ class MachineMap(CellGrid):
     def _node_of(self, tile: int) -> int:
         return self._machine.node_of(self._chart.members[tile][0])
 
-    # what the screen tells it
+    # Called by the screen
 
     def room(self) -> Size:
-        """All that the column has, also what the map does not take because it needs less."""
+        """The whole column, including the part that the map does not need."""
         width, height = super().room()
         column = self.parent
         whole = column.size.height - self.gutter.height if isinstance(column, Widget) else 0
@@ -144,18 +144,18 @@ class MachineMap(CellGrid):
 
     @property
     def needs(self) -> int:
-        """Lines that it takes, with its frame."""
+        """The number of lines that it needs, including its frame."""
         return len(self._chart.lines) + self.gutter.height
 
     def rebuild(self) -> None:
-        """Lays out anew; the cursor stays on its processor."""
+        """Lay out again; the cursor stays on its processor."""
         machine = self._machine
         self._anchor = None
         self._looks.clear()
         self.selected = {one for one in self.selected if machine.cell_of(one) is not None}
         size = self.room()
         if not size:
-            return  # not on the screen yet: it is laid out when it gets its place
+            return  # not visible yet: it is laid out when it gets its space
         self.lay_out(size.width, size.height)
         cell = machine.cell_of(self._processor) if self._processor is not None else 0
         tile = self._chart.tile_of.get(cell) if cell is not None else None
@@ -184,7 +184,7 @@ class MachineMap(CellGrid):
             self.post_message(self.Moved(self, self.cursor))
 
     def _repaint_labels(self, tiles: Iterable[int]) -> None:
-        """The names of nodes that went out of service, or came back: they stand beside the tiles."""
+        """Repaint the names of nodes that went out of service, or came back."""
         for node in {self._node_of(tile) for tile in tiles}:
             out = self._machine.nodes[node].out_of_service
             if out != self._labels_out.get(node, False):
@@ -194,7 +194,7 @@ class MachineMap(CellGrid):
                     self._refresh_line_of(first)
 
     def _keep_apart(self, tiles: Iterable[int]) -> set[int]:
-        """Another colour for launchers that look like one beside them on this map; the cells that it changes."""
+        """Give launchers other colours that look like a neighbour's on this map; returns changed cells."""
         changed: set[int] = set()
         hue = self._machine.hue
         for tile in tiles:
@@ -222,7 +222,7 @@ class MachineMap(CellGrid):
         return [found for place in places if (found := self._tile_at_place.get(place)) is not None]
 
     def show(self, place: Place, cell: int | None = None) -> None:
-        """Goes to a place, the cursor on that cell."""
+        """Show a place, with the cursor on that cell."""
         self.place = place
         if cell is not None and 0 <= cell < self._machine.cells:
             self._processor = self._machine.processors[cell].id
@@ -241,17 +241,17 @@ class MachineMap(CellGrid):
 
     @property
     def path(self) -> str:
-        """Where one is, in words; empty for the whole machine."""
+        """The present place in words; empty for the whole machine."""
         return self._structure.path(self.place, self.cell)
 
     @property
     def side_seen(self) -> str:
-        """The side that is all one may see of the machine; empty where one sees the whole."""
+        """The only visible side of the machine; empty for the whole machine."""
         return self._structure.side_seen()
 
     @property
     def merged(self) -> bool:
-        """Whether tiles stand for several processors."""
+        """True if tiles stand for several processors."""
         return self._chart.merged
 
     def where(self, cell: int) -> str:
@@ -260,13 +260,13 @@ class MachineMap(CellGrid):
 
     @property
     def launcher(self) -> int | None:
-        """Who has the processor under the cursor."""
+        """The launcher of the processor under the cursor."""
         return self._machine.processors[self.cell].launcher if self.cell is not None else None
 
-    # cursor
+    # Cursor
 
     def watch_cursor(self, before: int, after: int) -> None:
-        """The label of the node left behind is drawn again too; a range follows."""
+        """Also repaint the label of the node that was left; a range follows."""
         super().watch_cursor(before, after)
         if 0 <= after < self.cells:
             self._processor = self._machine.processors[self._chart.members[after][0]].id
@@ -284,14 +284,14 @@ class MachineMap(CellGrid):
             self.scroll_to_region(Region(x, y, tile.tile, tile.height), animate=False, force=True)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """At a node there is nothing further in but the launch that runs there."""
+        """Inside a node, the only further level is its launch."""
         del parameters
         if action == "choose" and self.place.kind == "node":
             return True if self.launcher is not None else None
         return True
 
     def action_group(self, step: int) -> None:
-        """Moves to the next or the previous cabinet (machine) or node (cabinet)."""
+        """Move to the next or previous cabinet (on the machine) or node (in a cabinet)."""
         start = self.cell
         if start is None:
             return
@@ -300,7 +300,7 @@ class MachineMap(CellGrid):
         found = next((cell for cell in cells if cell in self._chart.tile_of and self._group(cell) != here), None)
         if found is None:
             return
-        if step < 0:  # to the beginning of that group, not to its end
+        if step < 0:  # to the beginning of that group, not its end
             there = self._group(found)
             while found > 0 and self._group(found - 1) == there and found - 1 in self._chart.tile_of:
                 found -= 1
@@ -312,14 +312,14 @@ class MachineMap(CellGrid):
         return self._machine.node_of(cell)
 
     def group_cells(self, cell: int) -> list[int]:
-        """The cells of the cabinet (on the machine) or the node (elsewhere) a cell is in."""
+        """The cells of a cell's cabinet (on the machine) or node (elsewhere)."""
         group = self._group(cell)
         return [other for other in range(self._machine.cells) if self._group(other) == group]
 
-    # zoom
+    # Zoom
 
     def zoom_in(self) -> bool:
-        """One level in, at the cursor; False where there is none."""
+        """Zoom in at the cursor; False at the innermost level."""
         if self.cell is None:
             return False
         inside = self._structure.inside(self.place, self.cell)
@@ -329,14 +329,14 @@ class MachineMap(CellGrid):
         return True
 
     def zoom_out(self) -> bool:
-        """One level out; False at the machine."""
+        """Zoom out; False at the machine."""
         if self.place == MACHINE:
             return False
         self.show(self._structure.outside(self.place, self.cell))
         return True
 
     def find_place(self, kind: str, name: str) -> tuple[Place, int] | None:
-        """The place of that name and its first cell; None when there is none."""
+        """The place of that name and its first cell; None if it does not exist."""
         machine = self._machine
         for cell in range(machine.cells):
             there = machine.nodes[machine.node_of(cell)].name if kind == "node" else self._structure.cabinet(cell)
@@ -344,7 +344,7 @@ class MachineMap(CellGrid):
                 return Place(kind, name), cell
         return None
 
-    # selection
+    # Selection
 
     def select(self, cells: Iterable[int]) -> None:
         """Selects exactly these cells."""
@@ -352,12 +352,12 @@ class MachineMap(CellGrid):
         self._select(self._processors(cells))
 
     def select_processors(self, processors: set[int]) -> None:
-        """Selects exactly these, as far as there still are any."""
+        """Select exactly these, as far as they still exist."""
         self._anchor = None
         self._select({one for one in processors if self._machine.cell_of(one) is not None})
 
     def _processors(self, cells: Iterable[int]) -> set[int]:
-        """Their ids; what is not a cell any more has none."""
+        """Their ids; removed cells have none."""
         processors = self._machine.processors
         return {processors[cell].id for cell in cells if 0 <= cell < len(processors)}
 
@@ -376,24 +376,24 @@ class MachineMap(CellGrid):
         return sorted(cell for cell in found if cell is not None)
 
     def toggle(self, cells: Iterable[int]) -> None:
-        """Selects these, or unselects them when they all are selected."""
+        """Select these, or unselect them if all are selected."""
         self._anchor = None
         ids = self._processors(cells)
         self._select(self.selected - ids if ids <= self.selected else self.selected | ids)
 
     @property
     def ranging(self) -> bool:
-        """Whether a range is being stretched."""
+        """True while a range is being extended."""
         return self._anchor is not None
 
     def action_extend(self, where: str) -> None:
-        """Moves the cursor and selects on the way."""
+        """Move the cursor and select on the way."""
         if self._anchor is None:
             self.begin_range()
         self.action_move(where)
 
     def begin_range(self) -> None:
-        """From here on the cursor stretches a range; called again it is done."""
+        """Start a range at the cursor; a second call ends it."""
         if self._anchor is not None or not self.cells:
             self._anchor = None
             return
@@ -407,7 +407,7 @@ class MachineMap(CellGrid):
         self._select(self._before | self._processors(cell for tile in tiles for cell in self._chart.members[tile]))
 
     def _between(self, one: int, other: int) -> Iterable[int]:
-        """In a row of nodes all in order; where the machine's shape is drawn the rectangle on the screen."""
+        """In a row of nodes, all cells between; on a chart, the rectangle on the screen."""
         if not self._structure.has_cabinets:
             return range(min(one, other), max(one, other) + 1)
         (x, y), (u, v) = self._chart.place(one), self._chart.place(other)
@@ -421,7 +421,7 @@ class MachineMap(CellGrid):
         return self._chart.at(offset.x + self.scroll_offset.x, offset.y + self.scroll_offset.y)
 
     def on_mouse_down(self, event: events.MouseDown) -> None:
-        """With shift: a range up to here. Without: where a drag would begin."""
+        """With shift: a range up to here. Otherwise: the start of a possible drag."""
         offset = event.get_content_offset(self)
         tile = self._tile_at(offset)
         if tile is None:
@@ -433,7 +433,7 @@ class MachineMap(CellGrid):
         self.cursor = tile
 
     def on_mouse_move(self, event: events.MouseMove) -> None:
-        """A drag selects what it passes over."""
+        """A drag selects the tiles it passes."""
         offset = event.get_content_offset(self)
         tile = self._tile_at(offset)
         if event.button != 1 or tile is None or tile == self.cursor:
@@ -443,14 +443,14 @@ class MachineMap(CellGrid):
         self.cursor = tile
 
     def on_mouse_up(self) -> None:
-        """The drag is over; with the keys a range goes on until it is ended."""
+        """The drag has ended; a range by keys continues."""
         self._anchor = None
 
 
-# What the glyphs mean, and how many processors are in each state.
+# The meaning of glyphs, with the number of processors in each state.
 
 
-#: These always stand there; the others while there are any.
+#: Always shown; other states only if there are any.
 _ALWAYS = (State.FREE, State.PENDING, State.BUSY, State.STALE, State.DOWN, State.RESERVED)
 _ORDER = (*_ALWAYS, State.DRAINING, State.DRAINED, State.HELD, State.SERVICE)
 
@@ -469,14 +469,14 @@ class Legend(Widget):
         self._counts: dict[State, int] = {}
 
     def update_counts(self) -> None:
-        """Draws anew where a count has changed."""
+        """Redraw if a count has changed."""
         counts = self._machine.counts()
         if counts != self._counts:
             self._counts = counts
             self.refresh()
 
     def render(self) -> Content:
-        """Glyph in its colours, name, count; tighter on a narrow terminal, and then without what there is none of."""
+        """Glyph, name and count; shorter on a narrow terminal, without empty states."""
         states = [state for state in _ORDER if state in _ALWAYS or self._counts.get(state)]
         there = [state for state in states if self._counts.get(state)]
         for shown, gap, wide in ((states, 3, True), (states, 2, True), (states, 1, True), (states, 1, False),

@@ -1,4 +1,4 @@
-"""What the ranks write, drawn from the bounded buffer: only the lines in sight cost anything."""
+"""The ranks' output, drawn from the limited buffer; only visible lines cost time."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from console.tui.model.output import NOTE, STDERR, Line
 from console.tui.sources.spool import AllRows, Archive
 
 _WIDEST_WHO = 14  # columns for the ranks of gathered lines
-_LOOKED_AT = 200_000  # lines a search goes through before it asks to be told again
+_LOOKED_AT = 200_000  # lines that one search examines before it stops
 
 
 class Rows(Protocol):
-    """Where the lines shown come from."""
+    """The source of the shown lines."""
 
     def refresh(self) -> None:
         """Takes in what arrived since."""
@@ -40,7 +40,7 @@ class Rows(Protocol):
     def __len__(self) -> int: ...
 
     def number(self, index: int) -> int:
-        """The line's number: what stays the same while others are dropped."""
+        """The line's number, which does not change when others are dropped."""
 
     def line(self, index: int) -> Line:
         """The line."""
@@ -49,12 +49,12 @@ class Rows(Protocol):
         """Whose it is."""
 
 
-#: A row, and which of the lines that it takes on the screen.
+#: A row, and which of its lines on the screen.
 Position = tuple[int, int]
 
 
 class OutputPane(ScrollView, can_focus=True):
-    """Lines of all ranks or of some; follows the end until somebody scrolls up."""
+    """Lines of all ranks or of some; follows the end until the user scrolls up."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         "output-pane--stderr",
@@ -77,7 +77,7 @@ class OutputPane(ScrollView, can_focus=True):
     search: reactive[re.Pattern[str] | None] = reactive(None)
 
     class Changed(Message):
-        """What is shown, or whether it follows, changed: the title has to say so."""
+        """The shown lines, or following, have changed, so the title must be updated."""
 
     def __init__(self, run: Run, archive: Archive, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -86,23 +86,23 @@ class OutputPane(ScrollView, can_focus=True):
         self._rows: Rows = AllRows(run.output, archive)
         self._moving = False
         self._drawn = (-1, -1, -1, -1)
-        self._skip = 0  # lines of the screen that the line at the top has above it
-        self._shown: list[Position] | None = None  # what stands on each line of the screen; None: not worked out
-        self._hit: int | None = None  # the number of the line that was found last
+        self._skip = 0  # lines of the screen by which the top row is scrolled
+        self._shown: list[Position] | None = None  # the contents of each line of the screen; None: not computed
+        self._hit: int | None = None  # the number of the last search result
         self._styles: dict[str, Style] = {}
 
     def __len__(self) -> int:
-        """Lines that can be shown now."""
+        """The number of lines that can be shown now."""
         return len(self._rows)
 
     @property
     def below(self) -> int:
-        """How many lines stand below the screen."""
+        """How many lines are below the screen."""
         positions = self._positions()
         return max(0, len(self._rows) - 1 - positions[-1][0]) if positions else 0
 
     def update_output(self) -> None:
-        """Draws what arrived since the last call."""
+        """Draw what has arrived since the last call."""
         output = self._run.output
         state = (output.end, self._run.size, output.generation, output.redrawn)
         if state == self._drawn:
@@ -117,12 +117,12 @@ class OutputPane(ScrollView, can_focus=True):
         return self._rows.number(row) if 0 <= row < len(self._rows) else None
 
     def _place(self, top: int | None) -> None:
-        """Goes to the end, or keeps the line that stood at the top where it was."""
+        """Go to the end, or keep the top line in place."""
         self._shown = None
         width = 0 if self.wrap else self._margin + self._run.output.longest
         last = self._last_top()
         self._moving = True
-        # the last row that may stand at the top is the one with which the end is in sight
+        # The last possible top row is the one with which the end is visible.
         self.virtual_size = Size(
             width, max(len(self._rows), last[0] + self._room.height) if last[0] else len(self._rows)
         )
@@ -133,23 +133,23 @@ class OutputPane(ScrollView, can_focus=True):
             self._show_from((self._row_of(top), self._skip))
 
     def _show_from(self, position: Position) -> None:
-        """Puts that line at the top of the screen."""
+        """Put that line at the top of the screen."""
         self._moving = True
-        # forced: the scroll bar, which would have to be there, appears with the next layout only
+        # Forced, because the scroll bar appears only with the next layout.
         self.scroll_to(y=position[0], animate=False, immediate=True, force=True)
         self._skip = position[1]
         self._moving = False
         self._shown = None
         self.refresh()
 
-    # lines that take several on the screen
+    # Rows of several lines
 
     @property
     def _room(self) -> Size:
         return self.scrollable_content_region.size
 
     def _pieces(self, row: int) -> list[str]:
-        """What a row has on each line of the screen; notes are always wrapped."""
+        """The lines of a row on the screen; notes are always wrapped."""
         try:
             line = self._rows.line(row)
         except IndexError:
@@ -159,7 +159,7 @@ class OutputPane(ScrollView, can_focus=True):
         return chop_cells(line.text, max(8, self._room.width - self._margin)) or [""]
 
     def _step(self, position: Position, by: int) -> Position:
-        """So many lines of the screen further down, or up; at most to the first or the last."""
+        """Move by lines of the screen, at most to the first or last."""
         row, piece = position[0], position[1] + by
         while piece < 0 and row > 0:
             row -= 1
@@ -169,7 +169,7 @@ class OutputPane(ScrollView, can_focus=True):
         return row, max(0, piece)
 
     def _last_top(self) -> Position:
-        """What stands at the top when the end stands at the foot."""
+        """The top position at which the end is at the bottom."""
         height, row = self._room.height, len(self._rows)
         while row > 0 and height > 0:
             row -= 1
@@ -177,7 +177,7 @@ class OutputPane(ScrollView, can_focus=True):
         return row, max(0, -height)
 
     def _positions(self) -> list[Position]:
-        """The row, and which piece of it, on each line of the screen."""
+        """The row, and its part, on each line of the screen."""
         if self._shown is None:
             self._shown = []
             row, piece = self.scroll_offset.y, self._skip
@@ -227,10 +227,10 @@ class OutputPane(ScrollView, can_focus=True):
     def _margin(self) -> int:
         return self._who_width + 3 + (9 if self.stamps else 0)
 
-    # what is shown
+    # Contents
 
     def keeps(self) -> Callable[[Line], bool] | None:
-        """The test that lines have to pass to be shown; None when all are."""
+        """The test for shown lines; None if all are shown."""
         wanted = self.wanted
         if self.scope is not None:
             ranks = self.scope if wanted.ranks is None else wanted.ranks & self.scope
@@ -274,11 +274,11 @@ class OutputPane(ScrollView, can_focus=True):
         self._place(self._top_number())
 
     def watch_following(self) -> None:
-        """The title says whether we follow."""
+        """Show in the title whether the pane follows."""
         self.post_message(self.Changed())
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
-        """Scrolling up stops following, reaching the end takes it up again."""
+        """Scrolling up stops following; reaching the end resumes it."""
         super().watch_scroll_y(old_value, new_value)
         self._shown = None
         if not self._moving:
@@ -291,7 +291,7 @@ class OutputPane(ScrollView, can_focus=True):
         self._place(None)
 
     def action_pause(self) -> None:
-        """Stops following, or takes it up again."""
+        """Stop or resume following."""
         if self.following:
             self.following = False
         else:
@@ -300,10 +300,10 @@ class OutputPane(ScrollView, can_focus=True):
     def on_resize(self) -> None:
         self._place(self._top_number())
 
-    # searching
+    # Search
 
     def find(self, step: int) -> str:
-        """Goes to the next line that matches ``search`` (1), or to the one before (-1); why not, if there is none."""
+        """Go to the next match of ``search`` (1), or the previous one (-1); returns why there is none, or ""."""
         rows, search = self._rows, self.search
         if search is None or not len(rows):
             return "nothing to look for"
@@ -332,10 +332,10 @@ class OutputPane(ScrollView, can_focus=True):
         self.refresh()
 
     def watch_search(self) -> None:
-        """Another thing to look for: from here on."""
+        """A new search text: search from here."""
         self._hit = None
 
-    # drawing
+    # Drawing
 
     def notify_style_update(self) -> None:
         """Another theme: every prebuilt style is out of date."""
@@ -351,7 +351,7 @@ class OutputPane(ScrollView, can_focus=True):
         return style
 
     def visible_text(self) -> str:
-        """The lines in sight, whole."""
+        """The visible lines, uncut."""
         lines = []
         for row in dict.fromkeys(row for row, _ in self._positions()):
             try:
@@ -361,12 +361,12 @@ class OutputPane(ScrollView, can_focus=True):
         return "\n".join(lines)
 
     def get_selection(self, selection: Selected) -> tuple[str, str] | None:
-        """What was marked with the mouse, as it stands on the screen."""
+        """The text marked with the mouse, as on the screen."""
         text = "\n".join(strip.text.rstrip() for strip in map(self.render_line, range(self.size.height)))
         return selection.extract(text), "\n"
 
     def render_line(self, y: int) -> Strip:
-        """One visible line: when, whose, a rule, what it wrote."""
+        """A visible line: time, rank, a rule, text."""
         scroll_x = self.scroll_offset.x
         width, blank, positions = self.size.width, self.rich_style, self._positions()
         if y >= len(positions):
@@ -374,7 +374,7 @@ class OutputPane(ScrollView, can_focus=True):
         row, piece = positions[y]
         try:
             line, who = self._rows.line(row), self._rows.who(row)
-        except IndexError:  # dropped since the last refresh; the next one is under way
+        except IndexError:  # dropped since the last refresh; the next one is coming
             return Strip.blank(width, blank)
         margin = self._draw_margin(line, who, first=not piece)
         room = max(0, width - margin.cell_length)
@@ -386,7 +386,7 @@ class OutputPane(ScrollView, can_focus=True):
         return strip.apply_offsets(0, y)
 
     def _draw_margin(self, line: Line, who: str, *, first: bool) -> Strip:
-        """When, whose, a rule; of the further lines of a wrapped one the rule alone."""
+        """Time, rank, a rule; for further lines of a wrapped one only the rule."""
         hue = "note" if line.stream == NOTE else f"rank-{line.rank % HUES}"
         room = self._who_width
         if len(who) > room:

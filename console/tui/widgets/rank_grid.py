@@ -25,12 +25,12 @@ RANK_GLYPHS = {
     RankState.LOST: "?",
 }
 _FRAME = 5  # edges, the space inside them, the scroll bar
-_LEAST_WIDE = 24  # for what stands below: how many ranks are in each state
+_LEAST_WIDE = 24  # for the line below: the number of ranks in each state
 _STYLES = {state: f"rank-{state.name.lower()}" for state in RankState}
 
 
 class RankGrid(CellGrid):
-    """States of all ranks with a cursor. Draws :class:`Run`; never changes it."""
+    """States of all ranks with a cursor. Draws :class:`Run` and never changes it."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         "cell-grid--rank-aside",
@@ -44,27 +44,27 @@ class RankGrid(CellGrid):
         self._run = run
         self._drawn = bytearray()
         self._scope: frozenset[int] | None = None
-        self._from: int | None = None  # the rank a range begins at
-        self._before: frozenset[int] = frozenset()  # the scope when it began
-        self._asked: frozenset[int] | None = None  # the scope that the range asked for last
+        self._from: int | None = None  # the rank at which a range begins
+        self._before: frozenset[int] = frozenset()  # the selection before the range
+        self._asked: frozenset[int] | None = None  # the selection that the range requested last
         self._drags = False
 
     class Marked(Message):
-        """A rank is to be in the scope, or no longer."""
+        """A rank shall be added to the selection, or removed."""
 
         def __init__(self, rank: int) -> None:
             super().__init__()
             self.rank = rank
 
     class Ranged(Message):
-        """These ranks are the scope from now on."""
+        """These ranks are the selection from now on."""
 
         def __init__(self, ranks: frozenset[int]) -> None:
             super().__init__()
             self.ranks = ranks
 
     def action_mark(self) -> None:
-        """Marks the rank under the cursor, or no longer, and goes on to the next."""
+        """Mark or unmark the rank under the cursor, and go to the next."""
         if self.cells:
             self.post_message(self.Marked(self.cursor))
             self.cursor = min(self.cells - 1, self.cursor + 1)
@@ -76,7 +76,7 @@ class RankGrid(CellGrid):
         self._mark_range()
 
     def _begin_range(self) -> None:
-        """From here, unless a range that nothing else has ended goes on."""
+        """Start a range here, unless an unfinished one continues."""
         if self._from is None or self._from >= self.cells or self._asked != self._scope:
             self._from, self._before = self.cursor, self._scope or frozenset()
 
@@ -93,7 +93,7 @@ class RankGrid(CellGrid):
         return self._layout.at(offset.x + self.scroll_offset.x, offset.y + self.scroll_offset.y)
 
     def on_mouse_down(self, event: events.MouseDown) -> None:
-        """With shift: marks the ranks up to here. Without: where a drag would begin."""
+        """With shift: mark the ranks up to here. Otherwise: the start of a possible drag."""
         rank = self._rank_at(event)
         if rank is None or event.button != 1:
             return
@@ -107,7 +107,7 @@ class RankGrid(CellGrid):
         self._drags = True
 
     def on_mouse_move(self, event: events.MouseMove) -> None:
-        """A drag marks the ranks that it passes over."""
+        """A drag marks the ranks it passes."""
         rank = self._rank_at(event)
         if event.button != 1 or not self._drags or rank is None or rank == self.cursor:
             return
@@ -116,11 +116,11 @@ class RankGrid(CellGrid):
         self._mark_range()
 
     def on_mouse_up(self) -> None:
-        """The drag is over; shift and a click extend it."""
+        """The drag has ended; shift and a click extend it."""
         self._drags = False
 
     def set_scope(self, scope: frozenset[int] | None) -> None:
-        """The ranks that are meant; the others step aside."""
+        """Set the selected ranks; the others are dimmed."""
         if scope != self._scope:
             self._scope = scope
             self.rebuild()
@@ -131,7 +131,7 @@ class RankGrid(CellGrid):
         return len(self._run.states)
 
     def wanted_width(self, most: int) -> int:
-        """Columns with which the cells are roomy, with the frame."""
+        """The columns for widely spaced cells, including the frame."""
         size = self.cells
         run = min(8, size)
         return min(most, max(_LEAST_WIDE, len(str(size)) + 1 + 4 * run + _FRAME)) if size <= 64 else most

@@ -1,4 +1,4 @@
-"""The room that a small machine's map leaves: use over time, nodes, events."""
+"""The space below a small machine's map: usage over time, nodes, events."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _EDGES = 2
 
 
 class Activity(Widget):
-    """Draws :mod:`console.tui.model.usage`; only lines that change are painted again."""
+    """Draws :mod:`console.tui.model.usage`; only changed lines are repainted."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         "activity--quiet",
@@ -44,7 +44,7 @@ class Activity(Widget):
         self._styles: dict[str, Style] = {}
 
     def take_room(self, height: int) -> None:
-        """So many lines are left below the map; too few are left empty."""
+        """Set the number of lines below the map; too few are left empty."""
         self.display = height >= LEAST + _EDGES
         self.styles.height = max(1, height)
 
@@ -88,7 +88,7 @@ class Activity(Widget):
 # The live launchers, beside the map.
 
 
-#: What somebody who has never seen the console needs: the action that has the key, and what it is for.
+#: For new users: the actions with their keys, and what they are for.
 _FIRST_STEPS = (
     ("app.launch", "launch a program"),
     ("map.zoom-in", "zoom in; at a node: its launch"),
@@ -99,7 +99,7 @@ _FIRST_STEPS = (
 
 
 def first_steps(keys_of: Callable[[Action], str]) -> tuple[str, ...]:
-    """The five lines of a first start, with the keys that the configuration gives."""
+    """The five lines of a first start, with the configured keys."""
     return tuple(f" {keys_of(ALL[name]):<5} {told}" for name, told in _FIRST_STEPS)
 
 
@@ -116,7 +116,8 @@ class LauncherList(LineList):
     def __init__(self, machine: Machine, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._machine = machine
-        self._launchers: dict[int, Launcher] = {}  # those listed: the machine's may have gone before a line is painted
+        # the listed ones, because the machine's may be removed before a line is painted
+        self._launchers: dict[int, Launcher] = {}
 
     def update_launchers(self) -> None:
         """Shows the launchers the machine has now."""
@@ -126,7 +127,7 @@ class LauncherList(LineList):
         self.set_keys(sorted(self._launchers))
 
     def draw(self, key: int, width: int, base: Style) -> list[Segment]:
-        """`` a 12  ada  16p  2:05 hostname``: the command takes the room that is left."""
+        """`` a 12  ada  16p  2:05 hostname``: the command gets the remaining space."""
         launcher = self._launchers[key]
         quiet = base + self.look("line-list--quiet")
         held = key in self._machine.held

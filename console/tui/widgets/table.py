@@ -1,4 +1,4 @@
-"""A table drawn by line: ten thousand rows cost what is on the screen."""
+"""A table drawn line by line: ten thousand rows cost no more than the visible ones."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from console.tui.actions.registry import bindings
 from console.tui.model.tables import Rows
 
 _GAP = 2
-_ABOVE = 1  # the line of the columns' names
+_ABOVE = 1  # the line with the columns' names
 
-#: Words of a state's column that stand out; the style's name.
+#: Words in a state column that are highlighted, with the style's name.
 MARKS = {"down": "bad", "drained": "bad", "suspect": "warn", "draining": "warn", "pending": "warn", "yes": "bad"}
 
 
@@ -53,7 +53,7 @@ class TableView(ScrollView, can_focus=True):
     cursor = reactive(0, repaint=False)
 
     class Moved(Message):
-        """The cursor stands on another row, or the marks are others."""
+        """The cursor is on another row, or the marks have changed."""
 
     class Chosen(Message):
         """Enter, or a second click."""
@@ -70,17 +70,17 @@ class TableView(ScrollView, can_focus=True):
         self.rows = rows
         self.marked: set[int] = set()
         self.empty = ""
-        self._key: int | None = None  # the row under the cursor, whatever comes and goes
-        self._from: int | None = None  # the key of the row a range begins at
-        self._before: set[int] = set()  # what was marked when it began
+        self._key: int | None = None  # the row under the cursor, whatever is added or removed
+        self._from: int | None = None  # the key of the row at which a range begins
+        self._before: set[int] = set()  # the marks before the range
         self._drags = False
         self._strips: dict[tuple[int, bool, bool], tuple[tuple[str, ...], Strip]] = {}
         self._widths: list[int] = []
 
-    # what the screen tells it
+    # Called by the screen
 
     def update_rows(self) -> None:
-        """Takes in what has changed."""
+        """Apply changes."""
         rows = self.rows
         rows.refresh()
         widths = rows.widths(max(10, self.scrollable_content_region.width - 2))
@@ -101,7 +101,7 @@ class TableView(ScrollView, can_focus=True):
             self.post_message(self.Moved())
 
     def _refresh_changed(self) -> None:
-        """Repaints the visible lines whose text is another than the one drawn."""
+        """Repaint visible lines whose text has changed."""
         top, height = self.scroll_offset.y, self.size.height
         drawn = [self._texts(y + top - _ABOVE) for y in range(_ABOVE, height)]
         old: list[tuple[int | None, tuple[str, ...]]] = getattr(self, "_drawn", [])
@@ -127,19 +127,19 @@ class TableView(ScrollView, can_focus=True):
 
     @property
     def in_sight(self) -> list[int]:
-        """The rows that stand on the screen."""
+        """The visible rows."""
         top = self.scroll_offset.y
         return self.rows.order[top : top + max(0, self.size.height - _ABOVE)]
 
     @property
     def chosen(self) -> list[int]:
-        """The rows marked, in their order; without any the one under the cursor."""
+        """The marked rows in order; without marks the one under the cursor."""
         if self.marked:
             return [key for key in self.rows.order if key in self.marked]
         return [] if self.key is None else [self.key]
 
     def go_to(self, key: int) -> bool:
-        """Puts the cursor on a row; False when it is not shown."""
+        """Move the cursor to a row; False if it is not shown."""
         if key not in self.rows.order:
             return False
         self.cursor = self.rows.order.index(key)
@@ -151,7 +151,7 @@ class TableView(ScrollView, can_focus=True):
         self.refresh()
         self.post_message(self.Moved())
 
-    # cursor
+    # Cursor
 
     def action_move(self, step: int) -> None:
         """Moves the cursor by so many rows."""
@@ -168,7 +168,7 @@ class TableView(ScrollView, can_focus=True):
             self.post_message(self.Chosen())
 
     def watch_cursor(self, before: int, after: int) -> None:
-        """Repaints both rows and keeps the cursor in sight."""
+        """Repaint both rows and keep the cursor visible."""
         self._key = self.key
         for row in (before, after):
             y = row + _ABOVE - self.scroll_offset.y
@@ -181,16 +181,16 @@ class TableView(ScrollView, can_focus=True):
             self.scroll_to(y=after - height + 1, animate=False, force=True, immediate=True)
         self.post_message(self.Moved())
 
-    # ranges
+    # Ranges
 
     def action_extend(self, step: int) -> None:
-        """Marks on the way to another row."""
+        """Mark on the way to another row."""
         self._begin_range()
         self.action_move(step)
         self._mark_range()
 
     def _begin_range(self) -> None:
-        """From here, unless a range that nothing else has ended goes on."""
+        """Start a range here, unless an unfinished one continues."""
         order = self.rows.order
         if self._from is None or self._from not in order or self.marked != self._before | self._range():
             self._from, self._before = self.key, set(self.marked)
@@ -213,7 +213,7 @@ class TableView(ScrollView, can_focus=True):
         return row if row < len(self.rows.order) else None
 
     def on_mouse_down(self, event: events.MouseDown) -> None:
-        """With shift: marks the rows up to here. Without: where a drag would begin."""
+        """With shift: mark the rows up to here. Otherwise: the start of a possible drag."""
         row = self._row_at(event)
         if row is None or event.button != 1:
             return
@@ -227,7 +227,7 @@ class TableView(ScrollView, can_focus=True):
         self._drags = True
 
     def on_mouse_move(self, event: events.MouseMove) -> None:
-        """A drag marks the rows that it passes over."""
+        """A drag marks the rows it passes."""
         row = self._row_at(event)
         if event.button != 1 or not self._drags or row is None or row == self.cursor:
             return
@@ -236,11 +236,11 @@ class TableView(ScrollView, can_focus=True):
         self._mark_range()
 
     def on_mouse_up(self) -> None:
-        """The drag is over; shift and a click extend it."""
+        """The drag has ended; shift and a click extend it."""
         self._drags = False
 
     def on_click(self, event: events.Click) -> None:
-        """On a name: sorts. On a row: the cursor; a second click acts."""
+        """On a name: sort. On a row: move the cursor; a second click chooses."""
         offset = event.get_content_offset(self)
         if offset is None:
             return
@@ -268,7 +268,7 @@ class TableView(ScrollView, can_focus=True):
         self._drawn = []
         self.update_rows()
 
-    # drawing
+    # Drawing
 
     def notify_style_update(self) -> None:
         """Another theme."""

@@ -1,4 +1,4 @@
-"""The tasks of a job, or its sections: a cell each, or several in one where there are more than there is room for."""
+"""The tasks of a job, or its sections: a cell for each, or for several if there is not enough room."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ _NICE = (1, 2, 5)
 
 
 class TaskGrid(CellGrid):
-    """States of tasks with a cursor. Draws :class:`TaskMap`; never changes it."""
+    """States of tasks with a cursor. Draws :class:`TaskMap` and never changes it."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {*(f"cell-grid--{name}" for name in TASK_STYLES.values())}
 
     def __init__(self, tasks: TaskMap, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._tasks = tasks
-        self._span: tuple[int, int] | None = None  # the places that are shown; None: all
+        self._span: tuple[int, int] | None = None  # the shown indices; None: all
         self.per = 1  # tasks in a cell
 
     @property
     def span(self) -> tuple[int, int]:
-        """The first place that is shown, and the one behind the last."""
+        """The first shown index, and the one after the last."""
         first, end = self._span or (0, len(self._tasks))
         return min(first, len(self._tasks)), min(end, len(self._tasks))
 
@@ -62,13 +62,13 @@ class TaskGrid(CellGrid):
         return -(-(end - first) // self.per)
 
     def members(self, cell: int) -> tuple[int, int]:
-        """The first and last place in a cell."""
+        """The first and last index in a cell."""
         first, end = self.span
         at = first + cell * self.per
         return at, min(end, at + self.per) - 1
 
     def zoom(self, cell: int | None) -> None:
-        """Shows the tasks of one cell; None: all again, with the cursor where one was."""
+        """Show the tasks of one cell; None: all again, with the cursor where it was."""
         at = self.members(self.cursor)[0]
         self._span = None if cell is None else (self.members(cell)[0], self.members(cell)[1] + 1)
         self.rebuild()
@@ -85,7 +85,7 @@ class TaskGrid(CellGrid):
             self.cursor = min(self.cells - 1, max(0, (place - first) // self.per))
 
     def lay_out(self, width: int, height: int) -> Lines:
-        """Runs of ten or more, labelled by their first; several tasks in a cell where one each has no room."""
+        """Runs of ten or more, labelled by their first; several tasks in a cell if there is not enough room."""
         first, end = self.span
         count = end - first
         label = max((len(self._tasks.name(place)) for place in {first, max(first, end - 1)}), default=1) if count else 1
@@ -99,7 +99,7 @@ class TaskGrid(CellGrid):
         return Layout(blocks, width, height, halves=False)
 
     def appearance(self, cell: int) -> tuple[str, str]:
-        """Glyph and style: of a task its state; of several the worst, and how far they are."""
+        """Glyph and style: a task's state; for several the worst state, and their progress."""
         first, last = self.members(cell)
         tasks = self._tasks
         if first == last:
@@ -118,7 +118,7 @@ class TaskGrid(CellGrid):
         return _level(counts[TaskState.DONE] / size), TASK_STYLES[shown]
 
     def update_tasks(self, changed: set[int] | None) -> None:
-        """Repaints the tasks at these places; None: all."""
+        """Repaint the tasks at these indices; None: all."""
         if changed is None:
             self.rebuild()
             return
@@ -133,7 +133,7 @@ def _level(part: float) -> str:
 
 
 def _nice(number: int) -> int:
-    """The smallest of 1, 2, 5, 10, 20, 50 … that is not below ``number``."""
+    """The smallest of 1, 2, 5, 10, 20, 50 … that is at least ``number``."""
     power = 1
     while True:
         for one in _NICE:
@@ -143,7 +143,7 @@ def _nice(number: int) -> int:
 
 
 class JobLines(LineList):
-    """Tasks that failed with what they wrote last, or the job's log."""
+    """Failed tasks with their last output, or the job's log."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"cell-grid--rank-failed"}
 
@@ -152,7 +152,7 @@ class JobLines(LineList):
         self._lines: list[Line] = []
 
     def show(self, lines: list[Line], *, end: bool) -> None:
-        """Shows these; ``end``: with the cursor on the last."""
+        """Show these lines; ``end``: with the cursor on the last."""
         self._lines = lines
         self.set_keys(list(range(len(lines))))
         if end:

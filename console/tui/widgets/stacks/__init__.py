@@ -1,1 +1,1 @@
-"""Merged stacks, their source lines, two of them side by side."""
+"""Merged stacks, their source lines, and two of them side by side."""

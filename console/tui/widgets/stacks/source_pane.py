@@ -1,4 +1,4 @@
-"""A source file with the ranks that stand at its lines."""
+"""A source file with the ranks at its lines."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class SourcePane(ScrollView, can_focus=False):
         self._text = _EMPTY
         self._line = 0
         self._ranks: dict[int, str] = {}
-        self._told = ""  # in the place of a file
+        self._told = ""  # text in place of a file
         self._styles: dict[str, Style] = {}
 
     def show(self, text: SourceText, line: int, ranks: dict[int, str]) -> None:
-        """This file, with ``line`` in the middle; ``ranks``: who stands at which line."""
+        """Show this file, with ``line`` in the middle; ``ranks``: the ranks at each line."""
         if (text, line, ranks) == (self._text, self._line, self._ranks):
             return
         self._text, self._line, self._ranks, self._told = text, line, ranks, ""
@@ -60,12 +60,12 @@ class SourcePane(ScrollView, can_focus=False):
         self.refresh()
 
     def wait(self) -> None:
-        """Says that a file is being read, where nothing is shown yet."""
+        """Say that a file is being read, if nothing is shown yet."""
         if not self._line and not self._told:
             self.tell("reading …")
 
     def tell(self, text: str) -> None:
-        """A sentence in the place of a file."""
+        """Show a sentence in place of a file."""
         self._text, self._line, self._ranks, self._told = _EMPTY, 0, {}, text
         self.virtual_size = Size(0, 1)
         set_title(self, "source")
@@ -98,7 +98,7 @@ class SourcePane(ScrollView, can_focus=False):
         return self._room + len(str(self._text.first + len(self._text.lines) - 1)) + 4
 
     def render_line(self, y: int) -> Strip:
-        """Ranks, number, code; the marked line has a sign and another ground."""
+        """Ranks, line number, code; the marked line has a sign and another background."""
         base, row = self.rich_style, y + self.scroll_offset.y
         width = self.size.width
         if self._told:
@@ -131,5 +131,5 @@ class SourcePane(ScrollView, can_focus=False):
 
 
 def _from_the_end(path: str, width: int) -> str:
-    """The end of a path says more than its beginning."""
+    """The end of a path, which is more useful than its beginning."""
     return path if len(path) <= width or width < 8 else "…" + path[1 - width :]

@@ -1,4 +1,4 @@
-"""The merged stacks of a launch: a call a line, with the ranks that are in it."""
+"""The merged stacks of a launch: a call on each line, with its ranks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WIDEST_RANKS = 22
 
 
 class StackTree(LineList):
-    """Rows of a tree; keeps its cursor on the same place when the stacks are taken again."""
+    """Rows of a tree; the cursor stays in place when the stacks are taken again."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         "stack-tree--ranks",
@@ -52,7 +52,7 @@ class StackTree(LineList):
         self.refresh()
 
     def draw(self, key: int, width: int, base: Style) -> list[Segment]:
-        """Indented call and place; its ranks on the left, how they changed on the right."""
+        """The indented call and its place; its ranks on the left, their changes on the right."""
         row = self.rows[key]
 
         def look(name: str) -> Style:
@@ -76,7 +76,7 @@ class StackTree(LineList):
 
 
 def _fitted(segments: list[Segment], width: int) -> list[Segment]:
-    """Cut where the room ends, with a sign that it was."""
+    """Cut off at the width, with a mark."""
     room, fitted = width, []
     for segment in segments:
         length = cell_len(segment.text)
