@@ -38,9 +38,9 @@ if [ ${#missing[@]} -gt 0 ]; then
   fi
 fi
 
-# Most tests wait for daemons rather than compute: six at a time on two cores take a third of the time. A list of one's own
+# Most tests wait for daemons rather than compute: four at a time on two cores take half as long. A list of one's own
 # tests runs one by one. Nothing runs twice: a test that needs luck is a fault.
-[ $# -gt 0 ] || set -- -n 6 --dist worksteal
+[ $# -gt 0 ] || set -- -n 4 --dist worksteal
 
 # stderr into stdout, so that pytest's closing line is the last one wherever both are kept
 exec "$python" -m pytest "$@" 2>&1 </dev/null

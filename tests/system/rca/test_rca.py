@@ -198,7 +198,8 @@ def test_who_waited_and_was_killed_while_everybody_was_down_stands_before_nobody
         mesh_of_two.start(name)
     wait_until(lambda: waiting(mesh_of_two) == [in_line[2].pid], "only who lives is in line", SOON_S)
     told = [line["pid"] for line in mesh_of_two.log("rca") if line["event"] == "launcher_lost"]
-    assert set(told) == {one.pid for one in in_line[:2]}  # again and again, until a CPA has dealt with it
+    # again and again, until a CPA has dealt with it; on a busy machine also the third, until it has registered
+    assert {one.pid for one in in_line[:2]} <= set(told)
 
 
 def test_a_request_that_is_put_in_line_after_its_launcher_was_lost_leaves_it(mesh_of_two: Daemons) -> None:
