@@ -254,3 +254,21 @@ async def test_random_keys_sizes_launches_and_machines(
     finally:
         cleanup.close()
     assert len(done) > 20
+
+
+async def test_the_mouse_is_pressed_on_a_text_that_was_just_removed(tmp_path: Path) -> None:
+    """The layout still has the text, the text has no parent any more: AttributeError in Textual's selection."""
+    database = busy_machine(tmp_path)
+    async with opened(database.url, tmp_path, (100, 30)) as (app, pilot):
+        await pilot.press("n")
+        await until(pilot, lambda: isinstance(app.screen, LaunchScreen), "the form")
+        await pilot.pause()
+        text = next(one for one in app.screen.query("Static, Label") if one.region and one.allow_select)
+        parent, place = text.parent, text.region.offset
+        text._parent = None
+        try:
+            for event in (events.MouseDown, events.MouseMove, events.MouseUp):
+                app.screen._forward_event(event(None, *place, 0, 0, 1, False, False, False, *place))
+            assert app.screen._select_state is None
+        finally:
+            text._parent = parent

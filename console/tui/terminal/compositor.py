@@ -18,9 +18,10 @@ from rich.console import Console
 from textual import events
 from textual._compositor import Compositor, CompositorMap, CompositorUpdate, LayoutUpdate
 from textual.app import App
-from textual.geometry import Region
+from textual.geometry import Offset, Region
 from textual.screen import Screen
 from textual.strip import Strip
+from textual.widget import Widget
 from textual.widgets import Input
 
 _AT_ONCE_S = 0.03  # for this long after a key, changes are painted at once
@@ -169,6 +170,16 @@ class PromptScreen(Screen[None]):
             self.put_off()
             self.pressed()
         super()._forward_event(event)
+
+    def get_widget_and_offset_at(self, x: int, y: int) -> tuple[Widget | None, Offset | None]:
+        """Text selection begins here. A removed widget stays in the layout until the next one; it has no parent then.
+
+        Textual fails on such a widget (``container.region`` of None).
+        """
+        widget, offset = super().get_widget_and_offset_at(x, y)
+        if widget is not None and widget is not self and widget.parent is None:
+            return None, None
+        return widget, offset
 
     async def _on_idle(self, event: events.Idle) -> None:
         if self._dirty_widgets and not self._layout_required and time.monotonic() - self._pressed_at < _AT_ONCE_S:
