@@ -23,8 +23,16 @@ _CONFIG, _QUIET = "the configuration file to read", "print only errors; the exit
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> "None":  # type: ignore[override]
-        print(f"mesh: {message} (mesh --help)", file=sys.stderr)
+        print(f"mesh: {message} ({self.prog} --help)", file=sys.stderr)
         raise SystemExit(2)
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if isinstance(action.choices, dict) and value not in action.choices:  # a command
+            import difflib  # needed only after a typing error
+
+            near = difflib.get_close_matches(str(value), action.choices, 1)
+            self.error(f"there is no command {value!r}" + (f": did you mean {near[0]}?" if near else ""))
+        super()._check_value(action, value)
 
     def _print_message(self, message: str, file: Any = None) -> None:
         # In some versions, argparse's own code ignores a full disk and exits with 0.
