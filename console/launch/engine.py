@@ -94,7 +94,11 @@ class Engine:
         self.state_dir = daemons.state_dir
         self.features = features
         self._on_running = on_running
-        self.launch = Launch(bad_exit_ends=request.stdio.batch or request.kill, retries=request.where.retries)
+        self.launch = Launch(
+            bad_exit_ends=request.stdio.batch or request.kill,
+            retries=request.where.retries,
+            for_job=request.state is not None and bool(request.state.socket),
+        )
         self.allocation = Allocation(daemons, asked, self.launch, self.handle)
         self.front = make_front(loop, request, self.on_output_written, self.on_output_broken)
         self.stream = Stream(self.front.event)

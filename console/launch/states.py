@@ -160,8 +160,10 @@ class Launch:
     The methods named in ``TRANSITIONS`` handle the events; each returns the next state.
     """
 
-    def __init__(self, *, bad_exit_ends: bool, retries: int = 0) -> None:
+    def __init__(self, *, bad_exit_ends: bool, retries: int = 0, for_job: bool = False) -> None:
+        """``for_job``: the ranks are workers of a job, whose owner ends a launch that it no longer needs."""
         self.state = State.ALLOCATING
+        self._for_job = for_job
         self.bad_exit_ends = bad_exit_ends
         self.launcher = 0
         self.ranks = Ranks()
@@ -217,14 +219,18 @@ class Launch:
         return self._leave()
 
     def cancel(self, number: int = SIGINT) -> State:
-        self.interrupts += 1
-        self.outcome.exit_status = 128 + number
+        self._interrupted(number, "interrupted")
         self._do(Do.GRACE, CANCEL_S)
         return State.CANCELLING
 
+    def _interrupted(self, number: int, reason: str) -> None:
+        """A signal ends the launch before it ran. That is no failure where the owner of a job sends SIGTERM."""
+        self.interrupts += 1
+        needed = not (self._for_job and number == SIGTERM)
+        self.outcome.exit_status, self.outcome.reason = (128 + number, reason) if needed else (0, "")
+
     def give_back(self, plan: Plan, launcher: int) -> State:
         self.launcher = launcher
-        self.outcome.reason = "interrupted"
         return self._free()
 
     def leave_silently(self, *_facts: Any) -> State:
@@ -298,8 +304,7 @@ class Launch:
         return self.not_freed(message)
 
     def interrupted_returning(self, number: int = SIGINT) -> State:
-        self.interrupts += 1
-        self.outcome.exit_status, self.outcome.reason = 128 + number, "interrupted before it ran"
+        self._interrupted(number, "interrupted before it ran")
         return State.FREEING
 
     def output_broken_returning(self, message: str, exit_status: int) -> State:
@@ -343,8 +348,7 @@ class Launch:
         return State.CLEARING
 
     def interrupted_loading(self, number: int = SIGINT) -> State:
-        self.interrupts += 1
-        self.outcome.exit_status, self.outcome.reason = 128 + number, "interrupted before it ran"
+        self._interrupted(number, "interrupted before it ran")
         return self._clear()
 
     def output_broken_loading(self, message: str, exit_status: int) -> State:

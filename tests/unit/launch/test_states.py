@@ -445,3 +445,15 @@ def check_whatever_happens(launch: Launch, events: list[Any], before: list[Any])
     # whoever unregisters has given back what it held, or said that nobody would take it
     if Do.UNREGISTER in names and Do.LOAD in names:
         assert Do.FREE in names
+
+
+@pytest.mark.parametrize("events", [[], [ALLOCATED]])
+def test_a_launch_that_a_job_s_owner_no_longer_needs_has_not_failed(events: list[Any]) -> None:
+    for for_job, number, status in ((True, 15, 0), (True, 2, 130), (False, 15, 143)):
+        launch = Launch(bad_exit_ends=False, for_job=for_job)
+        play(events, launch)
+        launch.handle(E.TERMINATE, number)
+        if not events:
+            play([ALLOCATED], launch)  # the CPA's answer crosses the signal
+        assert launch.exit_status == status
+        assert bool(launch.outcome.reason) == bool(status)
