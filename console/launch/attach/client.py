@@ -1,4 +1,4 @@
-"""Follows or controls a running launch from another process: yod's ``-attach``, ``-signal``, ``-release``, ``-feed``."""
+"""Follows or controls a running launch from another process: yod --attach, --signal, --release and --feed."""
 
 from __future__ import annotations
 
