@@ -37,7 +37,7 @@ class Job(NamedTuple):
 
     @property
     def id(self) -> str:
-        """Its name on the screen."""
+        """The job's name on the screen: the first digits of its UUID."""
         return self.uuid[:8]
 
     @property
@@ -47,7 +47,7 @@ class Job(NamedTuple):
 
     @property
     def noun(self) -> str:
-        """The word for its parts."""
+        """What its parts are called: section or task."""
         return "section" if self.sections else "task"
 
     def rate(self, now: float) -> float:
