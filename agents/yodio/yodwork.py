@@ -290,7 +290,8 @@ class Worker:
             why = str(error)
             if isinstance(error, OSError) and error.strerror:
                 why = f"{error.strerror}: {error.filename}" if error.filename else error.strerror
-            self._report(number, attempt, status, process.started_at, "", f"not started: {why}")
+            why = f"not started: {why}"
+            self._report(number, attempt, status, process.started_at, "" if self._job.get("sections") else why, why)
             return
         try:
             process.pidfd = os.pidfd_open(process.pid)

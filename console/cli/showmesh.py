@@ -21,20 +21,20 @@ if TYPE_CHECKING:
     from console.cli.map.watch import Render
 
 WORDS = (
-    Word("json", "flag", "for programs: nodes, processors, launchers, counts"),
-    Word("watch", "flag", "again and again, in place on a terminal, once for every change elsewhere; ^C ends it"),
-    Word("full", "flag", "a machine of cabinets with every processor, however many lines that takes"),
-    Word("every", "seconds", "how often --watch looks (default: 1)", metavar="S"),
+    Word("json", "flag", "print JSON: nodes, processors, launchers, counts"),
+    Word("watch", "flag", "print again after every change, in place if standard output is a terminal; ^C ends it"),
+    Word("full", "flag", "print every processor of a machine of cabinets, in as many lines as that takes"),
+    Word("every", "seconds", "the interval of --watch in seconds (default: 1)", metavar="S"),
     Word("config", "text", "the configuration file to read", metavar="FILE"),
     Word("version", "flag", "print the version"),
-    Word("help", "flag", "this page", letter="h"),
+    Word("help", "flag", "print this page", letter="h"),
 )
 ABOUT = """Shows every processor of the mesh, grouped by node, with a letter for each launcher.
 
-  . free   + pending: given to a launcher that has not begun   a-z A-Z 0-9 a launcher's   - stale: its node is silent
-  # down   = reserved   : free, but for the partition of a batch job alone   , free, on a service node
+  . free   + pending: allocated to a launcher that has not started   a-z A-Z 0-9 running   - stale: its node is silent
+  # down   = reserved   : free, but only for the partition of a batch job   , free, on a service node
 
-With a topology the map shows cabinets or racks; | is an open switch, % a board whose processors differ."""
+With a topology, the map shows cabinets or racks; | is an open switch, % a board with processors in several states."""
 #: The most nodes out of service that are listed with their reasons.
 _NAMED = 10
 

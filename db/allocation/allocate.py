@@ -400,7 +400,8 @@ def _not_enough(machine: Machine, demand: Demand, free: int) -> NotEnough:
     asked = demand.at_least or demand.size
     fewer = "ask for fewer, or " if asked > 1 else ""
     are = "is" if free == 1 else "are"
-    message = f"{counted(asked, 'processor')} asked for, {free} {are} free{_where(machine, demand)}"
+    wanted = ("at least " if demand.at_least else "") + counted(asked, "processor")
+    message = f"{wanted} asked for, {free} {are} free{_where(machine, demand)}"
     return NotEnough(message, f"{fewer}wait with --wait-for-nodes", free=free)
 
 

@@ -18,13 +18,21 @@ Command = Callable[[Settings, argparse.Namespace], int]
 _SETTINGS = ("processors", "nodes", "cpas", "service_nodes", "database", "manager")
 
 
-_CONFIG, _QUIET = "the configuration file to read", "print nothing but errors; the exit status says the rest"
+_CONFIG, _QUIET = "the configuration file to read", "print only errors; the exit status tells success"
 
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> "None":  # type: ignore[override]
-        print(f"mesh: {message} (mesh --help)", file=sys.stderr)
+        print(f"mesh: {message} ({self.prog} --help)", file=sys.stderr)
         raise SystemExit(2)
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if isinstance(action.choices, dict) and value not in action.choices:  # a command
+            import difflib  # needed only after a typing error
+
+            near = difflib.get_close_matches(str(value), action.choices, 1)
+            self.error(f"there is no command {value!r}" + (f": did you mean {near[0]}?" if near else ""))
+        super()._check_value(action, value)
 
     def _print_message(self, message: str, file: Any = None) -> None:
         # In some versions, argparse's own code ignores a full disk and exits with 0.
@@ -67,7 +75,7 @@ def _seconds(text: str) -> float:
 
 def parser() -> argparse.ArgumentParser:
     """The parser of the whole command line."""
-    top = _Parser(prog="mesh", description="Bring a mesh up and down, and look after it.", allow_abbrev=False)
+    top = _Parser(prog="mesh", description="Bring a mesh up and down, and administer it.", allow_abbrev=False)
     top.add_argument("--config", metavar="FILE", help=_CONFIG)
     top.add_argument("--quiet", action="store_true", help=_QUIET)
     top.add_argument("--version", action="version", version=f"mesh (Redmesh) {VERSION}", help="print the version")
@@ -110,21 +118,23 @@ def _add_common(above: argparse.ArgumentParser) -> None:
 
 
 def _add_completion(commands: "argparse._SubParsersAction[_Parser]") -> None:
-    told = 'completion of all commands for a shell: eval "$(mesh completion bash)"'
+    told = 'print the completion script of all commands for a shell: eval "$(mesh completion bash)"'
     completion = commands.add_parser("completion", help=told, description=told)
     completion.add_argument("shell", choices=("bash", "zsh", "fish"))
-    completion.add_argument("of", nargs="?", choices=("yod", "pingd", "showmesh", "mesh"), help="this command alone")
+    completion.add_argument("of", nargs="?", choices=("yod", "pingd", "showmesh", "mesh"), help="only this command")
     completion.set_defaults(command=_lazily("completion", "completion"), result=True)
 
 
 def _add_demo(commands: "argparse._SubParsersAction[_Parser]") -> None:
-    about = "show a parallel program on a mesh of its own, and leave nothing behind"
+    about = "run a parallel program on a temporary mesh, and remove everything"
     demo = commands.add_parser("demo", help=about, description=f"{about.capitalize()}.")
     demo.set_defaults(command=_lazily("demo", "demo"), result=True)
     about = "open the documentation in a browser; nothing is fetched"
     docs = commands.add_parser("docs", help=about, description=f"{about.capitalize()}.")
-    docs.add_argument("page", metavar="PAGE", nargs="?", default="index", help="like tutorial, yod, troubleshooting")
-    docs.add_argument("--print", dest="print_only", action="store_true", help="print the address; open nothing")
+    docs.add_argument(
+        "page", metavar="PAGE", nargs="?", default="index", help="a page: tutorial, yod, troubleshooting …"
+    )
+    docs.add_argument("--print", dest="print_only", action="store_true", help="only print the address")
     docs.set_defaults(command=_lazily("docs", "docs"), result=True)
 
 
@@ -132,402 +142,462 @@ def _add_life(commands: "argparse._SubParsersAction[_Parser]") -> None:
     about = "start a mesh, on this machine or on the hosts of the configuration"
     up = commands.add_parser("up", help=about, description=f"{about.capitalize()}.")
     up.add_argument("--processors", metavar="N", help="how many processors (default: as many as there are cores)")
-    up.add_argument("--nodes", metavar="M", help="how many nodes they are spread over (default: 1)")
+    up.add_argument("--nodes", metavar="M", help="how many nodes the processors are spread over (default: 1)")
     up.add_argument("--cpas", metavar="K", help="how many CPAs (default: 1)")
     up.add_argument("--service-nodes", metavar="N", help="how many of the nodes are service nodes (default: none)")
     up.add_argument("--manager", metavar="NAME", help="the batch system whose job is used, or none (docs/managers.md)")
-    up.add_argument("--auto", action="store_true", help="end it after idle_minutes; what yod uses")
-    up.add_argument("--simulate", metavar="FILE", help="a simulated machine, as the [topology] of this file has it")
-    up.add_argument("--system", action="store_true", help="for every user, as root (docs/system.md)")
-    up.add_argument("--accept-new", action="store_true", help="pin the keys of hosts that have none yet")
-    up.add_argument("--only", metavar="LIST", default="", help="these hosts alone, like node[001-004]")
-    up.add_argument("--label", metavar="WORD", action="append", default=[], help="hosts with this label alone")
+    up.add_argument(
+        "--auto", action="store_true", help="end the mesh after idle_minutes without use (yod starts a mesh this way)"
+    )
+    up.add_argument("--simulate", metavar="FILE", help="simulate the machine that [topology] of this file describes")
+    up.add_argument("--system", action="store_true", help="start a system mesh for all users, as root (docs/system.md)")
+    up.add_argument(
+        "--accept-new", action="store_true", help="accept and store the SSH keys of hosts that have none in known_hosts"
+    )
+    up.add_argument("--only", metavar="LIST", default="", help="only these hosts, for example node[001-004]")
+    up.add_argument("--label", metavar="WORD", action="append", default=[], help="only hosts with this label")
     up.set_defaults(command=_lazily("up", "up"))
     simulate = commands.add_parser("simulate", help="start a simulated machine", description="As mesh up --simulate.")
-    simulate.add_argument("simulate", metavar="FILE", help="its [topology] says what the machine has")
+    simulate.add_argument("simulate", metavar="FILE", help="a file whose [topology] describes the machine")
     simulate.add_argument("--cpas", metavar="K", help="how many CPAs (default: 1)")
     for one in (up, simulate):
-        one.add_argument("--boards", action="store_true", help="of a simulated machine each board is a node")
+        one.add_argument("--boards", action="store_true", help="make each board of a simulated machine a node")
         one.add_argument(
-            "--each", metavar="N", type=int, default=1, help="processors a node of a simulated cluster has"
+            "--each",
+            metavar="N",
+            type=int,
+            default=1,
+            help="processors of each node of a simulated cluster (default: 1)",
         )
     alone = {"processors": None, "nodes": None, "service_nodes": None, "auto": False, "system": False}
     simulate.set_defaults(command=_lazily("up", "up"), **alone)
     down = commands.add_parser("down", help="end the mesh", description="End the mesh, and every launch on it.")
-    down.add_argument("--force", action="store_true", help="do not ask, whatever runs")
+    down.add_argument("--force", action="store_true", help="do not ask, even if launches run")
     down.add_argument("--keep-agent", action="store_true", help="leave the agent's file on the hosts")
     down.set_defaults(command=_lazily("down", "down"))
     for one in (up, down, simulate):
-        one.add_argument("--json", action="store_true", help="for programs: what became of each host")
+        one.add_argument("--json", action="store_true", help="print JSON: the result for each host")
 
 
 def _add_hosts(commands: "argparse._SubParsersAction[_Parser]") -> None:
     init = commands.add_parser("init", help="write a configuration with hosts", description="Write a configuration.")
-    init.add_argument("file", nargs="?", metavar="FILE", default="mesh.toml", help="where (default: mesh.toml)")
-    told = "a host, or hosts that are alike, like node[001-064] (may be repeated)"
+    init.add_argument(
+        "file", nargs="?", metavar="FILE", default="mesh.toml", help="the file to write (default: mesh.toml)"
+    )
+    told = "a host, or several equal hosts such as node[001-064]; may be repeated"
     init.add_argument("--host", metavar="NAME", action="append", default=[], help=told)
     init.set_defaults(command=_lazily("init", "init"))
-    nodes = commands.add_parser("nodes", help="the hosts in the configuration", description="The hosts.")
+    nodes = commands.add_parser("nodes", help="list and edit the hosts in the configuration", description="The hosts.")
     which = nodes.add_subparsers(metavar="WHAT", required=True, parser_class=_Parser)
-    show = which.add_parser("list", help="those there are, and how their nodes are")
-    add = which.add_parser("add", help="describe more: NAME [key=value …]")
-    add.add_argument("name", metavar="NAME", help="like node[001-064]")
-    remove = which.add_parser("remove", help="describe these no more")
-    change = which.add_parser("set", help="say something else of them")
+    show = which.add_parser("list", help="list the hosts and the states of their nodes")
+    add = which.add_parser("add", help="add hosts: NAME [key=value …]")
+    add.add_argument("name", metavar="NAME", help="for example node[001-064]")
+    remove = which.add_parser("remove", help="remove hosts from the configuration")
+    change = which.add_parser("set", help="change keys of hosts: LIST key=value …")
     for one in (remove, change):
-        one.add_argument("names", metavar="LIST", help="like node[001-004],login1")
+        one.add_argument("names", metavar="LIST", help="for example node[001-004],login1")
     for one in (add, change):
-        one.add_argument("value", nargs="*", metavar="KEY=VALUE", help="like processors=16; KEY= takes the key out")
+        one.add_argument(
+            "value", nargs="*", metavar="KEY=VALUE", help="for example processors=16; KEY= removes the key"
+        )
     for one, name in ((show, "show"), (add, "add"), (remove, "remove"), (change, "change")):
         one.set_defaults(command=_lazily("nodes", name))
-    doctor = commands.add_parser("doctor", help="what is wrong with which host", description="Look at every host.")
+    doctor = commands.add_parser(
+        "doctor", help="check every host and explain how to fix what is wrong", description="Check every host."
+    )
     doctor.set_defaults(command=_lazily("doctor", "examine"))
-    told = "bring this version to a mesh that is up; what runs runs on"
+    told = "install this version on a running mesh; launches continue"
     upgrade = commands.add_parser("upgrade", help=told, description=f"{told.capitalize()}.")
     upgrade.set_defaults(command=_lazily("upgrade", "upgrade"))
     for one in (show, doctor, upgrade):
-        one.add_argument("--only", metavar="LIST", default="", help="these hosts alone, like node[001-004]")
-        one.add_argument("--label", metavar="WORD", action="append", default=[], help="hosts with this label alone")
-        one.add_argument("--json", action="store_true", help="for programs")
+        one.add_argument("--only", metavar="LIST", default="", help="only these hosts, for example node[001-004]")
+        one.add_argument("--label", metavar="WORD", action="append", default=[], help="only hosts with this label")
+        one.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _add_trust(commands: "argparse._SubParsersAction[_Parser]") -> None:
     about = "the certificates and keys of a mesh over many hosts"
     trust = commands.add_parser("trust", help=about, description=f"{about.capitalize()} (docs/security.md).")
     which = trust.add_subparsers(metavar="WHAT", required=True, parser_class=_Parser)
-    show = which.add_parser("show", help="which there are, and until when")
-    rotate = which.add_parser("rotate", help="make new ones; launches run on")
+    show = which.add_parser("show", help="show the certificates and their expiry")
+    rotate = which.add_parser("rotate", help="replace CA and keys; launches continue")
     for one, name in ((show, "show"), (rotate, "rotate")):
-        one.add_argument("--json", action="store_true", help="for programs")
+        one.add_argument("--json", action="store_true", help="print JSON")
         one.set_defaults(command=_lazily("trust", name))
 
 
 def _add_logins(commands: "argparse._SubParsersAction[_Parser]") -> None:
-    about = "other login processors"
+    about = "further login processors of a mesh"
     login = commands.add_parser("login", help=about, description=f"{about.capitalize()} (docs/deployment.md).")
     which = login.add_subparsers(metavar="WHAT", required=True, parser_class=_Parser)
-    grant = which.add_parser("grant", help="write the file that lets a machine be one")
-    grant.add_argument("name", metavar="NAME", help="what it is called")
-    told = "so many CPAs of its own, where the system database is reached from there (default: those here are asked)"
+    grant = which.add_parser("grant", help="write the file by which another machine becomes a login processor")
+    grant.add_argument("name", metavar="NAME", help="the name of the login processor")
+    told = "how many CPAs it runs, if it can reach the system database (default: 0; it uses the CPAs here)"
     # Not `cpas`, which is the number of CPAs here.
     grant.add_argument("--cpas", dest="own_cpas", metavar="N", type=_how_many, default=0, help=told)
-    join = which.add_parser("join", help="on that machine: be it")
+    join = which.add_parser("join", help="on that machine: become the login processor of the file")
     for one, name in ((grant, "grant"), (join, "join")):
-        one.add_argument("file", metavar="FILE", help="with private keys in it (join: - is standard input)")
+        one.add_argument("file", metavar="FILE", help="the file; it contains private keys (join: - is standard input)")
         one.set_defaults(command=_lazily("login", name))
-    revoke = which.add_parser("revoke", help="have one be none any more: what it knew is of no use")
-    revoke.add_argument("name", metavar="NAME", help="which")
-    revoke.add_argument("--force", action="store_true", help="do not ask, whatever runs from there")
-    revoke.add_argument("--json", action="store_true", help="for programs")
+    revoke = which.add_parser("revoke", help="remove a login processor, and replace all keys that it knew")
+    revoke.add_argument("name", metavar="NAME", help="the login processor")
+    revoke.add_argument("--force", action="store_true", help="do not ask, even if launches run from there")
+    revoke.add_argument("--json", action="store_true", help="print JSON")
     revoke.set_defaults(command=_lazily("login", "revoke"))
 
 
 def _add_looks(commands: "argparse._SubParsersAction[_Parser]") -> None:
-    status = commands.add_parser("status", help="daemons, nodes, launches", description="How the mesh is.")
+    status = commands.add_parser(
+        "status", help="show the state of daemons, nodes and launches", description="Show the state of the mesh."
+    )
     status.set_defaults(command=_lazily("status", "status"))
-    history = commands.add_parser("history", help="launches that have ended", description="Ended launches.")
+    history = commands.add_parser("history", help="list ended launches", description="List ended launches.")
     history.add_argument("-n", "--last", metavar="N", type=_how_many, default=20, help="how many (default: 20)")
     history.set_defaults(command=_lazily("history", "history"))
     for one in (status, history):
-        one.add_argument("--json", action="store_true", help="for programs")
-    console = commands.add_parser("console", help="the mesh on the whole screen", description="The console.")
-    console.add_argument("--read-only", action="store_true", help="change nothing from here (ctrl+r switches)")
+        one.add_argument("--json", action="store_true", help="print JSON")
+    console = commands.add_parser(
+        "console", help="watch, launch and debug in a full-screen console", description="The console."
+    )
+    console.add_argument("--read-only", action="store_true", help="allow no changes (ctrl+r switches)")
     console.add_argument("--theme", metavar="NAME", help="dark, light, contrast or mono")
-    console.add_argument("--replay", metavar="FILE", help="what mesh record wrote, in the place of the database")
-    console.add_argument("--speed", metavar="X", type=float, default=1.0, help="how fast it is shown (default: 1)")
+    console.add_argument("--replay", metavar="FILE", help="show a recording of mesh record")
+    console.add_argument(
+        "--speed", metavar="X", type=float, default=1.0, help="the speed of the recording (default: 1)"
+    )
     console.set_defaults(command=_lazily("console", "console"), result=True)
-    record = commands.add_parser("record", help="write down all that changes", description="Record the mesh.")
+    record = commands.add_parser("record", help="record all changes to a file", description="Record the mesh.")
     record.add_argument("file", metavar="FILE", help="a new file; - for standard output")
-    record.add_argument("--every", metavar="S", type=_seconds, default=0.25, help="how often to look (default: 0.25)")
-    record.add_argument("--seconds", metavar="S", type=_seconds, help="for so long (default: until ^C)")
+    record.add_argument(
+        "--every", metavar="S", type=_seconds, default=0.25, help="seconds between readings (default: 0.25)"
+    )
+    record.add_argument("--seconds", metavar="S", type=_seconds, help="how long to record (default: until ^C)")
     record.set_defaults(command=_lazily("record", "record"), result=True)
-    serve = commands.add_parser("serve", help="the console in a browser", description="The console in a browser.")
-    serve.add_argument("--port", metavar="N", type=int, default=8000, help="where it listens, on 127.0.0.1 (8000)")
-    serve.add_argument("--read-only", action="store_true", help="change nothing from there")
+    serve = commands.add_parser(
+        "serve", help="serve the console to a browser", description="Serve the console to a browser."
+    )
+    serve.add_argument("--port", metavar="N", type=int, default=8000, help="the port on 127.0.0.1 (default: 8000)")
+    serve.add_argument("--read-only", action="store_true", help="allow no changes")
     serve.set_defaults(command=_lazily("serve", "serve"))
 
 
 def _add_inspection(commands: "argparse._SubParsersAction[_Parser]") -> None:
-    told = "where the ranks of a running launch stand, as one tree"
+    told = "show the stacks of all ranks of a running launch, merged into one tree"
     stacks = commands.add_parser("stacks", help=told, description=told)
-    which = "which launch (default: the only one of yours that runs)"
+    which = "the launch (default: your only running one)"
     stacks.add_argument("launcher", metavar="LAUNCHER", type=int, nargs="?", help=which)
-    stacks.add_argument("--ranks", metavar="LIST", help="these ranks alone, like 0-3,7")
+    stacks.add_argument("--ranks", metavar="LIST", help="only these ranks, for example 0-3,7")
     kinds = stacks.add_mutually_exclusive_group()
-    kinds.add_argument("--native", action="store_true", help="C, C++, Fortran calls alone")
-    kinds.add_argument("--python", action="store_true", help="Python's calls alone")
-    stacks.add_argument("--whole", action="store_true", help="calls inside MPI too")
-    stacks.add_argument("--limit", metavar="S", type=float, default=10.0, help="how long it may take (default: 10)")
-    stacks.add_argument("--json", action="store_true", help="for programs")
+    kinds.add_argument("--native", action="store_true", help="only calls of C, C++ and Fortran")
+    kinds.add_argument("--python", action="store_true", help="only calls of Python")
+    stacks.add_argument("--whole", action="store_true", help="also calls inside MPI")
+    stacks.add_argument("--limit", metavar="S", type=float, default=10.0, help="time limit in seconds (default: 10)")
+    stacks.add_argument("--json", action="store_true", help="print JSON")
     stacks.set_defaults(command=_lazily("stacks", "stacks"))
-    told = "the processes of a running launch: rank, host, process, program"
+    told = "list the processes of a running launch: rank, host, process, program"
     procs = commands.add_parser("procs", help=told, description=told)
     procs.add_argument("launcher", metavar="LAUNCHER", type=int, nargs="?", help=which)
     kinds = procs.add_mutually_exclusive_group()
-    kinds.add_argument("--mpir", action="store_true", help="as debuggers know them: MPIR_proctable, as JSON")
-    kinds.add_argument("--mpir-stub", action="store_true", help="be a process that has MPIR_proctable, for debuggers")
-    kinds.add_argument("--json", action="store_true", help="for programs")
+    kinds.add_argument("--mpir", action="store_true", help="print MPIR_proctable as JSON, for debuggers")
+    kinds.add_argument(
+        "--mpir-stub", action="store_true", help="run as a process that contains MPIR_proctable, for debuggers"
+    )
+    kinds.add_argument("--json", action="store_true", help="print JSON")
     procs.set_defaults(command=_lazily("procs", "procs"))
-    told = "a debugger on one rank of a running launch, in this terminal"
+    told = "debug one rank of a running launch in this terminal"
     debug = commands.add_parser("debug", help=told, description=told)
     debug.add_argument("launcher", metavar="LAUNCHER", type=int)
     debug.add_argument("rank", metavar="RANK", type=int)
     debug.add_argument(
         "words", metavar="gdb|pdb|strace|py-spy|COMMAND", nargs=argparse.REMAINDER,
-        help="what to run on its node (default: gdb); {pid} in a command is the rank's process",
+        help="the tool to run on the rank's node (default: gdb); {pid} in a command is the rank's process",
     )  # fmt: skip
     debug.set_defaults(command=_lazily("debug", "debug"), result=True)
 
 
 def _add_partitions(commands: "argparse._SubParsersAction[_Parser]") -> None:
-    partition = commands.add_parser("partition", help="the batch system's partitions", description="Partitions.")
+    partition = commands.add_parser(
+        "partition", help="create and destroy partitions for a batch system", description="Partitions."
+    )
     which = partition.add_subparsers(metavar="WHAT", required=True, parser_class=_Parser)
-    create = which.add_parser("create", help="make one; prints variables for the job's environment")
-    create.add_argument("--batch-job", metavar="ID", required=True, help="the batch system's name for the job")
+    create = which.add_parser("create", help="create a partition; prints variables for the job's environment")
+    create.add_argument("--batch-job", metavar="ID", required=True, help="the job's id in the batch system")
     create.add_argument("-sz", "--size", metavar="N", type=int, help="how many processors")
-    create.add_argument("--list", metavar="LIST", help="which processors or nodes")
-    create.add_argument("--user", help="whose job it is (default: the caller's)")
-    create.add_argument("--json", action="store_true", help="for programs")
+    create.add_argument("--list", metavar="LIST", help="the processors or nodes")
+    create.add_argument("--user", help="the owner of the job (default: the caller)")
+    create.add_argument("--json", action="store_true", help="print JSON")
     create.set_defaults(command=_lazily("partition", "create"), result=True)
-    destroy = which.add_parser("destroy", help="free its processors")
+    destroy = which.add_parser("destroy", help="destroy a partition and free its processors")
     destroy.add_argument("partition", type=int)
-    destroy.add_argument("--force", action="store_true", help="end the launches in it")
+    destroy.add_argument("--force", action="store_true", help="end launches in the partition")
     destroy.set_defaults(command=_lazily("partition", "destroy"))
-    show = which.add_parser("list", help="those there are")
-    show.add_argument("--json", action="store_true", help="for programs")
+    show = which.add_parser("list", help="list the partitions")
+    show.add_argument("--json", action="store_true", help="print JSON")
     show.set_defaults(command=_lazily("partition", "show"))
 
 
 def _add_administration(commands: "argparse._SubParsersAction[_Parser]") -> None:
-    mode = commands.add_parser("mode", help="whom processors serve", description="Set the allocation mode.")
+    mode = commands.add_parser("mode", help="set the allocation mode of processors", description="Set the mode.")
     mode.add_argument("mode", choices=("batch", "interactive", "reserved"))
-    mode.add_argument("list", metavar="LIST", help="processors or nodes, like 0..15,n3")
+    mode.add_argument("list", metavar="LIST", help="processors or nodes, for example 0..15,n3")
     mode.set_defaults(command=_lazily("reserve", "mode"))
-    reserve = commands.add_parser("reserve", help="keep processors for one user", description="Reserve.")
+    reserve = commands.add_parser("reserve", help="reserve processors for one user", description="Reserve processors.")
     reserve.add_argument("user")
     reserve.add_argument("list", metavar="LIST")
-    reserve.add_argument("--reason", metavar="TEXT", default="", help="why, for the event")
+    reserve.add_argument("--reason", metavar="TEXT", default="", help="a reason, shown in the event")
     reserve.set_defaults(command=_lazily("reserve", "reserve"))
-    unreserve = commands.add_parser("unreserve", help="undo it", description="Undo a reservation.")
+    unreserve = commands.add_parser("unreserve", help="end a reservation", description="End a reservation.")
     unreserve.add_argument("list", metavar="LIST")
     unreserve.set_defaults(command=_lazily("reserve", "reserve"), user=None, reason="")
-    about = "take nodes out of service; what runs there runs on"
+    about = "take nodes out of service; launches on them continue"
     drain = commands.add_parser("drain", help=about, description=f"{about.capitalize()}.")
-    drain.add_argument("list", metavar="NODES", help="like n[0-3],n7")
-    drain.add_argument("--reason", metavar="TEXT", default="", help="why; everybody is shown it")
+    drain.add_argument("list", metavar="NODES", help="for example n[0-3],n7")
+    drain.add_argument("--reason", metavar="TEXT", default="", help="a reason, shown to all users")
     drain.set_defaults(command=_lazily("drain", "drain"))
-    resume = commands.add_parser("resume", help="put them back", description="Put nodes back into service.")
-    resume.add_argument("list", metavar="NODES", help="like n[0-3],n7")
+    resume = commands.add_parser(
+        "resume", help="put nodes back into service", description="Put nodes back into service."
+    )
+    resume.add_argument("list", metavar="NODES", help="for example n[0-3],n7")
     resume.set_defaults(command=_lazily("drain", "resume"))
 
 
 def _add_managers(commands: "argparse._SubParsersAction[_Parser]") -> None:
-    told = "the batch system whose job this is"
+    told = "the batch system that this command runs in"
     manager = commands.add_parser("manager", help=told, description=f"{told.capitalize()} (docs/managers.md).")
     which = manager.add_subparsers(metavar="WHAT", required=True, parser_class=_Parser)
-    for name, about in (("list", "the managers there are, and which one is detected"), ("check", "try what it offers")):
+    for name, about in (
+        ("list", "list the known batch systems and the detected one"),
+        ("check", "try every call of the detected batch system"),
+    ):
         one = which.add_parser(name, help=about)
-        one.add_argument("--json", action="store_true", help="for programs")
+        one.add_argument("--json", action="store_true", help="print JSON")
         one.set_defaults(command=_lazily("manager", f"{name}_managers" if name == "list" else name))
-    told = "prolog and epilog that give each job of a site a partition of its mesh"
+    told = "prolog and epilog scripts that give each batch job a partition of a system mesh"
     install = which.add_parser("install", help=told, description=f"Print {told}.")
     install.add_argument("batch_system", choices=("slurm", "pbs", "sge"))
-    install.add_argument("--print", action="store_true", required=True, help="print them; nothing is written")
-    install.add_argument("--directory", metavar="DIR", default="/etc/redmesh", help="where the scripts will be")
-    about = "where partitions are noted for the jobs' hosts, a shared directory (default: %(default)s)"
+    install.add_argument("--print", action="store_true", required=True, help="print the scripts; no file is written")
+    install.add_argument(
+        "--directory",
+        metavar="DIR",
+        default="/etc/redmesh",
+        help="the directory that the scripts will be in (default: %(default)s)",
+    )
+    about = "a directory that all hosts share, for records of partitions (default: %(default)s)"
     install.add_argument("--jobs", metavar="DIR", default="/var/lib/redmesh/jobs", help=about)
-    install.add_argument("--json", action="store_true", help="for programs")
+    install.add_argument("--json", action="store_true", help="print JSON")
     install.set_defaults(command=_lazily("manager", "install"))
 
 
 def _add_database(commands: "argparse._SubParsersAction[_Parser]") -> None:
-    db = commands.add_parser("db", help="the system database", description="The system database.")
+    db = commands.add_parser("db", help="set up and migrate the system database", description="The system database.")
     what = db.add_subparsers(metavar="WHAT", required=True, parser_class=_Parser)
-    init = what.add_parser("init", help="make the schema, and print or run the grants")
-    init.add_argument("--url", help="an account that may create (default: the CPAs' URL)")
+    init = what.add_parser("init", help="create the schema, and print or run the grants")
+    init.add_argument("--url", help="the URL of an account with CREATE rights (default: the CPAs' URL)")
     init.add_argument("--run", action="store_true", help="run the grants instead of printing them")
     init.add_argument("--cpa-account", metavar="ACCOUNT", default="redmesh_cpa", help="USER or USER@HOST")
     init.add_argument("--view-account", metavar="ACCOUNT", default="redmesh_view", help="USER or USER@HOST")
-    told = "make a view of this login processor's side, and an account for it (may be repeated)"
+    told = "create a view of this login processor's side, and an account for the view; may be repeated"
     init.add_argument("--view-login", metavar="NAME", action="append", default=[], help=told)
-    told = "make an account of this user's own, which sees the whole machine (may be repeated)"
+    told = "create an account for this user that can read the whole machine; may be repeated"
     init.add_argument("--view-user", metavar="NAME", action="append", default=[], help=told)
-    told = "connections that an account which people share may have at once (default: 100; one user's own: 10)"
+    told = "connection limit of a shared account (default: 100; the limit of one user's account is 10)"
     init.add_argument("--view-connections", metavar="N", type=int, default=100, help=told)
     init.set_defaults(command=_lazily("database", "init"), result=True)
-    migrate = what.add_parser("migrate", help="bring an older schema up to date")
-    migrate.add_argument("--url", help="an account that may alter (default: the CPAs' URL)")
+    migrate = what.add_parser("migrate", help="migrate an older schema to this version")
+    migrate.add_argument("--url", help="the URL of an account with ALTER rights (default: the CPAs' URL)")
     migrate.set_defaults(command=_lazily("database", "bring_up_to_date"))
-    release = what.add_parser("release", help="say that the mesh of this database is lost for good")
-    release.add_argument("mesh", metavar="MESH", help="its name, as the refusal of mesh up has it")
+    release = what.add_parser("release", help="release the database from a mesh that is lost")
+    release.add_argument("mesh", metavar="MESH", help="the name of the lost mesh, as mesh up prints it")
     told = (
-        "also where the mesh uses its database, or may: its processes run on, and their processors are given out again"
+        "even if the mesh may still use the database: its processes continue, and their processors are allocated again"
     )
     release.add_argument("--force", action="store_true", help=told)
     release.set_defaults(command=_lazily("database", "release"))
 
 
 def _add_machine(commands: "argparse._SubParsersAction[_Parser]") -> None:
-    topology = commands.add_parser("topology", help="what the machine looks like", description="The topology.")
+    topology = commands.add_parser(
+        "topology", help="show and check the topology of the machine", description="The topology."
+    )
     which = topology.add_subparsers(metavar="WHAT", required=True, parser_class=_Parser)
-    for name, told in (("show", "print it"), ("check", "compare it with the nodes")):
+    for name, told in (("show", "print the topology"), ("check", "compare the topology with the nodes")):
         one = which.add_parser(name, help=told)
         one.add_argument("file", nargs="?", metavar="FILE", help="a TOML file with [topology] (default: the mesh's)")
-        one.add_argument("--json", action="store_true", help="for programs")
+        one.add_argument("--json", action="store_true", help="print JSON")
         one.set_defaults(command=_lazily("topology", name))
 
 
 def _add_sides(commands: "argparse._SubParsersAction[_Parser]") -> None:
-    side = commands.add_parser("side", help="switch columns and the sides between them", description="Sides.")
+    side = commands.add_parser("side", help="show and set switch columns and sides", description="Sides.")
     which = side.add_subparsers(metavar="WHAT", required=True, parser_class=_Parser)
-    show = which.add_parser("show", help="which switches are open, who is on which side")
-    show.add_argument("--json", action="store_true", help="for programs")
+    show = which.add_parser("show", help="show the open switches, and the sides with their nodes")
+    show.add_argument("--json", action="store_true", help="print JSON")
     show.set_defaults(command=_lazily("side", "show"))
     change = which.add_parser("set", help="open and close switches, in one transaction")
     change.add_argument("switch", nargs="+", metavar="SWITCH=open|closed")
-    change.add_argument("--wait", metavar="S", type=float, help="give nothing new out there, and wait for what runs")
-    both = "where sides are joined, wipe the larger one too (default: only the smaller one, which changes sides)"
+    change.add_argument(
+        "--wait", metavar="S", type=float, help="allocate nothing new there, and wait for running launches"
+    )
+    both = "when sides are joined, also wipe the larger one (default: only the smaller one, which changes sides)"
     change.add_argument("--wipe-both", action="store_true", help=both)
     change.set_defaults(command=_lazily("side", "set_switches"))
 
 
 def _add_replay(commands: "argparse._SubParsersAction[_Parser]") -> None:
-    replay = commands.add_parser("replay", help="jobs of a trace, many times real time", description="Replay jobs.")
-    replay.add_argument("trace", nargs="?", metavar="FILE", help="a Standard Workload Format file (default: made up)")
-    replay.add_argument("--jobs", metavar="N", type=int, default=1000, help="how many are made up (default: 1000)")
-    replay.add_argument("--days", metavar="D", type=float, default=0, help="those of so many days, however many")
-    replay.add_argument("--load", metavar="L", type=float, default=0.8, help="how busy they keep it (default: 0.8)")
-    replay.add_argument("--seed", metavar="S", type=int, default=1, help="what chance begins with (default: 1)")
-    replay.add_argument("--placement", metavar="NAME", default="default", help="how processors are chosen")
-    replay.add_argument("--json", action="store_true", help="for programs")
+    replay = commands.add_parser(
+        "replay", help="replay a trace of jobs, much faster than real time", description="Replay jobs."
+    )
+    replay.add_argument(
+        "trace", nargs="?", metavar="FILE", help="a file in Standard Workload Format (default: generated jobs)"
+    )
+    replay.add_argument("--jobs", metavar="N", type=int, default=1000, help="how many jobs to generate (default: 1000)")
+    replay.add_argument("--days", metavar="D", type=float, default=0, help="generate the jobs of D days instead")
+    replay.add_argument(
+        "--load", metavar="L", type=float, default=0.8, help="the load of the machine, 0 to 1 (default: 0.8)"
+    )
+    replay.add_argument("--seed", metavar="S", type=int, default=1, help="the random seed (default: 1)")
+    replay.add_argument(
+        "--placement", metavar="NAME", default="default", help="the placement algorithm (docs/placement.md)"
+    )
+    replay.add_argument("--json", action="store_true", help="print JSON")
     replay.set_defaults(command=_lazily("replay", "replay"))
 
 
 def _add_jobs(commands: "argparse._SubParsersAction[_Parser]") -> None:
-    told = "what the state objects of jobs and of launches under yod -state say"
+    told = "read and move the state objects of jobs, and of launches under yod -state"
     jobs = commands.add_parser("job", help=told, description=f"{told.capitalize()} (docs/state-object.md).")
     which = jobs.add_subparsers(metavar="WHAT", required=True, parser_class=_Parser)
     made = {
         name: which.add_parser(name, help=about)
         for name, about in (
-            ("list", "the jobs there are"),
-            ("show", "what a job is, and how far"),
-            ("log", "its log"),
-            ("tasks", "its tasks, or ranks"),
-            ("watch", "how far it is, until it ends"),
-            ("sql", "ask its object in SQL"),
-            ("fetch", "copy its object whole"),
-            ("move", "send its object to another node"),
-            ("serve", "status over HTTP, on loopback alone"),
-            ("purge", "delete the objects of jobs that have ended"),
-            ("resume", "go on with jobs that lost their owner; all of them of this host where none is named"),
+            ("list", "list jobs"),
+            ("show", "show a job and its progress"),
+            ("log", "print a job's log"),
+            ("tasks", "list a job's tasks, or ranks"),
+            ("watch", "show progress until the job ends"),
+            ("sql", "query a job's object in SQL"),
+            ("fetch", "copy a job's object to a file"),
+            ("move", "move a job's object to another node"),
+            ("serve", "serve the status of jobs over HTTP on loopback"),
+            ("purge", "delete the objects of ended jobs"),
+            ("resume", "resume jobs that lost their owner (default: all of this host)"),
         )
     }
     made["standby"] = which.add_parser("standby")  # started by the owner of a job
     made["take-over"] = which.add_parser("take-over")  # started by a CPA
     for name, one in made.items():
         if name == "purge":
-            one.add_argument("jobs", metavar="JOB", nargs="+", help="UUID, or its beginning")
-            one.add_argument("--force", action="store_true", help="also one that has not ended and lost its owner")
+            one.add_argument("jobs", metavar="JOB", nargs="+", help="a UUID, or its beginning")
+            one.add_argument(
+                "--force", action="store_true", help="also delete jobs that have not ended and lost their owner"
+            )
         elif name == "serve":
-            one.add_argument("jobs", metavar="JOB", nargs="*", help="print the address of its page")
-            one.add_argument("--port", metavar="N", type=int, default=0, help="the port (default: any that is free)")
+            one.add_argument("jobs", metavar="JOB", nargs="*", help="print the address of this job's page")
+            one.add_argument("--port", metavar="N", type=int, default=0, help="the port (default: any free one)")
         elif name == "take-over":
             one.add_argument("jobs", metavar="JOB", nargs="+")
         elif name == "resume":
-            one.add_argument("jobs", metavar="JOB", nargs="*", help="UUID, or its beginning")
-            one.add_argument("--json", action="store_true", help="for programs: the UUIDs")
+            one.add_argument("jobs", metavar="JOB", nargs="*", help="a UUID, or its beginning")
+            one.add_argument("--json", action="store_true", help="print JSON: the UUIDs")
         elif name != "list":
-            one.add_argument("job", metavar="JOB", help="UUID, its beginning, or the path of an object")
+            one.add_argument("job", metavar="JOB", help="a UUID, its beginning, or the path of an object")
         if name not in ("purge", "fetch", "watch", "serve", "move", "resume", "standby", "take-over"):
-            one.add_argument("--json", action="store_true", help="for programs")
+            one.add_argument("--json", action="store_true", help="print JSON")
         ours = {"standby": "stand_by", "take-over": "go_on", "move": "move"}
         command = {"list": "show_list", "log": "show_log", "tasks": "show_tasks", **ours}.get(name, name)
         module = {"resume": "queue"}.get(name, "job_move" if name in ours else "job")
         one.set_defaults(command=_lazily(module, command))
         if name in ("show", "log", "tasks", "watch", "move"):
-            told = "ask this node, not the tracker: also while no CPA and no database answers"
+            told = "ask this node instead of the tracker; works without CPA and database"
             one.add_argument("--at", metavar="NODE", help=told)
-    made["tasks"].add_argument("--state", metavar="STATE", help="only those waiting, running, done, failed, cancelled")
+    made["tasks"].add_argument(
+        "--state", metavar="STATE", help="only tasks in this state: waiting, running, done, failed, cancelled"
+    )
     made["sql"].add_argument("query", metavar="QUERY")
     made["move"].add_argument("node", metavar="NODE")
     made["fetch"].add_argument("file", metavar="FILE")
 
 
 def _add_queue(commands: "argparse._SubParsersAction[_Parser]") -> None:
-    told = "queue a job: one program for many tasks, each on a processor of its own"
+    told = "submit a job of many tasks, each on its own processor"
     submit = commands.add_parser("submit", help=told, description=f"{told.capitalize()} (docs/jobs.md).")
     _add_tasks(submit)
     submit.add_argument("--limit", metavar="N", type=_positive, default=0, help="at most N processors at a time")
-    submit.add_argument("--after", metavar="JOB", action="append", default=[], help="begin when JOB has ended well;"
-                        " JOB:any: when it has ended; may be given again")  # fmt: skip
-    submit.add_argument("--hold", action="store_true", help="do not begin before mesh release")
+    submit.add_argument("--after", metavar="JOB", action="append", default=[], help="start after JOB has succeeded;"
+                        " JOB:any: after it has ended; may be repeated")  # fmt: skip
+    submit.add_argument("--hold", action="store_true", help="do not start before mesh release")
     submit.add_argument("--no-standby", action="store_true", help="keep no copy of the job's object on a second host")
-    submit.add_argument("--name", metavar="NAME", default="", help="what mesh queue calls the job")
+    submit.add_argument("--name", metavar="NAME", default="", help="the job's name in mesh queue")
     submit.add_argument("--functions", metavar="JSON", default="", help=argparse.SUPPRESS)  # redmesh.Executor
-    submit.add_argument("--wait", action="store_true", help="return when the job has ended, with its exit status")
+    submit.add_argument("--wait", action="store_true", help="wait for the end of the job and return its exit status")
     submit.add_argument("--quiet", action="store_true", help="with --wait: print no summary")
-    submit.add_argument("--json", action="store_true", help="for programs")
+    submit.add_argument("--json", action="store_true", help="print JSON")
     submit.add_argument("words", metavar="-- PROGRAM", nargs=argparse.REMAINDER, help="program and arguments of each"
                         " task; {} is the task's line or number")  # fmt: skip
     submit.set_defaults(command=_lazily("queue", "submit_job"))
-    queue = commands.add_parser("queue", help="jobs that have not ended", description="Jobs that have not ended.")
+    queue = commands.add_parser(
+        "queue", help="list jobs that have not ended", description="List jobs that have not ended."
+    )
     queue.add_argument("--all", action="store_true", help="also jobs that have ended")
-    queue.add_argument("--json", action="store_true", help="for programs")
+    queue.add_argument("--json", action="store_true", help="print JSON")
     queue.set_defaults(command=_lazily("queue", "show_queue"), result=True)
     for name, about in (
-        ("wait", "return when jobs have ended; status 0 when every task is done"),
-        ("cancel", "end jobs"),
-        ("hold", "hand out no more tasks of jobs"),
-        ("release", "let held jobs go on"),
-        ("retry", "try the failed and cancelled tasks of jobs again"),
-        ("purge", "delete the objects of jobs that have ended"),
+        ("wait", "wait for the end of jobs; exit status 0 if every task is done"),
+        ("cancel", "cancel jobs"),
+        ("hold", "start no further tasks of jobs"),
+        ("release", "release held jobs"),
+        ("retry", "run failed and cancelled tasks of jobs again"),
+        ("purge", "delete the objects of ended jobs"),
     ):
         one = commands.add_parser(name, help=about, description=f"{about.capitalize()} (docs/jobs.md).")
-        one.add_argument("jobs", metavar="JOB", nargs="+", help="UUID, or its beginning")
+        one.add_argument("jobs", metavar="JOB", nargs="+", help="a UUID, or its beginning")
         if name == "wait":
             one.add_argument("--quiet", action="store_true", help="print no summary")
         if name == "purge":
-            one.add_argument("--force", action="store_true", help="also one that has not ended and lost its owner")
+            one.add_argument(
+                "--force", action="store_true", help="also delete jobs that have not ended and lost their owner"
+            )
         if name == "wait":
-            one.add_argument("--json", action="store_true", help="for programs: each job as mesh queue has it")
+            one.add_argument("--json", action="store_true", help="print JSON: each job as in mesh queue")
         one.set_defaults(command=_lazily("job" if name == "purge" else "queue", name))
 
 
 def _add_tasks(submit: _Parser) -> None:
     for word, metavar, about in (
-        ("--array", "LIST", "the tasks' numbers: 1-10000, 1-9:2,20; %%N behind it: at most N at a time"),
-        ("--tasks", "FILE", "a task for each line of FILE (-: standard input): the input of the program, or a line"
-         " for the shell where no program is given"),
-        ("--time", "LIMIT", "end a task after so long: minutes, M:S, H:M:S, or a number with s, m, h or d"),
+        ("--array", "LIST", "the numbers of the tasks: 1-10000, 1-9:2,20; a final %%N: at most N at a time"),
+        ("--tasks", "FILE", "a task for each line of FILE (-: standard input): the program's input, or a shell command"
+         " if no program is given"),
+        ("--time", "LIMIT", "time limit of each task: minutes, M:S, H:M:S, or a number with s, m, h or d"),
         ("--cwd", "DIR", "the tasks' working directory (default: this one)"),
         ("--stdin", "FILE", "the tasks' standard input; {} in its name is the task's line or number"),
-        ("--output", "FILE", "what tasks write goes to files; {} in the name is the task's line or number"),
+        ("--output", "FILE", "files for the tasks' output; {} in the name is the task's line or number"),
     ):  # fmt: skip
         default = None if word == "--cwd" else ""
         submit.add_argument(word, metavar=metavar, default=default, help=about)
     submit.add_argument("--env", metavar="NAME=VALUE", action="append", default=[], help="a variable of the tasks")
-    submit.add_argument("--retries", metavar="N", type=_how_many, default=0, help="try a failed task N times again")
-    submit.add_argument("--max-fails", metavar="N", type=_how_many, help="end the job when more than N tasks failed")
+    submit.add_argument(
+        "--retries", metavar="N", type=_how_many, default=0, help="run a failed task up to N more times"
+    )
+    submit.add_argument("--max-fails", metavar="N", type=_how_many, help="end the job if more than N tasks fail")
     submit.add_argument("--cpus-per-task", metavar="N", type=_positive, default=1, help="processors for each task")
     submit.add_argument("--gpus-per-task", metavar="N", type=_how_many, default=0, help="GPUs for each task")
 
 
 def _add_sections(commands: "argparse._SubParsersAction[_Parser]") -> None:
-    told = "jobs that are cut into sections and run until every section has finished"
+    told = "run jobs of sections until every section has finished"
     sections = commands.add_parser("sections", help=told, description=f"{told.capitalize()} (docs/sections.md).")
     within = sections.add_subparsers(metavar="COMMAND", required=True)
     made = {
         name: within.add_parser(name, help=about, description=f"{about.capitalize()} (docs/sections.md).")
         for name, about in (
-            ("init", "write a job file to begin with"),
-            ("run", "make a job, see it through to its end, combine its outputs"),
-            ("status", "how far a job is, and which sections run or have failed"),
-            ("watch", "see a running job through to its end"),
+            ("init", "write an example job file"),
+            ("run", "run a job to its end, and combine its outputs"),
+            ("status", "show a job's progress, and its running and failed sections"),
+            ("watch", "follow a running job to its end"),
             ("resume", "run what is missing, and combine the outputs"),
-            ("retry", "run failed sections again, whatever their inputs are now, and combine the outputs"),
-            ("report", "write one HTML file with when and where everything ran"),
-            ("cancel", "end a job"),
+            ("retry", "run failed sections again, even with changed inputs, and combine the outputs"),
+            ("report", "write an HTML file with the times and places of all sections"),
+            ("cancel", "cancel a job"),
         )
     }
     for name, one in made.items():
@@ -537,28 +607,43 @@ def _add_sections(commands: "argparse._SubParsersAction[_Parser]") -> None:
     made["init"].add_argument("file", metavar="FILE")
     run = made["run"]
     run.add_argument("--limit", metavar="N", type=_positive, help="at most N processors at a time")
-    run.add_argument("--retries", metavar="N", type=_how_many, help="try a failed section N times again (default: 3)")
-    run.add_argument("--size", metavar="N", type=_positive, help="ranks of each section: one launch, MPI included")
-    run.add_argument("--mpi", choices=("auto", "pmi1", "pmi2", "pmix", "none"), help="how these ranks find each other")
-    run.add_argument("--same-node", action="store_true", default=None, help="also on a node where it has failed")
+    run.add_argument(
+        "--retries", metavar="N", type=_how_many, help="run a failed section up to N more times (default: 3)"
+    )
+    run.add_argument(
+        "--size",
+        metavar="N",
+        type=_positive,
+        help="ranks of each section, which is then one launch, for example of MPI",
+    )
+    run.add_argument(
+        "--mpi", choices=("auto", "pmi1", "pmi2", "pmix", "none"), help="the process manager interface for these ranks"
+    )
+    run.add_argument(
+        "--same-node", action="store_true", default=None, help="also retry a section on a node where it has failed"
+    )
     run.add_argument("--colsep", metavar="TEXT", help="split every line of a list into columns: {1}, {2}, …")
-    run.add_argument("--digests", action="store_true", help="know inputs by their SHA-256, not by size and time")
-    run.add_argument("--detach", action="store_true", help="return at once; mesh sections watch combines the outputs")
-    run.add_argument("--json", action="store_true", help="for programs")
+    run.add_argument("--digests", action="store_true", help="compare inputs by SHA-256 instead of size and time")
+    run.add_argument(
+        "--detach", action="store_true", help="return at once; mesh sections watch then combines the outputs"
+    )
+    run.add_argument("--json", action="store_true", help="print JSON")
     run.add_argument("words", metavar="JOB.toml | -- PROGRAM", nargs=argparse.REMAINDER)
     made["status"].add_argument("--all", action="store_true", help="also sections that wait or have finished")
-    made["status"].add_argument("--json", action="store_true", help="for programs")
-    made["resume"].add_argument("--anyway", action="store_true", help="also when the command or an input has changed")
-    made["resume"].add_argument("--file", metavar="JOB.toml", help="compare the job with this file too")
-    made["retry"].add_argument("--section", metavar="ID", action="append", help="only this one; may be given again")
-    made["report"].add_argument("--joblog", action="store_true", help="GNU parallel's job log instead")
-    made["report"].add_argument("--file", metavar="FILE", default="-", help="where to (default: standard output)")
+    made["status"].add_argument("--json", action="store_true", help="print JSON")
+    made["resume"].add_argument("--anyway", action="store_true", help="even if the command or an input has changed")
+    made["resume"].add_argument("--file", metavar="JOB.toml", help="also compare the job with this file")
+    made["retry"].add_argument("--section", metavar="ID", action="append", help="only this section; may be repeated")
+    made["report"].add_argument("--joblog", action="store_true", help="write GNU parallel's job log instead")
+    made["report"].add_argument(
+        "--file", metavar="FILE", default="-", help="the file to write (default: standard output)"
+    )
 
 
 def _positive(text: str) -> int:
     number = _how_many(text)
     if not number:
-        raise argparse.ArgumentTypeError("it is at least 1")
+        raise argparse.ArgumentTypeError("must be at least 1")
     return number
 
 

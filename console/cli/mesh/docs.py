@@ -30,5 +30,5 @@ def _site() -> str:
             return place
     raise ConsoleError(
         "the documentation site is not installed",
-        "in the source tree, make docs builds it; its pages are text files in docs/",
+        "in the source tree, make docs builds it and prints where it is; its pages are text files in docs/",
     )

@@ -218,7 +218,9 @@ def _sentence(job: dict[str, Any]) -> str:
     took = job["ended_at"] - (job.get("begun_at") or job["created_at"])
     cause = f": {job['why']}" if job.get("why") else ""
     rate = f", {rate_text(row['rate'])}" if row["rate"] else ""
-    return clean(f"mesh: job {job['uuid'][:8]} {job['state']}{cause}: {counts} in {took:.1f} s{rate}")
+    name = job["uuid"][:8]
+    look = f" (mesh job tasks {name} --state failed)" if row["failed"] else ""
+    return clean(f"mesh: job {name} {job['state']}{cause}: {counts} in {took:.1f} s{rate}{look}")
 
 
 def cancel(settings: Settings, options: argparse.Namespace) -> int:

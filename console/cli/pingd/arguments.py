@@ -3,55 +3,60 @@
 from console.cli.options.parser import Word
 
 USAGE = "pingd [options] [LIST]"
-ABOUT = """Lists every processor: its number and node, and if it is in use the launcher, login processor/pid, rank,
-user and elapsed time; then totals. Or does something to what is selected, and asks before it does."""
-_WHICH, _HOW, _VERBS = "Which processors (all of what is given has to hold)", "How they are shown", "What is done"
-_GONE = "The original's words that are refused, with what there is instead"
+ABOUT = """Lists every processor: its number and node, and the launcher, login processor/pid, rank, user and elapsed
+time of its rank; then the totals. With an action, acts on the selected processors after a confirmation."""
+_WHICH, _HOW, _VERBS = "Which processors (all given conditions must hold)", "Output", "Actions"
+_GONE = "Refused options of the original, and what to use instead"
 
 WORDS = (
-    Word("all", "flag", "every processor; the default of a listing, and to be said for a verb", original=True,
+    Word("all", "flag", "all processors (default of a listing; required for an action on all)", original=True,
          group=_WHICH),
-    Word("list", "text", "these alone: 0..3,8,node[01-04]; the word may be left out", metavar="LIST",
+    Word("list", "text", "these processors, for example 0..3,8,node[01-04]; `-list` may be omitted", metavar="LIST",
          original=True, group=_WHICH),
-    Word("job", "int", "those of this launcher", metavar="ID", original=True, group=_WHICH),
-    Word("pbsjob", "text", "those of this batch job", metavar="ID", original=True, group=_WHICH),
-    Word("mine", "flag", "those that run something of mine, or are in my partition", original=True, group=_WHICH),
-    Word("fast", "flag", "ask no node; here none is ever asked", original=True, group=_WHICH),
-    Word("verbose", "flag", "columns of state: processor, mode, partition, node", original=True, group=_HOW),
-    Word("summary", "flag", "the totals alone", original=True, group=_HOW),
-    Word("parse", "flag", "a line of words for each processor, for scripts", original=True, group=_HOW),
-    Word("json", "flag", "for programs", group=_HOW),
-    Word("watch", "flag", "again and again, in place on a terminal, once for every change elsewhere; ^C ends it",
+    Word("job", "int", "the processors of this launcher", metavar="ID", original=True, group=_WHICH),
+    Word("pbsjob", "text", "the processors of this batch job", metavar="ID", original=True, group=_WHICH),
+    Word("mine", "flag", "the processors of my launches and partitions", original=True, group=_WHICH),
+    Word("fast", "flag", "ask no node (pingd never does)", original=True, group=_WHICH),
+    Word("verbose", "flag", "also print the columns state, mode, partition and node", original=True, group=_HOW),
+    Word("summary", "flag", "print only the totals", original=True, group=_HOW),
+    Word("parse", "flag", "print one line of words for each processor, for scripts", original=True, group=_HOW),
+    Word("json", "flag", "print JSON", group=_HOW),
+    Word("watch", "flag", "print again after every change, in place if standard output is a terminal; ^C ends it",
          group=_HOW),
-    Word("every", "seconds", "how often --watch looks (default: 1)", metavar="S", group=_HOW),
-    Word("interrupt", "flag", "SIGTERM to the ranks of the launches there, as a first ^C", original=True, group=_VERBS),
+    Word("every", "seconds", "the interval of --watch in seconds (default: 1)", metavar="S", group=_HOW),
+    Word("interrupt", "flag",
+        "send SIGTERM to the ranks of the launches there, as a first ^C does", original=True, group=_VERBS),
     Word("kill", "flag", "kill the launches there and free all their processors", original=True, group=_VERBS),
-    Word("reset", "flag", "the same for what is stuck; drains nodes that stay unclean, puts drained ones back",
+    Word("reset", "flag",
+        "as -kill, also for stuck processors; drain nodes that stay unclean, and resume drained nodes",
          original=True, group=_VERBS),
-    Word("gone", "flag", "take the nodes out: what runs there runs on, nothing new starts", original=True,
+    Word("gone", "flag", "drain the nodes: running launches continue, no new ones start", original=True, group=_VERBS),
+    Word("reserve", "text", "reserve the processors for one user, given by name or uid", metavar="USER", original=True,
          group=_VERBS),
-    Word("reserve", "text", "keep the processors for one user: a name or a uid", metavar="USER", original=True,
-         group=_VERBS),
-    Word("unreserve", "flag", "give them back to all", original=True, group=_VERBS),
-    Word("NoInquire", "flag", "do not ask", "no-inquire", original=True, group=_VERBS),
-    Word("nicekill", "flag", "not here: launches with -nice end when a launch that waits needs their processors",
+    Word("unreserve", "flag", "end the reservation of the processors", original=True, group=_VERBS),
+    Word("NoInquire", "flag", "do not ask for confirmation", "no-inquire", original=True, group=_VERBS),
+    Word("nicekill", "flag", "refused: launches with -nice end if a waiting launch needs their processors",
          original=True, group=_GONE),
-    Word("Scan", "flag", "not here: nodes report themselves (mesh doctor looks at every host)", original=True,
+    Word("Scan", "flag", "refused: nodes report by themselves (mesh doctor checks every host)", original=True,
          group=_GONE),
-    Word("nid", "text", "not here: pingd reads the system database (-config names another mesh)", metavar="N",
+    Word("nid", "text", "refused: pingd reads the system database (-config selects another mesh)", metavar="N",
          original=True, group=_GONE),
-    Word("pid", "text", "not here: likewise", metavar="P", original=True, group=_GONE),
-    Word("PBSsupport", "text", "not here: batch jobs have partitions, which their users cannot leave", metavar="on|off",
+    Word("pid", "text",
+        "refused: pingd reads the system database (-config selects another mesh)", metavar="P",
          original=True, group=_GONE),
-    Word("PBSupdate", "text", "not here: the batch system makes the partitions itself", metavar="on|off",
+    Word("PBSsupport", "text",
+        "refused: batch jobs have partitions, which their launches cannot leave", metavar="on|off",
          original=True, group=_GONE),
-    Word("PBSinteractive", "text", "not here: mesh mode interactive LIST", metavar="N", original=True, group=_GONE),
-    Word("PBSlist", "flag", "not here: mesh partition list", original=True, group=_GONE),
-    Word("Debug", "flag", "not here: mesh status, and the daemons' logs", original=True, group=_GONE),
+    Word("PBSupdate", "text", "refused: the batch system creates the partitions", metavar="on|off",
+         original=True, group=_GONE),
+    Word("PBSinteractive", "text", "refused: use mesh mode interactive LIST", metavar="N", original=True, group=_GONE),
+    Word("PBSlist", "flag", "refused: use mesh partition list", original=True, group=_GONE),
+    Word("Debug", "flag", "refused: use mesh status and the logs of the daemons", original=True, group=_GONE),
     Word("config", "text", "the configuration file to read", metavar="FILE", group="Others"),
     Word("version", "flag", "print the version", group="Others"),
-    Word("help", "flag", "this page", letter="h", original=True, group="Others"),
-    Word("xtrahelp", "flag", "this page, and more about what there is to see and to do", original=True, group="Others"),
+    Word("help", "flag", "print this page", letter="h", original=True, group="Others"),
+    Word("xtrahelp", "flag",
+        "print this page, the columns of a listing, and the exit statuses", original=True, group="Others"),
 )  # fmt: skip
 
 #: Words for actions; at most one may be given.
@@ -59,7 +64,7 @@ VERBS = ("interrupt", "kill", "reset", "gone", "reserve", "unreserve")
 #: Words of the original that are refused: the reason, and what to do instead.
 REFUSED = {
     "nicekill": (
-        "launches with -nice end by themselves when a launch that waits needs their processors",
+        "launches with -nice end by themselves if a waiting launch needs their processors",
         "yod -wait-for-nodes waits; pingd -interrupt and -kill end launches now",
     ),
     "Scan": ("nodes report themselves, so there is nothing to look for", "mesh doctor looks at every host"),
@@ -81,17 +86,17 @@ REFUSED = {
 SELECTORS = ("all", "list", "job", "pbsjob", "mine")
 
 EXTRA = """
-What a row says:
-      12 ( n3 )                                            nobody uses it
+The columns of a row:
+      12 ( n3 )                                            the processor is free
       12 ( n3 )  301  login1/4711  7 ada  39:36:54         launcher, login processor/pid, rank, user, time since GO
       12 ( n3 )  301  login1/4711  7 ada  39:36:54  PBS # 4242          … in a partition of batch job 4242.pbs
-      12 ( n3 )  301  login1/4711  - ada  pending allocation            … its processes have not begun yet
+      12 ( n3 )  301  login1/4711  - ada  pending allocation            … its processes have not started yet
       12 ( n3 )  down                                      or stale, reserved, in partition 5
 
-What -parse writes, separated by single blanks, - for nothing:
+The words that -parse prints, separated by single blanks (- stands for no value):
   processor node state mode launcher login pid rank user seconds partition batch-job
 
-Rights: users touch their own launches; all others, and nodes and reservations, are for administrators (a CPA decides).
-Status: 0 for a listing, also an empty one, and for help; 1 when a verb selected nothing or was not confirmed;
-125 when it was refused or could not be done; 2 for a wrong command line.
+Rights: users act on their own launches; administrators act on all launches, nodes and reservations (a CPA decides).
+Exit status: 0 for a listing, even an empty one, and for help; 1 if an action selected nothing or was not confirmed;
+125 if an action was refused or failed; 2 for a wrong command line.
 """

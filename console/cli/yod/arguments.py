@@ -6,223 +6,242 @@ from __future__ import annotations
 from console.cli.options.parser import Word
 
 USAGE = "yod [options] program [arguments]"
-ABOUT = """Launches a program on the processors of a mesh and is its terminal: input, output, signals, exit status.
-A load file in the place of the program starts several programs, one a line (-vhelp says more); so does
+ABOUT = """Launches a program on the processors of a mesh, and connects this terminal to it: input, output, signals and
+exit status. A load file instead of the program starts several programs, one on each line (see -vhelp); so does
 `yod -n 1 a : -n 2 b`."""
 _OTHER, _OUTPUT, _WHERE, _RANKS, _LOOK = (
-    "Running launches", "Input and output", "Which processors", "What the ranks get", "Looking first",
+    "Running launches", "Input and output", "Which processors", "Environment of the ranks", "Diagnosis",
 )  # fmt: skip
-_FILES, _HOW = "Programs and files that travel", "How the ranks are run"
+_FILES, _HOW = "Transfers", "How the ranks run"
 #: Options for transfers; their module is imported only if one is given.
 TRANSFER = frozenset(("bcast", "bcast-libs", "bcast-per", "io", "stage-in", "stage-out"))
 
 WORDS = (
     Word(
-        "sz", "int", "how many ranks; without it 1, or as many as -list has room for", "size ntasks np", "n", "N",
+        "sz", "int", "the number of ranks (default: 1, or all processors of -list)", "size ntasks np", "n", "N",
         True, _WHERE,
     ),
     Word(
-        "list", "text", "processors by number (0..3,8), or all those of nodes by name (node[01-04]);"
-        " with -sz N, N free ones of these", "list nodelist",
-        "w", "L", True, _WHERE,
+        "list", "text", "the processors, by number (0..3,8) or by node (node[01-04]); with -sz N, any N free ones of "
+        "them", "list nodelist", "w", "L", True, _WHERE,
     ),
     Word(
-        "service", "flag", "on service processors, which are in no pool; also in a line of a load file", group=_WHERE,
+        "service", "flag",
+        "use service processors, which no pool contains; also allowed in a line of a load file", group=_WHERE,
     ),
-    Word("exclude", "text", "not these processors or nodes", letter="x", metavar="L", group=_WHERE),
+    Word("exclude", "text", "do not use these processors or nodes", letter="x", metavar="L", group=_WHERE),
     Word(
-        "hostfile", "text", "nodes from a file: a line `node`, `node slots=N` or `node:N`, N ranks there at most",
-        "hostfile machinefile", metavar="FILE", group=_WHERE,
+        "hostfile", "text", "read the nodes from a file with lines `node`, `node slots=N` or `node:N` (at most N ranks "
+        "there)", "hostfile machinefile", metavar="FILE", group=_WHERE,
     ),
-    Word("nodes", "int", "spread the ranks evenly over exactly so many nodes", metavar="N", group=_WHERE),
+    Word("nodes", "int", "spread the ranks evenly over exactly N nodes", metavar="N", group=_WHERE),
     Word(
-        "tasks-per-node", "int", "ranks on each node: all of them with -nodes, at most so many without",
+        "tasks-per-node", "int", "with -nodes: exactly N ranks on each node; without it: at most N",
         "tasks-per-node ntasks-per-node ppn", metavar="N", group=_WHERE,
     ),
-    Word("cpus-per-task", "int", "processors for each rank, all on one node", letter="c", metavar="N", group=_WHERE),
+    Word("cpus-per-task", "int",
+        "the number of processors for each rank, all on one node", letter="c", metavar="N", group=_WHERE),
     Word(
-        "gpus-per-task", "int", "GPUs for each rank, on its node, shared with nobody (CUDA_VISIBLE_DEVICES and its"
-        " twins name them)", metavar="N", group=_WHERE,
+        "gpus-per-task", "int",
+        "the number of GPUs for each rank, on its node, for its use alone (CUDA_VISIBLE_DEVICES, "
+        "ROCR_VISIBLE_DEVICES … name them)", metavar="N", group=_WHERE,
     ),
     Word(
-        "distribution", "block|cyclic", "ranks fill node after node, or go round the nodes", metavar="block|cyclic",
-        group=_WHERE,
+        "distribution", "block|cyclic",
+        "block: fill one node after the other; cyclic: place ranks round robin", metavar="block|cyclic", group=_WHERE,
     ),
     Word(
-        "placement", "text", "how processors are chosen: hilbert, close_fit, rack_packed … (docs/placement.md)",
+        "placement", "text", "the placement algorithm: hilbert, close_fit, rack_packed … (docs/placement.md)",
         metavar="NAME", group=_WHERE,
     ),
     Word(
-        "shape", "text", "a block of processors that touch, in x, y and z: 4x4x2; without -sz as many as it holds",
-        metavar="XxYxZ", group=_WHERE,
+        "shape", "text", "allocate a block of adjacent processors, in x, y and z, for example 4x4x2 (default of -sz: "
+        "all of it)", metavar="XxYxZ", group=_WHERE,
     ),
-    Word("overcommit", "flag", "more ranks than processors is fine", group=_WHERE),
-    Word("load", "text", "this file is a load file: several programs, one a line; without the word a text file that is"
-         " not executable counts as one if all of it can be read so", metavar="FILE", group=_WHERE),
-    Word("immediate", "flag", "never wait for processors; the default", letter="I", group=_WHERE),
-    Word("wait-for-nodes", "seconds", "wait so long for processors that are not free", metavar="S", group=_WHERE),
-    Word("batch", "flag", "no questions, no status lines; a bad exit ends the whole job", original=True),
-    Word("interactive", "flag", "the opposite of -batch; the default", original=True),
+    Word("overcommit", "flag", "allow more ranks than processors", group=_WHERE),
+    Word("load", "text", "read FILE as a load file: several programs, one on each line. Without this option, a text "
+        "file that is not executable is read as a load file if every line can be read so",
+        metavar="FILE", group=_WHERE),
+    Word("immediate", "flag", "do not wait for processors (default)", letter="I", group=_WHERE),
+    Word("wait-for-nodes", "seconds",
+        "wait up to S seconds for processors that are not free", metavar="S", group=_WHERE),
+    Word("batch", "flag", "ask nothing and print no status lines; a bad exit of a rank ends the launch", original=True),
+    Word("interactive", "flag", "the opposite of -batch (default)", original=True),
     Word(
-        "kill", "flag", "a rank that exits badly ends the whole job", "kill kill-on-bad-exit", "K", "", True,
+        "kill", "flag", "end the launch if a rank exits with a bad status", "kill kill-on-bad-exit", "K", "", True,
     ),
     Word(
-        "time", "text", "end the job after so long: minutes, M:S, H:M:S, D-H:M:S, or a number with s, m, h or d"
-        " (status 124)", metavar="LIMIT",
+        "time", "text", "end the launch after this time: minutes, M:S, H:M:S, D-H:M:S, or a number with s, m, h or d "
+        "(status 124)", metavar="LIMIT",
     ),
-    Word("wait", "seconds", "end the job so long after its first rank has ended", letter="W", metavar="S"),
-    Word("bt", "flag", "the stack of every rank that dies of a fault, behind its completion line", "backtrace",
+    Word("wait", "seconds", "end the launch S seconds after its first rank has ended", letter="W", metavar="S"),
+    Word("bt", "flag", "print the stack of every rank that a fault killed, after its completion line", "backtrace",
          original=True, group=_HOW),
     Word("g", "flag", "the same as -bt", "stack", original=True, group=_HOW),
-    Word("alloc", "flag", "hold every rank at its first instruction, say where it is, and wait for Enter; not with"
-         " -batch", "hold", original=True, group=_HOW),
-    Word("attach", "flag", "the same as -alloc: debuggers attach meanwhile (--attach is another word)",
-         "hold-to-attach", original=True, group=_HOW),
-    Word("proctable", "text", "write host, program and process of every rank to this file, for debuggers (MPIR, as"
-         " JSON)", "mpir-file", metavar="FILE", group=_HOW),
-    Word("release-after", "seconds", "let held ranks run so long after GO, also without Enter", metavar="S",
+    Word("alloc", "flag",
+        "hold every rank at its first instruction, print where the ranks are, and wait for Enter; not "
+        "with -batch", "hold", original=True, group=_HOW),
+    Word("attach", "flag", "the same as -alloc, so that debuggers can attach to the held ranks (--attach is another "
+        "option)", "hold-to-attach", original=True, group=_HOW),
+    Word("proctable", "text", "write host, program and process of every rank to FILE, for debuggers (MPIR, as JSON)",
+        "mpir-file", metavar="FILE", group=_HOW),
+    Word("release-after", "seconds", "release held ranks S seconds after GO, even without Enter", metavar="S",
          group=_HOW),
-    Word("sleep", "text", "sleep 60 s after-fork, before-exec, after-exec or before-go, or 1, 2, 3, 4"
-         " (before-go:5 sleeps 5 s)",
-         metavar="WHERE", original=True, group=_HOW),
-    Word("strace", "text", "run rank 0, or -stracenodes, under strace; it writes a file LAUNCHER.rank-N.strace for"
-         " each into DIR",
-         metavar="DIR", original=True, group=_HOW),
-    Word("straceoptions", "text", "options for strace, in one word: '-f -e trace=file'", metavar="S", original=True,
+    Word("sleep", "text",
+        "sleep 60 s at a step of the load: after-fork, before-exec, after-exec or before-go, or 1, 2, "
+        "3, 4 (before-go:5 sleeps 5 s)", metavar="WHERE", original=True, group=_HOW),
+    Word("strace", "text", "run rank 0, or the ranks of -stracenodes, under strace; each writes a file "
+        "LAUNCHER.rank-N.strace in DIR", metavar="DIR", original=True, group=_HOW),
+    Word("straceoptions", "text",
+        "options for strace, as one word, for example '-f -e trace=file'", metavar="S", original=True, group=_HOW),
+    Word("stracenodes", "text",
+        "the ranks to run under strace: for example 0,4..7, or all", metavar="RANKS", original=True, group=_HOW),
+    Word("Log", "flag", "write every step of the load to the logs of the nodes' PCTs", "log-steps", original=True,
          group=_HOW),
-    Word("stracenodes", "text", "these ranks under strace: 0,4..7, or all", metavar="RANKS", original=True, group=_HOW),
-    Word("Log", "flag", "every step of the load goes to the logs of the nodes' PCTs", "log-steps", original=True,
-         group=_HOW),
-    Word("nice", "flag", "low priority; ended, with notice, when a launch that waits needs the processors",
-         original=True, group=_HOW),
-    Word("pty", "flag", "rank 0 gets a terminal, which is ours: ^C and all keys go to it", group=_HOW),
-    Word("pty-rank", "int", "this rank instead of rank 0", metavar="RANK", group=_HOW),
-    Word("cpu-bind", "text", "bind ranks to cores: none (the default), core (its processors' own), map:0,2,4 (a list"
-         " that the ranks of a node go round)", metavar="HOW", group=_HOW),
+    Word("nice", "flag", "run at low priority; the launch is ended, with notice, when a waiting launch needs its "
+        "processors", original=True, group=_HOW),
+    Word("pty", "flag", "give rank 0 a pseudo-terminal and connect this terminal to it: ^C and all keys go to the "
+        "rank", group=_HOW),
+    Word("pty-rank", "int", "give the pseudo-terminal to this rank instead of rank 0", metavar="RANK", group=_HOW),
+    Word("cpu-bind", "text",
+        "bind ranks to cores: none (default), core (the cores of their processors), or map:0,2,4 (a "
+        "list of cores that the ranks of a node use round robin)", metavar="HOW", group=_HOW),
     Word(
-        "export", "text", "variables of the environment: ALL (the default), NONE, NAME, NAME=VALUE, with commas"
-        " between", metavar="RULES", group=_RANKS,
+        "export", "text", "the environment variables of the ranks: ALL (default), NONE, NAME, NAME=VALUE, separated by "
+        "commas", metavar="RULES", group=_RANKS,
     ),
     Word(
-        "mpi", "auto|pmi1|pmi2|pmix|none", "how the ranks of an MPI program find each other: PMIx where it is linked"
-        " against Open MPI, else PMI-1 or PMI-2 as it asks (auto; default), one of them alone, or not at all",
+        "mpi", "auto|pmi1|pmi2|pmix|none",
+        "the process manager interface of an MPI program: auto (default; PMIx if it is linked against "
+        "Open MPI, otherwise PMI-1 or PMI-2, as the program asks), one interface alone, or none",
         metavar="auto|pmi1|pmi2|pmix|none", group=_RANKS,
     ),
-    Word("mpi-strict", "flag", "a rank that exits with 0 without MPI_Finalize ends the job with status 1, also when all"
-         " others do the same", group=_RANKS),
+    Word("mpi-strict", "flag",
+        "end the launch with status 1 if a rank exits with 0 without MPI_Finalize, even if all ranks "
+        "do", group=_RANKS),
     Word(
-        "rendezvous", "auto|none", "RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT … as PyTorch wants them"
-        " (auto; default), or not", metavar="auto|none", group=_RANKS,
+        "rendezvous", "auto|none",
+        "auto (default): set RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT …, which PyTorch "
+        "reads; none: do not set them", metavar="auto|none", group=_RANKS,
     ),
-    Word("chdir", "text", "their working directory", metavar="DIR", group=_RANKS),
-    Word("umask", "text", "their file mode creation mask, in octal", metavar="MASK", group=_RANKS),
-    Word("label", "flag", "put the rank in front of every line", group=_OUTPUT),
+    Word("chdir", "text", "the working directory of the ranks", metavar="DIR", group=_RANKS),
+    Word("umask", "text", "the file mode creation mask of the ranks, in octal", metavar="MASK", group=_RANKS),
+    Word("label", "flag", "print the rank before every line of output", group=_OUTPUT),
     Word(
-        "input", "text", "who reads standard input: shared (which rank reads first; default), all, none, or a rank",
-        metavar="WHO", group=_OUTPUT,
-    ),
-    Word(
-        "stdin", "text", "standard input from a file: one for all, or with {rank} {node} {local} {launcher} in its name"
-        " one for each, opened on the rank's node", metavar="FILE", group=_OUTPUT,
+        "input", "text", "the ranks that read standard input: shared (the first rank that reads; default), all, none, "
+        "or one rank", metavar="WHO", group=_OUTPUT,
     ),
     Word(
-        "output", "text", "standard output to files; {rank} {node} {local} {launcher} in the name, as in out.{rank:04}",
+        "stdin", "text", "read standard input from a file; with {rank} {node} {local} {launcher} in its name, each "
+        "rank reads a file of its own, on its node", metavar="FILE", group=_OUTPUT,
+    ),
+    Word(
+        "output", "text", "write standard output to files; {rank} {node} {local} {launcher} may stand in the name, as "
+        "in out.{rank:04}",
         letter="o",
         metavar="FILE", group=_OUTPUT,
     ),
-    Word("error", "text", "standard error to files, likewise", letter="e", metavar="FILE", group=_OUTPUT),
-    Word("gather", "flag", "tell standard output at the end, once for all ranks that wrote the same", group=_OUTPUT),
+    Word("error", "text",
+        "write standard error to files; the name as for -output", letter="e", metavar="FILE", group=_OUTPUT),
+    Word("gather", "flag", "print standard output at the end, once for all ranks that wrote the same", group=_OUTPUT),
     Word(
-        "file", "text", "how every rank ended is appended to this file, a line for each, behind the command"
-        " line", metavar="FILE", original=True,
+        "file", "text",
+        "append the command line and a line on the end of every rank to FILE", metavar="FILE", original=True,
         group=_OUTPUT,
     ),
-    Word("json", "flag", "print what happens as JSON, an object a line, output as base64", group=_OUTPUT),
-    Word("quiet", "flag", "say nothing but errors", original=True, group=_OUTPUT),
-    Word("verbose", "flag", "tell how every rank ended, also when all went well", group=_OUTPUT),
-    Word("D", "flag", "tell every step of the launch and when it was taken", "steps", "", "", True, _LOOK),
+    Word("json", "flag", "print events as JSON, one object on each line; output of ranks is in base64", group=_OUTPUT),
+    Word("quiet", "flag", "print only errors", original=True, group=_OUTPUT),
+    Word("verbose", "flag", "print how every rank ended, even if all ended well", group=_OUTPUT),
+    Word("D", "flag", "print every step of the launch and its time", "steps", "", "", True, _LOOK),
     Word(
-        "d", "texts", "tell these steps alone: io iomore load loadmore alloc hetero pbs environ progress failure debug"
-        " bebopd comm phase1 phase2; may be given again", "debug", metavar="TYPE", original=True, group=_LOOK,
+        "d", "texts", "print only these steps: io iomore load loadmore alloc hetero pbs environ progress failure "
+        "debug bebopd comm phase1 phase2; may be repeated", "debug", metavar="TYPE", original=True, group=_LOOK,
     ),
-    Word("timing", "flag", "tell the seconds of each phase at the end", original=True, group=_LOOK),
+    Word("timing", "flag", "print the seconds of each phase at the end", original=True, group=_LOOK),
     Word(
-        "N", "flag", "the pieces of a line go on at once; else they wait 20 ms for its end", "unbuffered",
+        "N", "flag", "pass on parts of lines at once (default: wait up to 20 ms for the rest of a line)", "unbuffered",
         original=True, group=_OUTPUT,
     ),
-    Word("NOBUF", "flag", "the same", "nobuf", original=True, group=_OUTPUT),
+    Word("NOBUF", "flag", "the same as -N", "nobuf", original=True, group=_OUTPUT),
     Word(
-        "show", "flag", "print the version and how the program would be loaded; asks nobody, starts nothing",
+        "show", "flag", "print the version and how the program would be loaded; ask no daemon and start nothing",
         original=True, group=_LOOK,
     ),
     Word(
-        "dry-run", "flag", "print where the ranks would go, as a CPA decides it; nothing is taken or started",
-        group=_LOOK,
+        "dry-run", "flag", "print where a CPA would place the ranks; allocate and start nothing", group=_LOOK,
     ),
-    Word("detach", "flag", "let it run without this terminal; prints the launcher's id", group=_OTHER),
+    Word("detach", "flag", "let the launch run without this terminal; print its launcher id", group=_OTHER),
     Word(
-        "spool", "block|drop", "when what a detached launch wrote has filled its spool: the job waits (block; default),"
-        " or the oldest is dropped", metavar="block|drop", group=_OTHER,
+        "spool", "block|drop",
+        "if the output of a detached launch has filled its spool: block (let the ranks wait; default) "
+        "or drop (delete the oldest output)", metavar="block|drop", group=_OTHER,
     ),
-    Word("spool-limit", "text", "what the spool holds at most (1g)", metavar="BYTES", group=_OTHER),
+    Word("spool-limit", "text", "the size of the spool (default: 1g)", metavar="BYTES", group=_OTHER),
     Word(
-        "reattach", "int", "follow a launch's output, from its beginning if it was detached; ^C leaves it running",
-        "attach", metavar="ID", group=_OTHER,
+        "reattach", "int",
+        "follow the output of a launch, from the beginning if the launch is detached; ^C does not end "
+        "the launch", "attach", metavar="ID", group=_OTHER,
     ),
     Word(
-        "feed", "int", "send standard input to the ranks of a launch that began with -detach and -input", metavar="ID",
+        "feed", "int",
+        "send standard input to the ranks of a launch that was started with -detach and -input", metavar="ID",
         group=_OTHER,
     ),
-    Word("release", "int", "let the ranks of a held launch run", metavar="ID", group=_OTHER),
+    Word("release", "int", "release the ranks of a held launch", metavar="ID", group=_OTHER),
     Word(
-        "signal", "text", "send a signal to the ranks of the launch named next, or to some: -signal TERM 7 0-3;"
-        " before a program, SIG@T: a signal to the ranks T seconds before the limit of -time", metavar="SIG[@T]",
-        group=_OTHER,
+        "signal", "text", "send a signal to the ranks of a launch, or to some of them: -signal TERM 7 0-3. With a "
+        "program, SIG@T: send the signal T seconds before the limit of -time", metavar="SIG[@T]", group=_OTHER,
     ),
     Word(
-        "nid", "text", "ask this CPA: its name (cpa-1), or the path of its socket, which may be another mesh's", "cpa",
+        "nid", "text", "ask this CPA: its name (cpa-1), or the path of its socket, even of another mesh", "cpa",
         metavar="ADDRESS", original=True, group="Others",
     ),
-    Word("pid", "int", "ask the CPA that is this process", "cpa-pid", metavar="PID", original=True, group="Others"),
+    Word("pid", "int", "ask the CPA that has this process id", "cpa-pid", metavar="PID", original=True, group="Others"),
     Word(
-        "bcast", "auto|always|never", "how programs get to the nodes: in place where the same file is there, else by"
-        " their RAM disk (auto; default); always by it; never", metavar="auto|always|never", group=_FILES,
+        "bcast", "auto|always|never",
+        "how programs get to the nodes: auto (default; use the same file on the node if there is one, "
+        "otherwise copy to the RAM disk of the node), always (copy) or never (do not copy)",
+        metavar="auto|always|never", group=_FILES,
     ),
-    Word("bcast-libs", "flag", "shared libraries that are not under /usr or /lib travel too", group=_FILES),
+    Word("bcast-libs", "flag", "also copy shared libraries that are not under /usr or /lib", group=_FILES),
     Word(
-        "bcast-per", "host|node", "one copy for all PCTs of a machine (default), or one for each", metavar="host|node",
+        "bcast-per", "host|node",
+        "host (default): one copy for all PCTs of a host; node: one copy for each PCT", metavar="host|node",
         group=_FILES,
     ),
     Word(
-        "io", "texts", "ranks may open files below DIR here, by their names; DIR:ro: only read; may be given again",
-        metavar="DIR", group=_FILES,
+        "io", "texts", "let ranks open files below DIR on this machine, under the same names; DIR:ro allows only "
+        "reading; may be repeated", metavar="DIR", group=_FILES,
     ),
     Word(
-        "stage-in", "texts", "copy SRC here to DST on the nodes before the ranks begin; without DST into $YOD_STAGE."
-        " {rank} {node} {local} {launcher} in names; may be given again", metavar="SRC[:DST]", group=_FILES,
+        "stage-in", "texts", "copy SRC on this machine to DST on the nodes before the ranks start (default of DST: "
+        "$YOD_STAGE); {rank} {node} {local} {launcher} may stand in the names; may be repeated",
+        metavar="SRC[:DST]", group=_FILES,
     ),
     Word(
-        "stage-out", "texts", "copy SRC on the nodes to DST here when the ranks have ended; may be given again",
+        "stage-out", "texts",
+        "copy SRC on the nodes to DST on this machine after the ranks have ended; may be repeated",
         metavar="SRC:DST", group=_FILES,
     ),
     Word(
-        "state", "flag", "keep what happens in a state object, a file that `mesh job` and sqlite3 read; ranks write to"
-        " it with yodstate", group=_LOOK,
+        "state", "flag", "record events, exits and output in a state object, a file that `mesh job` and sqlite3 read; "
+        "ranks write to it with yodstate", group=_LOOK,
     ),
-    Word("keep", "flag", "never delete that state object", group=_LOOK),
-    Word("purge", "flag", "delete it as soon as the launch has ended well", group=_LOOK),
+    Word("keep", "flag", "never delete the state object", group=_LOOK),
+    Word("purge", "flag", "delete the state object as soon as the launch has ended well", group=_LOOK),
     Word(
-        "worker-of", "text", "the ranks are workers of a job of mesh submit, whose owner listens at this socket",
+        "worker-of", "text", "start the ranks as workers of a job of mesh submit whose owner listens on this socket",
         metavar="PATH", group="Others",
     ),
     Word("config", "text", "the configuration file to read", metavar="FILE", group="Others"),
     Word("manager", "text", "the batch system whose job is used, or none", metavar="NAME", group="Others"),
-    Word("parent", "daemon|rank", "in a batch system's job: who starts the ranks, our agents (daemon; default) or the"
-         " batch system itself, one by one (rank)", metavar="daemon|rank", group=_HOW),
-    Word("fanout", "int", "children of a node in the tree of the launch", metavar="K", group="Others"),
+    Word("parent", "daemon|rank",
+        "in a job of a batch system, the parent of the ranks: daemon (our agents; default) or rank "
+        "(the batch system starts every rank)", metavar="daemon|rank", group=_HOW),
+    Word("fanout", "int", "the number of children of a node in the tree of the launch", metavar="K", group="Others"),
     Word("version", "flag", "print the version", group="Others"),
-    Word("help", "flag", "print this", original=True, group="Others"),
-    Word("vhelp", "flag", "print this, and what yod takes from its environment", "", "", "", True, "Others"),
+    Word("help", "flag", "print this page", original=True, group="Others"),
+    Word("vhelp", "flag", "print this page, and the environment variables that yod reads", "", "", "", True, "Others"),
 )  # fmt: skip
 
 #: Rare options; their module is imported only if one is given (nodes_and_ranks.py).

@@ -24,7 +24,9 @@ def load_file(path: str, arguments: list[str], given: dict[str, Any], wanted: di
     _refuse_pairs(given, "a load file")
     name = clean(path)
     if arguments:
-        raise UsageError(f"{name} is a load file and takes no arguments", "its lines have their own")
+        raise UsageError(
+            f"{name} is a load file and takes no arguments", "its lines have their own; a script needs chmod +x"
+        )
     wanted = dict(SERVICE) if "service" in given else wanted
     segments = read(os.fsencode(path), wanted, counted=_counted(given))
     if "sz" in given and not ("quiet" in given or "batch" in given):

@@ -22,29 +22,31 @@ if TYPE_CHECKING:
     from console.settings import Settings
 
 ENVIRONMENT = """
-Load files: several programs in one launch and one rank space, one a line, ranks in the order of the lines.
+Load files: several programs in one launch and one rank space, one program on each line; ranks follow the
+order of the lines.
   # a comment
-  -sz 16 ./solver input.nml       16 ranks; without -sz one, or as many as the line's list has room for
-  -sz 2 -list n3 ./monitor        on these processors; without -list those of the command line, else any
-  BUFFER=2g ./writer "run 7"      variables and quotes as in a shell; nothing is expanded
-  A text file that is not executable counts as one if all of it can be read so; -load FILE says that it is one.
-  The command line's -sz is ignored.
+  -sz 16 ./solver input.nml       16 ranks (default: 1, or all processors of the line's -list)
+  -sz 2 -list n3 ./monitor        on these processors (default: those of the command line's -list, or any)
+  BUFFER=2g ./writer "run 7"      variables and quotes as in a shell, without expansion
+  A text file that is not executable is read as a load file if every line can be read so; -load FILE always
+  reads FILE as one. -sz on the command line is ignored.
 
-From the environment:
-  YODRETRYCOUNT                   tries with new nodes when a load fails because of one (3)
+Environment variables that yod reads:
+  YODRETRYCOUNT                   how often a load that fails because of a node is tried on other nodes (3)
   REDMESH_PARTITION, REDMESH_ALLOCATION_COOKIE
                                   the partition of the batch job that yod runs in
   REDMESH_CONFIG, REDMESH_...     the configuration file, and every key of it (docs/configuration.md)
-  PARALLEL_FILE_SYSTEM            where programs go that a node has no room for
-  PATH                            where programs are looked for
+  PARALLEL_FILE_SYSTEM            a directory for programs that do not fit on a node
+  PATH                            the directories that are searched for programs
 
-Exit status: the highest of the ranks; 128+N for signal N; 2 usage, 124 time limit, 125 refused or
-failed to launch, 126 not executable, 127 not found, 141 the reader of stdout went; 1 for this help.
+Exit status: the highest of the ranks; 128+N for signal N; 2 wrong command line, 124 time limit, 125 refused or
+failed to launch, 126 not executable, 127 not found, 141 the reader of standard output has closed it; 1 for this
+help.
 """
 _BCAST = {
-    "auto": "in place where a node has the same file, else through its RAM disk",
-    "always": "through the nodes' RAM disks",
-    "never": "in place, whatever the nodes have there",
+    "auto": "in place on nodes that have the same file, otherwise from the node's RAM disk",
+    "always": "from the nodes' RAM disks",
+    "never": "in place, even if the file differs",
 }
 _ANSWER_S = 12.0
 

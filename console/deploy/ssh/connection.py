@@ -169,7 +169,7 @@ class Ssh:
             raise HostFailed(
                 "host_key_unknown",
                 f"the host key of {name} is not known yet: {told}",
-                "compare it on the host (ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub), then --accept-new",
+                "compare it on the host (ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub), then mesh up --accept-new",
             )
         if verdict is known_hosts.Verdict.REVOKED:
             raise HostFailed("host_key_revoked", f"{name} shows a host key that {place} revokes: {told}")
@@ -177,7 +177,7 @@ class Ssh:
         raise HostFailed(
             "host_key_changed",
             f"the host key of {name} is not the one in {place}: it shows {told}. Another machine may answer for it",
-            f"if the host is new: ssh-keygen -R {shlex.quote(name)} -f {shlex.quote(file)}, then --accept-new",
+            f"if the host is new: ssh-keygen -R {shlex.quote(name)} -f {shlex.quote(file)}, then mesh up --accept-new",
         )
 
     def _pin(self, known: known_hosts.KnownHosts, route: Route, name: str, kind: str, blob: bytes) -> None:

@@ -25,7 +25,7 @@ class TimeLimits(Feature):
         if warn is not None:
             number, before_s = warn
             context.loop.after(max(0.0, limit_s - before_s), lambda: context.handle(Event.SIGNAL, number, None))
-        told = f"the time limit of {limit_s:g} s is reached: ending the job"
+        told = f"the time limit of {limit_s:g} s is reached: ending the launch"
         context.loop.after(limit_s, lambda: context.handle(Event.LIMIT, told, 124))
 
     def on_ends(self) -> None:

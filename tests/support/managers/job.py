@@ -8,9 +8,13 @@ import sys
 import tempfile
 from pathlib import Path
 
+import pytest
+
 from agents.linux import processes
 
 STAND_IN = Path(__file__).with_name("stand_in.py")
+LIBRARY = Path(__file__).with_name("libtm.c")
+NEEDS_GCC = pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc for the library that stands in")
 BIN = Path(sys.executable).parent
 #: The client programs of each manager that tests/support/managers/stand_in.py simulates.
 CLIENTS = {
@@ -19,6 +23,7 @@ CLIENTS = {
     "lsf": ("blaunch",),
     "pbs": ("pbs_tmrsh",),
     "pbsdsh": ("pbsdsh",),
+    "tm": (),
     "flux": ("flux",),
 }
 
@@ -64,9 +69,16 @@ class Job:
             return {"JOB_ID": "17", "PE_HOSTFILE": str(hostfile), "SGE_TASK_ID": "undefined"}
         if kind == "lsf":
             return {"LSB_JOBID": "17", "LSB_JOBINDEX": "0", "LSB_MCPU_HOSTS": f" {self.slots} ".join([*self.hosts, ""])}
-        if kind in ("pbs", "pbsdsh"):
+        if kind in ("pbs", "pbsdsh", "tm"):
             hostfile.write_text(lines)
-            return {"PBS_JOBID": "17.server", "PBS_NODEFILE": str(hostfile)}
+            found = {"PBS_JOBID": "17.server", "PBS_NODEFILE": str(hostfile)}
+            if kind == "tm":
+                library = self.directory / "pbs" / "lib" / "libpbs.so"
+                library.parent.mkdir(parents=True)
+                subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-Wall", "-o", library, LIBRARY], check=True)
+                found |= {"PBS_JOBCOOKIE": "c0", "PBS_NODENUM": "0", "PBS_TASKNUM": "1", "PBS_MOMPORT": "15003"}
+                found["PBS_EXEC"] = str(library.parent.parent)
+            return found
         return {"FLUX_URI": f"local://{self.directory}/run/local-0"}
 
     def run(self, *words: str, timeout_s: float = 60.0, **environ: str) -> subprocess.CompletedProcess[str]:

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import pytest
 
 from agents.linux import processes
-from tests.support.managers.job import Job
+from tests.support.managers.job import NEEDS_GCC, Job
 from tests.support.waiting import wait_until
 
-KINDS = ("slurm", "grid_engine", "lsf", "pbs", "pbsdsh", "flux")
+KINDS = ("slurm", "grid_engine", "lsf", "pbs", "pbsdsh", pytest.param("tm", marks=NEEDS_GCC), "flux")
 
 
 @pytest.fixture(params=KINDS)

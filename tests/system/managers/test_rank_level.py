@@ -8,13 +8,13 @@ import pytest
 
 from agents.linux import processes
 from agents.pct.ranks import managed
-from tests.support.managers.job import Job
+from tests.support.managers.job import NEEDS_GCC, Job
 from tests.support.waiting import wait_until
 
-CLIENTS = {"slurm": "srun", "grid_engine": "qrsh", "lsf": "blaunch", "pbs": "pbs_tmrsh", "flux": "flux"}
+CLIENTS = {"slurm": "srun", "grid_engine": "qrsh", "lsf": "blaunch", "pbs": "pbs_tmrsh", "tm": "tm.py", "flux": "flux"}
 
 
-@pytest.fixture(params=CLIENTS)
+@pytest.fixture(params=[pytest.param(one, marks=NEEDS_GCC if one == "tm" else ()) for one in CLIENTS])
 def any_job(request: pytest.FixtureRequest) -> Iterator[tuple[Job, str]]:
     yield from ((job, CLIENTS[request.param]) for job in _job(request.param))
 

@@ -1,5 +1,9 @@
 """What each manager reads from its job's environment, against what the systems' documentation shows."""
 
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +13,8 @@ from hypothesis import strategies as st
 from agents.managers import flux, grid_engine, lsf, pbs, registry, slurm
 from redmesh import managers
 from redmesh.managers import ManagerError
+from tests.support.managers.job import LIBRARY, NEEDS_GCC
+from tests.support.waiting import wait_until
 
 
 @pytest.mark.parametrize(
@@ -122,3 +128,62 @@ def test_ours_have_the_whole_interface(name: str) -> None:
     manager = registry.load(name)
     assert managers.problems(manager) == []
     assert len(Path(manager.__file__).read_text().splitlines()) < 250
+
+
+@pytest.fixture
+def tm_job(tmp_path: Path) -> dict[str, str]:
+    """The environment of a PBS job with two nodes of two slots, and a library that stands in for libpbs."""
+    (tmp_path / "nodes").write_text("a\na\nb\nb\n")
+    library = tmp_path / "lib" / "libpbs.so"
+    library.parent.mkdir()
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, LIBRARY], check=True)
+    variables = {"PBS_JOBCOOKIE": "c", "PBS_NODENUM": "0", "PBS_TASKNUM": "1", "PBS_MOMPORT": "15003"}
+    variables |= {"PBS_JOBID": "7.server", "PBS_NODEFILE": str(tmp_path / "nodes"), "PBS_EXEC": str(tmp_path)}
+    return {**variables, "STAND_IN_REFUSED": str(tmp_path / "refused"), "PATH": os.environ["PATH"]}
+
+
+@NEEDS_GCC
+def test_tm_spawn_gives_the_environment_and_the_status(tm_job: dict[str, str], tmp_path: Path) -> None:
+    script = f'echo "$WORD" >{tmp_path}/said; exit 7'
+    handle = pbs.spawn(tm_job, "b", ["sh", "-c", script], {"WORD": "two words"})
+    assert handle.wait(20) == 7 and (tmp_path / "said").read_text() == "two words\n"
+    assert not (tmp_path / "refused").exists()
+
+
+@NEEDS_GCC
+def test_a_signal_to_the_client_reaches_the_task(tm_job: dict[str, str], tmp_path: Path) -> None:
+    script = f"trap 'echo got >{tmp_path}/said; exit 5' USR1; echo >{tmp_path}/ready; while :; do sleep 0.05; done"
+    handle = pbs.spawn(tm_job, "a", ["sh", "-c", script], {})
+    wait_until((tmp_path / "ready").exists, "the task runs")
+    assert pbs.alive(handle)
+    pbs.signal(handle, signal.SIGUSR1)
+    assert handle.wait(20) == 5 and (tmp_path / "said").read_text() == "got\n"
+    assert not pbs.alive(handle)
+
+
+@NEEDS_GCC
+def test_one_client_starts_a_task_on_each_node_and_has_the_highest_status(
+    tm_job: dict[str, str], tmp_path: Path
+) -> None:
+    library = tmp_path / "lib" / "libpbs.so"
+    script = f"mkdir {tmp_path}/first 2>/dev/null && exit 2; exit 3"
+    words = [sys.executable, "-I", "-S", Path(pbs.__file__).with_name("tm.py"), library, "0,2", "sh", "-c", script]
+    assert subprocess.run(words, env=tm_job, timeout=20).returncode == 3
+
+
+@NEEDS_GCC
+def test_errors_of_the_library_are_told(tm_job: dict[str, str], tmp_path: Path) -> None:
+    library = tmp_path / "lib" / "libpbs.so"
+    client = [sys.executable, "-I", "-S", str(Path(pbs.__file__).with_name("tm.py"))]
+    done = subprocess.run([*client, library, "9", "true"], env=tm_job, capture_output=True, text=True, timeout=20)
+    assert done.returncode == 1 and "no such node" in done.stderr and "Traceback" not in done.stderr
+    outside = {**tm_job, "PBS_MOMPORT": ""}
+    del outside["PBS_MOMPORT"]
+    done = subprocess.run([*client, library, "0", "true"], env=outside, capture_output=True, text=True, timeout=20)
+    assert done.returncode == 1 and "not that of a job's task" in done.stderr
+    broken = tmp_path / "broken.so"
+    broken.write_text("no library")
+    done = subprocess.run([*client, broken, "0", "true"], env=tm_job, capture_output=True, text=True, timeout=20)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    with pytest.raises(ManagerError, match="neither libpbs"):
+        pbs.spawn({**outside, "PATH": "/nowhere"}, "a", ["true"], {})
