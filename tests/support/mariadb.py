@@ -19,7 +19,7 @@ from tests.support.waiting import patience
 START_S = 30.0
 INSTALLER = "mariadb-install-db"
 _MEMORY, _ROOM_BYTES = "/dev/shm", 2 << 30
-#: The server syncs nothing to the disk: tests kill the server, never the machine, and the kernel keeps what was written.
+#: The server syncs nothing to the disk: tests kill the server, never the machine, so the kernel keeps what was written.
 _UNSYNCED = ["--innodb-flush-method=nosync", "--innodb-flush-log-at-trx-commit=2", "--innodb-doublewrite=OFF"]
 #: Makes the kernel kill the server when the test run dies.
 DIE_WITH_US = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
