@@ -137,7 +137,7 @@ class ConsoleApp(PromptApp):
         return self.preferences.theme or self.session.theme() or NAMES[0]
 
     def watch_theme(self, theme: str) -> None:
-        """Launchers and ranks have colours of their own, which only the monochrome theme removes."""
+        """In the monochrome theme, also remove the colours of launchers and ranks, which are the same in all themes."""
         self._monochrome.enabled = theme == MONO.name
 
     def copy_to_clipboard(self, text: str) -> None:
@@ -265,7 +265,7 @@ class ConsoleApp(PromptApp):
                 self.bell()
 
     async def _look_after_health(self) -> None:
-        """Run ``mesh status`` now and then; a note reports new problems, and counts earlier ones."""
+        """Run ``mesh status`` repeatedly; a note reports new problems, at the first time only how many there are."""
         first = True
         while True:
             try:
@@ -506,7 +506,7 @@ class ConsoleApp(PromptApp):
         return found
 
     def action_tab(self, step: int) -> None:
-        """The next or previous tab, without the form, where ``<`` is a letter."""
+        """Switch to the next or previous tab, leaving out tables and the launch form, in which ``<`` is a letter."""
         tabs = [tab for tab in self._tabs() if tab != "launch" and tab not in TABLES]
         here = tabs.index(self.current_mode) if self.current_mode in tabs else 0
         self.action_show(tabs[(here + step) % len(tabs)])

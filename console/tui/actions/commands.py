@@ -154,7 +154,7 @@ def line(words: Sequence[str]) -> str:
 
 
 def question(verb: Verb, chosen: Target) -> str:
-    """``Drain n[3-4]?``"""
+    """The question before a command: ``Drain n[3-4]?``"""
     if verb.needs_launch:
         told = ", ".join(f"{row.id} ({row.user}: {row.command[:30]})" for row in chosen.launchers[:3])
         more = f" and {len(chosen.launchers) - 3} more" if len(chosen.launchers) > 3 else ""

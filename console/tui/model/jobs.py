@@ -68,7 +68,7 @@ def job_of(command: str) -> str:
 
 
 class TaskState(IntEnum):
-    """States of a task, in the order of priority for a tile with several tasks."""
+    """The state of a task; the value is its byte in :class:`TaskMap`."""
 
     WAITING = 0
     RUNNING = 1

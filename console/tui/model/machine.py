@@ -297,7 +297,7 @@ class Machine:
         return before != self.launchers
 
     def _free_letter(self, number: int) -> str:
-        """A launcher's letter for its life: by its number, the next one if that is taken."""
+        """A letter for a new launcher, which it keeps: by its number, or the next free one if that is taken."""
         taken = set(self._letters.values())
         for step in range(len(LETTERS)):
             letter = LETTERS[(number - 1 + step) % len(LETTERS)]

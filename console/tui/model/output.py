@@ -118,7 +118,8 @@ class Output:
         return decoder
 
     def feed(self, rank: int, stream: int, data: bytes) -> None:
-        """Add a rank's output; complete lines become visible at once, the rest when its line ends."""
+        """Add a rank's output. Complete lines become visible at once, and so do incomplete ones with carriage returns
+        (progress bars); others become visible when their line ends or exceeds MAX_LINE."""
         key = (rank, stream)
         self.total_bytes += len(data)
         text = self._open.pop(key, "") + self._decoder(key).decode(data)

@@ -42,7 +42,7 @@ class Usage:
         return "".join(_BARS[min(len(_BARS) - 1, int(share * len(_BARS)))] for share in shares)
 
     def chart(self, width: int, height: int) -> list[str]:
-        """The same, ``height`` lines high, the newest second on the right."""
+        """The last ``width`` values as a chart, ``height`` lines high, the newest second on the right."""
         shares = list(self._shares)[-width:] if width > 0 else []
         eighths = [round(8 * height * min(1.0, share)) for share in shares]
         left = " " * (width - len(shares))

@@ -345,7 +345,7 @@ class RunScreen(Framed):
     # Commands
 
     def possible(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Signals need a living launch; reattaching needs a lost connection."""
+        """Whether the action is possible now: most need a live launch, reattaching needs a lost connection."""
         del parameters
         run = self._run
         if action in ("signal", "stacks", "debug"):

@@ -262,7 +262,7 @@ class StacksScreen(Framed):
             self._signal(number, sorted(self._chosen_ranks), lambda: self.set_timer(_AFTER_SIGNAL_S, self.action_take))
 
     def possible(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Signals and debuggers need a living launch."""
+        """Whether the action is possible now: signals, debuggers and new stacks need a live launch."""
         del parameters
         return self._run.live if action in ("signal", "debug", "take") else True
 

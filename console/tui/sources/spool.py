@@ -110,9 +110,10 @@ Keep = Callable[[Line], bool]
 
 
 def save(path: str, lines: list[Line], spool: str, keep: Keep | None, *, overwrite: bool, labels: bool) -> int:
-    """Write ``lines``, or the whole ``spool`` if it exists; returns how many lines. Raises OSError or AgentError.
+    """Write the ``lines`` (or those of the whole ``spool`` if it exists) that pass ``keep``; returns how many.
 
-    Raises FileExistsError if the file exists and must not be overwritten. Lines are written as shown: sanitised.
+    Raises OSError (FileExistsError if the file exists and must not be overwritten) or AgentError. Lines are written as
+    shown: sanitised.
     """
     count = 0
     with open(os.path.expanduser(path), "w" if overwrite else "x", encoding="utf-8") as file:

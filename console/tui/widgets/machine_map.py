@@ -90,7 +90,8 @@ class MachineMap(CellGrid):
         return self._laid_out if self._charted and self._charted[-1] == self._machine.shapes else _NOTHING
 
     def appearance(self, cell: int) -> tuple[str, str]:
-        """Glyph and style of a tile; for different processors the worst state, otherwise the most common one."""
+        """Glyph and style of a tile. For different processors: down, suspect or drained if one of them is; otherwise
+        the glyph for mixed states in the most common style."""
         members = self._chart.members[cell]
         machine = self._machine
         look = machine.appearance(members[0])
@@ -443,7 +444,7 @@ class MachineMap(CellGrid):
         self.cursor = tile
 
     def on_mouse_up(self) -> None:
-        """The drag has ended; a range by keys continues."""
+        """End the range; with shift, the next click or key begins a new one at the cursor."""
         self._anchor = None
 
 
@@ -456,7 +457,7 @@ _ORDER = (*_ALWAYS, State.DRAINING, State.DRAINED, State.HELD, State.SERVICE)
 
 
 class Legend(Widget):
-    """One line; busy stands for the letters of all launchers."""
+    """One line. The state "busy" is shown once for the letters of all launchers."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         "legend--quiet",
