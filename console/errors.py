@@ -15,6 +15,6 @@ class ConsoleError(Exception):
 
 
 class UsageError(ConsoleError):
-    """A command line or configuration that means nothing: exit status 2."""
+    """An invalid command line or configuration: exit status 2."""
 
     exit_status = 2

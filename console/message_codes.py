@@ -1,7 +1,7 @@
-"""The stable number of a message: ``RM-1042`` stands behind it on the terminal, and docs/messages.md lists them all.
+"""The stable number of a message: it is printed after the message as ``[RM-1042]``; docs/messages.md lists all.
 
-A message is known by its fixed words, wherever it was made: here, by a daemon, or by an older version.
-message_codes.txt has a line for each, ``NUMBER FILE TEMPLATE``; tools/message_codes.py writes it from the code.
+A message is recognised by its fixed words, whether this command, a daemon or an older version made it.
+message_codes.txt has a line ``NUMBER FILE TEMPLATE`` for each message; tools/message_codes.py writes it from the code.
 """
 
 from __future__ import annotations
@@ -9,26 +9,29 @@ from __future__ import annotations
 import os
 from functools import cache
 
-#: What has fewer fixed letters could be anything, and has no number.
+#: A template with fewer fixed letters matches too many texts, and gets no number.
 LEAST = 8
 _FILE = f"{os.path.dirname(__file__)}/message_codes.txt"
 
 
 @cache
 def numbers() -> list[tuple[int, str, str]]:
-    """(number, file or "-" for one that no longer occurs, template with {} for what varies), ascending. OSError."""
+    """Return (number, file, template) of every message, ascending by number. Raises OSError.
+
+    The template has {} for its variable parts. The file is "-" for a message that no longer occurs.
+    """
     with open(_FILE, encoding="utf-8") as file:
         rows = [line.rstrip("\n").split("\t", 2) for line in file if not line.startswith("#")]
     return [(int(number), where, template) for number, where, template in rows]
 
 
 def code_of(message: str) -> str:
-    """``RM-1042`` for a message; "" for one that has no number. The template that says most itself wins."""
+    """Return ``RM-1042`` for a message, "" if it has no number. The matching template with most fixed letters wins."""
     try:
         known = numbers()
     except OSError:
         return ""
-    # who passes a message on writes a name and a colon before it
+    # A program that forwards a message may put a name and a colon before it.
     ends = [0, *(at + 2 for at in range(len(message) - 2) if message[at : at + 2] == ": ")]
     best, code = (0, 0, 0), ""
     for start in ends[:4]:
@@ -43,18 +46,18 @@ def code_of(message: str) -> str:
 
 
 def coded(message: str, hint: str = "") -> str:
-    """A message as it stands on the terminal: the hint in brackets behind it, then its number."""
+    """Return a message as it is printed: followed by the hint in parentheses and its number in brackets."""
     code = code_of(message)
     return message + (f" ({hint})" if hint else "") + (f" [{code}]" if code else "")
 
 
 def fixed_letters(template: str) -> int:
-    """How many letters and digits a template says itself."""
+    """The number of letters and digits in the fixed parts of a template."""
     return sum(letter.isalnum() for letter in template.replace("{}", ""))
 
 
 def fits(template: str, text: str) -> bool:
-    """Whether ``text`` can be what became of the template."""
+    """True if ``text`` matches the template."""
     first, *between = template.split("{}")
     if not between:
         return text == template

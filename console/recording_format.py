@@ -1,7 +1,7 @@
-"""The change stream of a mesh in a file, and back. Pure but for the file: docs/recording.md is its format.
+"""Writes and reads recordings: files with the change stream of a mesh. docs/recording.md describes the format.
 
-A file is lines of JSON: a head that names the columns, then a reading each, whole ones every so often so that one can
-begin in the middle.
+A file has lines of JSON: a head that names the columns, then one reading per line. Complete readings are repeated at
+intervals, so that a replay can begin in the middle.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from console.errors import ConsoleError
 from db.views.rows import EventRow, LauncherRow, MeshRow, NodeRow, PartitionRow, ProcessorRow, Reading
 
 FORMAT, VERSION = "redmesh recording", 1
-#: After so many changed rows, or so many seconds, a whole reading is written again.
+#: After this many changed rows, or this many seconds, a complete reading is written again.
 WHOLE_AFTER_ROWS, WHOLE_AFTER_S = 20_000, 600.0
 _TABLES = {
     "nodes": NodeRow,
@@ -23,17 +23,17 @@ _TABLES = {
     "partitions": PartitionRow,
     "events": EventRow,
 }
-_LONGEST = 256 << 20  # of a line: a machine of a million processors is less
+_LONGEST = 256 << 20  # the most bytes of a line: a machine of a million processors needs fewer
 
 
 class RecordingError(ConsoleError):
-    """A file that is not a recording, or one of another version."""
+    """The file is not a recording, or is a recording of another version."""
 
     exit_status = 2
 
 
 class Record(NamedTuple):
-    """One line: a reading with the events that came with it, or why there was none (``gap``)."""
+    """One line: a reading with its events, or the reason why the database could not be read (``gap``)."""
 
     at: float
     reading: Any = None
@@ -42,13 +42,13 @@ class Record(NamedTuple):
 
 
 def head() -> str:
-    """The first line."""
+    """The first line of a recording."""
     columns = {name: row._fields for name, row in _TABLES.items()}  # type: ignore[attr-defined]
     return _line({"format": FORMAT, "version": VERSION, "columns": columns})
 
 
 def write(reading: Any, events: list[Any]) -> str:
-    """The line of a reading."""
+    """The line for a reading and its events."""
     mesh = reading.mesh
     return _line(
         {
@@ -66,7 +66,7 @@ def write(reading: Any, events: list[Any]) -> str:
 
 
 def write_gap(at: float, why: str) -> str:
-    """The line that says that nothing could be read."""
+    """The line for a moment at which the database could not be read."""
     return _line({"at": at, "gap": why})
 
 
@@ -75,13 +75,13 @@ def _line(what: dict[str, Any]) -> str:
 
 
 class Recording:
-    """A recording opened for reading. RecordingError."""
+    """A recording opened for reading. Raises RecordingError."""
 
     def __init__(self, path: str) -> None:
         self.path = path
         self._times: list[float] = []
         self._offsets: list[int] = []
-        self._wholes: list[int] = []  # which records are whole readings
+        self._wholes: list[int] = []  # numbers of the records that are complete readings
         try:
             self._file: IO[bytes] = open(path, "rb")  # noqa: SIM115  read from for as long as it is shown
         except OSError as error:
@@ -108,7 +108,7 @@ class Recording:
         return columns
 
     def _index(self) -> None:
-        """Where each record begins, and when it was; a last line that was cut off is left out."""
+        """Read the offset and time of every record; ignore a last line that was cut off."""
         at = 0.0
         while True:
             offset = self._file.tell()
@@ -120,7 +120,8 @@ class Recording:
                 raise RecordingError(f"{self.path}: record {len(self._times) + 1} cannot be read")
             if record.get("whole"):
                 self._wholes.append(len(self._times))
-            at = max(at, float(record["at"]))  # a clock that was set back must not hide what came after
+            # Keep times ascending, so that a clock that was set back does not hide later records.
+            at = max(at, float(record["at"]))
             self._times.append(at)
             self._offsets.append(offset)
         if not self._wholes or self._wholes[0]:
@@ -131,24 +132,24 @@ class Recording:
 
     @property
     def begin(self) -> float:
-        """When it begins."""
+        """The time of the first record."""
         return self._times[0]
 
     @property
     def end(self) -> float:
-        """When it ends."""
+        """The time of the last record."""
         return self._times[-1]
 
     def last_before(self, at: float) -> int:
-        """The number of the last record up to that instant; the first one before the beginning."""
+        """The number of the last record at or before ``at``; 0 if ``at`` is before the first record."""
         return max(0, bisect_right(self._times, at) - 1)
 
     def whole_before(self, number: int) -> int:
-        """The last whole reading up to a record: where folding to it begins."""
+        """The number of the last complete reading at or before record ``number``: a replay to it starts there."""
         return self._wholes[max(0, bisect_right(self._wholes, number) - 1)]
 
     def record(self, number: int) -> Record:
-        """One record, its rows as the database's. RecordingError."""
+        """Read a record, with rows like the database's. Raises RecordingError."""
         self._file.seek(self._offsets[number])
         found = _decoded(self._file.readline(_LONGEST))
         try:
@@ -169,7 +170,7 @@ class Recording:
         return Record(at, Reading(bool(found.get("whole")), int(found["counter"]), at, row, *tables), rows["events"])
 
     def _rows(self, name: str, rows: list[list[Any]]) -> list[Any]:
-        """Rows by the columns' names: what this version does not know is left out, what it misses is None."""
+        """Convert rows by the names of columns: unknown columns are ignored, missing ones are None."""
         row_type: Any = _TABLES[name]
         where = {column: i for i, column in enumerate(self._columns[name])}
         if list(where) == list(row_type._fields):
@@ -178,7 +179,7 @@ class Recording:
         return [row_type._make(None if i is None else row[i] for i in places) for row in rows]
 
     def close(self) -> None:
-        """Lets go of the file."""
+        """Close the file."""
         self._file.close()
 
 
@@ -191,7 +192,7 @@ def _decoded(line: bytes) -> dict[str, Any] | None:
 
 
 class Fold:
-    """Readings one after the other as one: the picture they come to."""
+    """Merges consecutive readings into one."""
 
     def __init__(self) -> None:
         self.gap = ""
@@ -201,7 +202,7 @@ class Fold:
         self._events: list[Any] = []
 
     def take(self, record: Record) -> None:
-        """The next record."""
+        """Add the next record."""
         self.gap = record.gap
         reading = record.reading
         if reading is None:
@@ -215,7 +216,7 @@ class Fold:
         self._events += record.events
 
     def result(self, now: float) -> tuple[Any, list[Any]] | None:
-        """The reading that all of them come to, as of ``now``, and the events; None where nothing changed."""
+        """Return the merged reading, with the time ``now``, and its events; None if no reading was added."""
         if self._last is None:
             return None
         tables = [list(table.values()) for table in self._tables]

@@ -1,7 +1,7 @@
-"""One frozen, typed settings object: defaults < TOML < ``REDMESH_*`` < options.
+"""The settings of a command: defaults, overridden by the TOML file, then ``REDMESH_*`` variables, then options.
 
-Every yod starts here, so nothing is imported that bare Python has not loaded already. The TOML reader, and the search
-for the nearest known key, are imported only for a file, or for an error in it.
+Every yod imports this module, so it imports only modules that cost almost nothing. The TOML reader, and the search for
+the most similar key, are imported only if there is a file, or an error in it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TEXT, PATH, COUNT, SECONDS, NAMES = "text", "path", "whole number", "number", "l
 COUNT_OR_AUTO = 'whole number or "auto"'
 HOSTS = "list of names or tables"
 
-#: Every key: name, kind, default, smallest value, meaning. docs/configuration.md repeats it, and a test compares.
+#: Every key: name, kind, default, smallest value, meaning. A test compares the table with docs/configuration.md.
 KEYS: tuple[tuple[str, str, Value, int, str], ...] = (
     ("database", TEXT, "", 0, "the system database as viewers open it; empty: SQLite in the state directory"),
     ("cpa_database_file", PATH, "", 0, "a file of mode 0600 with the URL the CPAs open; empty: the same as `database`"),
@@ -102,7 +102,7 @@ TOPOLOGY = "topology"
 CONSOLE = "console"
 
 
-#: Parts of the machine (docs/jobs.md), tables that begin with [[manager]]; the key `manager` is a text.
+#: Managers of parts of the machine (docs/jobs.md): the tables [[manager]]. The key `manager` with a text is another.
 MANAGER = "manager"
 
 
@@ -110,9 +110,9 @@ MANAGER = "manager"
 SITE = "/etc/redmesh/mesh.toml"
 
 
-#: A batch system's job has at least one of these variables; otherwise no manager is asked.
+#: Every job of a batch system has at least one of these variables; without one, no manager is imported.
 JOB_MARKS = ("FLUX_URI", "SLURM_JOB_ID", "PE_HOSTFILE", "PBS_JOBID", "LSB_JOBID")
-#: Keys that describe a machine: in a job, the machine is what the manager allocated.
+#: Keys that describe a machine; they are ignored in a batch job, where the machine is the job's allocation.
 _MACHINE = frozenset(
     ("database", "cpa_database_file", "processors", "nodes", "service_nodes", "cpas", "gpus", "hosts", "login_address",
      "agent_port", "cpa_port", "batch_accounts", "admins", "login", "system", "max_processors", "max_jobs")
@@ -124,7 +124,7 @@ class ConfigurationError(UsageError):
 
 
 class Settings:
-    """What this command works with. ``where[key]`` tells which layer a value came from."""
+    """The immutable settings of a command. ``where[key]`` is the source of a value: a file, variable or option."""
 
     __slots__ = (
         *_BY_NAME,
@@ -148,19 +148,19 @@ class Settings:
     service_memory_mb: int
     cpas: int
     gpus: int | str
-    hosts: tuple[str, ...]  # their names, as they were written
+    hosts: tuple[str, ...]  # the names of the hosts, as written in the file
     login_address: str
     agent_port: int
     cpa_port: int
     manager: str
-    managers: list[dict[str, Any]]  # the tables [[manager]] as they were written (db/allocation/managers.py)
+    managers: list[dict[str, Any]]  # the tables [[manager]] as written in the file (db/allocation/managers.py)
     max_processors: int
     max_jobs: int
     job: str
     allocation: str  # MANAGER-JOB of the batch system's job that this process is in and uses; "" outside of one
     ssh_config: str
     connect_s: float
-    host_tables: tuple[Mapping[str, Any], ...]  # what is said of each of `hosts` (console/deploy/hosts/description.py)
+    host_tables: tuple[Mapping[str, Any], ...]  # the settings of each of `hosts` (console/deploy/hosts/description.py)
     fanout: int
     idle_minutes: float
     batch_accounts: tuple[str, ...]
@@ -240,9 +240,9 @@ class Settings:
 
     @property
     def run_dir(self) -> str:
-        """RUN of the mesh that lives in STATE: where ``mesh up`` put it, whatever XDG_RUNTIME_DIR is here.
+        """RUN of the mesh: the directory that ``mesh up`` chose, whatever XDG_RUNTIME_DIR is in this process.
 
-        A login over ssh and a job of cron often differ in that variable, and must still find the same mesh.
+        A login over ssh and a cron job often have different values of it, and must still find the same mesh.
         """
         if self.system:
             return self.new_run_dir
@@ -253,7 +253,7 @@ class Settings:
 
     @property
     def new_run_dir(self) -> str:
-        """Where a mesh started now would have its sockets."""
+        """The RUN that a mesh gets if it is started now."""
         return f"{self._runtime}/{self.mesh}"
 
     @property
@@ -263,9 +263,9 @@ class Settings:
 
 
 def state_directory(environ: Mapping[str, str]) -> str:
-    """STATE: ``$XDG_STATE_HOME/redmesh``, links resolved so that one directory has one name."""
+    """STATE: ``$XDG_STATE_HOME/redmesh`` with symbolic links resolved, so that each directory has one name."""
     home = environ.get("XDG_STATE_HOME", "")
-    if not home.startswith("/"):  # the XDG specification: a relative path is to be ignored
+    if not home.startswith("/"):  # the XDG specification says that relative paths are ignored
         home = home_directory(environ)
         if not home:
             told = f"no home directory: HOME is not set, and uid {os.geteuid()} has no account"
@@ -275,11 +275,11 @@ def state_directory(environ: Mapping[str, str]) -> str:
 
 
 def home_directory(environ: Mapping[str, str]) -> str:
-    """``$HOME``; where a job has none, or no whole path, the account's home directory; "" without either."""
+    """``$HOME`` if it is an absolute path, else the account's home directory, else ""."""
     home = environ.get("HOME", "")
     if home.startswith("/"):
         return home
-    import pwd  # only for jobs that were started without an environment
+    import pwd  # needed only in batch jobs without HOME
 
     try:
         return pwd.getpwuid(os.geteuid()).pw_dir
@@ -288,16 +288,16 @@ def home_directory(environ: Mapping[str, str]) -> str:
 
 
 def job_directory(environ: Mapping[str, str]) -> str:
-    """Where a job's files may be: ``$TMPDIR``, which many batch systems make for each job, else ``/tmp``."""
+    """The directory for a batch job's files: ``$TMPDIR``, which many batch systems set for each job, else ``/tmp``."""
     place = environ.get("TMPDIR", "")
     return os.path.realpath(place) if place.startswith("/") and os.access(place, os.W_OK | os.X_OK) else "/tmp"
 
 
 def runtime_directory(environ: Mapping[str, str]) -> str:
-    """Above RUN: ``$XDG_RUNTIME_DIR/redmesh``, else ``/tmp/redmesh-UID``."""
+    """The directory that contains RUN: ``$XDG_RUNTIME_DIR/redmesh``, else ``/tmp/redmesh-UID``."""
     runtime = environ.get("XDG_RUNTIME_DIR", "")
     try:
-        # set but another's (su keeps it) or gone: the fallback
+        # The directory may belong to another user (su keeps the variable) or not exist: then use the fallback.
         if runtime.startswith("/") and os.stat(runtime).st_uid == os.geteuid():
             return os.path.join(os.path.realpath(runtime), "redmesh")
     except OSError:
@@ -308,9 +308,9 @@ def runtime_directory(environ: Mapping[str, str]) -> str:
 def load(
     overrides: Mapping[str, object] | None = None, *, config: str = "", environ: Mapping[str, str] = os.environ
 ) -> Settings:
-    """The settings for a command whose options were ``overrides`` (None: not given) and ``--config``.
+    """Return the settings of a command with the options ``overrides`` (None: not given) and ``--config``.
 
-    ConfigurationError for a file that cannot be read, a key that is not known, a value of the wrong type.
+    Raises ConfigurationError for an unreadable file, an unknown key, or a value of the wrong type.
     """
     file = config or environ.get("REDMESH_CONFIG", "") or _find(environ)
     values, sections = _read_file(file) if file else ({}, {})
@@ -343,7 +343,7 @@ def load(
 
 
 def _allocation(values: Mapping[str, Value], environ: Mapping[str, str]) -> str:
-    """The batch system's job that this process is in, as MANAGER-JOB; "" outside of one, or where none is wanted."""
+    """The batch job that this process is in, as MANAGER-JOB; "" outside of a job or with ``manager = "none"``."""
     name = str(values.get("manager", "auto"))
     if name == "none" or values.get("job") or (name == "auto" and not any(mark in environ for mark in JOB_MARKS)):
         return ""
@@ -361,7 +361,7 @@ def _allocation(values: Mapping[str, Value], environ: Mapping[str, str]) -> str:
 
 
 def _read_file(file: str) -> tuple[dict[str, Value], dict[str, Any]]:
-    """The keys of a configuration file, checked, and its sections as they stand there."""
+    """Return the checked keys of a configuration file, and its sections unchanged."""
     values: dict[str, Value] = {}
     sections: dict[str, Any] = {}
     folder = os.path.dirname(os.path.abspath(file))
@@ -371,7 +371,7 @@ def _read_file(file: str) -> tuple[dict[str, Value], dict[str, Any]]:
                 raise ConfigurationError(f"{file}: {name} must be a table", f"it begins with a line [{name}]")
             sections[name] = raw
         elif name == MANAGER and isinstance(raw, list):
-            sections[name] = raw  # a batch system's job has none: `manager` is "auto" beside it
+            sections[name] = raw  # the tables [[manager]]; the text key `manager` then has its default "auto"
         elif name in _BY_NAME:
             values[name] = _typed(name, raw, file, folder)
         else:
@@ -423,7 +423,7 @@ def _nearest(name: str) -> str:
 
 
 def _typed(name: str, raw: object, origin: str, folder: str) -> Value:
-    """A value that has a type already (TOML's, or an option's), checked."""
+    """Check a value that already has a type, from TOML or an option; return it converted to the key's type."""
     kind = _BY_NAME[name][1]
     if kind == NAMES:
         if isinstance(raw, list | tuple) and all(isinstance(item, str) for item in raw):
@@ -442,7 +442,7 @@ def _typed(name: str, raw: object, origin: str, folder: str) -> Value:
 
 
 def _parsed(name: str, text: str, origin: str) -> Value:
-    """A value that came as text, from the environment or the command line. Lists are separated by commas."""
+    """Parse a value from the environment or the command line. Items of a list are separated by commas."""
     kind = _BY_NAME[name][1]
     if kind in (NAMES, HOSTS):
         return tuple(part.strip() for part in text.split(",") if part.strip())
@@ -459,7 +459,7 @@ def _parsed(name: str, text: str, origin: str) -> Value:
 
 def _large_enough(name: str, number: int | float, origin: str) -> int | float:
     least = _BY_NAME[name][3]
-    if not least <= number < 1 << 31:  # not-a-number fails too
+    if not least <= number < 1 << 31:  # NaN also fails this test
         raise ConfigurationError(f"{origin}: {name} must be at least {least}, not {number}")
     return number
 

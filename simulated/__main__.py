@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 
 
 def main(arguments: list[str]) -> int:
-    """Stand for nodes until SIGTERM or SIGINT; returns the exit status."""
+    """Stand in for nodes until SIGTERM or SIGINT; returns the exit status."""
     if len(arguments) != 4 or arguments[0] != "--config" or arguments[2] != "--name":
         print("usage: python -P -m redmesh simulated --config FILE --name NAME", file=sys.stderr)
         return 2

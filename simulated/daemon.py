@@ -1,4 +1,4 @@
-"""A process that stands for the PCTs of many nodes: one socket, one session with the RCA, no ranks."""
+"""A process that stands in for the PCTs of many nodes, with one socket, one session with the RCA, and no ranks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class StandIn:
-    """The daemon ``name``; the file STATE/name.json lists the nodes that it stands for."""
+    """The daemon ``name``; the file STATE/name.json lists the nodes that it stands in for."""
 
     def __init__(self, loop: Loop, config: dict[str, Any], name: str) -> None:
         self._loop, self._name, self._boot_id = loop, name, str(config["boot_id"])
@@ -107,7 +107,7 @@ class StandIn:
         return killed
 
     def _status(self, node: str) -> Message:
-        """``node``: only that node; empty: all nodes here."""
+        """The reply to a status request: the launches on ``node``, or (if empty) on all nodes of this process."""
         launches = [
             {
                 "launcher": launcher,
@@ -137,7 +137,7 @@ def _share(path: str) -> dict[str, Any]:
 
 
 def serve(config: dict[str, Any], name: str) -> None:
-    """Run until SIGTERM."""
+    """Run the daemon until SIGTERM or SIGINT."""
     import signal
 
     allow_many_files()

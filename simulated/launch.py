@@ -1,6 +1,6 @@
-"""One node's part of a launch in a process that stands for many nodes: the real tree, without ranks.
+"""One node's part of a launch, in a process that stands in for many nodes: the real tree, but no ranks.
 
-The states are those of a launch child (agents/pct/launch_child/states.py); a rank is a number that waits for its time.
+The states are those of a launch child (agents/pct/launch_child/states.py); a simulated rank is a number with a timer.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
     from typing import Any
 
 LOAD_S = 10.0
-#: Exits are gathered for this long before they are sent: a process for thousands of ranks has them all at once.
+#: Exits are gathered for this long before they are sent, because thousands of ranks may end at the same time.
 GATHER_S = 0.02
-#: Pids of simulated ranks are above every pid of a kernel, so nobody can signal them by mistake.
+#: Pids of simulated ranks are above the kernel's largest pid, so that no real process is signalled by mistake.
 FIRST_PID = 1 << 22
-#: Signals that a program without a handler survives.
+#: Signals that do not end a simulated rank.
 HARMLESS = frozenset((signal.SIGCHLD, signal.SIGCONT, signal.SIGURG, signal.SIGWINCH, signal.SIGSTOP, signal.SIGTSTP))
 
 
 class Host:
-    """The process's part for its launches. ``dial`` connects to one of its own addresses."""
+    """What all launches of this process share. ``connect`` opens a connection to this process itself."""
 
     def __init__(self, loop: Loop, names: frozenset[str], address: str) -> None:
         self.loop, self.names, self.address = loop, names, address
@@ -53,14 +53,14 @@ class Host:
         self._program: Program | None = None
 
     def begun(self, launcher: int, launch: Launch) -> None:
-        """A launch begins: the first of a launcher gets a launch child's socket, by which the keeper knows it."""
+        """Add a launch; make a launch child's socket for each launcher, because the keeper looks for these sockets."""
         self.launches.setdefault(launcher, set()).add(launch)
         if launcher not in self._signs:
             sign = self._signs[launcher] = listen(self._sign(launcher))
             self.loop.watch(sign.fileno(), READ, lambda _events: _knocked(sign))
 
     def ended(self, launcher: int, launch: Launch) -> None:
-        """A launch has ended."""
+        """Remove a launch, and its launcher's socket with the last one."""
         here = self.launches.get(launcher, set())
         here.discard(launch)
         if not here and self.launches.pop(launcher, None) is not None:
@@ -75,7 +75,7 @@ class Host:
         return f"{run}/launch-{name}-{launcher}.sock"
 
     def program(self, payload: bytes) -> Program:
-        """Parse the common part, once for all nodes with the same."""
+        """Parse the common part of a load; consecutive nodes with the same part share the result."""
         from agents.pct.launch.load import read_program
 
         if self._program is None or payload != self._common:
@@ -85,11 +85,11 @@ class Host:
 
 def _knocked(sign: socket.socket) -> None:
     with contextlib.suppress(OSError):
-        sign.accept()[0].close()  # answering is enough
+        sign.accept()[0].close()  # the keeper only tests whether the connection is accepted
 
 
 class Below(Child):
-    """A child that may be in this process: then no kernel queue is between."""
+    """A child in the tree; if it is in the same process, the connection is a socket pair without accept."""
 
     def __init__(self, host: Host, *facts: Any) -> None:
         self._host = host
@@ -132,7 +132,7 @@ class Launch:
 
     @property
     def state(self) -> str:
-        """The state's name, as a PCT's status has it."""
+        """The name of the state, as in a PCT's status."""
         return self._machine.state.value
 
     @property
@@ -152,7 +152,7 @@ class Launch:
         if kind == COMMON:
             self._on_common(payload)
         elif kind == STDIN:
-            self._up.send(control({"op": "credit", "bytes": len(payload)}))  # nobody reads it
+            self._up.send(control({"op": "credit", "bytes": len(payload)}))  # no rank reads it: grant new credit
         elif kind == CONTROL:
             message = decode(payload)
             if self._message is None:
@@ -184,7 +184,7 @@ class Launch:
             self._up.send(control(self._nothing_inside(op, message)))
 
     def _nothing_inside(self, op: str, message: Message) -> Message:
-        # Only the root answers, for all below it.
+        # Only the root answers, for all nodes of the launch.
         why = "simulated nodes run no processes"
         if op == "debug":
             return {"op": "debug_over", "session": message["session"], "message": why}
@@ -279,7 +279,7 @@ class Launch:
     # Children
 
     def child_said(self, child: Child, op: str, message: Message) -> None:
-        """A message from a child."""
+        """Handle a message from a child."""
         if child.over:
             return
         if op == "ready":
@@ -306,16 +306,16 @@ class Launch:
         self._relay.barrier(call)
 
     def child_wrote(self, child: Child, kind: int, payload: bytes) -> None:
-        """A rank's output."""
+        """Forward a rank's output."""
         assert self._relay is not None
         rank = int.from_bytes(payload[:4], "big")
         self._relay.push(kind, rank, memoryview(payload)[4:], child.returns.passed)
 
     def input_taken(self) -> None:
-        """Standard input is discarded."""
+        """Do nothing: standard input is discarded."""
 
     def child_lost(self, child: Child, reason: str, death: Message | None = None) -> None:
-        """A subtree is lost."""
+        """Handle the loss of a subtree: before GO the load fails, later the loss is reported."""
         early = self._machine.state in (State.STARTING, State.HELD)
         child.drop()
         if early:
@@ -375,7 +375,7 @@ class Launch:
         if self._machine.state is State.SWEEPING and self._living:
             self._end_ranks(list(self._living), int(signal.SIGKILL))
         self._living.clear()
-        # Not from inside the actions of the event.
+        # Deferred, because an event must not be handled inside the actions of another one.
         self._loop.after(0, lambda: self._handle(Event.SWEPT))
 
     def _report_finished(self) -> None:
@@ -395,7 +395,7 @@ class Launch:
         self._deadline.cancel()
         self._up.flush()
         for child in self._children:
-            # Its last data is in transit, and it sends nothing more.
+            # Let data to the child be sent; messages from it are ignored from now on.
             if child.link is not None:
                 child.over = True
                 child.link.close(flush=True)

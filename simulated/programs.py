@@ -1,4 +1,4 @@
-"""What a simulated rank does instead of running its program. No I/O."""
+"""The behaviour of a simulated rank, derived from its program and arguments. No I/O."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ class Behaviour:
 
 
 def behaviour(path: bytes, argv: list[bytes], node: str) -> Behaviour:
-    """``sleep S`` takes S seconds, ``hostname`` and ``echo`` write, ``false`` fails; everything else succeeds at
-    once."""
+    """Return a program's behaviour: ``sleep``, ``hostname``, ``echo`` and ``false`` are imitated; others exit 0."""
     name = os.path.basename(path)
     if name == b"sleep":
         return Behaviour(sum(map(_seconds, argv[1:])))

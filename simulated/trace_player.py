@@ -1,7 +1,7 @@
 """Replays a trace: allocates and frees its jobs through CPAs' sockets, as fast as possible.
 
-A job's own time only determines the order of events. Requests overlap as those of many users, spread over all CPAs; a
-job starts when the jobs before it have started (first in, first out) and enough processors are known to be free.
+The times in the trace only determine the order of events. Requests overlap, like those of many users, and are spread
+over all CPAs. A job starts when all earlier jobs have started (first in, first out) and enough processors are free.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from simulated.traces import Job
 
 AT_ONCE = 16  # requests in transit
 ANSWER_S = 60.0
-#: A job that holds its processors for this many real seconds reports its start, or its reservation would expire.
+#: Seconds after which a job that still has its processors reports *started*; otherwise its allocation would expire.
 STARTED_S = 20.0
 BEAT_S = 1.0
 
@@ -99,7 +99,7 @@ class Player:
     def close(self) -> None:
         """Disconnect from the CPAs and the RCA."""
         if self._rca is not None and self._trouble is None and not self._live:
-            gone: list[Any] = []  # otherwise the RCA has everything cleaned up when it misses us
+            gone: list[Any] = []  # not after an error: when the connection ends, the RCA has everything cleaned up
             self._rca.call({"op": "unregister"}, lambda *answer: gone.append(answer))
             self._until(lambda: bool(gone))
         if self._rca is not None:
@@ -174,14 +174,14 @@ class Player:
 
     def _finish(self, running: Running) -> None:
         self._until(lambda: bool(running.launcher) and self._under_way < AT_ONCE)
-        # Before the request: as soon as it arrives, another job may get them.
+        # Before the request is sent: once it arrives, another job may get these processors.
         for one in running.processors:
             del self._owner[one]
         self._live.discard(running)
         request = {"op": "finish", "launcher": running.launcher, "cookie": running.cookie, "exit_status": 0}
         size = running.job.size
         if len(self._cpas) == 1:
-            self._free += size  # later requests are served after it
+            self._free += size  # a single CPA serves later requests after this one
             self._ask(request, lambda _reply: None)
         else:
             self._ask(request, lambda _reply: self._gave_back(size))

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from agents.wire.errors import AgentError
 
-LARGEST = 1e12  # seconds in thirty thousand years
+LARGEST = 1e12  # in seconds: 30,000 years
 FIELDS = 18
 DAY_S = 86400.0
 
@@ -81,9 +81,10 @@ def generated(
     return found
 
 
-#: The model's constants by its own names: the chances of a serial job and of a power of two; the range of magnitudes,
-#: how far below the largest the second stage begins, and the chance of the first stage; the hyper-gamma of the
-#: logarithm of the run time, its mixture by size, and its end (45 hours).
+#: Constants of the model, with the names of the paper: the probabilities of a serial job and of a power of two; the
+#: range of log2(size), where its second stage begins (below the largest), and the probability of the first stage; the
+#: parameters of the hyper-gamma distribution of log(run time), how its mixture depends on the size, and its maximum
+#: (45 hours).
 SERIAL, POW2 = 0.244, 0.576
 ULOW, UMED_BELOW, UPROB = 0.8, 2.5, 0.86
 A1, B1, A2, B2, PA, PB, LONGEST = 4.2, 0.94, 312.0, 0.03, -0.0054, 0.78, 12.0

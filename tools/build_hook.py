@@ -1,4 +1,4 @@
-"""What a wheel gets besides the rooms: man pages, made from the parsers, and the site if `make docs` has built it."""
+"""Hatchling hook that adds to the wheel: manual pages made from the parsers, and the site if `make docs` built it."""
 
 import sys
 from pathlib import Path
@@ -11,7 +11,7 @@ class ManPagesAndSite(BuildHookInterface):  # type: ignore[type-arg]
     """Adds share/man/man1/*.1 and redmesh/_rooms/console/site."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Write the pages and name them; an editable installation gets neither."""
+        """Write the pages and add them and the site to the wheel; an editable installation gets neither."""
         if version == "editable":
             return
         root = Path(self.root)

@@ -1,6 +1,6 @@
-"""What `make check` asks of pages: links and paths that exist, and prose in lines of at most 100 characters.
+"""Checks Markdown pages for `make check`: links and paths must exist, lines of prose have at most 100 characters.
 
-Only files of this tree are looked at; addresses of the web are not asked.
+Links to web pages are not checked.
 """
 
 import re
@@ -10,19 +10,19 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 LONGEST = 100
-#: Pages with long lines: what has once been said of a change is not wrapped again.
+#: Pages that may have long lines: existing entries are not wrapped again.
 LONG_LINES = ("CHANGELOG.md",)
 
 
 def pages() -> list[Path]:
-    """The Markdown pages that git knows, or would add."""
+    """The Markdown pages that git tracks, or would add; not those in tests/."""
     words = ["git", "-C", str(ROOT), "ls-files", "-co", "--exclude-standard", "*.md"]
     listed = subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
     return [ROOT / name for name in listed if not name.startswith("tests/") and (ROOT / name).exists()]
 
 
 def without_fences(text: str) -> list[str]:
-    """The lines of a page; those of code blocks are empty."""
+    """The lines of a page, with the lines of code blocks replaced by empty ones."""
     lines, fence = [], ""
     for line in text.splitlines():
         mark = re.match(r"\s*(```+|~~~+|:::+)", line)
@@ -38,7 +38,7 @@ def without_fences(text: str) -> list[str]:
 
 
 def anchors(page: Path) -> set[str]:
-    """What `#…` may name on a page: its headings, as GitHub and the site write them."""
+    """The anchors of a page: its headings in the form that GitHub and the site use in links."""
     found = set()
     for line in without_fences(page.read_text()):
         heading = re.match(r"#+ +(.*)", line)
@@ -49,7 +49,7 @@ def anchors(page: Path) -> set[str]:
 
 
 def faults(page: Path) -> list[str]:
-    """What is wrong with a page, a line each."""
+    """The faults of a page, one line each."""
     found = []
     name = str(page.relative_to(ROOT))
     for number, line in enumerate(without_fences(page.read_text()), 1):
@@ -76,13 +76,13 @@ def faults(page: Path) -> list[str]:
 
 
 def torn_merges() -> list[str]:
-    """Marks of a merge that nobody finished, in any file."""
+    """Conflict markers of unfinished merges, in any file."""
     words = ["git", "-C", str(ROOT), "grep", "-nE", "^(<{7}|>{7}) "]
     return subprocess.run(words, capture_output=True, text=True).stdout.splitlines()
 
 
 def main() -> int:
-    """Print every fault; 1 if there is one."""
+    """Print every fault; return 1 if there is one."""
     found = [fault for page in pages() for fault in faults(page)] + torn_merges()
     print("".join(f"{fault}\n" for fault in found), end="")
     return int(bool(found))

@@ -1,7 +1,7 @@
-"""``make docs``: the documentation as one site, out of docs/, the examples' pages, and what the code says of itself.
+"""``make docs``: builds the documentation site from docs/, the examples' pages, and docstrings and parsers.
 
-The pages are copied into build/docs-source, where the generated ones join them; Sphinx makes build/site of that. A
-warning is an error. Nothing is fetched, neither now nor by whoever reads the site.
+The pages are copied into build/docs-source, generated pages are added, and Sphinx builds build/site from it. A warning
+is an error. Neither the build nor the site needs a network.
 """
 
 import inspect
@@ -20,7 +20,7 @@ from redmesh.version import VERSION  # noqa: E402
 
 SOURCE, SITE = ROOT / "build" / "docs-source", ROOT / "build" / "site"
 
-#: The site's order. A page of docs/ that is in no list comes last, under "More".
+#: The order of the site's pages. A page of docs/ that is in no list is added at the end, under "More".
 NAVIGATION = {
     "Tutorial": ["tutorial", "examples/README"],
     "Guides": [
@@ -60,7 +60,7 @@ CONFIGURATION = {
 
 
 def main() -> int:
-    """Build the site; Sphinx's status."""
+    """Build the site; return Sphinx's status."""
     from sphinx.cmd.build import build_main
 
     shutil.rmtree(SOURCE, ignore_errors=True)
@@ -117,7 +117,7 @@ def _toctree(caption: str, names: list[str]) -> str:
 
 
 def python_reference() -> str:
-    """What ``import redmesh`` offers, by docstrings and signatures."""
+    """The page of the Python interface: signatures and docstrings of the names in ``redmesh``."""
     lines = ["# Python interface: every name", "", "[From Python](python.md) shows how these are used.", ""]
     for name in redmesh.__all__:
         thing = getattr(redmesh, name)
@@ -139,14 +139,14 @@ def _described(name: str, thing: typing.Any, depth: int, *, attribute: bool = Fa
         signature = "" if attribute else str(inspect.signature(thing))
     except (TypeError, ValueError):
         signature = ""
-    signature = re.sub(r"(: |-> )'([^']*)'", r"\1\2", signature)  # annotations are texts; defaults stay as they are
+    signature = re.sub(r"(: |-> )'([^']*)'", r"\1\2", signature)  # remove the quotes of annotations, not of defaults
     short = name.removeprefix("redmesh.")
     shown = f"{'class ' if inspect.isclass(thing) else ''}{short}{signature}"
     return [f"{'#' * depth} {name}", "", "```python", shown, "```", "", _prose(inspect.getdoc(thing) or ""), ""]
 
 
 def _prose(text: str) -> str:
-    """A docstring as Markdown: ``code`` becomes `code`; what is set off stays set off."""
+    """Convert a docstring to Markdown: ``code`` becomes `code`, and indented paragraphs become code blocks."""
     parts = []
     text = re.sub(r":(?:class|func|meth):`([^`]*)`", r"`\1`", text)
     for part in text.replace("``", "`").split("\n\n"):
@@ -157,7 +157,7 @@ def _prose(text: str) -> str:
 
 
 def events_reference() -> str:
-    """The events of ``yod -json`` and ``Launch``: one table of fields for each."""
+    """The page of the events of ``yod -json`` and ``Launch``: a table of fields for each event."""
     from redmesh import events
 
     lines = [

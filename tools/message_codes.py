@@ -1,8 +1,8 @@
-"""The numbers of messages (console/message_codes.txt) and their page (docs/messages.md), out of the code.
+"""Generates the numbers of messages (console/message_codes.txt) and their page (docs/messages.md) from the code.
 
-``make check`` calls this: it fails where a message has no number, or a number no longer has its message. ``--write``
-mends both: a new message gets the next number of its room, a reworded one (alike, in the same file) keeps its own, and
-one that went is kept with ``-`` as its file, so that its number is never given to another.
+``make check`` runs it: it fails if these files do not match the code. ``--write`` updates them: a new message gets the
+next number of its room, a reworded message (similar, in the same file) keeps its number, and a removed message stays
+in the table with ``-`` as its file, so that its number is never used again.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ sys.path.insert(0, str(ROOT))
 from console.message_codes import LEAST, fixed_letters, numbers  # noqa: E402
 
 TABLE, PAGE = ROOT / "console" / "message_codes.txt", ROOT / "docs" / "messages.md"
-#: Errors that are told to users derive from these.
+#: Base classes of the errors whose messages users see.
 ROOTS = {"AgentError", "ConsoleError", "ManagerError", "PlacementError", "RedmeshError", "StateError", "StoreError"}
-#: Where the numbers of a room begin, and what the room is called on the page.
+#: Room → the first of its numbers, and its heading on the page.
 ROOMS = {
     "console": (1000, "Commands and the console"),
     "db": (3000, "The system database"),
@@ -35,7 +35,7 @@ Found = dict[str, tuple[str, str]]  # template → file, hint
 
 
 def messages() -> Found:
-    """Every message that the code can tell."""
+    """Find every message that the code can produce."""
     trees = {}
     for room in ROOMS:
         for path in sorted((ROOT / room).rglob("*.py")):
@@ -88,7 +88,7 @@ def _of_scope(scope: ast.AST, bases: dict[str, list[str]], places: dict[str, int
 
 
 def _place(name: str, bases: dict[str, list[str]], places: dict[str, int]) -> int:
-    """Where the message stands among the arguments of an error; -1 for what is none of ours."""
+    """The position of ``message`` among the arguments of the error class ``name``; -1 if it is not a Redmesh error."""
     seen: set[str] = set()
     while name not in seen:
         seen.add(name)
@@ -106,7 +106,7 @@ def _is_told(name: str, bases: dict[str, list[str]]) -> bool:
 
 
 def _templates(node: ast.expr, local: dict[str, list[ast.expr]]) -> Iterator[str]:
-    """What a text may be, with {} for what varies."""
+    """The possible values of a string expression, with {} for variable parts."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         yield node.value
     elif isinstance(node, ast.JoinedStr):
@@ -132,7 +132,7 @@ def _templates(node: ast.expr, local: dict[str, list[ast.expr]]) -> Iterator[str
 
 
 def renumbered(found: Found, before: list[tuple[int, str, str]]) -> list[tuple[int, str, str]]:
-    """The table as it has to be."""
+    """The table for the messages ``found``, given the table ``before``."""
     of = {template: number for number, _file, template in before}
     rows = [(of[template], file, template) for template, (file, _hint) in found.items() if template in of]
     gone = [(number, file, template) for number, file, template in before if template not in found]
@@ -159,7 +159,7 @@ def _likeness(row: tuple[int, str, str], file: str, template: str) -> float:
 
 
 def page(rows: list[tuple[int, str, str]], found: Found) -> str:
-    """docs/messages.md."""
+    """The content of docs/messages.md."""
     lines = [
         "# Messages", "",
         "The number behind a message stays the same when its words change. `…` is what varies. The second",
@@ -182,7 +182,7 @@ def _cell(template: str) -> str:
 
 
 def main() -> int:
-    """Check, or with ``--write`` mend; 1 when something is to be mended."""
+    """Check the files, or with ``--write`` update them; return 1 if a check failed."""
     found = messages()
     before = numbers() if TABLE.exists() else []
     rows = renumbered(found, before)

@@ -1,7 +1,7 @@
-"""``make release``: wheel and sdist in dist/, tried in clean environments, and the notes from CHANGELOG.md.
+"""``make release``: builds wheel and sdist in dist/, tests them in clean environments, writes notes from CHANGELOG.md.
 
-Nothing is uploaded. A Python or an installer that is not here is named and left out; whatever is here and fails ends
-the release with status 1.
+Nothing is uploaded. A Python or an installer that is not installed is reported and skipped; any failure ends the
+release with status 1.
 """
 
 import os
@@ -24,11 +24,11 @@ COMMANDS = ("yod", "mesh", "pingd", "showmesh")
 
 
 class Failed(Exception):
-    """A step that failed; what it said."""
+    """A step failed; the message has the end of its output."""
 
 
 def run(*words: str | Path, env: dict[str, str] | None = None, cwd: Path = ROOT) -> str:
-    """Run a command to its end; its output. Failed with the end of it when the status is not 0."""
+    """Run a command; return its output. Raises Failed with the end of the output if its status is not 0."""
     done = subprocess.run(
         words, env=env, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
@@ -39,12 +39,12 @@ def run(*words: str | Path, env: dict[str, str] | None = None, cwd: Path = ROOT)
 
 
 def say(text: str) -> None:
-    """One line about a step."""
+    """Print one line about a step."""
     print(f"release: {text}", flush=True)
 
 
 def notes() -> str:
-    """The part of CHANGELOG.md about this version; what is unreleased where it has none yet."""
+    """The section of CHANGELOG.md for this version, or else the section "Unreleased"."""
     text = (ROOT / "CHANGELOG.md").read_text()
     for title in (re.escape(VERSION) + r"\b[^\n]*", "Unreleased"):
         found = re.search(rf"^## {title}\n(.*?)(?=^## |\Z)", text, re.M | re.S)
@@ -56,7 +56,7 @@ def notes() -> str:
 
 
 def build() -> tuple[Path, Path]:
-    """Build site, sdist and wheel; the paths of the latter two."""
+    """Build the site, sdist and wheel; return the paths of wheel and sdist."""
     shutil.rmtree(DIST, ignore_errors=True)
     say("documentation")
     run(sys.executable, ROOT / "tools" / "documentation.py")
@@ -68,7 +68,7 @@ def build() -> tuple[Path, Path]:
 
 
 def pythons() -> Iterator[tuple[str, str]]:
-    """Version and path of each Python to try; one that is not here is named."""
+    """Yield version and path of each Python to test with; report those that are not installed."""
     for version in PYTHONS:
         for name in (
             f"python{version}",
@@ -84,7 +84,7 @@ def pythons() -> Iterator[tuple[str, str]]:
 
 
 def smoke(bin_directory: Path, home: Path) -> None:
-    """Launch with the commands in a directory, in a HOME of its own; nothing is left behind."""
+    """Run a launch with the commands in ``bin_directory`` and the HOME ``home``; raise Failed if anything is wrong."""
     env = {
         name: value for name, value in os.environ.items() if not name.startswith(("REDMESH_", "YOD_", "XDG_", "PYTHON"))
     }
@@ -109,7 +109,7 @@ def smoke(bin_directory: Path, home: Path) -> None:
 
 
 def try_pythons(what: Path, above: Path) -> None:
-    """Install into a fresh virtual environment of every Python, and launch."""
+    """Install ``what`` into a new virtual environment of every Python, and run a launch with it."""
     for version, python in pythons():
         say(f"{what.name} under Python {version}")
         place = above / f"{what.suffix[1:]}-{version}"
@@ -123,7 +123,7 @@ def try_pythons(what: Path, above: Path) -> None:
 
 
 def try_installers(wheel: Path, above: Path) -> None:
-    """`pipx install` and `uv tool install` of the wheel, and a launch."""
+    """Install the wheel with `pipx` and `uv tool`, and run a launch with each."""
     for name in ("pipx", "uv"):
         tool = shutil.which(name, path=f"{BIN}:{os.environ.get('PATH', '')}")
         if not tool:
@@ -145,7 +145,7 @@ def try_installers(wheel: Path, above: Path) -> None:
 
 
 def main() -> int:
-    """Do it all; 1 with the reason if a step fails."""
+    """Make the release; return 1 and print the reason if a step fails."""
     above = Path(tempfile.mkdtemp(prefix="rm-release-"))
     try:
         text = notes()

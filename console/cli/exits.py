@@ -22,7 +22,7 @@ def guarded(command: str, run: "Callable[[], int]") -> int:
         taken = take_interrupts()
         return _status_of(command, run)
     except KeyboardInterrupt:
-        return 130  # including one that came while an error was being printed
+        return 130  # also for an interrupt while an error was being printed
     finally:
         if taken:
             leave_interrupts()
@@ -35,11 +35,11 @@ def _status_of(command: str, run: "Callable[[], int]") -> int:
         sys.stdout.flush()
         return status
     except BrokenPipeError:
-        _drop_output()  # the reader of our output has gone, so print nothing more
+        _drop_output()  # the reader of standard output has exited, so print nothing more
         return 0
     except Exception as error:
         _drop_output()
-        if hasattr(error, "hint"):  # errors of all rooms; their modules are imported only where they can occur
+        if hasattr(error, "hint"):  # an error class of Redmesh; this module imports none of them, to start fast
             return complain(command, error)
         if isinstance(error, OSError):
             return complain(command, refused(error))
@@ -53,16 +53,15 @@ def _status_of(command: str, run: "Callable[[], int]") -> int:
 
 
 def take_interrupts() -> bool:
-    """Have SIGINT raise KeyboardInterrupt again if our first instruction set its default action; returns whether it
-    had."""
+    """Make SIGINT raise KeyboardInterrupt if its action is SIG_DFL, as start_command set it; returns whether it was."""
     if signal.getsignal(signal.SIGINT) is not signal.SIG_DFL:
-        return False  # in another program's process, or ignored (nohup, or a shell's background)
+        return False  # called from another program, or SIGINT is ignored (nohup, a shell's background job)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     return True
 
 
 def leave_interrupts() -> None:
-    """From now on SIGINT ends the process at once: Python would show a traceback during its exit."""
+    """Make SIGINT end the process at once: during its exit Python would print a traceback for KeyboardInterrupt."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 

@@ -70,7 +70,7 @@ def as_text(picture: Picture, width: int) -> list[str]:
 
 
 def as_full_text(picture: Picture, width: int) -> list[str]:
-    """The same with every processor of a machine of cabinets."""
+    """Like :func:`as_text`, but never draw a board of a machine of cabinets as one character."""
     return _text(picture, width, full=True)
 
 

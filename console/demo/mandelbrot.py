@@ -1,7 +1,7 @@
-"""One rank of a parallel program: its share of a picture, row by row, on standard output.
+"""One rank of a parallel program: writes its rows of a picture to standard output.
 
-Nothing here knows Redmesh: yod tells every rank which one it is by two variables. Run by itself it is the whole
-program. A row comes out as ``row rank shades``, one line each; show.py puts them in place.
+It uses nothing of Redmesh but two environment variables of yod: the rank's number and the number of ranks. Started
+without them, it computes the whole picture. Each row is a line ``row rank shades``; show.py draws it in its place.
 """
 
 import os
@@ -10,7 +10,7 @@ import time
 WIDTH, HEIGHT = 96, 32
 LEFT, TOP, SPAN = -2.2, 1.2, 3.2
 SAMPLES, DEPTH = 8, 320  # a character's shade is the mean of SAMPLES² points
-STEPS = 12_800_000  # calls' steps for the whole picture, counted; the run time is estimated from it
+STEPS = 12_800_000  # steps of all calls of escape for the picture, counted once; used to estimate the run time
 SHADES = " .:-=+*#%@"
 
 
@@ -45,7 +45,7 @@ def main() -> None:
     for number in range(rank, HEIGHT, size):
         print(number, rank, row(number).replace(" ", "_"), flush=True)
         if number == rank:
-            time.sleep(1.0)  # so that the user sees the picture grow, and the mesh meanwhile
+            time.sleep(1.0)  # so that the user sees the picture grow, and showmesh shows the launch
 
 
 if __name__ == "__main__":

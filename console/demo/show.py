@@ -1,8 +1,8 @@
-"""``mesh demo``: a mesh of 16 processors on 4 nodes, a picture computed on all of them, the mesh meanwhile and
-afterwards.
+"""``mesh demo``: starts a mesh of 16 processors on 4 nodes, computes a picture on all of them, and runs showmesh during
+and after it.
 
-Everything is in one directory that is removed at the end; exit status 0 only if the picture is complete and nothing is
-left.
+All files are in one directory, which is removed at the end. The exit status is 0 only if the picture is complete and
+nothing is left behind.
 """
 
 import os
@@ -40,7 +40,7 @@ class Stage:
         try:
             print(f"\n\x1b[1m$ {line}\x1b[0m" if sys.stdout.isatty() else f"\n$ {line}", flush=True)
         except BrokenPipeError:
-            pass  # the reader of our output has gone; still take down what was started
+            pass  # the reader of standard output has exited; still take down what was started
 
     def run(self, *command: str) -> None:
         """Print and run a command. Raises CalledProcessError if it fails."""
@@ -49,7 +49,7 @@ class Stage:
         subprocess.run(words, env=self.env, cwd=self.home, stdin=subprocess.DEVNULL, timeout=PATIENCE_S, check=True)
 
     def picture(self) -> None:
-        """Run the parallel program; its rows are put into their places as they arrive."""
+        """Run the parallel program; draw each row in its place when it arrives."""
         self.show("yod", "-sz", str(SIZE), "python3", "mandelbrot.py")
         command = [*start_command("yod"), "-sz", str(SIZE), sys.executable, "-S", "-E", str(PROGRAM)]
         begun = time.monotonic()
@@ -84,7 +84,7 @@ class Stage:
 
 
 def marked(home: str) -> list[str]:
-    """Processes with our directory in their environment."""
+    """Pids of processes with the demo's directory in their environment."""
     found = []
     for entry in os.listdir("/proc"):
         try:

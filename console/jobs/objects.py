@@ -51,7 +51,7 @@ def uuids(directory: str) -> list[str]:
 
 
 def places(directory: str) -> list[str]:
-    """``directory`` and, below it, those of the nodes of this host (agents/objects)."""
+    """``directory``, and its subdirectories for the nodes of this host (agents/objects)."""
     try:
         with os.scandir(directory) as found:
             return [directory, *sorted(one.path for one in found if one.is_dir())]
@@ -103,10 +103,9 @@ def summary(path: str) -> dict[str, Any]:
 
 
 def sweep(directory: str, days: float, megabytes: int) -> list[str]:
-    """Delete objects of jobs that ended more than ``days`` ago, then the oldest while all together exceed
-    ``megabytes``.
+    """Delete objects of jobs that ended more than ``days`` ago, then the oldest ones until the rest fits ``megabytes``.
 
-    0: no limit. Objects that are kept by option, or whose job has not ended, stay. Returns the deleted UUIDs.
+    0 means no limit. Objects with the flag ``keep``, or whose job has not ended, stay. Returns the deleted UUIDs.
     """
     now, gone, left = time.time(), [], []
     for uuid in uuids(directory):
@@ -132,9 +131,9 @@ def sweep(directory: str, days: float, megabytes: int) -> list[str]:
 
 
 def _may_go(path: str) -> bool:
-    """True only if the object itself says that its job has ended and that it need not be kept.
+    """True only if the object shows that its job has ended, and does not have the flag ``keep``.
 
-    A launch has ended with its yod. A job of tasks whose owner was lost could continue.
+    A launch ends with its yod, so it counts as ended if its owner is lost. A job of tasks could be resumed.
     """
     try:
         told = summary(path)

@@ -25,7 +25,7 @@ class NoOwner(ConsoleError):
 
 
 def ask(path: str, op: str, **members: Any) -> dict[str, Any]:
-    """The owner's answer to ``op``. Raises NoOwner, or ConsoleError if it refuses."""
+    """Send the request ``op`` to the owner; return its answer. Raises NoOwner, or ConsoleError if it refuses."""
     answer = _exchange(path, {"op": op, "id": 1, **members}, _ANSWER_S)
     if not answer:
         _await_exit(path)
@@ -36,7 +36,7 @@ def ask(path: str, op: str, **members: Any) -> dict[str, Any]:
 
 
 def await_end(path: str) -> None:
-    """Wait until the owner has finished the job or has exited. Raises NoOwner if there is none."""
+    """Wait until the owner has finished the job or has exited. Raises NoOwner if the job has no owner."""
     _exchange(path, {"op": "wait", "id": 1}, None)
 
 
@@ -64,7 +64,7 @@ def _exchange(path: str, message: dict[str, Any], limit_s: float | None) -> dict
             f"the owner of job {path} has not answered for {limit_s:g} s", "kill -CONT where it is stopped"
         ) from None
     except OSError:
-        return {}  # it has exited
+        return {}  # the owner has exited
     finally:
         sock.close()
 
@@ -77,11 +77,11 @@ def _connected(path: str) -> Any:
         except (OSError, AgentError):
             if not owned(path) or time.monotonic() > deadline:
                 raise NoOwner(f"no process owns {path} now", "mesh job resume goes on with the job") from None
-            time.sleep(_LOOK_S)  # it is starting, or ending
+            time.sleep(_LOOK_S)  # an owner is starting or ending
 
 
 def last_words(path: str) -> str:
-    """The stderr of the job's owners; "" for nothing."""
+    """The last 2,000 characters that the job's owners wrote to standard error; "" for none."""
     try:
         with open(beside(path, ERRORS), errors="replace") as file:
             return file.read()[-2000:].strip()

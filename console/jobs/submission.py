@@ -18,7 +18,7 @@ from console.settings import Settings
 from redmesh.state import SUFFIX, StateError, StateObject, is_uuid, job_path, new_uuid
 
 _PART = re.compile(r"(\d{1,13})(?:-(\d{1,13})(?::(\d{1,13}))?)?")
-#: The most tasks of ranges with a step, because each of them is a row.
+#: The most tasks in ranges with a step, because each of these tasks is a row of the state object.
 _MOST_APART = 10_000_000
 _MOST = 1 << 40
 #: Variables of a surrounding launch, which must not reach the tasks.
@@ -105,7 +105,7 @@ def submit(
             job.commit()
             job.close()
         except BaseException:
-            delete(path)  # on a full disk part of it may exist
+            delete(path)  # on a full disk a part of the object may exist
             raise
         if not hold:
             begin(path, described.after)
@@ -119,7 +119,7 @@ def submit(
 
 
 def begin(path: str, after: Sequence[Sequence[str]]) -> None:
-    """Start the owner of a job, or have it started at the end of the jobs it waits for. Raises StateError or
+    """Start the owner of a job, or arrange its start for the end of the jobs in ``after``. Raises StateError or
     OSError."""
     directory, uuid = os.path.dirname(path), os.path.basename(path).removesuffix(SUFFIX)
     for other, _ in after:

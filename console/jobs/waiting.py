@@ -15,7 +15,7 @@ from redmesh.text import counted
 
 
 class Lines:
-    """The waiting requests, and their users' present shares, as of one reading."""
+    """The requests that wait for processors, and the live launchers of the machine, as of one reading."""
 
     def __init__(self, policy: Policy | None, waiting: Sequence[Any], live: Sequence[Any]) -> None:
         self._policy, self._waiting, self._live = policy, waiting, live
@@ -57,7 +57,7 @@ class Lines:
 
 
 def read_lines(settings: Settings) -> Lines | None:
-    """The present lines; None if there is no mesh, or its database does not answer."""
+    """Read the waiting requests; None if there are none, or if the database does not answer."""
     try:
         with open_viewer(settings.database, settings.login) as viewer:
             waiting = viewer.waiting()

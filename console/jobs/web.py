@@ -19,13 +19,16 @@ from redmesh.state import is_uuid, job_path
 _LONGEST_WAIT_S = 60.0
 
 
-#: Answers about jobs on other hosts: UUID, what, query, the watcher's ETag, seconds to wait.
+#: Answers a question about a job on another host. Arguments: UUID, path below the job, query, the client's ETag,
+#: seconds to wait for a change.
 Elsewhere = Callable[[str, str, dict[str, str], str, float], Answer]
 
 
 def server(directory: str, port: int, elsewhere: Elsewhere) -> tuple[ThreadingHTTPServer, str]:
-    """A loopback server of the objects in ``directory`` and those ``elsewhere``, and the token for its users. Raises
-    OSError."""
+    """Make an HTTP server on loopback for the objects in ``directory`` and on other hosts (``elsewhere``).
+
+    Returns the server, and the token that requests need. Raises OSError.
+    """
     token = secrets.token_urlsafe(24)
 
     class Handler(_Handler):
@@ -47,7 +50,7 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 90
 
     def do_GET(self) -> None:
-        """Answer."""
+        """Answer a GET request."""
         url = urlsplit(self.path)
         query = dict(parse_qsl(url.query))
         if not self._may(query):
@@ -62,7 +65,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(refused(404, "there is nothing at this address", "/job/UUID, and /page, /tasks, /log below it"))
 
     def _may(self, query: dict[str, str]) -> bool:
-        # Accept only the name: a foreign page whose host name resolves to 127.0.0.1 must not get answers.
+        # Accept only these host names: a web page whose own name resolves to 127.0.0.1 must not get answers.
         host = self.headers.get("Host", "").rpartition(":")[0]
         given = query.get("token") or self.headers.get("Authorization", "").removeprefix("Bearer ")
         return host in ("127.0.0.1", "localhost") and hmac.compare_digest(given.encode(), self.token.encode())

@@ -1,7 +1,7 @@
-"""Finds the shared libraries of a program that nodes cannot be expected to have (``--bcast-libs``).
+"""Finds the shared libraries of a program that nodes may not have (``--bcast-libs``).
 
-The ELF files are parsed here, as ld.so(8) would: ldd(1) executes the file, which is unsafe for a file from elsewhere.
-Libraries under /usr and /lib are the node's own and are not sent.
+This module parses ELF files and searches like ld.so(8), because ldd(1) may execute the file. Libraries under /usr and
+/lib are expected on every node and are not sent.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class NotElf(Exception):
 
 
 class Elf:
-    """The parts of an object that ld.so uses."""
+    """The parts of an ELF object that ld.so uses."""
 
     __slots__ = ("flags", "interpreter", "machine", "needed", "rpath", "runpath", "soname")
 
@@ -48,7 +48,7 @@ class Elf:
 
 
 class Libraries:
-    """``shipped``: name and path here of libraries outside the system's directories; ``missing``: not found."""
+    """The libraries of a program. ``shipped``: name and path of those to send; ``missing``: names not found."""
 
     __slots__ = ("missing", "shipped")
 
@@ -131,7 +131,7 @@ def _strings(file: BinaryIO, loads: list[tuple[int, int, int]], address: int, si
 
 
 def needed(program: str, environ: Mapping[str, str], cache: str = CACHE) -> Libraries:
-    """All libraries that ``program`` and its libraries load at start. Raises OSError; a script has none."""
+    """Find the libraries that ``program`` and its libraries load at start; none for a script. Raises OSError."""
     found = Libraries()
     try:
         first = read_elf(program)
@@ -139,7 +139,7 @@ def needed(program: str, environ: Mapping[str, str], cache: str = CACHE) -> Libr
         return found
     search = _Search(first.machine, environ, cache)
     seen: dict[str, str] = {}
-    # Breadth first, as ld.so: an object, and the RPATHs of those that need it.
+    # Breadth first, like ld.so. Each entry: path, object, and the RPATHs that it inherits.
     ahead: list[tuple[str, Elf, list[str]]] = [(program, first, [])]
     while ahead and len(seen) < _MOST_OBJECTS:
         path, elf, inherited = ahead.pop(0)

@@ -1,4 +1,4 @@
-"""The launcher's sockets, timers and signals around its state machine (states.py decides, this module acts)."""
+"""The launcher: sockets, timers and signals around the state machine in states.py, which decides what to do."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _EVENTS: tuple[tuple[int, Event, tuple[Any, ...]], ...] = (
 
 
 def take_signals(loop: Loop, handle: Callable[..., None], leave: Callable[[], None] | None) -> None:
-    r"""Have the loop call ``handle``, and ``leave`` for ^\. Signals ignored at our start stay ignored (nohup)."""
+    r"""Have the loop call ``handle`` for signals, and ``leave`` for ^\. Ignored signals stay ignored (nohup)."""
     for number, event, facts in _EVENTS:
         if signal.getsignal(number) != signal.SIG_IGN:
             loop.on_signal(number, lambda event=event, facts=facts: handle(event, *facts))  # type: ignore[misc]
@@ -64,14 +64,14 @@ _WAITS = {
     State.CONFIRMING: "waits with its start",
     State.RETURNING: "waits with its next try",
 }
-_OUTAGE_S = 5.0  # after this long without one, a further outage of the database is reported again
+_OUTAGE_S = 5.0  # an outage of the database is reported again if the last one was at least this long ago
 _OBSERVERS_AFTER_S = 0.1  # most launches are over by then and need no socket
 _LAST_WORDS_S, _OBSERVERS_LAST_S = 1.0, 0.5
 _NOTES_S = 2.0  # the longest delay before GO for merging equal messages of many nodes
 
 
 class Engine:
-    """A launch from its request to its exit status. ``features`` are parts that a plain launch does not have."""
+    """Runs a launch from its request to its exit status. ``features``: optional parts, none for a plain launch."""
 
     def __init__(
         self,
@@ -83,10 +83,10 @@ class Engine:
         on_running: Callable[[int], None] | None = None,
         features: Sequence[Feature] = (),
     ) -> None:
-        """``asked`` is the request that was already sent to a CPA.
+        """``asked``: the request that was already sent to a CPA.
 
-        ``on_running`` is given if the launch is being detached: then it has no input, and its socket exists before the
-        call.
+        ``on_running``: given for ``-detach``, and called once the launch runs. Such a launch reads no standard input,
+        and its observer socket exists before the call.
         """
         self.begun = self.moved = time.monotonic()
         self._begun_at = time.time()
@@ -117,7 +117,7 @@ class Engine:
         self._grace: Timer | None = None
         self._bad_exits: BadExits | None = None
         self._ticked_at = self._ticked_before = 0.0
-        self._away_said = 0.0  # when the database was last found away
+        self._away_said = 0.0  # when the database was last found unreachable
         daemons.cpa.on_away = self._database_away
         self._doing = self._table()
         self._messages = self._message_table()
@@ -211,7 +211,7 @@ class Engine:
     # Allocation
 
     def allocated(self, reply: dict[str, Any] | None, error: AgentError | None) -> None:
-        """The CPA's answer to the request for processors, which was sent before this object existed."""
+        """Handle the CPA's answer to the request for processors, which was sent before this object was made."""
         for feature in self.features:
             feature.on_reply(reply, error)
         if reply is None or error is not None:
@@ -235,7 +235,7 @@ class Engine:
         self.handle(Event.ALLOCATED, self.plan, reply["launcher"])
 
     def _database_away(self, why: str) -> None:
-        """The database is away, and this launch waits for it: reported once an outage."""
+        """Report, once per outage, that this launch waits for the database."""
         now, before = time.monotonic(), self._away_said
         self._away_said = self.moved = now
         if now - before > _OUTAGE_S and self.launch.state in _WAITS:
@@ -266,7 +266,7 @@ class Engine:
         self.allocation.confirm(self.plan, self._confirmed)
 
     def _confirmed(self) -> None:
-        # otherwise nobody would receive GO: the launch fails when the root's end is explained
+        # without a root nothing would receive GO: the launch fails when the cause of the root's end is known
         if self.root is not None:
             self.handle(Event.CONFIRMED)
 
@@ -301,11 +301,11 @@ class Engine:
         reply = self.allocation.reply
         self.stream.emit(plans.allocated_event(self.plan, reply, self.request.command))
         if self.launch.state is not State.LOADING:
-            return  # its files could not be written and nobody else reads it: send nothing that would have to be ended
+            return  # writing the event failed and ended the launch: send no load
         load = plans.load_message(self.plan, reply, self.request)
         address = self.plan.nodes[0].address
         far = not address.startswith("/")
-        if not far:  # on other machines the credential has the expiry, in mesh time
+        if not far:  # for other machines the credential has the expiry, in mesh time
             load["lapses_at"] = round(self.allocation.lapses_at, 3)
         message = plans.common_message(
             self.request, self.plan.size, plans.hosts(self.plan, apart=self.request.mpi.apart), far=far
@@ -354,7 +354,7 @@ class Engine:
         self.stream.emit({"event": "loading", "root": root, "nodes": nodes})
 
     def _transfers(self) -> Transfer:
-        """The transfers of the launch: files for nodes and ranks. A plain launch has none."""
+        """The transfers of the launch (files for nodes and ranks), made at the first use; a plain launch has none."""
         if self._transfer is None:
             from console.launch.transfer.transfer import Transfer
 
@@ -396,7 +396,7 @@ class Engine:
             sweep(self.loop, self.plan, self.allocation.reply)
 
     def on_root_end(self, reason: str) -> None:
-        """The link to the tree was closed, not by us."""
+        """Handle the loss of the link to the tree: ask the root's PCT for the cause if a launch was loaded."""
         self.root = None
         plan = self.plan
         if plan is None or self.launch.state not in (State.LOADING, State.CONFIRMING, State.RUNNING):
@@ -419,24 +419,24 @@ class Engine:
     # Messages from the tree
 
     def on_frame(self, kind: int, payload: bytes) -> None:
-        """A frame from the root."""
+        """Note a frame from the root as progress."""
         self._moved_before, self.moved = self.moved, time.monotonic()
         for feature in self.features:
             feature.on_frame(kind, payload)
 
     def on_output(self, kind: int, payload: bytes) -> None:
-        """A rank's output."""
+        """Pass a rank's output to the frontend and the observers."""
         view = memoryview(payload)
         self.front.output(kind, int.from_bytes(view[:4], "big"), view[4:])
         if self.stream.listeners:
             self.stream.frame(kind, payload)
 
     def on_file(self, payload: bytes) -> None:
-        """A rank's file request."""
+        """Serve a rank's file request."""
         self._transfers().on_frame(payload)
 
     def on_refused(self, error: AgentError) -> None:
-        """The root's PCT refused us."""
+        """Handle a refusal by the root's PCT."""
         root = self.launch.ranks.root_name
         self.handle(Event.FAILED, root, error.message, error.hint, error.exit_status, "node")
 
@@ -538,7 +538,7 @@ class Engine:
             self.start_input()
 
     def start_input(self) -> None:
-        """Begin to read standard input for the ranks, or the file of ``-stdin``."""
+        """Start to read standard input, or the file of ``-stdin``, for the ranks."""
         from console.launch.stdio.stdin import Feeder
 
         options = self.request.output
@@ -566,7 +566,7 @@ class Engine:
             self._observers = observe(self.loop, yod_socket(self.daemons.run_dir, self.launch.launcher), self)
 
     def type_input(self, data: bytes) -> None:
-        """Input for the ranks from an observer. Raises WireError if yod reads its own, or if no rank reads."""
+        """Send an observer's input to the ranks. Raises WireError unless the launch takes input from observers."""
         from console.launch.stdio.stdin import TypedInput
 
         if self._feeder is None and self._on_running is not None and self.request.stdio.input != "none":
@@ -602,7 +602,8 @@ class Engine:
     def _kill(self) -> None:
         self.moved = time.monotonic()
         self._wait_anew()
-        # A launch that was not sent yet has ended, and no tree will report it. One that ran waits for _root_gone.
+        # Without a link, a launch that did not run has ended, and no tree will report that. One that ran waits for
+        # _root_gone.
         if self.root is None and self.launch.state is not State.RUNNING:
             self.loop.after(0, lambda: self.handle(Event.ROOT_ENDED, "not loaded"))
         self.send({"op": "kill"})
@@ -666,7 +667,7 @@ class Engine:
                 self.front.line(f"yod: {line}")
 
     def _last_words(self) -> None:
-        """Give our reader, and observers that lag only a little, the rest."""
+        """Write the remaining output, to standard output and to observers, for a limited time."""
         hurry = self.launch.interrupts > 2
         deadline = time.monotonic() + (0.1 if hurry else _LAST_WORDS_S)
         while not self.front.drained and time.monotonic() < deadline:
@@ -677,9 +678,9 @@ class Engine:
     # Output credit
 
     def on_output_written(self, amount: int) -> None:
-        """The reader has taken ``amount`` bytes of output."""
+        """Return credit to the tree: ``amount`` bytes of output were written."""
         self._credit += amount
-        if amount:  # our own lines are not progress
+        if amount:  # yod's own lines have an amount of 0, and are not progress
             self.moved = time.monotonic()
         if self._credit >= self._credit_step:
             self.send({"op": "credit", "bytes": self._credit})
@@ -692,7 +693,7 @@ class Engine:
             self.handle(Event.DRAINED)
 
     def on_output_broken(self, message: str, exit_status: int) -> None:
-        """Nobody reads output any more."""
+        """Handle the loss of the output's reader."""
         self.handle(Event.OUTPUT_BROKEN, message, exit_status)
 
     def replace_front(self, front: SpoolFront) -> None:
@@ -713,7 +714,7 @@ class Engine:
     # Signals and timers
 
     def _tick(self) -> None:
-        gc.enable()  # off until here: most launches end before there is anything to collect
+        gc.enable()  # disabled until now: most launches end before there is garbage to collect
         for feature in self.features:
             feature.on_tick()
         self._ticked_before, self._ticked_at = self._ticked_at, time.monotonic()

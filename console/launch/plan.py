@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from console.launch.options.request import Request
 
 
-#: Bytes of output that may be in transit to yod, by its form. A label may be six times as long as its line, an object
-#: of --json eighty times; yod still stays under 64 MiB.
+#: Bytes of output that may be in transit to yod. With labels, what yod holds may grow six times, as JSON objects eighty
+#: times; with these windows yod stays under 64 MiB.
 WINDOW = 16 << 20
 WINDOW_LABELLED = 2 << 20
 WINDOW_JSON = 256 << 10
@@ -113,7 +113,7 @@ def _dealt(
         nodes[at].ranks.append(rank)
         dealt[at] += processors
     if not overcommit:
-        # The PCT gives a node's processors to its ranks in order; unused processors come last.
+        # The PCT assigns a node's processors to its ranks in this order, so unused processors are last.
         for node, first in zip(nodes, dealt, strict=True):
             taken = set(first)
             node.processors = first + [processor for processor in node.processors if processor not in taken]
@@ -170,7 +170,7 @@ def load_message(plan: Plan, reply: Mapping[str, Any], request: Request) -> dict
 
 
 def mark_stdin(message: dict[str, Any], options: OutputOptions, cwd: bytes) -> None:
-    """Add to a load which file each rank reads, if ``-stdin`` names one for each."""
+    """Add to a load the file that each rank reads, if ``-stdin`` names several files."""
     pattern = options.stdin_each
     if pattern is None:
         return
@@ -183,9 +183,9 @@ def mark_stdin(message: dict[str, Any], options: OutputOptions, cwd: bytes) -> N
 
 
 def hosts(plan: Plan, *, apart: bool = False) -> list[list[int]]:
-    """``[[machine, ranks], …]`` in rank order, whatever PCTs they run under.
+    """Return ``[[machine, number of ranks], …]``: runs of ranks on the same machine, in rank order.
 
-    ``apart``: each node counts as a machine of its own.
+    Nodes with the same address are one machine. ``apart``: each node counts as a machine of its own.
     """
     numbers: dict[str, int] = {}
     # A PCT that listens on a path is on this machine.
@@ -208,9 +208,9 @@ def hosts(plan: Plan, *, apart: bool = False) -> list[list[int]]:
 def common_message(
     request: Request, size: int, hosts: list[list[int]] | None = None, *, far: bool = False
 ) -> dict[str, Any]:
-    """The part of the load that is equal on every node; ``hosts`` if the ranks are told about each other.
+    """The part of the load that is the same on every node; ``hosts`` if the ranks are told about each other.
 
-    ``far``: on other machines, whose resource limits are not ours.
+    ``far``: nodes are on other machines, so yod's resource limits are included.
     """
     message = _common(request, size)
     if hosts and (request.mpi.kind != "none" or request.mpi.rendezvous):
@@ -227,7 +227,7 @@ def common_message(
 
 
 def limits() -> list[list[int]]:
-    """Our soft limits for the ranks, as far as their node allows: number, and value or -1."""
+    """This process's soft limits, for the ranks: number of the resource, and its value (-1: unlimited)."""
     import resource
 
     numbers = (getattr(resource, f"RLIMIT_{name}") for name in _LIMITS)
@@ -235,8 +235,10 @@ def limits() -> list[list[int]]:
 
 
 def load_cargo(message: dict[str, Any], request: Request) -> dict[str, Any]:
-    """Add the payload's description to the common part (docs/protocol.md). For a plain launch, nodes compare one
-    stat."""
+    """Add the description of the payload to the common part (docs/protocol.md).
+
+    For a plain launch it is the program's stat data, which nodes compare with their own file.
+    """
     cargo: dict[str, Any] = {}
     if request.transfer.bcast == "always" or (request.transfer.bcast_libs and request.transfer.bcast != "never"):
         cargo["bcast"] = "told"
@@ -259,8 +261,8 @@ def load_cargo(message: dict[str, Any], request: Request) -> dict[str, Any]:
 
 
 def _mounts(texts: Sequence[str]) -> dict[str, Any]:
-    """The directories that nodes mount for their ranks, each with the data by which a node recognises the same
-    directory."""
+    """The directories that nodes mount for their ranks, with the host and inode by which a node sees that it has the
+    same directory."""
     from console.launch.options.transfer import io_directory  # a plain launch does not need it
 
     directories = []
@@ -327,7 +329,7 @@ def _segment(first: int, count: int, path: bytes, argv: list[bytes]) -> dict[str
 
 
 def window(request: Request) -> int:
-    """Bytes of output that the tree may have in transit to us."""
+    """Bytes of output that the tree may have in transit to yod."""
     if request.stdio.json:
         return WINDOW_JSON
     return WINDOW_LABELLED if request.stdio.label else WINDOW
@@ -373,7 +375,7 @@ def place_segments(given: list[dict[str, Any]], sizes: Sequence[int], cpus_per_t
 
 
 def _cut(given: list[dict[str, Any]], counts: Sequence[int]) -> list[list[dict[str, Any]]]:
-    """Cut ``given`` into runs with these numbers of processors; a node at a border is in both."""
+    """Cut ``given`` into parts with these numbers of processors; a node at a border is in both parts."""
     flat = [(part, processor) for part in given for processor in part["processors"]]
     if len(flat) != sum(counts):
         raise ConsoleError(

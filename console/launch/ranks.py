@@ -37,7 +37,7 @@ class End:
 
     @property
     def bad(self) -> bool:
-        """True if the rank failed: it exited non-zero and was not killed by yod."""
+        """True unless the rank exited with 0: also if yod killed it (see ``by_yod``) or its node was lost."""
         return bool(self.status or self.signal or self.lost)
 
     @property
@@ -74,12 +74,12 @@ class Ranks:
         self._ready = 0
 
     def planned(self, plan: Plan) -> None:
-        """The placement is known."""
+        """Set the placement."""
         self.plan, self.size = plan, plan.size
         self.pids = [[0, 0] for _ in range(plan.size)]
 
     def are_ready(self, ranks: list[list[int]]) -> None:
-        """Processes that have started and are held."""
+        """Record processes that have started and are held: ``[rank, pid, node index]``."""
         for rank, pid, at in ranks:
             if 0 <= rank < self.size and not self.pids[rank][0]:
                 self.pids[rank] = [pid, at]
@@ -156,7 +156,7 @@ class Ranks:
         return self.size - len(self.ends)
 
     def lost_line(self, nodes: list[Any], reason: str) -> str:
-        """One line for people about lost nodes."""
+        """A message about lost nodes."""
         from redmesh.idset import fold_names, fold_ranks
 
         names = fold_names([self.node_name(at) for at, _ in nodes])

@@ -1,7 +1,7 @@
 """The launcher's state machine: events in, actions out; no sockets, clocks or terminals.
 
-``TRANSITIONS`` has every transition. An event that a state does not list changes nothing: it was sent before a decision
-that made it obsolete (a READY that arrives while the tree is being killed).
+``TRANSITIONS`` has every transition. An event that a state does not list changes nothing: it was sent before its sender
+knew of a decision (a READY that arrives while the tree is being killed, for example).
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ SIGINT, SIGKILL, SIGTERM = 2, 9, 15
 
 #: Seconds from an unattended SIGTERM (yod was terminated, -kill) to SIGKILL.
 GRACE_S = 5.0
-#: Seconds without progress after which a step is given up. Clean-up of a launch that never ran has less, because a tree
-#: clears itself when its root's link closes.
+#: Seconds without progress after which a step is given up: a step in general, and the clean-up of a launch that never
+#: ran, which may be short because a tree cleans up by itself when yod's link to its root closes.
 STEP_S, CLEAR_S = 9.0, 2.0
 #: The same for a load. Nodes report stalled or silent nodes (agents/pct/launch/liveness.py), and yod watches the root
 #: itself; this limit is for a root that answers and never finishes.
 LOAD_S = 45.0
 #: Seconds for which a retry waits for nodes: a killed PCT is back by then.
 RETRY_WAIT_S = 1.0
-#: How often freeing a failed attempt's processors is tried, FINISH_S each (engine.py), before the launch fails: so a
-#: restart of the database ends no launch.
+#: How often yod tries to free the processors of a failed attempt (for FINISH_S each, allocation.py) before the launch
+#: fails: enough for a restart of the database.
 RETURNS = 15
 #: Seconds to wait for the answer to a cancelled request, so that its processors can be freed at once.
 CANCEL_S = 2.0
@@ -52,7 +52,7 @@ class State(Enum):
     RETURNING = "returning"  # the failed attempt's processors are freed first
     FREEING = "freeing"  # every process has ended; the CPA is told *finish*
     HANDING = "handing"  # no CPA accepts *finish*: the RCA gets it
-    DRAINING = "draining"  # processors are free; our reader has not taken all output yet
+    DRAINING = "draining"  # processors are free; not all output is written yet
     ENDED = "ended"
 
 
@@ -79,12 +79,12 @@ class Event(Enum):
     INTERRUPT = "interrupt"  # ^C
     TERMINATE = "terminate"  # signal number: yod itself was told to end
     SIGNAL = "signal"  # number, ranks or None
-    KILL = "kill"  # an observer wants the job killed
+    KILL = "kill"  # an observer requested that the job be killed
     GRACE_OVER = "grace over"
     OVERDUE = "overdue"  # what is outstanding
-    ABORTED = "aborted"  # why an MPI program cannot continue; exit status, or None for the ranks'
-    LIMIT = "limit"  # why the job must end now; exit status, or None for the ranks'
-    OUTPUT_BROKEN = "output broken"  # message or "" (the reader has gone), exit status
+    ABORTED = "aborted"  # why an MPI program cannot continue; exit status, or None for that of the ranks
+    LIMIT = "limit"  # why the job must end now; exit status, or None for that of the ranks
+    OUTPUT_BROKEN = "output broken"  # message or "" (the reader has exited), exit status
 
 
 class Do(Enum):
@@ -98,7 +98,7 @@ class Do(Enum):
     KILL = "kill"
     DONE = "done"  # send all-done to the tree
     CUT = "cut"  # close the link to the tree's root
-    SWEEP = "sweep"  # tell every node to end the launch, because the tree does not confirm its end
+    SWEEP = "sweep"  # tell every node's PCT to end the launch, because the tree does not confirm that it ended
     NODE_FAILED = "node failed"  # node, reason
     FREE = "free"  # processor error, reason
     HAND = "hand"  # processor error, reason
@@ -120,7 +120,7 @@ class Tries:
         self.limit = limit
         self.failed = 0
         self.failure = ""  # the reason of the last failure
-        self.returns = 0  # how often its processors could not be freed
+        self.returns = 0  # how often the processors of a failed attempt could not be freed
 
     def another(self, failure: str) -> bool:
         """Record a failure; returns whether another attempt is left."""
@@ -140,7 +140,7 @@ class Outcome:
         self.exit_status: int | None = None
         self.reason = ""
         self.processor_error = False
-        self.lost_nodes: list[str] = []  # nodes of which nobody confirmed that they are clean
+        self.lost_nodes: list[str] = []  # nodes that did not confirm that their processes ended
 
     def decide(self, exit_status: int | None) -> bool:
         """Set the exit status unless it was set before; returns whether it was set now."""
@@ -150,12 +150,12 @@ class Outcome:
         return True
 
     def blame_nodes(self, reason: str) -> None:
-        """The nodes were at fault."""
+        """Record that nodes caused the failure."""
         self.processor_error, self.reason = True, reason
 
 
 class Launch:
-    """A launch. ``handle(event, …)`` returns the actions; ``state`` and ``exit_status`` are for reading.
+    """The state of a launch. ``handle(event, …)`` changes it and returns the actions to carry out.
 
     The methods named in ``TRANSITIONS`` handle the events; each returns the next state.
     """
@@ -171,7 +171,7 @@ class Launch:
         self.outcome = Outcome()
         self.interrupts = 0
         self.ended_by = 0  # the signal because of which yod ended the job
-        self.terminated = False  # our SIGTERM was sent, and its grace period runs
+        self.terminated = False  # yod has sent SIGTERM to the ranks, and the grace period runs
         self.killed = False
         self.drained = False
         self._actions: list[Action] = []
@@ -234,7 +234,7 @@ class Launch:
         return self._free()
 
     def leave_silently(self, *_facts: Any) -> State:
-        # Do not unregister: the RCA notices our exit and has everything cleaned up.
+        # Do not unregister: the RCA notices yod's exit and has everything cleaned up.
         self._do(Do.LEAVE)
         return State.ENDED
 
@@ -320,7 +320,7 @@ class Launch:
 
     def lost_loading(self, nodes: list[Any], reason: str) -> State:
         self.outcome.exit_status = 125
-        # A subtree was lost with its first node; the others come back by themselves.
+        # Report only the first node of a lost subtree: the others end the launch by themselves.
         names = [self.ranks.node_name(at) for at, _ranks in nodes[:1]]
         return self._retreat() if self._tries_again(names, reason) else self._clear()
 
@@ -430,7 +430,7 @@ class Launch:
         self._do(Do.TELL, {"event": "lost", "nodes": names, "ranks": which, "reason": reason})
 
     def node_silent(self, node: str, seconds: float) -> State:
-        # Slow or stopped is not dead: a process that detects a death reports it to us.
+        # The node may be slow or stopped, so wait for it: a node that exits is reported as lost.
         self._do(Do.SAY, f"{node} has been silent for {seconds:.0f} s (stopped, or overloaded); waiting for it", "")
         self._do(Do.TELL, {"event": "silent", "node": node, "seconds": seconds})
         return State.RUNNING
@@ -441,11 +441,11 @@ class Launch:
         return State.RUNNING
 
     def root_gone(self, reason: str) -> State:
-        # The rest of the tree ends itself, because its links upwards are closed.
+        # The rest of the tree ends by itself, because the link to its root is closed.
         left = self.ranks.not_ended_by_node()
         self._lose(left, f"{self.ranks.node_name(0)} (the launch's root): {reason}")
         self._do(Do.SAY, self.ranks.lost_line(left, self.outcome.reason), "")
-        self.outcome.lost_nodes = self.ranks.node_names  # it would have confirmed that the others are clean
+        self.outcome.lost_nodes = self.ranks.node_names  # only the root could have confirmed that other nodes are clean
         return self._free()
 
     def interrupt(self) -> State:
@@ -499,11 +499,11 @@ class Launch:
         return State.RUNNING
 
     def aborted(self, message: str, exit_status: int | None) -> State:
-        # Ranks that we kill also die between MPI_Init and MPI_Finalize.
+        # Ranks that yod kills also exit between MPI_Init and MPI_Finalize, which is not an abort.
         if self.terminated or self.killed:
             return State.RUNNING
         if exit_status is None and not self.ranks.exit_status:
-            exit_status = 1  # it ended with 0, although it should not have ended
+            exit_status = 1  # the rank exited with 0 without MPI_Finalize
         return self.limit_reached(message, exit_status)
 
     def output_broken(self, message: str, exit_status: int) -> State:
@@ -522,7 +522,7 @@ class Launch:
         return self._free()
 
     def failed_late(self, node: str, message: str, hint: str, exit_status: int, fault: str) -> State:
-        # It was sent before the root received GO, so no process of this launch has run or will: FINISHED follows.
+        # The message was sent before the root received GO, so no process has run or will run. FINISHED follows.
         self.outcome.decide(exit_status)
         self.outcome.reason = message
         if fault == "node":

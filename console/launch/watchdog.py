@@ -1,6 +1,6 @@
-"""Limits how long a launch may make no progress: after 2 s it says what it waits for, later it gives up the step.
+"""Limits how long a launch may make no progress: after 2 s yod prints what it waits for, later it gives up the step.
 
-It runs twice a second; most launches are over before the first run and never import it.
+The watchdog runs twice a second; most launches end before its first run and never import it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 TICK_S = 0.5
 _SAY_AFTER_S = 2.0  # without any progress
-_OWN_STOP_S = 2.0  # between two ticks: this process itself was stopped (^Z), so nobody else is at fault
+_OWN_STOP_S = 2.0  # more seconds than this between two ticks mean that yod itself was stopped (^Z)
 
 
 class Watchdog:
@@ -54,15 +54,15 @@ class Watchdog:
         self._engine = engine
         self._told: State | None = None  # the state for which the outstanding work was printed
         self._pulse = Pulse(TICK_S)  # of the root
-        # progress is assumed at the first tick, before which we may have been stopped too
+        # Yod may also have been stopped before the first tick.
         self._ticked_at = engine.moved
 
     def renew(self) -> None:
-        """Another attempt, or another step in the same state."""
+        """Start anew for another attempt, or another step in the same state: print the outstanding work again."""
         self._told = None
 
     def another_root(self) -> None:
-        """A new link to a root."""
+        """Start anew for a new link to a root."""
         self._pulse = Pulse(TICK_S)
 
     def tick(self) -> None:
@@ -103,7 +103,7 @@ class Watchdog:
             engine.handle(event, engine.launch.ranks.node_name(0), self._pulse.seconds)
 
 
-# What a launch without progress waits for, in words. Imported only when one has stalled for a moment.
+# Messages about what a launch without progress waits for.
 
 
 #: The most node names in such a line.
@@ -111,7 +111,7 @@ _NAMED = 12
 
 
 def outstanding(launch: Launch, request: Request) -> str:
-    """The outstanding work with its nodes; "" if a launch may wait."""
+    """What a launch waits for, with nodes; "" if the launch may wait for any time."""
     state, ranks = launch.state, launch.ranks
     if state is State.ALLOCATING:
         where = request.where
@@ -130,6 +130,6 @@ def outstanding(launch: Launch, request: Request) -> str:
 
 
 def _few(names: list[str]) -> str:
-    """Folded names; of many the first, and how many more, because it is one line for people."""
+    """Folded node names; of many nodes, the first ones and how many more, to fit in one line."""
     rest = len(names) - _NAMED
     return fold_names(names[:_NAMED]) + (f" and {rest} more nodes" if rest > 0 else "")

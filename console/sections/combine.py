@@ -1,7 +1,7 @@
 """Combines the parts of sections into whole outputs: concatenated, summed, or by a user's command.
 
-An output gets its name only when it is complete: it is written beside it, on the same file system, synced, and renamed.
-After a kill it begins anew; leftovers of an earlier attempt are removed.
+An output is written to a temporary file in the same directory, synced, and renamed when it is complete. After a kill,
+combining starts again from the beginning, and leftovers of the earlier attempt are removed.
 """
 
 from __future__ import annotations
@@ -25,11 +25,10 @@ _BESIDE = ".redmesh-part"
 
 @dataclass(frozen=True)
 class Output:
-    """``part``: template of the sections' files. ``dtype``, ``shape``: of the arrays (in numpy's terms) to be
-    summed.
+    """An output of a job. ``part``: template for the file names of the sections' parts.
 
-    ``header``: bytes at the beginning of every part that appear once in the output, with ``header``; for ``sum`` and
-    ``mean``, bytes taken from the first part.
+    ``dtype``, ``shape``: of the arrays that ``sum`` and ``mean`` add, in numpy's terms. ``header``: how many bytes at
+    the beginning of each part are a header; ``header``, ``sum`` and ``mean`` copy it from the first part only.
     """
 
     name: str
@@ -74,21 +73,21 @@ def combine(output: Output, path: str, parts: Sequence[str], cwd: str) -> int:
 
 
 def _locked(beside: str) -> int:
-    """A descriptor of the file beside the output, once no other process combines into it. Raises OSError.
+    """Open and lock the temporary file, waiting for another process that combines the output. Raises OSError.
 
-    ``mesh sections run`` and ``watch`` of the same job both combine.
+    ``mesh sections run`` and ``mesh sections watch`` of the same job both combine.
     """
     while True:
         fd = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
-            with contextlib.suppress(OSError):  # no locks on this file system
+            with contextlib.suppress(OSError):  # the file system may not support locks
                 fcntl.flock(fd, fcntl.LOCK_EX)
             if os.path.exists(beside) and os.path.samestat(os.fstat(fd), os.stat(beside)):
                 return fd
         except BaseException:
             os.close(fd)
             raise
-        os.close(fd)  # the other process has renamed it
+        os.close(fd)  # the other process has renamed this file: open a new one
 
 
 def _append(whole: IO[bytes], part: str, skip: int) -> None:
@@ -129,7 +128,7 @@ def _added(output: Output, beside: str, parts: Sequence[str]) -> None:
                 f"{part} has {os.path.getsize(part)} bytes, and the arrays of output {output.name} have {wanted}",
                 "dtype, shape and header must be those of what the sections write",
             )
-    # A fixed order gives the same bytes however the sections ran; sums of floats are kept in double until the end.
+    # Adding in a fixed order gives the same bytes in every run; floats are summed in double precision.
     wide = numpy.longdouble if dtype.kind == "f" and dtype.itemsize > 8 else None
     wide = wide or (numpy.complex128 if dtype.kind == "c" else numpy.float64 if dtype.kind == "f" else dtype)
     step = max(1, _PIECE // max(dtype.itemsize, 16)) * dtype.itemsize

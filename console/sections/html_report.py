@@ -54,7 +54,7 @@ def page(
 
 
 def _chart(found: Sequence[Attempt], names: Mapping[int, str], now: float) -> str:
-    """A lane for each simultaneous attempt of a node; time runs from left to right."""
+    """An SVG chart: time from left to right, and for each node a lane for every simultaneous attempt."""
     begin = min(one.began for one in found)
     end = max(max(one.ended or now for one in found), begin + 1e-3)
     scale = (_WIDTH - _LEFT) / (end - begin)

@@ -1,4 +1,4 @@
-"""A job of sections as a job of tasks: created, inspected, resumed, combined. Its state object has all data."""
+"""Creates, inspects, resumes and combines jobs of sections. They are jobs of tasks; the state object has all data."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from redmesh.state import CANCELLED, DONE, FAILED, RUNNING, WAITING, StateError,
 _FILE = "sections"
 #: Separates a part's name and the number of its attempt (agents/yodio/yodwork.py).
 ATTEMPT = ".redmesh-"
-#: The placeholder for a part in a section's words until a worker names it (agents/yodio/yodwork.py).
+#: Placeholder for the path of a part in a section's command; a worker replaces it (agents/yodio/yodwork.py).
 _PLACE = "\ue000{}\ue000"
 
 
@@ -50,7 +50,7 @@ def make(settings: Settings, job: SectionsJob, *, user: str, digests: bool) -> s
     described.sections = {
         "recheck_s": job.probe.recheck_s,
         "same_node": job.limits.same_node,
-        # Two copies may write at the same time only if each has files of its own.
+        # Two copies of a section may run at the same time only if each writes its own files.
         "copies": job.limits.stragglers and (named or job.stage),
         "size": job.limits.size,
         "mpi": _mpi_of(job),
@@ -108,7 +108,7 @@ def _mpi_of(job: SectionsJob) -> str:
 
 
 def read_made(db: sqlite3.Connection, name: str) -> Made:
-    """The description. Raises ConsoleError if the object is not a job of sections."""
+    """Read the sections and outputs from a state object. Raises ConsoleError if it is not a job of sections."""
     row = db.execute("SELECT content FROM file WHERE name = ?", (_FILE,)).fetchone()
     if row is None:
         raise ConsoleError(f"{name} is not a job of sections", "mesh queue --all prints the jobs", exit_status=1)
@@ -154,7 +154,7 @@ def combined(path: str) -> list[tuple[str, int]]:
 
 
 def _sweep(parts: list[str]) -> None:
-    """Remove files of attempts whose nodes could not end them properly."""
+    """Remove parts of attempts that ended without removing them, for example because the node was lost."""
     names = {os.path.basename(part) for part in parts}
     for directory in {os.path.dirname(part) for part in parts}:
         for entry in os.listdir(directory):
@@ -165,7 +165,7 @@ def _sweep(parts: list[str]) -> None:
 
 
 def changed(path: str, job: SectionsJob | None) -> list[str]:
-    """A line for everything that has changed since the job was made: inputs, and ``job`` if it is given."""
+    """Return a line for each change since the job was made: of input files, or of ``job`` if it is given."""
     db = opened(path)
     try:
         read_made(db, path)  # refuses an object that is not a job of sections
@@ -188,7 +188,10 @@ def _inputs_now(before: Mapping[str, str], digests: bool) -> dict[str, str]:
 
 
 def failed_sections(path: str, ids: Sequence[str]) -> list[int]:
-    """The numbers of failed and cancelled sections: of the named ones, or all. Raises ConsoleError or UsageError."""
+    """Return the numbers of all failed and cancelled sections, or (``ids``) of the named ones.
+
+    Raises UsageError for an unknown id, and ConsoleError if a named section has not failed.
+    """
     db = opened(path)
     try:
         numbers = {one: number for number, one in enumerate(read_made(db, path).ids, 1)}
@@ -211,9 +214,9 @@ def failed_sections(path: str, ids: Sequence[str]) -> list[int]:
 
 
 def resume(path: str, only: Sequence[int] | None = None) -> int:
-    """Run everything again that is not done, on any node; returns the number of sections. Raises ConsoleError.
+    """Run all sections again that are not done, on any node; return their number. Raises ConsoleError.
 
-    ``only``: of the failed and cancelled sections only these.
+    ``only``: of the failed and cancelled sections, run only these.
     """
     job = summary(path)
     missing: int = sum(count for state, count in (job["counts"] or {}).items() if state != DONE)
@@ -244,7 +247,7 @@ def resume(path: str, only: Sequence[int] | None = None) -> int:
 
 
 def failures(db: sqlite3.Connection, made: Made) -> list[tuple[str, str, str]]:
-    """Section, error and last lines of every section that failed and did not finish later."""
+    """Return (section, error, last lines) of every section that failed and did not succeed later."""
     found = []
     rows = db.execute(
         "SELECT first, node, exit, lines FROM task WHERE state IN ('failed', 'cancelled') AND exit IS NOT NULL"

@@ -22,17 +22,17 @@ _KEYS = {
     "limit", "mpi", "stage", "probe", "probe_time", "recheck", "min_memory_mb", "min_disk_mb", "same_node",
     "stragglers",
 }  # fmt: skip
-#: How the ranks of a section find each other (yod --mpi).
+#: Values of ``mpi``: the interface by which the ranks of a section find each other (yod --mpi).
 MPI = ("auto", "pmi1", "pmi2", "pmix", "none")
 _WAYS = ("count", "ids", "list", "table", "split")
 
 
 @dataclass(frozen=True)
 class Limits:
-    """``size``: ranks of a section, which find each other by ``mpi``. ``section_s``: time limit of a section in
-    seconds, or None.
+    """Limits and run options of a job.
 
-    ``processors``: of the whole job at once, 0 for as many as there are. ``retries``: of a section after its first
+    ``size``: ranks of a section. ``mpi``: how they find each other. ``section_s``: time limit of a section in seconds.
+    ``processors``: the most that the job uses at the same time (0: all). ``retries``: of a section after its first
     failure.
     """
 
@@ -100,7 +100,7 @@ class SectionsJob:
         return os.path.join(self.cwd, fill(output.part, section, strict=self.strict))
 
     def check(self) -> None:
-        """Fill every template once, so that errors show before anything runs. Raises UsageError."""
+        """Check every template and limit before anything runs. Raises UsageError."""
         for section in self.sections:
             self.words(section)
             self.files_in(section)
@@ -146,7 +146,7 @@ def part_names(outputs: int) -> list[str]:
 
 
 def fingerprints(job: SectionsJob, *, digests: bool = False) -> dict[str, str]:
-    """What must not change between a job and its resumption: name → a short text that differs after a change.
+    """Map everything that must not change before a job is resumed to a short text that differs after a change.
 
     ``command``, ``sections``, and each input file: size and modification time, or with ``digests`` its SHA-256.
     """
@@ -357,7 +357,7 @@ class _Reader:
             shape=tuple(shape), header=self._number(table, "header", 0),
         )  # fmt: skip
 
-    # one key
+    # Reading one key
 
     def _error(self, what: str, hint: str) -> UsageError:
         return UsageError(f"{self._path}: {what}", hint)

@@ -16,8 +16,8 @@ MOST = 1_000_000  # sections of a job
 def split_command(words: Sequence[str]) -> tuple[list[str], list[list[str]]]:
     """The command's words, and the lists after them as rows of values. Raises UsageError or ConsoleError.
 
-    Lists are combined each with each, the last one varying fastest. ``:::+`` and ``::::+`` are read in step with the
-    list before them.
+    All combinations of the lists' values are formed, the last list varying fastest. The values of ``:::+`` and
+    ``::::+`` are paired with those of the list before.
     """
     at = next((place for place, word in enumerate(words) if word in _MARKS), len(words))
     sources: list[list[tuple[str, ...]]] = []

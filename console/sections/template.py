@@ -15,7 +15,7 @@ _DOUBLED = re.compile(r"\{\{(?P<text>[^{}]*)\}\}")
 
 
 class Section(NamedTuple):
-    """``number``: from 0. ``id``: the users' name. ``values``: of its line in the list. ``parameters``: by name."""
+    """A section. ``number``: from 0. ``id``: its name for users. ``values``: from the list. ``parameters``: by name."""
 
     number: int
     id: str
@@ -24,7 +24,9 @@ class Section(NamedTuple):
 
 
 def fill(template: str, section: Section, *, strict: bool) -> str:
-    """``template`` with the section's values. ``strict``: unknown names are refused, and ``{{name}}`` is literal.
+    """Replace the fields of ``template`` by the section's values.
+
+    With ``strict`` unknown names are refused, and ``{{name}}`` becomes the literal text ``{name}``.
 
     Without ``strict``, other texts in braces stay unchanged, as with GNU parallel: for example awk's ``{print}``.
     Raises UsageError.
@@ -39,7 +41,10 @@ def fill(template: str, section: Section, *, strict: bool) -> str:
 
 
 def command_of(words: Sequence[str], section: Section, *, strict: bool = False) -> list[str]:
-    """The section's command. If no word has a replacement string, its values are appended. Raises UsageError."""
+    """Return the section's command; without ``strict``, if no word has a replacement string, its values are appended.
+
+    Raises UsageError.
+    """
     if not strict and section.values and not any(map(has_field, words)):
         return [*words, *section.values]
     return [fill(word, section, strict=strict) for word in words]

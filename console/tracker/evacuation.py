@@ -31,8 +31,8 @@ def nodes_that_are_up(settings: Settings) -> list[tuple[str, str]]:
 def evacuate(settings: Settings, names: list[str], say: Callable[[str], None]) -> int:
     """Send the caller's objects on the nodes ``names`` to other nodes; returns how many were sent.
 
-    ``say`` gets a line for each one that was sent, or stays, with the reason. Nodes of this host are skipped, because
-    their files stay on the host.
+    ``say`` gets a line for each object that was sent, or that stays, with the reason. Nodes of this host are skipped:
+    their objects are files of this host, and stay readable.
     """
     if settings.system:
         return 0  # nodes hold no objects there
@@ -73,5 +73,5 @@ def _sent(
     try:
         report(settings, uuid, name, other[0], told["counter"])
     except (AgentError, ConsoleError):
-        pass  # the node answers where it went, and mesh job show tells the tracker
+        pass  # the old node still knows where the object is, and mesh job show reports that to the tracker
     return True

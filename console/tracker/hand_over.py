@@ -1,6 +1,8 @@
-"""Continues a job on another login processor: its owner ends here, its standby's copy becomes the object, and an
-owner starts there. The tracker's counter decides, as after the loss of an owner; here the owner itself reports its
-end."""
+"""Continues a job on another login processor: its owner exits here, the standby's copy becomes the object, and an
+owner starts there.
+
+The tracker's counter decides which copy is the object, as after the loss of an owner.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,8 @@ from db.machine.node_states import NodeState
 from db.views.viewer import open_viewer
 from redmesh.state import HANDED_TO, StateError, StateObject, url_on
 
-#: Seconds: for readers of the object to finish; between two checks; for the owner to end its stage and the tracker to
-#: know.
+#: Seconds: the most for readers of the object to finish; between two checks; the most until the tracker has the job's
+#: new place.
 _SEAL_S, _LOOK_S, _LONGEST_S = 5.0, 0.1, 120.0
 
 
@@ -48,7 +50,7 @@ def why_not(settings: Settings, login: str, home: str) -> str:
 
 
 class HandOver:
-    """Gives an object without an owner to the copy on the node ``node``."""
+    """Hands an object that has no owner any more over to its copy on the node ``node``."""
 
     def __init__(self, settings: Settings, holder: Holder, path: str, node: str, address: str) -> None:
         self._settings, self._holder, self._path = settings, holder, path
@@ -105,18 +107,18 @@ class HandOver:
         start_owner(self._path)
 
     def _promoted(self, uuid: str, counter: int) -> bool:
-        """Have the copy become the object now; otherwise the process that fetches it does."""
+        """Try to make the copy the object now; if that fails, the process that fetches it does so."""
         until = time.monotonic() + FED_S
         while time.monotonic() < until:
             with contextlib.suppress(AgentError, OSError), Client(self._address, "object", FED_S) as client:
                 if client.call({"op": "promote", "uuid": uuid, "counter": counter})["live"]:
                     return True
-            time.sleep(_LOOK_S)  # the connection that fed it may still be open
+            time.sleep(_LOOK_S)  # the connection that fed the copy may still be open
         return False
 
 
 def want(settings: Settings, uuid: str, home: str, found: dict[str, Any]) -> None:
-    """Have the owner of a job on another login processor hand it over to ``home``, this one, and wait for it.
+    """Ask the owner of a job on another login processor to hand it over to ``home`` (this one), and wait for that.
 
     ``found``: the tracker's entry, with a standby. Raises AgentError or ConsoleError.
     """

@@ -1,4 +1,4 @@
-"""A job's object at its present place: on this host, on the node in the tracker, or where that node says it went."""
+"""Finds a job's object and queries it: on this host, on the node that the tracker names, or where that node sent it."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class Source:
 
     @property
     def node(self) -> str:
-        """The node that has it; "" for this host."""
+        """The node that has the object; "" for this host."""
         return self.address.rpartition("/")[2].removesuffix(".sock")
 
     def job(self, *, wait: bool = False) -> dict[str, Any] | None:
-        """The object's summary of the job; None if ``wait`` and nothing has changed since the last call."""
+        """Return the summary of the job; with ``wait``, wait for a change, and return None if there was none."""
         told = self._ask("", {}, wait=wait)
         return None if told is None else {**told, "path": self.path or f"{state.SCHEME}{self.node}/{self.uuid}"}
 
@@ -127,7 +127,7 @@ class Proxy:
 
 
 def _moved_from_here(settings: Settings, text: str) -> str:
-    """The UUID that begins with ``text``, of a job that was moved away from this host."""
+    """The UUID of a job that was moved away from this host and whose UUID begins with ``text``; "" if not unique."""
     try:
         names = os.listdir(directory_of(settings.state_dir))
     except OSError:
@@ -140,7 +140,7 @@ def _tracked(settings: Settings, uuid: str) -> Source:
     holder = Holder(directory_of(settings.state_dir), login_name(settings))
     try:
         entry = holder.entry(uuid)
-        if entry.place.state is State.DOUBT:  # of a mesh job move that ended before its answer came
+        if entry.place.state is State.DOUBT:  # a mesh job move was interrupted before the node's answer
             _trusted(settings, entry.address)
             ask_again(holder, uuid)
             entry = holder.entry(uuid)
@@ -155,7 +155,7 @@ def _tracked(settings: Settings, uuid: str) -> Source:
         if not entry.address:
             raise
         _trusted(settings, entry.address)
-        return Source(uuid, address=entry.address)  # its destination when it left; that node knows more
+        return Source(uuid, address=entry.address)  # the node to which this host sent it, which knows a later place
     node = str(told["url"]).removeprefix(state.SCHEME).partition("/")[0]
     found = Source(uuid, address=address_of(settings, node, told["addresses"]))
     found.job()
@@ -165,7 +165,7 @@ def _tracked(settings: Settings, uuid: str) -> Source:
 
 
 def _mend(settings: Settings, found: Source, tracked: str) -> None:
-    """Tell the tracker of a move whose report was lost; a late report changes nothing."""
+    """Report a move to the tracker again if the object is not where it says; an outdated report changes nothing."""
     job = found.job() or {}
     with contextlib.suppress(AgentError, ConsoleError):
         report(settings, found.uuid, tracked, found.node, int(job.get("counter", 0)))
@@ -185,9 +185,11 @@ def _on(settings: Settings, text: str, at: str) -> Source:
 
 
 def address_of(settings: Settings, node: str, told: Mapping[str, str] | None = None) -> str:
-    """The address of a node's PCT: from the database, from its last answer, or ``told`` by a CPA, because not every
-    login processor has a view of the database. ``node`` may be an address itself: ``tls://HOST:PORT/NODE``. Raises
-    ConsoleError."""
+    """Return the address of a node's PCT; ``node`` may also be an address itself: ``tls://HOST:PORT/NODE``.
+
+    The address is read from the database, or from what was read last, or from ``told``, the reply of a CPA: not every
+    login processor can read the database. Raises ConsoleError.
+    """
     if node.startswith(SCHEME):
         _trusted(settings, node)
         return node
@@ -220,8 +222,10 @@ def _trusted(settings: Settings, address: str) -> None:
 
 
 def report(settings: Settings, uuid: str, sender: str, receiver: str, counter: int) -> bool:
-    """Tell the tracker that the object is on ``receiver`` now; returns whether that was new. Raises ConsoleError or
-    AgentError."""
+    """Report to the tracker that the object is on ``receiver`` now; return whether that was new to it.
+
+    Raises ConsoleError or AgentError.
+    """
     uid = os.geteuid()
     told = ask_cpa(settings, {"op": "state_register", "uuid": uuid, "node": receiver, "uid": uid})
     if not told["news"]:

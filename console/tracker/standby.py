@@ -1,9 +1,9 @@
-"""Standby copies of jobs: feeds one (``mesh job standby``, a process of the job's owner), and continues a job from
-one.
+"""Standby copies of state objects: updates one (``mesh job standby``, a process of the job's owner), and continues a
+job from one.
 
-The tracker's counter decides who may write. The owner's process tells the tracker the place of the copy before it
-counts as a standby. A copy becomes live only after the tracker has raised the counter, which needs evidence that the
-owner is lost.
+The tracker's counter decides which object may be written. A copy counts as the standby only after the tracker knows its
+place. A copy becomes the object only after the tracker has raised the counter, which needs evidence that the owner is
+lost.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from db.errors import StoreError
 from redmesh.state import SUFFIX, StateError, url_on
 
 _PIECE = 256 << 10
-#: Seconds until a CPA that did not answer is asked again; for a copy of any size to arrive.
+#: Seconds until a request that no CPA answered is repeated; the most seconds for a copy of any size to arrive.
 _AGAIN_S, _COPY_S = 2.0, 600.0
-#: How often a CPA's process tries to continue a job.
+#: How often the process that a CPA started tries to continue a job.
 _TRIES = 5
 
 
@@ -71,7 +71,7 @@ def stand_by(settings: Settings, options: argparse.Namespace) -> int:
 
 
 class Feed:
-    """Feeds one standby. ``owner``: the socket to the owner."""
+    """Keeps one standby copy up to date. ``owner``: the socket to the job's owner."""
 
     def __init__(self, settings: Settings, path: str) -> None:
         self._settings, self._path = settings, path
@@ -86,7 +86,7 @@ class Feed:
         self._have = 0  # the number of commits that the copy has
 
     def run(self) -> None:
-        """Feed until the end. Raises Fenced, or OSError if the owner has exited."""
+        """Update the standby until the owner ends. Raises Fenced, or OSError if the owner has exited."""
         self._register("")
         self._tell(op="clear")
         for node, address in self._candidates():
@@ -97,7 +97,7 @@ class Feed:
                     HandOver(self._settings, self.holder, self._path, node, address).run(self._leaves_to, self._have)
                 return
             except (AgentError, StateError):
-                self._register("")  # the copy there may be live: then this raises Fenced
+                self._register("")  # raises Fenced if that copy has become the object
         self._tell(op="none")
 
     def _register(self, standby: str) -> None:
@@ -117,7 +117,7 @@ class Feed:
             raise Fenced(str(found["url"]), int(found["counter"]))
 
     def _candidates(self) -> list[tuple[str, str]]:
-        """Nodes that are up and reachable from other machines; each job starts with another one."""
+        """Nodes that are up and reachable from other machines; the first one depends on the job, to spread copies."""
         if self._settings.system:
             return []  # nodes hold no objects there
         try:
@@ -126,7 +126,7 @@ class Feed:
             return []
         first = int(self.uuid[:8], 16) % len(found) if found else 0
         for name, _ in found[:1]:
-            address_of(self._settings, name)  # uses our certificate from here on
+            address_of(self._settings, name)  # makes later connections use this login processor's certificate
         return found[first:] + found[:first]
 
     def _feed(self, client: Client, node: str) -> None:
@@ -135,7 +135,7 @@ class Feed:
         self._tell(op="standing", node=node)
         while not self._ended:
             self._receive(FED_S / 5)
-            self._pass_on(client)  # an empty one shows that the owner lives
+            self._pass_on(client)  # sent even if it is empty: it shows the standby that the owner is alive
             if self._asked:
                 login, self._asked = self._asked, ""
                 reason = why_not(self._settings, login, self._home)
@@ -204,7 +204,7 @@ class Feed:
 
 
 def go_on(settings: Settings, options: argparse.Namespace) -> int:
-    """Continue here jobs whose owners were lost with their node; started by a CPA when a node is down."""
+    """Continue on this login processor jobs whose owners were lost with their node. A CPA starts this command."""
     left = list(options.jobs)
     for _ in range(_TRIES):
         for uuid in list(left):
@@ -213,7 +213,7 @@ def go_on(settings: Settings, options: argparse.Namespace) -> int:
                 left.remove(uuid)
         if not left:
             return 0
-        time.sleep(FED_S / 2)  # a connection from a lost host lasts for FED_S; this process does nothing else
+        time.sleep(FED_S / 2)  # a standby's connection from a lost host stays open for FED_S
     return 1
 
 
@@ -240,23 +240,23 @@ def bring(settings: Settings, uuid: str) -> str:
             raise ConsoleError(f"job {uuid} is not on this host any more, and had no standby", "mesh job list")
         address = address_of(settings, node, found["addresses"])
         with Client(address, "object") as client:
-            if uuid not in client.call({"op": "held"})["jobs"]:  # the tracker says so, and the node may not know it yet
+            if uuid not in client.call({"op": "held"})["jobs"]:  # the node may not know yet that its copy is the object
                 client.call({"op": "promote", "uuid": uuid, "counter": counter})
         moved = fetch(holder, uuid, address, node)
         with contextlib.suppress(AgentError, ConsoleError):
-            report(settings, uuid, node, home, moved)  # otherwise the node says where it went
+            report(settings, uuid, node, home, moved)  # if this fails, the node still knows where the object is
     except (AgentError, StateError) as error:
         raise ConsoleError(error.message, error.hint or "mesh job show", exit_status=1) from None
     return holder.path(uuid)
 
 
 def there_or_brought(settings: Settings, uuid: str) -> str:
-    """The path of a job to continue here; it is fetched unless a CPA of ours has done so. Raises ConsoleError."""
+    """Return the path of a job to continue here; fetch it unless this login processor has it. Raises ConsoleError."""
     home = login_name(settings)
     path = Holder(directory_of(settings.state_dir), home).path(uuid)
 
     def is_ours() -> bool:
-        # Rely on the tracker, because a file here may be left by a fenced owner.
+        # Ask the tracker, because a file on this host may be left by a fenced owner.
         if not os.path.exists(path):
             return False
         try:

@@ -63,14 +63,14 @@ if TYPE_CHECKING:
 
 READ_HZ = 4
 _HISTORY = 30  # earlier launches that are read when one ends
-_HEALTH_EVERY_S = 20.0  # it is a separate process
-#: Objects between two garbage collections. 50,000 lines of output a second reach Python's 700 seventy times a second,
-#: none of them garbage: the collector then took a fifth of all time, up to 140 ms at once, while keys waited.
+_HEALTH_EVERY_S = 20.0  # each check runs ``mesh status`` in a separate process
+#: New objects between two garbage collections. With Python's default of 700, output of 50,000 lines a second causes
+#: seventy collections a second. They find nothing, and took a fifth of the time, up to 140 ms each, while keys waited.
 _COLLECT_EVERY = 20_000
 
 
 def _commands() -> type[Provider]:
-    from console.tui.screens.palette import ActionCommands  # its imports take a tenth of the start
+    from console.tui.screens.palette import ActionCommands  # imported late: it takes a tenth of the start-up time
 
     return ActionCommands
 
@@ -100,16 +100,16 @@ class ConsoleApp(PromptApp):
         self.problems: list[str] = []  # problems found by mesh status
         self._reading_s = 0.0
         self.trouble = ""  # why the picture is out of date; empty if it is current
-        self.crash_line = ""  # the line that the user gets after a crash
+        self.crash_line = ""  # the line that is printed after a crash
         self._crash_told = False
         self.read_only = False
         self.guard: crash.TerminalGuard | None = None
         self.replaying = False  # a recording is shown, so nothing can be changed
-        self.starting = 0  # launches whose yod has not answered yet; they would be lost with us
+        self.starting = 0  # launches whose yod has not answered yet; if the console quits now, they are lost
         self.machine_changed: Signal[Changed] = Signal(self, "machine changed")
         self.runs_changed: Signal[int] = Signal(self, "runs changed")
         self.jobs_changed: Signal[set[str]] = Signal(self, "jobs changed")
-        self.jobs: dict[int, str] = {}  # those with a tab: number and UUID
+        self.jobs: dict[int, str] = {}  # jobs with a tab: number and UUID
         self.navigator = Navigator(self)
         self._watches: dict[int, Watch] = {}
         self._read_at: float | None = None
@@ -137,7 +137,7 @@ class ConsoleApp(PromptApp):
         return self.preferences.theme or self.session.theme() or NAMES[0]
 
     def watch_theme(self, theme: str) -> None:
-        """Launchers and ranks have colours of their own, which only the monochrome theme removes."""
+        """In the monochrome theme, also remove the colours of launchers and ranks, which are the same in all themes."""
         self._monochrome.enabled = theme == MONO.name
 
     def copy_to_clipboard(self, text: str) -> None:
@@ -159,7 +159,7 @@ class ConsoleApp(PromptApp):
         )
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
-        """Our own variables for other themes."""
+        """The variables of the console's style sheet for Textual's own themes."""
         return borrowed(self.current_theme)
 
     def on_mount(self) -> None:
@@ -209,7 +209,7 @@ class ConsoleApp(PromptApp):
             self._gone.update(picture.ended)
             if changed.launchers or self._gone or picture.whole:
                 await self._tell_launches(first=second == 0)
-            # Clocks advance once a second even if nothing else changes.
+            # Publish once a second even if nothing has changed, because widgets show elapsed times.
             if not unchanged or before or int(picture.now) != second:
                 if int(picture.now) != second:
                     counts = self.machine.counts()
@@ -218,14 +218,14 @@ class ConsoleApp(PromptApp):
                 second = int(picture.now)
                 self.machine_changed.publish(changed)
             if not gc.isenabled():
-                gc.freeze()  # it exists as long as we do
+                gc.freeze()  # what exists now is kept until the console ends: never examine it
                 gc.set_threshold(_COLLECT_EVERY)
                 gc.enable()
             await asyncio.sleep(1 / READ_HZ)
 
     async def _tell_launches(self, *, first: bool) -> None:
-        """Turn starts and ends of launches into events, and ends of the user's own into a note. ``first``: all are
-        old."""
+        """Turn starts and ends of launches into events, and ends of the user's own into a note. ``first``: the first
+        reading, in which every end is an old one that needs no note."""
         fresh = self._news.begun(self.machine.launchers.values())
         if self._gone or first:
             gone, self._gone = self._gone, set()
@@ -234,7 +234,7 @@ class ConsoleApp(PromptApp):
             except (StoreError, ConsoleError):
                 self._gone |= gone  # the next reading reports the database's problem
                 return
-            fresh += self._news.begun(rows)  # including those that started and ended between two readings
+            fresh += self._news.begun(rows)  # also launches that started and ended between two readings
             ended = self._news.ended(rows)
             fresh += [event for _, event in ended]
             mine = (row for row, _ in ended if row.uid == os.geteuid() and row.id not in self.runs)
@@ -245,7 +245,7 @@ class ConsoleApp(PromptApp):
             self.machine.tell(self._news.events, fresh)
 
     def _tell_ends(self, own: list[Launcher]) -> None:
-        """Show a note and ring the bell, if configured. Launches with a tab report by themselves."""
+        """Show a note and ring the bell, if configured. Launches with a tab are not in ``own``."""
         if self.preferences.notes:
             bad = any(map(failed, own))
             self.notify(note(own), severity="error" if bad else "information", markup=False, timeout=8)
@@ -253,7 +253,7 @@ class ConsoleApp(PromptApp):
             self.bell()
 
     def _tell_ended_jobs(self, ended: list[Job]) -> None:
-        """The same for jobs; one with a tab reports by itself."""
+        """Show a note about ended jobs of the user, except the one on the screen."""
         for job in ended:
             if self.current_mode == f"job-{job.id}":
                 continue
@@ -265,7 +265,7 @@ class ConsoleApp(PromptApp):
                 self.bell()
 
     async def _look_after_health(self) -> None:
-        """Run ``mesh status`` now and then; a note reports new problems, and counts earlier ones."""
+        """Run ``mesh status`` repeatedly; a note reports new problems, at the first time only how many there are."""
         first = True
         while True:
             try:
@@ -307,7 +307,7 @@ class ConsoleApp(PromptApp):
             known = self.machine.launchers.get(launcher)
             job = self._jobs_reader.by_id(job_of(known.command)) if known else None
             if job is not None and show:
-                self.open_job(job.number)  # its workers write no output
+                self.open_job(job.number)  # the job's workers write no output that a launch tab could show
                 return
             if known is not None and known.uid != os.geteuid() and os.geteuid() != 0:
                 self.notify(
@@ -366,7 +366,7 @@ class ConsoleApp(PromptApp):
         self.call_after_refresh(fill)
 
     def launch_on(self, where: str, size: int) -> None:
-        """Opens the launch form with these processors filled in."""
+        """Open the launch form with these processors filled in."""
         self.action_show("launch")
 
         def fill() -> None:
@@ -376,7 +376,7 @@ class ConsoleApp(PromptApp):
         self.call_after_refresh(fill)
 
     def debug_rank(self, launcher: int, rank: int) -> None:
-        """Ask for a tool, and give the terminal to ``mesh debug`` until it ends."""
+        """Ask the user for a tool, then give the terminal to ``mesh debug`` until it ends."""
         if not self.may_change():
             return
 
@@ -440,7 +440,7 @@ class ConsoleApp(PromptApp):
         self.remove_mode(f"run-{launcher}")
         self.keep_session()
         self.runs_changed.publish(launcher)
-        # its screen is in a reference cycle, with up to 16 Mi characters
+        # the tab's screen, with up to 16 Mi characters of output, is in a reference cycle: collect it now
         self.set_timer(1.0, lambda: bool(gc.collect()))
 
     def _handle_exception(self, error: Exception) -> None:
@@ -455,7 +455,7 @@ class ConsoleApp(PromptApp):
         self._crash(what, lambda: crash.write_report(self.settings.state_dir, what, cause))
 
     def panic(self, *renderables: RenderableType) -> None:
-        """The same for errors that Textual would print: an error in the thread that reads keys."""
+        """Like ``_handle_exception``, for errors that Textual would print: an error in the thread that reads keys."""
         self._return_code = 1
         page = Console(file=StringIO(), width=200, color_system=None)
         page.print(*renderables)
@@ -464,7 +464,7 @@ class ConsoleApp(PromptApp):
         self._crash(what, lambda: crash.write_text(self.settings.state_dir, what, text))
 
     def _crash(self, what: str, write: Callable[[], str]) -> None:
-        """End the application; errors after the first one are not reported."""
+        """End the application. ``write`` writes a report and returns where it is; only the first error is reported."""
         if not self.crash_line:
             self.crash_line = crash.told(what, write())
         self._close_messages_no_wait()
@@ -506,13 +506,13 @@ class ConsoleApp(PromptApp):
         return found
 
     def action_tab(self, step: int) -> None:
-        """The next or previous tab, without the form, where ``<`` is a letter."""
+        """Switch to the next or previous tab, leaving out tables and the launch form, in which ``<`` is a letter."""
         tabs = [tab for tab in self._tabs() if tab != "launch" and tab not in TABLES]
         here = tabs.index(self.current_mode) if self.current_mode in tabs else 0
         self.action_show(tabs[(here + step) % len(tabs)])
 
     def keys_of(self, action: Action) -> str:
-        """Its keys in readable form, as configured; empty if it has none."""
+        """The action's keys in readable form, as configured; empty if it has none."""
         keys = self._keymap.get(action.name) or action.keys
         return ", ".join(dict.fromkeys(key_name(self, key.strip()) for key in keys.split(",") if key.strip()))
 
@@ -529,26 +529,26 @@ class ConsoleApp(PromptApp):
         return [self.machine.jobs[number] for number in self.jobs if number in self.machine.jobs]
 
     def action_help(self) -> None:
-        """Every key of the screen in front."""
+        """Show every key of the screen in front."""
         screen = self.screen
         if isinstance(screen, Framed):
             self.push_screen(Help(screen.TITLE_FOR_HELP, help_sections(self, screen)))
 
     def action_read_only(self) -> None:
-        """Switches all that changes anything off, or on again."""
+        """Switch read-only mode on or off."""
         self.read_only = not self.read_only
         self.notify("read only: nothing is changed from here" if self.read_only else "changes are possible again")
         self.screen.refresh_bindings()
         self.runs_changed.publish(0)
 
     def may_change(self) -> bool:
-        """True if the console may change anything; otherwise says so."""
+        """True if the console may change anything; otherwise show a note that it only reads."""
         if self.read_only:
             self.notify("the console only reads now", severity="warning", markup=False)
         return not self.read_only
 
     async def action_quit(self) -> None:
-        """Quit; asks only while a launch is being started, because only that would be lost."""
+        """Quit. Ask first only while a launch is being started, because only that launch would be lost."""
         if not self.starting:
             self.exit()
             return
@@ -570,7 +570,7 @@ def run(
 ) -> int:
     """``mesh console``: run until the user quits; returns the exit status. ``make``: another application class."""
     served = "TEXTUAL_DRIVER" in os.environ  # mesh serve: a browser is the terminal
-    if not served and (not sys.__stderr__ or not sys.__stderr__.isatty()):  # what Textual draws on
+    if not served and (not sys.__stderr__ or not sys.__stderr__.isatty()):  # Textual draws on standard error
         raise ConsoleError(
             "the console needs a terminal", "it draws on standard error: leave that alone", exit_status=2
         )
@@ -605,5 +605,5 @@ def _run(app: ConsoleApp, guard: crash.TerminalGuard | None, *, read_only: bool,
             status = 1
         if guard is not None:
             guard.stand_down()
-        os._exit(status)  # a thread of Textual's may read keys for ever
+        os._exit(status)  # a thread of Textual may be waiting for keys for ever
     return app.return_code or 0

@@ -18,7 +18,7 @@ _KEYS = ("theme", "read_only", "notes", "bell", "restore", "keys")
 
 
 class Preferences(NamedTuple):
-    """``keys``: Textual's keymap, by the actions' names."""
+    """The values of ``[console]``. ``keys``: Textual's keymap, by the actions' names."""
 
     theme: str = ""  # the console's own short name; empty: the last one used, or dark
     read_only: bool = False
@@ -29,7 +29,7 @@ class Preferences(NamedTuple):
 
 
 def preferences(section: Mapping[str, Any] | None, origin: str = "[console]") -> Preferences:
-    """Parse the section. Raises ConfigurationError, which names the nearest known word."""
+    """Parse the section. Raises ConfigurationError; for an unknown word it names the most similar known one."""
     found = Preferences()
     for name, value in (section or {}).items():
         if name not in _KEYS:

@@ -1,4 +1,4 @@
-"""The interface of the application for screens and widgets, so that none of them imports it."""
+"""The interface of the application for screens and widgets, so that none of them imports the application."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class Navigation(Protocol):
         """The table that was shown last."""
 
     def open(self, link: Link) -> None:
-        """Go to a place; says so if it does not exist."""
+        """Go to a place; show a note if it does not exist."""
 
     def select_on_map(self, cells: Iterable[int]) -> None:
-        """The map with these cells selected."""
+        """Show the map with these cells selected."""
 
 
 class AppContext(Protocol):

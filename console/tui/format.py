@@ -56,6 +56,6 @@ def program_words(command: str) -> list[str]:
 
 
 def near_end(path: str) -> str:
-    """The end of a long path, which distinguishes sockets of one machine; other addresses unchanged."""
+    """The last two parts of a long path, which distinguish sockets of one machine; other addresses unchanged."""
     parts = path.rsplit("/", 2)
     return f"…/{parts[1]}/{parts[2]}" if path.startswith("/") and path.count("/") > 3 else path

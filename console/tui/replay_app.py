@@ -59,7 +59,7 @@ class ReplayApp(ConsoleApp):
         self.redraw()
 
     def action_replay_speed(self, step: int) -> None:
-        """Faster or slower."""
+        """Use the next higher (1) or lower (-1) speed."""
         self.player.faster(step)
         self.redraw()
 

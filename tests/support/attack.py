@@ -1,8 +1,9 @@
-"""What one unprivileged user can do to the daemons of a system mesh, all at once, as a program of its own.
+"""Attacks that one unprivileged user can run against the daemons of a system mesh, all at the same time.
 
-``python attack.py RUN SECONDS [--only PART,…] [--pct HOST:PORT] [--database URL] [--spin]``: each part is a process
-(``--spin``: as many processes that only spin, to compare with). RUN is the mesh's run directory. With ``--database``
-the viewers' account opens 150 connections, asks for locks and sleeps. Standard library, and PyMySQL for the database.
+``python attack.py RUN SECONDS [--only PART,…] [--pct HOST:PORT] [--database URL] [--spin]`` starts one process for each
+part. With ``--spin``, the same number of processes only use CPU time, as a baseline. RUN is the mesh's run directory.
+With ``--database``, one part opens 150 connections with the viewers' account, requests locks and sleeps.
+Uses the standard library only; ``--database`` also needs PyMySQL.
 """
 
 import argparse
@@ -33,13 +34,13 @@ HELLO = frame(b'{"op":"hello","protocol":1,"role":"launcher","name":""}')
 
 
 def nested(size, op=b"would_allocate"):
-    """A control frame of ``size`` bytes of lists."""
+    """Return a control frame whose JSON is about ``size`` bytes of empty lists."""
     begin, end = b'{"op":"%s","id":1,"x":[' % op, b"[]]}"
     return frame(begin + b"[]," * ((size - len(begin) - len(end)) // 3) + end)
 
 
 def connect(path):
-    """A connection that never blocks, or None."""
+    """Connect to ``path``; return the non-blocking socket, or None if the connection failed."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     try:
         sock.connect(path)
@@ -50,16 +51,19 @@ def connect(path):
 
 
 class Crowd:
-    """``count`` connections to ``paths``, each of which says hello and ``text``: once, or (``cycles``) for ever."""
+    """``count`` connections to ``paths``; each sends hello, then ``text``, repeatedly if ``cycles``.
+
+    With an empty ``text`` the connections send nothing. With ``reads`` they read the replies.
+    """
 
     def __init__(self, paths, count, text=b"", *, cycles=True, reads=False):
         self.paths, self.count, self.text, self.cycles, self.reads = paths, count, text, cycles, reads
         self.poll = select.epoll()
-        self.socks = {}  # descriptor → socket, bytes of its text that were sent, whether hello was
+        self.socks = {}  # descriptor → [socket, bytes sent of the current message, whether hello was sent]
         self.made = self.ended = self.failed = 0
 
     def fill(self):
-        """More connections, a hundred at a time."""
+        """Open missing connections, at most 100 per call."""
         for _ in range(min(100, self.count - len(self.socks))):
             sock = connect(self.paths[self.made % len(self.paths)])
             if sock is None:
@@ -77,7 +81,7 @@ class Crowd:
             self.poll.modify(sock, mask)
 
     def turn(self):
-        """Say what the sockets take; let go of those that were closed."""
+        """Write what the sockets accept, and drop connections that the daemon closed."""
         for fd, events in self.poll.poll(0.02, 256):
             one = self.socks[fd]
             try:
@@ -118,19 +122,19 @@ class Crowd:
 
 
 def idle(options):
-    """As many connections as this process may have, that say nothing; those that are closed are opened again."""
+    """Keep as many silent connections open as RLIMIT_NOFILE allows (at most ``IDLE``); reopen those that are closed."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 50
     return Crowd(options.paths, min(most, IDLE)).run(options.seconds)
 
 
 def greeted(options):
-    """As :func:`idle`, and each says hello, so that none is let go."""
+    """Like :func:`idle`, but each connection sends hello, so that the daemon does not close it for its silence."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 50
     return Crowd(options.paths, min(most, IDLE), b" ", cycles=False).run(options.seconds)
 
 
 def unfinished(options):
-    """Frames that are announced with 8 MiB, or just what is allowed, and never end."""
+    """Send frames whose headers announce 8 MiB, 1 MiB or 65,000 bytes, and never send their last bytes."""
     large = HEADER.pack(0, LONGEST) + b" " * (LONGEST - 1)
     named = HEADER.pack(0, (1 << 20) - 5) + b'{"op":"would_allocate","x":"' + b"x" * (1 << 19)
     small = HEADER.pack(0, 65_000) + b'{"op":"would_allocate","x":"' + b"x" * 64_000
@@ -140,14 +144,14 @@ def unfinished(options):
 
 
 def bombs(options):
-    """JSON that takes long to read, in frames of every size."""
+    """Send JSON that takes long to parse, in frames of 8 MiB, 1 MiB and 60 KiB."""
     sizes = (LONGEST, 1 << 20, 60 << 10)
     crowds = [Crowd(options.paths, NESTED, nested(size), reads=True) for size in sizes]
     return together(crowds, options.seconds)
 
 
 def requests(options):
-    """Requests without end, of which some are work, and whose answers are never read."""
+    """Send requests without pause, some of them expensive; half of the connections never read the replies."""
     asked = [
         b'{"op":"would_allocate","id":1,"size":1}', b'{"op":"idle","id":2}', b'{"op":"status","id":3}',
         b'{"op":"launchers_of","id":4,"login":"x"}', b'{"op":"nonsense","id":5}',
@@ -158,7 +162,7 @@ def requests(options):
 
 
 def knocking(options):
-    """Connections that are closed at once."""
+    """Open connections and close each one immediately."""
     until, made, failed = time.monotonic() + options.seconds, 0, 0
     while time.monotonic() < until:
         for path in options.paths:
@@ -172,7 +176,7 @@ def knocking(options):
 
 
 def pct(options):
-    """Connections to a PCT's port that say nothing."""
+    """Open silent connections to a PCT's port, at most 500 at the same time."""
     host, _, port = options.pct.rpartition(":")
     until, made, kept = time.monotonic() + options.seconds, 0, []
     while time.monotonic() < until:
@@ -186,7 +190,7 @@ def pct(options):
     return {"made": made}
 
 
-#: Everything by which an account of viewers could lock the rows that every launch needs.
+#: Statements with which a viewers' account could lock the rows that every launch needs.
 LOCKING = (
     "set session transaction isolation level serializable", "begin", "call counter()", "call reading(null, 0)",
     "select * from mesh lock in share mode", "select * from mesh for update", "do sleep(0.01)",
@@ -194,7 +198,7 @@ LOCKING = (
 
 
 def database(options):
-    """The viewers' account: as many connections as it may have, each asking for locks and holding what it gets."""
+    """Open ``DATABASE_CONNECTIONS`` connections as the viewers' account; each requests locks and keeps them."""
     import pymysql
 
     url = urllib.parse.urlsplit(options.database)
@@ -229,7 +233,7 @@ def database(options):
 
 
 def spin(options):
-    """Nothing but work for a processor."""
+    """Use CPU time and do nothing else."""
     until = time.monotonic() + options.seconds
     while time.monotonic() < until:
         pass
@@ -237,7 +241,7 @@ def spin(options):
 
 
 def together(crowds, seconds):
-    """Several crowds in one process."""
+    """Run several crowds in this process; return the counts of each."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         for crowd in crowds:

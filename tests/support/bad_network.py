@@ -1,4 +1,4 @@
-"""A proxy before a port that delays connections, cuts them at any byte and swallows what one side says."""
+"""A TCP proxy that delays connections, cuts them at random bytes, and discards what one side sends."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _GULP = 64 << 10
 
 
 class BadNetwork:
-    """Listens on loopback for whoever wants ``target`` (host, port). ``bad``: how many connections of 100 suffer."""
+    """A proxy on loopback for ``target`` (host, port). ``bad``: percentage of connections that get faults."""
 
     def __init__(self, target: tuple[str, int], seed: int) -> None:
         self._target, self._chance = target, random.Random(seed)
@@ -31,7 +31,7 @@ class BadNetwork:
 
     def _carry(self, near: socket.socket) -> None:
         chance, suffers = self._chance, self._chance.randrange(100) < self.bad
-        # either way a limit of bytes: a handshake has some 3,000, an object 50,000 and more
+        # A limit of bytes for each direction. A TLS handshake has about 3,000 bytes, an object at least 50,000.
         limits = [chance.choice((10, 2000, 4000, 30000, 60000, 1 << 40)) if suffers else 1 << 60 for _ in range(2)]
         swallows = suffers and chance.random() < 0.1
         if suffers:
@@ -43,14 +43,14 @@ class BadNetwork:
             back.join()
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         with suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
         self._sock.close()
 
 
 def _pipe(source: socket.socket, sink: socket.socket, limit: int, swallows: bool) -> None:
-    """Carry ``limit`` bytes; then cut both ways, or swallow the rest."""
+    """Forward ``limit`` bytes; then close both directions, or (``swallows``) discard the rest."""
     with suppress(OSError):
         while data := source.recv(_GULP):
             if limit > 0:

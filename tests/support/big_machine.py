@@ -1,4 +1,4 @@
-"""Machines with a structure, in databases of fixed content: the Red Storm of examples/, and a cluster in racks."""
+"""Databases with fixed content for large machines: the Red Storm of examples/, and a cluster in racks."""
 
 import random
 import tomllib
@@ -16,7 +16,7 @@ PROGRAMS = ("./ctth -i impact.in", "./sierra --adagio", "./salinas blade.inp", "
 
 
 class BigDatabase(FixedDatabase):
-    """A machine as a topology describes it, made at once: a node a processor, or ``each`` processors a node."""
+    """A database with a machine of this ``topology`` and these nodes (``specs``), all up."""
 
     def __init__(self, folder: Path, topology: dict[str, object], specs: list[NodeSpec]) -> None:
         self.path = folder / "mesh.db"
@@ -35,7 +35,7 @@ class BigDatabase(FixedDatabase):
 
 
 def storm(folder: Path, busy: float = 0.7, seed: int = 1) -> BigDatabase:
-    """Red Storm, 10,368 compute and 768 service processors, ``busy`` of the former in use."""
+    """Red Storm: 10,368 compute processors, a fraction ``busy`` of them in use, and 768 service processors."""
     section = tomllib.loads((ROOT / "examples" / "red_storm.toml").read_text())["topology"]
     mesh = parse(section)
     assert isinstance(mesh, Mesh)
@@ -51,7 +51,7 @@ def storm(folder: Path, busy: float = 0.7, seed: int = 1) -> BigDatabase:
 
 
 def fill(database: BigDatabase, processors: int, busy: float, seed: int) -> None:
-    """Launchers of many sizes one after the other until so much is in use."""
+    """Add launchers of random sizes until the fraction ``busy`` of ``processors`` is in use."""
     chance = random.Random(seed)
     first, rows = 0, []
     while first < processors * busy:

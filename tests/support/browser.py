@@ -1,4 +1,4 @@
-"""Headless Chromium, driven over its debugging protocol: keys, sizes, and what a page hears on its websockets."""
+"""Headless Chromium, driven over its debugging protocol: presses keys, resizes, reads a page's websockets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.waiting import patience
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 _KEYS = {"enter": ("Enter", 13, "\r"), "escape": ("Escape", 27, "\x1b"), "tab": ("Tab", 9, "\t")}
-#: Keeps what comes on websockets, and the sockets themselves, where a test finds them.
+#: JavaScript that stores the page's websockets, and what they receive, in variables of the page.
 _HEAR = """(() => {
   const Real = WebSocket; window.__heard = ""; window.__sockets = [];
   window.WebSocket = class extends Real { constructor(...words) { super(...words); window.__sockets.push(this);
@@ -30,7 +30,7 @@ _HEAR = """(() => {
 
 
 class Browser:
-    """One page in a browser of its own: cookies and all. Use it as an asynchronous context."""
+    """One page in a browser process with its own profile (cookies included). An asynchronous context manager."""
 
     def __init__(self, width: int = 1200, height: int = 800) -> None:
         self._size = width, height
@@ -64,7 +64,7 @@ class Browser:
         self._folder.cleanup()
 
     async def call(self, method: str, **words: Any) -> dict[str, Any]:
-        """A command of the protocol; its result."""
+        """Send a command of the debugging protocol; return its result."""
         self._number += 1
         await self._socket.send_json({"id": self._number, "method": method, "params": words})
         while True:
@@ -75,19 +75,19 @@ class Browser:
                 return result
 
     async def evaluate(self, script: str) -> Any:
-        """The value of a script on the page; a promise is waited for."""
+        """Run a script on the page and return its value; if the value is a promise, wait for it."""
         told = await self.call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
         return told["result"].get("value")
 
     async def open(self, address: str) -> None:
-        """Goes to a page and clicks into its middle."""
+        """Open a page, wait until it has received "Redmesh", and click near its top left corner."""
         await self.call("Page.navigate", url=address)
         await self.wait_heard("Redmesh")
         for kind in ("mousePressed", "mouseReleased"):
             await self.call("Input.dispatchMouseEvent", type=kind, x=5, y=5, button="left", clickCount=1)
 
     async def press(self, *keys: str) -> None:
-        """Keys by their names; any other word is typed letter by letter."""
+        """Press keys given by name (``enter``, ``escape``, ``tab``); type any other word letter by letter."""
         for key in keys:
             for one in [key] if key in _KEYS else key:
                 name, code, text = _KEYS[one] if one in _KEYS else (one, ord(one.upper()), one)
@@ -96,27 +96,27 @@ class Browser:
                 await self.call("Input.dispatchKeyEvent", type="keyUp", key=name, windowsVirtualKeyCode=code)
 
     async def resize(self, width: int, height: int) -> None:
-        """Another size of the page."""
+        """Resize the page."""
         await self.call(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
         )
 
     async def heard(self) -> str:
-        """What the page's websockets have brought, without the sequences that move and colour."""
+        """Return what the page's websockets have received, without the escape sequences for position and colour."""
         return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", str(await self.evaluate("window.__heard")))
 
     async def forget(self) -> None:
-        """Only what comes from now on is heard."""
+        """Discard what the websockets have received so far."""
         await self.evaluate("window.__heard = ''")
 
     async def wait_heard(self, text: str) -> None:
-        """Until it has come."""
+        """Wait until the websockets have received ``text``."""
         async with asyncio.timeout(patience(60)):
             while text not in await self.heard():
                 await asyncio.sleep(0.1)
 
     async def until(self, probe: Callable[[], Any], what: str) -> None:
-        """Until ``probe`` is true."""
+        """Wait until ``probe`` returns a true value; raise AssertionError naming ``what`` on a timeout."""
         try:
             async with asyncio.timeout(patience(60)):
                 while not probe():

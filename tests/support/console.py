@@ -1,4 +1,4 @@
-"""The console without a terminal: opened on a chosen database, driven by keys, waited for."""
+"""Run the console without a terminal on a given database, press keys in it, and wait for its state."""
 
 import asyncio
 import time
@@ -16,25 +16,25 @@ from tests.support.waiting import patience
 
 
 class Keyboard:
-    """Presses keys. Textual's own pilot waits up to 30 s for a widget that goes while it waits; this does not."""
+    """Presses keys. Textual's own pilot waits up to 30 s if a widget is removed while it waits; this class does not."""
 
     def __init__(self, pilot: Pilot[Any]) -> None:
         self.app = pilot.app
         self._pilot = pilot
 
     async def press(self, *keys: str) -> None:
-        """Presses keys one after the other, each when the one before has been dealt with."""
+        """Press keys one after the other, each after the previous one was processed."""
         for key in keys:
             await self.app._press_keys([key])
             await self.pause()
 
     async def paste(self, text: str) -> None:
-        """Puts a long text where the cursor is, at once."""
+        """Paste a text at the cursor."""
         self.app.post_message(events.Paste(text))
         await self.pause()
 
     async def pause(self, delay_s: float = 0.0) -> None:
-        """Waits for everything that is under way, then for ``delay_s``."""
+        """Wait until all message queues are empty (2 s at most), then for ``delay_s``."""
         deadline = time.monotonic() + 2.0
         quiet = 0
         while quiet < 2 and time.monotonic() < deadline:
@@ -44,12 +44,12 @@ class Keyboard:
         await asyncio.sleep(delay_s)
 
     async def resize_terminal(self, width: int, height: int) -> None:
-        """Another size of the terminal."""
+        """Resize the terminal."""
         await self._pilot.resize_terminal(width, height)
 
 
 def console_on(url: str, folder: Path) -> ConsoleApp:
-    """The application, its sockets and spools in ``folder``."""
+    """Return the application; it looks for sockets and spools in ``folder``."""
     settings: Any = SimpleNamespace(
         database=url, login="", run_dir=str(folder), state_dir=str(folder), mesh="", console=None
     )
@@ -60,7 +60,7 @@ def console_on(url: str, folder: Path) -> ConsoleApp:
 async def opened(
     url: str, folder: Path, size: tuple[int, int] = (80, 24)
 ) -> AsyncIterator[tuple[ConsoleApp, Keyboard]]:
-    """The application running, once it has read the machine, and the keyboard."""
+    """Run the application; yield it and a keyboard once it has read the machine from the database."""
     app = console_on(url, folder)
     async with app.run_test(size=size, notifications=True) as pilot:
         keyboard = Keyboard(pilot)
@@ -70,7 +70,7 @@ async def opened(
 
 
 async def until(where: Any, probe: Callable[[], Any], what: str, timeout_s: float = 30.0) -> Any:
-    """The first true value of ``probe``; AssertionError when there is none in time. ``where`` has the ``app``."""
+    """Return the first true value of ``probe``; raise AssertionError on a timeout. ``where`` has the ``app``."""
     deadline = time.monotonic() + patience(timeout_s)
     while True:
         value = probe()
@@ -82,5 +82,5 @@ async def until(where: Any, probe: Callable[[], Any], what: str, timeout_s: floa
 
 
 def screen_text(app: Any) -> str:
-    """What stands on the screen now, as lines of text."""
+    """Return the current screen as lines of text."""
     return "\n".join(strip.text.rstrip() for strip in app.screen._compositor.render_strips())

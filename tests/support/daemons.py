@@ -1,4 +1,4 @@
-"""Single daemons (CPAs, an RCA) over a real database, without a keeper, in a directory of their own."""
+"""Single daemons (CPAs, an RCA) on a real database, without a keeper, in a private directory."""
 
 import functools
 import json
@@ -27,7 +27,7 @@ LOGIN = "login1"
 
 
 class Daemons:
-    """CPAs and an RCA of one mesh, whose ``nodes`` (name → processors) are up without any PCT behind them."""
+    """CPAs and an RCA of one mesh, whose ``nodes`` are in the database but have no PCTs."""
 
     def __init__(self, processors: int = 8, nodes: int = 2, database: str = "", **config: Any) -> None:
         self.home = Path(tempfile.mkdtemp(prefix="redmesh-d-", dir="/tmp"))
@@ -49,7 +49,7 @@ class Daemons:
         define_machine(self.store, "1f2e3d4c", "b00710", LOGIN, self.nodes)
 
     def configure(self, **options: Any) -> None:
-        """Write keeper.json, as ``mesh up`` does; what is started from now on reads it."""
+        """Write keeper.json like ``mesh up``, with changed ``options``; daemons started later read it."""
         self._options.update(options)
         whole: dict[str, Any] = {
             "mesh": "1f2e3d4c",
@@ -84,18 +84,18 @@ class Daemons:
         return process
 
     def kill(self, name: str, number: int = signal.SIGKILL) -> None:
-        """Signal a daemon; unless it was only stopped or continued, wait for its end."""
+        """Signal a daemon; wait for its exit unless the signal is SIGSTOP or SIGCONT."""
         process = self.processes[name]
         process.send_signal(number)
         if number not in (signal.SIGSTOP, signal.SIGCONT):
             process.wait(10)
 
     def client(self, name: str = "cpa-0", role: str = "admin", timeout_s: float = 10.0) -> Client:
-        """A connection to a daemon."""
+        """Connect to a daemon."""
         return Client(str(self.run / f"{name}.sock"), role, patience(timeout_s))
 
     def nodes_up(self, name: str = "cpa-0", nodes: Sequence[NodeSpec] = ()) -> None:
-        """Say, as an RCA would, that every node's PCT is there."""
+        """Tell a CPA that every node's PCT is up, like an RCA does."""
         with self.client(name, "rca") as client:
             for node in nodes or self.nodes:
                 client.call(
@@ -110,17 +110,17 @@ class Daemons:
                 )
 
     def log(self, name: str) -> list[dict[str, Any]]:
-        """What a daemon wrote to its log."""
+        """Return the entries of a daemon's log."""
         path = self.state / "log" / f"{name}.jsonl"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
     def stderr(self, name: str) -> str:
-        """What a daemon complained about."""
+        """Return what a daemon wrote to standard error."""
         path = self.home / f"{name}.stderr"
         return path.read_text() if path.exists() else ""
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
-        """Rows of the system database, read beside every daemon."""
+        """Query the system database over a connection of its own."""
         reader: Store = open_store(self.url)
         try:
             return list(reader.read(sql))
@@ -128,11 +128,11 @@ class Daemons:
             reader.close()
 
     def owners(self) -> dict[int, int]:
-        """Launcher of every processor that has one."""
+        """Map each allocated processor to its launcher."""
         return dict(self.rows("SELECT id, launcher FROM processor WHERE launcher IS NOT NULL"))  # type: ignore[arg-type]
 
     def close(self) -> None:
-        """End every daemon and remove the directory."""
+        """Kill every daemon and remove the directory."""
         for process in self.processes.values():
             if process.poll() is None:
                 process.kill()
@@ -150,7 +150,7 @@ class Daemons:
 
 
 def allocation(size: int = 1, *, key: str = "", pid: int = 0, **more: Any) -> Message:
-    """An allocate request of this process (or of ``pid``) under a fresh key."""
+    """Return an allocate request from this process (or from ``pid``) with a new key."""
     pid = pid or os.getpid()
     message: Message = {
         "op": "allocate",
@@ -166,7 +166,7 @@ def allocation(size: int = 1, *, key: str = "", pid: int = 0, **more: Any) -> Me
 
 
 def finish(launcher: Message, exit_status: int = 0) -> Message:
-    """The finish request for what allocate answered."""
+    """Return the finish request for ``launcher``, the reply to an allocate request."""
     return {
         "op": "finish",
         "launcher": launcher["launcher"],
@@ -180,7 +180,7 @@ Make = Callable[..., Daemons]
 
 @pytest.fixture
 def make_daemons() -> Iterator[Make]:
-    """``make_daemons(processors=8, nodes=2, database=url, …)`` makes Daemons that end with the test."""
+    """``make_daemons(processors=8, nodes=2, database=url, …)`` makes Daemons, which are closed after the test."""
     made: list[Daemons] = []
 
     def make(*args: Any, **options: Any) -> Daemons:
@@ -196,7 +196,7 @@ def make_daemons() -> Iterator[Make]:
 
 @pytest.fixture(params=["sqlite", "mariadb"])
 def daemons(request: pytest.FixtureRequest, make_daemons: Make) -> Make:
-    """As ``make_daemons``, with the test run on both databases."""
+    """Like ``make_daemons``, and the test runs once on SQLite and once on MariaDB."""
     url = ""
     if request.param == "mariadb":
         url = request.getfixturevalue("sql_database")

@@ -1,7 +1,7 @@
-"""The generated parts of docs/database.md: the picture of the tables, and questions as peewee queries and as SQL.
+"""Generates parts of docs/database.md: the diagram of the tables, and questions as peewee queries and as SQL.
 
-``python -m tests.support.database_page`` writes them anew; tests/unit/db/test_database_page.py compares them, and asks
-each question of a real database.
+``python -m tests.support.database_page`` rewrites these parts of the page. tests/unit/db/test_database_page.py compares
+them with the page and runs each query on a real database.
 """
 
 from pathlib import Path
@@ -12,7 +12,7 @@ from db.schema.models import SECRET_COLUMNS, TABLES, columns_of
 from db.store.orm import pw
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "database.md"
-#: What a column of this name is an id of.
+#: Column name → the table whose id such a column holds.
 REFERS = {"node": "node", "login_processor": "node", "partition": "partition", "launcher": "launcher"}
 
 QUESTIONS = (
@@ -69,20 +69,20 @@ QUESTIONS = (
 
 
 def query(source: str) -> Any:
-    """The peewee query of a question."""
+    """Evaluate ``source`` and return the peewee query."""
     names = {name: found for name, found in vars(models).items() if isinstance(found, type)}
     return eval(source, {**names, "fn": pw.fn})
 
 
 def sql(source: str) -> str:
-    """The question as MySQL, MariaDB and SQLite take it."""
+    """Return the query as SQL for MySQL, MariaDB and SQLite."""
     found = query(source)
     found.bind(pw.MySQLDatabase(None))
     return str(found)
 
 
 def picture() -> list[str]:
-    """The tables as a Mermaid diagram: every column, its type, keys, and what it refers to."""
+    """Return the tables as a Mermaid diagram: every column with its type, its keys and the table it refers to."""
     lines = ["```mermaid", "erDiagram"]
     for table, model in TABLES.items():
         lines.append(f"    {table} {{")
@@ -105,7 +105,7 @@ def picture() -> list[str]:
 
 
 def questions() -> list[str]:
-    """Each question with its peewee query and its SQL."""
+    """Return each question with its peewee query and its SQL, as lines of Markdown."""
     lines = ["<!-- fmt:off -->", ""]
     for number, (question, source) in enumerate(QUESTIONS, 1):
         lines += [f"{number}. {question}", "", "   ```python", f"   {source}", "   ```", ""]
@@ -114,7 +114,7 @@ def questions() -> list[str]:
 
 
 def written(page: str) -> str:
-    """``page`` with its generated parts anew."""
+    """Return ``page`` with its generated parts replaced."""
     for name, lines in (("picture", picture()), ("questions", questions())):
         begin, end = f"<!-- {name}: python -m tests.support.database_page -->\n", f"\n<!-- end of {name} -->"
         head, _, rest = page.partition(begin)

@@ -1,4 +1,4 @@
-"""Real meshes over namespace hosts: brought up by ``mesh up`` through ssh, commands run on the login processor."""
+"""Real meshes on namespace hosts: ``mesh up`` starts them over ssh, and commands run on the login processor."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tests.support.mesh import PrivateMesh, Run
 from tests.support.waiting import silence
 
 ROOT = str(Path(__file__).resolve().parents[2])
-#: Short times, so that a test of what follows a silence does not take a minute.
+#: Short limits, so that tests of silent nodes do not take a minute.
 QUICK = {"suspect_s": 3.0, "down_s": 6.0, "failed_s": 2.0}
 
 
 class FarMesh(PrivateMesh):
-    """A mesh whose nodes are ``hosts``, with its state and configuration in directories of its own."""
+    """A mesh whose nodes are ``hosts``, with private state and configuration directories."""
 
     def __init__(self, hosts: NamespaceHosts, processors: int = 2, **settings: Any) -> None:
         super().__init__(processors * len(hosts), len(hosts))
@@ -47,35 +47,35 @@ class FarMesh(PrivateMesh):
         env: dict[str, str] | None = None,
         cwd: Path | None = None,
     ) -> Run:
-        """As PrivateMesh has it, on the login processor; in the directory /, which every host has."""
+        """Like PrivateMesh.run, but on the login processor, and by default in /, a directory that every host has."""
         on_login = self.hosts.command(*command, cwd=cwd or "/")
         return super().run(*on_login, check=check, timeout_s=timeout_s, input=input, env=env, cwd=self.work)
 
     def start(self, *command: str, **options: Any) -> subprocess.Popen[Any]:
-        """As PrivateMesh has it, on the login processor."""
+        """Like PrivateMesh.start, but on the login processor."""
         return super().start(*self.hosts.command(*command), **options)
 
     def up(self, *options: str) -> Run:
-        """``mesh up`` of every host."""
+        """Run ``mesh up`` for every host."""
         return self.run("mesh", "up", *options, check=True)
 
     def states(self) -> dict[str, str]:
-        """The state of every node, as the system database has it."""
+        """Return the state of every node in the system database."""
         return {node["name"]: node["state"] for node in self.json("showmesh")["nodes"]}
 
     def node_log(self, host: NamespaceHost, daemon: str = "pct") -> str:
-        """The log of a host's daemon."""
+        """Return the log of a daemon on a host."""
         return "".join(path.read_text() for path in host.home.rglob(f"{daemon}*.jsonl"))
 
     def kill_on(self, host: NamespaceHost, word: str, number: int = signal.SIGKILL) -> list[int]:
-        """Signal the processes of a host whose name (as the kernel has it) is ``word``; their pids."""
+        """Signal the processes of a host whose kernel name (comm) is ``word``; return their pids."""
         victims = [pid for pid in host.processes() if _name(pid) == word]
         for pid in victims:
             os.kill(pid, number)
         return victims
 
     def pids_on(self, host: NamespaceHost, word: str) -> list[int]:
-        """Processes of a host whose name is ``word``."""
+        """Return the pids of a host's processes whose kernel name (comm) is ``word``."""
         return [pid for pid in host.processes() if _name(pid) == word]
 
 
@@ -87,7 +87,7 @@ def _name(pid: int) -> str:
 
 
 class TlsMesh(PrivateMesh):
-    """A mesh of this machine whose nodes are reached as if they were on others (tests/support/far_up.py)."""
+    """A mesh of this machine whose nodes are reached over TLS, as if on other machines (tests/support/far_up.py)."""
 
     def __init__(self, processors: int, nodes: int) -> None:
         super().__init__(processors, nodes, PYTHONPATH=ROOT)
@@ -103,7 +103,7 @@ Mesh = TypeVar("Mesh", bound=PrivateMesh)
 
 @contextmanager
 def while_up(made: Mesh) -> Iterator[Mesh]:
-    """The mesh, up, and down again afterwards; what it leaves behind is a failure."""
+    """Bring the mesh up, yield it, and take it down; raise AssertionError if it leaves anything behind."""
     try:
         made.up()
         yield made

@@ -1,4 +1,4 @@
-"""Real PCTs reached by TLS alone, and whoever may knock at them: with any certificate, credential and bytes."""
+"""Real PCTs that are reached over TLS only, and clients that connect with any certificate, credential and bytes."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ UID = os.geteuid()
 
 
 class FarMachine:
-    """``count`` PCTs of two processors, each with a port and files of its own; take it down by ``close``."""
+    """``count`` PCTs with two processors, a port and a directory each; ``close`` ends them."""
 
     def __init__(self, count: int = 1) -> None:
         self.directory = tempfile.mkdtemp(prefix="rm-", dir="/tmp")
-        self.hint = b""  # what connections say that they are for
+        self.hint = b""  # the hint that connections send: what they are for
         self.authority: Authority = authority(f"{self.directory}/login", MESH)
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.addresses: dict[str, str] = {}
@@ -60,7 +60,7 @@ class FarMachine:
         Path(f"{self.directory}/{name}/keeper.json").write_text(json.dumps(config))
 
     def equip(self, name: str) -> None:
-        """The node's files, as its authority has them now."""
+        """Write the node's certificate and keys, as the authority issues them now."""
         for file, content in self.authority.node_files(name, ["127.0.0.1"]).items():
             write_private(f"{self.directory}/{name}/trust/{file}", content)
 
@@ -82,7 +82,7 @@ class FarMachine:
         wait_until(answers, f"{name} answers")
 
     def again(self, name: str) -> None:
-        """Kill a PCT and start another."""
+        """Kill the PCT of a node and start another."""
         self.processes[name].kill()
         self.processes[name].wait()
         self.incarnations[name] += 1
@@ -90,37 +90,37 @@ class FarMachine:
         self.await_pct(name)
 
     def has_spare(self, name: str = "n0") -> bool:
-        """Whether a launch child of the node waits for another launch."""
+        """Return whether a launch child of the node waits for another launch."""
         return any(not processes.children(pid) for pid in processes.children(self.processes[name].pid))
 
     def refusals(self, name: str = "n0") -> list[str]:
-        """The reasons that a node has logged."""
+        """Return the reasons of the refusals that a node has logged."""
         return [line["reason"] for line in self.log(name) if line["event"] == "refused"]
 
     def log(self, name: str = "n0") -> list[dict[str, Any]]:
-        """What the node has logged."""
+        """Return the entries of the node's log."""
         with open(f"{self.directory}/{name}/state/log/pct-{name}.jsonl", encoding="utf-8") as file:
             return [json.loads(line) for line in file]
 
     def memory(self, name: str = "n0") -> int:
-        """Bytes that the PCT has resident."""
+        """Return the peak resident memory of the PCT in bytes (VmHWM)."""
         with open(f"/proc/{self.processes[name].pid}/status", encoding="ascii") as file:
             return next(int(line.split()[1]) << 10 for line in file if line.startswith("VmHWM"))
 
     def descriptors(self, name: str = "n0") -> int:
-        """How many the PCT has open."""
+        """Return how many descriptors the PCT has open."""
         return len(os.listdir(f"/proc/{self.processes[name].pid}/fd"))
 
-    # who knocks
+    # Clients that connect
 
     def own(self, name: str, pem: bytes) -> str:
-        """A file with a key and a certificate."""
+        """Write a key and certificate to a file; return its path."""
         path = f"{self.directory}/{name}.pem"
         write_private(path, pem)
         return path
 
     def trust(self, role: str = "", name: str = "login", lasts_days: float = 10.0) -> Trust:
-        """A peer of that role, by the mesh's own CA; none: a peer without a certificate."""
+        """Return the trust of a peer, with a certificate for ``role`` from the mesh's CA; no role: no certificate."""
         write_private(f"{self.directory}/ca.pem", self.authority.ca_pem)
         own = ""
         if role:
@@ -129,15 +129,15 @@ class FarMachine:
         return Trust(MESH, f"{self.directory}/ca.pem", own)
 
     def visit(self, trust: Trust, node: str = "n0", hint: bytes = b"") -> tls.Secured:
-        """A connection, shaken."""
+        """Connect to a node and complete the TLS handshake."""
         return tls.connect(self.addresses[node], trust, patience(10.0), hint)
 
-    # a launch
+    # A launch
 
     def load(
         self, launcher: int, nodes: list[str] | None = None, argv: tuple[str, ...] = ("/bin/true",)
     ) -> tuple[dict[str, Any], bytes]:
-        """A load and its common frame's payload: one rank on each of ``nodes``."""
+        """Return a load message and the payload of its common frame, for one rank on each of ``nodes``."""
         chosen = [node for node in self.nodes if node["name"] in (nodes or ["n0"])]
         load = {
             "op": "load", "launcher": launcher, "partition": 1, "mesh": "b0", "size": len(chosen),
@@ -165,7 +165,7 @@ class FarMachine:
         expires_in_s: float = 45.0,
         master: bytes | None = None,
     ) -> dict[str, Any]:
-        """What a CPA answers to a ``credential`` request, or what a forger would."""
+        """Return a CPA's reply to a ``credential`` request; the keyword arguments forge parts of it."""
         members = credentials.members_of(load["nodes"])
         made = Credential(
             mesh, load["launcher"] if launcher is None else launcher, uid, credentials.digest_of_members(members),
@@ -189,7 +189,7 @@ class FarMachine:
         mac: str | None = None,
         node: str = "n0",
     ) -> Talk:
-        """Bring a launch to ``node``, and hear what comes back."""
+        """Send a launch to ``node``; return the open connection."""
         sock = self.visit(trust or self.trust(), node, self.hint)
         mac = shown["macs"].get(node, "") if mac is None else mac
         greeting = {**hello(role), "credential": shown["credential"], "mac": mac}
@@ -197,7 +197,7 @@ class FarMachine:
         return Talk(sock)
 
     def close(self) -> None:
-        """End every PCT; what is left of it fails the test."""
+        """Terminate every PCT; raise AssertionError if processes are left."""
         for process in self.processes.values():
             process.terminate()
         for process in self.processes.values():
@@ -206,7 +206,7 @@ class FarMachine:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-        try:  # helpers of a PCT end a moment after it
+        try:  # helper processes of a PCT exit shortly after it
             wait_until(lambda: not _living(), "no process of the mesh is left")
         except AssertionError:
             pass
@@ -227,7 +227,7 @@ def _living() -> list[int]:
 
 
 class Talk:
-    """What comes over a connection."""
+    """A connection to a PCT, and the control messages received over it."""
 
     def __init__(self, sock: tls.Secured) -> None:
         self.sock = sock
@@ -235,7 +235,7 @@ class Talk:
         self._decoder = Decoder()
 
     def read(self) -> bool:
-        """Take what comes next; False at the end."""
+        """Receive once; return False at the end of the connection."""
         try:
             data = self.sock.recv(1 << 16)
         except ConnectionResetError:
@@ -244,7 +244,7 @@ class Talk:
         return bool(data)
 
     def until(self, *ops: str) -> dict[str, Any]:
-        """The first message of one of ``ops`` (``error``: a reply that is one)."""
+        """Return the first message with one of ``ops``; ``error`` stands for any reply that has an error."""
         while True:
             for message in self.messages:
                 if message.get("op") in ops or ("error" in ops and "error" in message):
@@ -254,11 +254,11 @@ class Talk:
                 raise AssertionError(f"no {ops}, only {self.messages}")
 
     def send(self, message: dict[str, Any]) -> None:
-        """A message."""
+        """Send a control message."""
         self.sock.sendall(control(message))
 
     def run(self) -> list[int]:
-        """See a launch through; the wait statuses by rank."""
+        """Run the launch to its end; return the wait statuses by rank."""
         message = self.until("ready", "failed", "error")
         assert "ranks" in message, message
         ready = sorted(message["ranks"])
@@ -272,5 +272,5 @@ class Talk:
         return [ended[rank] for rank in sorted(ended)]
 
     def close(self) -> None:
-        """Leave."""
+        """Close the connection."""
         self.sock.close()

@@ -1,6 +1,7 @@
-"""``mesh up`` of a personal mesh whose PCTs are reached as if they were on other machines: by TLS on 127.0.0.N alone.
+"""``mesh up`` of a personal mesh whose PCTs are reached like those of other machines: only over TLS, on 127.0.0.N.
 
-Run in a PrivateMesh's environment; the options of ``mesh up`` follow. Everything but the nodes' addresses is as always.
+Run it in a PrivateMesh's environment with the options of ``mesh up``. Only the nodes' addresses, certificates and the
+CPAs' port differ from a usual personal mesh.
 """
 
 import socket
@@ -17,7 +18,7 @@ _write = lifecycle.write_config
 
 
 def free_port(host: str) -> int:
-    """A port of ``host`` that nobody has now."""
+    """Return a TCP port that is free on ``host`` now."""
     with socket.socket() as sock:
         sock.bind((host, 0))
         port: int = sock.getsockname()[1]
@@ -25,7 +26,7 @@ def free_port(host: str) -> int:
 
 
 def far(settings: Settings, config: dict[str, Any]) -> None:
-    """Give every node an address of its own, a certificate and keys; then write keeper.json."""
+    """Give every node its own address, certificate and keys; then write keeper.json."""
     import os
 
     ours = authority(settings.state_dir, config["mesh"])

@@ -1,4 +1,4 @@
-"""A system database with chosen content, made by db's own transactions: what a viewer sees is the same every time."""
+"""A system database with fixed content, written by the product's transactions, so that viewers always show the same."""
 
 import os
 from pathlib import Path
@@ -8,7 +8,7 @@ from db.machine.nodes import NodeSpec, define_machine, node_down, node_suspect, 
 from db.schema.migrate import migrate
 from db.store.store import Store, Transaction, open_store
 
-#: Times are long past, so that nothing that is drawn (``2d 04h``) changes while a test runs.
+#: Age of all times in the database in seconds: so old that the text shown for it (``2d 04h``) stays the same in a test.
 AGO_S = 2 * 86_400 + 4 * 3_600 + 1_800
 
 
@@ -18,7 +18,7 @@ def _insert(t: Transaction, table: str, row: dict[str, object]) -> None:
 
 
 class Row(NamedTuple):
-    """A launcher to put in: its processors' ids, and what people see of it."""
+    """A launcher to insert: the ids of its processors, and what viewers show of it."""
 
     processors: tuple[int, ...]
     command: str = "hostname"
@@ -28,7 +28,7 @@ class Row(NamedTuple):
 
 
 class FixedDatabase:
-    """``nodes`` PCTs with ``slots`` processors each, all up, and whatever is put in."""
+    """A database with ``nodes`` nodes of ``slots`` processors, all up, and the launchers that a test inserts."""
 
     def __init__(self, folder: Path, nodes: int = 4, slots: int = 8, names: str = "n{}", url: str = "") -> None:
         self.path = folder / "mesh.db"
@@ -47,12 +47,12 @@ class FixedDatabase:
         self.age()
 
     def age(self) -> None:
-        """Makes every change of a node's state long ago."""
+        """Set the time of every node's last state change, and of all events, to ``AGO_S`` ago."""
         self.store.run(lambda t: t.change(f"UPDATE node SET state_at = ?, changed = {t.stamp}", (t.now - AGO_S,)))
         self.store.run(lambda t: t.change("UPDATE event SET at = ?", (t.now - AGO_S,)))
 
     def put(self, *rows: Row) -> list[int]:
-        """Puts launchers in, each with a partition of its own; their ids."""
+        """Insert launchers, each with its own partition; return their ids."""
         return [self._put(row) for row in rows]
 
     def _put(self, row: Row) -> int:
@@ -116,7 +116,7 @@ class FixedDatabase:
         return int(self.store.run(work))
 
     def end(self, launcher: int) -> None:
-        """The launcher ends; its processors are free."""
+        """End a launcher and free its processors."""
 
         def work(t):  # type: ignore[no-untyped-def]
             t.change(
@@ -131,7 +131,7 @@ class FixedDatabase:
         self.store.run(work)
 
     def reserve(self, processor: int, user: str) -> None:
-        """Reserves a processor for a user."""
+        """Reserve a processor for a user."""
         self.store.run(
             lambda t: t.change(
                 f"UPDATE processor SET reserved_for = ?, changed = {t.stamp} WHERE id = ?", (user, processor)
@@ -139,27 +139,27 @@ class FixedDatabase:
         )
 
     def down(self, node: str, reason: str = "its PCT is gone") -> None:
-        """Takes a node down, whichever life its PCT is in."""
+        """Mark a node down, whatever its boot id and incarnation are."""
         [(boot_id, incarnation)] = self.store.read("SELECT boot_id, incarnation FROM node WHERE name = ?", (node,))
         node_down(self.store, node, boot_id, incarnation, reason)
         self.age()
 
     def names(self) -> list[str]:
-        """The nodes that the machine has now."""
+        """Return the names of the nodes."""
         return [name for (name,) in self.store.read("SELECT name FROM node ORDER BY id")]
 
     def suspect(self, node: str, reason: str = "no beat for 5 s") -> None:
-        """Makes a node suspect."""
+        """Mark a node suspect."""
         node_suspect(self.store, node, "b007", 1, reason)
         self.age()
 
     def close(self) -> None:
-        """Lets go of it."""
+        """Close the connection to the database."""
         self.store.close()
 
 
 def busy_machine(folder: Path, url: str = "") -> FixedDatabase:
-    """Four nodes of eight processors with something of everything on them."""
+    """Four nodes of eight processors with busy, pending and batch launchers, reservations and a suspect node."""
     database = FixedDatabase(folder, url=url)
     database.put(
         Row(tuple(range(6)), "hostname -f"),

@@ -1,4 +1,4 @@
-"""Something done in a process of its own, which then stands still until it is killed."""
+"""Run a function in a forked process, which then pauses until it is killed."""
 
 import contextlib
 import os
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 @contextlib.contextmanager
 def forks() -> Iterator[Callable[[Callable[[], object]], int]]:
-    """``start(what)`` forks, does ``what`` there and returns the pid when it is done; all are killed at the end."""
+    """Yield ``start(what)``: fork, call ``what`` in the child, then return its pid. Kill all children at the end."""
     begun: list[int] = []
 
     def start(what: Callable[[], object]) -> int:

@@ -1,4 +1,4 @@
-"""Machines in the middle of their day: jobs came and went for a long time, and about half of it is free."""
+"""Machines in steady use: many jobs have started and ended, and about half of the processors are free."""
 
 import random
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from db.topology import Mesh, parse
 
 
 def cabinets(rows: int, columns: int, cages: int, boards: int, routers: int = 4, **more: object) -> Mesh:
-    """A mesh of cabinets."""
+    """Return a mesh topology of cabinets."""
     section = {"kind": "mesh", "rows": rows, "columns": columns, "cages": cages, "boards": boards, "routers": routers}
     mesh = parse(section | more)
     assert isinstance(mesh, Mesh)
@@ -16,19 +16,19 @@ def cabinets(rows: int, columns: int, cages: int, boards: int, routers: int = 4,
 
 
 def box(x: int, y: int, z: int) -> Layout:
-    """A plain box of compute processors, ``z`` a ring."""
+    """Return the layout of a box of ``x`` by ``y`` by ``z`` compute processors; its z direction is a ring."""
     return Layout(cabinets(1, x, 1, z, y))
 
 
 def job_size(chance: random.Random, largest: int) -> int:
-    """Sizes as supercomputers see them: mostly powers of two, evenly spread over the magnitudes."""
+    """Return a random job size, as seen on supercomputers: 70 % are powers of two; the logarithm is uniform."""
     magnitude = chance.uniform(0, largest.bit_length() - 1)
     size = 2 ** round(magnitude) if chance.random() < 0.7 else int(2**magnitude)
     return min(max(size, 1), largest)
 
 
 class Day:
-    """Jobs that come while less than ``load`` of the machine is busy, and end by chance (no memory of their age)."""
+    """A simulated sequence of jobs on one machine; which job ends next is random and does not depend on its age."""
 
     def __init__(self, place: Placement, geometry: Geometry, processors: Sequence[int], seed: int) -> None:
         self.chance = random.Random(seed)
@@ -39,7 +39,7 @@ class Day:
         self.placed: list[list[int]] = []
 
     def go_on(self, steps: int, load: float = 0.5) -> None:
-        """``steps`` times a job comes, or one ends; the jobs that came are added to ``placed``."""
+        """Do ``steps`` steps: start a job (added to ``placed``), or end one if the load would exceed ``load``."""
         for _ in range(steps):
             count = job_size(self.chance, max(self.size // 10, 1))
             if self.size - len(self.free) + count // 2 <= load * self.size and count <= len(self.free):
@@ -51,7 +51,7 @@ class Day:
                 self.free.update(self.jobs.pop(self.chance.randrange(len(self.jobs))))
 
     def at(self, load: float) -> list[int]:
-        """The free processors, ascending, once at most ``load`` of the machine is busy."""
+        """End jobs until at most the fraction ``load`` is busy; return the free processors in ascending order."""
         while self.jobs and self.size - len(self.free) > load * self.size:
             self.free.update(self.jobs.pop(self.chance.randrange(len(self.jobs))))
         return sorted(self.free)

@@ -1,9 +1,9 @@
-"""Hosts that a test may ssh to: network namespaces with a world of their own (root), or sshds on loopback (anybody).
+"""Hosts that a test may ssh to: network namespaces (for root), or sshds on loopback (for any user).
 
-A namespace host has its own address, host name, processes (the kernel ends them all with its init), HOME, /tmp, /run,
-/dev/shm, boot id and, where there is cgroup v2, its own hierarchy; the machine's other files it sees as hosts see a
-network file system. Hosts are joined by a bridge in a namespace of its own, the *login processor*, which shares the
-machine's files. Nothing of them has a name outside, so that nothing is left behind even by a test run that is killed.
+A namespace host has its own address, host name, processes (the kernel kills them all when its init exits), HOME, /tmp,
+/run, /dev/shm, boot id and, with cgroup v2, its own hierarchy. It shares the machine's other files, like a network file
+system. A bridge in another network namespace, the *login processor*, connects the hosts; the login processor has the
+machine's files. The namespaces have no names on the machine, so a test run that is killed leaves none behind.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from tests.support.ssh_keys import Keys, run
 from tests.support.waiting import patience, wait_until
 
 NOT_ROOT = "namespace hosts need root"
-#: So that a test run which is killed leaves nothing behind.
+#: Makes the kernel kill the hosts when the test run dies, so that nothing is left behind.
 _DIE_WITH_US = ["setpriv", "--pdeathsig", "KILL"]
-#: Where a host sees our files, which may stand below what it has of its own.
+#: Path of the source tree on a host: its own path may be below a directory that the host replaces (/root, /home, /tmp).
 PROJECT = "/run/project"
-#: Our Python, for programs that need our packages too: the words before the program's file.
+#: Words that start a Python program on a host with this interpreter and its packages.
 PYTHON = (
     "env", f"PYTHONPATH={':'.join(path for path in sys.path if path.endswith('-packages'))}",
     f"/run/python/bin/python{sys.version_info.major}.{sys.version_info.minor}",
@@ -40,9 +40,9 @@ _PREFIX = "10.78.0."
 LOGIN_ADDRESS = _PREFIX + "254"
 _CGROUPS = Path("/sys/fs/cgroup/unified") if Path("/sys/fs/cgroup/unified").is_dir() else Path("/sys/fs/cgroup")
 _FIRST_UID = 21001
-NOWHERE = "02:00:00:00:fe:fe"  # a hardware address that nobody has
+NOWHERE = "02:00:00:00:fe:fe"  # a hardware address that no interface has
 
-#: Run by a host's first process: waits for its network, makes its file systems, becomes sshd.
+#: Shell script of a host's first process: waits for the network, mounts the file systems, executes sshd.
 _INIT = r"""
 set -e
 read -r go
@@ -97,7 +97,7 @@ class NamespaceHost:
         self.home = self.directory / "root"  # root's HOME on the host
         self._port_name = f"v{number}"
         self._starter: subprocess.Popen[bytes] | None = None
-        self.init = 0  # its first process, as the machine knows it
+        self.init = 0  # pid of the host's first process, in the machine's pid namespace
         self._enter_cgroup: Path | None = None
         self._make_files()
 
@@ -117,7 +117,7 @@ class NamespaceHost:
         )
 
     def begin(self) -> None:
-        """Start its first process, which waits for the network."""
+        """Start the host's first process, which waits for the network."""
         (self.directory / "boot_id").write_text(f"{uuid.uuid4()}\n")
         (self.directory / "sshd.log").write_text("")
         environment = {
@@ -135,7 +135,7 @@ class NamespaceHost:
             )
 
     def _cgroup(self) -> Path | None:
-        # a test that is tried again makes its hosts while the first ones still live
+        # The directory's name makes the path unique: a repeated test makes its hosts while the first ones still exist.
         path = _CGROUPS / f"redmesh-{os.getpid()}-{self.hosts.directory.name}-{self.name}"
         try:
             path.mkdir(exist_ok=True)
@@ -148,7 +148,7 @@ class NamespaceHost:
             (self._enter_cgroup / "cgroup.procs").write_text(str(os.getpid()))
 
     def join(self) -> None:
-        """Connect it to the bridge, and let it go on."""
+        """Connect the host to the bridge, and let its first process continue."""
         assert self._starter is not None and self._starter.stdin is not None
         self.init = wait_until(self._first_process, f"{self.name} has begun")
         port = self._port_name
@@ -171,7 +171,7 @@ class NamespaceHost:
         return int(children[0]) if children else 0
 
     def wait(self) -> None:
-        """Until its sshd listens."""
+        """Wait until the host's sshd listens."""
 
         def listens() -> bool:
             assert self._starter is not None and self._starter.poll() is None, f"{self.name} has ended: {self._said()}"
@@ -183,7 +183,7 @@ class NamespaceHost:
         return "".join((self.directory / name).read_text() for name in ("init.log", "sshd.log"))
 
     def kill(self) -> None:
-        """The host is gone, with every process and everything in its memory; its HOME stays."""
+        """Kill the host with all its processes and memory file systems; its HOME stays."""
         if self._starter is not None:
             if self.init:
                 try:
@@ -194,31 +194,31 @@ class NamespaceHost:
             self._starter, self.init = None, 0
         cgroup, self._enter_cgroup = self._enter_cgroup, None
         if cgroup is not None:
-            # launch children had groups of their own in it
+            # launch children made control groups below it, which must be removed first
             wait_until(lambda: not members(str(cgroup)) and remove(str(cgroup)), "its cgroup is empty", 60.0)
 
     def start(self) -> None:
-        """Up again after :meth:`kill`, under a new boot id."""
+        """Start the host again after :meth:`kill`, with a new boot id."""
         self.begin()
         self.join()
         self.wait()
 
     def reboot(self) -> None:
-        """Gone, and up again."""
+        """Kill the host and start it again."""
         self.kill()
         self.start()
 
     @property
     def enter(self) -> list[str]:
-        """What runs a command on the host without ssh, as root."""
+        """The words before a command that run it on the host as root, without ssh."""
         return ["nsenter", "-t", str(self.init), "--net", "--mount", "--uts", "--ipc", "--pid", "--cgroup", "--"]
 
     def run(self, *command: str, **options: Any) -> subprocess.CompletedProcess[str]:
-        """Run a command on the host, without ssh and without its network."""
+        """Run a command on the host without ssh; this also works while the host is cut off."""
         return subprocess.run([*self.enter, *command], capture_output=True, text=True, timeout=patience(30), **options)
 
     def processes(self) -> dict[int, str]:
-        """Everything that runs on the host but its sshd, by the machine's pids."""
+        """Map the pids (on the machine) of the host's processes, but its sshd, to their command lines."""
         space = os.readlink(f"/proc/{self.init}/ns/pid")
         found = {}
         for entry in os.listdir("/proc"):
@@ -229,13 +229,13 @@ class NamespaceHost:
                     words = Path(f"/proc/{entry}/cmdline").read_bytes().split(b"\0")
                     found[int(entry)] = b" ".join(words).decode("utf-8", "replace").strip()
             except OSError:
-                pass  # it has gone meanwhile
+                pass  # the process has exited meanwhile
         return {pid: words for pid, words in found.items() if words and not words.startswith(("sshd:", "nsenter"))}
 
-    # The plug
+    # Faults of the network
 
     def cut(self, way: str = "both") -> None:
-        """Nothing passes any more: ``out`` what it sends, ``in`` what it should receive, ``both``. Silently."""
+        """Drop, without any error, what the host sends (``out``), what it should receive (``in``), or ``both``."""
         if way == "both":
             self.hosts.ip(f"link set {self._port_name} down")
             return
@@ -250,7 +250,7 @@ class NamespaceHost:
             host._ip(entry % "eth0")
 
     def heal(self) -> None:
-        """Everything passes again."""
+        """Undo :meth:`cut`."""
         self.hosts.ip(f"link set {self._port_name} up")
         others = [host for host in self.hosts if host is not self and host.init]
         if self.init:
@@ -262,10 +262,10 @@ class NamespaceHost:
             host._ip(f"neigh flush to {self.address} nud permanent")
 
     def limit(self, rate: str, *, to_it_alone: bool = False) -> None:
-        """Its link, which was made with a rate, has another from now on, each way or ``to_it_alone``.
+        """Change the rate of the host's link, in both directions or (``to_it_alone``) only towards the host.
 
-        A slow one has the buffer that slow links have: with room for two packets it would lose so many that TCP
-        pauses for seconds.
+        The link must have been made with a rate. A slow link gets a larger buffer, as real slow links have: a buffer
+        for two packets would drop so many that TCP pauses for seconds.
         """
         latency = "400ms" if rate.endswith("kbit") else "50ms"
         words = ("root", "tbf", "rate", rate, "burst", "32kb", "latency", latency)
@@ -278,7 +278,7 @@ class NamespaceHost:
 
 
 class NamespaceHosts:
-    """``count`` namespace hosts h1…, and the login processor h0, whose commands :attr:`enter` runs."""
+    """``count`` namespace hosts h1…, and the login processor h0, on which :attr:`enter` runs commands."""
 
     user = "root"
 
@@ -338,20 +338,20 @@ class NamespaceHosts:
 
     @property
     def enter(self) -> list[str]:
-        """What runs a command on the login processor (in the directory /)."""
+        """The words before a command that run it on the login processor, in the directory /."""
         assert self._hub is not None
         return ["nsenter", "-t", str(self._hub.pid), "--net", "--mount", "--uts", "--"]
 
     def command(self, *words: str, cwd: Path | str = "/") -> list[str]:
-        """The command line that runs ``words`` on the login processor in ``cwd``."""
+        """Return the command line that runs ``words`` on the login processor in ``cwd``."""
         return [*self.enter, "env", "-C", str(cwd), *words]
 
     def ip(self, *lines: str) -> None:
-        """ip commands on the login processor."""
+        """Run ``ip`` commands on the login processor."""
         run(*self.enter, "ip", "-batch", "-", input="\n".join(lines) + "\n")
 
     def close(self) -> None:
-        """Every host is gone, and every file of them."""
+        """Kill every host and remove their files."""
         for host in self._all:
             host.kill()
         if self._hub is not None:
@@ -363,7 +363,7 @@ class NamespaceHosts:
 
 
 class LoopbackHost:
-    """An address that a private sshd of the calling user answers at."""
+    """A loopback address on which a private sshd of the calling user listens."""
 
     def __init__(self, number: int, port: int) -> None:
         self.name = f"lo{number}"
@@ -372,7 +372,7 @@ class LoopbackHost:
 
 
 class LoopbackHosts:
-    """``count`` addresses of this machine, each with an sshd of the caller; all share the caller's files."""
+    """``count`` loopback addresses, on which sshds of the calling user listen; all share this machine's files."""
 
     def __init__(self, count: int) -> None:
         import pwd
@@ -381,7 +381,7 @@ class LoopbackHosts:
         self.directory = Path(tempfile.mkdtemp(prefix="rm-hosts-", dir="/tmp"))
         self.keys = Keys(self.directory)
         (self.directory / "authorized_keys").write_text(self.keys.user_public)
-        self.home = self.directory / "home"  # what logins have as HOME: nobody's own .bashrc runs
+        self.home = self.directory / "home"  # HOME of every login, so that the user's own .bashrc does not run
         self.home.mkdir(mode=0o700)
         port = _free_port()
         self._all = [LoopbackHost(number, port) for number in range(1, count + 1)]
@@ -426,7 +426,7 @@ class LoopbackHosts:
         wait_until(listens, "the sshd listens")
 
     def close(self) -> None:
-        """No sshd any more, and no file of them."""
+        """Kill every sshd and remove their files."""
         for daemon in self._daemons:
             daemon.kill()
             daemon.wait(10)
@@ -440,7 +440,7 @@ def _free_port() -> int:
 
 
 class MakeHosts:
-    """Makes hosts for one test or module, and removes them."""
+    """Makes hosts for one test or module, and removes them at its end."""
 
     def __init__(self, kind: type[NamespaceHosts] | type[LoopbackHosts]) -> None:
         self._kind = kind
@@ -456,17 +456,17 @@ class MakeHosts:
 
 
 def can_have_namespaces() -> bool:
-    """Whether namespace hosts are possible here."""
+    """Return whether this process can make namespace hosts."""
     if os.geteuid() or not all(shutil.which(name) for name in ("ip", "unshare", "nsenter", "ssh-keygen")):
         return False
-    # root of a container may be forbidden to
+    # root in a container may not be allowed to make namespaces
     tried = subprocess.run(["unshare", "--net", "--mount", "--pid", "--cgroup", "--fork", "true"], capture_output=True)
     return tried.returncode == 0 and os.path.exists("/usr/sbin/sshd")
 
 
 @pytest.fixture(scope="module")
 def netns_hosts() -> Iterator[MakeHosts]:
-    """``netns_hosts(4, rate="400mbit", users=("ada",))`` makes hosts. Skips, and is counted, where not root."""
+    """``netns_hosts(4, rate="400mbit", users=("ada",))`` makes namespace hosts, or skips the test."""
     if not can_have_namespaces():
         pytest.skip(NOT_ROOT)
     make = MakeHosts(NamespaceHosts)
@@ -478,7 +478,7 @@ def netns_hosts() -> Iterator[MakeHosts]:
 
 @pytest.fixture(scope="module")
 def loopback_hosts() -> Iterator[MakeHosts]:
-    """``loopback_hosts(4)`` makes hosts out of an sshd of one's own on 127.0.1.x."""
+    """``loopback_hosts(4)`` makes hosts from private sshds on 127.0.1.x."""
     if not os.path.exists("/usr/sbin/sshd"):
         pytest.skip("no sshd is installed")
     make = MakeHosts(LoopbackHosts)

@@ -1,4 +1,4 @@
-"""Real meshes over sshds on loopback: whoever runs the tests deploys agents to themselves, in a HOME of their own."""
+"""Real meshes over sshds on loopback: agents are deployed to this machine, into a private HOME."""
 
 import os
 import socket
@@ -11,12 +11,12 @@ from tests.support.mesh import PrivateMesh
 
 
 class LoopbackMesh(PrivateMesh):
-    """A mesh whose configuration has one table for each of ``tables``; its commands run in the directory /."""
+    """A mesh whose configuration has one ``[[hosts]]`` table for each of ``tables``."""
 
     def __init__(self, hosts: LoopbackHosts, *tables: Mapping[str, Any], **settings: Any) -> None:
         super().__init__(1, 1)
         self.hosts = hosts
-        self.port = _free_port()  # agents of other tests run beside ours
+        self.port = _free_port()  # the default port may be in use by agents of other tests
         # one that is up already must not be torn down over a slow moment of this machine
         self.env["HOME"] = str(self.home)
         self.env["REDMESH_CONFIG"] = str(self.home / "mesh.toml")
@@ -24,7 +24,7 @@ class LoopbackMesh(PrivateMesh):
         self.describe(*tables, **settings)
 
     def describe(self, *tables: Mapping[str, Any], **settings: Any) -> None:
-        """Write the configuration anew."""
+        """Rewrite the configuration file."""
         top = {
             "ssh_config": str(self.hosts.keys.config),
             "login_address": "127.0.1.200",
@@ -40,31 +40,31 @@ class LoopbackMesh(PrivateMesh):
 
     @property
     def name(self) -> str:
-        """What the mesh is called."""
+        """The name of the mesh: a checksum of its state directory's path."""
         import binascii
 
         return f"{binascii.crc32(os.fsencode(os.path.realpath(self.state))):08x}"
 
     @property
     def far_state(self) -> Path:
-        """Where agents keep their files."""
+        """The state directory of the agents."""
         return self.hosts.home / ".local" / "state" / "redmesh"
 
     def outcome(self, *command: str) -> dict[str, dict[str, Any]]:
-        """What ``--json`` says of each host."""
+        """Run a command with ``--json``; return its row for each host, by name."""
         import json
 
         return {row["name"]: row for row in json.loads(self.run(*command, "--json").stdout)["hosts"]}
 
     def left_on_hosts(self) -> list[str]:
-        """Processes and files of this mesh that are on the hosts."""
+        """Return processes and files of this mesh that are on the hosts."""
         left = [str(path) for path in self.hosts.home.rglob("*") if self.name in path.name or path.suffix == ".pyz"]
         above = "/tmp" if os.geteuid() else "/run"
         left += [str(path) for path in Path(f"{above}/redmesh-{os.geteuid()}").glob(f"{self.name}-*")]
         return left + [f"process {pid}: {words}" for pid, words in self.agents().items()]
 
     def agents(self) -> dict[int, str]:
-        """Processes that say in their command line that they are of this mesh."""
+        """Map the pids of processes whose command line names this mesh to their command lines."""
         found = {}
         for entry in os.listdir("/proc"):
             if entry.isdigit():

@@ -1,4 +1,4 @@
-"""A private MariaDB server for tests: its files and socket in a temporary directory, no network."""
+"""A private MariaDB server for tests: its files and socket are in a temporary directory, and it uses no network."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tests.support.waiting import patience
 START_S = 30.0
 INSTALLER = "mariadb-install-db"
 _MEMORY, _ROOM_BYTES = "/dev/shm", 2 << 30
-#: Nothing is synced to the disk: tests kill the server, never the machine, and the kernel keeps what was written.
+#: The server syncs nothing to the disk: tests kill the server, never the machine, so the kernel keeps what was written.
 _UNSYNCED = ["--innodb-flush-method=nosync", "--innodb-flush-log-at-trx-commit=2", "--innodb-doublewrite=OFF"]
-#: So that a test run which is killed leaves no server behind.
+#: Makes the kernel kill the server when the test run dies.
 DIE_WITH_US = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
 
 
 def find_server() -> str | None:
-    """The server's program; None when it is not installed."""
+    """Return the path of the server's program, or None if it is not installed."""
     for name in ("mariadbd", "mysqld"):
         found = shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin")
         if found:
@@ -35,7 +35,7 @@ def find_server() -> str | None:
 
 
 class Server:
-    """One server process; may be killed, frozen and started again over the same files."""
+    """One server process; tests may kill it, stop it (SIGSTOP) and start it again on the same files."""
 
     def __init__(self, directory: str, small: bool = True, data: str = "") -> None:
         self.directory = directory
@@ -85,7 +85,7 @@ class Server:
             time.sleep(0.02)
 
     def admin(self, *statements: str) -> tuple[tuple[object, ...], ...]:
-        """Runs statements as root; the rows of the last one."""
+        """Run statements as root; return the rows of the last one."""
         connection = pymysql.connect(unix_socket=self.socket, user="root", autocommit=True, connect_timeout=patience(5))
         try:
             with connection.cursor() as cursor:
@@ -100,7 +100,7 @@ class Server:
         return f"mysql://{account}@localhost/{database}?unix_socket={self.socket}"
 
     def new_database(self) -> str:
-        """The URL of an empty database of its own."""
+        """Create an empty database; return its URL."""
         self._databases += 1
         name = f"redmesh_{os.getpid()}_{self._databases}"
         self.admin(f"CREATE DATABASE {name}")
@@ -115,7 +115,7 @@ class Server:
         self.process.send_signal(number)
 
     def kill(self) -> None:
-        """As by a crash."""
+        """Kill the server with SIGKILL, like a crash."""
         self.signal(signal.SIGKILL)
         assert self.process is not None
         self.process.wait()
@@ -131,7 +131,7 @@ class Server:
                 self.process.wait()
 
     def _places(self) -> list[str]:
-        # A server that begins removes what others have in /tmp of temporary tables.
+        # A starting server removes the temporary tables of other servers from a shared tmpdir such as /tmp.
         return [f"--datadir={self._data}", f"--tmpdir={self.directory}"]
 
     def _user(self) -> list[str]:
@@ -140,10 +140,10 @@ class Server:
 
 @contextmanager
 def private_server(small: bool = True) -> Iterator[Server]:
-    """A running server, gone with its files at the end. The path is short, as socket paths must be.
+    """Yield a running server; stop it and remove its files at the end. Its path is short, as socket paths must be.
 
-    ``small`` starts sooner, and keeps its data in memory if there is room: creating tables on a busy disk takes most of
-    a test's time. Otherwise the server has MariaDB's own sizes, as where work is measured.
+    A ``small`` server starts sooner, and keeps its data in memory if there is room, because creating tables on a busy
+    disk takes most of a test's time. Otherwise the server has MariaDB's default sizes, which measurements need.
     """
     directory = tempfile.mkdtemp(prefix="rm-sql-")
     data = tempfile.mkdtemp(prefix=f"rm-sql-{os.getpid()}-", dir=_MEMORY) if small and _has_room() else ""
@@ -160,7 +160,7 @@ def private_server(small: bool = True) -> Iterator[Server]:
 
 
 def _has_room() -> bool:
-    """Whether memory has room for a server's data. Removes data of runs that were killed."""
+    """Return True if /dev/shm has room for a server's data. First remove the data of killed test runs."""
     for name in os.listdir(_MEMORY) if os.path.isdir(_MEMORY) else ():
         left = re.fullmatch(r"rm-sql-(\d+)-\w+", name)
         if left and not os.path.exists(f"/proc/{left[1]}"):

@@ -1,7 +1,7 @@
-"""Real personal meshes for tests: brought up through the command line, in directories of their own.
+"""Real personal meshes for tests, started by the command line in private directories.
 
-Whatever happens in a test, its mesh is taken down afterwards, and a process, socket or file that it left
-behind is removed and fails the test.
+After a test, whether it passed or not, its mesh is taken down. Processes, sockets and files that the mesh left behind
+are removed and fail the test.
 """
 
 import json
@@ -24,11 +24,11 @@ Run = subprocess.CompletedProcess[str]
 
 
 class PrivateMesh:
-    """A state directory and a runtime directory of one's own, and the commands run in them."""
+    """A personal mesh with private state, configuration and runtime directories, and the commands that use it."""
 
     def __init__(self, processors: int = 4, nodes: int = 2, cpas: int = 1, database: str = "", **variables: str):
         self.size = (processors, nodes, cpas)
-        # short, because a socket's path is
+        # The path is short because the path of a Unix socket has at most 107 bytes.
         self.home = Path(tempfile.mkdtemp(prefix="redmesh-t-", dir="/tmp"))
         self.work = self.home / "work"  # where the commands run
         for name in ("state", "config", "work", "run"):
@@ -39,7 +39,7 @@ class PrivateMesh:
             "XDG_STATE_HOME": str(self.home / "state"),
             "XDG_RUNTIME_DIR": str(self.home / "run"),
             "XDG_CONFIG_HOME": str(self.home / "config"),
-            # a node that was too slow for a load on a busy machine is soon tried again
+            # After a load that took too long on a busy machine, its node is soon tried again.
             "REDMESH_FAILED_S": "2",
             "PATH": f"{BIN}:{os.environ.get('PATH', '/usr/bin:/bin')}",
             **variables,
@@ -52,12 +52,12 @@ class PrivateMesh:
 
     @property
     def run_dir(self) -> Path:
-        """Where the sockets are."""
+        """The mesh's run directory, which has its sockets."""
         return Path(os.readlink(self.state / "run"))
 
     @property
     def database(self) -> str:
-        """The viewer's URL of the system database."""
+        """The URL of the system database that viewers use."""
         return self.env.get("REDMESH_DATABASE") or f"sqlite://{self.state}/mesh.db"
 
     def run(
@@ -69,7 +69,7 @@ class PrivateMesh:
         env: dict[str, str] | None = None,
         cwd: Path | None = None,
     ) -> Run:
-        """Run a command (``yod``, ``mesh`` …) to its end; with ``check`` it must end with 0."""
+        """Run a command (``yod``, ``mesh`` …) to its end; with ``check`` its exit status must be 0."""
         done = subprocess.run(
             command,
             env={**self.env, **(env or {})},
@@ -86,7 +86,7 @@ class PrivateMesh:
         return done
 
     def start(self, *command: str, **options: Any) -> "subprocess.Popen[Any]":
-        """Start a command; it is killed at the end of the test if it still runs."""
+        """Start a command; ``close`` kills it if it still runs."""
         env = {**self.env, **options.pop("env", {})}
         options.setdefault("stdin", subprocess.DEVNULL)
         process = Process(command, env=env, cwd=self.work, **options)
@@ -94,35 +94,35 @@ class PrivateMesh:
         return process
 
     def json(self, *command: str, env: dict[str, str] | None = None) -> Any:
-        """What a command with ``--json`` prints."""
+        """Run a command with ``--json``; return the parsed output."""
         return json.loads(self.run(*command, "--json", check=True, env=env).stdout)
 
     def up(self, *options: str) -> Run:
-        """``mesh up`` of this mesh's size."""
+        """Run ``mesh up`` with this mesh's size."""
         processors, nodes, cpas = self.size
         size = ("--processors", str(processors), "--nodes", str(nodes), "--cpas", str(cpas))
         return self.run("mesh", "up", *size, *options, check=True)
 
     def down(self) -> Run:
-        """``mesh down``, whatever runs."""
+        """Run ``mesh down --force``, which also ends running launches."""
         return self.run("mesh", "down", "--force")
 
     def keeper(self) -> dict[str, Any]:
-        """What the keeper says: its pid, and each daemon's name, pid and restarts."""
+        """Return the keeper's status: its pid, and the name, pid and restarts of each daemon."""
         from agents.link.client import Client
 
         with Client(str(self.run_dir / "keeper.sock"), "admin") as client:
             return client.call({"op": "status"})
 
     def pid_of(self, daemon: str) -> int:
-        """The process of ``keeper``, ``rca``, ``cpa-0``, ``n0`` …"""
+        """Return the pid of ``keeper``, ``rca``, ``cpa-0``, ``n0`` …"""
         told = self.keeper()
         if daemon == "keeper":
             return int(told["pid"])
         return next(int(one["pid"]) for one in told["daemons"] if one["name"] == daemon)
 
     def answers(self, daemon: str) -> bool:
-        """Whether a daemon takes connections."""
+        """Return whether a daemon accepts connections."""
         from agents.link.client import Client, Unreachable
 
         try:
@@ -132,17 +132,17 @@ class PrivateMesh:
         return True
 
     def kill(self, daemon: str, number: int = signal.SIGKILL) -> int:
-        """Signal a daemon; returns the pid it had."""
+        """Signal a daemon; return its pid. Raises ProcessLookupError while the keeper restarts the daemon."""
         pid = self.pid_of(daemon)
-        if pid <= 1:  # 0 would be our own process group
+        if pid <= 1:  # os.kill(0) would signal the process group of the tests
             raise ProcessLookupError(f"{daemon} is between two lives")
         os.kill(pid, number)
         return pid
 
     def processes(self) -> dict[int, str]:
-        """Every process that carries this mesh's state directory in its environment, with its command line.
+        """Map the pids of processes that have this mesh's state directory in their environment to their command lines.
 
-        Zombies have no environment left and are not among them.
+        Zombies are not included, because they have no environment.
         """
         mark = f"XDG_STATE_HOME={self.env['XDG_STATE_HOME']}".encode()
         found = {}
@@ -153,11 +153,11 @@ class PrivateMesh:
                         words = Path(f"/proc/{entry}/cmdline").read_bytes().split(b"\0")
                         found[int(entry)] = b" ".join(words).decode("utf-8", "replace").strip()
                 except OSError:
-                    pass  # it has gone meanwhile, or is another user's
+                    pass  # the process has exited meanwhile, or belongs to another user
         return found
 
     def close(self) -> list[str]:
-        """Take the mesh down and remove what is left of it; returns what should not have been there."""
+        """Take the mesh down and remove what is left of it; return a description of what was left."""
         for process in self._started:
             if process.poll() is None:
                 process.kill()
@@ -182,7 +182,7 @@ class PrivateMesh:
         return left
 
     def logs(self, lines: int = 12) -> str:
-        """The end of every daemon's log."""
+        """Return the last ``lines`` lines of every daemon's log."""
         parts = []
         for path in sorted((self.state / "log").glob("*")):
             text = path.read_text(errors="replace").splitlines()[-lines:]
@@ -210,7 +210,7 @@ MakeMesh = Callable[..., PrivateMesh]
 
 @pytest.fixture
 def mesh() -> Iterator[MakeMesh]:
-    """``mesh(processors=4, nodes=2, cpas=1, database="", up=True, VARIABLE="…")`` makes a PrivateMesh that is up."""
+    """``mesh(processors=4, nodes=2, cpas=1, database="", up=True, VARIABLE="…")`` makes a PrivateMesh and starts it."""
     made: list[PrivateMesh] = []
 
     def make(*args: Any, up: bool = True, **options: Any) -> PrivateMesh:

@@ -1,4 +1,4 @@
-"""The MPIs of this machine, for tests: Debian's MPICH to compile with, and a Python that has mpi4py."""
+"""Finds the MPI libraries of this machine for tests: compilers of MPICH and Open MPI, and a Python with mpi4py."""
 
 import os
 import shutil
@@ -16,7 +16,7 @@ needs_open_mpi = pytest.mark.skipif(not OPEN_MPICC, reason="no Open MPI here (De
 
 
 def compiled(source: str, into: Path, *options: str, compiler: str = "") -> str:
-    """The program made of a C file of this repository."""
+    """Compile a C file of this repository; return the path of the program."""
     program = into / Path(source).stem
     command = [compiler or MPICC, "-O1", "-Wall", "-Werror", "-o", str(program), str(ROOT / source), *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
@@ -25,7 +25,10 @@ def compiled(source: str, into: Path, *options: str, compiler: str = "") -> str:
 
 
 def with_mpi4py() -> tuple[str, ...]:
-    """yod's options and a Python that has mpi4py: over Open MPI it needs PMIx, of which an interpreter says nothing."""
+    """Return yod's options and the path of a Python that has mpi4py.
+
+    mpi4py over Open MPI needs ``--mpi pmix``: yod cannot tell that from the interpreter's file.
+    """
     python = python_with("mpi4py.MPI")
     asked = "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; print(MPI.get_vendor()[0])"
     vendor = subprocess.run([python, "-P", "-c", asked], capture_output=True, text=True, timeout=60).stdout.strip()
@@ -33,7 +36,7 @@ def with_mpi4py() -> tuple[str, ...]:
 
 
 def python_with(module: str) -> str:
-    """A Python that can import ``module``: REDMESH_MPI_PYTHON's, ours or the system's; else the test is skipped."""
+    """Return a Python that can import ``module``: $REDMESH_MPI_PYTHON, this one or the system's; else skip the test."""
     for python in (os.environ.get("REDMESH_MPI_PYTHON", ""), sys.executable, "/usr/bin/python3"):
         if python and shutil.which(python):
             found = subprocess.run([python, "-c", f"import {module}"], capture_output=True, timeout=60)

@@ -1,4 +1,4 @@
-"""The best placement there is, by looking at all of them: for small machines."""
+"""Find the best placement on a small machine by branch and bound."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from db.topology import Mesh
 
 
 def least_hops(mesh: Mesh, free: Sequence[int], count: int) -> int:
-    """The least total of pairwise hops of ``count`` of ``free``: branch and bound, exact."""
+    """Return the smallest sum of pairwise hops of any ``count`` processors of ``free`` (exact)."""
     apart = [[_hops(mesh, one, other) for other in free] for one in free]
     best = sum(apart[i][j] for i in range(count) for j in range(i))
 
@@ -16,7 +16,7 @@ def least_hops(mesh: Mesh, free: Sequence[int], count: int) -> int:
             best = min(best, total)
             return
         left = count - chosen
-        # the rest adds at least its least distances to the chosen, and a hop for each pair among itself
+        # lower bound: the remaining processors add their smallest distances to the chosen, and one hop for each pair
         least = sum(sorted(to_chosen[first:])[:left]) + left * (left - 1) // 2
         if total + least >= best:
             return

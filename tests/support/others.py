@@ -1,4 +1,4 @@
-"""Redmesh's commands for another user of this machine, who may not be able to run our Python."""
+"""Redmesh's commands for another user of this machine, who may not be allowed to run this Python."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.hosts import PROJECT, NamespaceHost
 _ROOT = str(Path(__file__).parents[2])
 _PATH = [_ROOT, *site.getsitepackages()]
 INSTALLED = "/run/host/bin"
-#: Where a host has files of its own and does not see the machine's.
+#: Directories that a namespace host replaces by its own, so that it does not see the machine's.
 _HIDDEN = ("/root", "/home", "/tmp", "/run", "/dev/shm")
 _COMMANDS = ("yod", "showmesh", "pingd", "mesh")
 _ASK = """
@@ -37,21 +37,25 @@ sys.path[:0] = {path}
 
 
 def _others_run(python: str, prefix: str, path: list[str], loads: str = _LOADS) -> bool:
-    # by a shell: setpriv would still find the program with what root may, and Python then another one's library
+    # Run by a shell: setpriv looks up the program with root's capabilities, and could start a Python that the user
+    # cannot read, which then uses another Python's library.
     command = ["setpriv", "--reuid", "21001", "--regid", "21001", "--clear-groups", "--", "sh", "-c", 'exec "$@"']
     ask = _ASK.format(path=path, prefix=prefix, version=tuple(sys.version_info[:2])) + loads
     return not subprocess.run([*command, "sh", python, "-P", "-c", ask], capture_output=True, cwd="/").returncode
 
 
 def _pythons() -> tuple[tuple[str, str], ...]:
-    # ours, and the system's, each with its prefix
+    # this Python and the system's, each with its prefix
     return (sys.executable, sys.base_prefix), ("/usr/bin/python3", "/usr")
 
 
 @functools.cache
 def python_for_others() -> str:
-    """A Python that other users can run, which can load what ours does: ours, the system's, or one with copies of our
-    files, which may stand where nobody else may look. Skips without one."""
+    """Return a Python that other users can run and that can import Redmesh; skip the test if there is none.
+
+    It is this Python, the system's, or a virtual environment with copies of the files, which other users may not be
+    allowed to read in the source tree.
+    """
     for python, prefix in _pythons():
         if _others_run(python, prefix, _PATH):
             return python
@@ -64,7 +68,7 @@ def python_for_others() -> str:
 
 
 def _python_with_copies(base: str) -> str:
-    # a virtual environment of the interpreter ``base`` with redmesh and what it requires
+    # Make a virtual environment of the interpreter ``base`` with redmesh and its requirements; return its Python.
     directory = tempfile.mkdtemp(prefix="rm-python-", dir="/tmp")
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     os.chmod(directory, 0o755)
@@ -81,22 +85,22 @@ def _python_with_copies(base: str) -> str:
 
 
 def _required(name: str, found: set[str]) -> set[str]:
-    # the distributions that ``name`` requires, and those that they do
+    # Add the distributions that ``name`` requires to ``found``, recursively.
     for requirement in importlib.metadata.requires(name) or ():
         wanted = re.match(r"[\w.-]+", requirement)
         if wanted and "extra ==" not in requirement and wanted[0] not in found:
             try:
                 importlib.metadata.distribution(wanted[0])
             except importlib.metadata.PackageNotFoundError:
-                continue  # for another system or Python
+                continue  # a requirement for another system or Python version
             found.add(wanted[0])
             _required(wanted[0], found)
     return found
 
 
 def _python_on_host() -> str:
-    # hosts see our files below PROJECT, where everybody may look; the interpreter must stand where others may run it,
-    # and where hosts see the machine's files: a Python below /root is none of theirs, even where all may look into it
+    # Hosts see the source tree below PROJECT, where every user can read it. The interpreter must be executable by other
+    # users and outside of the directories that hosts replace, such as /root.
     for python, prefix in _pythons():
         hidden = any(Path(os.path.realpath(file)).is_relative_to(top) for file in (python, prefix) for top in _HIDDEN)
         if not hidden and _others_run(os.path.realpath(python), prefix, [], ""):
@@ -105,9 +109,9 @@ def _python_on_host() -> str:
 
 
 def commands_for_others(directory: Path, root: str = _ROOT) -> Path:
-    """``directory``, made, with ``yod`` and the others' commands for such a Python, and ``python``.
+    """Make ``directory`` with Redmesh's commands and ``python``, which other users can run; return it.
 
-    ``root``: where our files stand for those who run them.
+    ``root``: the path of the source tree for those users.
     """
     python = python_for_others() if root == _ROOT else _python_on_host()
     path = [name.replace(_ROOT, root) for name in _PATH]
@@ -123,7 +127,7 @@ def commands_for_others(directory: Path, root: str = _ROOT) -> Path:
 
 
 def install(host: NamespaceHost) -> None:
-    """redmesh on a host, in INSTALLED, as a package manager would put it there: daemons find what commands find."""
+    """Install redmesh in INSTALLED on a host, like a package manager, so that daemons and commands find it."""
     where = commands_for_others(host.directory / "bin", PROJECT)
     for name in _COMMANDS:
         (where / name).rename(where / f"{name}.py")

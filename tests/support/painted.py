@@ -1,4 +1,4 @@
-"""A terminal in a few lines: told what the console writes, it knows every cell, with its style, as one would see it."""
+"""A minimal terminal emulator: it is fed what the console writes, and holds every cell with its style."""
 
 import re
 from collections.abc import Iterable
@@ -13,19 +13,19 @@ from console.tui.terminal.compositor import CellsUpdate
 
 Cell = tuple[str, str]
 _PARTS = re.compile(r"\x1b\[(\d+);(\d+)H|\x1b\[([\d;]*)m|(\n)|([^\x1b\n])")
-#: What a terminal shows that nobody wrote to since its size changed: anything.
+#: A cell that was not written since the terminal's size changed: a real terminal may show anything there.
 UNKNOWN: Cell = ("?", "unknown")
 
 
 class Painted:
-    """Cells as the stream leaves them. Half of a wide character that is written over takes the other half along."""
+    """The cells of the terminal. Overwriting one half of a wide character clears the other half."""
 
     def __init__(self, width: int, height: int) -> None:
         self.width, self.height = width, height
         self.rows = [[UNKNOWN] * width for _ in range(height)]
 
     def feed(self, stream: str) -> None:
-        """What is written to it."""
+        """Apply what is written to the terminal."""
         x = y = at = 0
         style = ""
         while at < len(stream):
@@ -61,12 +61,12 @@ class Painted:
             row[x + 1] = (" ", row[x + 1][1])
 
     def text(self, y: int) -> str:
-        """A line without its styles."""
+        """Return line ``y`` without styles."""
         return "".join(text for text, _ in self.rows[y])
 
 
 class Watched:
-    """The terminal of a running application, beside what its screen would be were all of it painted at once."""
+    """Compares the terminal of a running application with a complete repaint of its screen."""
 
     def __init__(self, app: App[Any]) -> None:
         self._app = app
@@ -85,7 +85,7 @@ class Watched:
         self._display(screen, update)
 
     def differences(self) -> list[str]:
-        """Lines that are not as the screen has them."""
+        """Return a description of each line that differs from a complete repaint."""
         visible_screen_stack.set(self._app._background_screens)
         screen = self._app.screen
         strips: list[Iterable[Any]] = [[strip] for strip in screen._compositor.render_strips()]

@@ -1,4 +1,4 @@
-"""Real PCTs without CPA or RCA, and a raw launcher that speaks the tree's protocol to them."""
+"""Real PCTs without a CPA or RCA, and a raw launcher that talks to them in the tree's protocol."""
 
 import json
 import os
@@ -19,13 +19,13 @@ from agents.wire.frames import COMMON, CONTROL, STDERR, STDIN, STDOUT, Decoder, 
 from agents.wire.messages import hello
 from tests.support.waiting import Process, patience, wait_until
 
-MESH = f"{os.getpid():08x}"  # of this run of the tests alone: leftovers are looked for by it
+MESH = f"{os.getpid():08x}"  # unique to this test process: processes that are left behind are found by it
 
 
 class Machine:
-    """``count`` PCTs of ``slots`` processors in a private directory.
+    """``count`` PCTs with ``slots`` processors each, in a private directory; ``close`` ends them.
 
-    ``close`` ends them. ``open_files`` is their soft limit of descriptors.
+    ``open_files`` is the PCTs' soft limit of open descriptors.
     """
 
     def __init__(self, count: int = 1, slots: int = 4, open_files: int | None = None, **settings: Any) -> None:
@@ -52,7 +52,7 @@ class Machine:
     def start(self, name: str) -> None:
         """Start the PCT of a node."""
         command = [sys.executable, "-P", "-m", "agents.pct", "--config", self.config, "--node", name]
-        if self._open_files is not None:  # this process may have more open
+        if self._open_files is not None:  # set by prlimit, because this process may have more descriptors open
             command = ["prlimit", f"--nofile={self._open_files}:", *command]
         self.pcts[name] = Process(command, stdin=subprocess.DEVNULL, start_new_session=True)
 
@@ -61,11 +61,11 @@ class Machine:
         wait_until(lambda: self.ask(name, {"op": "status"}, quiet=True), f"{name} answers")
 
     def address(self, name: str) -> str:
-        """Where the PCT of a node listens."""
+        """Return the path of the PCT's socket."""
         return os.path.join(self.run, f"{name}.sock")
 
     def ask(self, name: str, message: dict[str, Any], quiet: bool = False) -> dict[str, Any]:
-        """A PCT's reply."""
+        """Send a request to a PCT; return its reply, or with ``quiet`` an empty one if that failed."""
         try:
             with Client(self.address(name), "admin", timeout_s=patience(15)) as client:
                 return client.call(message)
@@ -75,24 +75,24 @@ class Machine:
             raise
 
     def log(self, name: str) -> list[dict[str, Any]]:
-        """What the node has logged."""
+        """Return the entries of the node's log."""
         with open(os.path.join(self.state, "log", f"pct-{name}.jsonl"), encoding="utf-8") as file:
             return [json.loads(line) for line in file]
 
     def launch_children(self, name: str) -> list[int]:
-        """Launch children that are children of the node's PCT."""
+        """Return the pids of launch children that are children of the node's PCT."""
         return [pid for pid in processes.children(self.pcts[name].pid) if processes.alive(pid)]
 
     def marked(self) -> list[int]:
-        """Living processes of any launch here."""
+        """Return the pids of living processes of any launch of this machine."""
         return [pid for pid in processes.marked(f"{MESH}/") if processes.alive(pid)]
 
     def leftovers(self) -> list[str]:
-        """Files of launches in RUN."""
+        """Return the names of launches' files in RUN."""
         return [name for name in os.listdir(self.run) if name.startswith("launch-")]
 
     def close(self) -> None:
-        """End every PCT, kill what is left, remove the directory."""
+        """End every PCT, kill remaining processes, remove the directory; AssertionError if launches left processes."""
         for pct in self.pcts.values():
             pct.terminate()
         for pct in self.pcts.values():
@@ -109,7 +109,7 @@ class Machine:
         assert not left, f"processes were left: {left}"
 
     def adopted(self) -> list[int]:
-        """Launch children that still listen in RUN."""
+        """Return the pids of launch children that still listen in RUN."""
         found = []
         for name in os.listdir(self.run):
             if name.startswith("launch-") and name.endswith(".sock"):
@@ -130,7 +130,7 @@ class Machine:
 
 
 class Launcher:
-    """A raw launcher: what yod does with a tree, without a CPA."""
+    """A raw launcher: sends a load to the root PCT and receives from the tree like yod, without a CPA."""
 
     _next = 0
 
@@ -196,7 +196,7 @@ class Launcher:
         self.sock.sendall(control(hello("launcher")) + control(load) + frame(COMMON, encode(common)))
 
     def read(self, timeout_s: float = 20.0) -> bool:
-        """Take what comes next; False at the end of the connection."""
+        """Receive once; return False at the end of the connection."""
         self.sock.settimeout(patience(timeout_s))
         try:
             data = self.sock.recv(1 << 20)
@@ -216,13 +216,13 @@ class Launcher:
         return bool(data)
 
     def give_credit(self) -> None:
-        """Give back what has been taken."""
+        """Grant credit for the output received since the last call."""
         owed, self._owed = self._owed, 0
         if owed:
             self.send({"op": "credit", "bytes": owed})
 
     def until(self, *ops: str, timeout_s: float = 20.0) -> dict[str, Any]:
-        """The first message of one of ``ops`` that has not been asked for yet."""
+        """Return the first message with one of ``ops`` that was not returned before."""
         deadline = time.monotonic() + patience(timeout_s)
         while True:
             for message in self.messages:
@@ -234,32 +234,32 @@ class Launcher:
             assert self.read(left) or any(m["op"] in ops for m in self.messages), f"no {ops}, only {self.messages}"
 
     def send(self, message: dict[str, Any]) -> None:
-        """A message down the tree."""
+        """Send a control message down the tree."""
         self.sock.sendall(control(message))
 
     def feed(self, data: bytes) -> None:
-        """Standard input."""
+        """Send data for the standard input of ranks."""
         self.sock.sendall(frame(STDIN, data))
 
     def ready(self) -> list[list[int]]:
-        """[pid, node index] of every rank, by rank, when all are held."""
+        """Wait until all ranks are held before exec; return [pid, node index] of each rank, in rank order."""
         message = self.until("ready", "failed")
         assert message["op"] == "ready", message
         by_rank = {rank: [pid, place] for rank, pid, place in message["ranks"]}
         return [by_rank[rank] for rank in range(self.size)]
 
     def go(self) -> list[list[int]]:
-        """Ready, then GO."""
+        """Wait for ``ready``, then send GO; return what :meth:`ready` returned."""
         ranks = self.ready()
         self.send({"op": "go", "ranks": ranks})
         return ranks
 
     def exits(self) -> dict[int, int]:
-        """Wait statuses by rank, of what has come so far."""
+        """Return the wait statuses received so far, by rank."""
         return {rank: status for m in self.messages if m["op"] == "exits" for rank, status, _ in m["ranks"]}
 
     def finish(self, timeout_s: float = 30.0) -> dict[int, int]:
-        """Read to the end, say done: the wait statuses by rank."""
+        """Wait for ``finished``, send ``done``, read to the end; return the wait statuses by rank."""
         finished = self.until("finished", timeout_s=timeout_s)
         assert finished["unclean"] == []
         self.send({"op": "done"})
@@ -270,21 +270,21 @@ class Launcher:
         return self.exits()
 
     def stdout(self, rank: int = 0) -> bytes:
-        """What a rank has written."""
+        """Return what a rank has written to standard output."""
         return bytes(self.output.get((rank, STDOUT), b""))
 
     def stderr(self, rank: int = 0) -> bytes:
-        """What a rank has complained."""
+        """Return what a rank has written to standard error."""
         return bytes(self.output.get((rank, STDERR), b""))
 
 
 def run(machine: Machine, argv: list[str], per_node: int = 1, **options: Any) -> tuple[dict[int, int], Launcher]:
-    """A launch from the load to done."""
+    """Run a launch from the load to ``done``; return the wait statuses by rank, and the launcher."""
     launcher = Launcher(machine, argv, per_node, **options)
     launcher.go()
     return launcher.finish(), launcher
 
 
 def kill_hard(pid: int) -> None:
-    """SIGKILL."""
+    """Send SIGKILL to ``pid``."""
     os.kill(pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Launches that stand at known places, for tests that look into them."""
+"""Launches whose ranks wait in known functions, for tests of stacks."""
 
 import subprocess
 from collections.abc import Callable, Iterator
@@ -46,7 +46,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def begin(yods: PrivateMesh) -> Iterator[Begin]:
-    """Launch something detached, that can be observed when this returns its number; it is killed afterwards."""
+    """``begin(…)`` starts a detached launch and returns its launcher id once it can be observed; killed afterwards."""
     begun: list[str] = []
 
     def launch(*command: str) -> str:
@@ -60,7 +60,7 @@ def begin(yods: PrivateMesh) -> Iterator[Begin]:
 
 
 def paths(tree: list[dict[str, object]]) -> dict[str, str]:
-    """``main/wait_here`` → ranks, of every call of a nested tree."""
+    """Map the path of every call in a stack tree (``main/wait_here``) to its ranks."""
     found: dict[str, int] = {}
 
     def go(level: list[dict[str, object]], above: str) -> None:
@@ -74,12 +74,12 @@ def paths(tree: list[dict[str, object]]) -> dict[str, str]:
 
 
 def pid_of(mesh: PrivateMesh, launcher: str, rank: int) -> int:
-    """The process of a rank, by what it was born with."""
+    """Return the pid of a rank, found by the environment it was started with."""
     wanted = {f"YOD_RANK={rank}".encode(), f"YOD_LAUNCHER_ID={launcher}".encode()}
     for pid in mesh.processes():
         try:
             if wanted <= set(Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")):
                 return pid
         except OSError:
-            pass  # it has gone meanwhile
+            pass  # the process has exited meanwhile
     raise AssertionError(f"no process is rank {rank} of launcher {launcher}")

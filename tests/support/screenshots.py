@@ -1,4 +1,4 @@
-"""``make screenshots``: the console over a real mesh with real launches, written into screenshots/ as SVG and PNG."""
+"""``make screenshots``: writes pictures of the console on a real mesh with real launches into screenshots/."""
 
 import asyncio
 import re
@@ -24,7 +24,7 @@ LOOK_SIZES = {**SIZES, "large": (240, 70)}
 #: Programs of the guide "Find out why it hangs" (docs/guides/why-it-hangs.md): picture, file in examples/deadlock.
 HANGS = (("hang-c", "deadlock.c"), ("hang-slow", "slow.c"))
 
-#: Programs worth looking at; they end when they are told to.
+#: Programs whose launches the pictures show: file name → Python source.
 PROGRAMS = {
     "heat.py": """
 import math, os, time
@@ -61,7 +61,10 @@ if rank == 11:
 
 
 def main() -> int:
-    """Writes them all; 0. ``--look FOLDER``: every size and theme, as PNG, to be looked at and thrown away."""
+    """Write all pictures; return 1 if the mesh left anything behind.
+
+    ``--look FOLDER`` writes every size and theme as PNG into another folder, for a look at them.
+    """
     look = Path(sys.argv[2]) if sys.argv[1:2] == ["--look"] else None
     folder = look or FOLDER
     folder.mkdir(exist_ok=True)
@@ -79,7 +82,7 @@ def main() -> int:
 
 
 def begin(mesh: PrivateMesh) -> dict[str, int]:
-    """Launches worth looking at, by the names of their programs."""
+    """Start the mesh and the launches of ``PROGRAMS``; return the launchers' ids by file name."""
     for name, text in PROGRAMS.items():
         (mesh.work / name).write_text(text)
     mesh.up()
@@ -97,7 +100,7 @@ def begin(mesh: PrivateMesh) -> dict[str, int]:
 
 
 def start_built(mesh: PrivateMesh, file: str, *options: str) -> int:
-    """Builds an MPI program of examples/deadlock and starts four ranks of it; the launcher."""
+    """Compile an MPI program of examples/deadlock and start four ranks of it; return the launcher's id."""
     source, program = EXAMPLES / "deadlock" / file, mesh.work / file.removesuffix(".c")
     compiler = shutil.which("mpicc.mpich") or shutil.which("mpicc")
     if compiler is None:
@@ -109,13 +112,13 @@ def start_built(mesh: PrivateMesh, file: str, *options: str) -> int:
 
 
 class Shots:
-    """Pictures of one size and theme."""
+    """Takes the pictures of one size and theme."""
 
     def __init__(self, mesh: PrivateMesh, folder: Path, suffix: str, *, svg: bool) -> None:
         self._mesh, self._folder, self._suffix, self._svg = mesh, folder, suffix, svg
 
     async def take(self, size: tuple[int, int], theme: str, launchers: dict[str, int]) -> None:
-        """Every screen."""
+        """Take a picture of every screen."""
         app = ConsoleApp(load(environ=self._mesh.env))
         app.theme = f"redmesh-{theme}"
         async with app.run_test(size=size, notifications=True) as pilot:
@@ -190,7 +193,7 @@ class Shots:
         await pilot.press("escape")
 
     async def _hanging(self, app: Any, pilot: Any, launchers: dict[str, int]) -> None:
-        """The pictures of the guide: a tree with its source, two ranks side by side, a crash."""
+        """Take the pictures of the guide: a stack tree with source code, two ranks side by side, a crash."""
         for name, file in (*HANGS, ("hang-python", "exchange.py")):
             launcher = launchers[file] if file in launchers else start_built(self._mesh, file)
             await until(pilot, lambda one=launcher: one in app.machine.launchers, "the launch")  # type: ignore[misc]
@@ -209,34 +212,34 @@ class Shots:
                 self.write(app, "hang-beside")
                 await pilot.press("escape")
             await pilot.press("escape")
-            if file not in launchers:  # waiting in MPI costs a processor for each rank
+            if file not in launchers:  # each rank that waits in MPI uses a whole processor
                 self._mesh.run("yod", "-signal", "KILL", str(launcher), check=True)
         crash = start_built(self._mesh, "crash.c", "-bt", "-kill")
         app.attach(crash)
         await until(pilot, lambda: app.runs[crash].phase is Phase.ENDED, "the crash")
         await pilot.pause(0.5)
         app.screen.query_one(Completion).focus()
-        await pilot.press("j", "enter")  # below those that yod ended
+        await pilot.press("j", "enter")  # the crashed rank is in the row below the ranks that yod ended
         await pilot.pause(0.3)
         self.write(app, "hang-crash")
         await pilot.press("escape")
 
     def write(self, app: Any, name: str) -> None:
-        """One screen as SVG and as PNG; of the pictures to be kept, PNG only of the large ones."""
+        """Write one screen as SVG and PNG; the folder screenshots/ gets PNG only for the large size."""
         name = f"{name}-{self._suffix}" if self._suffix else name
         svg = app.export_screenshot(title="mesh console")
-        svg = re.sub(r"\bterminal-\d+", "terminal", svg)  # a number drawn at random
-        svg = re.sub(r"/tmp/redmesh-t-\w{8}", "/home/ada/programs/mesh", svg)  # as long as what it replaces
+        svg = re.sub(r"\bterminal-\d+", "terminal", svg)  # the number is random
+        svg = re.sub(r"/tmp/redmesh-t-\w{8}", "/home/ada/programs/mesh", svg)  # as long as the text it replaces
         if self._svg:
             (self._folder / f"{name}.svg").write_text(svg)
         if not self._svg or not self._suffix:
-            # the font it asks for is fetched from the network; this one is installed wherever the tests run
+            # The SVG names a font that is fetched from the network; use an installed one instead.
             local = re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL).replace("Fira Code", "DejaVu Sans Mono")
             paint(local, self._folder / f"{name}.png")
 
 
 def paint(svg: str, path: Path) -> None:
-    """SVG to PNG: by Chromium, whose lines meet, or else by cairosvg."""
+    """Convert SVG to PNG with Chromium, which joins box-drawing lines without gaps, or else with cairosvg."""
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if chromium is None:
         import cairosvg
@@ -246,7 +249,7 @@ def paint(svg: str, path: Path) -> None:
     width, height = re.findall(r'viewBox="0 0 ([0-9]+)[0-9.]* ([0-9]+)', svg)[0]
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder, "screen.svg")
-        source.write_text(svg.replace("font-size: 20px", "font-size: 21px"))  # as high as the lines are apart
+        source.write_text(svg.replace("font-size: 20px", "font-size: 21px"))  # makes a line of text as high as a row
         subprocess.run(
             [chromium, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--user-data-dir={folder}",
              f"--screenshot={path}", f"--window-size={width},{height}", str(source)],

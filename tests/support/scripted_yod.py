@@ -1,4 +1,4 @@
-"""The yod end of an observers' socket, told what to say: for what a real launch cannot be made to do at will."""
+"""A stand-in for yod's observer socket that sends scripted events, for events that a real launch rarely produces."""
 
 import asyncio
 from pathlib import Path
@@ -8,7 +8,7 @@ from agents.wire import control, frames, messages
 
 
 class ScriptedYod:
-    """Serves ``yod-N.sock``: every observer gets what was said so far, then what is said. ``heard``: requests."""
+    """Serves ``yod-N.sock``: each observer gets all earlier events, then new ones. ``heard``: requests received."""
 
     def __init__(self, run_dir: Path, launcher: int) -> None:
         self.path = run_dir / f"yod-{launcher}.sock"
@@ -29,33 +29,33 @@ class ScriptedYod:
         self.path.unlink(missing_ok=True)
 
     def hang_up(self) -> None:
-        """Ends every connection."""
+        """Close every connection."""
         for writer in self._writers:
             writer.close()
         self._writers.clear()
 
     def event(self, kind: str, **facts: Any) -> None:
-        """An event, stamped."""
+        """Send an event with a fixed time."""
         self._say(control.control({"event": kind, "at": 1763660000.0, **facts}))
 
     def hello(self, command: str, size: int) -> None:
-        """The first event."""
+        """Send the ``hello`` event, which is the first of a launch."""
         self.event("hello", launcher=self.launcher, command=command, size=size, user="ada", state="loading")
 
     def started(self, nodes: list[str]) -> None:
-        """All ranks run, one for each name."""
+        """Send ``started``: one rank runs on each of ``nodes``."""
         self.event("started", ranks=[[900 + rank, node] for rank, node in enumerate(nodes)])
 
     def exit(self, rank: int, status: int = 0, signal: int = 0, *, node: str = "n0", by_yod: bool = False) -> None:
-        """A rank ends."""
+        """Send the exit of a rank."""
         self.event("exit", rank=rank, node=node, status=status, signal=signal, elapsed_s=1.5, by_yod=by_yod)
 
     def output(self, rank: int, data: bytes, kind: int = frames.STDOUT) -> None:
-        """A rank writes."""
+        """Send output of a rank."""
         self._say(frames.output(kind, rank, data))
 
     def raw(self, data: bytes) -> None:
-        """Whatever one likes."""
+        """Send arbitrary bytes."""
         self._say(data)
 
     def _say(self, data: bytes) -> None:

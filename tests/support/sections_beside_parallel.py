@@ -1,4 +1,4 @@
-"""What ``mesh sections`` and GNU parallel do when a node dies, hangs, is cut off, is slow, or has a full disk.
+"""Compare ``mesh sections`` and GNU parallel when a node dies, hangs, is cut off, is slow, or has a full disk.
 
     python -m tests.support.sections_beside_parallel [--hosts 4] [--sections 48] [--limit 45]
 
@@ -47,18 +47,18 @@ part = "part.{{section}}"
 
 
 def slow(host: NamespaceHost) -> Callable[[], None]:
-    """Sections take fifty times as long on this host."""
+    """Make sections take about fifty times as long on this host."""
     host.run("touch", "/tmp/slow")
     return lambda: None
 
 
 def none(_host: NamespaceHost) -> Callable[[], None]:
-    """Nothing happens."""
+    """Do nothing: the case without a fault."""
     return lambda: None
 
 
 def hang(host: NamespaceHost) -> Callable[[], None]:
-    """Nothing on this host runs any more, its sshd included; its kernel still takes connections."""
+    """Stop all processes of this host, its sshd included; its kernel still accepts connections."""
     inside = os.readlink(f"/proc/{host.init}/ns/pid")
     stopped: set[int] = set()
     while more := {int(pid) for pid in os.listdir("/proc") if pid.isdigit() and _space(pid) == inside} - stopped:
@@ -86,7 +86,7 @@ CASES = {"no fault": none, "dies": kill, "hangs": hang, "cut off": cut, "slow": 
 
 
 class Contest:
-    """One fault and one of the two programs, on hosts of its own."""
+    """Runs one of the two programs with one fault, on new hosts."""
 
     def __init__(self, options: argparse.Namespace, fault: str) -> None:
         self.options, self.fault = options, fault
@@ -97,7 +97,7 @@ class Contest:
         (self.directory / "ran").touch()
 
     def run(self, program: str) -> str:
-        """The row of the table."""
+        """Run ``program`` and return its row of the table."""
         hosts = NamespaceHosts(self.options.hosts)
         mesh = FarMesh(hosts, processors=1)
         try:
@@ -148,11 +148,11 @@ class Contest:
         return f"exit {process.returncode} after {time.monotonic() - began:.1f} s{words}"
 
     def parts(self) -> int:
-        """How many sections have left their part."""
+        """Return how many sections have written their part file."""
         return sum(name.startswith("part.") and ".redmesh" not in name for name in os.listdir(self.directory))
 
     def _logged(self, number: int) -> list[str]:
-        """What GNU parallel's job log says of a section."""
+        """Return the lines of GNU parallel's job log for a section."""
         log = self.directory / "joblog"
         lines = log.read_text().splitlines() if log.exists() else []
         return [" ".join(line.split("\t")) for line in lines if line.split("\t")[0] == str(number + 1)]

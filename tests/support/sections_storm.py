@@ -1,13 +1,14 @@
-"""A Kirchhoff migration in sections over hosts that fail: the image must have the bytes of the serial run.
+"""Run a Kirchhoff migration in sections on hosts that fail; the image must be identical to the serial run's.
 
     python -m tests.support.sections_storm [--hosts 16] [--sections 500] [--seed N] [--keep DIR]
 
-Needs root, for the hosts. A third of them are killed, frozen, filled up or cut off, each at a moment of its own.
+Needs root for the namespace hosts. A third of them get a fault at a random moment: killed, stopped (SIGSTOP), disk full
+or cut off.
 
     python -m tests.support.sections_storm --kills 50 [--seed N]
 
-On one machine with MariaDB: the job's owner, all of a login processor's processes, the whole machine or the database
-are killed at any moment; the mesh is brought up again and the job resumed.
+runs on one machine with MariaDB and kills, at a random moment, the job's owner, all processes of the login processor,
+all processes of the mesh, or the database. Then the mesh is started again and the job is resumed.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ name = "image.bin"
 part = "part.{{section}}"
 combine = "concatenate"
 """
-#: The hosts' own disk is their /tmp: a host where it is full writes no section.
+#: Values of ``JOB`` on namespace hosts. Their only private disk is /tmp: a host whose /tmp is full writes no section.
 ON_HOSTS = {
     "python": " ".join(PYTHON).replace(str(ROOT), PROJECT), "root": PROJECT, "recheck": "20",
     "scratch": " --scratch /tmp",
@@ -60,7 +61,7 @@ ON_HOSTS = {
 
 
 class Survey:
-    """A directory with the input of the migration, its job file and what the serial run makes of it."""
+    """A directory with the migration's input, its job file, and the image of the serial run."""
 
     def __init__(self, directory: Path, traces: int, samples: int, by: int, **words: str) -> None:
         self.directory, self.sections = directory, -(-traces // by)
@@ -74,12 +75,12 @@ class Survey:
         subprocess.run([sys.executable, str(ROOT / MIGRATE), *words], cwd=self.directory, check=True)
 
     def clear(self) -> None:
-        """No outputs and no parts any more."""
+        """Remove the image and all parts."""
         for path in (*self.directory.glob("part.*"), self.directory / "image.bin"):
             path.unlink(missing_ok=True)
 
     def check(self, job: str) -> None:
-        """The image is the serial one, and the object counts every section once."""
+        """Assert that the image equals the serial run's, and that the state object counts every section once."""
         assert (self.directory / "image.bin").read_bytes() == self.serial, "the image differs from the serial run's"
         with reading(job) as db:
             rows = db.execute("SELECT state, sum(last - first + 1) FROM task GROUP BY state").fetchall()
@@ -90,7 +91,7 @@ class Survey:
 
 @contextlib.contextmanager
 def reading(job: str) -> Iterator[sqlite3.Connection]:
-    """A job's object, to be read."""
+    """Open a job's state object for reading."""
     db = open_for_reading(job)
     try:
         yield db
@@ -99,19 +100,19 @@ def reading(job: str) -> Iterator[sqlite3.Connection]:
 
 
 def finished(job: str) -> int:
-    """How many sections of a job have finished."""
+    """Return how many sections of a job have finished."""
     with reading(job) as db:
         return int(db.execute("SELECT coalesce(sum(last - first + 1), 0) FROM task WHERE state = 'done'").fetchone()[0])
 
 
 def begin(mesh: PrivateMesh, directory: Path) -> str:
-    """Start the job; the path of its object."""
+    """Start the job; return the path of its state object."""
     done = mesh.run("mesh", "sections", "run", "--detach", "--json", "JOB.toml", check=True, cwd=directory)
     return str(json.loads(done.stdout)["path"])
 
 
 class Strike(NamedTuple):
-    """A fault that will strike ``host`` once ``after`` sections have finished, and lasts ``for_s`` seconds."""
+    """A fault of ``host`` that begins when ``after`` sections have finished and lasts ``for_s`` seconds."""
 
     after: int
     host: NamespaceHost
@@ -154,7 +155,7 @@ FAULTS: dict[str, Callable[[NamespaceHost], Callable[[], None]]] = {
 
 
 def plan(hosts: NamespaceHosts, count: int, sections: int, chance: random.Random) -> list[Strike]:
-    """``count`` strikes, every fault as often as the others, each on a host of its own."""
+    """Return ``count`` strikes on different hosts, with each fault about equally often, ordered by ``after``."""
     faults = [list(FAULTS)[number % len(FAULTS)] for number in range(count)]
     chance.shuffle(faults)
     victims = chance.sample(list(hosts), count)
@@ -166,7 +167,7 @@ def plan(hosts: NamespaceHosts, count: int, sections: int, chance: random.Random
 
 
 def storm(mesh: PrivateMesh, survey: Survey, strikes: list[Strike], say: Callable[[str], None]) -> str:
-    """Run the job while faults strike; the path of its object. AssertionError."""
+    """Run the job during the faults; return the path of its state object. AssertionError if the job fails."""
     began = time.monotonic()
     job = begin(mesh, survey.directory)
     watching = mesh.start("mesh", "sections", "watch", os.path.basename(job)[:36],
@@ -201,7 +202,7 @@ def storm(mesh: PrivateMesh, survey: Survey, strikes: list[Strike], say: Callabl
     return job
 
 
-#: What is killed: words of the command lines; none for the database.
+#: What is killed → words of the command lines of its processes; no words for the database.
 _LOGIN = ("redmesh-job ", ".py keeper ", ".py cpa ", ".py rca ", ".py yod ")
 KILLS: dict[str, tuple[str, ...]] = {
     "the owner": _LOGIN[:1], "the login processor": _LOGIN, "the owner's host": ("",), "the database": (),
@@ -209,7 +210,10 @@ KILLS: dict[str, tuple[str, ...]] = {
 
 
 def killed_and_resumed(mesh: PrivateMesh, server: Server, survey: Survey, what: str, after_s: float) -> int:
-    """Run the job, kill ``what`` after a while, resume it; how many sections had finished by then. AssertionError."""
+    """Run the job, kill ``what`` after ``after_s``, resume the job; return how many sections had finished at the kill.
+
+    Raises AssertionError if the job or its image is wrong.
+    """
     survey.clear()
     job = begin(mesh, survey.directory)
     time.sleep(after_s)
@@ -218,7 +222,8 @@ def killed_and_resumed(mesh: PrivateMesh, server: Server, survey: Survey, what: 
         server.kill()
         time.sleep(0.5)
         server.start()
-    for _ in range(2 if what == "the owner's host" else 1):  # what was being started meanwhile
+    # The second round kills the processes that were being started during the first one.
+    for _ in range(2 if what == "the owner's host" else 1):
         _send([pid for pid, words in mesh.processes().items() if any(one in words for one in KILLS[what])], 9)
     mesh.up()
     wait_until(lambda: resumed(mesh, survey, job), "the job is resumed to its end", 120.0)
@@ -228,14 +233,14 @@ def killed_and_resumed(mesh: PrivateMesh, server: Server, survey: Survey, what: 
 
 
 def resumed(mesh: PrivateMesh, survey: Survey, job: str) -> bool:
-    """Whether ``mesh sections resume`` has seen the job through."""
+    """Run ``mesh sections resume``; return whether the job has succeeded."""
     done = mesh.run("mesh", "sections", "resume", os.path.basename(job)[:36], cwd=survey.directory, timeout_s=120)
     assert "Traceback" not in done.stderr, done.stderr
     return done.returncode == 0
 
 
 def kills(count: int, chance: random.Random, say: Callable[[str], None], traces: int = 32) -> None:
-    """``count`` jobs, each killed at some moment and resumed."""
+    """Run ``count`` jobs, each with one kill at a random moment, and resume them."""
     directory = shared_directory()
     try:
         with private_server() as server:
@@ -259,7 +264,7 @@ def kills(count: int, chance: random.Random, say: Callable[[str], None], traces:
 
 
 def shared_directory() -> Path:
-    """A directory that namespace hosts share with the login processor."""
+    """Make a directory that namespace hosts share with the login processor."""
     return Path(tempfile.mkdtemp(prefix="redmesh-sections-", dir="/var/tmp"))
 
 
@@ -301,7 +306,7 @@ def main() -> int:
 
 
 def tell(job: str, say: Callable[[str], None]) -> None:
-    """What became of the attempts."""
+    """Report how many attempts ended in each state, and for what cause."""
     with reading(job) as db:
         for state, cause, count in db.execute(
             "SELECT state, coalesce(cause, ''), count(*) FROM transition WHERE first GROUP BY 1, 2 ORDER BY 3 DESC"
@@ -312,7 +317,7 @@ def tell(job: str, say: Callable[[str], None]) -> None:
 
 
 def keep(mesh: PrivateMesh, job: str, directory: Path, lines: list[str]) -> None:
-    """The report, the job log and the faults as files."""
+    """Write the report, the job log, the chart and the faults to files in ``directory``."""
     directory.mkdir(parents=True, exist_ok=True)
     uuid = os.path.basename(job)[:36]
     for name, words in (("report.html", ()), ("joblog", ("--joblog",))):

@@ -1,6 +1,6 @@
-"""A file system as slow as one wants: one file, read through FUSE at so many bytes a second. For root.
+"""A slow file system for tests: FUSE serves one file at a limited number of bytes a second. Needs root.
 
-It can also be slow to open the file for an exec, while it answers everything else.
+It can also delay an open for exec while it answers other requests.
 """
 
 import ctypes
@@ -22,13 +22,13 @@ _LOOKUP, _FORGET, _GETATTR, _OPEN, _READ, _STATFS, _RELEASE = 1, 2, 3, 14, 15, 1
 _FLUSH, _INIT, _OPENDIR, _RELEASEDIR, _ACCESS, _INTERRUPT, _DESTROY, _BATCH_FORGET = 25, 26, 27, 29, 34, 36, 38, 42
 _EMPTY = (_RELEASE, _FLUSH, _RELEASEDIR, _ACCESS, _DESTROY)
 _ROOT, _FILE, _FOR_LONG_S, _MNT_DETACH = 1, 2, 3600, 2
-_FOR_EXEC = 0x20  # of the flags of an open: __FMODE_EXEC in the kernel's include/linux/fs.h
+_FOR_EXEC = 0x20  # a flag of an open request: __FMODE_EXEC in the kernel's include/linux/fs.h
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 @contextmanager
 def slow_file(directory: Path, content: Path, bytes_per_s: float, exec_s: float = 0.0) -> Iterator[Path]:
-    """A mount at ``directory`` with a program that is ``content``, as slow as that; each exec waits ``exec_s``."""
+    """Mount a slow copy of the file ``content`` at ``directory``; yield its path. Each exec of it waits ``exec_s``."""
     directory.mkdir()
     command = [sys.executable, "-m", "tests.support.slow_files", str(directory), str(content)]
     command += [str(bytes_per_s), str(exec_s)]
@@ -44,7 +44,7 @@ def slow_file(directory: Path, content: Path, bytes_per_s: float, exec_s: float 
 
 
 class Server:
-    """Answers the kernel, one request after another (linux/fuse.h)."""
+    """Answers the kernel's FUSE requests, one after the other (linux/fuse.h)."""
 
     def __init__(self, directory: str, content: str, bytes_per_s: float, exec_s: float) -> None:
         self._name = os.path.basename(content).encode()
@@ -56,7 +56,7 @@ class Server:
             raise OSError(ctypes.get_errno(), "mount")
 
     def serve(self) -> None:
-        """Until it is unmounted."""
+        """Answer requests until the file system is unmounted."""
         while True:
             try:
                 data = os.read(self._fd, 1 << 20)
@@ -86,7 +86,7 @@ class Server:
         if operation == _GETATTR:
             return 0, struct.pack("<QII", _FOR_LONG_S, 0, 0) + self._attributes(node)
         if operation in (_OPEN, _OPENDIR):
-            return 0, struct.pack("<QII", 0, 2, 0)  # what was read stays in the page cache
+            return 0, struct.pack("<QII", 0, 2, 0)  # 2 is FOPEN_KEEP_CACHE: the page cache is kept across opens
         if operation == _READ:
             _, offset, size = struct.unpack_from("<QQI", body)
             part = self._content[offset : offset + size]

@@ -1,4 +1,4 @@
-"""A launcher as small as can be, a process of its own: registers, allocates, beats until standard input ends.
+"""A minimal launcher process: registers with the RCA, allocates, and sends heartbeats until standard input ends.
 
 ``python -m tests.support.small_launcher RUN SIZE [no-register] [no-beat] [finish-by-rca]
 [waits]``; prints what it got as JSON.

@@ -10,7 +10,7 @@ from typing import Any
 
 
 def run(*command: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run to the end; CalledProcessError with what it said."""
+    """Run a command to its end; raise AssertionError with its output if it fails."""
     done = subprocess.run(command, capture_output=True, text=True, **options)
     if done.returncode:
         raise AssertionError(f"{shlex.join(command)} ended with {done.returncode}: {done.stdout}{done.stderr}")
@@ -30,7 +30,7 @@ class Keys:
         self.config = directory / "ssh_config"
 
     def write_config(self, hosts: Sequence[tuple[str, str, int]], user: str) -> None:
-        """A ``Host`` block for each (name, address, port)."""
+        """Write an OpenSSH configuration with a ``Host`` block for each (name, address, port), and known_hosts."""
         lines = []
         for name, address, port in hosts:
             lines.append(f"Host {name} {address}\n  HostName {address}\n  Port {port}")

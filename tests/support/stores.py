@@ -1,4 +1,4 @@
-"""System databases for tests, on SQLite and on a real MariaDB alike."""
+"""System databases for tests, on SQLite and on a real MariaDB server."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def key() -> str:
 
 
 def first(free: Sequence[int], count: int) -> list[int]:
-    """The simplest placement."""
+    """The simplest placement: the first ``count`` free processors."""
     return list(free[:count])
 
 
@@ -46,7 +46,7 @@ def demand(size: int, **more: Any) -> Demand:
 
 
 def define(store: Store, nodes: int = 4, slots: int = 4, boot_id: str = "b1", up: bool = True) -> None:
-    """``nodes`` nodes n0…, each with ``slots`` processors, all up."""
+    """Define a machine of ``nodes`` nodes n0… with ``slots`` processors each; with ``up``, all nodes are up."""
     specs = [NodeSpec(number + 1, f"n{number}", range(number * slots, (number + 1) * slots)) for number in range(nodes)]
     define_machine(store, "test", boot_id, LOGIN, specs)
     for spec in specs if up else ():
@@ -62,7 +62,7 @@ def give_back(store: Store, taken: Allocation, status: int = 0, **more: Any) -> 
 
 
 def empty(store: Store) -> None:
-    """As it was right after it was made."""
+    """Delete all rows, as right after the installation of the schema."""
     store.connect()
     for table in list(TABLES)[1:]:
         store.execute(f"DELETE FROM `{table}`")
@@ -74,7 +74,7 @@ def empty(store: Store) -> None:
 
 
 def insert(t: Transaction, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Rows as a test wants them, stamped; not by the program's own statements."""
+    """Insert arbitrary rows with the current change stamp, without the product's own statements."""
     names = ", ".join(f"`{name}`" for name in (*columns, "changed"))
     marks = ", ".join("?" * (len(columns) + 1))
     for row in rows:
@@ -83,7 +83,7 @@ def insert(t: Transaction, table: str, columns: Sequence[str], rows: Sequence[Se
 
 @pytest.fixture(scope="session")
 def sql_server() -> Iterator[Server]:
-    """A MariaDB server of our own for the whole run. Tests skip, and are counted, where there is none."""
+    """A private MariaDB server for the whole test run; skips tests that need it if MariaDB is not installed."""
     if find_server() is None:
         pytest.skip(NO_SERVER)
     with private_server() as server:
@@ -99,7 +99,7 @@ def sql_database(sql_server: Server) -> str:
 
 @pytest.fixture(params=["sqlite", "mariadb"])
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The URL of a database with the schema and nothing in it, on each kind of database."""
+    """The URL of an empty database with the schema; the test runs once on SQLite and once on MariaDB."""
     if request.param == "sqlite":
         url = f"sqlite://{tmp_path}/mesh.db"
         migrate(url)

@@ -1,4 +1,4 @@
-"""A mesh that root runs for everybody, over namespace hosts and MariaDB; and its users on the login processor."""
+"""A mesh in system mode (run by root for every user) on namespace hosts and MariaDB, with two users."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class SystemMesh(FarMesh):
         self.env["REDMESH_CONFIG"] = str(self.site)
         self.state = self.home / "system"
         self.bin = commands_for_others(self.home / "bin")
-        shutil.copy(ATTACK, self.bin)  # this tree may stand where nobody else may look
+        shutil.copy(ATTACK, self.bin)  # other users may not be allowed to read the source tree
         for user, uid in USERS.items():
             (self.home / user).mkdir(mode=0o700)
             os.chown(self.home / user, uid, uid)
@@ -64,27 +64,27 @@ class SystemMesh(FarMesh):
 
     @property
     def viewers_url(self) -> str:
-        """What every user reads in the site's mesh.toml."""
+        """The database's URL in the site's mesh.toml, which every user can read."""
         with open(self.site, "rb") as file:
             return str(tomllib.load(file)["database"])
 
     def as_user(self, user: str, *command: str, **options: Any) -> Run:
-        """Run a command as one of ``USERS``, with a HOME of its own."""
+        """Run a command as one of ``USERS``, in that user's own HOME."""
         return self.run(*self._user_words(user), *command, env=self._user_env(user), **options)
 
     def start_as(self, user: str, *command: str, **options: Any) -> subprocess.Popen[Any]:
-        """Begin a command as one of ``USERS``."""
+        """Start a command as one of ``USERS``."""
         more = [f"{name}={value}" for name, value in self._user_env(user).items()]
         return self.start(*self._user_words(user), "env", *more, *command, **options)
 
     def attack(self, user: str, seconds: float, *options: str) -> subprocess.Popen[str]:
-        """Begin tests/support/attack.py as one of ``USERS``: one JSON line of its processes, then what came of each."""
+        """Start attack.py as one of ``USERS``; it prints a JSON line of its processes, then their results."""
         words = ["python", str(self.bin / ATTACK.name), str(self.run_dir), str(seconds), *options]
         process: subprocess.Popen[str] = self.start_as(user, *words, stdout=subprocess.PIPE, text=True)
         return process
 
     def memory_mb(self) -> dict[str, float]:
-        """Resident memory of CPA and RCA, the most that each has had (VmHWM)."""
+        """Return the peak resident memory (VmHWM) of the CPA and the RCA in MiB."""
         found = {}
         for daemon in ("cpa-0", "rca"):
             status = Path(f"/proc/{self.pid_of(daemon)}/status").read_text()
@@ -114,18 +114,21 @@ class SystemMesh(FarMesh):
 
 
 class Attacked:
-    """How long bob's launches take while ada attacks for ``seconds``, or has as many processes that spin."""
+    """Measures bob's launches while ada attacks for ``seconds``, or runs the same number of spinning processes."""
 
     def __init__(self, mesh: SystemMesh, seconds: float) -> None:
         self.mesh, self.seconds = mesh, seconds
-        self.said = ""  # by the last attack, of what came of it
+        self.said = ""  # the output of the last attack: its results
 
     def launches(self, *options: str) -> list[float]:
-        """Seconds of each ``yod -sz 1 true`` from a fourth of the attack on; at least three, all successful."""
+        """Return the seconds that each ``yod -sz 1 true`` took, after a quarter of the attack; at least three launches.
+
+        Every launch must succeed.
+        """
         attack = self.mesh.attack("ada", self.seconds, *options)
         try:
             assert attack.stdout is not None
-            attack.stdout.readline()  # its processes are there
+            attack.stdout.readline()  # printed when its processes have started
             time.sleep(self.seconds / 4)
             taken: list[float] = []
             while attack.poll() is None or len(taken) < 3:
@@ -138,7 +141,7 @@ class Attacked:
             self.said = attack.communicate()[0]
 
     def normal_after(self) -> float:
-        """Seconds until the attacker's connections are closed and both users launch again; a minute at most."""
+        """Return the seconds until the attack's connections are closed (60 at most) and both users can launch again."""
         began = time.perf_counter()
         wait_until(lambda: max(self.descriptors().values()) < 64, "its connections are gone", 60.0)
         for user in ("ada", "bob"):
@@ -147,5 +150,5 @@ class Attacked:
         return time.perf_counter() - began
 
     def descriptors(self) -> dict[str, int]:
-        """Open files of CPA and RCA."""
+        """Return how many descriptors the CPA and the RCA have open."""
         return {name: len(os.listdir(f"/proc/{self.mesh.pid_of(name)}/fd")) for name in ("cpa-0", "rca")}

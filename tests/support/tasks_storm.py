@@ -1,10 +1,10 @@
-"""A job of many tasks over nodes whose daemons are killed: each result once, and no task twice that the job denies.
+"""Run a job of many tasks while daemons are killed; check that each result counts once and every repeat is recorded.
 
     python -m tests.support.tasks_storm [--tasks 100000] [--nodes 64] [--kills 40] [--outage 60] [--seed N]
 
-One machine with MariaDB. PCTs, CPAs, workers and the job's owner are killed with SIGKILL, one every few seconds; the
-job is resumed after the owner's death. Half way MariaDB is stopped for ``--outage`` seconds. Hosts that are lost as a
-whole: ``tests.support.sections_storm``.
+Runs on one machine with MariaDB. Every few seconds it kills a PCT, a CPA, a worker or the job's owner with SIGKILL, and
+resumes the job after the owner's death. After half of the kills, MariaDB is stopped (SIGSTOP) for ``--outage`` seconds.
+``tests.support.sections_storm`` tests the loss of whole hosts.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Say = Callable[[str], None]
 
 
 class TasksJob:
-    """A job each of whose tasks writes its number to the file ``ran``, then sleeps."""
+    """A job; each of its tasks writes its number to the file ``ran``, then sleeps."""
 
     def __init__(self, mesh: PrivateMesh, tasks: int, limit: int, task_s: float) -> None:
         self.mesh, self.tasks = mesh, tasks
@@ -37,7 +37,7 @@ class TasksJob:
         self.uuid = mesh.run("mesh", "submit", *words, check=True).stdout.strip()
 
     def ran(self) -> int:
-        """How many times a task has begun, as its own file tells."""
+        """Return how many times tasks have started, counted in the file ``ran``."""
         path = self.mesh.work / "ran"
         return path.read_bytes().count(b"\n") if path.exists() else 0
 
@@ -50,7 +50,7 @@ class TasksJob:
         return [json.loads(line) for line in done.stdout.splitlines()]
 
     def strike(self, victim: str, chance: random.Random) -> bool:
-        """Kill one process of a kind, if there is one; whether there was."""
+        """Kill one process of this kind; return False if there is none. Resume the job if its owner was killed."""
         mesh = self.mesh
         if victim in ("pct", "cpa"):
             prefix, count = ("n", mesh.size[1]) if victim == "pct" else ("cpa-", mesh.size[2])
@@ -77,7 +77,7 @@ class TasksJob:
         return True
 
     def check(self) -> int:
-        """Every task is done once, and ran no more often than its ``attempt`` says; how many ran twice."""
+        """Assert that every task is done once and ran at most ``attempt`` times; return how many ran more than once."""
         rows = self.sql("SELECT first, last, attempt FROM task WHERE state = 'done'")
         attempts = {task: row["attempt"] for row in rows for task in range(row["first"], row["last"] + 1)}
         assert sorted(attempts) == list(range(1, self.tasks + 1)), f"{self.tasks - len(attempts)} tasks are not done"
@@ -93,7 +93,7 @@ class TasksJob:
 
 
 def outage(server: Server, job: TasksJob, seconds: float) -> int:
-    """Stop the database for so long; how many tasks began meanwhile."""
+    """Stop the database for ``seconds``; return how many tasks started meanwhile."""
     server.signal(signal.SIGSTOP)
     try:
         before, end = job.ran(), time.monotonic() + seconds
@@ -114,7 +114,7 @@ def storm(
     every_s: float,
     task_s: float = 0,
 ) -> None:
-    """One job, its kills, the outage in their middle, and the check."""
+    """Run one job with kills, an outage of the database after half of them, and the final check."""
     with private_server() as server:
         mesh = PrivateMesh(nodes, nodes, 2, database=server.new_database())
         try:

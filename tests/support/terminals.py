@@ -1,4 +1,4 @@
-"""A command on a terminal of its own, as somebody types at it."""
+"""Run a command on a new pseudo-terminal and type into it."""
 
 import fcntl
 import os
@@ -13,12 +13,11 @@ from tests.support.waiting import patience, wait_until
 
 
 class Typist:
-    """``command`` with 0, 1 and 2 on a new terminal, which it controls."""
+    """Runs ``command`` with descriptors 0, 1 and 2 on a new pseudo-terminal, its controlling terminal."""
 
     def __init__(self, command: list[str], env: dict[str, str], cwd: Path, rows: int = 30, columns: int = 100) -> None:
-        self.master, self.slave = (
-            os.openpty()
-        )  # the slave stays open here, so that its modes can be looked at afterwards
+        # The slave stays open, so that its modes can be read after the command's exit.
+        self.master, self.slave = os.openpty()
         self.resize(rows, columns)
         self.seen = b""
         self.status: int | None = None
@@ -37,15 +36,15 @@ class Typist:
                 os._exit(127)
 
     def resize(self, rows: int, columns: int) -> None:
-        """Another window size."""
+        """Change the window size."""
         fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def type(self, text: str) -> None:
-        """Press keys."""
+        """Type ``text``."""
         os.write(self.master, text.encode())
 
     def read(self, text: str, limit_s: float = 15.0) -> str:
-        """Everything up to ``text``, which has to come."""
+        """Wait until ``text`` is written; return the output before it. AssertionError on a timeout."""
         wanted, until = text.encode(), time.monotonic() + patience(limit_s)
         while wanted not in self.seen:
             assert time.monotonic() < until, f"{text!r} did not come; there was {self.seen!r}"
@@ -59,16 +58,16 @@ class Typist:
 
     @property
     def modes(self) -> list[object]:
-        """The terminal's."""
+        """The terminal's attributes (tcgetattr)."""
         return termios.tcgetattr(self.slave)
 
     @property
     def cooked(self) -> bool:
-        """Whether it edits lines and makes signals of keys."""
+        """Whether the terminal is in cooked mode: ICANON and ISIG are set."""
         return bool(int(self.modes[3]) & termios.ICANON and int(self.modes[3]) & termios.ISIG)  # type: ignore[call-overload]
 
     def wait(self, limit_s: float = 15.0) -> int:
-        """The command's exit status."""
+        """Wait for the command's end; return its exit status."""
         wait_until(self._ended, "the command has ended", limit_s)
         assert self.status is not None
         return self.status
@@ -82,7 +81,7 @@ class Typist:
         return self.status is not None
 
     def close(self) -> None:
-        """End it, whatever it does."""
+        """Kill the command if it still runs, and close the terminal."""
         if self.status is None:
             os.kill(self.pid, signal.SIGKILL)
             os.waitpid(self.pid, 0)

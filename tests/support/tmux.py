@@ -1,4 +1,4 @@
-"""A tmux of its own: keys into a real terminal, and what stands on it."""
+"""A private tmux server: send keys to a real terminal and read its screen."""
 
 import itertools
 import os
@@ -12,7 +12,7 @@ _numbers = itertools.count()
 
 
 class Tmux:
-    """A tmux server of its own with a command in its one window; ended by its socket, never by name."""
+    """A private tmux server with one window that runs a command; ended through its socket, never by name."""
 
     def __init__(self, mesh: PrivateMesh, columns: int = 100, lines: int = 30, command: str = "mesh console") -> None:
         self._mesh = mesh
@@ -34,19 +34,19 @@ class Tmux:
         return done.stdout
 
     def screen(self) -> str:
-        """What stands on the terminal."""
+        """Return the text on the terminal's screen."""
         return self._tmux("capture-pane", "-p")
 
     def type(self, text: str) -> None:
-        """Text as it is."""
+        """Type ``text`` literally."""
         self._tmux("send-keys", "-l", text)
 
     def press(self, *keys: str) -> None:
-        """Keys by tmux's names."""
+        """Press keys, given by tmux's key names."""
         self._tmux("send-keys", *keys)
 
     def until(self, *words: str, timeout_s: float = 60.0) -> str:
-        """Waits until all words stand on the screen together; the screen."""
+        """Wait until all words are on the screen at the same time; return the screen."""
 
         def shown() -> str:
             screen = self.screen()
@@ -58,17 +58,17 @@ class Tmux:
             raise AssertionError(f"{error}\n{self.screen()}") from None
 
     def resize(self, columns: int, lines: int) -> None:
-        """Another size of the terminal."""
+        """Resize the terminal."""
         self._tmux("resize-window", "-x", str(columns), "-y", str(lines))
 
     @property
     def pid(self) -> int:
-        """The process of the shell in the window; the command is its child."""
+        """The pid of the shell in the window; the command is its child."""
         return int(self._tmux("display", "-p", "#{pane_pid}"))
 
     @property
     def modes(self) -> str:
-        """What a program may have left switched on, and whether the terminal edits lines and echoes."""
+        """Modes that a program may have left on (alternate screen, mouse …), and those of the tty driver."""
         flags = "alternate=#{alternate_on} cursor=#{cursor_flag} wrap=#{wrap_flag} mouse=#{mouse_any_flag}"
         told = self._tmux("display", "-p", f"{flags} tty=#{{pane_tty}}").split()
         terminal = os.open(told.pop().removeprefix("tty="), os.O_RDWR | os.O_NOCTTY)
@@ -80,5 +80,5 @@ class Tmux:
         return " ".join([*told, *(f"{name}={bool(local & flag):d}" for name, flag in names.items())])
 
     def close(self) -> None:
-        """Ends the server and what runs in it."""
+        """Kill the server and the command."""
         subprocess.run(["tmux", "-S", self._socket, "kill-server"], capture_output=True, timeout=20)

@@ -1,4 +1,4 @@
-"""Whether a test runs beside others: one marked ``load_sensitive`` runs while no other does."""
+"""Decides which tests run at the same time: a test marked ``load_sensitive`` runs while no other test runs."""
 
 import fcntl
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 class Turns:
-    """The tests of one run, in all of its processes, which share ``directory``."""
+    """File locks in ``directory`` that all processes of one test run share."""
 
     def __init__(self, directory: Path) -> None:
         self._begins = open(directory / "begins", "w")  # noqa: SIM115  # held by the one test that is about to begin
@@ -15,7 +15,7 @@ class Turns:
 
     @contextmanager
     def take(self, alone: bool) -> Iterator[None]:
-        """Wait for a turn, and have it."""
+        """Wait until the test may run, and hold its lock while it does; with ``alone`` no other test runs."""
         fcntl.flock(self._begins, fcntl.LOCK_EX)
         try:
             fcntl.flock(self._runs, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)

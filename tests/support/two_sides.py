@@ -1,4 +1,4 @@
-"""A small machine of cabinets that switches part, and viewers of its login processors' sides."""
+"""A small machine of cabinets that switches divide into sides, and the viewers of its login processors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CPA = Account("side_cpa", "localhost", "c")
 
 
 def granted(url: str, logins: tuple[str, ...]) -> dict[str, str]:
-    """The URL of each login processor's viewers, on a MySQL server."""
+    """Create the viewers' accounts of ``logins`` on a MySQL server; return the URL of each."""
     database = str(mysql_options(url)["database"])
     viewer = Account(f"{database[-13:]}_v", "localhost")
     statements, urls = grants(database, CPA, viewer._replace(password="v")), {}
@@ -64,6 +64,6 @@ def back(store: Store, name: str) -> None:
 
 
 def seen(viewer: Viewer) -> tuple[list[int], list[int], list[int]]:
-    """Nodes, live launchers and ended ones."""
+    """Return the ids of the nodes, live launchers and ended launchers that a viewer sees."""
     reading = viewer.read()
     return [row.id for row in reading.nodes], [row.id for row in reading.launchers], [r.id for r in viewer.history()]

@@ -1,7 +1,7 @@
-"""Waiting for something to become true, instead of sleeping and hoping.
+"""Waits until a condition is true, with time limits that grow with the machine's load.
 
-A limit of time in a test is what a machine without other work keeps many times over. On a machine that is slower or
-busy, every limit is longer by the load factor: a test fails for what the product does, not for what else runs.
+A time limit in a test is many times what an idle machine needs. On a slow or busy machine every limit is multiplied by
+the load factor, so that a test fails because of the product, not because of other processes.
 """
 
 import functools
@@ -14,14 +14,14 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-#: What the starts of `_measure` take on an idle machine of 2020.
+#: Seconds that the four Python starts of `_measure` take on an idle machine of 2020.
 _REFERENCE_S = 0.06
-#: No limit grows further: what hangs is to be seen on the busiest machine.
+#: The largest load factor: a hang must be noticed even on the busiest machine.
 _MOST = 10.0
 
 
 def wait_until(probe: Callable[[], T], what: str, timeout_s: float = 10.0, step_s: float = 0.02) -> T:
-    """The first true value of ``probe``; AssertionError naming ``what`` when there is none in time."""
+    """Return the first true value of ``probe``; raise AssertionError naming ``what`` on a timeout."""
     began = time.monotonic()
     while True:
         elapsed = time.monotonic() - began
@@ -34,35 +34,35 @@ def wait_until(probe: Callable[[], T], what: str, timeout_s: float = 10.0, step_
 
 
 class Process(subprocess.Popen[Any]):
-    """A process that is waited for with patience."""
+    """A process whose timeouts grow with the load factor."""
 
     def wait(self, timeout: float | None = None) -> int:
-        """As in Popen."""
+        """Like Popen.wait; ``timeout`` is for an idle machine."""
         return super().wait(timeout and patience(timeout))
 
     def communicate(self, input: Any = None, timeout: float | None = None) -> tuple[Any, Any]:
-        """As in Popen."""
+        """Like Popen.communicate; ``timeout`` is for an idle machine."""
         return super().communicate(input, timeout and patience(timeout))
 
 
 def within(seconds: float, began: float) -> bool:
-    """Whether it is less than ``seconds`` of an idle machine since ``began`` (of time.monotonic)."""
+    """Return whether less than ``seconds``, times the load factor, have passed since ``began`` (time.monotonic)."""
     elapsed = time.monotonic() - began
     return elapsed < seconds or elapsed < patience(seconds) or elapsed < seconds * load_factor()
 
 
 def patience(seconds: float) -> float:
-    """A limit of ``seconds`` of an idle machine, on this one as it was when the run began and as it was of late."""
+    """Return ``seconds`` of an idle machine times the load factor: at the start of the run or, if higher, now."""
     return seconds * _capped(max(_at_the_beginning(), _waiting_processes()))
 
 
 def silence(seconds: float) -> float:
-    """A setting after which the product takes who is silent for gone: longer on a busy machine."""
-    return round(seconds * max(1.0, patience(1.0) / 3), 1)  # a load of 3 for each CPU is what a run of its own makes
+    """Return a timeout setting after which the product gives up a silent node: longer on a busy machine."""
+    return round(seconds * max(1.0, patience(1.0) / 3), 1)  # the test run itself causes a load of 3 per CPU
 
 
 def load_factor() -> float:
-    """How many times longer than on an idle machine something takes here and now, by trying it (0.1 s to 1 s)."""
+    """Return how many times slower this machine is now than an idle one; measuring takes 0.1 s to 1 s."""
     return _capped(max(_at_the_beginning(), _waiting_processes(), _measure()))
 
 
@@ -72,7 +72,7 @@ def _at_the_beginning() -> float:
 
 
 def _waiting_processes() -> float:
-    """How many processes wanted each CPU during the last minute."""
+    """Return the load average of the last minute per CPU."""
     return os.getloadavg()[0] / len(os.sched_getaffinity(0))
 
 

@@ -1,4 +1,4 @@
-"""A yod, and when it said what: for tests of how soon a fault is told."""
+"""A yod with the time of each line of its standard error, for tests of how soon a fault is reported."""
 
 import subprocess
 import threading
@@ -8,7 +8,7 @@ from tests.support.mesh import PrivateMesh
 
 
 class Watched:
-    """One that runs."""
+    """A running yod; ``said`` has (time.monotonic, line) of its standard error."""
 
     def __init__(self, mesh: PrivateMesh, *words: str) -> None:
         self.process = mesh.start("yod", *words, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -22,7 +22,7 @@ class Watched:
             self.said.append((time.monotonic(), line.rstrip()))
 
     def end(self, timeout_s: float) -> float:
-        """When it ended."""
+        """Wait for yod's exit; return its time (time.monotonic)."""
         try:
             self.process.wait(timeout_s)
             ended = time.monotonic()
@@ -32,6 +32,6 @@ class Watched:
         return ended
 
     def decided(self) -> "tuple[float, str] | None":
-        """When it began another try, or gave up."""
+        """Return the time and line at which yod tried other nodes, or else failed; None if neither happened."""
         again = [one for one in self.said if "trying other nodes" in one[1]]
         return again[0] if again else self.said[-1] if self.process.returncode else None

@@ -1,4 +1,4 @@
-"""Wheels that tests build, and virtual environments with them; what Redmesh requires is the tests' own."""
+"""Builds wheels and virtual environments for tests; Redmesh's requirements are taken from the tests' environment."""
 
 import importlib.util
 import shutil
@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def build(source: Path, into: Path) -> Path:
-    """The wheel of the source tree ``source``, in the directory ``into``. Skips the test where it cannot be built."""
+    """Build the wheel of the source tree ``source`` in the directory ``into``; skip the test if that is impossible."""
     if importlib.util.find_spec("hatchling") is None:
         pytest.skip("hatchling, which builds our wheel, is not installed")
     into.mkdir(exist_ok=True)
@@ -27,7 +27,7 @@ def build(source: Path, into: Path) -> Path:
 
 
 def build_of_commit(commit: str, directory: Path) -> Path:
-    """The wheel of an older version. Skips the test without a repository that has the commit."""
+    """Build the wheel of an older commit; skip the test if the repository does not have the commit."""
     packed = subprocess.run(["git", "-C", str(ROOT), "archive", commit], capture_output=True)
     if packed.returncode:
         pytest.skip(f"there is no commit {commit} here to build an older version of")
@@ -40,7 +40,7 @@ def build_of_commit(commit: str, directory: Path) -> Path:
 
 
 def write_wheel(into: Path, name: str, files: Mapping[str, str]) -> Path:
-    """A wheel of somebody else's: the distribution ``name`` with these files."""
+    """Write a wheel of another distribution ``name`` with ``files`` (path → content); return its path."""
     info = f"{name.replace('-', '_')}-1.0.dist-info"
     path = into / f"{name.replace('-', '_')}-1.0-py3-none-any.whl"
     told = {
@@ -56,13 +56,14 @@ def write_wheel(into: Path, name: str, files: Mapping[str, str]) -> Path:
 
 
 class Environment:
-    """A virtual environment without anything of ours, which finds the tests' other packages."""
+    """A virtual environment without Redmesh, which finds the other packages of the tests' environment."""
 
     def __init__(self, directory: Path) -> None:
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(directory)], check=True)
         self.bin = directory / "bin"
         (self.packages,) = directory.glob("lib/python3.*/site-packages")
-        # a line of a .pth file adds the directory, but reads no .pth file there: our editable installation stays out
+        # A directory that a .pth file adds is not searched for further .pth files, so that the editable installation of
+        # Redmesh is not found.
         (self.packages / "requirements.pth").write_text("".join(f"{path}\n" for path in site.getsitepackages()))
 
     def install(self, *wheels: Path) -> None:
@@ -74,12 +75,12 @@ class Environment:
         self._pip("uninstall", "--yes", *names)
 
     def _pip(self, *words: str) -> None:
-        # --no-compile would leave byte-code behind that pip did not write; this is what a user gets
+        # Without --no-compile, as users install: byte code that pip did not write would be left at uninstall.
         pip = [sys.executable, "-m", "pip", "--python", str(self.bin / "python"), "--disable-pip-version-check", "-q"]
         done = subprocess.run([*pip, *words], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
 
     def files(self) -> dict[str, bytes]:
-        """Every file in site-packages but byte-code, with its content."""
+        """Map the path of every file in site-packages, except byte code, to its content."""
         found = (path for path in self.packages.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
         return {str(path.relative_to(self.packages)): path.read_bytes() for path in found}

@@ -1,4 +1,4 @@
-"""One mesh for a whole file of yod's tests, seen to be free again after each of them."""
+"""One mesh for all yod tests of a module; after each test it must be free again."""
 
 import os
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ def yods(one_mesh: PrivateMesh) -> Iterator[PrivateMesh]:
     try:
         _wait_until_nothing_is_left(one_mesh)
     except AssertionError:
-        one_mesh.down()  # so that the tests behind it find a mesh without its launches
+        one_mesh.down()  # restart the mesh, so that later tests do not meet this test's launches
         one_mesh.up()
         raise
 
@@ -50,12 +50,12 @@ def _files_left(mesh: PrivateMesh) -> list[str]:
 
 
 def free(mesh: PrivateMesh) -> int:
-    """How many processors are free, from the database."""
+    """Return how many processors are free according to the database."""
     return int(mesh.json("showmesh")["states"]["free"])
 
 
 def ranks_left(mesh: PrivateMesh) -> dict[int, str]:
-    """Processes that were launched as ranks, or by them."""
+    """Return ranks and processes started by ranks: pid → command line."""
     found = {}
     for pid, command in mesh.processes().items():
         try:

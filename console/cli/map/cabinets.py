@@ -1,7 +1,8 @@
 """The map of a machine with a known topology: cabinets in their places, or racks side by side. No I/O.
 
-A mesh is drawn as by the original tools: a row of cabinets is a band, every cabinet a block with routers across and
-boards down. If that is wider than the screen, a board is one character, so that 10,000 processors fit.
+A mesh is drawn like Red Storm's tools did: a row of cabinets is a band of text, and each cabinet is a block with its
+routers from left to right and its boards from top to bottom. If that is wider than the screen, a board is one
+character, so that 10,000 processors fit.
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -31,9 +31,9 @@ class Group(NamedTuple):
 
 
 def letters(launchers: Iterable[int]) -> dict[int, str]:
-    """A letter for each launcher; two or more letters for all if 62 are not enough.
+    """Return a letter for each launcher, or a word of two or more letters if there are more than 62 launchers.
 
-    A launcher's letter is derived from its id, so that it seldom changes while others come and go.
+    A launcher's letter is derived from its id, so that it seldom changes when other launchers start and end.
     """
     ids = sorted(launchers)
     width, room = 1, len(LETTERS)

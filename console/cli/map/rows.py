@@ -52,21 +52,21 @@ def counts(picture: Picture) -> dict[str, int]:
 
 
 def login(picture: Picture, launcher: "Any") -> str:
-    """The place of a launcher, as ``login1/4711``."""
+    """Login processor and pid of a launcher: ``login1/4711``."""
     node = picture.nodes.get(launcher.login_processor)
     return f"{node.name if node else launcher.login_processor}/{launcher.pid}"
 
 
 def elapsed_s(picture: Picture, launcher: "Any") -> float:
-    """Seconds since its processes were released, or since its request while it is pending, by the database's clock."""
+    """Seconds since the launch's start (GO), or since its request while it is pending, by the database's clock."""
     begun: float = launcher.started_at or launcher.created_at
     return max(0.0, picture.now - begun)
 
 
 def ranks_by_processor(launcher: "Any") -> dict[int, list[int]]:
-    """The ranks on each processor of a launcher; empty before *started*.
+    """Map each processor of a launcher to its ranks; empty before *started*.
 
-    A rank's further processors follow its first in the launcher's list.
+    If a rank has several processors, the others follow its first one in the launcher's list.
     """
     if not launcher.ranks:
         return {}

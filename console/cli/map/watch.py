@@ -39,8 +39,8 @@ def in_colour() -> bool:
 def look(settings: "Settings", render: "Render", *, every_s: float = 0.0) -> int:
     """Print the picture once, or with ``every_s`` until interrupted. Raises StoreError if the first reading fails.
 
-    On a terminal it is drawn in place; elsewhere it is printed after every change. A database that goes away later is
-    waited for.
+    On a terminal the picture is drawn in place; elsewhere it is printed after every change. If the database becomes
+    unreachable later, the command retries.
     """
     with open_viewer(settings.database, settings.login) as viewer:
         picture = Picture()
@@ -67,7 +67,7 @@ def _again(viewer: Viewer, picture: Picture, render: "Render", every_s: float) -
         size = terminal_size()
         if size:
             lines = render(picture, size[0]) + ([trouble] if trouble else [])
-            # Each line is cleared after its text: no flicker, and no rest of a longer line.
+            # Clear each line after its text: that avoids flicker, and removes the rest of a longer line.
             body = "\x1b[K\n".join(lines[: size[1] - 1])
             sys.stdout.write(f"\x1b[H{body}\x1b[K\x1b[J")
         elif shown != picture.counter:

@@ -1,4 +1,4 @@
-"""``mesh completion SHELL``: what bash, zsh and fish read to complete yod, pingd, showmesh, and mesh itself."""
+"""``mesh completion SHELL``: prints completion scripts of bash, zsh and fish for yod, pingd, showmesh and mesh."""
 
 import argparse
 
@@ -29,8 +29,7 @@ def _of(command: str, shell: str) -> str:
 
 
 def tree_of(top: argparse.ArgumentParser) -> Tree:
-    """The possible words after ``mesh``, ``mesh partition`` …: subcommands, options and choices, by the preceding
-    words."""
+    """Map the words before the cursor (``mesh``, ``mesh partition`` …) to the possible next words."""
     tree: Tree = {}
     _grow(tree, "mesh", top)
     return tree
@@ -38,7 +37,7 @@ def tree_of(top: argparse.ArgumentParser) -> Tree:
 
 def _grow(tree: Tree, path: str, parser: argparse.ArgumentParser) -> None:
     offers = tree.setdefault(path, [])
-    for action in parser._actions:  # argparse has no other way to ask it
+    for action in parser._actions:  # argparse has no public interface to list the options
         if isinstance(action, argparse._SubParsersAction):
             for name, below in action.choices.items():
                 offers.append(name)

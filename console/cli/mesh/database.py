@@ -36,7 +36,7 @@ def init(settings: Settings, options: argparse.Namespace) -> int:
         raise UsageError(
             f"--view-connections {options.view_connections}: a viewer needs at least one connection", "give at least 1"
         )
-    accounts = _Accounts(settings, options, url)  # check names and our own files before anything is changed
+    accounts = _Accounts(settings, options, url)  # checks names and stored URLs before anything is changed
     if options.run:
         _check_files(settings, accounts)
         check_may_grant(url)
@@ -64,7 +64,7 @@ def init(settings: Settings, options: argparse.Namespace) -> int:
 
 
 def _make_sqlite(settings: Settings, url: str) -> None:
-    """Create or migrate an SQLite database. Raises ConsoleError if the file of a living mesh is missing."""
+    """Create or migrate an SQLite database. Raises ConsoleError if the mesh is up and its database file is missing."""
     if url != cpa_url(settings) or not os.path.isdir(settings.state_dir):
         _say_steps(url, migrate(url))
         return
@@ -123,14 +123,14 @@ class _Accounts:
         return self.path(role), account, _url_for(url, account)
 
     def _with_password(self, role: str, account: Account, url: str) -> Account:
-        """Keep the password of an account that was created here before, so that its URL stays valid."""
+        """Return the account with its stored password, so that its URL stays valid, or with a new password."""
         if not self._new:
             return account
         password = ""
         if os.path.exists(self.path(role)):
             with open(self.path(role), encoding="utf-8") as file:
                 before = mysql_options(file.read().strip())
-            place = str(mysql_options(url)["database"])  # an older version's account uses the tables themselves
+            place = str(mysql_options(url)["database"])  # accounts of older versions read the tables, not the views
             if before.get("user") == account.user and before["database"] in (place, place.removesuffix(WHOLE)):
                 password = str(before.get("password", ""))
         return account._replace(password=password or secrets.token_urlsafe(18))
@@ -144,7 +144,7 @@ def bring_up_to_date(settings: Settings, options: argparse.Namespace) -> int:
 
 
 def release(settings: Settings, options: argparse.Namespace) -> int:
-    """Record in the database that a mesh is gone, if its state directory is lost and ``mesh down`` is impossible.
+    """Record in the database that a mesh has ended, for when its state directory is lost and ``mesh down`` cannot run.
 
     Without ``--force``, only if nothing has used the database for some seconds.
     """

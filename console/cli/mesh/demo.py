@@ -1,4 +1,4 @@
-"""``mesh demo``: a parallel program on a mesh of its own."""
+"""``mesh demo``: runs a parallel program on a temporary mesh."""
 
 import argparse
 

@@ -37,7 +37,7 @@ def examine(settings: Settings, options: argparse.Namespace) -> int:
 
 
 def _examine_here(settings: Settings, options: argparse.Namespace, here: list[Danger]) -> int:
-    """For a mesh of this machine alone: check what would end it unintentionally."""
+    """Without configured hosts, check what would end a mesh of this machine unintentionally."""
     if options.json:
         print(json.dumps({"mesh": settings.mesh, "hosts": [], "here": [danger._asdict() for danger in here]}))
         return 0

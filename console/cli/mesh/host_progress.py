@@ -44,7 +44,7 @@ class _Table:
         self.live = Live(console=self._console, refresh_per_second=12, transient=True, get_renderable=self._draw)
 
     def moved(self, errand: "HostTask") -> None:
-        """A host has a new state."""
+        """Update the table with a host's new state."""
         self._all[errand.name] = errand
         if errand.state is State.FAILED:
             from rich.text import Text

@@ -153,7 +153,7 @@ def watch(settings: Settings, options: argparse.Namespace) -> int:
 
 
 def fetch(settings: Settings, options: argparse.Namespace) -> int:
-    """Copy a job's object as of one moment, even while its owner writes."""
+    """Copy a job's object to a file: a consistent snapshot, even while the owner writes."""
     db = opened(_here(settings, options.job))
     aside = f"{options.file}.part"
     try:

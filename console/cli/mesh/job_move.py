@@ -29,7 +29,7 @@ _LONGEST_S = 600.0
 
 
 def move(settings: Settings, options: argparse.Namespace) -> int:
-    """Move a job's object to a node; returns 1 if the node has not confirmed yet."""
+    """Move a job's object to a node, or a running job to a login processor; returns 1 if the node has not confirmed."""
     home = login_name(settings)
     if options.node == home and is_uuid(options.job) and _handed_to_us(settings, options.job, home):
         return 0
@@ -37,11 +37,11 @@ def move(settings: Settings, options: argparse.Namespace) -> int:
     if found.path and owned(found.path):
         return _handed_over(settings, found, options.node)
     directory, here = os.path.split(os.path.dirname(os.path.abspath(found.path))) if found.path else ("", "")
-    # it belongs to a node of this host, whose PCT sends it
+    # an object in the directory of one of this host's nodes is sent by that node's PCT
     if directory == os.path.abspath(directory_of(settings.state_dir)):
         found = Source(found.uuid, address=address_of(settings, here))
     if not found.path:
-        found.job()  # follows it to its present place
+        found.job()  # finds the node that has the object now
     if options.node == login_name(settings):
         return _fetched(settings, found)
     address = address_of(settings, options.node)
@@ -90,7 +90,7 @@ def _handed_to_us(settings: Settings, uuid: str, home: str) -> bool:
             return False
         want(settings, uuid, home, found)
     except AgentError as error:
-        if error.code == "invalid":  # no job of this name is tracked
+        if error.code == "invalid":  # the tracker knows no job with this UUID
             return False
         raise ConsoleError(error.message, error.hint or "mesh job show", exit_status=1) from None
     start_owner(there_or_brought(settings, uuid))

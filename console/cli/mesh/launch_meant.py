@@ -1,4 +1,4 @@
-"""The launch that a command refers to if none was named."""
+"""Chooses the launch for a command that was given none."""
 
 import os
 

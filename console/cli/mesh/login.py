@@ -19,7 +19,7 @@ def grant(settings: Settings, options: argparse.Namespace) -> int:
 
 
 def join(settings: Settings, options: argparse.Namespace) -> int:
-    """Become the login processor of the file."""
+    """Make this machine the login processor that the file names."""
     name = logins.join(settings, logins.read_file(options.file))
     print(f"this is {name} now: yod launches from here")
     if os.path.exists(logins.view_file(settings, name)):

@@ -12,7 +12,7 @@ from console.settings import Settings
 from redmesh.managers import ManagerError, find_on_path
 from redmesh.text import counted
 
-#: Commands that our managers need.
+#: Commands that the built-in managers need.
 _COMMANDS = {
     "slurm": ("srun",),
     "grid_engine": ("qrsh",),

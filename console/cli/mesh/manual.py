@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-#: Options of every subcommand, which are not repeated in its section.
+#: Options that every subcommand has; they are not repeated in the subcommands' sections.
 _COMMON = ("--help", "--config", "--quiet")
 
 

@@ -23,7 +23,7 @@ _COMPILERS = ("cc", "gcc", "clang")
 
 
 def procs(settings: Settings, options: argparse.Namespace) -> int:
-    """Print the table, or run as its stub."""
+    """Print the process table, or (``--mpir-stub``) run a stub process that holds it for a debugger."""
     launcher = launch_meant(settings, options.launcher)
     stay_on_side(settings, launcher)
     with _connected(settings.run_dir, launcher) as client:
@@ -65,7 +65,7 @@ def _entries(client: Client, launcher: int) -> list[dict[str, Any]]:
 
 
 def _be_stub(client: Client, launcher: int, entries: list[dict[str, Any]]) -> int:
-    """Run a small process for debuggers to attach to, until ^C or the end of the launch."""
+    """Compile and run a process with the MPIR table, for debuggers to attach to, until ^C or the end of the launch."""
     compiler = next((found for name in _COMPILERS if (found := shutil.which(name))), "")
     if not compiler:
         raise ConsoleError(

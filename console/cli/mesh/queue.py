@@ -32,7 +32,7 @@ from redmesh.state import CANCELLED, FAILED, RUNNING, WAITING, StateError, State
 
 _LOOK_S = 0.5
 _WIDTH = 200
-#: The most characters of a task's line: Linux limits a program's argument to 128 KiB.
+#: The most characters of a line of a --tasks file: Linux limits one argument of a program to 128 KiB.
 _LONGEST = 32_000
 
 
@@ -202,7 +202,7 @@ def ended(path: str, resume: str = "mesh job resume") -> dict[str, Any]:
         if job.get("held") or waits(job, json.loads(job[META])) or owned(path):
             lost_at = 0.0
         elif not lost_at:
-            lost_at = time.monotonic()  # its owner may just be starting
+            lost_at = time.monotonic()  # an owner process may be starting
         elif time.monotonic() - lost_at > 20 * _LOOK_S:
             words = last_words(path)
             raise ConsoleError(
@@ -316,7 +316,7 @@ def resume(settings: Settings, options: argparse.Namespace) -> int:
 
 
 def _found(settings: Settings, name: str) -> str:
-    """The path of a job on this host; one that is elsewhere, or whose node was lost, is fetched."""
+    """Return the path of a job on this host; fetch its object if it is on another node, or if its node was lost."""
     try:
         return find(settings, name)
     except ConsoleError:
@@ -328,7 +328,7 @@ def _found(settings: Settings, name: str) -> str:
 
 
 def suspend_all(settings: Settings, *, force: bool) -> None:
-    """Before the mesh goes down: leave jobs resumable. Raises ConsoleError if one runs, without ``force``."""
+    """Suspend running jobs, so that they can be resumed after ``mesh down``. Without ``force``, raise ConsoleError."""
     directory = directory_of(settings.state_dir)
     paths = [job_path(directory, uuid) for uuid in uuids(directory)]
     running = [path for path in paths if owned(path) and summary(path).get(META)]
@@ -372,7 +372,7 @@ def _each(
 
 
 def _refuse_ended(state: StateObject) -> None:
-    """Refuse an ended job: it may end while its owner is asked."""
+    """Raise ConsoleError if the job has ended, which may happen while its owner was being asked."""
     ended = str(state.meta("state"))
     if ended in ENDED:
         told = f"job {state.uuid[:8]} has ended meanwhile: {ended}"

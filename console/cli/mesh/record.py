@@ -46,7 +46,7 @@ def _opened(path: str) -> IO[str]:
     if path == "-":
         return open(os.dup(1), "w", encoding="utf-8")
     try:
-        # The database decides who may see the machine, so only the file's owner may read it.
+        # Only the owner may read the file, because the database restricts who may see the machine.
         return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w", encoding="utf-8")
     except FileExistsError:
         raise ConsoleError(f"{path} exists already", "choose another name", exit_status=2) from None
@@ -55,7 +55,7 @@ def _opened(path: str) -> IO[str]:
 
 
 class Recorder:
-    """Reads changes and writes them down."""
+    """Reads changes from the database and writes them to the recording."""
 
     def __init__(self, viewer: Viewer, file: IO[str]) -> None:
         self.records = 0
@@ -73,7 +73,7 @@ class Recorder:
         self._read(None)
 
     def step(self) -> None:
-        """Write changes, if there are any; a database that is away leaves a gap."""
+        """Write changes, if there are any; if the database cannot be reached, write a gap."""
         try:
             if self._viewer.counter() != self._counter or self._gap:
                 self._read(None if self._due or self._gap else self._counter)
@@ -83,7 +83,7 @@ class Recorder:
                 self._write(recording_format.write_gap(time.time(), error.message))
 
     def end(self) -> None:
-        """Write a last reading, which shows how long nothing changed."""
+        """Write a last reading, whose time shows until when nothing changed."""
         try:
             self._read(self._counter)
         except StoreError:

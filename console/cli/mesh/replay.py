@@ -40,7 +40,7 @@ def replay(settings: Settings, options: argparse.Namespace) -> int:
 
 
 def _free(settings: Settings, login: str) -> int:
-    """The compute processors of a login processor's side, all of which must be free."""
+    """The number of compute processors on a login processor's side. Raises ConsoleError unless all are free."""
     picture = Picture()
     with open_viewer(settings.database) as viewer:
         picture.update(viewer)
@@ -75,7 +75,7 @@ def _jobs(options: argparse.Namespace, processors: int) -> list[Job]:
 
 
 def _opened(path: str) -> IO[str]:
-    # The Parallel Workloads Archive compresses them.
+    # Traces of the Parallel Workloads Archive are compressed.
     return (gzip.open if path.endswith(".gz") else open)(path, "rt", encoding="utf-8", errors="replace")
 
 

@@ -1,4 +1,4 @@
-"""``mesh reserve``, ``mesh unreserve``, ``mesh mode``: set whom processors serve."""
+"""``mesh reserve``, ``mesh unreserve``, ``mesh mode``: set which users and jobs may use processors."""
 
 import argparse
 

@@ -103,7 +103,7 @@ def _nodes(settings: Settings) -> int:
 
 
 def _see_through(path: str, *, quiet: bool) -> int:
-    """Wait for the job's end, print failures, combine; returns the exit status."""
+    """Wait for the job's end; print failures, or combine its outputs; return the exit status."""
     progress = _Progress(path) if not quiet and sys.stderr.isatty() else None
     try:
         job = ended(path, "mesh sections resume")
@@ -197,7 +197,7 @@ def status(settings: Settings, options: argparse.Namespace) -> int:
         )
         for row in rows
     ]
-    for one in told:  # it failed, and was cancelled when no node was left for it
+    for one in told:  # a section that failed and was then cancelled, because no node was left, counts as failed
         if one["state"] == CANCELLED and one["exit"]:
             one["state"] = FAILED
     if options.json:
@@ -224,7 +224,7 @@ def watch(settings: Settings, options: argparse.Namespace) -> int:
 
 
 def resume(settings: Settings, options: argparse.Namespace) -> int:
-    """Run what is missing, and combine."""
+    """Run the sections that are not done, and combine the outputs."""
     path = _find(settings, options.job)
     found = changed(path, read(options.file) if options.file else None)
     if found and not options.anyway:

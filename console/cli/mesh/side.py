@@ -19,8 +19,8 @@ from redmesh.text import counted
 
 _AGAIN_S = 0.5
 _SET_S = 60.0
-_SILENT_S = 10.0  # that no CPA answers, before waiting is given up
-_BACK_S = 30.0  # for wiped nodes to begin anew
+_SILENT_S = 10.0  # waiting ends after so many seconds without an answer from a CPA
+_BACK_S = 30.0  # the most seconds to wait until wiped nodes have registered again
 OP, OPEN, CLOSED = "set_switches", "open", "closed"
 _TOLD = 5
 
@@ -80,8 +80,8 @@ def set_switches(settings: Settings, options: argparse.Namespace) -> int:
 
 
 def _when_it_can_be(settings: Settings, request: dict[str, Any], wait_s: float) -> dict[str, Any]:
-    """Repeat the request until no launch prevents it. Whatever the outcome, no node stays drained for it."""
-    for number in (signal.SIGTERM, signal.SIGHUP):  # like an interrupt: what was begun is undone
+    """Repeat the request until no launch prevents it. If it fails, the nodes that were drained for it are resumed."""
+    for number in (signal.SIGTERM, signal.SIGHUP):  # like SIGINT: the code below then resumes the drained nodes
         signal.signal(number, signal.default_int_handler)
     now = answered = time.monotonic()
     deadline = now + wait_s
@@ -104,8 +104,10 @@ def _when_it_can_be(settings: Settings, request: dict[str, Any], wait_s: float) 
 
 
 def _give_up(settings: Settings, request: dict[str, Any]) -> None:
-    """Return nodes to service that were drained for the change; waits for a database that is away. Raises
-    ConsoleError."""
+    """Resume nodes that were drained for the change; retry for some seconds if no CPA or database answers.
+
+    Raises ConsoleError.
+    """
     deadline = time.monotonic() + _SILENT_S
     while True:
         try:
@@ -126,7 +128,7 @@ def _nodes(count: int) -> str:
 
 
 def _new_keys(settings: Settings) -> None:
-    """Change keys, so that those known to nodes on their former side are useless; nodes of this machine have none."""
+    """Rotate the mesh's keys: keys that wiped nodes had on their former side become invalid. Local nodes have none."""
     deadline = time.monotonic() + _BACK_S
     while True:
         with open_viewer(cpa_url(settings)) as viewer:  # a viewer of all sides

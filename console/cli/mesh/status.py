@@ -72,7 +72,7 @@ def _find_out(settings: Settings) -> dict[str, Any]:
 
 
 def _unheard(settings: Settings) -> str:
-    """Living processes of a mesh whose keeper does not answer, after its sockets had time to come back; "" for none."""
+    """Describe a mesh whose keeper does not answer, after giving it time to make sockets again; "" if none is up."""
     if not lifecycle.is_up(settings):
         return ""
     there = lifecycle.found_config(settings)[0] or {"run": settings.run_dir, "state": settings.state_dir}
@@ -157,7 +157,7 @@ def _failing(daemon: dict[str, Any]) -> str:
 
 
 def _nodes_out(nodes: list[dict[str, str]]) -> list[str]:
-    """A few nodes by name; more of them with the same problem as one line, because thousands may be drained."""
+    """A line for each node; one line for more than ``NAMED`` nodes with the same problem: thousands may be drained."""
     alike: dict[tuple[str, str], list[str]] = {}
     for one in nodes:
         alike.setdefault((one["state"], one["reason"]), []).append(one["name"])

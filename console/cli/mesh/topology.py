@@ -44,7 +44,7 @@ def differences(settings: Settings) -> list[str]:
 
 
 def _find(settings: Settings, file: str | None) -> tuple[Topology, list[Node] | None, Side | None]:
-    """The topology, the nodes to compare (None: only a description), and the side if all nodes are of one."""
+    """Return the topology, the nodes to compare it with (None without a mesh), and the side if only one is seen."""
     if file is not None:
         section = load(config=file).topology
         if section is None:

@@ -13,7 +13,7 @@ from redmesh.sanitise import clean
 
 
 def show(settings: Settings, options: argparse.Namespace) -> int:
-    """Print the accepted CAs, and the progress of a change."""
+    """Print the accepted CAs, and the stage of a key rotation."""
     if not os.path.exists(os.path.join(settings.state_dir, "trust", "ca.key")):
         raise ConsoleError(
             "this mesh has no certificates: its nodes are on this machine", "mesh up with hosts makes them"
@@ -43,7 +43,7 @@ def show(settings: Settings, options: argparse.Namespace) -> int:
 
 
 def rotate(settings: Settings, options: argparse.Namespace) -> int:
-    """Change CA and keys of a running mesh."""
+    """Rotate the CA and the keys of a running mesh."""
     from console.deploy.trust.key_rotation import rotate as change
 
     down = change(settings, (lambda _line: None) if options.json else print)

@@ -63,7 +63,7 @@ def _up_hosts(settings: Settings, options: argparse.Namespace) -> int:
         if getattr(options, word) is not None:
             told = f"--{word.replace('_', '-')} is for a mesh of this machine alone"
             raise UsageError(told, f"the hosts are described in {settings.where.get('hosts', 'the configuration')}")
-    for number in (signal.SIGTERM, signal.SIGHUP):  # like an interrupt: what was begun is undone
+    for number in (signal.SIGTERM, signal.SIGHUP):  # like SIGINT: what was started is undone
         signal.signal(number, signal.default_int_handler)
     try:
         with progress(options.json or options.auto) as report:
@@ -90,7 +90,7 @@ def _up_hosts(settings: Settings, options: argparse.Namespace) -> int:
 
 
 def _count(settings: Settings, size: Size) -> tuple[Census | None, str]:
-    """How much of the machine is up, from the database, and the same in words; None if the database is away."""
+    """Return what is up according to the database (None if it cannot be read), and a description of the size."""
     try:
         there = census(cpa_url(settings))
     except (StoreError, ConsoleError) as error:
@@ -100,7 +100,7 @@ def _count(settings: Settings, size: Size) -> tuple[Census | None, str]:
 
 
 def _as_row(there: Census | None) -> dict[str, Any]:
-    """The census in the form of ``--json``; nulls if the database is away."""
+    """The census in the form of ``--json``; nulls if the database could not be read."""
     if there is None:
         return dict.fromkeys(("processors", "processors_up", "nodes", "nodes_up", "out"))
     out = [{"name": name, "state": state, "reason": reason} for name, state, reason in there.out]
@@ -108,7 +108,7 @@ def _as_row(there: Census | None) -> dict[str, Any]:
 
 
 def _tell_resumable(settings: Settings) -> None:
-    """Print jobs that were interrupted by the end of an earlier mesh, or of the machine."""
+    """Print jobs that can be resumed: their owner ended with an earlier mesh, or with the machine."""
     if not os.path.isdir(f"{settings.state_dir}/jobs"):
         return
     from console.cli.mesh.queue import resumable  # imported only if there are jobs
@@ -137,7 +137,8 @@ def _tell_policy(settings: Settings) -> None:
 
 
 def _tell_differences(settings: Settings) -> None:
-    """Print differences between the configured topology and the nodes, with which most placements refuse requests."""
+    """Print differences between the configured topology and the nodes: most placements refuse requests because of
+    them."""
     from console.cli.mesh.topology import differences  # imported only if a topology is described
 
     found = differences(settings)

@@ -1,7 +1,7 @@
 """Completion for bash, zsh and fish, generated from the same table as parser, help and page.
 
-``python -m console.cli.options.completion bash yod`` prints a shell's script. Prefixes of the original's words (``-l``
-for ``-list``) are not offered, but known: their values are completed.
+``python -m console.cli.options.completion bash yod`` prints a shell's script. The script does not offer prefixes of the
+options (``-l`` for ``-list``), but completes their values.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _bash(table: Table) -> str:
     return _BASH.format(command=command, name=name, kinds=kinds, rest=rest, options=options)
 
 
-#: Walks over the words before the cursor as the parser does, to determine the context.
+#: The bash script. It walks over the words before the cursor like the parser, to know which option's value is next.
 _BASH = """# bash completion for {command}, made from its table of words
 {name}_value() {{
     case $1 in
@@ -170,7 +170,7 @@ def _fish(table: Table) -> str:
     return "\n".join(lines) + "\n"
 
 
-#: True until a program is named: the program's own options follow it.
+#: A fish function that is true until a program is named: after that, options are the program's.
 _FISH_OPTIONS = """function __redmesh_{command}_options
     set -l words (commandline -opc)
     set -e words[1]

@@ -41,7 +41,7 @@ def _cell(text: str) -> str:
 
 
 def updated(page: str, table: Table) -> str:
-    """``page`` with updated parts. Raises ValueError if it has none, because it could then differ from the table."""
+    """Return ``page`` with updated parts. Raises ValueError if the page has no part to update."""
     found = False
     start, end = page.find(BEGIN), page.find(END)
     if 0 <= start < end:

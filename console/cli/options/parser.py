@@ -1,9 +1,9 @@
-"""Parses command lines of the original's kind, from one table for each command.
+"""Parses command lines in the style of the original yod and pingd (of Cplant and Red Storm), from a table per command.
 
-A word (``-list``) may be shortened to any prefix that no other word of the original has (``-l``), and has a GNU form
-(``--list``). Words of the original have priority over later words: ``-l`` is ``-list`` however many newer words begin
-with l. The same table makes the help and the docs page. argparse is not used: it supports neither rule, and costs yod 6
-ms of its 30 (docs/decisions).
+A word (``-list``) may be shortened to any prefix that no other original word has (``-l``), and has a GNU form
+(``--list``). Original words have priority over later words: ``-l`` is ``-list`` however many newer words begin with l.
+The help and the docs page are made from the same table. argparse is not used: it supports neither rule, and would cost
+yod 6 ms of its 30 (docs/decisions).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class Word:
     """An option.
 
     ``kind``: flag, int (≥ 0), seconds (float ≥ 0), text, texts (may be repeated), or words separated by ``|``.
-    ``twins``: the GNU form, without dashes, then other launchers' words for it, which may also have one dash, and
-    cannot be shortened; empty: the name itself. ``letter``: a short form that is not a prefix of the name.
-    ``original``: a word of the first yod or pingd.
+    ``twins``: the GNU form without dashes (default: the name), followed by other launchers' words for the same option;
+    these may have one dash or two, and cannot be shortened. ``letter``: a short form that is not a prefix of the name.
+    ``original``: a word of the original yod or pingd.
     """
 
     __slots__ = ("group", "help", "kind", "letter", "longs", "metavar", "name", "original")
@@ -69,8 +69,10 @@ class UnknownOption(UsageError):
 
 
 class Parsed:
-    """Values by the words' names (only given ones), and the words after the options; ``ended``: they follow a
-    ``--``."""
+    """The values of the given options by name, and the words after the options (``rest``).
+
+    ``ended``: the options ended with ``--``.
+    """
 
     __slots__ = ("ended", "rest", "values")
 
@@ -123,7 +125,7 @@ def _split(table: Sequence[Word], argument: str) -> tuple[Word, str | None]:
         return _find_long(table, name), value if equals else None
     name, equals, value = argument[1:].partition("=")
     for word in table:
-        # srun's -n4: a letter followed by its value, only if no word could be meant.
+        # srun's -n4: a letter and its value in one word, accepted only if the value is a number.
         if word.letter and name[0] == word.letter and name[1:].isdigit() and word.kind != "flag":
             return word, name[1:]
     return _find(table, name), value if equals else None

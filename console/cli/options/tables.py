@@ -52,7 +52,7 @@ def spellings(table: Table, word: Word) -> list[str]:
 
 
 def _means(table: Table, form: str) -> str:
-    # Ask the parser itself, with every word as a flag, so that no value is needed.
+    # Ask the parser itself; every word is made a flag, so that no value is needed.
     bare = [word.as_flag() for word in table.words]
     try:
         (name,) = parse(bare, [form], stop=True).values

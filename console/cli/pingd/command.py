@@ -104,7 +104,7 @@ class View:
     def _counted(self, picture: Picture, rows: "list[dict[str, Any]]") -> "tuple[dict[str, int], int, int]":
         """Listed processors by state, with the numbers of launchers and partitions."""
         found = counts(picture)
-        if self._selection.is_all:  # launchers that wait for their first processor count too
+        if self._selection.is_all:  # the totals also count launchers that have no processors yet
             return found, len(picture.launchers), len(picture.partitions)
         found = dict.fromkeys(found, 0)
         for row in rows:
@@ -165,7 +165,7 @@ def _words(row: "dict[str, Any]") -> str:
 
 
 def _use(row: "dict[str, Any]") -> tuple[str, ...]:
-    """Launcher, login processor/pid, rank, user and time; a single word, or none, for an unused processor."""
+    """Launcher, login processor/pid, rank, user and time; for an unused processor, one column or none."""
     if row["launcher"] is None or row["login"] is None:
         if row["state"] != "free":
             return (row["state"],)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def leading_number(batch_job: str) -> str:
-    """The original's number of a batch job: the digits at the beginning of its id, or the whole id without any."""
+    """The number of a batch job, as the original pingd prints it: the leading digits of its id, or the whole id."""
     digits = batch_job[: len(batch_job) - len(batch_job.lstrip("0123456789"))]
     return digits or batch_job
 
@@ -77,7 +77,7 @@ class Selection:
         return ids
 
     def _tell(self, picture: Picture, what: str) -> None:
-        if what not in self._missing:  # --watch selects repeatedly
+        if what not in self._missing:  # print it once: --watch selects repeatedly
             self._missing.add(what)
             where = "this mesh" if side_seen(picture) is None else "this side of the machine"
             print(f"pingd: {where} has {what}", file=sys.stderr)

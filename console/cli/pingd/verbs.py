@@ -1,5 +1,7 @@
-"""pingd's actions on processors, launches and nodes: confirmed by the user, then sent to a CPA, which checks
-permissions."""
+"""pingd's actions on processors, launches and nodes: asks the user, then sends the request to a CPA.
+
+The CPA checks permissions.
+"""
 
 import sys
 

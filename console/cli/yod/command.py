@@ -33,7 +33,7 @@ _PRINTING = ("batch", "label", "json", "quiet", "verbose")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run yod; returns its exit status. As a command it ends the process without unneeded clean-up."""
+    """Run yod; returns its exit status. Without ``arguments`` (as a command), end the process by ``os._exit``."""
     if arguments is not None:
         return _guarded(arguments)
     gc.disable()  # imports create no garbage; the engine enables it for longer launches
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         sys.stderr.flush()
     except OSError:
-        pass  # the reader of our output has gone
+        pass  # the reader of standard output has exited
     os._exit(status)
 
 
@@ -89,7 +89,7 @@ def _run(arguments: Sequence[str]) -> int:
     from console.settings import load
 
     settings = load({"fanout": given.get("fanout"), "manager": given.get("manager")}, config=given.get("config", ""))
-    if "signal" in given and "@" not in given["signal"]:  # otherwise it is the warning before -time's limit
+    if "signal" in given and "@" not in given["signal"]:  # -signal SIG@T is a warning signal before -time's limit
         return _signal(settings, given["signal"], rest)
     if "release" in given:
         return _release(settings, given["release"], rest)
@@ -183,7 +183,7 @@ def _refine(request: Request, given: dict[str, Any], programs: list[Program] | N
 def _programs(
     rest: list[str], given: dict[str, Any], wanted: dict[str, Any] | None, *, ended: bool
 ) -> tuple[bytes, list[Program] | None]:
-    """The program's path, or the first of several, and all of them."""
+    """Return the path of the (first) program, and the list of programs if there are several."""
     from console.launch.options.program import find
 
     programs: list[Program] | None = None
@@ -201,7 +201,7 @@ def _programs(
     try:
         return find(rest[0], environ, quiet="quiet" in given or "batch" in given), None
     except ConsoleError as error:
-        if "attach" in given and rest[0].isdigit():  # the original's word, which takes no number
+        if "attach" in given and rest[0].isdigit():  # the original yod's -attach takes no number
             error.hint = f"to follow launcher {rest[0]}: yod --attach {rest[0]}; -attach holds a new launch"
             raise
         from console.cli.yod.several_programs import implied_load_file
@@ -270,7 +270,7 @@ def _partition() -> int | None:
 
 
 def _cookie(partition: int | None) -> str | None:
-    """The cookie for allocating inside a batch job: its script has it, ranks only if it was forwarded."""
+    """The cookie for allocating in a batch job's partition: its script has it; ranks have it only if exported."""
     if partition is None:
         return None
     cookie = os.environ.get("REDMESH_ALLOCATION_COOKIE")
@@ -372,7 +372,7 @@ def _managed_parent(settings: Settings) -> Feature:
 
 
 def _reached(settings: Settings, request: Request, pid: int) -> tuple[str, socket]:
-    """RUN of the mesh, and a connection to the named CPA, or to any; starts a personal mesh if necessary."""
+    """Return RUN of the mesh and a connection to the named CPA, or to any; start a personal mesh if necessary."""
     if request.where.cpa or request.where.cpa_pid:
         from console.launch.daemons.connect import reach_named
 
@@ -394,7 +394,7 @@ def _choose_mpi(settings: Settings, request: Request) -> None:
 def _spooled(
     settings: Settings, request: Request, on_running: Callable[[int], None]
 ) -> tuple[Callable[..., Any], Callable[[int], None]]:
-    """The front factory of a detached launch, and its action when it runs."""
+    """Return the factory of a detached launch's frontend, and the function to call once the launch runs."""
     from console.launch.daemons.connect import user
     from console.launch.events.spool import LIMIT, SpoolFront
 

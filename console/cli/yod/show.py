@@ -1,4 +1,4 @@
-"""Output of yod without a launch: -show, --dry-run, and the environment's part of -vhelp."""
+"""Output of yod without a launch: -show, --dry-run, and the additional text of -vhelp."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def dry_run(settings: Settings, request: Request) -> int:
 
 
 def _ask(settings: Settings, request: Request) -> dict[str, Any]:
-    """As an allocation, but nothing is allocated: the same request under another name."""
+    """Send the allocation request as ``would_allocate``, which allocates nothing; return the reply."""
     from agents.link.loop import Loop
     from console.launch.daemons.connect import login_name, reach
     from console.launch.daemons.cpa import Authority
@@ -148,7 +148,7 @@ def _ask(settings: Settings, request: Request) -> dict[str, Any]:
 
 
 def _runs(plan: Plan, request: Request) -> list[tuple[int, int, int]]:
-    """Consecutive ranks on one node, of one line of a load file: first, last, index of the node."""
+    """Runs of consecutive ranks on one node and of one program: (first rank, last rank, index of the node)."""
     starts: set[int] = set()
     first = 0
     for one in request.program.segments or ():

@@ -11,13 +11,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-#: The entry with all modules that an agent imports at its start: names, whether each is a package, and byte-code.
+#: The archive's entry with all modules that an agent imports at its start: name → (is a package, byte-code).
 START = "start"
 _WORDS = {"keeper": "agents.keeper.__main__", "pct": "agents.pct.__main__", "yodio": "agents.yodio.yodio"}
 
 
 class Start:
-    """Imports modules from that entry of the archive ``path``: importing them one by one takes a third longer."""
+    """Imports the modules of the entry ``START``, because importing them from separate entries takes a third longer."""
 
     def __init__(self, path: str, modules: dict[str, tuple[bool, bytes]]) -> None:
         self._path, self._modules = path, modules

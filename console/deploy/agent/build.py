@@ -27,7 +27,7 @@ from console.deploy.agent.archive import START
 from console.deploy.trust.authority import write_private
 from console.settings import Settings, state_directory
 
-#: Rooms that stay on login processors: they need more than the standard library, or are simulations.
+#: Packages of ``agents`` that hosts do not get: they need more than the standard library, or are simulations.
 _AT_HOME = ("cpa", "rca", "simulated")
 #: The time stamp of every entry: the earliest that a zip file allows.
 _EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -50,8 +50,8 @@ class Agent(NamedTuple):
 
 
 def archives(settings: Settings) -> str:
-    """The directory for archives: in the mesh; for a batch system's job in the account, so that later jobs reuse
-    them."""
+    """The directory for archives: in the mesh's state directory, or for a batch job's mesh in the user's own, so that
+    later jobs reuse them."""
     if settings.allocation:
         with contextlib.suppress(OSError, UnsafeDirectory):
             return own_directory(f"{own_directory(state_directory(os.environ))}/agents")
@@ -75,7 +75,7 @@ def agent_for(tag: str, directory: str) -> Agent:
     write_private(path, made.sha.encode("ascii") + content)
     for old in os.listdir(directory):  # of other versions of the source
         if not old.startswith(source_digest()[:16]):
-            with contextlib.suppress(FileNotFoundError):  # another job's mesh was faster
+            with contextlib.suppress(FileNotFoundError):  # another job's mesh has removed it
                 os.unlink(os.path.join(directory, old))
     return made
 
@@ -153,7 +153,7 @@ def _compiled(python: str, entries: dict[str, bytes]) -> dict[str, bytes]:
 
 
 def interpreter(tag: str) -> str:
-    """An interpreter here that makes byte-code for ``tag``; "" if there is none."""
+    """The path of an interpreter on this machine that makes byte-code for ``tag``; "" if there is none."""
     if tag == sys.implementation.cache_tag:
         return sys.executable
     version = re.fullmatch(r"cpython-3(\d+)", tag)

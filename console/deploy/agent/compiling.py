@@ -1,8 +1,8 @@
 """Compiles an agent with an interpreter like the host's: ``python -I -S compiling.py DIRECTORY``.
 
-Replaces each module by its byte-code without docstrings (an eighth of it), and prints the names of modules that an
-agent imports at its start. Standard library only, Python 3.9 or newer. Run it with ``-X no_debug_ranges``: columns for
-tracebacks are a third of the packed byte-code.
+Replaces each module by its byte-code without docstrings (which are an eighth of it), and prints the names of modules
+that an agent imports at its start. Standard library only, Python 3.9 or newer. Run it with ``-X no_debug_ranges``:
+column numbers for tracebacks are a third of the packed byte-code.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _UNCHECKED = (1).to_bytes(4, "little")
 
 
 def without_docstrings(tree: ast.Module) -> ast.Module:
-    """The module without docstrings, which no code of ours reads."""
+    """Remove the module's docstrings, which no code of the agent reads."""
     for node in ast.walk(tree):
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             first = node.body[0] if node.body else None

@@ -22,7 +22,10 @@ def find_manager(settings: Settings) -> Any:
 
 
 def job_hosts(settings: Settings) -> list[tuple[str, str, int]]:
-    """Node name, the manager's name and slots of each host of the allocation, in its order. Raises ConsoleError."""
+    """Return (node name, the manager's name of the host, slots) of each allocated host, in the manager's order.
+
+    Raises ConsoleError.
+    """
     manager = find_manager(settings)
     try:
         found = manager.hosts(os.environ)

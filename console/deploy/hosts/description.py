@@ -47,7 +47,7 @@ _PYTHON = re.compile(r"[A-Za-z0-9_/.~][A-Za-z0-9_/.+-]*\Z")
 
 
 class Host(NamedTuple):
-    """A described host of the mesh; 0 and "" mean unspecified, -1 that the agent counts."""
+    """A host of the mesh, as described; 0 and "" mean unspecified, and -1 that the agent counts on the host."""
 
     name: str
     address: str
@@ -204,7 +204,7 @@ def _addresses(table: Mapping[str, Any], names: Sequence[str], where: _Where) ->
 
 
 def _spread(text: str, key: str, names: Sequence[str], where: _Where) -> list[str]:
-    """One value for each name: from a pattern with as many, from ``{name}``, or the same for all."""
+    """Return one value per name: ``text`` is a pattern with as many values, or contains ``{name}``, or is one value."""
     values = expand(text)
     if values is None:
         where.refuse(key, f"{key} {text!r} is not a pattern", 'like "10.0.0.[1-64]" or "{name}.cluster"')
@@ -256,7 +256,10 @@ def _refuse_one_place_for_two(hosts: Sequence[Host], settings: Settings) -> None
 
 
 def selected(hosts: Sequence[Host], only: str, labels: Sequence[str] = ()) -> list[Host]:
-    """The hosts in a list (all if it is empty) that have all ``labels``. Raises UsageError."""
+    """Return the hosts that the list ``only`` names (all if it is empty) and that have all ``labels``.
+
+    Raises UsageError.
+    """
     chosen = list(hosts)
     if only:
         wanted = parse_list(only)["nodes"]

@@ -1,7 +1,7 @@
-"""The hosts that may have files or processes of ours, with their last known sizes: ``STATE/hosts.json``.
+"""``STATE/hosts.json``: the hosts that may have files or processes of the mesh, with their last known sizes.
 
-A host is recorded before anything is put there and removed when nothing is left, so that ``mesh down`` knows where to
-go even after a crash, or after the configuration has changed.
+A host is marked before anything is installed on it, and unmarked when nothing is left there, so that ``mesh down``
+knows all hosts even after a crash or a change of the configuration.
 """
 
 import json
@@ -36,15 +36,15 @@ class HostStateFile:
         return (int(row["counted"][0]), int(row["counted"][1])) if row and "counted" in row else None
 
     def has_ours(self) -> list[Host]:
-        """Hosts that may have something of ours, as described at that time."""
+        """Hosts that may have files or processes of the mesh, as they were described when these were installed."""
         return [_host(row["host"]) for row in self._rows.values() if row.get("ours")]
 
     def put(self, host: Host, processors: int, gpus: int) -> None:
-        """Record a host before something is put there; call :meth:`write` next."""
+        """Mark a host before something is installed on it; call :meth:`write` next."""
         self._rows[host.name] = {"host": host._asdict(), "counted": [processors, gpus], "ours": True}
 
     def clear(self, names: Iterable[str]) -> None:
-        """Nothing of ours is left on these hosts."""
+        """Record that nothing of the mesh is left on these hosts; their sizes stay recorded."""
         for name in names:
             if name in self._rows:
                 self._rows[name]["ours"] = False

@@ -1,6 +1,6 @@
 """Edits the hosts in a configuration file and keeps everything else: comments, order, blank lines.
 
-The file stays the only source: a second file with changes would be missing from version control.
+The file stays the only source: changes in a second file would be missing from version control.
 """
 
 import itertools
@@ -142,7 +142,7 @@ def _tables(document: Any) -> Any:
 
 
 def _split(document: Any, names: set[str], changes: Mapping[str, Any] | None) -> None:
-    """Change keys of the hosts ``names`` (None: remove the hosts); splits tables of several hosts if necessary."""
+    """Change keys of the hosts ``names``, or (``changes`` None) remove them; split tables of several hosts."""
     tables = _tables(document)
     at = 0
     while at < len(tables):

@@ -1,1 +1,2 @@
-"""A mesh inside a batch system's job: the manager starts the agents, so it parents, accounts and ends every process."""
+"""A mesh inside a batch job: the manager starts the agents, so it is the parent of every process, accounts for it and
+ends it."""

@@ -8,7 +8,7 @@ from redmesh.managers import ManagerError
 
 
 def job_process(manager: Any) -> tuple[int, int]:
-    """Pid and start time of our topmost ancestor in the same job: its script, or its shell."""
+    """Pid and start time of this process's topmost ancestor in the same job: the job's script, or its shell."""
     job = manager.job_id(os.environ)
     found = pid = os.getppid()
     while pid > 1 and _is_in(pid, manager, job):

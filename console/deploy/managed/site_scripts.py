@@ -1,4 +1,4 @@
-"""Scripts for a batch system's prolog and epilog: a partition of the site's mesh for each job, as long as the job.
+"""Scripts for a batch system's prolog and epilog: they make a partition of the site's mesh for the time of each job.
 
 Sources: slurm.conf(5) (PrologSlurmctld, EpilogSlurmctld, TaskProlog) of Slurm 22.05; prologue and epilogue in the
 administrators' guides of OpenPBS 22.05 and Torque 6.1; sge_conf(5) (``prolog``, ``epilog``) of Son of Grid Engine
@@ -21,15 +21,17 @@ class Script(NamedTuple):
 
 
 class Site(NamedTuple):
-    """Directories of a site: of the scripts, a directory that the prolog writes and the jobs' hosts read, and of
-    ``mesh``."""
+    """Directories of a site.
+
+    ``scripts`` is where the scripts are, ``commands`` where ``mesh`` is; the prolog writes ``jobs``, which jobs read.
+    """
 
     scripts: str
     jobs: str
     commands: str
 
 
-#: A job's environment may reach the script, so no command that runs as root uses it.
+#: The job's user may control the script's environment, so commands that run as root do not get it.
 _HEAD = """#!/bin/sh
 # {name}: {runs}
 set -eu
@@ -38,8 +40,8 @@ jobs={jobs}
 mesh() {{ env -i PATH="$PATH" HOME={home} mesh "$@"; }}
 """
 
-#: The file gets its name when it is complete, readable only by the job's user. Everything that can fail is done before
-#: the partition exists.
+#: Makes a partition, and a file with its variables that only the job's user can read. The file is renamed when it is
+#: complete. Whatever can fail is done before the partition is made.
 _MAKE = """mkdir -p -m 711 "$jobs"
 umask 077
 rm -f "$jobs/$job.new"
@@ -50,7 +52,7 @@ printf '%s\\n' "$made" >"$jobs/$job.new"
 mv "$jobs/$job.new" "$jobs/$job"
 """
 
-#: A job whose prolog failed has no partition to destroy.
+#: Destroys the partition; a job whose prolog failed has none.
 _DESTROY = """rm -f "$jobs/$job.new"
 [ -f "$jobs/$job" ] || exit 0
 partition=$(sed -n 's/^REDMESH_PARTITION=\\([0-9]*\\)$/\\1/p' "$jobs/$job")

@@ -1,9 +1,9 @@
-"""The program of the manager's process on each host, appended to ``console/deploy/ssh/bootstrap.py``: frames, and
-waiting.
+"""The second part of the program that a manager runs on each host: reads frames, and waits for the keeper's exit.
 
-It is sent as text after that program, so it uses its names: standard library only, Python 3.9. If one client feeds all
-hosts, all read the same bytes, and each frame names its host. The process stays as the parent of the node's keeper
-until that exits, because managers track descendants of the processes they started.
+It is sent as text after ``console/deploy/ssh/bootstrap.py`` and uses the names defined there: standard library only,
+Python 3.9. If one client of the manager feeds all hosts, all of them read the same bytes, and each frame names its
+host. The process stays as the parent of the node's keeper until the keeper exits, because managers track the
+descendants of the processes that they started.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def free_port(address: str) -> int:
 
 
 def way_to(login: str) -> tuple[str, str]:
-    """Our address on the route to the first reachable name or address of ``login``, and that address."""
+    """Return this host's address on the route to the first name in ``login`` that has one, and that name's address."""
     import socket
 
     for name in login.split(","):
@@ -93,7 +93,7 @@ def way_to(login: str) -> tuple[str, str]:
 
 
 def stay(node: str) -> None:
-    """Wait until the keeper that we started exits; then clean up the node, and exit."""
+    """Wait until the keeper that this process started exits; then clean up the node."""
     import signal
 
     null = os.open("/dev/null", os.O_RDWR)

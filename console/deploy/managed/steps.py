@@ -1,7 +1,8 @@
-"""The login processor's side of a manager's processes on a job's hosts: requests and answers over pipes.
+"""Starts processes on a job's hosts by its manager, and exchanges requests and answers with them over pipes.
 
-One client feeds all hosts if the manager supports it (``spawn_all``), otherwise there is one for each. The clients run
-as long as the mesh: ``STATE/steps.json`` lists them, so that ``mesh down`` ends what ``mesh up`` started.
+The manager's client (srun, for example) runs on the login processor. One client serves all hosts if the manager
+supports it (``spawn_all``), otherwise there is one for each host. The clients run as long as the mesh;
+``STATE/steps.json`` lists them, so that ``mesh down`` ends them.
 """
 
 import contextlib
@@ -30,7 +31,7 @@ from console.settings import Settings, state_directory
 from redmesh.managers import ManagerError
 from redmesh.sanitise import clean
 
-#: Seconds in which a manager must start our process on a host, and in which its clients must end.
+#: The most seconds for a manager to start the process on a host, and for its clients to end.
 SPAWN_S, END_S = 60.0, 15.0
 _POLL_S = 0.01
 #: Bytes that a host's shell and a manager's client may print before an answer.
@@ -46,7 +47,7 @@ class Steps:
         self._streams: dict[str, _Stream] = {}
 
     def prepare(self, hosts: Sequence[Host]) -> None:
-        """Start our process on each of these hosts. Raises ConsoleError if the manager refuses."""
+        """Start the process (starter.py) on each of these hosts. Raises ConsoleError if the manager refuses."""
         names = [self._names[host.name] for host in hosts]
         try:
             if hasattr(self._manager, "spawn_all") and len(names) > 1:
@@ -60,7 +61,7 @@ class Steps:
 
     def _begin(self, names: Sequence[str]) -> None:
         word = secrets.token_hex(8)
-        # Our own interpreter first, because python3 may be a script that takes 90 ms to find it (pyenv).
+        # Try this process's interpreter first, because python3 may be a script that takes 90 ms to find one (pyenv).
         own = os.path.realpath(sys.executable)
         script = ["sh", "-c", FIND_PYTHON, "redmesh", word, FIRST, own, *PYTHONS]
         files: _SharedFiles | None = None
@@ -83,7 +84,7 @@ class Steps:
             self._streams[name] = stream
 
     def reach(self, host: Host) -> "StepHost":
-        """A host with our process. Raises HostFailed."""
+        """Return a host on which :meth:`prepare` started the process. Raises HostFailed."""
         name = self._names[host.name]
         if name not in self._streams:
             raise HostFailed("manager", "this host was not requested from the manager", "mesh up")
@@ -105,7 +106,7 @@ def own_addresses() -> list[str]:
 
 
 class _Stream:
-    """A client: its input, and its output by host."""
+    """A client of the manager: its standard input, and its output separated by host."""
 
     def __init__(
         self, process: "subprocess.Popen[bytes]", names: Sequence[str], word: str, files: "_SharedFiles | None"
@@ -122,7 +123,7 @@ class _Stream:
             threading.Thread(target=target, daemon=True).start()
 
     def _write(self, data: bytes) -> None:
-        # The missing answer reports a client that has exited.
+        # If the client has exited, waiting for its answer fails and reports that.
         with contextlib.suppress(OSError, ValueError):
             self._input().write(data)
             self._input().flush()
@@ -134,7 +135,7 @@ class _Stream:
         return self.process.stdin
 
     def send(self, name: str, content: bytes, agent: tuple[str, bytes] | None) -> None:
-        """Send bytes to a host; before that, an agent that this client has not sent yet, to all of its hosts."""
+        """Send ``content`` to a host; first send ``agent`` to all hosts of the client if they do not have it yet."""
         with self._lock:
             if agent is not None and agent[0] not in self._agents:
                 self._agents.add(agent[0])
@@ -179,14 +180,14 @@ class _Stream:
             self._said = [*self._said[-3:], clean(line.decode("utf-8", "replace").strip())[:300]]
 
     def let_go(self) -> None:
-        """Close our pipes: the processes on the hosts exit, or stay with the keepers that they started."""
+        """Close the pipes. The processes on the hosts exit, unless they started keepers, for which they wait."""
         with contextlib.suppress(OSError, ValueError):
             if self._files is not None:
                 self._write(b"\n")  # a frame without a host marks the end
             self._input().close()
         if self._files is not None:
             self._files.remove()
-        self.process.returncode = 0  # it continues; nobody here waits for it
+        self.process.returncode = 0  # it continues to run; this prevents a ResourceWarning of Popen
 
 
 class _SharedFiles:
@@ -278,7 +279,7 @@ def recorded(settings: Settings) -> list[tuple[int, int]]:
 
 
 def end(settings: Settings) -> int:
-    """End every client, and so our processes on its hosts; returns how many did not end in time."""
+    """End every client, and with it the processes on its hosts; returns how many clients did not exit in time."""
     import signal
 
     there = recorded(settings)

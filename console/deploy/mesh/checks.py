@@ -29,7 +29,7 @@ DATAGRAM_S = 1.0
 
 
 class Finding(NamedTuple):
-    """A problem of a host, or a note (``grave`` not set)."""
+    """A problem of a host, or (``grave`` false) a note."""
 
     code: str
     message: str
@@ -120,7 +120,10 @@ def _from_network(
     errands: Sequence[HostTask],
     found: dict[str, list[Finding]],
 ) -> None:
-    """Check that agents can be reached and can reach us; if nothing listens yet, listen for a moment."""
+    """Check that this machine reaches the hosts' agent ports, and that hosts reach the RCA's UDP port.
+
+    Where nothing listens yet, a temporary listener is used.
+    """
     there = [errand for errand in errands if errand.state is not State.FAILED]
     if not there:
         return
@@ -176,7 +179,7 @@ def _hear(sock: socket.socket | None, awaited: set[str]) -> set[str]:
 def _from_mesh(
     settings: Settings, config: dict[str, Any] | None, errands: Sequence[HostTask], found: dict[str, list[Finding]]
 ) -> None:
-    """The mesh's own findings about nodes whose agents run."""
+    """Add findings about hosts whose agent runs, but whose node is not registered in the database."""
     if config is None:
         return
     from db.errors import StoreError

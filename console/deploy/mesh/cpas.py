@@ -9,9 +9,9 @@ from console.settings import Settings
 
 
 def ask_cpa(settings: Settings, request: dict[str, Any], timeout_s: float = 10.0) -> dict[str, Any]:
-    """The reply of the first CPA that answers. Raises ConsoleError if none does, AgentError as the CPA reports it.
+    """Return the reply of the first CPA that answers. Raises ConsoleError if none does, AgentError for an error reply.
 
-    If a CPA dies with the request unanswered, the next one is asked: requests have a key, or may be repeated.
+    If a CPA exits before it answers, the next one is asked: requests have a key, or are idempotent.
     """
     paths = sorted(glob.glob(f"{glob.escape(settings.run_dir)}/cpa-*.sock"))
     last = ""

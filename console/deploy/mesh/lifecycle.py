@@ -1,7 +1,7 @@
-"""A mesh over SSH: up on every reachable host, and down again with nothing left behind.
+"""A mesh over SSH: brings it up on every reachable host, and takes it down with nothing left behind.
 
-Everything here holds ``STATE/up.lock``, as for the personal mesh. The daemons of the login processor are the same
-(console/deploy/personal/lifecycle.py).
+As for the personal mesh, ``up`` and ``down`` hold ``STATE/up.lock``, and the login processor's daemons are started and
+ended by console/deploy/personal/lifecycle.py.
 """
 
 import json
@@ -52,7 +52,7 @@ class Outcome(NamedTuple):
 
 
 class LaunchesRun(ConsoleError):
-    """Launches run on the mesh that was to end."""
+    """The mesh cannot be ended without ``force``, because launches run on it."""
 
     code = "busy"
 
@@ -96,7 +96,7 @@ def up(settings: Settings, report: Report, only: str = "", labels: Sequence[str]
             if started:
                 _need_one(errands)
             login_hosts.join_all(workers, settings, logins, ledger)
-        except BaseException:  # including an interrupt: no half of a mesh stays
+        except BaseException:  # including an interrupt: do not leave a partial mesh
             if started:
                 _undo(workers.quiet(), ledger, {errand.name for errand in errands})
             raise
@@ -104,12 +104,12 @@ def up(settings: Settings, report: Report, only: str = "", labels: Sequence[str]
 
 
 def _starter(settings: Settings) -> steps.Steps | None:
-    """The starter for the hosts of a batch system's job; None: SSH."""
+    """What starts processes on a batch job's hosts; None for hosts that are reached over SSH."""
     return steps.Steps(settings) if settings.allocation else None
 
 
 def _not_up(settings: Settings, hosts: list[Host]) -> list[Host]:
-    """A job's hosts that are not up: the manager starts nothing on the others."""
+    """The hosts of a job whose nodes are not up; only on these does the manager start processes."""
     with open_store(cpa_url(settings)) as store:
         up_there = set(registered(store))
     return [host for host in hosts if host.name not in up_there]
@@ -137,7 +137,7 @@ def _check(errand: HostTask, settings: Settings) -> None:
 
 
 def _refuse_one_place_for_two(errands: Sequence[HostTask], settings: Settings) -> None:
-    # Two names may lead to one host.
+    # Two names in the configuration may mean the same host.
     taken: dict[tuple[str, tuple[str, int]], str] = {}
     for errand in errands:
         if errand.state is State.FAILED:
@@ -196,7 +196,7 @@ def _grow(
     config = {**config, "nodes": nodes}
     lifecycle.write_config(settings, config)
     if any(node["name"] not in known for node in grown):
-        lifecycle.restart(config, "rca")  # it accepts beats only of nodes that it has read
+        lifecycle.restart(config, "rca")  # the RCA accepts heartbeats only of nodes that it read at its start
     return config
 
 
@@ -242,7 +242,7 @@ def _place_all(
 
 
 def _await_cpa(config: dict[str, Any]) -> None:
-    # A PCT that starts before the CPAs repeats its beats; if CPAs do not come up, await_nodes reports it.
+    # A PCT that starts before the CPAs repeats its registration; if no CPA comes up, await_nodes reports it.
     deadline = time.monotonic() + _CPA_S
     while not evidence_of_life.answers(f"{config['run']}/cpa-0.sock") and time.monotonic() < deadline:
         time.sleep(_POLL_S)
@@ -271,9 +271,9 @@ def _place(
 
 
 def _undo(workers: WorkerPool, ledger: HostStateFile, ours: set[str]) -> None:
-    """Take down what was started on the hosts ``ours``, as far as they are reachable; the ledger keeps the rest.
+    """Take down what was started on the hosts ``ours``; those that are unreachable stay in STATE/hosts.json.
 
-    Everything stays if a launch was started on it meanwhile, or if that cannot be determined.
+    Nothing is taken down if a launch runs on the mesh, or if that cannot be determined.
     """
     workers.close()
     try:
@@ -302,7 +302,7 @@ def down(settings: Settings, report: Report, *, force: bool, keep_agent: bool = 
 def _stop_all(
     workers: WorkerPool, ledger: HostStateFile, *, keep_agent: bool, only: set[str] | None = None
 ) -> list[HostTask]:
-    """End our processes on all recorded hosts (or ``only`` these), and remove clean hosts from the record."""
+    """End the mesh's processes on all recorded hosts (or ``only`` these); unmark the hosts where nothing is left."""
     if workers.settings.allocation or workers.settings.job:
         return _stop_job(workers, ledger)
     there = [host for host in ledger.has_ours() if only is None or host.name in only]
@@ -314,7 +314,7 @@ def _stop_all(
 
 
 def _stop_job(workers: WorkerPool, ledger: HostStateFile) -> list[HostTask]:
-    """End the manager's clients: our process on each host ends its node and leaves nothing there."""
+    """End the manager's clients: the starter process on each host then ends its node and removes its files."""
     if steps.end(workers.settings):
         raise ConsoleError("the manager's client processes do not exit", "cancel the job")
     ledger.clear(host.name for host in ledger.has_ours())
@@ -322,7 +322,7 @@ def _stop_job(workers: WorkerPool, ledger: HostStateFile) -> list[HostTask]:
 
 
 def _as_described(settings: Settings, placed: list[Host]) -> list[Host]:
-    """The hosts as described now, if they still are, because their addresses may have changed."""
+    """Replace hosts by their present description, if there is one, because their addresses may have changed."""
     described = {host.name: host for host in read_hosts(settings)}
     return [described.get(host.name, host) for host in placed]
 

@@ -1,6 +1,6 @@
-"""Hosts of role ``login``: granted to be login processors, and joined, over their SSH connections.
+"""Makes hosts with ``role = "login"`` login processors, over their SSH connections.
 
-Users launch from there, so Redmesh itself is installed there; its own ``mesh`` command does the work.
+Users launch from these hosts, so Redmesh must be installed there; its ``mesh`` command is run over SSH.
 """
 
 import json
@@ -16,7 +16,7 @@ from console.settings import Settings
 ROLE = "login"
 #: Seconds for ``mesh login join``, which waits until requests are served there, and for ``mesh down``.
 JOIN_S, LEAVE_S = 45.0, 60.0
-#: Runs ``mesh`` beside the Python in the directory of the first word, or the one on PATH.
+#: Shell script that runs ``mesh`` in the directory ``$1``, or else on PATH, or else in ~/.local/bin.
 _MESH = (
     'cd /;d=$1;shift;for p in "$d/mesh" mesh "$HOME/.local/bin/mesh";do '
     'command -v "$p" >/dev/null 2>&1&&exec "$p" "$@";done;exit 127'
@@ -30,7 +30,7 @@ def parted(errands: Sequence[HostTask]) -> tuple[list[HostTask], list[HostTask]]
 
 
 def join_all(workers: WorkerPool, settings: Settings, errands: Sequence[HostTask], ledger: HostStateFile) -> None:
-    """Make these hosts login processors; existing ones are unchanged."""
+    """Make these hosts login processors; hosts that are login processors of the mesh already stay unchanged."""
     for errand in errands:
         ledger.put(errand.host, *plan.size_of(errand.host, errand, ledger))
     ledger.write()
@@ -52,7 +52,7 @@ def _join(errand: HostTask, given: str) -> None:
 
 
 def leave(errand: HostTask) -> None:
-    """End the login processor on the host, with everything launched from there. Raises HostFailed."""
+    """End the login processor on the host, and all launches that were started from it. Raises HostFailed."""
     errand.handle(Event.ORDERED)
     _mesh(errand, ["down", "--force"], "", LEAVE_S)
     errand.handle(Event.DONE)

@@ -1,8 +1,8 @@
-"""Further login processors of a mesh (row A12): granted here as a file, and joined there.
+"""Further login processors of a mesh: ``grant`` makes a file on the first one, and ``join`` reads it on the new one.
 
-Each has an RCA that also receives nodes' beats. Its requests go to the CPAs of the first login processor, or of another
-if that one is lost; or to its own CPAs if it can reach the system database. The file contains private keys; copy it by
-scp, as any key.
+Each has an RCA that also receives nodes' heartbeats. Its requests go to the CPAs of the first login processor, or of
+another one if that is lost; with access to the system database it has CPAs of its own. The file contains private keys;
+copy it by scp, like any private key.
 """
 
 import json
@@ -26,7 +26,7 @@ from db.store.store import open_store
 from db.views import deployment_reads
 from redmesh.start_command import ROOT
 
-#: The settings that its keeper and RCA take from the mesh, and those of its CPAs.
+#: The settings of the mesh that the new keeper and RCA use, and those that its CPAs use.
 SHARED = ("mesh", "users", "fanout", "silent_s", "register_again_s", "suspect_s", "down_s", "failed_s")
 OF_CPAS = (
     "batch_accounts",
@@ -46,10 +46,10 @@ VERSION = 2
 
 
 def grant(settings: Settings, name: str, *, cpas: int = 0) -> dict[str, Any]:
-    """The grant for login processor ``name``, including its keys. The system database knows it from now on.
+    """Add login processor ``name`` to the system database; return its grant, which includes its keys.
 
-    ``cpas``: how many CPAs it shall have. Raises ConsoleError if no CPA, or no database, can be reached from other
-    machines; StoreError.
+    ``cpas``: how many CPAs it gets. Raises ConsoleError if other machines cannot reach a CPA or, with ``cpas``, the
+    database; StoreError.
     """
     config = lifecycle.read_config(settings)
     if config is None or not evidence_of_life.lives(config):
@@ -62,7 +62,7 @@ def grant(settings: Settings, name: str, *, cpas: int = 0) -> dict[str, Any]:
     places = [] if cpas else _places_of_cpas(config)
     files = _files(settings, name, cpa=bool(cpas))
     _enter(url, config, name)
-    # Its keeper has its own boot: its end does not concern the mesh.
+    # The new keeper gets a boot id of its own, so that its end is not the mesh's end.
     of_mesh = {key: config[key] for key in (*SHARED, *(OF_CPAS if cpas else ())) if key in config}
     keeper = {**of_mesh, "boot_id": f"{config['boot_id']}-{name}", "login": name, "granted": True}
     keeper["cpas"], keeper["cpas_afar"] = cpas, places
@@ -76,7 +76,7 @@ def grant(settings: Settings, name: str, *, cpas: int = 0) -> dict[str, Any]:
 
 
 def _view(settings: Settings, name: str) -> str:
-    """The database URL for its viewers, if there is one: never one that shows the whole machine."""
+    """The database URL for the viewers of login processor ``name``, or "": never a URL that shows the whole machine."""
     try:
         with open(view_file(settings, name), encoding="utf-8") as file:
             return file.readline().strip()
@@ -103,7 +103,7 @@ def _places_of_cpas(config: dict[str, Any]) -> list[str]:
 def _files(settings: Settings, name: str, *, cpa: bool) -> dict[str, str]:
     keys = authority(settings.state_dir, settings.mesh)
     files = keys.login_files(name, [])
-    if not cpa:  # no CPA there grants launches
+    if not cpa:  # without CPAs it signs no credentials
         del files["master.key"]
         files["login.pem"] = keys.issue([identity(settings.mesh, "rca", name)], [])
     return {file: content.decode("ascii") for file, content in files.items()}
@@ -126,10 +126,9 @@ def _enter(url: str, config: dict[str, Any], name: str) -> None:
 
 
 def join(settings: Settings, given: dict[str, Any]) -> str:
-    """Become a login processor of the mesh in ``given``, and start its daemons; returns its name. Raises
-    ConsoleError.
+    """Make this machine the login processor of the grant ``given``, and start its daemons; returns its name.
 
-    A login processor with the same keys continues unchanged.
+    If it is that login processor already, with the same keys, nothing changes. Raises ConsoleError.
     """
     try:
         wanted, near, url = dict(given["keeper"]), str(given["near"]), str(given["url"])
@@ -163,7 +162,7 @@ def join(settings: Settings, given: dict[str, Any]) -> str:
 
 
 def _need_mode(settings: Settings, wanted: dict[str, Any]) -> None:
-    """A system mesh is joined by root, under the configuration of every user."""
+    """Raise ConsoleError unless both meshes are in system mode, or neither is: root joins a system mesh."""
     if bool(wanted.get("users")) != bool(settings.system and os.geteuid() == 0):
         if not wanted.get("users"):
             raise ConsoleError("that mesh is its owner's own, and this is system mode", "without `system`, mesh.toml")
@@ -178,11 +177,11 @@ def _need_mode(settings: Settings, wanted: dict[str, Any]) -> None:
 def _leave(settings: Settings, there: dict[str, Any]) -> None:
     if not there.get("granted"):
         raise ConsoleError("a mesh of this machine is up here", "mesh down, then join the other one")
-    lifecycle.down_locked(settings, force=True)  # it continues with the new keys; running launches do not prevent this
+    lifecycle.down_locked(settings, force=True)  # even if launches run: it starts again, with the new keys
 
 
 def _has(config: dict[str, Any], files: dict[str, bytes]) -> bool:
-    """True if the keys here are those of ``files``. The certificate is always a new one, and does not matter."""
+    """True if this machine has the keys in ``files``. The certificate is not compared: each grant has a new one."""
     for file in set(files) - {"login.pem"}:
         try:
             with open(os.path.join(config["state"], "trust", file), "rb") as there:
@@ -194,7 +193,7 @@ def _has(config: dict[str, Any], files: dict[str, bytes]) -> bool:
 
 
 def _config(settings: Settings, wanted: dict[str, Any], near: str, url: str) -> dict[str, Any]:
-    """The ``keeper.json`` here (docs/architecture.md)."""
+    """The ``keeper.json`` of the new login processor (docs/architecture.md)."""
     listen = (settings.login_address or _own_address(near, wanted["cpas_afar"]), settings.agent_port)
     config = {
         **wanted, "auto": False, "run": os.path.join(os.path.dirname(settings.new_run_dir), wanted["mesh"]),
@@ -210,7 +209,7 @@ def _config(settings: Settings, wanted: dict[str, Any], near: str, url: str) -> 
 
 
 def _own_address(near: str, cpas: list[str]) -> str:
-    """Our address on the route to the mesh, which is also that for the nodes. Raises ConsoleError."""
+    """This machine's address on the route to the mesh; nodes use it too. Raises ConsoleError."""
     try:
         host = parse(cpas[0]).host if cpas else heartbeat.split_address(near)[0]
     except AgentError as error:

@@ -1,5 +1,7 @@
-"""The plan of a mesh of many hosts: nodes, processors, addresses, and every keeper's configuration. No I/O but
-routing."""
+"""The plan of a mesh of many hosts: nodes, processors, addresses, and every keeper's configuration.
+
+The only I/O are questions to the kernel about routes and ports.
+"""
 
 import os
 import socket
@@ -28,7 +30,7 @@ def agent_place(errand: HostTask, settings: Settings) -> tuple[str, int]:
         raise HostFailed(
             "address", "its sshd does not report the address by which it was reached", "agent_address, mesh.toml"
         )
-    if settings.allocation:  # jobs share a host, so a free port was chosen there
+    if settings.allocation:  # several jobs may share a host, so the starter process chose a free port
         return address, int(str(errand.facts.get("connection", "0")).split()[-1])
     return address, host.agent_port or settings.agent_port
 
@@ -40,7 +42,7 @@ def _from_connection(errand: HostTask, word: int) -> str:
 
 
 def login_place(settings: Settings, errands: Sequence[HostTask]) -> str:
-    """Our address for the hosts: the configured one, the one most of them see, or the one on the route to the first."""
+    """This machine's address for the hosts: configured, or seen by most of them, or on the route to the first one."""
     if settings.login_address:
         return settings.login_address
     seen = Counter(address for errand in errands if (address := _from_connection(errand, 0)))
@@ -54,7 +56,7 @@ def login_place(settings: Settings, errands: Sequence[HostTask]) -> str:
 
 
 def _is_ours(address: str) -> bool:
-    # Hosts behind a jump host see the jump host's address.
+    # Hosts behind a jump host see the jump host's address, which is not one of this machine.
     with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.bind((address, 0))
@@ -64,7 +66,7 @@ def _is_ours(address: str) -> bool:
 
 
 def route_to(address: str) -> str:
-    """Our address on the route to ``address``; empty if there is no route."""
+    """This machine's address on the route to ``address``; empty if there is no route."""
     with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((address, 9))  # nothing is sent: the kernel chooses the address
@@ -104,7 +106,7 @@ def plan_nodes(
 def plan_growth(
     nodes: list[Any], hosts: Sequence[Host], errands: dict[str, HostTask], ledger: HostStateFile, settings: Settings
 ) -> tuple[list[Any], list[Any]]:
-    """The nodes of a running mesh plus new hosts, and hosts whose size is known only now; and the new nodes alone."""
+    """Return all nodes after a growth, and the added ones alone: new hosts, and those whose size was unknown before."""
     known = {node["name"]: node for node in nodes}
     all_of_them, grown = list(nodes), []
     for host in hosts:
@@ -144,7 +146,7 @@ def _append(
 
 
 def size_of(host: Host, errand: HostTask | None, ledger: HostStateFile) -> tuple[int, int]:
-    """Processors and GPUs of a host: described, counted there, or last known; 0 if unknown."""
+    """Processors and GPUs of a host: as described, as counted on the host, or as last known; 0 if unknown."""
     facts = errand.facts if errand is not None else {}
     known = ledger.size_of(host.name) or (0, 0)
     processors = host.processors if host.processors >= 0 else int(facts.get("processors", known[0]))
@@ -204,7 +206,7 @@ def node_config(login: dict[str, Any], node: dict[str, Any], errand: HostTask, s
         **system_knobs(settings),
         "mesh": login["mesh"],
         "protocol": PROTOCOL,
-        # the uid by which the CPA knows the owner; the account may have another number on the node
+        # the owner's uid on the login processor, which the CPA uses; the account may have another uid on the node
         "owner": os.geteuid(),
         "mesh_boot": login["boot_id"],
         "boot_id": f"{login['boot_id']}-{os.urandom(4).hex()}",

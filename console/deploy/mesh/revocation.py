@@ -1,8 +1,8 @@
-"""``mesh login revoke``: removes a login processor, and makes everything that it knew useless.
+"""``mesh login revoke``: removes a login processor, and makes its keys useless.
 
-First the system database forgets it, so that no CPA serves it. Then its launches are ended. Then the mesh's keys and
-certificates are changed, because it could derive others' from them. The login processor itself may be lost or
-compromised, and is not asked.
+First it is removed from the system database, so that no CPA serves it. Then its launches are ended. Then the mesh's
+keys and certificates are rotated, because other keys can be derived from those it had. The login processor itself may
+be lost or compromised, and is not contacted.
 """
 
 import os
@@ -29,14 +29,14 @@ from db.store.store import Store, open_store
 from db.store.url import mysql_options
 from db.views.deployment_reads import unheard
 
-#: Seconds: for the clean-up of launches; the least time for nodes to beat elsewhere; and between two checks.
+#: Seconds: for the clean-up of launches; the least wait for nodes to send heartbeats elsewhere; between two checks.
 CLEAN_S, COME_S, _POLL_S = 60.0, 10.0, 0.1
 
 Say = Callable[[str], None]
 
 
 class LaunchesRun(ConsoleError):
-    """Launches run that the revocation would end."""
+    """The revocation needs ``force``, because it would end running launches."""
 
     code = "busy"
 
@@ -50,10 +50,10 @@ class Revoked(NamedTuple):
 
 
 def revoke(settings: Settings, name: str, say: Say, *, force: bool) -> Revoked:
-    """Revoke the login processor ``name``; ``say`` gets progress, and what remains to be done by people.
+    """Revoke the login processor ``name``; ``say`` gets lines about progress, and about what the user has to do.
 
-    Raises LaunchesRun unless ``force``, ConsoleError or StoreError before any change, and Behind while keys are still
-    being changed. An interrupted revocation continues when it is repeated.
+    Raises LaunchesRun (unless ``force``), ConsoleError or StoreError before any change, and Behind if nodes did not
+    accept their new keys. A repeated call continues an interrupted revocation.
     """
     config = living(settings)
     with lifecycle.locked(settings):
@@ -72,7 +72,7 @@ def revoke(settings: Settings, name: str, say: Say, *, force: bool) -> Revoked:
             _tell_what_is_left(settings, name, say)
             try:
                 down = rotate_locked(settings, config, say)
-            finally:  # a lost node delays the change of keys until it counts as down
+            finally:  # a lost node delays the rotation until it is marked down
                 _await_nodes(store, config, had.nodes, say)
         return Revoked([one for one in had.launchers if one not in left], left, down)
 
@@ -95,10 +95,10 @@ def _refuse_while_launches_run(store: Store, name: str) -> None:
 
 
 def _forget(settings: Settings, store: Store, name: str) -> rcas.Revoked:
-    """Remove it from the database; returns what it still had. Raises Invalid."""
+    """Remove the login processor from the database; return its launchers, partitions and nodes. Raises Invalid."""
     keys = authority(settings.state_dir, settings.mesh)
     goes_on = name in keys.revoked
-    keys.distrust(name)  # first, so that its keys become useless at the next change even if this process is killed
+    keys.distrust(name)  # first, so that the next rotation replaces its keys even if this process is killed
     try:
         return rcas.revoke(store, name, user())
     except Invalid:
@@ -109,7 +109,7 @@ def _forget(settings: Settings, store: Store, name: str) -> rcas.Revoked:
 
 
 def _end(settings: Settings, store: Store, launchers: Sequence[int], say: Say) -> list[int]:
-    """Have a CPA end its launchers, after clean-up on their nodes; returns those that could not be ended."""
+    """Have a CPA clean up and end ``launchers``; return those that could not be ended."""
     if not launchers:
         return []
     why = ""
@@ -132,7 +132,7 @@ def _strike_off(settings: Settings, name: str) -> None:
 
 
 def _tell_what_is_left(settings: Settings, name: str, say: Say) -> None:
-    """Tell the user what it knew that cannot be changed from here, and what to do there."""
+    """Tell the user which secrets of the login processor cannot be changed from here, and what to do about them."""
     say(f"on {name}, if it is still yours: mesh down --force, then remove `trust` and cpa.url in its state directory")
     url = cpa_url(settings)
     if url.startswith("sqlite:"):
@@ -153,9 +153,9 @@ def _tell_what_is_left(settings: Settings, name: str, say: Say) -> None:
 
 
 def _await_nodes(store: Store, config: dict[str, Any], heard: Sequence[str], say: Say) -> None:
-    """Wait until the nodes that its RCA heard beat to another one, because they need the new keys.
+    """Wait until the nodes ``heard``, whose heartbeats went to the revoked RCA, send heartbeats to another RCA.
 
-    A restarted RCA reports every node that no RCA hears, so ours handles those that do not come.
+    If some do not, restart this machine's RCA: at its start it reports every node that no RCA hears.
     """
     deadline = time.monotonic() + max(COME_S, 3 * float(config["suspect_s"]))
     while True:

@@ -1,7 +1,7 @@
 """Installs this version's agent on a running mesh, while its launches continue.
 
-Keepers and PCTs are killed instead of ended: when they restart, they adopt what they find. Running launch children keep
-their version to their end; adjacent versions understand each other.
+Keepers and PCTs are killed (SIGKILL), because after SIGTERM they would end the launches; their successors adopt what
+runs. Running launch children keep their version until they exit; adjacent versions are compatible.
 """
 
 import json
@@ -29,7 +29,7 @@ from db.store.store import Store, open_store
 from db.views.daemon_reads import Life
 from db.views.deployment_reads import lives
 
-#: Seconds in which a node must come back.
+#: The most seconds for a node to register again.
 AGAIN_S = 15.0
 
 
@@ -80,7 +80,7 @@ def _replace(errand: HostTask, workers: WorkerPool, config: dict[str, Any]) -> N
 
 
 def refuse_strangers(theirs: int, ours: int = PROTOCOL, oldest: int = OLDEST) -> None:
-    """Raise HostFailed unless agents of protocol ``theirs`` and this version understand each other."""
+    """Raise HostFailed unless an agent with protocol ``theirs`` is compatible with this version."""
     if not oldest <= theirs <= ours + 1:
         told = f"its agent speaks protocol {theirs}, this version {oldest} to {ours}"
         raise HostFailed("protocol", told, "mesh down with the version it was started by, then mesh up")
@@ -103,12 +103,12 @@ def _change_login(settings: Settings, config: dict[str, Any], before: dict[str, 
     lifecycle.write_config(settings, {**config, **login_knobs(settings)})
     daemons = lifecycle.daemons(config)
     pcts = {str(node["name"]) for node in config["nodes"] if not node.get("address")}
-    lifecycle.kill(daemons.pop("keeper", 0), signal.SIGKILL)  # asked to end, it would end the mesh
-    for name, pid in daemons.items():  # asked to end, a PCT would end its launches
+    lifecycle.kill(daemons.pop("keeper", 0), signal.SIGKILL)  # after SIGTERM it would end the mesh
+    for name, pid in daemons.items():  # after SIGTERM a PCT would end its launches
         lifecycle.kill(pid, signal.SIGKILL if name in pcts else signal.SIGTERM)
     lifecycle.spawn_keeper(config)
     lifecycle.until(lambda: lifecycle.keeper_lives(config), AGAIN_S, "the keeper does not answer")
-    # A mesh of hosts has no node here to wait for: without this, the next launch could find no CPA.
+    # Wait for the CPAs too: otherwise the next launch may find none, because no local node is waited for.
     cpas = [f"{config['run']}/{name}.sock" for name in daemons if name.startswith("cpa-")]
     lifecycle.until(lambda: all(map(evidence_of_life.answers, cpas)), AGAIN_S, "the CPAs do not answer")
     with open_store(cpa_url(settings)) as store:

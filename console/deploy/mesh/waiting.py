@@ -18,7 +18,7 @@ _POLL_S, _REACH_S = 0.01, 3.0
 
 
 def await_nodes(url: str, config: dict[str, Any], errands: Sequence[HostTask]) -> None:
-    """Wait until every started host is up in the database; those that are not in time have failed. Raises
+    """Wait until every started host is up in the database; the task of a host that is not in time fails. Raises
     StoreError."""
     waiting = {errand.name: errand for errand in errands if errand.state is State.STARTED}
     await_them(url, config, waiting, REGISTER_S + REGISTER_EACH_S * len(waiting), registered)
@@ -34,20 +34,20 @@ def await_them(
     """Wait until ``came`` has named every host of ``waiting``; the rest fails after ``patience_s``. Raises
     StoreError."""
     deadline = time.monotonic() + patience_s
-    with open_store(url, any_schema=True) as store:  # after an upgrade of some hosts, the schema is still the old one
+    with open_store(url, any_schema=True) as store:  # after an upgrade of some hosts only, the schema is old
         while waiting and time.monotonic() < deadline:
             for name in came(store):
                 if name in waiting:
                     waiting.pop(name).handle(Event.REGISTERED)
             if waiting:
-                time.sleep(_POLL_S)  # the CPAs write it, and a database sends no events
+                time.sleep(_POLL_S)  # poll: a database does not report changes
     addresses = {node["name"]: node.get("address", "") for node in config["nodes"]}
     for name, errand in waiting.items():
         errand.fail(diagnosis(errand, addresses[name], config["rca"][0]))
 
 
 def diagnosis(errand: HostTask, address: str, login: str) -> HostFailed:
-    """Why a host's agent has not registered: it has exited, we cannot reach it, or it cannot reach us."""
+    """Return why a host's agent has not registered: it exited, or a firewall blocks its port or the RCA's."""
     try:
         there = errand.ask("log")
     except HostFailed as failure:

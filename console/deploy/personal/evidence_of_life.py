@@ -1,7 +1,8 @@
-"""Which parts of a mesh live, by its lock, sockets and processes. Checked before anything is ended or redefined.
+"""Finds out which parts of a mesh run, by its lock, sockets and processes, before anything is ended or redefined.
 
-Missing sockets are no evidence: logind removes /run/user/UID, with the sockets in it, at a last logout. The daemons
-create them again (agents/link/sockets.py, listen_again); until then the lock and the processes count.
+A missing socket does not show that its daemon has exited: logind removes /run/user/UID with all sockets at a user's
+last logout. The daemons create them again (agents/link/sockets.py, listen_again); until then the lock and the
+processes show what runs.
 """
 
 import fcntl
@@ -34,13 +35,13 @@ __all__ = [
 
 
 def lives(config: dict[str, Any]) -> bool:
-    """True if any part of the mesh lives: a daemon, or a launch that has outlived them all."""
+    """True if any part of the mesh runs: a daemon, or a launch child without daemons."""
     run, state = str(config["run"]), str(config["state"])
     return any_answers(run) or lock_is_held(state) or bool(processes(state))
 
 
 def answers(path: str) -> bool:
-    """True if a process of ours listens at ``path``. Raises AgentError if it belongs to another user."""
+    """True if a process of this user listens at ``path``. Raises AgentError if the process is another user's."""
     try:
         connect(path, 1.0).close()
     except OSError:
@@ -69,7 +70,7 @@ def lock_is_held(state: str) -> bool:
 
 
 def await_sockets(config: dict[str, Any]) -> list[str]:
-    """Wait until every living process of the mesh has its socket; returns those without one after BACK_S, by name."""
+    """Wait until every running daemon of the mesh has its socket; return the names of those that have none in time."""
     run, state = str(config["run"]), str(config["state"])
     deadline = time.monotonic() + BACK_S
     whole = os.path.exists(f"{run}/login")

@@ -1,6 +1,6 @@
-"""The personal mesh on this machine: up, adopted after its keeper was killed, and down again.
+"""Brings up the personal mesh on this machine, gives it a new keeper if its keeper was killed, and takes it down.
 
-Everything here holds ``STATE/up.lock``, so that ten yods that find no mesh start one.
+``up`` and ``down`` hold ``STATE/up.lock``, so that ten yods that find no mesh start only one.
 """
 
 import contextlib
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
 #: Seconds for a new keeper to bring all nodes up: a base, and an addition for each node.
 UP_S, UP_EACH_S = 15.0, 0.05
-#: Seconds: for parts of a running mesh that did not come up and are retried (removed sockets are back after two checks
-#: of their daemons, and a node is up with its third); for a mesh to end; for a keeper that does not answer to end; and
-#: for the other daemons after their keeper.
+#: Time-outs in seconds. TRY_S: for nodes of a running mesh that are not up (daemons make removed sockets again within
+#: two of their checks, and a node is up at the third). DOWN_S: for a mesh to end. END_S: for a keeper that does not
+#: answer to exit. LEFT_S: for the other daemons to exit after their keeper.
 TRY_S, DOWN_S, END_S, LEFT_S = 6.0, 30.0, 15.0, 5.0
 _POLL_S = 0.005
 FORCE = "mesh down --force ends what is up, then mesh up"
@@ -102,16 +102,16 @@ def down(settings: Settings, *, force: bool = False) -> bool:
 
 
 def down_locked(settings: Settings, *, force: bool) -> bool:
-    """As :func:`down`, for a caller that holds ``up.lock``."""
+    """Like :func:`down`, for a caller that holds ``up.lock``."""
     config, trouble = found_config(settings)
     there = config or _bare_config(settings)
     if not lives(there):
         if config is not None and os.path.islink(f"{settings.state_dir}/run"):
-            tell_database(settings, config)  # it was killed, or the machine rebooted: nobody has told the database
+            tell_database(settings, config)  # the keeper was killed, or the machine rebooted, before it could do this
         forget(settings, config)
         return False
     if not keeper_lives(there):
-        with contextlib.suppress(ConsoleError):  # RUN may be impossible now; a signal does not need it
+        with contextlib.suppress(ConsoleError):  # if RUN cannot be made, a signal still ends the keeper
             restore_run(there)
             evidence_of_life.await_sockets(there)
     if keeper_lives(there):
@@ -156,7 +156,7 @@ def adopt(settings: Settings, config: dict[str, Any]) -> bool:
                 f"the logs are in {config['state']}/log",
             )
         time.sleep(_POLL_S)
-    keeper.returncode = 0  # it continues; nobody waits for it
+    keeper.returncode = 0  # it continues to run; this prevents a ResourceWarning of Popen
     return True
 
 
@@ -205,9 +205,9 @@ def is_up(settings: Settings) -> bool:
 
 
 def living_config(settings: Settings) -> dict[str, Any] | None:
-    """``keeper.json`` of a mesh of which any part lives; None if nothing lives.
+    """``keeper.json`` of a mesh of which any part runs; None if nothing runs.
 
-    Raises ConsoleError if something lives and the file is unusable, because a new boot would end what runs.
+    Raises ConsoleError if something runs and the file is unusable, because a new boot of the mesh would end it.
     """
     config, trouble = found_config(settings)
     if not lives(config or _bare_config(settings)):
@@ -218,7 +218,7 @@ def living_config(settings: Settings) -> dict[str, Any] | None:
 
 
 def _bare_config(settings: Settings) -> dict[str, Any]:
-    # Where daemons are looked for without a usable keeper.json.
+    # The part of keeper.json that finding daemons needs, for when the file is unusable.
     return {"run": settings.run_dir, "state": settings.state_dir, "users": bool(settings.system)}
 
 
@@ -256,7 +256,7 @@ def locked(settings: Settings) -> Iterator[None]:
 
 
 def make_directories(settings: Settings) -> None:
-    """Create our directories if missing. Raises ConsoleError, which names the directory."""
+    """Create the state and log directories if missing. Raises ConsoleError, which names the directory."""
     try:
         own_directory(settings.state_dir, variable="XDG_STATE_HOME")
         own_directory(f"{settings.state_dir}/log", variable="XDG_STATE_HOME")
@@ -319,8 +319,10 @@ def write_config(settings: Settings, config: dict[str, Any]) -> None:
 
 
 def spawn_keeper(config: dict[str, Any], *, anew: bool = False) -> "subprocess.Popen[bytes]":
-    """Start a keeper, detached from this terminal and from any surrounding launch; ``anew``: no part of the mesh
-    lives."""
+    """Start a keeper, detached from this terminal and from any surrounding launch.
+
+    ``anew``: no part of the mesh runs.
+    """
     kept = without_relative(os.environ).items()
     environ = {k: v for k, v in kept if not k.startswith("YOD_") and k != "REDMESH_ALLOCATION_COOKIE"}
     state = config["state"]
@@ -338,9 +340,9 @@ def spawn_keeper(config: dict[str, Any], *, anew: bool = False) -> "subprocess.P
 
 
 def _kept_program(config: dict[str, Any], anew: bool) -> str:
-    """The directory of the daemons' program: a copy that no change of the installed one affects, if possible."""
+    """The directory of the daemons' program: a snapshot if possible, so that upgrades do not change what runs."""
     if config.get("users"):
-        return ROOT  # in system mode root runs what root has installed; its PCTs import everything at their start
+        return ROOT  # in system mode daemons run the installed program; PCTs import everything at their start
     try:
         return keep(config["state"], alone=anew)
     except OSError:
@@ -348,7 +350,7 @@ def _kept_program(config: dict[str, Any], anew: bool) -> str:
 
 
 def daemons(config: dict[str, Any]) -> dict[str, int]:
-    """The processes of the keeper and its daemons, by name; empty if it does not answer."""
+    """The pids of the keeper and its daemons, by name; empty if the keeper does not answer."""
     try:
         with Client(f"{config['run']}/keeper.sock", "admin", 5.0) as keeper:
             told = keeper.call({"op": "status"})
@@ -358,14 +360,14 @@ def daemons(config: dict[str, Any]) -> dict[str, int]:
 
 
 def try_now(config: dict[str, Any]) -> None:
-    """Have the keeper retry at once what did not come up, because the cause may have been removed."""
+    """Make the keeper retry daemons that did not come up, at once: the user may have removed the cause."""
     pid = daemons(config).get("keeper", 0)
     if pid > 1:
         os.kill(pid, signal.SIGHUP)
 
 
 def restart(config: dict[str, Any], name: str) -> None:
-    """End a daemon; the keeper starts it again, and it reads ``keeper.json`` anew."""
+    """Restart a daemon, which then reads ``keeper.json`` again: terminate it, and the keeper starts it again."""
     kill(daemons(config).get(name, 0), signal.SIGTERM)
 
 
@@ -387,15 +389,15 @@ def kill(pid: int, number: int) -> None:
 
 
 def _start(settings: Settings, config: dict[str, Any]) -> None:
-    """Start the keeper of a dead mesh, and wait until every node is up.
+    """Start the keeper of a mesh that is not up, and wait until every node is up.
 
-    On failure, takes down what was started here, unless a launch was started on it. Raises MeshFailed with the reason.
+    On failure, take down what was started, unless a launch runs on it. Raises MeshFailed with the reason.
     """
     begun_at = time.time()
     keeper = spawn_keeper(config, anew=True)
     try:
         cause = _wait(settings, config, keeper)
-    except BaseException:  # including an interrupt: no half of a mesh stays
+    except BaseException:  # including an interrupt: do not leave a partial mesh
         _take_down(settings, config, keeper)
         raise
     if cause:
@@ -403,11 +405,11 @@ def _start(settings: Settings, config: dict[str, Any]) -> None:
         if not _take_down(settings, config, keeper):
             cause += "; launches run on it already, so what is up stays up"
         raise MeshFailed(f"the mesh did not come up: {cause}{said}", f"the logs are in {config['state']}/log")
-    keeper.returncode = 0  # it continues; nobody waits for it
+    keeper.returncode = 0  # it continues to run; this prevents a ResourceWarning of Popen
 
 
 def _await_nodes(settings: Settings, config: dict[str, Any], patience_s: float) -> None:
-    """Wait, for a limited time, until every node of a mesh that was up before is up; does not fail."""
+    """Wait at most ``patience_s`` until every node of a running mesh is up; never fails."""
     from console.deploy.personal.schema import watch
     from db.views.deployment_reads import absent
 
@@ -453,10 +455,10 @@ def _end(settings: Settings, config: dict[str, Any], force: bool) -> None:
 
 
 def _ended(settings: Settings, config: dict[str, Any]) -> None:
-    """Wait for the end of a keeper that was asked to end, and remove what is left when no process lives."""
+    """Wait for the exit of a keeper that was told to end, and of its daemons; then remove the mesh's files."""
     until(lambda: not evidence_of_life.lock_is_held(settings.state_dir), DOWN_S, "the keeper has not ended")
     deadline = time.monotonic() + LEFT_S
-    while left := evidence_of_life.processes(settings.state_dir):  # it was killed meanwhile
+    while left := evidence_of_life.processes(settings.state_dir):  # if the keeper was killed meanwhile
         if time.monotonic() > deadline:
             some = ", ".join(f"{name} (process {pid})" for pid, (_, name) in list(left.items())[:3])
             raise ConsoleError(f"the keeper ended before its daemons: {some} still run", "mesh down once more")
@@ -486,7 +488,7 @@ def _end_by_signal(settings: Settings, config: dict[str, Any], force: bool) -> N
 
 
 def _end_without_keeper(settings: Settings, config: dict[str, Any], trouble: str, force: bool) -> None:
-    """End daemons that a killed keeper left, if no other one can be started because its file is unusable."""
+    """End the daemons that a killed keeper left, if no other keeper can be started because keeper.json is unusable."""
     if not force:
         raise ConsoleError(f"the daemons that are left have no keeper, and none can be started: {trouble}", FORCE)
     for kind in (
@@ -503,7 +505,7 @@ def _end_without_keeper(settings: Settings, config: dict[str, Any], trouble: str
 
 
 def _database_knows(settings: Settings, config: dict[str, Any]) -> bool:
-    """True if the keeper could record that the mesh is down."""
+    """True if the database shows this boot of the mesh as down."""
     from db.views.viewer import open_viewer
 
     try:
@@ -525,7 +527,7 @@ def tell_database(settings: Settings, config: dict[str, Any]) -> None:
     try:
         close_down(cpa_url(settings), config["boot_id"])
     except (StoreError, ConsoleError) as error:
-        # The next `mesh up` ends what this call could not.
+        # The next `mesh up` corrects the database.
         print(f"mesh: the mesh is down, but the database was not told: {error.message}", file=sys.stderr)
 
 
@@ -537,7 +539,7 @@ def _take_down(settings: Settings, config: dict[str, Any], keeper: "subprocess.P
         if error.code == "busy":
             return False
     except ConsoleError:
-        pass  # it does not answer, so no launch was started through it
+        pass  # the keeper does not answer, so no launch was started on it
     if any(kind == evidence_of_life.LAUNCH for kind, _ in evidence_of_life.processes(settings.state_dir).values()):
         return False
     if keeper.poll() is None:

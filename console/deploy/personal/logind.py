@@ -21,7 +21,7 @@ class Danger(NamedTuple):
 
 
 def dangers(run: str, root: str = "/", uid: int = -1) -> list[Danger]:
-    """The effects of the last logout of ``uid`` (-1: ours) on a mesh with its sockets in ``run``."""
+    """The effects of the last logout of ``uid`` (-1: the caller) on a mesh with its sockets in ``run``."""
     uid = os.getuid() if uid < 0 else uid
     if not os.path.isdir(os.path.join(root, "run/systemd/system")):
         return []  # no systemd, so no logind

@@ -129,7 +129,7 @@ def keeper_config(
 
 
 def managers_of(settings: Settings, nodes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The managers for a machine with these nodes, checked, in their original form. Raises UsageError."""
+    """Check the configured managers against these nodes; return them unchanged. Raises UsageError."""
     if not settings.managers:
         return []
     from db.allocation.managers import check_parts, parse
@@ -173,7 +173,7 @@ def deal_gpus(settings: Settings, nodes: int, folder: str = "/dev") -> list[list
         return [list(range(at * settings.gpus, (at + 1) * settings.gpus)) for at in range(nodes)]
     numbers = [name.removeprefix("nvidia") for name in os.listdir(folder) if name.startswith("nvidia")]
     there = len([number for number in numbers if number.isascii() and number.isdigit()])
-    cuts = [there * at // nodes for at in range(nodes + 1)]  # the runtimes number from 0, whatever the file names
+    cuts = [there * at // nodes for at in range(nodes + 1)]  # GPU runtimes count from 0, unlike /dev
     return [list(range(cuts[at], cuts[at + 1])) for at in range(nodes)]
 
 

@@ -1,8 +1,8 @@
-"""A snapshot of the program for the daemons of a mesh, independent of later changes to the installed one.
+"""A snapshot of the program that the daemons of a mesh run, independent of later changes to the installed program.
 
-Daemons import most modules when first needed. If the files had been upgraded or removed by then, a node would fail in
-the middle of a launch. So daemons run from ``STATE/program/ID``: the same files as hard links, which takes a few
-milliseconds and no space, or copies if links are impossible.
+Daemons import most modules when they first need them. If the files were upgraded or removed before that, a node would
+fail in the middle of a launch. So daemons run from ``STATE/program/ID``, which has hard links to the files (this takes
+a few milliseconds and no space), or copies if links are impossible.
 """
 
 import contextlib
@@ -20,13 +20,13 @@ from redmesh.start_command import ROOMS
 #: The directory under a state directory, and the length of a version's name.
 PLACE = "program"
 _LETTERS = 16
-_CURRENT = "current"  # a link to what the daemons run
+_CURRENT = "current"  # a symbolic link to the snapshot that the daemons run
 
 
 def keep(state: str, *, alone: bool = False) -> str:
     """The directory of this version's packages under ``state``, created if missing. Raises OSError.
 
-    ``alone``: no living process could run the other snapshots.
+    ``alone``: no running process can use other snapshots, so they are removed.
     """
     kept = f"{state}/{PLACE}"
     try:
@@ -39,7 +39,7 @@ def keep(state: str, *, alone: bool = False) -> str:
         _mark(kept, name)
     except OSError:
         with contextlib.suppress(OSError):
-            # the daemons will run the installed program, and other commands must see that
+            # without the link, other commands see that the daemons run the installed program
             os.unlink(f"{kept}/{_CURRENT}")
         raise
     if alone:
@@ -80,7 +80,7 @@ def runs_another(state: str) -> bool:
     try:
         return os.readlink(f"{state}/{PLACE}/{_CURRENT}") != _name(list(_files()))
     except OSError:
-        return False  # they run the installed one, or it is being changed now
+        return False  # the daemons run the installed program, or the link is being replaced now
 
 
 def _files() -> Iterator[tuple[str, str, os.stat_result]]:

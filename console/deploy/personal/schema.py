@@ -22,7 +22,7 @@ def define(url: str, config: dict[str, Any], nodes: Sequence[NodeSpec] | None = 
     ``nodes``: if they differ from those in ``config``.
     """
     name, boot_id, login = config["mesh"], config["boot_id"], config["login"]
-    # A file in the state directory belongs to this mesh, wherever the directory was moved.
+    # A database file in the state directory belongs to this mesh, even if the directory was moved.
     shared = os.path.dirname(sqlite_path(url) or "") != config["state"]
     # A site's account for CPAs may not alter tables, so run migrations only if there are any.
     with open_store(url, any_schema=True, make_file=True) as store:
@@ -51,9 +51,9 @@ def _spec(node: dict[str, Any]) -> NodeSpec:
 
 
 def release(url: str, mesh: str, *, force: bool = False) -> int:
-    """Record in the database that ``mesh`` is gone; returns how many launchers were ended. Raises StoreError.
+    """Record in the database that ``mesh`` has ended; return how many launchers were ended. Raises StoreError.
 
-    Raises Invalid if the database is another mesh's, and, without ``force``, if the mesh shows a sign of life.
+    Raises Invalid if the database is another mesh's or, without ``force``, if anything still uses it.
     """
     beside = os.path.dirname(sqlite_path(url) or "")
     with open_store(url) as store:
@@ -72,7 +72,7 @@ def release(url: str, mesh: str, *, force: bool = False) -> int:
 
 
 def close_down(url: str, boot_id: str) -> None:
-    """Record in the database that the mesh is down, so that viewers do not show it up. Raises StoreError."""
+    """Record in the database that the mesh is down, so that viewers do not show it as up. Raises StoreError."""
     with open_store(url) as store:
         shut_down(store, boot_id, "its daemons were killed")
 

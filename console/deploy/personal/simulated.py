@@ -1,4 +1,4 @@
-"""A simulated machine: its nodes from a topology, and the few processes that stand for their PCTs."""
+"""A simulated machine: its nodes come from a topology, and a few processes stand in for their PCTs."""
 
 import itertools
 import json
@@ -11,7 +11,7 @@ from console.settings import Settings, load
 from db.machine.nodes import NodeSpec
 from db.topology import Cluster, Mesh, Topology, parse
 
-#: About how many nodes one process stands for, and the most processes.
+#: How many nodes one process stands in for (about), and the most processes.
 A_PROCESS, MOST = 3000, 8
 
 
@@ -37,8 +37,8 @@ class Simulation:
 def read(file: str, *, boards: bool, each: int = 1) -> Simulation:
     """The machine in the [topology] of ``file``. Raises UsageError.
 
-    On a mesh of cabinets every processor is a node with its own PCT, as on Red Storm, or with ``boards`` every board is
-    one; in a cluster the nodes are those of the topology, with ``each`` processors.
+    On a mesh of cabinets every processor is a node with its own PCT, as on Red Storm; with ``boards`` every board is a
+    node. In a cluster the nodes are those of the topology, with ``each`` processors.
     """
     section = load(config=file).topology
     if section is None:
@@ -83,7 +83,7 @@ def config_of(settings: Settings, simulation: Simulation, boot_id: str) -> dict[
 
 
 def write_shares(simulation: Simulation, config: dict[str, Any], write: Any) -> None:
-    """Write for each process a file in STATE with the nodes that it stands for."""
+    """Write a file in STATE for each simulating process, with the nodes that it stands in for."""
     for name, share in zip(config["simulated"], simulation.shares, strict=True):
         what = {"nodes": [node.name for node in share], "processors": sum(len(node.processors) for node in share)}
         write(f"{config['state']}/{name}.json", json.dumps(what) + "\n")

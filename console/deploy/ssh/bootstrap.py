@@ -1,13 +1,13 @@
 """The program that runs on a host over SSH: examines the host, and starts, changes and ends the agent there.
 
-It is sent as text on standard input to a bare ``python -I -S`` of 3.9 or newer, so it uses only little of the standard
-library, and nothing of ours. Requests are Python literals, one a line, followed by files. Each answer is one line of
-JSON after a marker word, because the account's start-up files may print anything.
+It is sent as text on standard input to ``python -I -S`` (3.9 or newer), so it uses little of the standard library and
+no module of Redmesh. A request is a line with a Python literal, followed by the contents of files. An answer is a line
+with a marker word and JSON: the marker tells it from what the account's start-up files print.
 """
 
 from __future__ import annotations
 
-import _socket as socket  # the module socket costs each host 6 ms
+import _socket as socket  # importing the module socket would take 6 ms on each host
 import os
 import sys
 import time
@@ -31,13 +31,13 @@ def base() -> str:
 
 def place(node: str) -> tuple[str, str]:
     """The directories of a node's files and sockets; many nodes may share a host."""
-    # Root does not use /tmp: after a reboot any user could take the name before the agent.
+    # Root does not use /tmp: after a reboot, any user could create the directory before the agent does.
     above = "/run" if os.geteuid() == 0 else "/tmp"
     return os.path.join(base(), "nodes", node), "%s/redmesh-%d/%s" % (above, os.geteuid(), node)
 
 
 class Trouble(Exception):
-    """An error: a code, and for people what is wrong and what to do."""
+    """An error: a code, a message, and a hint what to do."""
 
 
 def read(path: str, default: str = "") -> str:
@@ -67,7 +67,7 @@ def names_in(path: str) -> list[str]:
 
 
 def facts(node: str) -> Answer:
-    """The data about this host for the login processor."""
+    """Return the data about this host that the login processor needs."""
     state, run = place(node)
     gpus = [name for name in names_in("/dev") if name.startswith("nvidia") and name[6:].isdigit()]
     return {
@@ -148,10 +148,9 @@ def processes(state: str) -> dict[int, str]:
 
 
 def is_of(pid: int, state: str) -> bool:
-    """True if a process is this account's, and has the same directory at ``state``: in a container it can be
-    another.
+    """True if a process belongs to this user and to the node with the directory ``state``, or if that is unknown.
 
-    True if that cannot be determined.
+    A process in a container may have another directory under the same path, and then belongs to another node.
     """
     try:
         if os.stat("/proc/%d" % pid).st_uid != os.geteuid():
@@ -195,7 +194,7 @@ def pct_socket(node: str) -> str:
 
 
 def own_directory(path: str) -> None:
-    """Create ``path``, owned by us and closed to others."""
+    """Create ``path`` with mode 0700; raise Trouble unless it is a directory that only this user can access."""
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
     try:
         os.mkdir(path, 0o700)
@@ -207,7 +206,7 @@ def own_directory(path: str) -> None:
 
 
 def write(path: str, content: bytes) -> None:
-    """Replace a file atomically, 0600 from its first byte."""
+    """Replace a file atomically; the new file has mode 0600 from its creation on."""
     new = "%s.%d" % (path, os.getpid())
     fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
@@ -227,13 +226,13 @@ def install(state: str, sha: str, blobs: Blobs) -> str:
     own_directory(os.path.join(base(), "nodes"))
     own_directory(state)
     path = os.path.join(directory, sha + ".pyz")
-    # hosts may share a home directory, and another one may have been faster
+    # hosts may share a home directory, so another host may have written the file already
     if "agent" in blobs and not os.path.exists(path):
         write(path, blobs["agent"])
     elif not os.path.exists(path):
         raise Trouble("agent", "the agent has gone from %s meanwhile" % directory, "once more")
     check(path, sha)
-    blobs.clear()  # processes started here would keep them in memory
+    blobs.clear()  # forked processes would keep the contents in memory
     link = os.path.join(state, "agent")
     new = "%s.%d" % (link, os.getpid())
     os.symlink("../../agents/%s.pyz" % sha, new)
@@ -242,10 +241,11 @@ def install(state: str, sha: str, blobs: Blobs) -> str:
 
 
 def check(path: str, sha: str) -> None:
-    """Check that the agent is complete: after a power failure half of it may be missing."""
+    """Raise Trouble unless the agent's file has the digest ``sha``: after a power failure it may be incomplete."""
+    # Not hashlib first: importing OpenSSL takes longer than computing the digest with Python's own module.
     try:
         sha256: Any = __import__("_sha256" if sys.version_info < (3, 12) else "_sha2").sha256
-    except ImportError:  # OpenSSL's takes longer to import than the other to compute
+    except ImportError:
         from hashlib import sha256
     with open(path, "rb") as file:
         if sha256(file.read()).hexdigest() == sha:
@@ -281,7 +281,10 @@ def remove_empty(path: str) -> None:
 
 
 def start(node: str, sha: str, config: str, files: Blobs, listen: tuple[str, int], blobs: Blobs) -> Answer:
-    """Install the agent and its files and start its keeper; 0 if it already runs unchanged."""
+    """Install the agent and its files, and start its keeper, unless a keeper of this boot of the mesh runs.
+
+    Returns the keeper's pid, and ``already``: whether it ran before.
+    """
     state, run = place(node)
     pct = 0
     if mesh_boot(config) == life(node):
@@ -289,8 +292,8 @@ def start(node: str, sha: str, config: str, files: Blobs, listen: tuple[str, int
         if pid:
             return found_keeper(state, pid, files)
     else:
-        end(state, run, 10)  # of a mesh that no longer exists
-    if not pct:  # a PCT whose keeper was killed listens there, and the next keeper adopts it
+        end(state, run, 10)  # daemons of an earlier boot of the mesh
+    if not pct:  # a PCT that outlived its keeper still listens on the port; the next keeper adopts it
         check_port(listen)
     path = install(state, sha, blobs)
     own_directory(os.path.dirname(run))
@@ -302,16 +305,16 @@ def start(node: str, sha: str, config: str, files: Blobs, listen: tuple[str, int
     try:
         return {"keeper": begin(state, run, path), "already": False}
     except Trouble:
-        pid = await_daemons(node)[0]  # another mesh up, perhaps killed since, may have started one meanwhile
+        pid = await_daemons(node)[0]  # a concurrent ``mesh up`` may have started a keeper
         if not pid:
             raise
         return found_keeper(state, pid, files)
 
 
 def found_keeper(state: str, pid: int, files: Blobs) -> Answer:
-    """Keep a keeper of this boot of the mesh, with the newest keys."""
-    renew(state, files)  # keys may have changed while it was unreachable
-    os.kill(pid, 1)  # SIGHUP: retry at once what failed because of them
+    """Leave a running keeper as it is, but replace its keys and certificates."""
+    renew(state, files)  # keys may have been rotated while the host was unreachable
+    os.kill(pid, 1)  # SIGHUP: retry at once what failed because of old keys
     return {"keeper": pid, "already": True}
 
 
@@ -364,10 +367,10 @@ def check_port(listen: tuple[str, int]) -> None:
 
 
 def begin(state: str, run: str, path: str) -> int:
-    """Start the keeper, detached from us; returns its pid when it listens."""
+    """Start the keeper, detached from this process; return its pid once it listens."""
     log = os.path.join(state, "log", "keeper.stderr")
     reader, writer = os.pipe()
-    if os.fork() == 0:  # nobody waits for it, because we exit long before it
+    if os.fork() == 0:  # the child is not waited for, because this process exits long before it
         try:
             os.setsid()
             become(state, path, log, writer)
@@ -376,7 +379,7 @@ def begin(state: str, run: str, path: str) -> int:
     os.close(writer)
     import select
 
-    # It writes its pid when it listens, and nothing if it exits before.
+    # The keeper writes its pid when it listens; if it exits before that, the pipe is empty.
     told = os.read(reader, 16) if select.select([reader], [], [], 20)[0] else b"0"
     os.close(reader)
     if not told:
@@ -387,7 +390,7 @@ def begin(state: str, run: str, path: str) -> int:
 
 
 def become(state: str, path: str, log: str, ready: int) -> None:
-    """Become the keeper: forking this Python costs a tenth of starting another."""
+    """Become the keeper in this forked process: starting another Python would take ten times as long."""
     null = os.open("/dev/null", os.O_RDWR)
     errors = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     for fd, number in ((null, 0), (null, 1), (errors, 2), (ready, 3)):
@@ -422,11 +425,11 @@ def end(state: str, run: str, patience_s: float) -> int:
     pid = keeper(state, run)
     if pid and not gone(pid, 15, patience_s):
         killed += kill_tree(pid)
-    for name in names_in(run):  # PCTs and launches that a killed keeper left
+    for name in names_in(run):  # PCTs and launch children that a killed keeper left
         pid = listener(os.path.join(run, name)) if name.endswith(".sock") else 0
         if pid and not gone(pid, 15, 3):
             killed += kill_tree(pid)
-    for kind in ("keeper", "pct", ""):  # those whose sockets were removed; "": all others
+    for kind in ("keeper", "pct", ""):  # processes whose sockets were removed; "": of any kind
         for pid, what in processes(state).items():
             if kind in ("", what) and not gone(pid, 15, patience_s if kind == "keeper" else 3):
                 killed += kill_tree(pid)
@@ -512,7 +515,7 @@ def replace(node: str, sha: str, config: str, blobs: Blobs) -> Answer:
         raise Trouble("agent", "no agent runs there", "mesh up")
     path = install(state, sha, blobs)
     write(os.path.join(state, "keeper.json"), config.encode())
-    # Kill the keeper, because one that is asked to end takes everything with it; the next one adopts what is left.
+    # Kill the keeper and the PCT, because after SIGTERM they would end the launches; the next keeper adopts what runs.
     pct = listener(pct_socket(node))
     for one in (pid, pct):
         if one:
@@ -522,8 +525,10 @@ def replace(node: str, sha: str, config: str, blobs: Blobs) -> Answer:
 
 
 def probe(node: str, listen: tuple[str, int], rca: tuple[str, int], blobs: Blobs) -> Answer:
-    """Test whether the login processor reaches a port here, and whether we reach its UDP port, by a message that it
-    receives."""
+    """Prepare a test of the network: send a random word to the RCA's UDP port, and listen on the agent's port.
+
+    Returns the word, and ``open``: whether this process listens (false if an agent runs).
+    """
 
     state, run = place(node)
     word = os.urandom(8).hex()
@@ -541,7 +546,7 @@ def probe(node: str, listen: tuple[str, int], rca: tuple[str, int], blobs: Blobs
     door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     door.bind(tuple(listen))
     door.listen(1)
-    globals()["_door"] = door  # keeps it open as long as we run
+    globals()["_door"] = door  # keep the socket open until this process exits
     return {"word": word, "open": True}
 
 
@@ -577,7 +582,7 @@ def serve(word: str, source: Any) -> None:
         line = source.readline()
         if not line:
             return
-        op, options, sizes = eval(line)  # from the login processor, which also sent this program
+        op, options, sizes = eval(line)  # eval is safe here: the sender of the request also sent this program
         blobs = {name: source.read(size) for name, size in sizes}
         try:
             answer = facts(**options) if op == "facts" else operations[op](blobs=blobs, **options)

@@ -1,4 +1,4 @@
-"""How OpenSSH would reach a host, from ``~/.ssh/config`` and ``/etc/ssh/ssh_config``."""
+"""Determines how OpenSSH would connect to a host, from ``~/.ssh/config`` and ``/etc/ssh/ssh_config``."""
 
 import getpass
 import glob
@@ -36,7 +36,7 @@ class Route(NamedTuple):
 
     @property
     def where(self) -> str:
-        """The route for people."""
+        """The route as text for messages: ``user@host port N``."""
         return f"{self.user}@{self.host}" + (f" port {self.port}" if self.port != 22 else "")
 
 
@@ -70,7 +70,7 @@ class SshConfig:
         try:
             with self._lock:
                 found = self._config.lookup(name)
-        except Exception as error:  # a kind of Match that paramiko lacks, or an unknown token
+        except Exception as error:  # for example a Match criterion that paramiko does not support, or an unknown token
             raise ConsoleError(f"~/.ssh/config, for {name}: {error}", "ssh_config names another file") from None
         jump = _first(found, "proxyjump", "none")
         pins = _files(_first(found, "userknownhostsfile", " ".join(f"~/.ssh/{one}" for one in DEFAULT_PINS)))
@@ -123,7 +123,7 @@ def _lines(path: str, depth: int) -> list[str]:
                 lines.append(line)
                 continue
             if not re.match(r"\s*host\s+\*\s*$", block, re.IGNORECASE):
-                lines.append(line)  # inside a block for one host: ignored, as by paramiko
+                lines.append(line)  # inside a block for some hosts an Include stays as it is, and paramiko ignores it
                 continue
             for pattern in include[1].replace('"', "").split():
                 for name in sorted(glob.glob(_beside(path, pattern))):

@@ -1,7 +1,7 @@
-"""Connections over SSH: besides ``ssh_config``, the only importer of paramiko.
+"""Connections over SSH, by paramiko, which only this module and console/deploy/ssh/config.py use.
 
-The host's key is checked before anything of ours is sent: it must be in OpenSSH's known_hosts files, otherwise it is
-refused with its fingerprint. Authentication is by key: those of ssh-agent, then the files in ~/.ssh/config.
+The host's key is checked before authentication: it must be in OpenSSH's known_hosts files, otherwise the host is
+refused with the key's fingerprint. Authentication is by key: first those of ssh-agent, then the files in ~/.ssh/config.
 """
 
 import base64
@@ -20,7 +20,7 @@ from console.deploy.ssh.config import Route, SshConfig
 from console.deploy.ssh.library import paramiko
 from console.errors import ConsoleError
 
-# paramiko logs the tracebacks of its threads there; errors are raised here too.
+# paramiko logs tracebacks of its threads; its errors are also raised as exceptions, so the log is discarded.
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
 logging.getLogger("paramiko").propagate = False
 
@@ -40,13 +40,13 @@ class HostFailed(ConsoleError):
 
 
 class _Dropped(Exception):
-    """The sshd disconnected before authentication; it may have been busy."""
+    """The sshd closed the connection before authentication, perhaps because it is busy."""
 
 
 class Ssh:
     """Connects to hosts as OpenSSH would; thread-safe.
 
-    ``accept_new`` stores the keys of hosts without one, as ``StrictHostKeyChecking accept-new`` does.
+    ``accept_new`` stores the keys of unknown hosts, as ``StrictHostKeyChecking accept-new`` does.
     """
 
     def __init__(self, config: SshConfig, timeout_s: float, *, accept_new: bool = False) -> None:
@@ -57,7 +57,7 @@ class Ssh:
         self._jumps: dict[str, _Jump] = {}
 
     def connect(self, host: Host) -> "Connection":
-        """An authenticated connection. Raises HostFailed."""
+        """Return an authenticated connection to ``host``. Raises HostFailed."""
         return Connection(self._reach(self._config.route(host), 0))
 
     def _reach(self, route: Route, depth: int) -> paramiko.Transport:
@@ -211,7 +211,7 @@ class Ssh:
         raise HostFailed("auth", f"{route.where} accepts none of your keys ({what})", hint)
 
     def _candidates(self, route: Route, tried: list[str]) -> Any:
-        """The keys to try, in OpenSSH's order: named keys of the agent, its other keys, the files."""
+        """Yield the keys to try, in OpenSSH's order: configured keys that ssh-agent has, its other keys, key files."""
         agent = paramiko.Agent() if route.agent and os.environ.get("SSH_AUTH_SOCK") else None
         try:
             held = list(agent.get_keys()) if agent else []
@@ -260,7 +260,7 @@ class Connection:
         self._transport = transport
 
     def run(self, command: str, timeout_s: float) -> paramiko.Channel:
-        """A channel that runs ``command``. Raises HostFailed."""
+        """Start ``command`` on the host; return its channel. Raises HostFailed."""
         try:
             channel = self._transport.open_session(timeout=timeout_s)
             channel.settimeout(timeout_s)
@@ -340,5 +340,5 @@ def _load_key(path: str) -> Any:
 
 
 def command_line(words: Sequence[str]) -> str:
-    """Words as one command line that any account's shell understands."""
+    """Quote ``words`` as one command line for the account's shell."""
     return " ".join(shlex.quote(word) for word in words)

@@ -64,10 +64,9 @@ class KnownHosts:
         return found + [pin for pin in self._hashed if _is_hash_of(pin.names, name)]
 
     def check(self, names: Sequence[str], key: bytes) -> tuple[Verdict, str]:
-        """Check ``key`` (the public blob) for the first of ``names`` that is known; also returns the place of the
-        line.
+        """Check ``key`` (the public blob) for the first of ``names`` that is known; return also the place (file:line).
 
-        A key of another type than the known ones counts as changed, because an attacker in the middle could offer one.
+        A key of another type than the known ones counts as changed: a man in the middle could offer such a key.
         """
         text = base64.b64encode(key).decode()
         if text in self._revoked:
@@ -82,7 +81,7 @@ class KnownHosts:
         return Verdict.UNKNOWN, ""
 
     def kinds(self, names: Sequence[str]) -> list[str]:
-        """The types of the host's known keys, so that one of them is requested."""
+        """The types of the host's known keys: the connection requests one of these."""
         for name in names:
             if pins := self.of(name):
                 return [pin.kind for pin in pins]

@@ -17,10 +17,10 @@ from redmesh.sanitise import clean
 OLDEST = (3, 9)
 #: Names of Python to try after ``python3``, which is too old on some systems.
 PYTHONS = ("python3", *(f"python3.{minor}" for minor in (13, 12, 11, 14, 10, 9)), "/usr/libexec/platform-python")
-#: Bytes that an account's start-up files may print before our answers.
+#: The most bytes that an account's start-up files may print before the answers.
 _MOST_NOISE = 1 << 20
 
-# Without single quotes, newlines and exclamation marks, because the account's shell may be any.
+# FIRST has no single quotes, newlines and exclamation marks, because the account may have any shell.
 FIRST = (
     "import sys;sys.version_info<(3,9) and sys.exit(97);import _frozen_importlib_external as e;w=sys.argv[1];"
     "print(chr(10)+w,e.MAGIC_NUMBER.hex(),flush=True);i=sys.stdin.buffer;k,n=i.readline().split();c=i.read(int(n));"
@@ -60,8 +60,8 @@ class Remote:
         return understood(self._line())
 
     def run(self, words: Sequence[str], given: bytes, timeout_s: float) -> tuple[int, str]:
-        """Run a command there with ``given`` on its standard input; returns its exit status and the end of its
-        stderr."""
+        """Run a command on the host with ``given`` as its standard input; return its exit status and the first line of
+        its standard error."""
         channel = self._connection.run(command_line(words), timeout_s)
         said = b""
         try:
@@ -80,12 +80,12 @@ class Remote:
         return status, clean(lines[0])[:300] if lines else ""
 
     def _send(self, data: bytes) -> None:
-        # The missing answer reports a broken connection.
+        # If the connection is broken, waiting for the answer reports that.
         with contextlib.suppress(OSError):
             self._channel.sendall(data)
 
     def _line(self) -> bytes:
-        """The contents of the next line that is meant for us."""
+        """Return the next answer: the rest of the next line that begins with the marker word."""
         mark = self._word.encode() + b" "
         while True:
             line, newline, rest = self._unread.partition(b"\n")
@@ -144,7 +144,7 @@ def understood(line: bytes) -> dict[str, Any]:
 
 @cache
 def _program(magic: str) -> tuple[str, bytes]:
-    """``bootstrap.py``, compiled if the host's Python matches ours, because compiling takes as long as starting."""
+    """``bootstrap.py``, as byte-code if the host has this Python version: compiling takes as long as Python's start."""
     source = resources.files("console.deploy.ssh").joinpath("bootstrap.py").read_bytes()
     if magic != MAGIC_NUMBER.hex():
         return "source", source

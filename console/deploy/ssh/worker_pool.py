@@ -21,7 +21,7 @@ from console.settings import Settings
 AT_ONCE = 32
 #: Seconds for one request to a host.
 ANSWER_S = 30.0
-#: Objects created before the garbage collector runs: connections create many, nearly all of them needed.
+#: The garbage collector runs after this many allocations: connections allocate many objects, few of them garbage.
 _COLLECT_AFTER = 50_000
 
 
@@ -29,7 +29,7 @@ class Report(Protocol):
     """Displays progress; called from many threads, one at a time."""
 
     def moved(self, errand: "HostTask") -> None:
-        """A host has a new state."""
+        """Show a host's new state."""
 
 
 class Answers(Protocol):
@@ -41,20 +41,20 @@ class Answers(Protocol):
         """Send a request and return the host's answer."""
 
     def run(self, words: Sequence[str], given: bytes, timeout_s: float) -> tuple[int, str]:
-        """Run a command there; returns its exit status and the end of its stderr."""
+        """Run a command on the host; return its exit status and the first line of its standard error."""
 
     def close(self) -> None:
         """Disconnect."""
 
 
 class Starter(Protocol):
-    """Starts our process on hosts by other means than SSH (console/deploy/managed/steps.py)."""
+    """Starts the program that answers requests on hosts, by other means than SSH (console/deploy/managed/steps.py)."""
 
     def prepare(self, hosts: Sequence[Host]) -> None:
-        """Start it on these hosts. Raises ConsoleError."""
+        """Start the program on these hosts. Raises ConsoleError."""
 
     def reach(self, host: Host) -> Answers:
-        """A host on which it runs. Raises HostFailed."""
+        """Return a host on which the program runs. Raises HostFailed."""
 
     def close(self) -> None:
         """Disconnect everywhere."""
@@ -66,7 +66,7 @@ class _Nobody:
 
 
 class HostTask:
-    """A host, its state, and what was found or failed there."""
+    """The work on one host: the host, its state, the facts found there, and its failure."""
 
     def __init__(self, host: Host, crew: "WorkerPool") -> None:
         self.host, self._crew = host, crew
@@ -74,7 +74,7 @@ class HostTask:
         self.facts: dict[str, Any] = {}
         self.failure: HostFailed | None = None
         self.remote: Answers | None = None
-        self.clock_off_s = 0.0  # its clock minus ours
+        self.clock_off_s = 0.0  # the host's clock minus this machine's
         self.began = time.monotonic()
         self.took_s = 0.0
 
@@ -85,11 +85,11 @@ class HostTask:
 
     @property
     def node(self) -> str:
-        """The node's name among those of its account on its host."""
+        """The node's name with the mesh's, which is unique among the account's nodes on the host."""
         return f"{self._crew.settings.mesh}-{self.host.name}"
 
     def handle(self, event: Event) -> None:
-        """Apply an event."""
+        """Apply an event to the state, and report a new state."""
         before, self.state = self.state, after(self.state, event)
         if self.state is not before:
             self.took_s = time.monotonic() - self.began
@@ -128,7 +128,7 @@ class WorkerPool:
         self._errands: list[HostTask] = []
 
     def quiet(self) -> "WorkerPool":
-        """The same pool without further progress display."""
+        """Stop the progress display; returns this pool."""
         self._report = _Nobody()
         return self
 
@@ -146,7 +146,7 @@ class WorkerPool:
             self._report.moved(errand)
 
     def each(self, errands: Sequence[HostTask], work: Callable[[HostTask], None]) -> None:
-        """Call ``work`` for every host that has not failed, in parallel; HostFailed becomes its result."""
+        """Call ``work`` in parallel for every host that is not in a final state; HostFailed is recorded in its task."""
         todo = [errand for errand in errands if errand.state not in FINAL]
         if not todo:
             return
@@ -154,7 +154,7 @@ class WorkerPool:
             try:
                 for _ in pool.map(lambda errand: self._one(errand, work), todo):
                     pass
-            except BaseException:  # an interrupt: do not start what has not begun
+            except BaseException:  # an interrupt: cancel what has not started
                 pool.shutdown(wait=False, cancel_futures=True)
                 self.close()
                 raise
@@ -164,7 +164,7 @@ class WorkerPool:
             work(errand)
         except HostFailed as failure:
             errand.fail(failure)
-        except ConsoleError as error:  # in ~/.ssh/config, for this host
+        except ConsoleError as error:  # an error in ~/.ssh/config that concerns this host
             errand.fail(HostFailed("configuration", error.message, error.hint))
 
     def look(self, errand: HostTask) -> None:
@@ -207,7 +207,7 @@ def crew(
 ) -> Iterator[WorkerPool]:
     """A WorkerPool that disconnects at the end of the block."""
     _raise_descriptor_limit()
-    gc.freeze()  # imported objects stay
+    gc.freeze()  # imported objects are not garbage: do not scan them
     gc.set_threshold(_COLLECT_AFTER)
     one = WorkerPool(settings, report, accept_new=accept_new, starter=starter)
     try:
@@ -217,7 +217,7 @@ def crew(
 
 
 def _clock_off(theirs: float, asked: float, answered: float) -> float:
-    # It answered at some moment in between: 0 if that explains the difference.
+    # The host read its clock between ``asked`` and ``answered``: 0 if its time is in this interval.
     if theirs < asked:
         return theirs - asked
     return max(0.0, theirs - answered)

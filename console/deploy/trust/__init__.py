@@ -1,1 +1,1 @@
-"""Certificates, keys and the right to be a login processor."""
+"""The mesh's certificates and keys, and their rotation."""

@@ -1,11 +1,11 @@
 """The mesh's own certificate authority and keys, on the login processor (docs/security.md).
 
-``STATE/trust/`` is 0700, every file 0600 from its first byte: ``ca.key`` (all accepted generations, the active one
-first) and the files that daemons read: ``ca.pem``, ``master.key``, ``login.pem`` (key and certificate of this login
-processor's CPAs and RCA), ``beat.key`` (the RCA's). :meth:`Authority.node_files` gives a node's files.
+``STATE/trust/`` has mode 0700, and its files 0600: ``ca.key`` (all accepted generations of keys, the active one first)
+and the files that daemons read: ``ca.pem``, ``master.key``, ``login.pem`` (key and certificate of this login
+processor's CPAs and RCA), ``beat.key`` (the RCA's). :meth:`Authority.node_files` returns a node's files.
 
-Keys change in three steps, each sent to every node before the next (:class:`Stage`): at no moment does a daemon refuse
-what another still uses, so launches continue.
+A rotation has three steps, and every node gets its files of a step before the next one begins (:class:`Stage`): no
+daemon ever refuses keys that another one still uses, so launches continue.
 """
 
 import fcntl
@@ -36,14 +36,14 @@ class TrustError(ConsoleError):
 
 
 class Stage(Enum):
-    """The progress of a change of keys."""
+    """The stage of a rotation of keys."""
 
     SETTLED = "settled"  # one generation
-    INTRODUCED = "introduced"  # the next generation is accepted by informed daemons, and not used yet
+    INTRODUCED = "introduced"  # daemons that have their new files accept the next generation; none uses it yet
     TURNED = "turned"  # the next generation is used, the old one still accepted
 
 
-#: The next stage, when every node has been informed.
+#: The next stage, once every node has its files of the present one.
 TRANSITIONS = {Stage.SETTLED: Stage.INTRODUCED, Stage.INTRODUCED: Stage.TURNED, Stage.TURNED: Stage.SETTLED}
 
 
@@ -78,7 +78,7 @@ class Authority:
 
     def __init__(self, state_dir: str, mesh: str) -> None:
         self.directory, self.mesh = os.path.join(state_dir, "trust"), mesh
-        #: Revoked login processors that know accepted keys -> whether the next keys were made since.
+        #: Revoked login processors that know keys still accepted → whether a new generation was made since.
         self.revoked: dict[str, bool] = {}
         try:
             own_directory(state_dir)
@@ -132,7 +132,7 @@ class Authority:
 
     @property
     def fingerprints(self) -> list[str]:
-        """The SHA-256 fingerprint of each of them."""
+        """The SHA-256 fingerprints of the certificates of all accepted CAs."""
         return [certificates.fingerprint(g.certificate) for g in self._generations]
 
     @property
@@ -148,13 +148,13 @@ class Authority:
         certificate = certificates.daemon(now.certificate, now.key, key, identities, addresses, lasts_days)
         return certificates.key_pem(key) + certificates.pem_of(certificate)
 
-    # Change of keys
+    # Rotation of keys
 
     def rotate(self, tell: Callable[["Authority"], None]) -> None:
-        """Change CA and keys; ``tell`` sends every node and login processor its new files, after each step.
+        """Rotate CA and keys; ``tell`` sends every node and this login processor their new files after each step.
 
-        An exception from ``tell`` stops the change there; the next call continues, first informing all again. The
-        change is repeated if a revoked login processor may know the keys that come into use.
+        An exception from ``tell`` stops the rotation; the next call continues it, and first sends all files again. The
+        rotation is repeated if a revoked login processor may know the new keys.
         """
         if self.stage is Stage.SETTLED:
             self._step()
@@ -165,15 +165,14 @@ class Authority:
             self._step()
 
     def distrust(self, login: str) -> None:
-        """Make what ``login`` knows useless: a change of keys is complete only when all keys were made after this
-        call."""
+        """Record that ``login`` is revoked: a rotation is complete only when all keys were made after this call."""
         if login not in self.revoked:
             with self._locked():
                 self.revoked = {**self.revoked, login: False}
                 self._write(self._generations, self.stage)
 
     def absolve(self, login: str) -> None:
-        """Undo :meth:`distrust`: it was not a login processor."""
+        """Undo :meth:`distrust`, because ``login`` was not a login processor."""
         with self._locked():
             self.revoked = {name: since for name, since in self.revoked.items() if name != login}
             self._write(self._generations, self.stage)
@@ -240,7 +239,7 @@ def _generation(entry: Mapping[str, str]) -> _Generation:
 
 
 def write_private(path: str, content: bytes) -> None:
-    """Replace the file at ``path`` atomically, 0600 from its first byte. Raises OSError."""
+    """Replace the file at ``path`` atomically; the new file has mode 0600 from its creation on. Raises OSError."""
     temporary = f"{path}.{secrets.token_hex(4)}"
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:

@@ -1,7 +1,8 @@
 """Certificates of a mesh: of its CA and its daemons (the only importer of ``cryptography``).
 
-They satisfy strict verifiers (Python 3.13): AKI, SKI, keyUsage and basicConstraints, critical where required. The
-identity is in a URI, ``redmesh://MESH/ROLE/NAME``; host names are for other tools.
+They satisfy strict verifiers (Python 3.13): they have the extensions authorityKeyIdentifier, subjectKeyIdentifier,
+keyUsage and basicConstraints, critical where required. The identity is a URI, ``redmesh://MESH/ROLE/NAME``; host names
+are for other tools.
 """
 
 import datetime
@@ -13,14 +14,14 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-#: Days: clocks may be wrong by some hours; every ``mesh up`` and rotation renews a node's certificate.
+#: Days. Certificates are backdated because clocks may be wrong; every ``mesh up`` and rotation renews a node's.
 BACKDATED, CA_LASTS, LEAF_LASTS = 2, 3650, 825
 
 Key = ec.EllipticCurvePrivateKey
 
 
 def new_key() -> Key:
-    """A key on P-256, which has the cheapest handshakes that every peer supports."""
+    """Make a key on P-256: of the curves that every peer supports, it has the fastest handshakes."""
     return ec.generate_private_key(ec.SECP256R1())
 
 
@@ -55,7 +56,7 @@ def fingerprint(certificate: x509.Certificate) -> str:
 
 
 def authority(mesh: str, key: Key) -> x509.Certificate:
-    """The certificate of a CA that may sign daemons' certificates, but no CA's."""
+    """The certificate of a CA that may sign certificates of daemons, but not of further CAs."""
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"redmesh {mesh} CA")])
     builder = _begin(name, name, key, CA_LASTS)
     identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())

@@ -21,7 +21,7 @@ from db.views import deployment_reads
 from db.views.deployment_reads import places
 from redmesh.text import counted
 
-#: Seconds for a node to accept its files; nodes in parallel.
+#: The most seconds for a node to accept its files; how many nodes are contacted in parallel.
 TAKE_S, AT_ONCE = 15.0, 64
 #: The steps in words.
 TOLD = {
@@ -32,7 +32,7 @@ TOLD = {
 
 
 class FarNode(NamedTuple):
-    """A node with a port, and whether it can be reached now."""
+    """A node that is reached over TLS; ``is_there``: whether it is up."""
 
     name: str
     address: str
@@ -40,7 +40,7 @@ class FarNode(NamedTuple):
 
 
 class Behind(TrustError):
-    """Nodes have not accepted their files yet: the change waits for them."""
+    """The rotation cannot continue, because some nodes have not accepted their files."""
 
     def __init__(self, reasons: dict[str, str]) -> None:
         some = "; ".join(f"{name}: {why}" for name, why in list(reasons.items())[:5])
@@ -60,15 +60,17 @@ def nodes_of(settings: Settings) -> list[FarNode]:
 
 
 def rotate(settings: Settings, say: Callable[[str], None]) -> list[str]:
-    """Change the mesh's CA and keys; returns nodes that were down and need ``mesh up``. Raises Behind or
-    ConsoleError."""
+    """Rotate the mesh's CA and keys; return nodes that were down, which need ``mesh up``.
+
+    Raises Behind or ConsoleError.
+    """
     config = living(settings)
     with lifecycle.locked(settings):
         return rotate_locked(settings, config, say)
 
 
 def rotate_locked(settings: Settings, config: dict[str, Any], say: Callable[[str], None]) -> list[str]:
-    """As :func:`rotate`, for a caller that holds ``up.lock``, for the mesh of ``config``."""
+    """Like :func:`rotate`, for the mesh of ``config``, and for a caller that holds ``up.lock``."""
     keys = authority(settings.state_dir, settings.mesh)
     nodes = nodes_of(settings)
     there = [node for node in nodes if node.is_there]
@@ -117,7 +119,7 @@ class Telling:
         self._outstanding = 0
 
     def run(self) -> dict[str, str]:
-        """Wait until each has answered or timed out."""
+        """Send the files, and wait until each node has answered or timed out."""
         for _ in range(AT_ONCE):
             self._next()
         while self._outstanding:

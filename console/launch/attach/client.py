@@ -1,4 +1,4 @@
-"""Following a launch from outside: ``yod --attach``, ``yod --signal``."""
+"""Follows or controls a running launch from another process: yod --attach, --signal, --release and --feed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from console.launch.options.request import Request
     from console.launch.stdio.frontend import Front
 
-_HELD = 4 << 20  # bytes by which our reader may lag before we stop reading
+_HELD = 4 << 20  # bytes that may wait for the reader of standard output before reading of the stream pauses
 _SOCKET_S = 1.0  # a launch opens its socket a moment after its start
 # if RUN was removed, it opens the socket again a moment after the keeper has created RUN again
 _BACK_S = 2 * LOOK_S + 1
@@ -40,7 +40,7 @@ _TYPED = 16 << 10  # bytes of input sent at once
 
 
 class Attached:
-    """Prints a launch's stream through a front. ``run`` returns the launch's exit status, or 130 on ^C."""
+    """Prints a launch's event stream through a frontend. ``run`` returns the launch's exit status, or 130 on ^C."""
 
     def __init__(
         self,
@@ -172,7 +172,7 @@ class Attached:
             self._read_file()
 
     def _read_file(self) -> None:
-        """Read the rest from the spool: the launch is over, or ended while we connected."""
+        """Read the rest from the spool, because the launch has ended."""
         try:
             self._file = os.open(self._spool, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
@@ -203,9 +203,9 @@ class Attached:
 
 
 def reach_launch(run_dir: str, launcher: int, *, may_be_over: bool = False, runs: bool = False) -> socket.socket | None:
-    """Connect to the yod of ``launcher``; returns None if it is over and ``may_be_over``. Raises ConsoleError.
+    """Connect to the yod of ``launcher``; return None if it cannot be reached and ``may_be_over``. Raises ConsoleError.
 
-    ``runs``: its yod is known to live, even if its socket is missing.
+    ``runs``: the yod is known to run, even if its socket is missing.
     """
     deadline = time.monotonic() + (0 if may_be_over else _BACK_S if runs or _was_removed(run_dir) else _SOCKET_S)
     while True:
@@ -231,7 +231,7 @@ def reach_launch(run_dir: str, launcher: int, *, may_be_over: bool = False, runs
 
 
 def _was_removed(run_dir: str) -> bool:
-    """True if RUN was removed a moment ago, so that sockets are being created again (agents/link/sockets.py)."""
+    """True if RUN was removed recently, so that daemons are creating their sockets again (agents/link/sockets.py)."""
     try:
         return time.time() - os.stat(f"{run_dir}/login").st_mtime < _BACK_S  # the keeper writes it again
     except OSError:
@@ -239,7 +239,7 @@ def _was_removed(run_dir: str) -> bool:
 
 
 def send_signal(run_dir: str, launcher: int, number: int, ranks: list[int] | None = None) -> None:
-    """Have the yod of ``launcher`` signal its ranks (ascending; None: all), and wait for it. Raises ConsoleError."""
+    """Have the yod of ``launcher`` signal ``ranks`` (ascending; None: all); wait until it has. Raises ConsoleError."""
     from agents.link.client import Client, Unreachable
 
     reach = reach_launch(run_dir, launcher)

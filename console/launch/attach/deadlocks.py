@@ -1,4 +1,4 @@
-"""Hints, with reasons, about why a program does not move, from a merged stack tree. No I/O.
+"""Derives hints, with reasons, why a program does not progress, from a merged stack tree. No I/O.
 
 A snapshot cannot prove a deadlock; it shows which ranks wait where, and which are missing there.
 """
@@ -50,10 +50,10 @@ class Wait:
 def hints(
     tree: stack_tree.Tree, everybody: int, missing: list[dict[str, Any]], *, asked: int = -1
 ) -> list[dict[str, str]]:
-    """Hints as ``{"kind", "text", "ranks"}``. ``everybody``: all ranks of the launch; ``asked``: those whose stacks
-    were requested (-1: all).
+    """Return hints as ``{"kind", "text", "ranks"}``.
 
-    A rank that was not asked, or whose stack could not be read, may be in any call, perhaps the one that sends.
+    ``everybody``: all ranks of the launch. ``asked``: those whose stacks were requested (-1: all). A rank whose stack
+    was not requested or could not be read may be in any call, for example in the matching send.
     """
     waits = list(_waits(tree))
     if not waits:
@@ -65,7 +65,7 @@ def hints(
         else:
             unknown |= idset.read(one["ranks"])
     waiting = _all_of(waits)
-    unknown &= ~waiting  # a rank with partly known calls is known to be in the call that it waits in
+    unknown &= ~waiting  # a rank whose stack is only partly known still counts as waiting if a call shows it
     looked_at = everybody & ~unknown & ~ended
     elsewhere = looked_at & ~waiting
     told = [*_different(waits, elsewhere | unknown), *_never_came(tree, waits, elsewhere, ended)]
@@ -88,7 +88,7 @@ def _all_of(waits: list[Wait]) -> int:
 
 
 def _different(waits: list[Wait], others: int) -> Iterator[tuple[str, str, int]]:
-    """Some ranks wait in a collective call, others in a different blocking call."""
+    """Yield a hint if some ranks wait in a collective call, and others in a different blocking call."""
     collective = [wait for wait in waits if wait.kind == "collective"]
     names = {wait.name for wait in waits}
     if not collective or len(names) < 2:
@@ -104,7 +104,7 @@ def _different(waits: list[Wait], others: int) -> Iterator[tuple[str, str, int]]
 
 
 def _never_came(tree: stack_tree.Tree, waits: list[Wait], elsewhere: int, ended: int) -> Iterator[tuple[str, str, int]]:
-    """Ranks for which others wait in a collective call, and that are in no such call."""
+    """Yield hints about ranks that are in no collective call while others wait in one."""
     collective = [wait for wait in waits if wait.kind == "collective"]
     if not collective:
         return
@@ -118,7 +118,7 @@ def _never_came(tree: stack_tree.Tree, waits: list[Wait], elsewhere: int, ended:
 
 
 def _nobody_sends(waits: list[Wait], ended: int) -> Iterator[tuple[str, str, int]]:
-    """All remaining ranks wait for each other in point-to-point calls of one direction."""
+    """Yield a hint if all running ranks wait in point-to-point calls of one direction: all receive, or all send."""
     for kind, verb in (("receive", "nobody sends"), ("send", "nobody receives")):
         if all(wait.kind == kind for wait in waits):
             ranks = _all_of(waits)

@@ -1,5 +1,7 @@
-"""The user's side of a debugger on one rank: this terminal is the debugger's (the other side is
-agents/pct/debug/debugger.py)."""
+"""The user's side of a debugger on one rank: connects this terminal to the debugger.
+
+The node's side is agents/pct/debug/debugger.py.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +78,7 @@ class Debugging:
         self._link.send({"op": "debug_size", "rows": rows, "columns": columns})
 
     def _leave(self) -> None:
-        self._over = True  # the other side notices
+        self._over = True  # the node notices the end of the connection
 
     def _on_typed(self, _events: int) -> None:
         try:
@@ -92,7 +94,7 @@ class Debugging:
             self._loop.after(0, lambda: self._on_typed(READ))
 
     def _end_input(self) -> None:
-        # Repeatedly, because a debugger that asks whether to quit has used the first ^D for something else.
+        # Send ^D repeatedly: a debugger may take the first one as the answer to a question.
         self._link.send({"op": "debug_type", "data": _END})
         self._loop.after(_AGAIN_S, self._end_input)
 

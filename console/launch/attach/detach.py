@@ -1,8 +1,8 @@
-r"""^\ at a running launch: it continues as a detached launch, and the terminal is free.
+r"""Detaches launches: a running one (``^\``), which then continues without the terminal, or a new one (``-detach``).
 
-The shell waits for our process, and a launcher is identified by its process. So a child takes over the launch: it tells
-the CPA its process id, registers with the RCA, and writes further output to a spool. Only then our process exits; if
-the CPA does not answer, nothing changes.
+The shell waits for the process of the running yod, and a launcher is identified by its process. So a child process
+takes over the launch: it tells a CPA its process id, registers with the RCA, and writes further output to a spool. Then
+the first process exits. If no CPA answers, nothing changes.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ if TYPE_CHECKING:
             """Send further output and events to ``front``."""
 
         def on_output_written(self, amount: int) -> None:
-            """The reader has taken ``amount`` bytes of output."""
+            """Return credit: ``amount`` bytes of output were written."""
 
         def on_output_broken(self, message: str, exit_status: int) -> None:
-            """Nobody reads output any more."""
+            """Handle the loss of the output's reader."""
 
 
 _ANSWER_S = 3.0
@@ -75,7 +75,7 @@ def leave(engine: Detachable) -> None:
         front.status("a launch that is held, gathered or on a terminal of its own cannot be detached")
         return
     reader, writer = os.pipe()
-    wakeup = signal.set_wakeup_fd(-1)  # the wake-up pipe is shared with the child: a ^C here is not for the child
+    wakeup = signal.set_wakeup_fd(-1)  # the child shares this pipe: a ^C in the parent must not wake the child
     child = os.fork()
     if child == 0:
         os.close(reader)
@@ -89,14 +89,14 @@ def leave(engine: Detachable) -> None:
         _go(engine)
     signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
     os.waitpid(child, 0)
-    # A CPA may have recorded it although its answer was lost.
+    # A CPA may have recorded the child although the answer was lost, so record this process again.
     again = engine.allocation.cookied("moved", pid=os.getpid(), pid_started=start_time(os.getpid()))
     engine.daemons.cpa.ask(again, lambda _reply, _error: None, _PATIENCE_S, patient=True)
     front.status("not detached: no CPA has taken note of it")
 
 
 def _go(engine: Detachable) -> NoReturn:
-    """In the old process: unregister, print the message, and exit when the terminal has got all output."""
+    """In the first process: unregister, print the message, write the remaining output, and exit."""
     number = engine.launch.launcher
     engine.daemons.rca.unregister_now()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -137,12 +137,12 @@ def _take_over(engine: Detachable, writer: int) -> None:
 
 def _register(engine: Detachable, pid: int, began: int) -> None:
     daemons = engine.daemons
-    daemons.rca.abandon()  # the connection belongs to the old process, which unregisters
+    daemons.rca.abandon()  # the connection belongs to the first process, which unregisters
     daemons.rca = Registration(engine.loop, f"{daemons.run_dir}/rca.sock", pid, began, engine.launch.launcher)
 
 
 def _spool(engine: Detachable) -> None:
-    """Use a spool as our front; standard input continues unless it is a terminal."""
+    """Replace the frontend by a spool. Standard input is still read, unless it is a terminal."""
     from console.launch.daemons.connect import user
 
     hello = {"command": engine.request.command, "size": engine.launch.ranks.size, "user": user(), "state": "running"}
@@ -170,10 +170,10 @@ def _spool(engine: Detachable) -> None:
 
 
 def detach(launch: Callable[[Callable[[int], None]], int]) -> int:
-    """Run ``launch(on_running)`` in a child with its own session; returns when it runs (0, its id on stdout) or
-    failed.
+    """Run ``launch(on_running)`` in a child with its own session; return its exit status if it fails.
 
-    Nothing may be connected before, because a launcher is identified by its process.
+    Once the launch runs, print its launcher id and return 0. Call this before connecting to any daemon, because a
+    launcher is identified by its process.
     """
     reader, writer = os.pipe()
     child = os.fork()

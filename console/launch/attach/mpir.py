@@ -22,7 +22,7 @@ _SPAWNED = 1  # MPIR_DEBUG_SPAWNED
 
 
 def table(plan: Plan, request: Request, ranks: Ranks) -> list[dict[str, Any]]:
-    """One entry a rank. The host is where a debugger would start its own agent."""
+    """Return an entry for each rank. The host is the one on which a debugger starts its own agent."""
     here = os.uname().nodename
     hosts = [here if node.address.startswith("/") else parse(node.address).host for node in plan.nodes]
     paths = [request.program.path] * plan.size

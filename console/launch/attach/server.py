@@ -1,4 +1,4 @@
-"""Observers of a running launch, connected to its socket: the launch never waits for them."""
+"""Serves observers of a running launch over its socket. The launch never waits for an observer."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
             """Pass an event to the state machine and carry out its actions."""
 
         def type_input(self, data: bytes) -> None:
-            """Input for the ranks from an observer."""
+            """Send an observer's input to the ranks."""
 
         def end_input(self) -> None:
             """End the ranks' standard input."""
@@ -60,8 +60,8 @@ if TYPE_CHECKING:
             """Host, program and process of every rank."""
 
 
-#: Bytes held for an observer that does not read; above that, output is skipped, and above four times as much, events
-#: too.
+#: Bytes queued for an observer that does not read. Above this limit output is skipped, above four times the limit also
+#: events.
 HELD = 1 << 20
 _LONGEST_REQUEST = 64 << 10
 _PUMP = 256 << 10
@@ -84,7 +84,7 @@ class Observers:
         self._acceptor = Acceptor(self.loop, sock, self._on_accept)
 
     def _look_at_socket(self) -> None:
-        # RUN may have been removed at the last logout, and observers look for the socket there.
+        # Logind may have removed RUN with this socket at the last logout; make it again for new observers.
         if self._sock.fileno() < 0:
             return
         self.loop.after(LOOK_S, self._look_at_socket)
@@ -105,30 +105,30 @@ class Observers:
 
     @property
     def inspecting(self) -> Inspecting:
-        """The inspections of this launch."""
+        """The inspections (stacks, source, debuggers) that observers of this launch requested."""
         if self._inspecting is None:
             self._inspecting = Inspecting(self.engine, self.loop)
         return self._inspecting
 
     def forget(self, observer: Observer) -> None:
-        """An observer has disconnected."""
+        """Handle the end of an observer's connection."""
         if self._inspecting is not None:
             self._inspecting.forget(observer)
 
     @property
     def behind(self) -> bool:
-        """True if an observer lags behind."""
+        """True if data waits to be sent to an observer."""
         return any(observer.behind for observer in self.connected)
 
     def finish(self, seconds: float) -> None:
-        """Serve lagging observers for at most ``seconds``, then :meth:`close`."""
+        """Send waiting data to observers for at most ``seconds``, then :meth:`close`."""
         deadline = time.monotonic() + seconds
         while self.behind and time.monotonic() < deadline:
             self.loop.run_once(deadline - time.monotonic())
         self.close()
 
     def close(self) -> None:
-        """Disconnect all observers; they get what the kernel accepts at once."""
+        """Disconnect all observers without waiting; data that the kernel does not accept at once is lost."""
         self._acceptor.close()
         self._sock.close()
         try:
@@ -149,7 +149,7 @@ def observe(loop: Loop, path: str, engine: Observed) -> Observers | None:
 
 
 class Observer:
-    """A connection. It follows the spool if there is one, otherwise live events."""
+    """A connection of an observer. It gets the contents of the spool if there is one, otherwise live events."""
 
     def __init__(self, observers: Observers, sock: socket.socket) -> None:
         self._all = observers
@@ -259,7 +259,7 @@ class Observer:
                 self._link.send_raw(control(event))
 
     def _pump(self) -> None:
-        # The file has everything: a slow reader costs a descriptor, not memory.
+        # The spool has all data, so a slow observer needs a descriptor and no memory.
         while self._link.out_bytes < _PUMP and self._link.sock is not None:
             data = os.pread(self._spool, _PUMP, self._offset)
             if not data and self._next_file():
@@ -273,7 +273,10 @@ class Observer:
             self._all.loop.after(_LOOK_S, self._pump_again)
 
     def _next_file(self) -> bool:
-        """The file was rewritten without its oldest output: continue in the new one at the same place."""
+        """If the spool was rewritten without its oldest output, continue at the same place in the new file.
+
+        Returns False if it was not rewritten.
+        """
         dropping = self._engine.front.dropping
         if dropping is None or self._file == len(dropping.moves):
             return False
@@ -308,20 +311,20 @@ class Observer:
             self._all.forget(self)
 
 
-# yod forwards inspections between observers and the tree without parsing the results, so a merged tree of a thousand
-# ranks costs it no more than one of ten.
+# Inspections: yod forwards them between observers and the tree without parsing the results, so the stacks of a thousand
+# ranks cost no more than those of ten.
 
 
 #: The most collections in progress for one launch; each reads every rank's stack.
 MOST = 4
 #: The most seconds that an observer may allow, and how much longer than the tree yod waits.
 LONGEST_S, LATER_S = 120.0, 1.0
-SOURCE_S = 5.0  # for lines of a file on a node
+SOURCE_S = 5.0  # seconds for a node to read lines of a source file
 _USUAL_S = 10.0
 
 
 class Asked:
-    """A collection in progress."""
+    """A request for stacks or source lines that the tree has not answered yet."""
 
     __slots__ = ("at", "began", "observer")
 
@@ -388,7 +391,7 @@ class Inspecting:
         observer.tell(stamped({"event": "procs", "launcher": self._engine.launch.launcher, "table": rows}))
 
     def forget(self, observer: Observer) -> None:
-        """An observer has disconnected, and with it the user of its debugger."""
+        """Handle the end of an observer's connection: end its debug session."""
         session = self._debugging.pop(observer, None)
         if session is not None:
             self._engine.send({"op": "debug_leave", "session": session})
@@ -437,7 +440,7 @@ class Inspecting:
         return ""
 
     def told(self, op: str, message: dict[str, Any]) -> None:
-        """Forward an answer of the tree; late ones are dropped."""
+        """Forward an answer of the tree to its observer; discard late answers."""
         if op == "want_tool":
             self._lending.wanted(message["name"])
             return

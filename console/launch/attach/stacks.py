@@ -1,6 +1,6 @@
-"""The stacks of a running launch as one tree, requested from its yod (``mesh stacks``, the console, redmesh).
+"""Requests the stacks of a running launch from its yod, as one tree (for ``mesh stacks``, the console, redmesh).
 
-The tree is nested for people and programs: ``{"function", "file", "line", "language", "ranks", "children"}``.
+The tree consists of nested objects: ``{"function", "file", "line", "language", "ranks", "children"}``.
 """
 
 from __future__ import annotations
@@ -63,8 +63,10 @@ def take(
 
 
 def tools() -> dict[str, str]:
-    """Tools that nodes may lack and that exist here, beside our interpreter or on PATH, and their architecture
-    (``machine``)."""
+    """Tools of this machine that nodes may lack: name → path, and ``machine`` → their architecture.
+
+    They are searched beside this interpreter and on PATH.
+    """
     found = os.path.join(os.path.dirname(sys.executable), "py-spy")
     path = found if os.access(found, os.X_OK) else shutil.which("py-spy")
     return {"py-spy": os.path.realpath(path), "machine": os.uname().machine} if path else {}
@@ -160,9 +162,9 @@ def flat(tree: list[dict[str, Any]]) -> list[list[Any]]:
 
 
 def difference(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """``after`` with ``came`` and ``left`` for each call: ranks that are in it now and were not, and the reverse.
+    """Return ``after`` with ``came`` (ranks that entered the call since ``before``) and ``left`` for each call.
 
-    Calls without ranks any more are included with empty ``ranks``.
+    Calls that have no ranks any more are included with empty ``ranks``.
     """
     paths: dict[tuple[str, str], str] = {}
     ahead = [*before, *after]

@@ -1,4 +1,4 @@
-"""yod's part in providing a tool that a node lacks: it reads the tool here and sends it down in pieces."""
+"""Sends a tool that a node lacks (py-spy) from yod's machine down the tree, in pieces."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LARGEST = 64 << 20
 
 
 class ToolTransfer:
-    """``down(message)`` sends into the tree. Only tools in ``paths``, which observers named, are provided."""
+    """Sends tools by ``down(message)``. Only tools in ``paths``, which observers named, are sent."""
 
     def __init__(self, loop: Loop, down: Callable[[dict[str, Any]], None]) -> None:
         self._loop, self._down = loop, down
@@ -26,7 +26,7 @@ class ToolTransfer:
         self._under_way: set[str] = set()
 
     def wanted(self, name: str) -> None:
-        """A node lacks the tool."""
+        """Send the tool ``name``, which a node lacks."""
         if name in self._under_way:
             return
         path = self.paths.get(name, "")
@@ -60,7 +60,7 @@ def _read(path: str) -> bytes:
         return b""
     with open(path, "rb") as file:
         found = os.fstat(file.fileno())
-        # Nobody else may be able to write a file that nodes will run as us.
+        # Nodes will run the file as this user, so other users must not be able to write it.
         if found.st_uid not in (0, os.geteuid()) or found.st_mode & 0o022 or found.st_size > _LARGEST:
             return b""
         return file.read()

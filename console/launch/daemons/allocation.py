@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 #: Seconds for which CPAs are asked to record the start, and the end.
 STARTED_S, FINISH_S = 45.0, 3.0
-#: How often a waiting request is repeated because its reservation expired before we learned of it.
+#: How often a waiting request is repeated because its reservation expired before the grant arrived.
 LAPSES = 3
 #: Seconds after which a failed renewal is repeated.
 RENEW_AGAIN_S = 2.0
@@ -40,14 +40,14 @@ class Daemons:
 
 
 class Allocation:
-    """``asked`` is the first request; ``handle`` takes events about ``launch``; ``reply`` is the grant."""
+    """The processors of ``launch``. ``asked``: the first request. ``handle``: gets events. ``reply``: the grant."""
 
     def __init__(self, daemons: Daemons, asked: dict[str, Any], launch: Launch, handle: Callable[..., None]) -> None:
         self._daemons, self._asked, self._launch, self._handle = daemons, asked, launch, handle
         self.reply: dict[str, Any] = {}
         self.lapses_at = 0.0  # monotonic; not later than the expiry of the reservation
         self._renew_at = _NEVER  # when to renew the reservation of a loading launch
-        self._lapses = 0  # how often a grant expired before we learned of it
+        self._lapses = 0  # how often a grant expired before it arrived
 
     def cookied(self, op: str, **members: Any) -> dict[str, Any]:
         """A request to a CPA with the launch's cookie."""
@@ -56,16 +56,17 @@ class Allocation:
     # Request
 
     def granted(self, reply: dict[str, Any], last_look: float) -> None:
-        """Processors were granted; ``last_look``: when this process last ran before the answer."""
+        """Record a grant. ``last_look``: when this process last checked for an answer (monotonic)."""
         self.reply = reply
-        # The grant came after our request and after our last check for an answer; we may have been stopped since.
+        # The grant was made after the request was sent, and after the last check for an answer. It may be much older
+        # than now, because this process may have been stopped (^Z) since.
         self.lapses_at = max(self._daemons.cpa.asked_at, last_look) + reply["pending_s"]
         self._renew_at = time.monotonic() + reply["pending_s"] / 3
         self._daemons.rca.launcher(reply["launcher"])
 
     def lapsed(self, error: AgentError | None, wait_s: float) -> bool:
-        """True if the request must be repeated with another key: it was granted, but the reservation expired before
-        we learned of it, as in an outage of the database that is longer than a reservation."""
+        """True if the request must be repeated with another key, because its reservation expired before the grant
+        arrived. This happens if the database is away for longer than a reservation."""
         if error is None or error.code != "expired" or not wait_s or self._lapses == LAPSES:
             return False
         if self._launch.state is not State.ALLOCATING:
@@ -96,7 +97,7 @@ class Allocation:
                 renewed(reply["loading_s"])
             elif error is not None and error.code == "expired":
                 self._handle(Event.FAILED, self._launch.ranks.root_name, *told(error), "launch")
-            elif error is None or error.code != "unknown_op":  # a CPA of an older version keeps them for pending_s
+            elif error is None or error.code != "unknown_op":  # a CPA of an older version does not know the request
                 self._renew_at = time.monotonic() + RENEW_AGAIN_S
 
         self._daemons.cpa.ask(self.cookied("loading"), answered, STARTED_S, patient=True)
@@ -126,7 +127,7 @@ class Allocation:
         status, plan = launch.exit_status, launch.ranks.plan
         finish = self.cookied("finish", exit_status=status, processor_error=processor_error, reason=reason[:200])
         if launch.outcome.lost_nodes and plan is not None and any(n.address[:1] != "/" for n in plan.nodes):
-            finish["lost"] = launch.outcome.lost_nodes  # on this machine the PCTs handle it
+            finish["lost"] = launch.outcome.lost_nodes  # for nodes of this machine, PCTs clean up by themselves
         return finish
 
     def free(self, processor_error: bool, reason: str, then: Then | None = None) -> None:
@@ -141,7 +142,7 @@ class Allocation:
             self._handle(Event.NOT_FREED, error.message)
 
     def hand(self, processor_error: bool, reason: str) -> None:
-        """Pass the end of the launch to the RCA, because no CPA accepts it."""
+        """Send *finish* to the RCA, because no CPA accepted it."""
 
         def handed(error: AgentError | None) -> None:
             if error is None:

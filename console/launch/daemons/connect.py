@@ -1,4 +1,4 @@
-"""Finds the mesh for a launch: a CPA, a keeper that will start one, or a personal mesh started now."""
+"""Connects a launch to its mesh: to a CPA, to one that the keeper restarts, or to a personal mesh started now."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _WHERE_S = 2.0  # for a CPA to tell where a launch is
 
 
 def reach(settings: Settings, start: int, status: Callable[[str], None]) -> tuple[str, socket.socket]:
-    """RUN of the mesh, and a connection to one of its CPAs. Starts a personal mesh if there is no mesh at all.
+    """Return RUN of the mesh, and a connection to one of its CPAs; start a personal mesh if no mesh is up.
 
-    ``status`` is called when that happens. Raises ConsoleError if no CPA can be reached and none may be started.
+    ``status`` gets a line about starting or waiting. Raises ConsoleError if no CPA can be reached or started.
     """
     run = settings.run_dir
     sock = connect_any(run, start)
@@ -103,7 +103,7 @@ def login_name(settings: Settings) -> str:
 
 
 def mesh_name(settings: Settings) -> str:
-    """The mesh's name in certificates: on another login processor, it is not derived from our STATE."""
+    """The mesh's name in certificates: that in keeper.json, because a granted login processor has another STATE."""
     return ("" if settings.system else _of_keeper(settings, "mesh")) or settings.mesh
 
 
@@ -119,10 +119,10 @@ def _of_keeper(settings: Settings, key: str) -> str:
 
 
 def stay_on_side(settings: Settings, launcher: int) -> None:
-    """Raise an error if a launch is on another side of the machine, for a host that stands for several login
-    processors.
+    """On a host with several login processors, refuse a launch that is on another side of the machine.
 
-    Otherwise the launch's socket is only on its own login processor. Raises ConsoleError or AgentError.
+    On other hosts this is not needed, because a launch's socket is on its own login processor. Raises ConsoleError or
+    AgentError.
     """
     if not settings.login:
         return
@@ -140,7 +140,7 @@ def stay_on_side(settings: Settings, launcher: int) -> None:
 
 
 def elsewhere(run: str, launcher: int) -> str:
-    """The login processor of a launch of ours, if a CPA says that it is another one; otherwise empty."""
+    """The login processor of this user's launch ``launcher`` if a CPA says that it is another one; otherwise empty."""
     from agents.link.client import Client
     from agents.wire.errors import AgentError
 
@@ -161,7 +161,7 @@ def elsewhere(run: str, launcher: int) -> str:
 
 
 def yod_socket(run: str, launcher: int) -> str:
-    """The socket of the yod of ``launcher`` for observers: in RUN, or in its user's part of root's RUN."""
+    """The observer socket of the yod of ``launcher``: in RUN, or in system mode in RUN/users/UID."""
     name = f"yod-{launcher}.sock"
     users = f"{run}/users"
     if not os.path.isdir(users):
@@ -174,14 +174,14 @@ def yod_socket(run: str, launcher: int) -> str:
 
 
 def yod_owner(path: str) -> int:
-    """The uid that must own a yod at a :func:`yod_socket`: the user of that part; otherwise ours (-1)."""
+    """The uid of the yod that must listen at ``path``: UID of RUN/users/UID, otherwise -1 for the caller's."""
     part = os.path.dirname(path)
     return int(os.path.basename(part)) if os.path.basename(os.path.dirname(part)) == "users" else -1
 
 
 def user() -> str:
-    """Our name for display; only the uid decides."""
-    import pwd  # built in; only this call pays for an LDAP lookup
+    """The caller's name, for display only: permissions depend on the uid."""
+    import pwd  # a look-up may ask LDAP, so it is done only in this function
 
     try:
         return pwd.getpwuid(os.getuid()).pw_name
@@ -209,7 +209,7 @@ def _answers(path: str) -> bool:
 
 
 def _start(settings: Settings) -> None:
-    # In a separate process, because its imports (the database) must not be loaded here.
+    # In a separate process, so that yod does not import the database modules.
     from redmesh.start_command import start_command, without_relative  # few yods start a mesh
 
     config = ["--config", settings.file] if settings.file else []
@@ -235,11 +235,11 @@ def _start(settings: Settings) -> None:
         raise ConsoleError(f"no personal mesh: {why}", exit_status=status if status > 0 else None)
 
 
-# The CPA that a user names (``--cpa ADDRESS``, ``--cpa-pid PID``; the original's -nid and -pid).
+# A CPA that the user names (``--cpa ADDRESS``, ``--cpa-pid PID``; -nid and -pid of the original yod).
 
 
 def reach_named(settings: Settings, request: Request) -> tuple[str, socket.socket]:
-    """RUN of that CPA's mesh and a connection to it. Raises ConsoleError if it does not answer; starts no mesh."""
+    """Return RUN of the named CPA's mesh, and a connection to the CPA; starts no mesh. Raises ConsoleError."""
     shown = clean(request.where.cpa)
     if "/" in request.where.cpa:
         paths = [os.path.abspath(request.where.cpa)]

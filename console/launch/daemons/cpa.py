@@ -1,4 +1,4 @@
-"""Our connection to the CPAs: any of them will do; a request lost with one is repeated with the same key."""
+"""yod's connection to a CPA. If the CPA exits, yod connects to another one and repeats requests with the same key."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 #: Seconds after which a silent CPA is left for another, if there is one.
 SILENT_S = 5.0
-#: Seconds for which CPAs are asked for processors, in addition to the waiting time.
+#: Seconds until a request for processors times out, in addition to the time for which the user waits for processors.
 ALLOCATE_S = 12.0
 _AGAIN_S, _LONGEST_PAUSE_S = 0.1, 0.8
 #: The longest pause in seconds between attempts if a CPA refuses connections, for example because this user has too
@@ -69,16 +69,18 @@ class Authority:
         self._caller: Caller | None = None
         self._again: Timer | None = None
         self._again_s = _AGAIN_S
-        self._refusal: AgentError | None = None  # the last reason why a CPA refused us
+        self._refusal: AgentError | None = None  # why a CPA last refused the connection
         self._closed = False
         self.asked_at = 0.0  # when the request with the last answer was sent, monotonic
-        self.on_away: Callable[[str], None] = lambda text: None  # called while we wait for the database
+        self.on_away: Callable[[str], None] = lambda text: None  # called while requests wait for the database
         if sock is not None:
             self._adopt(sock)
 
     def ask(self, message: dict[str, Any], then: Then, patience_s: float, *, patient: bool = False) -> None:
-        """Send a request; ``then`` gets the reply. ``patient``: wait for a database that is down, within
-        ``patience_s``."""
+        """Send a request; ``then`` gets the reply or an error, after ``patience_s`` at the latest.
+
+        ``patient``: repeat the request while the database is down.
+        """
         ask = _Ask(message, then, time.monotonic() + patience_s, patient=patient)
         ask.timer = self._loop.after(patience_s, lambda: self._give_up(ask))
         self._asks.append(ask)
@@ -88,7 +90,7 @@ class Authority:
             self._send(ask)
 
     def close(self) -> None:
-        """Send no further request; unanswered ones stay so."""
+        """Close the connection and drop all unanswered requests."""
         self._closed = True
         for ask in self._asks:
             if ask.timer is not None:
@@ -149,8 +151,8 @@ class Authority:
         self._done(ask, reply, error)
 
     def _ask_again(self, ask: _Ask) -> None:
-        # A new connection may have taken it meanwhile. If it were sent twice there, the second answer to an allocate
-        # would invalidate the cookie of the first.
+        # The request may have been sent on a new connection meanwhile. If it were sent twice to one CPA, the second
+        # reply to an allocate would invalidate the cookie of the first.
         if ask in self._asks and self._caller is not None and ask.caller is not self._caller:
             self._send(ask)
 

@@ -1,4 +1,4 @@
-"""Our session with the RCA: registered as long as we run, and restored every second after it was lost."""
+"""yod's session with the RCA: it registers as long as yod runs, and retries every second after a lost connection."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from agents.link.loop import Loop
 
 BEAT_S = 1.0
-#: Seconds for an RCA to acknowledge what no CPA accepts.
+#: Seconds for an RCA to acknowledge a *finish* that no CPA accepted.
 HAND_S = 2.0
 
 
@@ -25,7 +25,7 @@ class Registration:
     def __init__(
         self, loop: Loop, path: str, pid: int, pid_started: int, launcher: int | None = None, login: str = ""
     ) -> None:
-        self._login = login  # our login processor, if it differs from the RCA's own
+        self._login = login  # the launch's login processor, if it differs from the RCA's
         self._loop, self._path = loop, path
         self._pid, self._pid_started = pid, pid_started
         self._launcher = launcher
@@ -36,13 +36,13 @@ class Registration:
         loop.after(BEAT_S, self._beat)
 
     def launcher(self, number: int) -> None:
-        """The CPA has assigned the launcher's id."""
+        """Report the launcher's id, which a CPA has assigned."""
         self._launcher = number
         if self._caller is not None:
             self._caller.tell({"op": "launcher", "launcher": number})
 
     def hand(self, finish: dict[str, Any], then: Callable[[AgentError | None], None]) -> None:
-        """Pass a *finish* that no CPA accepts to the RCA; ``then`` gets None when it is acknowledged."""
+        """Send a *finish* that no CPA accepted to the RCA; ``then`` gets None when it is acknowledged, or an error."""
         if self._caller is None:
             self._connect()
         if self._caller is None:
@@ -60,13 +60,13 @@ class Registration:
         self._loop.after(HAND_S, lambda: once(None, AgentError("the RCA does not answer", code="unreachable")))
 
     def unregister(self) -> None:
-        """Unregister: nothing needs to be cleaned up after our exit."""
+        """Unregister, so that the RCA does not have this launch cleaned up after yod's exit."""
         self._over = True
         if self._caller is not None:
             self._caller.call({"op": "unregister"}, lambda _reply, _error: None)
 
     def unregister_now(self) -> None:
-        """Unregister in a process that exits at once; skipped if the RCA is away, because it then does not know us."""
+        """Unregister in a process that exits at once, without the event loop; does nothing without a connection."""
         if self._caller is not None and self._caller.link.sock is not None:
             self._caller.link.sock.setblocking(True)
             try:
@@ -75,7 +75,7 @@ class Registration:
                 pass
 
     def abandon(self) -> None:
-        """Drop a session that continues in another process."""
+        """Close the connection without unregistering: another process continues the session."""
         self._over = True
         if self._caller is not None:
             self._caller.close()

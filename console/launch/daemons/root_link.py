@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         """Receives what comes up the tree."""
 
         def on_frame(self, kind: int, payload: bytes) -> None:
-            """A frame has arrived; its contents follow."""
+            """Note that a frame has arrived; one of the calls below follows."""
 
         def on_output(self, kind: int, payload: bytes) -> None:
             """A rank's output."""
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
             """A message of a node."""
 
         def on_refused(self, error: AgentError) -> None:
-            """The root's PCT refused us."""
+            """Handle a refusal by the root's PCT."""
 
         def on_root_end(self, reason: str) -> None:
-            """The link was closed, not by us."""
+            """Handle the loss of the link."""
 
 
 _CONNECT_S = 5.0
@@ -47,7 +47,7 @@ class RootLink:
         self._loop, self._receiver = loop, receiver
         self.link: Link | None = None
         self.heard = False
-        self.answered = False  # True if the root has sent more than a hello since this was last reset
+        self.answered = False  # True if the root has sent a message after its hello since this was last reset
         self._greeted = False
 
     def load(self, address: str, load: dict[str, Any], common: bytes) -> None:
@@ -68,7 +68,7 @@ class RootLink:
 
     @property
     def delivered(self) -> int:
-        """As Link.delivered."""
+        """Like Link.delivered; -1 without a link."""
         return -1 if self.link is None else self.link.delivered
 
     def close(self) -> None:
@@ -103,7 +103,7 @@ class RootLink:
                 receiver.on_refused(AgentError.from_message(message.get("error")))
                 return
             op = check(UP, message)
-            self.answered = True  # it has read the load: a launch child answers nothing before that
+            self.answered = True  # the root has read the load, because a launch child sends no message before that
             receiver.on_message(op, message)
         except (AgentError, ValueError, TypeError, KeyError, IndexError) as error:
             raise WireError(f"a message that is not understood: {error}") from None

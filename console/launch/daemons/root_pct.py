@@ -77,14 +77,14 @@ def tell(loop: Loop, sock: Any, reply: dict[str, Any], node: str, order: dict[st
 
 
 def acting(reply: dict[str, Any], node: str) -> dict[str, Any]:
-    """The hello of a client that acts for a launch on ``node`` without bringing a load."""
+    """The hello of a client that sends a message about a launch to ``node``, without a load."""
     shown = {"credential": reply["credential"], "mac": reply["macs"].get(node, "")} if "credential" in reply else {}
     return {**hello("yod"), **shown}
 
 
-# Ending a launch on nodes that do not confirm its end: each PCT is told, without waiting. A stopped PCT reads the
-# message when it continues: it kills what it finds of the launch, and its tombstone refuses a load that it had not read
-# before.
+# Ending a launch on nodes that do not confirm its end: a message is sent to each PCT, without waiting. A stopped PCT
+# reads the message when it continues: it kills the processes of the launch, and its tombstone makes it refuse the load
+# if it had not read it before.
 
 
 def sweep(loop: Loop, plan: Plan, reply: dict[str, Any]) -> None:
@@ -97,7 +97,7 @@ def sweep(loop: Loop, plan: Plan, reply: dict[str, Any]) -> None:
 
 
 def tell_failed(loop: Loop, plan: Plan, name: str, reply: dict[str, Any], reason: str) -> None:
-    """Tell the PCT of node ``name`` that it was reported: if it lives, it registers again after a rest."""
+    """Tell the PCT of node ``name`` that the node was reported as failed: if it runs, it registers again later."""
     for node in plan.nodes:
         if node.name == name:
             _tell(loop, node, reply, {"op": "failed", "id": 1, "launcher": reply["launcher"], "reason": reason})
@@ -119,10 +119,10 @@ def _tell(loop: Loop, node: PlacedNode, reply: dict[str, Any], order: dict[str, 
         sock.close()
 
 
-# The death of a root's launch child: its PCT, if it lives, knows the cause.
+# The exit of the root's launch child: the PCT of the root, if it runs, knows the cause.
 
 
 def inquire(loop: Loop, root: PlacedNode, reply: dict[str, Any], then: Callable[[dict[str, Any] | None], None]) -> None:
-    """Ask; ``then(message and hint, or None)`` follows. None: no answer, or no known death."""
+    """Ask the root's PCT how the launch child ended; ``then`` gets its message and hint, or None if that is unknown."""
 
     ask(loop, root.address, acting(reply, root.name), reply["launcher"], then)

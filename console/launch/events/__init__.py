@@ -1,1 +1,1 @@
-"""What a launch reports: the JSON event stream, the spool, the completion report."""
+"""The reports of a launch: the JSON event stream, the spool, the completion report."""

@@ -1,6 +1,6 @@
-"""Announces ranks that fail while others run: at once, with equal exits in one row, and never too often.
+"""Announces ranks that fail while others run: promptly, with equal exits in one line, and not too often.
 
-A launch in which every rank succeeds imports none of this.
+A launch in which every rank succeeds does not import this module.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ if TYPE_CHECKING:
     from console.launch.ranks import Ranks
     from console.launch.states import Launch
 
-#: Seconds in which ranks with a common cause die; if all ranks do, only the completion table reports it.
+#: Seconds to wait for further failures with the same cause. If all ranks end meanwhile, only the completion table
+#: reports the failures.
 FOLD_S = 0.1
-#: Seconds between two announcements: doubled up to the second value while ranks keep dying, so that 10,000 ranks that
-#: die one by one cost some dozens of lines.
+#: Seconds between two announcements. The pause doubles up to the second value while ranks keep failing, so that 10,000
+#: ranks that fail one by one cause some dozens of lines.
 PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
 #: Different exits shown in one announcement; further ones are counted.
 _ROWS = 4
@@ -50,7 +51,7 @@ class BadExits:
         self._told_at: float | None = None
 
     def add(self, ranks: list[int]) -> None:
-        """Announce these ranks, together with others of the moment."""
+        """Announce ``ranks``, together with others that fail at about the same time."""
         self._ranks += ranks
         if not self._due:
             self._due = True
@@ -95,9 +96,9 @@ def bad_exit_event(ranks: Ranks, which: list[int], launcher: int) -> dict[str, A
 
 
 def lines(event: dict[str, Any], stop: str, *, apart: bool = False) -> list[str]:
-    """A ``bad_exit`` event as lines for people; ``stop``: the command that ends the launch, "" for none.
+    """A ``bad_exit`` event as lines for the terminal; ``stop``: the command that ends the launch, "" for none.
 
-    ``apart``: what still runs has its own line, for narrow terminals.
+    ``apart``: the ranks that still run get their own line, for narrow terminals.
     """
     ends = event["ends"]
     found = [str(end["text"]) for end in ends[:_ROWS]]

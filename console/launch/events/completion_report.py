@@ -30,10 +30,10 @@ def same_ends(ranks: Ranks, which: Iterable[int]) -> list[list[int]]:
 
 
 def completion_rows(ranks: Ranks, which: Iterable[int] | None = None, *, whole: bool = False) -> list[str]:
-    """Lines on how these ranks (None: all) ended, one for all with the same exit: ``rank 0-15 on n0-n3: exit 0, 1.2
-    s``.
+    """Return a line for each group of ranks with the same exit: ``rank 0-15 on n0-n3: exit 0, 1.2 s``.
 
-    A long list is cut off, with its count, unless ``whole``.
+    ``which``: the ranks (None: all that ended). A long list of ranks or nodes is cut off, and its count added, unless
+    ``whole``.
     """
     rows = []
     for alike in same_ends(ranks, sorted(ranks.ends) if which is None else which):
@@ -50,7 +50,7 @@ def completion_rows(ranks: Ranks, which: Iterable[int] | None = None, *, whole: 
 def told_rows(launch: Launch, request: Request) -> list[str]:
     """The lines that yod prints at the end: none if all ranks succeeded and the user did not ask."""
     told = request.stdio.verbose or any(end.bad for end in launch.ranks.ends.values())
-    # 141: our reader has gone, and a filter then exits silently.
+    # 141 (SIGPIPE): the reader of standard output has exited; a filter then exits silently.
     if not told or request.stdio.quiet or launch.outcome.exit_status == 141:
         return []
     return completion_rows(launch.ranks, whole=request.stdio.verbose)
@@ -67,7 +67,7 @@ def completion_lines(ranks: Ranks) -> list[str]:
 
 
 def cut_short(folded: str, how_many: str) -> str:
-    """A folded list that fits into a line: its beginning, and the count."""
+    """Cut off a folded list that is too long for a line, and add the count ``how_many``."""
     if len(folded) <= _LONGEST:
         return folded
     return f"{folded[: folded.rindex(',', 0, _LONGEST)]},… ({how_many})"

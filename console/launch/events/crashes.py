@@ -1,4 +1,4 @@
-"""Stack traces of dead ranks, identical ones reported once. No I/O."""
+"""Stack traces of ranks that died of a fault; identical ones are reported once. No I/O."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Traces:
         one.nodes.append(node)
 
     def rows(self, ranks: Collection[int] | None = None) -> list[str]:
-        """Lines for people, in the order of ranks; unsanitised. ``ranks``: only stacks with one of them."""
+        """Lines for the terminal in rank order, not sanitised. ``ranks``: only stacks of these ranks (None: all)."""
         rows = []
         traces = [one for one in self._traces.values() if ranks is None or any(rank in ranks for rank in one.ranks)]
         for trace in sorted(traces, key=lambda one: min(one.ranks)):
@@ -49,7 +49,7 @@ class Traces:
 
 
 def _lines(trace: dict[str, Any]) -> list[str]:
-    # Addresses, thread numbers and process ids differ from rank to rank, so they are omitted if there is a name.
+    # Addresses, thread ids and process ids differ from rank to rank, so they are omitted if there is a name.
     lines: list[str] = []
     threads = trace["threads"]
     for number, (_tid, name, frames) in enumerate(threads):

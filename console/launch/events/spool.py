@@ -1,4 +1,4 @@
-"""The spool of a detached launch: one file of frames with its events and output, for observers."""
+"""The spool of a detached launch: a file of frames with its events and output, which observers read."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def spool_path(state_dir: str, launcher: int) -> str:
 
 
 def hold(fd: int) -> None:
-    """Lock a spool as long as its yod runs, so that observers see that the launch is not over."""
+    """Lock a spool for as long as its yod runs, so that observers can see that the launch has not ended."""
     import fcntl
 
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        pass  # no locks on this file system: observers rely on the socket
+        pass  # the file system does not support locks: observers rely on the socket
 
 
 def is_held(path: str) -> bool:
@@ -50,14 +50,14 @@ def is_held(path: str) -> bool:
     except BlockingIOError:
         return True
     except OSError:
-        pass  # no locks on this file system
+        pass  # the file system does not support locks
     finally:
         os.close(fd)
     return False
 
 
 class SpoolFront:
-    """A front without a terminal. Until :meth:`let_go`, errors also go to the stderr of the detaching process."""
+    """A frontend that writes a spool. Until :meth:`let_go`, errors are also printed on standard error."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class SpoolFront:
         *,
         drops: bool = False,
     ) -> None:
-        """``drops``: a full spool loses its oldest output (SpoolTrimmer) instead of blocking the job."""
+        """``drops``: if the spool is full, its oldest output is removed (SpoolTrimmer) instead of blocking the job."""
         self._state_dir, self._hello, self._limit = state_dir, hello, limit
         self._on_passed, self._on_broken = on_passed, on_broken
         self._drops = drops
@@ -80,14 +80,14 @@ class SpoolFront:
         self._full = self._broken = False
         self._on_terminal = True
         self.spool_path = ""
-        self.drained = True  # data over the limit is never written
+        self.drained = True  # nothing ever waits to be written
 
     def planned(self, size: int) -> None:
-        """The number of ranks is known."""
+        """Record the number of ranks."""
         self._hello["size"] = size
 
     def output(self, kind: int, rank: int, data: memoryview) -> None:
-        """A rank's output. Above the limit no credit is returned; data in transit still fits."""
+        """Write a rank's output. Above the limit no credit is returned; output in transit is still written."""
         if self._broken:
             return
         if self.dropping is not None:
@@ -103,10 +103,10 @@ class SpoolFront:
                         "the job waits in its next write; yod --signal TERM ends it"})  # fmt: skip
 
     def output_ended(self) -> None:
-        """Every rank has ended."""
+        """Do nothing when every rank has ended."""
 
     def event(self, event: dict[str, Any]) -> None:
-        """Something happened."""
+        """Write an event; events before ``allocated`` wait for it, because it names the spool."""
         if event["event"] == "allocated":
             self._open(event)
         if self._fd < 0:
@@ -121,19 +121,19 @@ class SpoolFront:
         self.line(f"yod: {coded(message, hint)}")
 
     def status(self, text: str) -> None:
-        """A status line; nobody waits here."""
+        """Do nothing: status lines are for a waiting user."""
 
     def line(self, text: str) -> None:
-        """A line for people, while there is a terminal."""
+        """Print a line on standard error, until the terminal is given up."""
         if self._on_terminal:
             os.write(2, clean(text).encode("utf-8", "replace") + b"\n")
 
     def let_go_of_terminal(self) -> None:
-        """There is no terminal any more."""
+        """Stop printing on standard error."""
         self._on_terminal = False
 
     def let_go(self) -> None:
-        """The detaching process exits; another process may use the terminal soon."""
+        """Stop printing, and replace descriptors 0 to 2 by /dev/null, before the detaching process exits."""
         self.let_go_of_terminal()
         null = os.open(os.devnull, os.O_RDWR)
         for fd in (0, 1, 2):
@@ -180,7 +180,7 @@ class SpoolFront:
 
 
 def _sweep(folder: str) -> None:
-    """Remove old spools."""
+    """Remove spools of ended launches that are older than ``KEPT_DAYS``."""
     import time
 
     limit = time.time() - KEPT_DAYS * 86400
@@ -193,8 +193,8 @@ def _sweep(folder: str) -> None:
             sys.stderr.write(f"yod: {clean(path)}: {error.strerror}\n")
 
 
-# A full spool loses its oldest output: the rest is rewritten after all events. Readers of the old file read it to its
-# end (it exists as long as they do) and continue at the same place in the new one.
+# When a spool is full, its oldest output is removed: a new file gets all events of the removed part, followed by the
+# rest of the old file. A reader of the old file reads it to its end and continues at the same place in the new one.
 
 
 _PIECE = 8 << 20
@@ -202,7 +202,7 @@ _MARKS = 64  # positions in a file where it may be cut
 
 
 class Move:
-    """The step from one file to the next: ``end`` of the old one; its data from ``kept_from`` follows ``preamble``."""
+    """One rewrite of a spool: the old file had ``end`` bytes; those from ``kept_from`` on follow ``preamble`` bytes."""
 
     __slots__ = ("end", "kept_from", "lost", "preamble")
 
@@ -229,7 +229,7 @@ class SpoolTrimmer:
         self.moves: list[Move] = []  # one for each rewrite
 
     def before_output(self, offset: int, size: int) -> None:
-        """``size`` bytes of output are about to be written at ``offset``."""
+        """Record that ``size`` bytes of output will be written at ``offset``."""
         if not self._marks or offset - self._marks[-1][0] >= self._step:
             self._marks.append((offset, len(self.events), self._output))
         self._output += size
@@ -239,7 +239,7 @@ class SpoolTrimmer:
         return written >= self._due
 
     def rewrite(self, path: str, fd: int, written: int) -> tuple[int, int]:
-        """Replace the file by one with the newest output; returns its descriptor and size. Raises OSError."""
+        """Replace the file by one without the oldest output; return its descriptor and size. Raises OSError."""
         at = next((mark for mark in self._marks if mark[0] >= written - self._keep), self._marks[-1])
         kept_from, events, output = at
         skipped: dict[str, Any] = {"event": "skipped", "bytes": output, "dropped": True}

@@ -1,4 +1,4 @@
-"""The event stream of a launch, for the front, the spool and any number of observers."""
+"""The event stream of a launch, for the frontend, the spool and any number of observers."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
         """A receiver of the stream."""
 
         def event(self, event: dict[str, Any]) -> None:
-            """Something happened."""
+            """Handle an event."""
 
         def frame(self, kind: int, payload: bytes) -> None:
-            """A rank's output; ``payload`` is an output frame's."""
+            """Handle a rank's output; ``payload`` is that of an output frame."""
 
 
 class Stream:
-    """Adds times to events, keeps them for later observers, and forwards them; ``front`` is always first."""
+    """Adds times to events, stores them for later observers, and sends them to ``front`` and then to all listeners."""
 
     def __init__(self, front: Callable[[dict[str, Any]], None]) -> None:
         self.front = front

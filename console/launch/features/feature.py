@@ -1,4 +1,4 @@
-"""The interface of optional parts of a launch: the engine calls their hooks and knows nothing else about them."""
+"""The interface of optional parts of a launch. The engine calls their hooks and depends on nothing else of them."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
             """Send a message down the tree."""
 
         def start_input(self) -> None:
-            """Begin to read standard input for the ranks."""
+            """Start to read standard input for the ranks."""
 
         def say(self, message: str, hint: str) -> None:
-            """Report an error to people and observers."""
+            """Report an error to the user and to observers."""
 
         def outstanding(self) -> str:
             """What a launch without progress waits for; "" if that is normal."""
@@ -55,75 +55,75 @@ class Feature:
     holds_input = False
 
     def begin(self) -> None:
-        """The engine exists and has requested processors."""
+        """Called once the engine is made; processors were requested before."""
 
     def on_event(self, event: Event, facts: tuple[Any, ...]) -> None:
-        """An event, before the state machine handles it."""
+        """Called for each event, before the state machine handles it."""
 
     def on_state(self, before: State, event: Event, at: float) -> None:
-        """The state has changed at ``at`` (monotonic), and its actions are done."""
+        """Called after a change of state and its actions; ``at``: when the event came (monotonic)."""
 
     def on_ends(self) -> None:
-        """A rank has ended, or was lost, while the launch runs."""
+        """Called when ranks have ended or were lost while the launch runs."""
 
     def on_reply(self, reply: dict[str, Any] | None, error: AgentError | None) -> None:
-        """The CPA has answered the request for processors."""
+        """Called with the CPA's answer to the request for processors."""
 
     def before_load(self) -> None:
-        """The placement is known; the load is about to be sent."""
+        """Called when the placement is known, before the load is sent."""
 
     def before_confirm(self, go_on: Callable[[], None]) -> bool:
-        """Every process is held. Return False to delay; call ``go_on`` later to continue."""
+        """Called when every process is held. Return False to delay the launch, and call ``go_on`` to continue it."""
         return True
 
     def before_request(self, op: str) -> None:
-        """``started`` or ``finish`` is about to be sent to a CPA."""
+        """Called before ``started`` or ``finish`` is sent to a CPA."""
 
     def before_go(self) -> None:
-        """The CPA knows of the start; GO is about to be sent."""
+        """Called when the CPA has recorded the start, before GO is sent."""
 
     def after_go(self, *, reads_input: bool) -> None:
-        """GO was sent; ``reads_input``: this yod reads standard input for the ranks."""
+        """Called after GO was sent; ``reads_input``: this yod reads standard input for the ranks."""
 
     def on_frame(self, kind: int, payload: bytes) -> None:
-        """A frame from the root."""
+        """Called for each frame from the root."""
 
     def on_message(self, op: str, message: dict[str, Any]) -> None:
-        """A message from the root, before the engine handles it."""
+        """Called for each message from the root, before the engine handles it."""
 
     def on_sent(self, message: dict[str, Any]) -> None:
-        """A message is about to be sent to the root."""
+        """Called before a message is sent to the root."""
 
     def on_input(self, size: int) -> None:
-        """``size`` bytes of standard input are about to be sent; 0: its end."""
+        """Called before ``size`` bytes of standard input are sent; 0: its end."""
 
     def before_signal(self, number: int, ranks: list[int] | None) -> None:
-        """A signal is about to be sent to the ranks (None: all)."""
+        """Called before a signal is sent to the ranks (None: all)."""
 
     def after_signal(self, number: int, ranks: list[int] | None) -> None:
-        """A signal was sent."""
+        """Called after a signal was sent."""
 
     def on_tick(self) -> None:
-        """Half a second has passed."""
+        """Called every half second."""
 
     def sleeps(self) -> bool:
-        """True if the launch is stopped on purpose."""
+        """Return True while the launch waits on purpose, so that the watchdog does not report it."""
         return False
 
     def release(self) -> bool:
-        """Release held ranks; False if this feature holds none."""
+        """Release held ranks; return False if this feature holds none."""
         return False
 
     def before_completion(self) -> None:
-        """Every rank has ended; the report is about to be printed."""
+        """Called when every rank has ended, before the report is printed."""
 
     def completes(self) -> bool:
-        """Report the exits instead of the engine; False: the engine does it."""
+        """Report the exits and return True, or return False if the engine should report them."""
         return False
 
     def last_lines(self) -> list[str]:
-        """Lines for people after the completion table."""
+        """Return lines to print after the completion table."""
         return []
 
     def close(self) -> None:
-        """The launch is over, in whatever way."""
+        """Called when the launch is over, also after an error."""

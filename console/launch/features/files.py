@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def front_maker(make: Make, options: OutputOptions) -> Make:
-    """A factory for the launch's front: ``make`` with files or a gatherer in front of it."""
+    """Return a factory that wraps the frontend of ``make`` in one that writes files, or that gathers output."""
 
     def made(
         loop: Loop, request: Request, on_passed: Callable[[int], None], on_broken: Callable[[str, int], None]

@@ -1,4 +1,4 @@
-"""Launches that are stopped on purpose: ``--hold`` at the first instruction, ``-sleep`` before GO."""
+"""Launches that wait on purpose: ``--hold`` at the ranks' first instruction, ``-sleep`` at a step of the launch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ENDING = frozenset((signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUI
 
 
 class Sleep(Feature):
-    """``-sleep``: nodes sleep at a place in the load, or yod itself sleeps before GO."""
+    """``-sleep``: the nodes sleep at a step of the load, or yod itself sleeps before GO."""
 
     def __init__(self, options: RunOptions) -> None:
         self._options = options
@@ -51,7 +51,7 @@ class Sleep(Feature):
 
 
 class Hold(Feature):
-    """Holds ranks at their first instruction until they are released: Enter, ``yod --release``, a time, a signal."""
+    """Holds ranks at their first instruction until Enter, ``yod --release``, a time-out or a signal releases them."""
 
     holds_input = True
 
@@ -63,7 +63,7 @@ class Hold(Feature):
         self._watching = False
 
     def after_go(self, *, reads_input: bool) -> None:
-        """Say where the ranks are, and wait."""
+        """Print the place of every rank and how to release the ranks; then wait for that."""
         self._reads_input = reads_input
         self.held = True
         context, options = self.context, self._options
@@ -137,6 +137,6 @@ class Hold(Feature):
         context.stream.emit({"event": "released", "launcher": context.launch.launcher})
 
     def after_signal(self, number: int, ranks: list[int] | None) -> None:
-        """A signal that ends the ranks must reach them."""
+        """Release the ranks after a signal that ends them, so that it reaches them."""
         if self.held and number in _ENDING:
             self._let_go()

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class TimeLimits(Feature):
-    """The limits of a launch, counted from GO, or from the end of its first rank."""
+    """Enforces the limits of a launch, counted from GO, or from the end of its first rank."""
 
     def __init__(self, options: OutputOptions) -> None:
         self._options = options

@@ -27,14 +27,14 @@ class ManagedParent(Feature):
     """Has the batch system start the ranks: through one client here, or one on each node if it can."""
 
     def __init__(self, manager: Any, hosts: dict[str, str]) -> None:
-        """``hosts``: the manager's name of each node."""
+        """``hosts``: node name → the manager's name of its host."""
         self._manager, self._hosts = manager, hosts
         self._clients: list[subprocess.Popen[bytes]] = []
         self._said: dict[int, str] = {}
         self._went = False
 
     def before_load(self) -> None:
-        """Tell the nodes how their ranks will authenticate, and have the ranks started."""
+        """Put the ranks' credentials into the load, and start the ranks unless the nodes do it."""
         self._end_clients()
         plan, run = self.context.plan, self.context.request.run
         assert plan is not None and run is not None
@@ -43,7 +43,7 @@ class ManagedParent(Feature):
             raise ConsoleError(f"{missing[0]} is not a host of this job", "--parent=daemon")
         name, token = secrets.token_hex(8), secrets.token_hex(TOKEN_BYTES // 2)
         module = self._manager.__name__.rpartition(".")
-        # Every node has our managers; a third party's is only here.
+        # Every node has the built-in managers; a third-party plug-in is only on this machine.
         calls = self._manager.distributed and module[0] == "agents.managers" and module[2] in registry.OURS
         run.message["parent"] = {
             "name": name, "token": token, "manager": module[2] if calls else "",
@@ -58,7 +58,7 @@ class ManagedParent(Feature):
             raise ConsoleError(error.message, error.hint) from None
 
     def before_go(self) -> None:
-        """From now on a client exits with the last of its ranks."""
+        """Note that GO was sent: from now on a client exits when the last of its ranks has exited."""
         self._went = True
 
     def _spawn(self, counts: list[tuple[str, int]], proof: str) -> None:
@@ -92,7 +92,7 @@ class ManagedParent(Feature):
         if data:
             return
         self.context.loop.unwatch(fd)
-        # Its exit is its answer: before GO no rank can have ended normally.
+        # The client closed its output, so it exits: before GO this is an error, because no rank can have ended.
         self.context.loop.after(0.05, lambda: self._on_client_ended(client, fd))
 
     def _on_client_ended(self, client: subprocess.Popen[bytes], fd: int) -> None:
@@ -117,5 +117,5 @@ class ManagedParent(Feature):
         self._clients = []
 
     def close(self) -> None:
-        """A client exits with the last of its ranks; one whose ranks never started is ended here."""
+        """Terminate clients whose ranks never started; the others exit with the last of their ranks."""
         self._end_clients()

@@ -1,6 +1,6 @@
 """``-D`` and ``-d TYPE``: prints the steps of a launch with their times, and messages in between.
 
-A step has a number (rows B1 to B13: docs/yod.md); a line without one belongs only to its type.
+A step has a number, B1 to B13 (table in docs/yod.md); a line without a number is printed only for its type.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ class Steps:
         return not self._topics.isdisjoint((*topics, "all"))
 
     def step(self, number: str, topic: str, text: str) -> None:
-        """A step of the launch."""
+        """Print a step of the launch, if its type, its phase or all steps are wanted."""
         if not self._topics.isdisjoint((topic, self.phase, "all")):
             self._tell(f"{number:<4}{topic}", text)
 
     def note(self, topic: str, text: str) -> None:
-        """A line of one type only."""
+        """Print a line that belongs only to the type ``topic``, if that is wanted."""
         if topic in self._topics:
             self._tell(f"    {topic}", text)
 
@@ -80,7 +80,7 @@ class Timing:
         self._entered = [("allocating", begun)]
 
     def entered(self, state: str, at: float) -> None:
-        """The launch is in ``state`` since ``at`` (monotonic)."""
+        """Record that the launch entered ``state`` at ``at`` (monotonic)."""
         self._entered.append((state, at))
 
     def row(self) -> str:

@@ -1,4 +1,4 @@
-"""The features that a request needs. A plain launch imports none of this."""
+"""Selects the features that a request needs. A plain launch does not import this module."""
 
 from __future__ import annotations
 

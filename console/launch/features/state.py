@@ -62,8 +62,8 @@ def run_recorded(
     directory = directory_of(settings.state_dir)
     make_directory(directory)
     try:
-        # Not durable: a commit that is lost in a power failure is lost together with yod and the launch. An fsync in
-        # yod's loop would delay the ranks' output.
+        # Commits need no fsync: a power failure that loses one also ends yod and the launch. An fsync in yod's loop
+        # would delay the ranks' output.
         job = StateObject.create(job_path(directory, state.uuid), _meta(request, state, settings), durable=False)
     except StateError as error:
         raise ConsoleError(error.message, error.hint) from None
@@ -79,7 +79,7 @@ def run_recorded(
     try:
         sweep(directory, settings.job_days, settings.jobs_mb)
     except OSError:
-        pass  # the next yod tries again
+        pass  # the next yod with a state object sweeps again
     return status
 
 
@@ -124,13 +124,13 @@ class Recorder:
         self._size = 0
 
     def frame(self, _kind: int, payload: bytes) -> None:
-        """A rank's output, of which the end is kept."""
+        """Keep the end of a rank's output."""
         tail = self._tails.setdefault(int.from_bytes(payload[:4], "big"), bytearray())
         tail += payload[max(4, len(payload) - self._share) :]
         del tail[: -self._share]
 
     def event(self, event: dict[str, Any]) -> None:
-        """Something happened."""
+        """Record an event."""
         record = getattr(self, f"_on_{event['event']}", None)
         if record is not None:
             self._owner.record(lambda job: record(job, event))
@@ -138,7 +138,7 @@ class Recorder:
             self._owner.record(lambda job: job.log(_sentence(event), node=str(event.get("node", "")), at=event["at"]))
 
     def _on_allocated(self, job: StateObject, event: dict[str, Any]) -> None:
-        job.freed()  # of a load that was given up
+        job.freed()  # the processors of an earlier attempt that failed
         request = job.requested(event["size"], partial=False)
         job.answered(request, "acknowledged")
         for node in event["nodes"]:

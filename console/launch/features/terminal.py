@@ -1,4 +1,4 @@
-"""``-pty``: one rank uses our terminal."""
+"""``-pty``: one rank uses yod's terminal."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class LentTerminal(Feature):
         return self._terminal is not None
 
     def after_go(self, *, reads_input: bool) -> None:
-        """Pass the terminal to the rank, if there is one."""
+        """Set the terminal raw and send its size, if standard input is a terminal."""
         if not os.isatty(0):
             return
         try:
@@ -39,7 +39,7 @@ class LentTerminal(Feature):
         self.context.send({"op": "winsize", "rows": rows, "columns": columns})
 
     def before_completion(self) -> None:
-        """Our own lines need the terminal."""
+        """Restore the terminal, because yod prints its own lines now."""
         self.close()
 
     def close(self) -> None:

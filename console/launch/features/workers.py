@@ -1,6 +1,6 @@
 """``yod -worker-of SOCKET``: the ranks are workers of a job; yod forwards their requests to the job's owner.
 
-agents/job/worker_links.py is the other side. The launch ends with the owner.
+The owner's side is agents/job/worker_links.py. When the owner exits, the launch is ended.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class OwnerRelay:
         self._link.send_raw(pack(channel, self._next, node, data))
 
     def gone(self, channel: tuple[int, int]) -> None:
-        """A rank has closed its connection."""
+        """Tell the owner that a rank has closed its connection."""
         self._link.send_raw(pack(channel, 0, "", b""))
 
     def _on_frame(self, _link: Link, kind: int, payload: bytes) -> None:
@@ -82,6 +82,6 @@ class OwnerRelay:
         self._engine.handle(Event.TERMINATE, int(signal.SIGTERM))
 
     def close(self) -> None:
-        """The launch is over: no rank runs."""
+        """Tell the owner that no rank runs any more, and disconnect."""
         self._link.send({"op": OVER})
         self._link.close()

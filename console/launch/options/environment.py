@@ -1,9 +1,9 @@
 """The part of the launcher's environment that ranks get (``--export``, as with srun).
 
-``ALL`` (the default) is everything except other launchers' variables and our own secrets; ``NONE`` is nothing; ``NAME``
-is that variable with its present value, ``NAME=VALUE`` sets it. ``ALL`` and names may be mixed; names without ``ALL``
-select only these. A value in quotes may contain commas: ``ALL,LIST='a,b'``. Variables that the PCT sets for each rank
-(YOD_*, the rank map, GPUs) have priority over all of these.
+``ALL`` (the default) forwards everything except variables of other launchers and Redmesh's secrets; ``NONE`` forwards
+nothing; ``NAME`` forwards that variable; ``NAME=VALUE`` sets it. ``ALL`` and names may be mixed; without ``ALL``, only
+the named variables are forwarded. A value in quotes may contain commas: ``ALL,LIST='a,b'``. Variables that the PCT sets
+for each rank (YOD_*, the rank map, GPUs) have priority over all of these.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: Never forwarded, not even by name: a process with one of these may act as the batch system or as the CPA. The
-#: allocation cookie is not among them: it is the user's right to launch inside a batch job, and ranks may need it (a
-#: workflow's worker that launches, as a step of srun may run srun). ALL never forwards it.
+#: Never forwarded, not even by name: a process with one of these may act as the batch system or as a CPA. The
+#: allocation cookie is not one of them: it lets the user's processes launch inside a batch job, and ranks of a workflow
+#: may need it (as a step of srun may run srun). It is forwarded only by name.
 _SECRET = (b"REDMESH_ADMIN_COOKIE", b"REDMESH_CPA_DATABASE")
 
 
@@ -33,9 +33,9 @@ class Export:
         self.everything, self.names, self.values = everything, names, values
 
     def apply(self, environ: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
-        """The environment of the ranks.
+        """Return the environment of the ranks, from the launcher's ``environ``.
 
-        A variable of another launcher is forwarded only if it is named, because then it is intended.
+        A variable of another launcher is forwarded only if it is named.
         """
         chosen = dict(forwarded(environ)) if self.everything else {}
         chosen.update((name, environ[name]) for name in self.names if name in environ)
@@ -43,7 +43,7 @@ class Export:
         return chosen
 
     def missing(self, environ: Mapping[bytes, bytes]) -> list[bytes]:
-        """Names that were requested and are not set here. srun ignores them silently, which costs users hours."""
+        """Named variables that are not set in ``environ``. (srun ignores them silently, which is hard to notice.)"""
         return [name for name in self.names if name not in environ]
 
 

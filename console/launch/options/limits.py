@@ -25,10 +25,10 @@ def warning(text: str, limit_s: float | None) -> tuple[int, float]:
 
 
 def duration(text: str) -> float | None:
-    """Parse a time limit to seconds: ``10`` and ``1.5`` are minutes, ``10:30`` minutes and seconds, ``1:10:30``,
-    ``2-12:00:00``.
+    """Parse a time limit to seconds; None for 0, which means no limit. Raises UsageError.
 
-    These are srun's formats; also ``90s``, ``5m``, ``2h``, ``1d``. None for 0, which means no limit. Raises UsageError.
+    The formats of srun: ``10`` and ``1.5`` (minutes), ``10:30`` (minutes and seconds), ``1:10:30``, ``2-12:00:00``;
+    and also ``90s``, ``5m``, ``2h``, ``1d``.
     """
     try:
         seconds = _seconds(text) if set(text) <= _OF_LIMITS else -1.0

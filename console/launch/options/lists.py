@@ -7,7 +7,7 @@ from typing import Any
 
 from console.errors import UsageError
 
-#: The most names of one bracket expression: more than any machine has, and safe for memory.
+#: The most names that a bracket expression may have: more than any machine needs, and a limit for memory.
 MOST = 1_000_000
 
 

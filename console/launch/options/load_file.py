@@ -1,8 +1,8 @@
-"""Load files: several command lines, one launch, one rank space (row B6).
+"""Load files: several programs in one launch, whose ranks are numbered together.
 
-One program on each line: ``[-sz N] [-list L] [NAME=VALUE …] program arguments…``. Ranks run in the order of the lines.
+Each line is ``[-sz N] [-list L] [NAME=VALUE …] program arguments…``; ranks are numbered in the order of the lines.
 ``#`` begins a comment where a word could begin; blank lines are ignored; a backslash at the end of a line continues it.
-Quotes and backslashes work as in a POSIX shell; nothing is expanded: ``$HOME`` and ``*`` stay unchanged.
+Quotes and backslashes work as in a POSIX shell. Nothing is expanded: ``$HOME`` and ``*`` stay unchanged.
 """
 
 from __future__ import annotations
@@ -42,9 +42,10 @@ SERVICE = {"processors": [], "nodes": [], "service": True}
 
 
 class Segment:
-    """A line: ``size`` ranks of one program; 0 means as many as its list has room for, which a CPA determines.
+    """A line of a load file: ``size`` ranks of one program.
 
-    ``wanted`` is in the protocol's form, from the line or the command line.
+    ``size`` 0: as many ranks as the list has room for, which a CPA determines. ``wanted``: the processor list of the
+    line or of the command line, in the protocol's form.
     """
 
     __slots__ = ("argv", "env", "line", "size", "wanted")
@@ -68,7 +69,7 @@ def is_load_file(path: bytes) -> bool:
 
     try:
         status = os.stat(path)
-        # Check the mode, not access(2): for root, every file with an x bit counts as a program.
+        # Check the mode instead of access(2), whose result depends on the caller: any x bit makes the file a program.
         if not stat.S_ISREG(status.st_mode) or status.st_mode & 0o111:
             return False
         with open(path, "rb", buffering=0) as file:

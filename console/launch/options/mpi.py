@@ -1,4 +1,4 @@
-"""Which MPI a program was linked with, as far as it matters for its start."""
+"""Finds out which MPI library a program was linked with, to choose how its ranks are started."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from console.launch.options.request import Request
 
 _OPEN_MPI = (b"libmpi.so.40", b"libmpi.so.20")
-#: MPIs that ask hwloc for the node's topology in each rank; nodes do it once for all (agents/pct/mpi/hwloc.py).
+#: MPI libraries that read the node's topology by hwloc in each rank; nodes read it once (agents/pct/mpi/hwloc.py).
 _MPICH = (b"libmpich.so.", b"libmpi.so.12")
 #: Names of libraries are before the code, as linkers write them, or at the end, where packaging tools move them.
 _HEAD, _TAIL = 1 << 20, 256 << 10
@@ -20,9 +20,9 @@ _HEAD, _TAIL = 1 << 20, 256 << 10
 def choose(request: Request, default: str) -> str:
     """Choose the process manager interface if the user did not: PMIx for programs linked with Open MPI.
 
-    Returns an error about the user's choice, or "". ``default``: the site's, for scripts, interpreters and programs
-    without an MPI. Never both, because a program that finds two uses the wrong one. Libraries that Python or a plug-in
-    loads later are not seen.
+    Returns an error about the user's choice, or "". ``default``: the site's choice, for scripts, interpreters and
+    programs without MPI. PMI and PMIx are never offered together, because a program that finds both uses the wrong one.
+    Libraries that Python or a plug-in loads later are not detected.
     """
     if request.mpi.kind == "none":
         return ""
@@ -55,7 +55,7 @@ def _alone(path: bytes, what: str, said: str) -> str:
 
 
 def told(request: Request, size: int) -> dict[str, Any]:
-    """The MPI part of the load. A single rank of Open MPI needs no server, whose library may be missing."""
+    """The MPI part of the load. A single rank of Open MPI gets no PMIx server, because the node may lack libpmix."""
     if request.mpi.kind == "open-mpi":
         kind = "pmix" if size > 1 else "none"
         return {"mpi": kind, "library": request.mpi.pmix_library} if request.mpi.pmix_library else {"mpi": kind}
@@ -63,7 +63,7 @@ def told(request: Request, size: int) -> dict[str, Any]:
 
 
 def _library_of(path: str, request: Request) -> str:
-    # The program's own libpmix fits the program; none is named if it is the system's.
+    # The libpmix that the program was linked with fits it; the system's libpmix need not be named.
     from console.launch.elf import NotElf, needed
 
     try:

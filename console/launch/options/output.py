@@ -1,4 +1,4 @@
-"""Options for the time while and after the processes run: files, limits, messages."""
+"""Options about output, time limits and messages of a launch."""
 
 from __future__ import annotations
 
@@ -26,8 +26,10 @@ _SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
 class OutputOptions:
-    """``limit_s``, ``wait_s``: None for no limit. ``warn``: a signal, and the seconds before the limit at which it
-    is sent."""
+    """Options about files, limits and messages.
+
+    ``limit_s``, ``wait_s``: None for no limit. ``warn``: a signal, and how many seconds before the limit it is sent.
+    """
 
     __slots__ = (
         "command_line", "completion", "completion_fd", "error", "gather", "limit_s", "output", "spool_drops",
@@ -50,7 +52,7 @@ class OutputOptions:
 
     @property
     def stdin_each(self) -> Pattern | None:
-        """The pattern of files that the nodes open, one for each rank; None if there is a single file, or none."""
+        """The pattern of ``-stdin`` if it names several files, which the nodes open; otherwise None."""
         return self.stdin if self.stdin is not None and self.stdin.fields else None
 
     def begin(self) -> None:
@@ -115,7 +117,7 @@ def _refuse_pairs(options: OutputOptions, given: Mapping[str, Any]) -> None:
 
 
 def _topics(text: str, *, quiet: bool) -> frozenset[str]:
-    """The known types among those named. The original ignores unknown ones; here a note says so."""
+    """Return the known types in ``text``; print a note about unknown ones, which the original yod ignores silently."""
     names = frozenset(text.split(","))
     unknown = sorted(clean(name) for name in names.difference(TOPICS) if name)
     if unknown and not quiet:

@@ -31,7 +31,7 @@ class Pattern:
         return "rank" in self.fields or {"node", "local"} <= self.fields
 
     def fill(self, rank: int, node: str, launcher: int, local: int) -> str:
-        """The name for one rank. The value of ``node`` can neither add a directory nor leave one."""
+        """The name for one rank. Slashes in the node's name are replaced, so that it cannot change the directory."""
         values: dict[str, int | str] = {"rank": rank, "launcher": launcher, "local": local, "node": _harmless(node)}
         return "".join(
             part if isinstance(part, str) else format(values[part[0]], part[1]) if part[1] else str(values[part[0]])

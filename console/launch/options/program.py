@@ -21,10 +21,10 @@ class ProgramError(ConsoleError):
 
 
 def find(name: str, environ: "Mapping[bytes, bytes]", *, quiet: bool = True) -> bytes:
-    """The absolute path of the program ``name``, found as by execvp(3), and checked to be executable.
+    """Return the absolute path of the program ``name``, searched like execvp(3), after checking that it can run.
 
-    A program that is not on PATH is also searched in the current directory, as in the original; unless ``quiet``, a
-    line on stderr says when it is found there. Raises ProgramError with the first reason why nothing can run.
+    A program that is not on PATH is also searched in the current directory, as by the original yod; unless ``quiet``, a
+    line on stderr reports that. Raises ProgramError with the reason why it cannot run.
     """
     wanted = os.fsencode(name)
     if not wanted:

@@ -1,4 +1,4 @@
-"""The launch request: one object, made from the command line or by a library."""
+"""The launch request: all options of a launch in one object, made from the command line or by a library."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
             """Forward a request; ``reply`` gets the answer."""
 
         def gone(self, channel: tuple[int, int]) -> None:
-            """A rank has closed its connection."""
+            """Report that a rank has closed its connection."""
 
 
 #: How often other nodes are requested when a load fails because of a node; set by YODRETRYCOUNT.
 RETRIES = 3
-ENDING_S = 10.0  # from the end of the time limit until the processors are free, if the ranks end only at SIGKILL
+ENDING_S = 10.0  # seconds from the time limit until the processors are free, if the ranks end only by SIGKILL
 
 
-#: Variables of surrounding or earlier launchers, with which a rank would join another job; and our own secrets.
+#: Prefixes of variables that ranks must not get: of other launchers (a rank would join another job), and secrets.
 FOREIGN = (
     b"SLURM_", b"PMI_", b"PMIX_", b"PALS_", b"HYDI_", b"HYDRA_", b"MPI_LOCAL", b"FLUX_TASK_", b"FLUX_JOB_",
     b"OMPI_COMM_", b"OMPI_UNIVERSE_", b"OMPI_APP_CTX", b"OMPI_ARGV", b"OMPI_COMMAND", b"OMPI_FILE_LOCATION",
@@ -36,9 +36,10 @@ FOREIGN = (
 
 
 class StateOptions:
-    """The state object of a launch. ``owner`` answers ranks' requests once the launch begins.
+    """The state object of a launch. ``owner`` answers the ranks' requests.
 
-    For ranks that are workers of a job, the owner is at ``socket``, to which ``relay`` is connected.
+    If the ranks are workers of a job, another process owns the object; it listens at ``socket``, and ``relay`` is the
+    connection to it.
     """
 
     __slots__ = ("keep", "owner", "purge", "relay", "socket", "uuid")
@@ -92,7 +93,7 @@ class PlacementOptions:
         self.wanted: dict[str, Any] | None = None
         self.exclude: dict[str, Any] | None = None
         self.nodes: int | None = None  # spread over exactly this many
-        self.most: dict[str, int] = {}  # the most ranks on each named node
+        self.most: dict[str, int] = {}  # node name → the most ranks on this node
         self.cpus_per_task, self.gpus_per_task = 1, 0
         self.overcommit = False
         self.distribution, self.placement = "block", "default"
@@ -158,14 +159,14 @@ class Request:
 
     @property
     def carries(self) -> bool:
-        """True if more than the load is sent to the nodes, as far as that is known beforehand."""
+        """True if the options already show that files will be sent to the nodes besides the load."""
         given = self.transfer
         files = given.io or given.stage_in or given.stage_out or self.state
         return bool(given.bcast == "always" or given.bcast_libs or files)
 
     @property
     def command(self) -> str:
-        """The command line for people: arguments joined, at most 200 characters."""
+        """The command line for display: arguments joined by blanks, at most 200 characters."""
         return b" ".join(self.program.argv)[:600].decode("utf-8", "replace")[:200]
 
     def allocation(self, key: str, login: str, pid: int, pid_started: int) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Run options of the ranks: from the command line, and for the load."""
+"""Options about how ranks are run: parsed from the command line, and converted for the load."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-#: The words of -sleep, with their names in the load; before GO yod itself sleeps.
+#: The words of -sleep → their names in the load. With "go", yod itself sleeps before GO.
 PLACES = {"after-fork": "fork", "before-exec": "exec", "after-exec": "loaded", "before-go": "go"}
-#: The original's numbers: after the fork, before exec, on entering start-up code, before main. Programs are not linked
-#: with our start-up code, so the last one means before GO.
+#: Numbers of the original yod: after the fork, before exec, at the entry of the start-up code, before main. Redmesh has
+#: no start-up code in the program, so the last one means before GO.
 NUMBERS = {"1": "after-fork", "2": "before-exec", "3": "after-exec", "4": "before-go"}
 SLEEP_S = 60.0
 PENDING_S = 60.0  # the normal time from allocation to start
@@ -23,10 +23,10 @@ TRACES = 8  # how many ranks of a node have their stacks read at the same time
 
 
 class RunOptions:
-    """``message`` is the ``run_options`` of the common frame; the rest is for yod itself.
+    """Run options. ``message`` is sent as ``run_options`` of the common frame; the other attributes are for yod.
 
-    ``sleep_s``: yod sleeps before GO. ``limited``: a time limit ends the job, even while it is held. ``pty``: the rank
-    that uses our terminal.
+    ``sleep_s``: how long yod sleeps before GO. ``limited``: a time limit was given, which also ends a held launch.
+    ``pty``: the rank that uses yod's terminal.
     """
 
     __slots__ = (
@@ -37,7 +37,7 @@ class RunOptions:
     def __init__(self) -> None:
         self.message: dict[str, Any] = {}
         self.backtrace = self.hold = self.nice = False
-        self.parent = "daemon"  # the parent of ranks: our launch children, or the batch system ("rank")
+        self.parent = "daemon"  # what starts the ranks: launch children ("daemon"), or the batch system ("rank")
         self.release_after_s: float | None = None
         self.limited = False
         self.sleep_s = self.confirm_after_s = 0.0
@@ -58,7 +58,7 @@ def read(given: Mapping[str, Any], size: int | None, cwd: bytes) -> RunOptions:
     """Read the options. Raises UsageError for an impossible combination."""
     options = RunOptions()
     message = options.message
-    # The original's -batch never holds, because nobody could press a key.
+    # As with the original yod, -batch prevents holding, because no user could press a key.
     options.hold = not {"alloc", "attach"}.isdisjoint(given) and "batch" not in given
     options.backtrace = not {"bt", "g"}.isdisjoint(given)
     _exclude(given, options)
@@ -187,7 +187,7 @@ def sleep(text: str) -> tuple[str, float]:
 
 
 def window() -> tuple[int, int]:
-    """Rows and columns of our terminal."""
+    """Rows and columns of yod's terminal."""
     for fd in (0, 1, 2):
         try:
             size = os.get_terminal_size(fd)

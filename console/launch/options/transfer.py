@@ -52,7 +52,7 @@ def _refuse_directory(text: str, directory: str) -> NoReturn:
 
 
 def with_yodio(environ: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
-    """The environment for finding the program: with the directory that ranks have first on PATH."""
+    """The environment for finding the program: PATH begins with yodio's directory, as it does for ranks."""
     from agents.pct.files.yodio import YODIO
 
     return {**environ, b"PATH": os.fsencode(YODIO) + b":" + environ.get(b"PATH", b"/bin:/usr/bin")}
@@ -65,14 +65,14 @@ def io_directory(text: str) -> tuple[str, bool]:
 
 
 def stage_in(text: str) -> tuple[patterns.Pattern, patterns.Pattern | None]:
-    """The source here and the target on the nodes; None: in ``$YOD_STAGE`` with the launch's other files."""
+    """Parse SRC[:DST]: patterns of the local file and of its name on the nodes (None: a file in ``$YOD_STAGE``)."""
     source, destination = _parted(text)
     parsed = patterns.parse(source, "-stage-in")
     return parsed, patterns.parse(destination, "-stage-in") if destination else None
 
 
 def stage_out(text: str) -> tuple[patterns.Pattern, patterns.Pattern]:
-    """The source on the nodes and the target here."""
+    """Parse SRC:DST: patterns of the file on the nodes and of the local file. Raises UsageError."""
     source, destination = _parted(text)
     if not destination:
         raise UsageError(

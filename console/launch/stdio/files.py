@@ -32,7 +32,7 @@ _MANY = 200  # descriptors that every process may have
 
 
 class FilesFront:
-    """A front whose stdout, stderr or both go to files; everything else goes to the front ``inner``."""
+    """A frontend whose stdout, stderr or both go to files; everything else goes to the frontend ``inner``."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class FilesFront:
         return getattr(self._inner, name)
 
     def take_inner(self, inner: Any) -> None:
-        """Use another front for everything but the files."""
+        """Replace the frontend for everything that does not go to files."""
         self._inner = inner
 
     def open(self, plan: Plan, launcher: int) -> None:
@@ -86,7 +86,7 @@ class FilesFront:
         return sink
 
     def _opened(self, name: str) -> Sink:
-        # Not truncated by open(), because we may have the file open under another name.
+        # Do not truncate by open(): this process may have the file open under another name.
         flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
         if os.stat(os.path.dirname(name) or ".").st_mode & stat.S_IWOTH:
             flags |= os.O_NOFOLLOW
@@ -107,7 +107,7 @@ class FilesFront:
         self._on_broken(f"{clean(name)} cannot be written: {_why(error)}", 125)
 
     def output(self, kind: int, rank: int, data: memoryview) -> None:
-        """What a rank wrote."""
+        """Write a rank's output to its file, or pass it to ``inner``."""
         sink = self._sinks.get((kind, rank))
         if sink is None:
             self._inner.output(kind, rank, data)
@@ -124,7 +124,7 @@ class FilesFront:
             self._sinks[which, whose].push(line, 0)
 
     def output_ended(self) -> None:
-        """Every rank has ended and all output is here."""
+        """Write unfinished labelled lines, when every rank has ended and all output has arrived."""
         if self._labeller is not None:
             for which, whose, line in self._labeller.end():
                 self._sinks[which, whose].push(line, 0)

@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from console.launch.events.spool import SpoolTrimmer
     from console.launch.options.request import Request
 
-#: The exit status of a filter whose reader has gone: 128 + SIGPIPE.
+#: The exit status of a filter whose reader has exited: 128 + SIGPIPE.
 BROKEN_PIPE = 141
 
 
 class Front:
-    """Stdout and stderr. Output is raw; our own lines go to stderr, sanitised.
+    """The frontend on stdout and stderr. Ranks' output is raw; yod's own lines go to stderr, sanitised.
 
-    ``on_passed(bytes)`` returns output credit, ``on_broken(message, exit status)`` reports that nobody reads stdout.
+    ``on_passed(bytes)`` returns output credit; ``on_broken(message, exit status)`` reports that stdout is unwritable.
     """
 
     spool_path = ""
     dropping: SpoolTrimmer | None = None  # the trimmer of a spool
-    newline = b"\n"  # the end of our own lines; a raw terminal needs more
+    newline = b"\n"  # the end of yod's own lines; a raw terminal also needs a carriage return
 
     def __init__(
         self, loop: Loop, request: Request, on_passed: Callable[[int], None], on_broken: Callable[[str, int], None]
@@ -44,12 +44,12 @@ class Front:
         self._on_passed = on_passed
 
     def planned(self, size: int) -> None:
-        """The number of ranks is known."""
+        """Set the number of ranks."""
         if self._label:
             self._labeller = Labeller(size)
 
     def output(self, kind: int, rank: int, data: memoryview) -> None:
-        """What a rank wrote."""
+        """Print a rank's output."""
         sink = self.out if kind == STDOUT else self.err
         if self._labeller is None:
             sink.push(data, len(data))
@@ -63,13 +63,13 @@ class Front:
             (self.out if which == STDOUT else self.err).push(line, 0)
 
     def output_ended(self) -> None:
-        """Every rank has ended and all it wrote is here."""
+        """Print unfinished labelled lines, when every rank has ended and all output has arrived."""
         if self._labeller is not None:
             for which, _rank, line in self._labeller.end():
                 (self.out if which == STDOUT else self.err).push(line, 0)
 
     def event(self, event: dict[str, Any]) -> None:
-        """An event; the terminal shows none."""
+        """Do nothing: events are not printed."""
 
     def complain(self, message: str, hint: str = "") -> None:
         """Print an error."""
@@ -88,7 +88,7 @@ class Front:
 
     @property
     def drained(self) -> bool:
-        """True if all output has been taken."""
+        """True if all output has been written."""
         return not (self.out.waiting or self.err.waiting)
 
     def _stdout_broke(self, error: OSError) -> None:

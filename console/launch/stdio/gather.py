@@ -1,8 +1,8 @@
-"""Gathers the output of ranks and prints identical output once (``--gather``, as clush -b; with stderr as clush -B).
+"""Gathers the standard output of ranks and prints identical output once (``--gather``, like clush -b).
 
 Each rank's stream is cut into blocks at the same offsets, and equal blocks are stored once, so ranks with equal output
-cost nothing, however their output was split. Blocks beyond ``memory`` go to an unnamed file; data beyond ``disk`` is
-left out, and the header of each affected rank says how much.
+cost almost no memory. Blocks beyond ``memory`` go to an unnamed file; data beyond ``disk`` is discarded, and the header
+of each affected group says how much.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _RULE = b"-" * 15 + b"\n"
 
 
 class Group:
-    """Ranks with equal output; ``left_out`` is how many bytes of each were left out."""
+    """Ranks with equal output. ``left_out``: how many bytes of each rank were discarded."""
 
     __slots__ = ("digests", "left_out", "ranks", "size", "tail")
 
@@ -51,15 +51,15 @@ class _Stream:
 
     def __init__(self) -> None:
         self.digests, self.tail, self.left_out = bytearray(), bytearray(), 0
-        self.hasher: object = None  # hashes the omitted data: truncated outputs are equal only if all of it was
+        self.hasher: object = None  # hash of the discarded data: truncated outputs are equal only if these are
 
 
 class Gather:
-    """Feed it output as it comes; the groups can be read at any time, also after ^C."""
+    """Stores the output of ranks; the groups of equal output can be read at any time, also after ^C."""
 
     def __init__(self, ranks: int, memory: int = MEMORY, disk: int = DISK) -> None:
         self._memory, self._disk = memory, disk
-        # A tail is held for every rank: together they take a quarter of the memory, or 4 KiB a rank.
+        # An incomplete block is held for every rank: together at most a quarter of the memory, or 4 KiB per rank.
         self._block = max(4096, min(65536, memory // (4 * max(1, ranks))))
         self._streams: dict[int, _Stream] = {}
         self._blocks: dict[bytes, bytes | int] = {}  # digest → the block, or its offset in the file
@@ -67,7 +67,7 @@ class Gather:
         self._file = -1
 
     def feed(self, rank: int, data: bytes | memoryview) -> None:
-        """``rank`` has written ``data``. Raises OSError if the overflow file cannot be written."""
+        """Add output of ``rank``. Raises OSError if the overflow file cannot be written."""
         stream = self._streams.get(rank)
         if stream is None:
             stream = self._streams[rank] = _Stream()
@@ -122,7 +122,7 @@ class Gather:
         return at
 
     def groups(self) -> list[Group]:
-        """The groups of ranks with output: the largest first, then by first rank."""
+        """The groups of ranks with equal output: the largest group first, then by first rank."""
         found: dict[tuple[bytes, bytes, int, bytes], Group] = {}
         for rank in sorted(self._streams):
             stream = self._streams[rank]
@@ -174,15 +174,15 @@ def _digest(block: bytearray) -> bytes:
     return blake2b(block, digest_size=_DIGEST).digest()
 
 
-# ``-gather``: prints standard output at the end, once for all ranks with the same (Gather keeps it).
+# ``-gather``: prints standard output at the end, once for all ranks with the same output.
 
 
-_AHEAD = 1 << 20  # bytes of the report that may wait for our reader
+_AHEAD = 1 << 20  # bytes of the report that may wait to be written
 _LOOK_S = 0.005
 
 
 class GatherFront:
-    """A front that holds standard output back; standard error and everything else goes to ``inner`` at once."""
+    """A frontend that holds standard output until the end; everything else goes to ``inner`` at once."""
 
     def __init__(
         self, inner: Front, loop: Loop, on_passed: Callable[[int], None], on_broken: Callable[[str, int], None]
@@ -196,12 +196,12 @@ class GatherFront:
         return getattr(self._inner, name)
 
     def planned(self, size: int) -> None:
-        """The number of ranks is known."""
+        """Set the number of ranks."""
         self._gather = Gather(size)
         self._inner.planned(size)
 
     def output(self, kind: int, rank: int, data: memoryview) -> None:
-        """What a rank wrote."""
+        """Gather a rank's standard output; pass its standard error to ``inner``."""
         if kind != STDOUT or self._gather is None:
             self._inner.output(kind, rank, data)
             return
@@ -212,7 +212,7 @@ class GatherFront:
         self._on_passed(len(data))
 
     def output_ended(self) -> None:
-        """Every rank has ended: begin to print."""
+        """Start printing, because every rank has ended."""
         self._inner.output_ended()
         if self._gather is not None:
             self._report = self._gather.report()
@@ -239,5 +239,5 @@ class GatherFront:
 
     @property
     def drained(self) -> bool:
-        """True if all output has been taken."""
+        """True if the report and all other output have been written."""
         return self._report is None and self._inner.drained

@@ -1,8 +1,8 @@
-"""``-label``: whole lines as bytes, each prefixed with its rank."""
+"""``-label``: turns output into whole lines, each prefixed with its rank."""
 
 from __future__ import annotations
 
-#: Longer lines are broken; so is the longest held line if all held data exceeds MOST.
+#: A line longer than LONGEST is split; so is the longest unfinished line if all unfinished lines exceed MOST bytes.
 LONGEST = 64 << 10
 MOST = 4 << 20
 
@@ -19,7 +19,7 @@ class Labeller:
         return b"%*d: " % (self._width, rank)
 
     def feed(self, kind: int, rank: int, data: bytes | memoryview) -> bytes:
-        """The lines completed by ``data``; the rest after the last newline is held."""
+        """Return the labelled lines that ``data`` completes; hold the rest after the last newline."""
         whole, newline, rest = bytes(data).rpartition(b"\n")
         out = b""
         if newline:
@@ -37,7 +37,7 @@ class Labeller:
         return out
 
     def relieve(self) -> list[tuple[int, int, bytes]]:
-        """``(stream, rank, bytes)`` to write now because too much data is held."""
+        """Return ``(stream, rank, bytes)`` of unfinished lines that must be written now, to limit the held data."""
         freed = []
         while self._bytes > MOST:
             kind, rank = max(self._held, key=lambda key: len(self._held[key]))
@@ -45,7 +45,7 @@ class Labeller:
         return freed
 
     def end(self) -> list[tuple[int, int, bytes]]:
-        """``(stream, rank, bytes)`` of unfinished lines; a newline is added."""
+        """Return ``(stream, rank, bytes)`` of all unfinished lines, with a newline added."""
         return [(kind, rank, self._end(kind, rank)) for kind, rank in sorted(self._held)]
 
     def _end(self, kind: int, rank: int) -> bytes:

@@ -43,9 +43,9 @@ def _sender(fd: int) -> Callable[[bytes | bytearray | memoryview], int]:
 
 
 class Sink:
-    """Writes bytes to ``fd``. ``on_passed(bytes)`` returns credit; ``on_broken(error)``: nobody reads.
+    """Writes bytes to ``fd``. ``on_passed(bytes)`` returns credit; ``on_broken(error)`` is called if a write fails.
 
-    Afterwards everything is discarded and counts as passed.
+    After a failure, all data is discarded and its credit returned.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Sink:
         self.broken = False
 
     def push(self, data: bytes | memoryview, credit: int) -> None:
-        """Write ``data`` now or when the reader takes it; ``credit`` is returned then."""
+        """Write ``data`` now, or when the descriptor accepts it; return ``credit`` once it is written."""
         if self.broken:
             self._on_passed(credit)
             return
@@ -91,14 +91,14 @@ class Sink:
         return False
 
     def close(self) -> None:
-        """Close our own description, so that a reader sees the end."""
+        """Close the private description, if there is one, so that a reader sees the end."""
         self._unwatch()
         if self._own:
             os.close(self._fd)
             self._own, self.broken = False, True
 
     def abandon(self) -> int:
-        """Stop writing and close our own description; returns the credit of discarded data."""
+        """Stop writing and close the private description; return the credit of the discarded data."""
         self._seal()
         credit = sum(piece[1] for piece in self._pieces)
         self._pieces.clear()
@@ -108,7 +108,7 @@ class Sink:
         return credit
 
     def write_out(self) -> None:
-        """Write everything that waits, blocking, without returning credit. For a process that exits."""
+        """Write all waiting data, blocking, without returning credit; for a process that exits next."""
         import select
 
         self._on_passed = lambda _credit: None
@@ -137,7 +137,7 @@ class Sink:
             self._tail, self._tail_credit = None, 0
 
     def _write(self, data: bytes | bytearray | memoryview) -> int:
-        """Write; returns the number of bytes, 0 if the reader takes nothing now."""
+        """Write; return the number of bytes written, 0 if the descriptor accepts nothing now."""
         try:
             if self._blocking:
                 data = memoryview(data)[:_ATOMIC]

@@ -1,4 +1,4 @@
-"""Standard input for the ranks, limited by credit: yod's own, or input from observers."""
+"""Sends standard input to the ranks, as far as their credit allows: yod's own, or input from observers."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ _FOREGROUND_S = 0.5  # how often a background job checks whether it is in the fo
 
 
 class Feeder:
-    """Reads ``fd`` while there is credit. ``send(bytes)`` takes a piece; ``end(why)`` is called once, with "" at the
-    normal end.
+    """Reads ``fd`` while there is credit. ``send(bytes)`` is called for each piece, ``end(why)`` once at the end.
 
-    A closed, empty or background standard input never stops a launch.
+    ``why`` is "" at a normal end. A closed or empty standard input, or a terminal in the background, never stops a
+    launch.
     """
 
     def __init__(self, loop: Loop, fd: int, send: Callable[[bytes], None], end: Callable[[str], None]) -> None:
         self._loop, self._send, self._end = loop, send, end
         self._terminal = os.isatty(fd)
         if self._terminal:
-            # A read in the background then fails with EIO instead of stopping us.
+            # A read in the background then fails with EIO instead of stopping this process.
             signal.signal(signal.SIGTTIN, signal.SIG_IGN)
         own = private_description(fd, os.O_RDONLY)
         self._fd, self._own = (fd, False) if own < 0 else (own, True)
@@ -42,7 +42,7 @@ class Feeder:
         self._resume()
 
     def credit(self, amount: int) -> None:
-        """The ranks have taken ``amount`` bytes."""
+        """Add credit: the ranks have read ``amount`` bytes."""
         self._credit += amount
         self._resume()
 
@@ -50,7 +50,7 @@ class Feeder:
         """Stop reading, without a call to ``end``."""
         self._pause()
         self._open = False
-        if self._own:  # so that our terminal is left in its normal state
+        if self._own:  # the private, non-blocking description of the terminal or pipe
             os.close(self._fd)
             self._own = False
 
@@ -106,7 +106,7 @@ class Feeder:
             return False
 
 
-#: Bytes that wait for ranks that do not read; more is refused.
+#: Bytes that may wait for ranks that do not read; further input is refused.
 _HELD = 256 << 10
 
 
@@ -120,7 +120,7 @@ class TypedInput:
         self._open = True
 
     def give(self, data: bytes) -> None:
-        """Input from an observer. Raises WireError if it has ended, or if the ranks read too slowly."""
+        """Queue an observer's input. Raises WireError if standard input has ended, or if the queue is full."""
         if not self._open:
             raise WireError("standard input has ended")
         if len(self._waiting) + len(data) > _HELD:
@@ -129,12 +129,12 @@ class TypedInput:
         self._pass_on()
 
     def credit(self, amount: int) -> None:
-        """The ranks have taken ``amount`` bytes."""
+        """Add credit: the ranks have read ``amount`` bytes."""
         self._credit += amount
         self._pass_on()
 
     def close(self) -> None:
-        """No more."""
+        """Refuse further input."""
         self._open = False
 
     def _pass_on(self) -> None:

@@ -1,4 +1,4 @@
-"""Our terminal while one rank uses it: set raw, and restored in every case."""
+"""Sets yod's terminal raw while one rank uses it, and restores it in every case."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import tty
 
 
 class RawTerminal:
-    """Sets the terminal ``fd`` raw; ``restore`` undoes that. A guard process restores it if we are killed."""
+    """Sets the terminal ``fd`` raw; ``restore`` undoes that. A guard process restores it if this process is killed."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -37,7 +37,7 @@ class RawTerminal:
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP, signal.SIGWINCH):
             signal.signal(number, signal.SIG_IGN)
-        # Close everything but the terminal here, because other processes detect yod's exit by its descriptors.
+        # Close all descriptors but the pipe and the terminal: daemons detect yod's exit by the end of its connections.
         line = fcntl.fcntl(reader, fcntl.F_DUPFD, 100)
         terminal = fcntl.fcntl(self._fd, fcntl.F_DUPFD, line + 1)
         os.closerange(0, line)
@@ -58,7 +58,7 @@ class RawTerminal:
         try:
             termios.tcsetattr(self._fd, termios.TCSADRAIN, self._before)
         except termios.error:
-            pass  # it has gone
+            pass  # the terminal was hung up
         try:
             os.write(self._line, b"x")
             os.close(self._line)

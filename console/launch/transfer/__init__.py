@@ -1,1 +1,1 @@
-"""Program images, libraries and files that travel to the nodes."""
+"""Sends program images, libraries and files to the nodes, and serves files to ranks."""

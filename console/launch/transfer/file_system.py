@@ -1,7 +1,7 @@
-"""The directories of ``--io`` as a file system for the nodes: kernel requests, answered by system calls.
+"""Serves the directories of ``--io`` as a file system for nodes: answers their kernels' requests by system calls.
 
-The node's kernel has already followed links in a name. So no link and no ``..`` is followed here: each component is
-opened through the descriptor of the one before it, and nothing leads out of the directory.
+The node's kernel has already followed symbolic links in a name. So this module follows no link and no ``..``: each
+component is opened relative to the descriptor of the one before it, and no name leads out of the directory.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _WRITING = (CREATE_FILE, SET_ATTRIBUTES, MAKE, REMOVE, RENAME, LINK)
 
 
 class FileSystem:
-    """Serves mounted directories. Handles belong to a node: no node can use another's."""
+    """Serves mounted directories. A handle belongs to one channel of a node: others cannot use it."""
 
     def __init__(self, roots: list[Root]) -> None:
         self._roots = roots
@@ -98,18 +98,18 @@ class FileSystem:
         return op in self._do
 
     def serve(self, op: int, key: Key, offset: int, length: int, data: memoryview) -> Reply:
-        """Value and data of the answer. Raises OSError."""
+        """Carry out a request; return value and data of the answer. Raises OSError."""
         if op in _WRITING and not self._roots[PLACE.unpack_from(data)[0]].writable:
             raise _error(errno.EROFS)
         return self._do[op](key, offset, length, data)
 
     def forget(self, key: Key) -> None:
-        """A node's channel was closed."""
+        """Close the open files of a node's channel, which was closed."""
         for at in [at for at in self._open if at[0] == key]:
             self._close(self._open.pop(at))
 
     def close(self) -> None:
-        """The launch is over."""
+        """Close all open files, at the end of the launch."""
         for fd in self._open.values():
             os.close(fd)
         self._open.clear()
@@ -152,7 +152,7 @@ class FileSystem:
             raise _error(errno.EROFS)
         with directory as at:
             if stat.S_ISLNK(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode):
-                return 0, b""  # the node's kernel asks about its target
+                return 0, b""  # a symbolic link: the node's kernel checks its target by another request
             if not os.access(name, mask & 7, dir_fd=at):
                 raise _error(errno.EACCES)
         return 0, b""
@@ -244,7 +244,7 @@ class FileSystem:
             try:
                 if bits & SET_SIZE:
                     self._change(fd, bits, mode, (uid, gid), (size, atime, mtime))
-                else:  # a name for the descriptor itself: chmod follows it, and no link that a user created meanwhile
+                else:  # by the descriptor's name in /proc: chmod(2) by path could follow a link made meanwhile
                     self._change(f"/proc/self/fd/{fd}", bits, mode, (uid, gid), (size, atime, mtime))
                 return 0, self._status(os.fstat(fd))
             finally:
@@ -300,7 +300,7 @@ class FileSystem:
             found = os.fstat(fd)
             if not stat.S_ISREG(found.st_mode):
                 raise _error(errno.EISDIR if stat.S_ISDIR(found.st_mode) else errno.ENXIO)
-            # The contents of a small file are requested next.
+            # Send the contents of a small file at once, because a read follows.
             readable = flags & os.O_ACCMODE != os.O_WRONLY
             content = os.pread(fd, SMALL + 1, 0) if readable and 0 < found.st_size <= SMALL else b""
             if len(content) != found.st_size:
@@ -361,7 +361,7 @@ class FileSystem:
 
 
 class _Directory:
-    """The directory at ``names`` below ``root``: a descriptor, closed afterwards."""
+    """A context manager that opens the directory ``names`` below ``root`` and closes it at the end."""
 
     __slots__ = ("_fd", "_names", "_root")
 
@@ -398,7 +398,7 @@ class _AllModes:
 
 
 def _halves(data: memoryview) -> tuple[memoryview, bytes]:
-    """A place with a name, and the part after its zero byte."""
+    """Split data of two names: the place with the first name, and the second one, after a zero byte."""
     name, _, more = bytes(data[PLACE.size :]).partition(b"\0")
     return data[: PLACE.size + len(name)], more
 

@@ -1,7 +1,7 @@
-"""Sends programs and libraries to the nodes: read once here, announced by digest, streamed to the root.
+"""Sends programs and libraries to the nodes: reads each once, announces it by digest, and streams it to the root.
 
-Small ones follow their announcement down the control tree; nodes fetch larger ones from each other
-(agents/pct/images/broadcast.py). If a node has no room, one copy is put into the parallel file system (row B4).
+Small files follow their announcement down the tree; nodes fetch larger ones from each other
+(agents/pct/images/broadcast.py). If a node has no room, one copy is put into the parallel file system.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 
     Fail = Callable[[str, str, str, int, str], None]
 
-#: Files up to this size in total go down the control tree to every node; larger ones go from node to node.
+#: Files up to this size in total are sent down the tree to every node; larger ones are copied from node to node.
 SMALL = 1 << 20
 PARALLEL_FILE_SYSTEM = "/enfs/tmp"
-_SAY_AFTER_S = 2.0  # of reading or sending
+_SAY_AFTER_S = 2.0  # seconds of reading or sending before a message says so
 _SAY_EVERY_S = 5.0  # between progress messages
-_LARGE = 256 << 20  # takes 0.2 s to read; smaller files are read while the nodes begin
+_LARGE = 256 << 20  # takes 0.2 s to read; smaller files are read while the nodes start the launch
 
 
 class Travelling:
@@ -80,7 +80,7 @@ class Images:
         self._folder = ""
 
     def announce(self) -> None:
-        """Announce the files to the tree, once; small ones follow at once."""
+        """Announce the files to the tree, once; small ones are sent right after."""
         if self._announced:
             return
         self._announced = True
@@ -90,8 +90,7 @@ class Images:
 
     @property
     def reads(self) -> bool:
-        """True while a large file is being read, in slices, so that signals, observers and nodes are served
-        meanwhile."""
+        """True while files are being read, which is done in slices between which yod serves other events."""
         return self._reading is not None
 
     def _read(self) -> Generator[float, None, None]:
@@ -168,13 +167,13 @@ class Images:
         return list({(file.path, file.name): file for file in files}.values())
 
     def _refuse(self, message: str, hint: str) -> None:
-        # From the loop, because the state machine may be in the middle of a step.
+        # Called by the loop later, because the state machine may be handling an event now.
         self._loop.after(0, lambda: self._fail(self._plan.nodes[0].name, message, hint, 125, "launch"))
 
     # To the root
 
     def send(self, number: int) -> None:
-        """The root requests this file; send it as fast as the link accepts it."""
+        """Send a file that the root requested, as fast as the link accepts it."""
         if not 0 <= number < len(self._files):
             return
         try:
@@ -210,10 +209,10 @@ class Images:
         if identity(os.fsencode(file.path)) != file.identity:
             self._refuse(f"{file.path} has changed while it was sent", "launch again when it is whole")
 
-    # Through the parallel file system
+    # Copies in the parallel file system
 
     def no_room(self, node: str, number: int, message: str) -> None:
-        """A node has no room: all nodes that wait for this file read it from the parallel file system."""
+        """Put a file into the parallel file system because a node has no room; nodes that wait for it read it there."""
         if not 0 <= number < len(self._files):
             return
         file, where = self._files[number], os.environ.get("PARALLEL_FILE_SYSTEM") or PARALLEL_FILE_SYSTEM
@@ -265,9 +264,9 @@ def programs(request: Request) -> list[str]:
 
 
 def read_large(request: Request) -> None:
-    """Compute the digests of large programs that will certainly be sent, before processors are reserved.
+    """Compute the digests of large programs that will certainly be sent, before processors are requested.
 
-    It takes seconds, in which yod would not answer nodes, and a connection in its handshake would time out.
+    This takes seconds. Later, yod could not answer nodes meanwhile, and handshakes would time out.
     """
     try:
         if all(os.stat(path).st_size < _LARGE for path in request.program.paths):
@@ -288,19 +287,19 @@ def digests() -> Digests:
     try:
         return Digests(RAM_DISK)
     except ImageError:
-        return Digests()  # without a RAM disk each launch computes them
+        return Digests()  # without a RAM disk there is no cache: each launch computes the digests
 
 
 def _prefix() -> str:
-    # Machines and containers may share a name, and a pid is valid only in one boot of one pid namespace.
+    # Machines and containers may have the same name, and a pid identifies a process only in one boot and pid namespace.
     life = hashlib.sha256(system_life().encode("ascii")).hexdigest()[:16]
     return f"redmesh-{os.geteuid()}-{os.uname().nodename}-{life}-"
 
 
 def sweep(where: str) -> list[str]:
-    """Remove what dead yods of this user left in the parallel file system, in this boot and pid namespace.
+    """Remove directories in the parallel file system whose yod (of this user, boot and pid namespace) has exited.
 
-    Returns the names of their directories.
+    Returns their names.
     """
     prefix = _prefix()
     removed = []

@@ -43,7 +43,7 @@ _MOUNTED = {
 
 
 def described(payload: bytes) -> tuple[str, bool]:
-    """A description of a request, and whether it only moves data. Empty for other requests."""
+    """Return a description of a file request ("" for other requests), and whether only ``iomore`` prints it."""
     if len(payload) < 8 + REQUEST.size:
         return "", False
     channel = int.from_bytes(payload[4:8], "big")

@@ -1,7 +1,6 @@
-"""Serves the application's files: open, read, write, list below the directories of ``--io``; and staged files (row
-B9).
+"""Serves file requests of ranks below the directories of ``--io``, and of nodes that stage files.
 
-Requests are served one by one, in their order, while the link accepts the answers.
+Requests are served one at a time, in order, while the link accepts the answers.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ if TYPE_CHECKING:
 
     Reply = tuple[int, bytes]  # value, data
 
-SENDING = 1 << 20  # bytes in the link's own queue above which nothing is added
+SENDING = 1 << 20  # while the link's queue has more bytes than this, no request is served
 _LONGEST = MAX_DATA - 1024
 _PAGE = 1000  # names of a directory in one answer
 _MODES = {
@@ -66,7 +65,7 @@ _MODES = {
 
 
 class Open:
-    """A file of a channel. ``finish`` is called at a proper close."""
+    """An open file of a channel. ``finish`` is called when the rank closes it, but not if its connection breaks."""
 
     __slots__ = ("append", "fd", "finish")
 
@@ -75,7 +74,7 @@ class Open:
 
 
 class Files:
-    """Serves ``root``'s requests. ``say(text)`` reports a failed stage-out."""
+    """Serves the file requests that arrive on the link ``root``. ``say(text)`` reports a failed stage-out."""
 
     def __init__(self, request: Request, plan: Plan, launcher: int, root: Link, say: Callable[[str], None]) -> None:
         self._root, self._say = root, say
@@ -101,7 +100,7 @@ class Files:
         self.failed = False
 
     def take(self, payload: bytes) -> None:
-        """A FILE frame from the tree."""
+        """Queue and serve a FILE frame from the tree."""
         if len(payload) < 8 + REQUEST.size:
             raise WireError("no request for a file")
         self._waiting.append(payload)
@@ -150,7 +149,7 @@ class Files:
         self._answer(key, number, code, value, data)
 
     def _ask_owner(self, state: StateOptions, key: tuple[int, int], number: int, payload: memoryview) -> bool:
-        """Pass a rank's request to the owner of its job; False if the launch has none."""
+        """Pass a rank's request to the owner of its job; return False if the launch has no owner."""
         node = self._plan.nodes[key[0]].name if key[0] < len(self._plan.nodes) else ""
         told = bytes(payload[8 + REQUEST.size :])
 
@@ -269,7 +268,7 @@ class Files:
         return 0, b""
 
     def close(self) -> None:
-        """The launch is over."""
+        """Close all files and directories, at the end of the launch."""
         for key in list(self._open):
             self._forget(key)
         self._file_system.close()

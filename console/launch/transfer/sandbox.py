@@ -1,7 +1,7 @@
-"""The directories in which ranks may open files, with names resolved as by openat2's RESOLVE_IN_ROOT.
+"""The directories in which ranks may open files. Names are resolved like with RESOLVE_IN_ROOT of openat2(2).
 
-Every component is opened through the descriptor of the one before it, and links are read and followed here, so that
-neither ``..``, nor a link, nor a directory that is moved meanwhile leads out. A link into one of the directories is
+Each component is opened relative to the descriptor of the one before it, and this module follows symbolic links itself,
+so that no ``..``, no link and no directory that is moved meanwhile leads out. A link into one of the directories is
 allowed.
 """
 
@@ -37,16 +37,16 @@ class Root:
 
 
 class Roots:
-    """All directories. A relative name is below the first."""
+    """The directories of a launch. Relative names are below the first one."""
 
     def __init__(self, directories: Sequence[tuple[str, bool]]) -> None:
         self.roots = [Root(path, writable) for path, writable in directories]
-        # The name as the user wrote it, and the real one: ranks may use either.
+        # Ranks may use the directory's name as the user wrote it, or with links resolved.
         self._named = [(os.path.abspath(path), root) for (path, _), root in zip(directories, self.roots, strict=True)]
         self._named += [(root.path, root) for root in self.roots]
 
     def open(self, name: bytes, flags: int, mode: int = 0o666) -> int:
-        """A descriptor of the file ``name``, as os.open. Raises OutsideSandbox or OSError."""
+        """Open the file ``name`` like os.open. Raises OutsideSandbox or OSError."""
         writing = bool(flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC))
         root, parts = self._start(os.fsdecode(name))
         for _ in range(_MOST_LINKS):
@@ -69,7 +69,7 @@ class Roots:
         raise OutsideSandbox
 
     def _walk(self, root: Root, parts: list[str], flags: int, mode: int) -> int | tuple[Root, list[str]]:
-        """A descriptor, or the target of a link: a root and the names from there."""
+        """Return a descriptor; or, if the name has a link, its target: a root and the components below it."""
         ahead = [part for part in parts if part not in ("", ".")]
         if ahead and parts[-1] in ("", "."):
             flags |= os.O_DIRECTORY  # "name/" must be a directory

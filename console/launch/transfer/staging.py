@@ -1,6 +1,6 @@
-"""Stages whole files: to the nodes before the ranks start, and back when they have ended (--stage-in, --stage-out).
+"""Stages files: to the nodes before the ranks start, and back when they have ended (--stage-in, --stage-out).
 
-A node names the option's number and the rank; this module determines the file.
+A node sends the number of the option and the rank; this module determines the file.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ class Staged:
         return pattern.fill(rank, node.name, self._launcher, node.ranks.index(rank))
 
     def source(self, number: int, rank: int) -> tuple[int, dict[str, Any]]:
-        """The open file of stage-in ``number`` for ``rank``, and what the node does with it. Raises OSError."""
+        """Open the file of stage-in ``number`` for ``rank``; return its descriptor and the node's instructions.
+
+        Raises OSError.
+        """
         pattern, target = self._in[number]
         name = self._fill(pattern, rank)
         path = os.path.join(self._cwd, name)
@@ -57,13 +60,12 @@ class Staged:
         }
 
     def wanted(self, number: int, rank: int) -> dict[str, Any]:
-        """The file on the node for stage-out ``number`` of ``rank``, and the name of its copy here."""
+        """Names of the file on the node, and of its local copy, for stage-out ``number`` of ``rank``."""
         source, target = (self._fill(pattern, rank) for pattern in self._out[number])
         return {"from": os.fsencode(source).decode("latin-1"), "to": os.fsencode(target).decode("latin-1")}
 
     def destination(self, number: int, rank: int, told: dict[str, Any]) -> tuple[int, Callable[[int], None]]:
-        """The target here: a descriptor, and a function to call at its end. It gets its name only when it is
-        complete."""
+        """Open a temporary file for a stage-out; return its descriptor, and a function that renames it at the end."""
         path = os.path.join(self._cwd, self._fill(self._out[number][1], rank))
         if os.path.isdir(path):
             path = os.path.join(path, os.path.basename(self._fill(self._out[number][0], rank)))

@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 
 
 class Transfer:
-    """``say(text)`` tells the user; ``fail(node, message, hint, exit status, fault)`` ends an impossible launch."""
+    """The transfers of a launch.
+
+    ``say(text)`` prints a status line, ``complain(text)`` an error;
+    ``fail(node, message, hint, exit status, fault)`` ends the launch.
+    """
 
     def __init__(
         self,
@@ -40,7 +44,7 @@ class Transfer:
         root.on_drained = self._on_drained
 
     def begin(self) -> None:
-        """The load was sent: announce what follows."""
+        """Announce files that must be sent, after the load was sent."""
         options = self._request.transfer
         if options.bcast == "always" or (options.bcast_libs and options.bcast != "never"):
             self._images.announce()
@@ -55,7 +59,7 @@ class Transfer:
             self._images.announce()
 
     def on_frame(self, payload: bytes) -> None:
-        """A file request of a rank, or of a node that stages files."""
+        """Serve a file request of a rank, or of a node that stages files."""
         if self._files is None:
             from console.launch.transfer.io_server import Files
 
@@ -69,16 +73,16 @@ class Transfer:
 
     @property
     def reads(self) -> bool:
-        """True if yod still reads the files to send: no node is waited for."""
+        """True while yod reads the files to send, so that nodes are not to blame for a delay."""
         return self._images.reads
 
     @property
     def exit_status(self) -> int:
-        """yod's exit status if the ranks succeeded: files that were not brought back are a failure."""
+        """yod's exit status if the ranks succeeded: 125 if a file could not be staged out."""
         return 125 if self._files is not None and self._files.failed else 0
 
     def close(self) -> None:
-        """The launch is over."""
+        """Stop all transfers, at the end of the launch."""
         self._images.close()
         if self._files is not None:
             self._files.close()

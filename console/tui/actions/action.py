@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 
 class Action(NamedTuple):
-    """A row of the tables in this room, from which bindings, footer, help, palette, docs and ``[console.keys]`` are
-    made."""
+    """A row of this package's tables of actions, from which bindings, footer, help, palette, documentation and
+    ``[console.keys]`` are made."""
 
     name: str  # ``place.what``: its name in the configuration; the place is a screen or a widget
     keys: str  # Textual's names, separated by commas; empty: only in the palette
@@ -22,7 +22,7 @@ class Action(NamedTuple):
 
     @property
     def place(self) -> str:
-        """Where its keys are bound."""
+        """The screen or widget that binds the keys."""
         return self.name.partition(".")[0]
 
     @property

@@ -154,7 +154,7 @@ def line(words: Sequence[str]) -> str:
 
 
 def question(verb: Verb, chosen: Target) -> str:
-    """``Drain n[3-4]?``"""
+    """The question before a command: ``Drain n[3-4]?``"""
     if verb.needs_launch:
         told = ", ".join(f"{row.id} ({row.user}: {row.command[:30]})" for row in chosen.launchers[:3])
         more = f" and {len(chosen.launchers) - 3} more" if len(chosen.launchers) > 3 else ""
@@ -171,7 +171,7 @@ def shortened(names: str, most: int = 60) -> str:
 
 
 def consequence(verb: Verb, chosen: Target, words: Sequence[str]) -> str:
-    """The consequence, its extent, and the command."""
+    """The text of the question: the consequence, its extent, and the command."""
     parts = [f"{chosen.told}. {verb.effect}"]
     if verb.ends_launches and not verb.needs_launch and chosen.launchers:
         parts.append(f"It ends {several(len(chosen.launchers), 'launch')}.")
@@ -180,7 +180,7 @@ def consequence(verb: Verb, chosen: Target, words: Sequence[str]) -> str:
 
 
 async def answer(words: Sequence[str]) -> dict[str, Any]:
-    """The JSON output of one of our commands, whatever its exit status. Raises ActionError if there is none."""
+    """Run a Redmesh command; returns its JSON output, whatever its exit status. Raises ActionError if there is none."""
     status, out, err = await _finished(words)
     try:
         found = json.loads(out)
@@ -192,7 +192,7 @@ async def answer(words: Sequence[str]) -> dict[str, Any]:
 
 
 async def run(words: Sequence[str]) -> str:
-    """Run one of our commands without confirmation; returns its output. Raises ActionError with its message."""
+    """Run a Redmesh command without confirmation; returns its output. Raises ActionError with its message."""
     status, out, err = await _finished(words)
     told = clean(" · ".join((err or out if status else out).split("\n")).strip(" ·"))
     if status:
@@ -201,7 +201,8 @@ async def run(words: Sequence[str]) -> str:
 
 
 async def _finished(words: Sequence[str]) -> tuple[int, str, str]:
-    """Exit status, standard output and standard error. Raises ActionError after a time-out."""
+    """Run a command; returns its exit status, standard output and standard error. Raises ActionError after a
+    time-out."""
     extra = ["-NoInquire"] if words[0] == "pingd" else []
     child = await asyncio.create_subprocess_exec(
         *start_command(words[0]), *extra, *words[1:],

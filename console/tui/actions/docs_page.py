@@ -1,5 +1,5 @@
-"""The keys of ``docs/console.md``, made from the tables of this room: ``python -m console.tui.actions.docs_page
-docs``."""
+"""Writes the tables of keys in ``docs/console.md`` from this package's actions:
+``python -m console.tui.actions.docs_page docs``."""
 
 from __future__ import annotations
 

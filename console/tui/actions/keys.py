@@ -1,4 +1,4 @@
-"""What can be done on the map and in the list beside it."""
+"""The tables of actions: on the map and in the list beside it first."""
 
 from console.tui.actions.action import Action
 
@@ -53,7 +53,7 @@ LAUNCHERS = (
 )
 
 
-# What can be done with a launch that is watched.
+# Actions on a watched launch.
 
 
 RUN = (
@@ -117,7 +117,7 @@ PROMPT = (
 )
 
 
-# What can be done in the tables.
+# Actions in the tables.
 
 
 TABLE_SCREEN = (
@@ -171,7 +171,7 @@ ROWS = (
 )  # fmt: skip
 
 
-# What can be done with a job that is looked at.
+# Actions on a shown job.
 
 
 JOB = (
@@ -196,7 +196,7 @@ JOB = (
 )  # fmt: skip
 
 
-# Keys that move about: arrows, and vi's beside them.
+# Cursor movements: arrows and the keys of vi.
 
 
 CELLS = (
@@ -231,7 +231,7 @@ OUTPUT = (
 )
 
 
-# What can be done on every screen.
+# Actions on every screen.
 
 
 EVERYWHERE = (
@@ -260,7 +260,7 @@ EVERYWHERE = (
 )  # fmt: skip
 
 
-# What can be done in the launch form.
+# Actions in the launch form.
 
 
 LAUNCH_FORM = (
@@ -268,7 +268,7 @@ LAUNCH_FORM = (
         "launch.start", "enter", "Launch", "start yod --detach with this line, and attach to it", "launch",
         "yod --detach …", footer=True, changes=True,
     ),
-    # at once, so that what is typed right behind it goes to the next field
+    # with priority, so that keys typed right after it go to the next field
     Action("launch.next-field", "tab", "Next field", "the next field", "app.focus_next", footer=True, priority=True),
     Action("launch.previous-field", "shift+tab", "Previous field", "the field before", "app.focus_previous",
            priority=True),
@@ -292,7 +292,7 @@ CHOICE = (
 )
 
 
-# What can be done with the merged stacks of a launch.
+# Actions on the merged stacks of a launch.
 
 
 STACKS = (
@@ -339,7 +339,7 @@ TREE = (
 )  # fmt: skip
 
 
-# What can be done with what stands over a screen.
+# Actions in dialogs and pages over a screen.
 
 
 PAGE = (
@@ -359,7 +359,7 @@ CHOOSING = (
 )
 
 
-# What can be done with a recording that is shown (``mesh console --replay FILE``).
+# Actions on a shown recording (``mesh console --replay FILE``).
 
 
 REPLAY = (

@@ -72,7 +72,7 @@ def problem(form: Form) -> tuple[str, str]:
 
 
 def arguments(form: Form) -> list[str]:
-    """yod's arguments for the form, without ``--detach``. What stands at its default is left out."""
+    """yod's arguments for the form, without ``--detach``. Fields with their default value are left out."""
     line: list[str] = []
     for entry in FIELDS:
         value = form.get(entry.id, "").strip()
@@ -99,7 +99,7 @@ def yod_line(form: Form) -> str:
 
 
 def yod_command() -> list[str]:
-    """The command of this installation's yod, run by our own interpreter, so that both have the same version."""
+    """The command that starts yod with the console's own interpreter, so that both have the same version."""
     return start_command("yod")
 
 

@@ -13,7 +13,7 @@ from db.topology import Mesh
 
 _LEFT = 4  # columns for the names of rows and cages
 _PLAIN = -1  # ``first`` of a label without a tile
-#: With wider tiles than this, space would be wasted.
+#: The widest tile, in columns; wider ones would waste space.
 _WIDEST = 5
 
 

@@ -36,7 +36,7 @@ TIGHTEST = DENSITIES[-1][-1]
 
 
 class Stretch(NamedTuple):
-    """Cells side by side on one line. ``part``: which of the tiles' lines it is, counted from their middle."""
+    """Cells side by side on one line. ``part``: which line of the tiles it is, counted from their middle line."""
 
     label_x: int
     label: str

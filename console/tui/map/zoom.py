@@ -40,7 +40,7 @@ class Structure:
 
     @property
     def word(self) -> str:
-        """The name of that level: cabinet, rack, switch."""
+        """The name of the level between machine and node: cabinet, rack, switch."""
         topology = self._topology
         if isinstance(topology, Mesh):
             return "cabinet"

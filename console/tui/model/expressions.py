@@ -1,7 +1,7 @@
-"""Choosing processors by an expression: ``node[1-8] & free``, ``(user=ada | launcher=7) & !stale``. Pure.
+"""Selects processors by an expression: ``node[1-8] & free``, ``(user=ada | launcher=7) & !stale``. No I/O.
 
-``&`` and a blank bind before ``|`` and a comma; ``!`` before both. Words: states, pools, nodes (``n3``, ``node[1-8]``,
-``c3-*``), processor numbers (``0..15``), users, and ``key=value`` for what could be mistaken.
+``!`` binds before ``&`` (or a blank), and this before ``|`` (or a comma). Words: states, pools, nodes (``n3``,
+``node[1-8]``, ``c3-*``), processor numbers (``0..15``), users, and ``key=value`` for ambiguous names.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def _value(tree: Tree, words: _Words) -> set[int]:
 
 
 class _Words:
-    """What single words stand for on one machine."""
+    """Resolves single words to cells of one machine."""
 
     def __init__(self, machine: Machine, uid: int) -> None:
         self._machine = machine

@@ -80,7 +80,7 @@ def parse_filter(words: str) -> Filter:
 
 
 def parse_ranks(value: str) -> frozenset[int]:
-    """``0-3,8``. FilterError."""
+    """Parse a list of ranks like ``0-3,8``. Raises FilterError."""
     try:
         found = parse_list(value)
     except ConsoleError:

@@ -14,7 +14,7 @@ SLOW_S = 1.0  # the longest normal reading of the database
 
 
 def problems(status: Mapping[str, Any], reading_s: float) -> list[str]:
-    """A line for each problem. ``reading_s``: the duration of the last reading of the database."""
+    """A line for each problem. ``reading_s``: the duration of the last reading of the database's changes."""
     found: list[str] = []
     if status.get("trouble"):
         found.append(str(status["trouble"]))

@@ -37,7 +37,7 @@ class Job(NamedTuple):
 
     @property
     def id(self) -> str:
-        """Its name on the screen."""
+        """The job's name on the screen: the first digits of its UUID."""
         return self.uuid[:8]
 
     @property
@@ -47,7 +47,7 @@ class Job(NamedTuple):
 
     @property
     def noun(self) -> str:
-        """The word for its parts."""
+        """What its parts are called: section or task."""
         return "section" if self.sections else "task"
 
     def rate(self, now: float) -> float:
@@ -68,7 +68,7 @@ def job_of(command: str) -> str:
 
 
 class TaskState(IntEnum):
-    """States of a task, in the order of priority for a tile with several tasks."""
+    """The state of a task; the value is its byte in :class:`TaskMap`."""
 
     WAITING = 0
     RUNNING = 1

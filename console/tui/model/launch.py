@@ -158,7 +158,7 @@ class Run:
         self.traced = set()
 
     def disconnected(self) -> None:
-        """The event stream ended."""
+        """The event stream has ended: the launch is over, or out of sight."""
         self.phase = TRANSITIONS.get((self.phase, "disconnected"), self.phase)
         self.output.finish()
 

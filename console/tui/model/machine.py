@@ -264,7 +264,8 @@ class Machine:
                 del self.events[:-MOST_EVENTS]
 
     def tell(self, news: list[Event], fresh: list[Event]) -> None:
-        """Add ``fresh`` events; ``news`` are kept when everything is read again."""
+        """Add ``fresh`` events. ``news``: all events of launches; a complete reading replaces the database's events and
+        keeps these."""
         self.news = news
         known = {event.id for event in self.events}
         self.events += [event for event in fresh if event.id not in known]
@@ -296,7 +297,7 @@ class Machine:
         return before != self.launchers
 
     def _free_letter(self, number: int) -> str:
-        """A launcher's letter for its life: by its number, the next one if that is taken."""
+        """A letter for a new launcher, which it keeps: by its number, or the next free one if that is taken."""
         taken = set(self._letters.values())
         for step in range(len(LETTERS)):
             letter = LETTERS[(number - 1 + step) % len(LETTERS)]
@@ -418,7 +419,7 @@ class Machine:
 
     @property
     def nodes_with_processors(self) -> int:
-        """How many nodes have any."""
+        """How many nodes have processors."""
         return self._nodes_with_processors
 
     def hue(self, launcher: int) -> int:
@@ -430,7 +431,7 @@ class Machine:
         return self._cell_of.get(processor)
 
     def cells_of_launcher(self, launcher: int) -> list[int]:
-        """Its cells, in order of the map."""
+        """The launcher's cells, in the order of the map."""
         return [cell for cell, row in enumerate(self.processors) if row.launcher == launcher]
 
     def node_of(self, cell: int) -> int:

@@ -55,7 +55,7 @@ def name(row: Launcher) -> str:
 
 
 def how(row: Launcher) -> str:
-    """``heat: exit 3 after 2 min``."""
+    """A launch and how it ended: ``heat: exit 3 after 2 min``."""
     status = row.exit_status
     if status is None:
         what = "ended, nobody knows how"

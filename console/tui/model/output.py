@@ -28,7 +28,7 @@ class Line(NamedTuple):
     rank: int
     stream: int
     text: str
-    at: float = 0.0  # when it was read, by our clock; 0 for lines from before we attached
+    at: float = 0.0  # when the console read it; 0 for lines that were written before it attached
 
 
 class Unfinished(NamedTuple):
@@ -43,7 +43,7 @@ class Unfinished(NamedTuple):
 class Output:
     """The newest lines of a launch. Lines are numbered from 0 in order of arrival; ``first`` is the oldest kept.
 
-    Only lines of one rank and stream are in order; the system promises no more.
+    Only lines of one rank and stream are in the order in which they were written.
     """
 
     def __init__(self, max_lines: int = MAX_LINES, max_characters: int = MAX_CHARACTERS) -> None:
@@ -79,7 +79,7 @@ class Output:
         return Unfinished(self.end, dict(self._open), decoders, dict(self._drawn_over))
 
     def __len__(self) -> int:
-        """Lines kept."""
+        """The number of kept lines."""
         return len(self._lines)
 
     def clear(self) -> None:
@@ -118,7 +118,8 @@ class Output:
         return decoder
 
     def feed(self, rank: int, stream: int, data: bytes) -> None:
-        """Add a rank's output; complete lines become visible at once, the rest when its line ends."""
+        """Add a rank's output. Complete lines become visible at once, and so do incomplete ones with carriage returns
+        (progress bars); others become visible when their line ends or exceeds MAX_LINE."""
         key = (rank, stream)
         self.total_bytes += len(data)
         text = self._open.pop(key, "") + self._decoder(key).decode(data)
@@ -163,7 +164,7 @@ class Output:
             self.redrawn += 1
 
     def note(self, text: str) -> None:
-        """A line of yod's own."""
+        """Add a line of yod itself."""
         self._append(NOBODY, NOTE, text)
 
     def finish(self, rank: int | None = None) -> None:
@@ -171,7 +172,7 @@ class Output:
         for key in [key for key in self._open if rank is None or key[0] == rank]:
             text = self._open.pop(key)
             if key in self._drawn_over:
-                del self._drawn_over[key]  # it is already there
+                del self._drawn_over[key]  # the line is in the list already
             else:
                 self._append(*key, text)
         self._trim()
@@ -216,6 +217,6 @@ def _overwritten(text: str) -> tuple[str, int]:
                 piece = _COLOURS.sub("", piece)
                 line = line[:at] + piece + line[at + len(piece) :]
                 at += len(piece)
-            else:  # which part is erased: after the cursor, before it, all
+            else:  # the erased part: 0 after the cursor, 1 before it, 2 all
                 line = " " * at + (line[at:] if piece == "1" else "") if piece in ("1", "2") else line[:at]
     return line, at

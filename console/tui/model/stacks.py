@@ -38,8 +38,8 @@ class Row(NamedTuple):
     size: int
     call: str
     where: str
-    came: str  # ranks that were not in it before
-    left: str
+    came: str  # ranks that were not in this call in the earlier stacks
+    left: str  # ranks that have left it since
     closed: bool  # it has hidden calls below
     helpers: bool = False  # the line that contains the folded helper threads
     file: str = ""  # the full path of the source file, if known; not displayed
@@ -47,8 +47,8 @@ class Row(NamedTuple):
 
 
 def rows(tree: Sequence[Mapping[str, Any]], *, whole: bool, closed: frozenset[Path] = frozenset()) -> list[Row]:
-    """The tree, depth first. ``whole``: including calls inside MPI; ``closed``: folded branches, and the line of
-    helper threads if it is unfolded."""
+    """The tree, depth first. ``whole``: including calls inside MPI. ``closed``: the branches that the user folded; for
+    the line of helper threads, which is folded at first, it means unfolded."""
     found: list[Row] = []
     threads, helpers = _apart(tree)
     ahead: list[tuple[Path, Mapping[str, Any]]] = [((at,), one) for at, one in _backwards([*threads, *helpers])]
@@ -102,7 +102,7 @@ def _apart(tree: Sequence[Mapping[str, Any]]) -> tuple[list[Mapping[str, Any]], 
 
 
 def _without_helpers(call: Mapping[str, Any], helpers: dict[str, list[Mapping[str, Any]]]) -> Mapping[str, Any] | None:
-    """A thread without the part of a library's helper threads, which is added to ``helpers``; None: all of it is."""
+    """Move a library's helper threads from ``call`` to ``helpers``; returns the rest, None if nothing remains."""
     owner = next((name for name, pattern in _HELPERS if any(map(pattern.search, (call["function"], call["file"])))), "")
     if owner:
         helpers.setdefault(owner, []).append(call)

@@ -28,7 +28,7 @@ class FilterError(ConsoleError):
 
 
 class Column(NamedTuple):
-    """``text`` of a row; ``key`` to sort by (None: the text); ``moves``: it changes with time alone."""
+    """``text``: of a row. ``key``: to sort by (None: the text). ``moves``: the text changes while time passes."""
 
     name: str
     text: Callable[[Any, Machine], str]

@@ -1,4 +1,4 @@
-"""The text below a map that leaves room: usage over time, nodes with their launchers, events. No I/O."""
+"""The text below a small machine's map: usage over time, nodes with their launchers, events. No I/O."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Usage:
         return "".join(_BARS[min(len(_BARS) - 1, int(share * len(_BARS)))] for share in shares)
 
     def chart(self, width: int, height: int) -> list[str]:
-        """The same, ``height`` lines high, the newest second on the right."""
+        """The last ``width`` values as a chart, ``height`` lines high, the newest second on the right."""
         shares = list(self._shares)[-width:] if width > 0 else []
         eighths = [round(8 * height * min(1.0, share)) for share in shares]
         left = " " * (width - len(shares))
@@ -63,7 +63,7 @@ _AXIS = 5  # columns for ``100% ``
 
 
 def lines(machine: Machine, usage: Usage, width: int, height: int) -> list[Line]:
-    """As many lines as fit."""
+    """The lines that fit into the given space."""
     if height < LEAST or not machine.cells:
         return []
     told = _chart(usage, width, max(3, min(_MOST_CHART, height // 3)))

@@ -16,7 +16,8 @@ _IDS = frozenset(entry.id for entry in FIELDS)
 
 
 class Presets:
-    """``history`` in STATE, newest first, as (launcher, form); ``named`` beside mesh.toml."""
+    """``history``: earlier launches as (launcher, form), newest first, in a file in STATE. ``named``: named launches,
+    in a file beside mesh.toml."""
 
     def __init__(self, state_dir: str, config_dir: str) -> None:
         self._history_file = os.path.join(state_dir, "console-launches.json")

@@ -22,7 +22,7 @@ from console.tui.widgets.bars import KeyBar, TopBar, set_subtitle, set_title
 
 
 class Framed(PromptScreen):
-    """A screen between the bar and the footer."""
+    """A screen with the top bar and the key bar."""
 
     HORIZONTAL_BREAKPOINTS = [(0, "-tiny"), (64, "-narrow"), (110, "-wide")]
     VERTICAL_BREAKPOINTS = [(0, "-short"), (30, "-tall")]
@@ -66,7 +66,7 @@ class Framed(PromptScreen):
         return found + [(action, self.app) for action in of("app")]
 
     def framed(self, *body: Widget) -> Iterable[Widget]:
-        """For ``compose``: the bar, the widgets, the footer."""
+        """For ``compose``: the top bar, the widgets, the key bar."""
         return (TopBar(), *body, KeyBar())
 
 
@@ -97,7 +97,7 @@ class Page(ModalScreen[None]):
                 yield Static(Content("\n".join(self._lines)))
 
     def action_close(self) -> None:
-        """Closes the page, once."""
+        """Close the page; a second call does nothing."""
         if not self._dismissed:
             self._dismissed = True
             self.dismiss()

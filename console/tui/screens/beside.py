@@ -50,7 +50,7 @@ class BesideScreen(Framed):
         return self.framed(self._head, self._list, Horizontal(*self._panes, id="beside-sources"))
 
     def on_mount(self) -> None:
-        """Shows them."""
+        """Draw both stacks."""
         self._draw()
 
     def _draw(self) -> None:
@@ -113,5 +113,5 @@ class BesideScreen(Framed):
         self.app.copy_to_clipboard("\n\n".join(parts))
 
     def action_back(self) -> None:
-        """Back to the tree."""
+        """Go back to the tree."""
         self.dismiss()

@@ -20,7 +20,7 @@ from console.tui.widgets.inputs import CleanInput
 
 
 class Line(CleanInput):
-    """The input line. Enter takes its present text; keys typed later go to what follows."""
+    """The input line. Enter takes its present text; keys typed after it go to the screen below."""
 
     async def _on_key(self, event: events.Key) -> None:
         screen = self.screen
@@ -38,8 +38,8 @@ class Line(CleanInput):
 class Entry(ModalScreen[str | None]):
     """The dialog of an input line; the result is the text, or None if the user gave up.
 
-    ``told`` answers each change with a line about the text so far, and may act on it; an answer that begins with ``!``
-    means that the text cannot be taken. ``offers`` are possible continuations, the most likely first.
+    After each change ``told`` gets the text so far, may act on it, and returns a line about it, which is shown; a line
+    that begins with ``!`` means that the text is invalid. ``offers`` returns continuations, the most likely first.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -75,7 +75,7 @@ class Entry(ModalScreen[str | None]):
         self.answered = False
 
     def compose(self) -> ComposeResult:
-        """The input line, with the answer above it."""
+        """The input line, and above it what ``told`` answers."""
         with Vertical(id="entry"):
             yield Static(id="entry-told")
             with Horizontal(id="entry-row"):
@@ -83,7 +83,7 @@ class Entry(ModalScreen[str | None]):
                 yield Line(self._value, placeholder=self._placeholder, compact=True, select_on_focus=bool(self._value))
 
     def on_mount(self) -> None:
-        """Show the answer for the empty line."""
+        """Show the answer for the initial text."""
         self.query_one(Input).cursor_blink = False
         self._say(self._value)
 
@@ -157,7 +157,7 @@ class Choosing(ModalScreen[Any]):
         self._dismissed = False
 
     def compose(self) -> ComposeResult:
-        """A line to type into, the rows."""
+        """The input line, and the rows."""
         with Vertical(id="choosing") as frame:
             set_title(frame, self._title)
             set_subtitle(frame, "enter takes it, escape closes" + (", delete forgets" if self._forget else ""))
@@ -165,7 +165,7 @@ class Choosing(ModalScreen[Any]):
             yield OptionList()
 
     def on_mount(self) -> None:
-        """Shows all rows."""
+        """Show all rows."""
         self._show("")
 
     def _show(self, words: str) -> None:
@@ -213,7 +213,7 @@ class Choosing(ModalScreen[Any]):
             self._show(self.query_one(Input).value)
 
     def action_close(self) -> None:
-        """Takes nothing."""
+        """Close without a result."""
         if not self._dismissed:
             self._dismissed = True
             self.dismiss(None)
@@ -223,7 +223,7 @@ class Choosing(ModalScreen[Any]):
 
 
 class Confirm(ModalScreen[bool]):
-    """The question; True if the answer is yes."""
+    """Asks the question; the result is True if the answer is yes."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "answer(True)", "Yes", show=False),
@@ -249,7 +249,7 @@ class Confirm(ModalScreen[bool]):
                 yield Button(Content(f"{self._yes} (y)"), id="yes", compact=True)
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
-        """Answers."""
+        """Answer yes or no, by the button."""
         self.action_answer(event.button.id == "yes")
 
     def action_answer(self, answer: bool) -> None:
@@ -259,5 +259,5 @@ class Confirm(ModalScreen[bool]):
             self.dismiss(answer)
 
     def action_other(self) -> None:
-        """Moves to the other button."""
+        """Move to the other button."""
         self.focus_next()

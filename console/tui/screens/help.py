@@ -82,7 +82,7 @@ class Help(ModalScreen[None]):
         self.query_one("#help-text").focus()
 
     def action_search(self) -> None:
-        """Types into the search."""
+        """Move the focus to the search line."""
         self.query_one(Input).focus()
 
     def _text(self, words: Sequence[str] = ()) -> Content:
@@ -118,5 +118,5 @@ class Help(ModalScreen[None]):
             self.dismiss()
 
     def action_scroll_help(self, step: int) -> None:
-        """Scrolls the page."""
+        """Scroll the page."""
         self.query_one("#help-text").scroll_relative(y=step, animate=False)

@@ -64,7 +64,7 @@ class JobScreen(Framed):
         )
 
     def on_mount(self) -> None:
-        """Follows the job."""
+        """Subscribe to changes of jobs and of the machine, and read the job."""
         self.console.jobs_changed.subscribe(self, self._jobs_changed)
         self.console.machine_changed.subscribe(self, lambda _: self._show_head())
         self._refresh()
@@ -80,7 +80,7 @@ class JobScreen(Framed):
         return self._job
 
     def facts(self) -> dict[str, str]:
-        """For the command lines in help and palette."""
+        """Values for the command lines in help and palette."""
         return {"job": self.job.id}
 
     def possible(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -98,7 +98,7 @@ class JobScreen(Framed):
             self._refresh()
 
     def _refresh(self) -> None:
-        """Read changes; once more if something happens meanwhile."""
+        """Read changes; if there are new ones meanwhile, read again."""
         self._show_head()
         self.refresh_bindings()
         self._again = True

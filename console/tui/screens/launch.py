@@ -36,7 +36,7 @@ from redmesh.sanitise import clean
 
 _UNFOLDED = 100  # with this many columns, the ranks are beside the output
 _WIDEST_SIDE = 38
-_HZ = 10  # how often new output is drawn, however fast it arrives
+_HZ = 10  # how many times a second new output is drawn, however fast it arrives
 _KILLERS = frozenset((15, 9))
 _WORDS = {
     RankState.WAITING: "waiting",
@@ -79,7 +79,7 @@ class RunScreen(Framed):
         self._completion = Completion(run, id="completion")
         self._side = Vertical(self._grid, self._counts, id="rank-side")
         self._line = Static(id="rank-line")  # counts in one line, if the ranks are folded
-        self._folds: bool | None = None  # the user's choice; None: by the width
+        self._folds: bool | None = None  # the user's choice; None: folded if the screen is narrow
         self._prompt = Prompt(id="prompt")
         self._output.border_title = "output"
         self._saving = SaveOutput(self, run, self._output)
@@ -117,7 +117,7 @@ class RunScreen(Framed):
         whole = self._watch.archive.first is not None
         set_subtitle(self._output, volume(run.output, len(self._output), whole))
         if not self._output.following:
-            self._titles()  # how much has arrived since
+            self._titles()  # the title shows how many lines have arrived below the screen
 
     def _share_room(self) -> None:
         """Give the ranks the space they need; on a narrow terminal they are folded unless the user unfolds them."""
@@ -128,7 +128,7 @@ class RunScreen(Framed):
         self._line.display = folded and not full
 
     def on_resize(self) -> None:
-        """Another size of the terminal."""
+        """Share out the space again: the terminal's size has changed."""
         self._share_room()
 
     def action_fold(self) -> None:
@@ -208,7 +208,7 @@ class RunScreen(Framed):
         self.mean(event.ranks)
 
     def mean(self, ranks: frozenset[int] | None) -> None:
-        """Select these ranks for the shown output and for signals. None: all."""
+        """Select these ranks: only their output is shown, and signals go only to them. None: all."""
         self._output.scope = ranks
         self._grid.set_scope(ranks)
         self.refresh_bindings()
@@ -247,7 +247,7 @@ class RunScreen(Framed):
         self._draw()
 
     def action_stamps(self) -> None:
-        """With times, or without."""
+        """Show or hide the times of lines."""
         self._output.stamps = not self._output.stamps
 
     def action_pause(self) -> None:
@@ -345,7 +345,7 @@ class RunScreen(Framed):
     # Commands
 
     def possible(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Signals need a living launch; reattaching needs a lost connection."""
+        """Whether the action is possible now: most need a live launch, reattaching needs a lost connection."""
         del parameters
         run = self._run
         if action in ("signal", "stacks", "debug"):
@@ -406,7 +406,7 @@ class RunScreen(Framed):
 
     @on(LineList.Chosen)
     def _ended_so(self, event: LineList.Chosen) -> None:
-        """Show the stacks of the ranks with that exit."""
+        """Show the stacks, or only select the ranks, of that row of the completion table."""
         ranks = self._completion.ranks(event.key)
         if not ranks:
             return

@@ -50,7 +50,7 @@ class LaunchScreen(Framed):
         return self.framed(body, Prompt(id="prompt"))
 
     def on_mount(self) -> None:
-        """Shows the line for the empty form."""
+        """Show the command line for the empty form."""
         self.busy = False
         self._presets = Presets(self.console.settings.state_dir, config_directory())
         self.console.machine_changed.subscribe(self, lambda _: self._update())
@@ -62,7 +62,7 @@ class LaunchScreen(Framed):
         self.query_one("#size", Input).value = str(size)
 
     def form(self) -> Form:
-        """What is filled in now."""
+        """The present contents of the fields."""
         found: Form = {}
         for entry in FIELDS:
             widget = self.query_one(f"#{entry.id}")
@@ -154,7 +154,7 @@ class LaunchScreen(Framed):
             self.notify(f"the launch is not remembered: {error.strerror}", severity="warning", markup=False)
 
     def action_preview(self) -> None:
-        """Ask for the placement."""
+        """Show the placement that yod would choose now."""
         self.run_worker(self._preview(), exclusive=True)
 
     async def _preview(self) -> None:
@@ -193,7 +193,7 @@ class LaunchScreen(Framed):
         self.app.push_screen(Choosing("launches of before", rows, forget), chosen)
 
     def action_name(self) -> None:
-        """Asks for a name for this form."""
+        """Ask for a name for this form."""
         self.query_one(Prompt).ask("name", "keep this form as", placeholder="a name")
 
     @on(Prompt.Answered)
@@ -219,7 +219,7 @@ class LaunchScreen(Framed):
         self.app.copy_to_clipboard(launch_command.yod_line(self.form()))
 
     def action_clear(self) -> None:
-        """An empty form."""
+        """Empty the form."""
         self.fill({})
         self.query_one("#command").focus()
 

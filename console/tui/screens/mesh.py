@@ -56,7 +56,7 @@ class MeshScreen(Framed):
         return self.framed(Horizontal(self._left, side, id="mesh-body"), self._legend)
 
     def on_mount(self) -> None:
-        """Follows the machine."""
+        """Subscribe to changes of the machine."""
         self.console.machine_changed.subscribe(self, self._machine_changed)
         self._redraw()
 
@@ -101,7 +101,7 @@ class MeshScreen(Framed):
         self._map.styles.height = self._map.needs if self._activity.display else "1fr"
 
     def _ask_node(self) -> None:
-        """Query the PCT of the node under the cursor, at most once a second."""
+        """Query the PCT of the node under the cursor, if that is due."""
         if self._map.cell is None or self._launchers.has_focus or self.console.replaying:
             return
         node = self.console.machine.nodes[self.console.machine.node_of(self._map.cell)]
@@ -197,7 +197,7 @@ class MeshScreen(Framed):
         return True
 
     def select(self, cells: Iterable[int]) -> None:
-        """Select these, and show the first."""
+        """Select these cells, and show the first."""
         chosen = sorted(cells)
         self._map.select(chosen)
         if chosen:
@@ -240,17 +240,17 @@ class MeshScreen(Framed):
         self._map.focus()
 
     def action_select_group(self) -> None:
-        """Select its cabinet, or its node."""
+        """Select the cabinet or node of the processor under the cursor."""
         if self._map.cell is not None:
             self._map.toggle(self._map.group_cells(self._map.cell))
 
     def action_select_launcher(self) -> None:
-        """Select all processors of its launcher."""
+        """Select all processors of the launcher under the cursor."""
         if self._launcher is not None:
             self._map.toggle(self.console.machine.cells_of_launcher(self._launcher))
 
     def action_select_state(self) -> None:
-        """Select all in the same state."""
+        """Select all processors in the state of the one under the cursor."""
         machine, cell = self.console.machine, self._map.cell
         if cell is not None:
             state = machine.states[cell]

@@ -44,7 +44,7 @@ class Navigator:
 
     @property
     def table(self) -> str:
-        """The table one was at last."""
+        """The table that was shown last."""
         return self._table
 
     def ask(self) -> None:
@@ -92,7 +92,7 @@ class Navigator:
         self.open(link)
 
     def open(self, link: Link) -> None:
-        """Go to a place; says so if it does not exist."""
+        """Go to a place; show a note if it does not exist."""
         if link.kind in ("save", "forget"):
             self._keep(link)
         elif self._show(link):
@@ -101,7 +101,7 @@ class Navigator:
             self._app.notify(f"there is no {link}", severity="warning", markup=False)
 
     def noticed(self, mode: str) -> None:
-        """Another tab was shown by other means."""
+        """Record that a tab was shown, but not by this navigator."""
         if mode in TABLES:
             self._table = mode
         if mode in TABLES or mode in ("mesh", "launch"):

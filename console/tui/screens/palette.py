@@ -30,12 +30,12 @@ class ActionCommands(Provider):
         return context(self.screen)
 
     async def discover(self) -> Hits:
-        """All of them."""
+        """All entries, before anything is typed."""
         for entry in self._entries():
             yield DiscoveryHit(Content(entry.title), entry.run, text=entry.title, help=Content(entry.help).markup)
 
     async def search(self, query: str) -> Hits:
-        """Fuzzy matches."""
+        """The entries that match the typed letters approximately."""
         matcher = self.matcher(query)
         for entry in self._entries():
             score = matcher.match(entry.title)

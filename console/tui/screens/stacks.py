@@ -54,7 +54,8 @@ class StacksScreen(Framed):
         choose: Callable[[frozenset[int] | None], None],
         signal: Callable[[int, list[int], Callable[[], object]], None],
     ) -> None:
-        """``choose``: shows only these ranks in the launch's tab. ``signal``: sends them a signal, and calls back."""
+        """``choose(ranks)`` shows only these ranks in the launch's tab. ``signal(number, ranks, sent)`` sends them a
+        signal, then calls ``sent``."""
         super().__init__()
         self._run = run
         self._ranks = ranks  # the ranks; None: all
@@ -88,7 +89,7 @@ class StacksScreen(Framed):
         return self.framed(self._head, Container(self._tree, self._source, id="stacks-body"), self._notes)
 
     def on_mount(self) -> None:
-        """Takes the first stacks."""
+        """Take stacks for the first time."""
         self._files = SourceFiles(self.console.settings.run_dir, self._run.launcher)
         self._draw()
         self.action_take()
@@ -142,7 +143,7 @@ class StacksScreen(Framed):
             self.action_take()
 
     def action_kind(self) -> None:
-        """Show frames of C, of Python, or both."""
+        """Show C and Python frames, only C, or only Python; take the stacks again."""
         self._kind = _KINDS[(_KINDS.index(self._kind) + 1) % len(_KINDS)]
         self._before = self._told = None
         self.action_take()
@@ -261,7 +262,7 @@ class StacksScreen(Framed):
             self._signal(number, sorted(self._chosen_ranks), lambda: self.set_timer(_AFTER_SIGNAL_S, self.action_take))
 
     def possible(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Signals and debuggers need a living launch."""
+        """Whether the action is possible now: signals, debuggers and new stacks need a live launch."""
         del parameters
         return self._run.live if action in ("signal", "debug", "take") else True
 

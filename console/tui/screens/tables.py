@@ -83,7 +83,7 @@ class TableScreen(Framed):
         self._second = 0
 
     def compose(self) -> Iterable[Widget]:
-        """The table; details if there is room."""
+        """The table, and beside it the details."""
         self._probe = Probe(self.console.machine.statuses)
         self.rows = Rows(self.table, self.console.machine)
         self.view = TableView(self.rows, id="table")
@@ -94,7 +94,7 @@ class TableScreen(Framed):
         return self.framed(Horizontal(*shown, id="table-body"))
 
     def on_mount(self) -> None:
-        """Follows the machine."""
+        """Subscribe to changes of the machine."""
         self.console.machine_changed.subscribe(self, self._machine_changed)
         self._update()
         for work in self._waiting:
@@ -303,7 +303,7 @@ class TableScreen(Framed):
         return commands.target(machine, sorted(cells))
 
     def facts(self) -> dict[str, str]:
-        """For the command lines in help and palette."""
+        """Values for the command lines in help and palette."""
         if not self.is_mounted or self.view.key is None:
             return {}
         found = self.target()
@@ -371,7 +371,7 @@ class TableScreen(Framed):
     # Export
 
     def action_export(self) -> None:
-        """Writes what is shown."""
+        """Ask for the name of a new file, and write the shown rows to it."""
 
         def told(path: str) -> str:
             if not path.strip():
@@ -423,7 +423,7 @@ class JobsScreen(TableScreen, inherit_bindings=False):
         self._dialogs = JobDialogs(self, lambda: [self.rows.row(key) for key in self.view.chosen])
 
     def on_mount(self) -> None:
-        """Follows the jobs."""
+        """Subscribe to changes of jobs."""
         self.console.jobs_changed.subscribe(self, lambda _: self.on_screen_resume() if self.is_current else None)
 
     def action_ended(self) -> None:
@@ -432,7 +432,7 @@ class JobsScreen(TableScreen, inherit_bindings=False):
         self.on_screen_resume()
 
     def _read_ended(self) -> None:
-        """Does nothing: the model has ended jobs already, and the database only ended launchers."""
+        """Do nothing: the model has ended jobs already, and the database only has ended launchers."""
 
     def _update(self) -> None:
         ended = [(number, job) for number, job in self.console.machine.jobs.items() if not job.live]
@@ -440,7 +440,7 @@ class JobsScreen(TableScreen, inherit_bindings=False):
         super()._update()
 
     def facts(self) -> dict[str, str]:
-        """For the command lines in help and palette."""
+        """Values for the command lines in help and palette."""
         return {} if not self.is_mounted or self.view.key is None else {"job": self.rows.row(self.view.key).id}
 
     def action_act(self, name: str) -> None:

@@ -13,7 +13,7 @@ from db.views.viewer import Viewer
 from redmesh.sanitise import clean
 
 FIRST_EVENTS = 1_000  # read at the start
-_clean = functools.lru_cache(1024)(clean)  # for texts that are equal in thousands of rows, most of them empty
+_clean = functools.lru_cache(1024)(clean)  # cached, because thousands of rows have equal, mostly empty texts
 
 
 class Translator:

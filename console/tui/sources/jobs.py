@@ -24,10 +24,10 @@ _MOST_LINES = 500  # log lines and failures
 
 
 class JobsReader:
-    """Rows of all jobs; ``changed(uuids)`` reports changes. Nothing is read while nothing happens."""
+    """Keeps a row for each job. It reads only when the kernel reports a change of a state object."""
 
     def __init__(self, state_dir: str, changed: Callable[[set[str]], None], ended: Callable[[list[Job]], None]) -> None:
-        """``ended`` gets jobs that have ended since the last reading."""
+        """``changed`` gets the UUIDs of changed jobs, ``ended`` those jobs that have ended since the last reading."""
         self._ended = ended
         self.jobs: dict[int, Job] = {}  # by number
         self.trouble = ""
@@ -40,7 +40,7 @@ class JobsReader:
         self._thread = ThreadPoolExecutor(1, "jobs")
 
     def start(self) -> None:
-        """Reads all, and follows."""
+        """Read all jobs, and follow changes."""
         self._loop = asyncio.get_running_loop()
         try:
             make_directory(self._directory)
@@ -53,7 +53,7 @@ class JobsReader:
         self._read_soon()
 
     def close(self) -> None:
-        """Stop."""
+        """Stop following changes, and end the thread."""
         if self._changes is not None and self._loop is not None:
             self._loop.remove_reader(self._changes.fd)
             self._changes.close()
@@ -186,7 +186,7 @@ class JobReading:
         if self._transition < 0 or newest < self._transition:
             self.tasks.load(db.execute("SELECT first, last, state FROM task ORDER BY first"))
             if self.sections:
-                from console.sections.job import read_made  # imported only for sections
+                from console.sections.job import read_made  # imported late: rarely needed
 
                 self.tasks.ids = [clean(one) for one in read_made(db, self.path).ids]
             self.changed, self._failed_anew = None, True
@@ -224,7 +224,7 @@ class JobReading:
         if rows:
             self._logged = rows[0][0]
         for _, at, node, task, text in reversed(rows):
-            if node and self.sections:  # in the owner's form (agents/job/job_owner.py)
+            if node and self.sections:  # the texts that the job's owner writes (agents/job/job_owner.py)
                 self.excluded.pop(clean(node), None)
                 if text.startswith(f"{node} is left out: "):
                     self.excluded[clean(node)] = clean(text.partition(": ")[2])

@@ -17,11 +17,11 @@ from redmesh.sanitise import clean
 
 _BACK_S = 5.0  # a removed socket is created again (console/launch/attach/client.py)
 _SOCKET_S = 1.0  # a launch opens its socket a moment after its start
-_PIECE = 64 << 10  # read from a socket at once before keys are handled
+_PIECE = 64 << 10  # bytes read from the spool before keys are handled
 
 
 class Watch:
-    """A launch's model and its sources: yod's socket for observers, then the spool for data from after yod's exit.
+    """A launch's model and its sources: yod's socket for observers; after yod's exit, the spool for what was not read.
 
     ``trouble`` says why there is neither; ``archive`` has lines that were dropped from memory.
     """
@@ -29,13 +29,13 @@ class Watch:
     def __init__(self, run: Run, run_dir: str, state_dir: str) -> None:
         self.run = run
         self.trouble = ""
-        self.saw_it_run = False  # since we attached: its end is news
+        self.saw_it_run = False  # the launch ran while the console was attached: report its end
         self.bad_exits_told = 0  # announcements that were shown in a note
         self._socket = yod_socket(run_dir, run.launcher)
         self._spool = spool_path(state_dir, run.launcher)
         self._attachment: Attachment | None = None
-        self._spooled = False  # the stream is exactly the spool's
-        self._past = 0  # bytes of the stream that existed when we attached
+        self._spooled = False  # the spool has the same bytes at the same offsets as the stream
+        self._past = 0  # bytes of the stream that existed when the console attached
         self.archive = Archive(self._spool)
         self._received = 0  # bytes of the stream: the offset at which the spool continues
 
@@ -87,7 +87,7 @@ class Watch:
             await Pace.nap()
 
     async def _follow_spool(self, changed: Callable[[], None]) -> None:
-        """Read the rest of a detached launch that has ended, also while we were reading."""
+        """Read the rest of a stream from the spool, if the launch ended before the console attached, or meanwhile."""
         try:
             file = os.open(self._spool, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         except OSError:
@@ -129,7 +129,7 @@ class Watch:
             self.archive.reached(self._received, run.output)
 
     def _stamp(self) -> None:
-        """Lines written before we attached have no time."""
+        """Set the time for new lines; lines that were written before the console attached have none."""
         self.run.output.now = time.time() if self._received >= self._past else 0.0
 
     def _attached(self) -> Attachment:

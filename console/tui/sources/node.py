@@ -25,12 +25,12 @@ class Probe:
     """Queries nodes, each at most as often as it can change; the answers go into ``statuses``, by the nodes' ids."""
 
     def __init__(self, statuses: dict[int, NodeStatus]) -> None:
-        self._remote: bool | None = None  # whether PCTs on other machines answer us; None: not known yet
+        self._remote: bool | None = None  # whether this user may query PCTs on other machines; None: not known yet
         self._statuses = statuses
         self._asked_at: dict[int, float] = {}
 
     def due(self, node: Node, mesh: str, state_dir: str) -> bool:
-        """True if a query is due. ``mesh`` and ``state_dir``: for our certificate."""
+        """True if a query is due. ``mesh`` and ``state_dir`` lead to the certificate that remote PCTs require."""
         if node.state == "down" or not node.address or not (node.address[0] == "/" or self._reaches(mesh, state_dir)):
             self._statuses.pop(node.id, None)  # its earlier status is out of date
             return False
@@ -56,7 +56,7 @@ class Probe:
 
 
 def _ask(path: str, name: str) -> NodeStatus:
-    """``name``: an address may stand for many nodes of a simulated machine."""
+    """Query a PCT. ``name``: the node, because the PCTs of a simulated machine may share an address."""
     try:
         with Client(path, "admin" if path.startswith("/") else "cpa", _ANSWER_S) as client:
             reply = client.call({"op": "status", "node": name})

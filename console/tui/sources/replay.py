@@ -92,5 +92,5 @@ class Player:
         return rows[:limit]
 
     def close(self) -> None:
-        """Lets go of the file."""
+        """Close the file."""
         self.recording.close()

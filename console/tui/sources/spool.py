@@ -1,4 +1,4 @@
-"""Reads lines that were dropped from memory again from a detached launch's spool, when the user scrolls back."""
+"""When the user scrolls back, reads lines that were dropped from memory again, from a detached launch's spool."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from agents.wire.errors import AgentError
 from console.tui.model.launch import Run
 from console.tui.model.output import NOTE, Line, Output, Unfinished
 
-STEP = 256 << 10  # bytes between two marks, which are read again for one line
+STEP = 256 << 10  # bytes between two marks: for one line, so many are read again
 _PAGES = 6  # parts held in memory
 
 
@@ -26,13 +26,13 @@ class Archive:
         self._pages: dict[int, list[Line]] = {}
 
     def clear(self) -> None:
-        """The spool is read from its beginning again, or was rewritten."""
+        """Forget all marks: the spool is read from its beginning again, or was rewritten."""
         self._offsets.clear()
         self._states.clear()
         self._pages.clear()
 
     def reached(self, offset: int, output: Output) -> None:
-        """The stream has been read up to ``offset``, with the result in ``output``."""
+        """Add a mark, if one is due: the stream has been read up to ``offset``, with the result in ``output``."""
         if not self._offsets or offset >= self._offsets[-1] + STEP:
             self._offsets.append(offset)
             self._states.append(output.unfinished())
@@ -59,7 +59,7 @@ class Archive:
     def _read(self, index: int) -> list[Line]:
         start, state = self._offsets[index], self._states[index]
         size = self._offsets[index + 1] - start if index + 1 < len(self._offsets) else 2 * STEP
-        run = Run(0)  # events cause lines too, so apply them as the first time
+        run = Run(0)  # events cause lines too, so they are applied as on the first reading
         run.output = Output.resumed(state)
         try:
             for_each_frame(self._path, start, size, run_frame(run))
@@ -110,9 +110,10 @@ Keep = Callable[[Line], bool]
 
 
 def save(path: str, lines: list[Line], spool: str, keep: Keep | None, *, overwrite: bool, labels: bool) -> int:
-    """Write ``lines``, or the whole ``spool`` if it exists; returns how many lines. Raises OSError or AgentError.
+    """Write the ``lines`` (or those of the whole ``spool`` if it exists) that pass ``keep``; returns how many.
 
-    Raises FileExistsError if the file exists and must not be overwritten. Lines are written as shown: sanitised.
+    Raises OSError (FileExistsError if the file exists and must not be overwritten) or AgentError. Lines are written as
+    shown: sanitised.
     """
     count = 0
     with open(os.path.expanduser(path), "w" if overwrite else "x", encoding="utf-8") as file:
@@ -152,7 +153,7 @@ def _write(file: TextIO, lines: Iterable[Line], keep: Keep | None, labels: bool)
 
 
 class AllRows:
-    """Rows for the output pane without a filter."""
+    """The rows of the output pane if there is no filter."""
 
     def __init__(self, output: Output, archive: Archive) -> None:
         self._output = output
@@ -160,7 +161,7 @@ class AllRows:
         self._first = self._end = 0
 
     def refresh(self) -> None:
-        """Takes in what arrived since."""
+        """Include what has arrived since the last call."""
         oldest = self._archive.first
         self._first = self._output.first if oldest is None else min(oldest, self._output.first)
         self._end = self._output.end
@@ -178,6 +179,6 @@ class AllRows:
         return self._output.line(number) if number >= self._output.first else self._archive.line(number)
 
     def who(self, index: int) -> str:
-        """Whose it is."""
+        """The label of the line's rank: its number, or ``yod``."""
         line = self.line(index)
         return "yod" if line.stream == NOTE else str(line.rank)

@@ -10,7 +10,7 @@ from agents.wire import control, frames, messages
 from agents.wire.errors import AgentError
 from console.errors import ConsoleError
 
-_READ = 64 << 10  # read before keys are handled: some 2 ms of lines
+_READ = 64 << 10  # bytes read before keys are handled; they take about 2 ms
 _PATIENCE_S = 5.0
 
 
@@ -106,7 +106,7 @@ class Pace:
 
     @staticmethod
     async def nap() -> None:
-        """A short pause."""
+        """Sleep for a moment."""
         await asyncio.sleep(0.02)
 
     async def rest(self) -> None:

@@ -1,11 +1,16 @@
 """Writes less to the terminal, and sooner: only changed cells of a line; keys are handled at once, and in order.
 
-Textual's own update repaints each changed line from the left edge of its widget: 174 KiB a refresh if one cell in a
-hundred changes, which is noticeable over SSH. It visits every line of every widget for that while keys wait; here
-unchanged lines are not visited, and large updates are painted in slices with keys in between. Textual also paints sixty
-times a second, so that a key waits for its turn, and passes each key to the widget that has the focus on arrival: keys
-typed right after one that opens, closes or changes a screen go to the old screen. All of this depends on Textual's
-internals, so its version is pinned.
+Textual itself
+- repaints each changed line from the left edge of its widget: 174 KiB a refresh if one cell in a hundred changes, which
+  is noticeable over SSH. Here only the changed cells are written;
+- visits every line of every widget while keys wait. Here unchanged lines are not visited, and large updates are painted
+  in slices; keys are handled in between;
+- paints sixty times a second, so that the effect of a key is visible only at the next of these times. Here it is
+  painted at once;
+- passes a key to the widget with the focus when the key arrives, so that keys typed right after one that opens, closes
+  or changes a screen go to the old screen. Here a key is handled before the next one is read.
+
+All of this depends on Textual's internals, so its version is pinned.
 """
 
 from __future__ import annotations
@@ -24,11 +29,11 @@ from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import Input
 
-_AT_ONCE_S = 0.03  # for this long after a key, changes are painted at once
-_ALONE_S = 0.008  # and for this long nothing else, because a key's changes cause further changes
-_SLICE_S = 0.001  # of painting before keys are handled
-_PAUSE_S = 0.002  # in which the threads for keys and the terminal can run
-_REGIONS = 3  # painted together between two checks of the clock, because neighbours share lines
+_AT_ONCE_S = 0.03  # changes within this time after a key are painted at once
+_ALONE_S = 0.008  # within this time after a key nothing else is painted, because a key's changes cause further changes
+_SLICE_S = 0.001  # the time of painting after which waiting keys are handled
+_PAUSE_S = 0.002  # between two slices, so that the threads for keys and the terminal can run
+_REGIONS = 3  # regions painted between two checks of the clock; neighbours share lines
 
 Spans = list[tuple[int, int]]  # columns of a line: from, to
 
@@ -58,11 +63,11 @@ class CellsCompositor(Compositor):
     def __init__(self) -> None:
         super().__init__()
         self.put_off: list[Region] = []  # changed and not painted yet, the oldest first
-        self.hurried = False  # a key was pressed: deferred regions wait for the next turn
+        self.hurried = False  # a key was pressed: paint its changes only, and deferred regions later
 
     @property
     def full_map(self) -> CompositorMap:
-        """The positions of all widgets. New, removed or moved widgets are repainted, whoever asks first.
+        """The positions of all widgets. When it is computed again, new, removed and moved widgets are repainted.
 
         Textual marks them only during layout, so a note that was removed before would stay on the screen for ever.
         """
@@ -75,12 +80,12 @@ class CellsCompositor(Compositor):
         return after
 
     def put_off_all(self) -> None:
-        """Paint deferred regions after later changes."""
+        """Defer all present changes: later changes are painted before them."""
         self.put_off = list(dict.fromkeys([*self.put_off, *sorted(self._dirty_regions, key=_top)]))
         self._dirty_regions.clear()
 
     def render_full_update(self, simplify: bool = False) -> LayoutUpdate:
-        """The whole screen."""
+        """Repaint the whole screen; deferred regions are included."""
         self.put_off = []
         return super().render_full_update(simplify)
 
@@ -158,7 +163,7 @@ class PromptScreen(Screen[None]):
         self._pressed_at = time.monotonic()
 
     def put_off(self) -> None:
-        """Paint earlier changes after those of the next key."""
+        """Defer the present changes until those of the next key are painted."""
         if self._dirty_widgets and self.app.screen is self and not (self._layout_required or self._repaint_required):
             self._compositor.update_widgets(self._dirty_widgets)
             self._dirty_widgets.clear()
@@ -172,7 +177,8 @@ class PromptScreen(Screen[None]):
         super()._forward_event(event)
 
     def get_widget_and_offset_at(self, x: int, y: int) -> tuple[Widget | None, Offset | None]:
-        """Text selection begins here. A removed widget stays in the layout until the next one; it has no parent then.
+        """The widget at a position, where a text selection begins. A removed widget, which has no parent, stays in the
+        layout until the next layout.
 
         Textual fails on such a widget (``container.region`` of None).
         """
@@ -210,7 +216,7 @@ class PromptScreen(Screen[None]):
             compositor.put_off = []
         waits = self.app._batch_count or time.monotonic() - self._pressed_at < _ALONE_S
         if self.is_current and not waits:
-            compositor.update_widgets(self._dirty_widgets)  # it counts all of them as painted
+            compositor.update_widgets(self._dirty_widgets)  # the next call counts all dirty widgets as painted
             self._compositor_refresh()
         self._paint_rest_soon()
 

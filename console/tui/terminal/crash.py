@@ -47,7 +47,7 @@ def write_report(state_dir: str, what: str, error: BaseException | None) -> str:
 
 
 def write_text(state_dir: str, what: str, stack: str) -> str:
-    """As :func:`write_report`, with a stack as text."""
+    """Like :func:`write_report`, for a stack that is text already."""
     name = time.strftime(f"{_PREFIX}%Y%m%d-%H%M%S-{os.getpid()}.txt")
     path = os.path.join(state_dir, name)
     text = "\n".join([
@@ -107,8 +107,8 @@ class TerminalGuard:
     """Restores the terminal if the console dies of something that Python does not notice. Call ``stand_down`` at a
     normal end.
 
-    The guard is a process that is forked before there are any threads. A pipe, which also receives the stack of a fatal
-    signal, tells it of the end.
+    The guard is a process that is forked before there are any threads. It reads from a pipe until the console closes it
+    by its end; faulthandler writes the stack of a fatal signal into the same pipe.
     """
 
     def __init__(self, state_dir: str) -> None:
@@ -129,7 +129,7 @@ class TerminalGuard:
         faulthandler.enable(self._line, all_threads=True)
 
     def stand_down(self) -> None:
-        """The terminal is restored; end the guard."""
+        """End the guard without an action: the terminal has been restored."""
         if self._line < 0:
             return
         faulthandler.disable()
@@ -148,7 +148,7 @@ class TerminalGuard:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP, signal.SIGWINCH,
                        signal.SIGTTOU, signal.SIGTTIN, signal.SIGPIPE):  # fmt: skip
             signal.signal(number, signal.SIG_IGN)
-        # Close everything else of the console's here, because other processes detect its exit by its descriptors.
+        # Close all other descriptors inherited from the console: other processes see by them that it has ended.
         line = fcntl.fcntl(reader, fcntl.F_DUPFD, 100)
         os.closerange(3, line)
         os.closerange(line + 1, 1 << 16)

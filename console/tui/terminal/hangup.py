@@ -1,4 +1,4 @@
-"""Quits when the terminal is gone: on SIGHUP, or when a check finds it."""
+"""Quits on SIGHUP and SIGTERM, and when a check finds that the terminal is gone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _GONE = select.POLLHUP | select.POLLERR | select.POLLNVAL
 
 
 def watch(app: App[Any], last: Callable[[], None]) -> None:
-    """End the application when its terminal is hung up; running launches continue.
+    """End the application on SIGHUP or SIGTERM, or when its terminal is gone; running launches continue.
 
     ``last`` is called before an end without the application's own clean-up.
     """

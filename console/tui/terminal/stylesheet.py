@@ -1,4 +1,4 @@
-"""Parses style sheets once: at its start Textual parses the same ones three times, a sixth of the start."""
+"""Parses style sheets once: Textual parses the same ones three times at its start, a sixth of the start-up time."""
 
 from __future__ import annotations
 

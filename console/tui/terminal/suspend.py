@@ -16,13 +16,13 @@ TOOLS = ("gdb", "pdb", "strace", "py-spy")
 def lend(app: App[Any], launcher: int, rank: int, tool: str) -> str:
     """Run the tool on a rank in this terminal until it ends; returns the error, or "".
 
-    The console is stopped meanwhile; no launch waits for it.
+    The console is suspended meanwhile; no launch waits for it.
     """
     words = [*start_command("mesh"), "debug", str(launcher), str(rank), tool]
     try:
         with app.suspend():
             print(f"mesh debug {launcher} {rank} {tool}   (leaving it leads back to the console)", flush=True)
-            # ^C belongs to the tool: this handler, which exec resets to the default, keeps it from us.
+            # ^C is for the tool: this handler makes the console ignore it; exec resets it to the default in the tool.
             before = signal.signal(signal.SIGINT, lambda *_: None)
             try:
                 status = subprocess.run(words, check=False).returncode

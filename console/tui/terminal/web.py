@@ -1,8 +1,8 @@
 """The console in a browser: textual-serve behind a token, on the loopback interface only.
 
-textual-serve has no authentication, and everybody who reaches it launches programs as the user who serves. So every
-route, including the websocket's, requires a cookie that only the address with the token sets. It also requires this
-host name, so that no foreign page can have a browser connect under a name of its own (DNS rebinding).
+textual-serve has no authentication, and everybody who reaches it can launch programs as the user who runs it. So every
+route, including the websocket's, requires a cookie, which only a request with the token receives. Requests must also
+name 127.0.0.1 as their host, so that a foreign web page cannot reach the server under its own name (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class GuardedServer(Server):
         return app
 
     async def on_startup(self, app: web.Application) -> None:
-        """Print nothing: the address is printed when it listens."""
+        """Print nothing: the address is printed when the server listens."""
 
     def serve(self, debug: bool = False) -> None:
         """Serve until ^C or SIGTERM. Raises OSError if the port is in use."""

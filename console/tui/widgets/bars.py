@@ -41,7 +41,7 @@ class TopBar(Widget):
         return context(self)
 
     def on_mount(self) -> None:
-        """Follows the machine, the runs and the mode."""
+        """Subscribe to changes of the machine, the runs and the mode."""
         self.console.machine_changed.subscribe(self, lambda _: self.refresh())
         self.console.runs_changed.subscribe(self, lambda _: self.refresh())
         self.console.mode_change_signal.subscribe(self, lambda _: self.refresh())
@@ -109,8 +109,8 @@ class TopBar(Widget):
         )
 
 
-# The key bar: possible actions with their keys. Drawn as one line: Textual's footer makes a widget of each key, creates
-# all of them again at any change, and lays out the screen again, which cost more than the map.
+# The key bar: possible actions with their keys. It is drawn as one line, because Textual's footer makes a widget of
+# each key, and after any change creates all of them and lays out the screen again, which cost more than the map.
 
 
 _NEVER_LEFT_OUT = frozenset(("app.help", "app.quit"))  # the keys for help and for quitting
@@ -142,7 +142,7 @@ class KeyBar(Widget):
         self._shown: list[tuple[_Item, int]] = []  # the shown items, each with the column of its end
 
     def on_mount(self) -> None:
-        """Follows."""
+        """Subscribe to changes of the screen's bindings."""
         self.screen.bindings_updated_signal.subscribe(self, self._updated)
         self.call_after_refresh(self._updated, self.screen)
 
@@ -179,14 +179,14 @@ class KeyBar(Widget):
             if line.cell_length <= self.size.width + gap:
                 return self._filled(items, gap)
         for item in [item for item in reversed(items) if not item.stays]:
-            items.remove(item)  # a word that is cut off says nothing
+            items.remove(item)  # leave out a whole item rather than cut a word
             line = self._line(items, 1)
             if line.cell_length <= self.size.width + 1:
                 break
         return line
 
     def _filled(self, items: list[_Item], gap: int) -> Content:
-        """With further items that fit, before the last two, which are always at the end."""
+        """The line with further items that fit, before those that are always at the end (help and quit)."""
         first, last = [item for item in items if not item.stays], [item for item in items if item.stays]
         room = self.size.width + gap - self._line(items, gap).cell_length
         for item in self._more:
@@ -209,7 +209,7 @@ class KeyBar(Widget):
         return line
 
     def on_click(self, event: events.Click) -> None:
-        """Presses the key."""
+        """Press the key that was clicked."""
         for item, end in self._shown:
             if event.x < end:
                 if item.possible:

@@ -40,7 +40,7 @@ class Details(Widget):
         self._ranks: tuple[str, list[int]] = ("", [])  # the ranks of the last launcher, as text and parsed
 
     def show_nothing(self) -> None:
-        """Show that there is no machine."""
+        """Empty the details, because there is no machine."""
         self._draw("nothing", [])
 
     def show_event(self, event: Event) -> None:
@@ -202,7 +202,7 @@ class Details(Widget):
     # Drawing
 
     def notify_style_update(self) -> None:
-        """Another theme: all styles are out of date."""
+        """Forget the cached styles: the theme has changed."""
         super().notify_style_update()
         self._styles.clear()
 

@@ -157,7 +157,7 @@ class CellGrid(ScrollView, can_focus=True):
         self.cursor = cell
 
     def action_choose(self) -> None:
-        """Acts on the cell under the cursor."""
+        """Choose the cell under the cursor."""
         if self.cells:
             self.post_message(self.Chosen(self, self.cursor))
 
@@ -201,7 +201,7 @@ class CellGrid(ScrollView, can_focus=True):
     # Drawing
 
     def notify_style_update(self) -> None:
-        """Another theme: every prebuilt style is out of date."""
+        """Forget the cached styles: the theme has changed."""
         super().notify_style_update()
         self._styles.clear()
         self._marked.clear()

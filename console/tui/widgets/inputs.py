@@ -18,7 +18,7 @@ from textual.widgets import Input, Label
 from console.tui.actions.registry import bindings
 from redmesh.sanitise import clean
 
-# An input line that accepts no characters a terminal would act on, whether pasted or filled in.
+# An input line without control characters, whether its text was typed, pasted or filled in.
 
 
 class CleanInput(Input):
@@ -33,7 +33,7 @@ class _Line(CleanInput):
     BINDINGS: ClassVar[list[BindingType]] = bindings("prompt")
 
     def action_leave(self) -> None:
-        """Closes the prompt without an answer."""
+        """Close the prompt without an answer."""
         parent = self.parent
         if isinstance(parent, Prompt):
             parent.leave()
@@ -63,14 +63,14 @@ class Prompt(Horizontal):
             self.kind, self.value = kind, value
 
     class Left(Message):
-        """It was closed without an answer."""
+        """The prompt was closed without an answer."""
 
         def __init__(self, kind: str) -> None:
             super().__init__()
             self.kind = kind
 
     class Ended(Message):
-        """^D."""
+        """ctrl+d was pressed: the end of the input."""
 
         def __init__(self, kind: str) -> None:
             super().__init__()
@@ -85,7 +85,7 @@ class Prompt(Horizontal):
         self._keeps_open = False
 
     def compose(self) -> ComposeResult:
-        """Name, line, error."""
+        """The prompt's name, the input line, the error."""
         yield self._asks
         yield self._line
         yield self._note
@@ -119,16 +119,16 @@ class Prompt(Horizontal):
 
     @property
     def is_open(self) -> bool:
-        """Whether it asks now."""
+        """True while the prompt is open."""
         return self.has_class("-open")
 
     def close(self) -> None:
-        """Hides it."""
+        """Hide the prompt."""
         self.remove_class("-open")
         self.screen.set_focus(None)
 
     def leave(self) -> None:
-        """Closes it without an answer."""
+        """Close the prompt without an answer."""
         self.close()
         self.post_message(self.Left(self.kind))
 
@@ -166,7 +166,7 @@ class Choice(Widget, can_focus=True):
 
     @property
     def value(self) -> str:
-        """The word chosen."""
+        """The chosen word."""
         return self._words[self.index]
 
     def action_step(self, step: int) -> None:
@@ -174,11 +174,11 @@ class Choice(Widget, can_focus=True):
         self.index = (self.index + step) % len(self._words)
 
     def watch_index(self) -> None:
-        """Says so."""
+        """Announce the new choice."""
         self.post_message(self.Changed())
 
     def on_click(self, event: events.Click) -> None:
-        """Chooses the word that was clicked."""
+        """Choose the word that was clicked."""
         x = 0
         for index, word in enumerate(self._words):
             x += len(word) + 4
@@ -187,7 +187,7 @@ class Choice(Widget, can_focus=True):
                 return
 
     def render(self) -> Content:
-        """All words; ``(•)`` before the chosen one, so that it is visible without colour."""
+        """All words; ``●`` before the chosen one and ``○`` before others, so that it is visible without colour."""
         parts = []
         for index, word in enumerate(self._words):
             style = self.get_visual_style("choice--chosen" if index == self.index else "choice--other")

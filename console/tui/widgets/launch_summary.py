@@ -18,7 +18,7 @@ from redmesh.idset import fold_ranks
 
 
 def heading(run: Run, trouble: str, now: float, room: int) -> Content:
-    """Number, command, phase, and what else fits into ``room`` columns. ``now``: in the time of events."""
+    """Number, command, phase, and what else fits into ``room`` columns. ``now``: by the clock of the events."""
     style = {Phase.RUNNING: "$success", Phase.ENDED: "$error" if run.failed else "$success"}.get(run.phase, "$warning")
     what: str = run.phase.value
     if run.phase is Phase.ENDED:
@@ -78,7 +78,7 @@ class Completion(LineList):
         self._rows: list[Row] = []
 
     def update_rows(self) -> None:
-        """Takes the table from the run."""
+        """Take the table from the run."""
         ended = self._run.phase is Phase.ENDED
         self._rows = self._run.completion() if ended else []
         self.set_class(ended, "-ended")

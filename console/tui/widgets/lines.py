@@ -79,7 +79,7 @@ class LineList(ScrollView, can_focus=True):
         return style
 
     def notify_style_update(self) -> None:
-        """Another theme: every style is out of date."""
+        """Forget the cached styles: the theme has changed."""
         super().notify_style_update()
         self._styles.clear()
 
@@ -103,17 +103,17 @@ class LineList(ScrollView, can_focus=True):
             self.post_message(self.Moved(self, self.selected))
 
     def action_move(self, step: int) -> None:
-        """Moves the cursor by so many items."""
+        """Move the cursor by ``step`` items."""
         if self._keys:
             self.cursor = max(0, min(len(self._keys) - 1, self.cursor + step))
 
     def action_choose(self) -> None:
-        """Acts on the item under the cursor."""
+        """Choose the item under the cursor."""
         if self.selected is not None:
             self.post_message(self.Chosen(self, self.selected))
 
     def watch_cursor(self, before: int, after: int) -> None:
-        """Repaints both lines."""
+        """Repaint both lines."""
         self.refresh_line(before)
         self.refresh_line(after)
         self.scroll_to_region(Region(0, after, 1, 1), animate=False)
@@ -137,7 +137,7 @@ class LineList(ScrollView, can_focus=True):
         self.refresh()
 
     def render_line(self, y: int) -> Strip:
-        """One visible item."""
+        """Draw a visible item."""
         row = y + self.scroll_offset.y
         segments = self._shown[row] = self._line(row)
         return Strip(filter(None, segments)).adjust_cell_length(self.size.width, segments[-1].style)

@@ -38,10 +38,10 @@ class MachineMap(CellGrid):
     BINDINGS: ClassVar[list[BindingType]] = bindings("map")
 
     class Selected(Message):
-        """Another selection."""
+        """The selection has changed."""
 
     class LaidOut(Message):
-        """Its required space may have changed."""
+        """The space that the map needs may have changed."""
 
     def __init__(self, machine: Machine, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -50,13 +50,13 @@ class MachineMap(CellGrid):
         self._topology = machine.topology
         self._laid_out = Chart(TIGHTEST, [], [])
         self._charted: tuple[object, ...] = ()  # the inputs of the chart
-        self._looks: dict[int, tuple[str, str, str]] = {}  # of drawn tiles; computed again after a change
+        self._looks: dict[int, tuple[str, str, str]] = {}  # the looks of drawn tiles; removed when they change
         self._tile_at_place: dict[tuple[int, int], int] = {}
         self._labels_out: dict[int, bool] = {}  # by node: whether its name is drawn as out of service
         self.place: Place = MACHINE
         self.whole = True  # everything on one screen; otherwise every processor a tile
         self.selected: set[int] = set()  # processor ids
-        self._processor: int | None = None  # keeps the cursor in place whatever else changes
+        self._processor: int | None = None  # the id of the processor under the cursor, also after the chart changes
         self._anchor: int | None = None  # the tile at which a range begins
         self._before: set[int] = set()  # the selection before the range
 
@@ -90,7 +90,8 @@ class MachineMap(CellGrid):
         return self._laid_out if self._charted and self._charted[-1] == self._machine.shapes else _NOTHING
 
     def appearance(self, cell: int) -> tuple[str, str]:
-        """Glyph and style of a tile; for different processors the worst state, otherwise the most common one."""
+        """Glyph and style of a tile. For different processors: down, suspect or drained if one of them is; otherwise
+        the glyph for mixed states in the most common style."""
         members = self._chart.members[cell]
         machine = self._machine
         look = machine.appearance(members[0])
@@ -106,7 +107,7 @@ class MachineMap(CellGrid):
         return MIXED, max(looks, key=looks.count)[1]
 
     def mark(self, cell: int) -> str:
-        """Whether it is selected, completely or partly."""
+        """The style of a tile that is selected, completely or partly; empty for others."""
         if not self.selected:
             return ""
         processors, selected = self._machine.processors, self.selected
@@ -115,7 +116,7 @@ class MachineMap(CellGrid):
         return "" if not count else "selected" if count == len(members) else "selected-partly"
 
     def look(self, cell: int) -> tuple[str, str, str]:
-        """Cached: a line is drawn for one changed tile, and a tile may stand for many processors."""
+        """Glyph, style and mark, cached: a changed tile redraws its line, and a tile may stand for many processors."""
         look = self._looks.get(cell)
         if look is None:
             look = self._looks[cell] = super().look(cell)
@@ -144,7 +145,7 @@ class MachineMap(CellGrid):
 
     @property
     def needs(self) -> int:
-        """The number of lines that it needs, including its frame."""
+        """The number of lines that the map needs, including its frame."""
         return len(self._chart.lines) + self.gutter.height
 
     def rebuild(self) -> None:
@@ -169,7 +170,7 @@ class MachineMap(CellGrid):
         self.post_message(self.LaidOut())
 
     def repaint(self, cells: set[int]) -> None:
-        """These processors changed."""
+        """Repaint the tiles of changed cells, and of launchers that got another colour."""
         tile_of, looks = self._chart.tile_of, self._looks
         cells = cells | self._keep_apart([tile for cell in cells if (tile := tile_of.get(cell)) is not None])
         changed = set()
@@ -194,7 +195,7 @@ class MachineMap(CellGrid):
                     self._refresh_line_of(first)
 
     def _keep_apart(self, tiles: Iterable[int]) -> set[int]:
-        """Give launchers other colours that look like a neighbour's on this map; returns changed cells."""
+        """Recolour launchers that have the same colour as a neighbour on this map; returns changed cells."""
         changed: set[int] = set()
         hue = self._machine.hue
         for tile in tiles:
@@ -347,17 +348,17 @@ class MachineMap(CellGrid):
     # Selection
 
     def select(self, cells: Iterable[int]) -> None:
-        """Selects exactly these cells."""
+        """Select exactly these cells."""
         self._anchor = None
         self._select(self._processors(cells))
 
     def select_processors(self, processors: set[int]) -> None:
-        """Select exactly these, as far as they still exist."""
+        """Select exactly these processors, as far as they still exist."""
         self._anchor = None
         self._select({one for one in processors if self._machine.cell_of(one) is not None})
 
     def _processors(self, cells: Iterable[int]) -> set[int]:
-        """Their ids; removed cells have none."""
+        """The ids of the cells' processors; removed cells have none."""
         processors = self._machine.processors
         return {processors[cell].id for cell in cells if 0 <= cell < len(processors)}
 
@@ -443,7 +444,7 @@ class MachineMap(CellGrid):
         self.cursor = tile
 
     def on_mouse_up(self) -> None:
-        """The drag has ended; a range by keys continues."""
+        """End the range; with shift, the next click or key begins a new one at the cursor."""
         self._anchor = None
 
 
@@ -456,7 +457,7 @@ _ORDER = (*_ALWAYS, State.DRAINING, State.DRAINED, State.HELD, State.SERVICE)
 
 
 class Legend(Widget):
-    """One line; busy stands for the letters of all launchers."""
+    """One line. The state "busy" is shown once for the letters of all launchers."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         "legend--quiet",

@@ -35,7 +35,7 @@ class Rows(Protocol):
     """The source of the shown lines."""
 
     def refresh(self) -> None:
-        """Takes in what arrived since."""
+        """Include what has arrived since the last call."""
 
     def __len__(self) -> int: ...
 
@@ -43,13 +43,13 @@ class Rows(Protocol):
         """The line's number, which does not change when others are dropped."""
 
     def line(self, index: int) -> Line:
-        """The line."""
+        """The ``index``-th line."""
 
     def who(self, index: int) -> str:
-        """Whose it is."""
+        """The label of the line's rank: its number, or ``yod``."""
 
 
-#: A row, and which of its lines on the screen.
+#: A row, and the index of one of the screen lines that it takes when it is wrapped.
 Position = tuple[int, int]
 
 
@@ -194,24 +194,24 @@ class OutputPane(ScrollView, can_focus=True):
         self._show_from(to)
 
     def action_scroll_up(self) -> None:
-        """A line of the screen up."""
+        """Scroll up by a line of the screen."""
         self._move(-1)
 
     def action_scroll_down(self) -> None:
-        """A line of the screen down."""
+        """Scroll down by a line of the screen."""
         self._move(1)
 
     def action_scroll_home(self) -> None:
-        """The oldest line."""
+        """Scroll to the oldest line."""
         self.following = self._last_top() == (0, 0)
         self._show_from((0, 0))
 
     def action_page_up(self) -> None:
-        """A screen up."""
+        """Scroll up by a screen."""
         self._move(1 - self._room.height)
 
     def action_page_down(self) -> None:
-        """A screen down."""
+        """Scroll down by a screen."""
         self._move(self._room.height - 1)
 
     def _row_of(self, number: int) -> int:
@@ -252,23 +252,23 @@ class OutputPane(ScrollView, can_focus=True):
         self.post_message(self.Changed())
 
     def watch_scope(self) -> None:
-        """Shows these ranks' lines alone, or everybody's."""
+        """Show only lines of these ranks, or those of all ranks."""
         self._choose_rows()
 
     def watch_wanted(self) -> None:
-        """Shows what passes the filter."""
+        """Show only lines that pass the filter."""
         self._choose_rows()
 
     def watch_gathered(self) -> None:
-        """Equal lines in one row, or each by itself."""
+        """Show equal lines in one row, or each line by itself."""
         self._choose_rows()
 
     def watch_stamps(self) -> None:
-        """With times, or without."""
+        """Show or hide the times of lines."""
         self._place(self._top_number())
 
     def watch_wrap(self) -> None:
-        """Long lines on several lines of the screen, or cut where it ends."""
+        """Wrap long lines, or cut them off at the edge of the screen."""
         self._skip = 0
         self.scroll_to(x=0, animate=False, immediate=True, force=True)
         self._place(self._top_number())
@@ -286,7 +286,7 @@ class OutputPane(ScrollView, can_focus=True):
             self._skip = self._last_top()[1] if self.following else 0
 
     def action_follow(self) -> None:
-        """Goes to the end and stays there."""
+        """Go to the end and follow it."""
         self.following = True
         self._place(None)
 
@@ -338,7 +338,7 @@ class OutputPane(ScrollView, can_focus=True):
     # Drawing
 
     def notify_style_update(self) -> None:
-        """Another theme: every prebuilt style is out of date."""
+        """Forget the cached styles: the theme has changed."""
         super().notify_style_update()
         self._styles.clear()
 

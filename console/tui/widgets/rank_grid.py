@@ -50,7 +50,7 @@ class RankGrid(CellGrid):
         self._drags = False
 
     class Marked(Message):
-        """A rank shall be added to the selection, or removed."""
+        """The user adds a rank to the selection, or removes it."""
 
         def __init__(self, rank: int) -> None:
             super().__init__()
@@ -70,7 +70,7 @@ class RankGrid(CellGrid):
             self.cursor = min(self.cells - 1, self.cursor + 1)
 
     def action_extend(self, where: str) -> None:
-        """Moves the cursor and marks on the way."""
+        """Move the cursor, and mark the ranks on the way."""
         self._begin_range()
         self.action_move(where)
         self._mark_range()
@@ -150,7 +150,7 @@ class RankGrid(CellGrid):
         return RANK_GLYPHS[state], "rank-aside" if aside else _STYLES[state]
 
     def update_ranks(self) -> None:
-        """Repaints the ranks whose state changed since the last call."""
+        """Repaint the ranks whose state has changed since the last call."""
         states = bytes(self._run.states)
         if len(states) != len(self._drawn):
             self._drawn = bytearray(states)

@@ -44,12 +44,12 @@ class Activity(Widget):
         self._styles: dict[str, Style] = {}
 
     def take_room(self, height: int) -> None:
-        """Set the number of lines below the map; too few are left empty."""
+        """Set the number of lines below the map; with too few lines the widget is hidden."""
         self.display = height >= LEAST + _EDGES
         self.styles.height = max(1, height)
 
     def update_activity(self) -> None:
-        """Tells what is so now."""
+        """Show the present activity."""
         if not self.display:
             return
         set_title(self, "activity")
@@ -65,7 +65,7 @@ class Activity(Widget):
         self.update_activity()
 
     def notify_style_update(self) -> None:
-        """Another theme: every style is out of date."""
+        """Forget the cached styles: the theme has changed."""
         super().notify_style_update()
         self._styles.clear()
 
@@ -79,7 +79,7 @@ class Activity(Widget):
         return style
 
     def render_line(self, y: int) -> Strip:
-        """One line of it."""
+        """Draw a line."""
         line = self._lines[y] if y < len(self._lines) else []
         segments = [Segment(text, self._style(style)) for text, style in line]
         return Strip(segments).adjust_cell_length(self.size.width, self._style(""))
@@ -99,7 +99,7 @@ _FIRST_STEPS = (
 
 
 def first_steps(keys_of: Callable[[Action], str]) -> tuple[str, ...]:
-    """The five lines of a first start, with the configured keys."""
+    """Five lines of help for a new user, with the configured keys."""
     return tuple(f" {keys_of(ALL[name]):<5} {told}" for name, told in _FIRST_STEPS)
 
 
@@ -116,11 +116,11 @@ class LauncherList(LineList):
     def __init__(self, machine: Machine, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._machine = machine
-        # the listed ones, because the machine's may be removed before a line is painted
+        # a copy, because the machine may drop a launcher before its line is painted
         self._launchers: dict[int, Launcher] = {}
 
     def update_launchers(self) -> None:
-        """Shows the launchers the machine has now."""
+        """Show the machine's present launchers."""
         self._launchers = dict(self._machine.launchers)
         console = context(self)
         self.below = () if self._launchers and not console.first_start else first_steps(console.keys_of)

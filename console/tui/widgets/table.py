@@ -146,7 +146,7 @@ class TableView(ScrollView, can_focus=True):
         return True
 
     def mark(self, keys: set[int]) -> None:
-        """Marks exactly these."""
+        """Mark exactly these rows."""
         self.marked = keys
         self.refresh()
         self.post_message(self.Moved())
@@ -154,16 +154,16 @@ class TableView(ScrollView, can_focus=True):
     # Cursor
 
     def action_move(self, step: int) -> None:
-        """Moves the cursor by so many rows."""
+        """Move the cursor by ``step`` rows."""
         if self.rows.order:
             self.cursor = max(0, min(len(self.rows.order) - 1, self.cursor + step))
 
     def action_page(self, step: int) -> None:
-        """Moves it by a screen."""
+        """Move the cursor by ``step`` screens."""
         self.action_move(step * max(1, self.size.height - 2))
 
     def action_choose(self) -> None:
-        """Acts on the row under the cursor."""
+        """Choose the row under the cursor."""
         if self.key is not None:
             self.post_message(self.Chosen())
 
@@ -184,7 +184,7 @@ class TableView(ScrollView, can_focus=True):
     # Ranges
 
     def action_extend(self, step: int) -> None:
-        """Mark on the way to another row."""
+        """Move the cursor, and mark the rows on the way."""
         self._begin_range()
         self.action_move(step)
         self._mark_range()
@@ -271,7 +271,7 @@ class TableView(ScrollView, can_focus=True):
     # Drawing
 
     def notify_style_update(self) -> None:
-        """Another theme."""
+        """Forget the cached lines: the theme has changed."""
         super().notify_style_update()
         self._strips.clear()
 

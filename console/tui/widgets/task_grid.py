@@ -52,7 +52,7 @@ class TaskGrid(CellGrid):
 
     @property
     def zoomed(self) -> bool:
-        """Whether only some are shown."""
+        """True if only some tasks are shown."""
         return self._span is not None
 
     @property
@@ -75,7 +75,7 @@ class TaskGrid(CellGrid):
         self.go_to(at)
 
     def go_to(self, place: int) -> None:
-        """Puts the cursor on a task."""
+        """Put the cursor on a task."""
         first, end = self.span
         if not first <= place < end:
             self._span = None

@@ -1,4 +1,4 @@
-"""A job of a batch system whose clients are stood in for: its environment, commands in it, and its end."""
+"""A job of a simulated batch system: sets up its environment, runs commands in it, and ends it."""
 
 import os
 import shutil
@@ -16,7 +16,7 @@ STAND_IN = Path(__file__).with_name("stand_in.py")
 LIBRARY = Path(__file__).with_name("libtm.c")
 NEEDS_GCC = pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc for the library that stands in")
 BIN = Path(sys.executable).parent
-#: The clients that belong to each manager.
+#: The client programs of each manager that tests/support/managers/stand_in.py simulates.
 CLIENTS = {
     "slurm": ("srun",),
     "grid_engine": ("qrsh",),
@@ -29,7 +29,7 @@ CLIENTS = {
 
 
 class Job:
-    """``hosts`` with ``slots`` each. The job's script is a shell that reads its commands from us."""
+    """A job on ``hosts`` hosts with ``slots`` slots each; its script is a shell that reads commands from a pipe."""
 
     def __init__(self, kind: str, hosts: int = 2, slots: int = 2) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="rj", dir="/tmp"))
@@ -82,7 +82,7 @@ class Job:
         return {"FLUX_URI": f"local://{self.directory}/run/local-0"}
 
     def run(self, *words: str, timeout_s: float = 60.0, **environ: str) -> subprocess.CompletedProcess[str]:
-        """A command as the job's script runs it: a child of the script's shell."""
+        """Run a command as a child of the job script's shell, and wait for its end."""
         out, err, status = (self.directory / name for name in ("out", "err", "status"))
         status.unlink(missing_ok=True)
         quoted = " ".join("'" + word.replace("'", "'\\''") + "'" for word in words)
@@ -98,17 +98,17 @@ class Job:
 
     @property
     def jobs(self) -> Path:
-        """Where the meshes of this account's jobs are."""
+        """The directory of the meshes of this user's jobs."""
         return self.directory / f"redmesh-{os.geteuid()}" / "jobs"
 
     def end(self) -> None:
-        """End the job's script, as it ends by itself."""
+        """Let the job's script end normally."""
         assert self.script.stdin is not None
         self.script.stdin.close()
         self.script.wait(30)
 
     def left(self) -> list[int]:
-        """Living processes of the job."""
+        """Return the pids of the job's processes that are alive."""
         mark = f"STAND_IN_REFUSED={self.refused}".encode()
         found = []
         for pid in processes.pids():
@@ -121,7 +121,7 @@ class Job:
         return found
 
     def close(self) -> None:
-        """End what is left, and remove the directory."""
+        """Kill the job's remaining processes and remove its directory."""
         if self.script.poll() is None:
             self.end()
         for pid in self.left():

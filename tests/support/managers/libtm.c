@@ -1,7 +1,8 @@
-/* Stands in for the TM interface of PBS (libpbs, libtorque), which cannot be had here: every node is this machine.
+/* A substitute for the TM (task management) library of PBS (libpbs, libtorque), which is not installed in tests. All of
+ * its nodes are this machine.
  *
- * It keeps the prototypes, the order of calls and the errors of tm(3) of OpenPBS 20 and Torque 6. A call that is not
- * documented so returns the documented error and is written to $STAND_IN_REFUSED.
+ * It has the prototypes, the required order of calls and the errors of tm(3) of OpenPBS 20 and Torque 6. A call in the
+ * wrong order or with wrong arguments returns the documented error, and is reported in the file $STAND_IN_REFUSED.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -104,7 +105,7 @@ int tm_obit(tm_task_id tid, int *obitval, int *event) {
 int tm_poll(int poll_event, int *result_event, int wait, int *tm_errno) {
     int status;
     if (!connected) return refuse("tm_poll", TM_ENOTCONNECTED);
-    if (poll_event != 0 || wait != 0) return refuse("tm_poll", TM_ENOTFOUND); /* what is not used is not stood in for */
+    if (poll_event != 0 || wait != 0) return refuse("tm_poll", TM_ENOTFOUND); /* not simulated: unused */
     *result_event = 0;
     if (first != last) {
         *result_event = ready[first % MOST].event;

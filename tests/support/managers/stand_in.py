@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Stands in for the clients of batch systems that cannot be had here: every "host" is this machine.
+"""Stands in for the clients of batch systems that are not installed here: every "host" is this machine.
 
-Called by the client's name (a link): srun, qrsh, blaunch, pbs_tmrsh, pbsdsh, flux. What the client's documentation does
-not have is refused with status 64 and written to $STAND_IN_REFUSED. Sources: srun(1) of Slurm 22.05; qrsh(1) of Grid
-Engine 8.1.9; the reference of LSF 10.1, "blaunch"; pbs_tmrsh(8) and pbsdsh(1B) of OpenPBS 20; flux-exec(1),
-flux-resource(1), flux-getattr(1).
+The name of the symbolic link chooses the client: srun, qrsh, blaunch, pbs_tmrsh, pbsdsh, flux. An option that is not in
+the client's documentation ends it with status 64, and is written to $STAND_IN_REFUSED. Sources: srun(1) of Slurm 22.05;
+qrsh(1) of Grid Engine 8.1.9; the reference of LSF 10.1, "blaunch"; pbs_tmrsh(8) and pbsdsh(1B) of OpenPBS 20;
+flux-exec(1), flux-resource(1), flux-getattr(1).
 """
 
 import json
@@ -25,7 +25,7 @@ def refuse(why: str) -> None:
 
 
 def options(words: list[str], valued: dict[str, str], flags: set[str]) -> tuple[dict[str, str], list[str]]:
-    """Documented options before the first other word; ``valued``: name → pattern of its value."""
+    """Parse the documented options before the first operand; ``valued`` maps an option to the pattern of its value."""
     found: dict[str, str] = {}
     while words and words[0].startswith("-") and words[0] != "--":
         name, equals, value = words.pop(0).partition("=")
@@ -44,7 +44,11 @@ def options(words: list[str], valued: dict[str, str], flags: set[str]) -> tuple[
 
 
 def run(commands: list[tuple[list[str], dict[str, str]]], given: bool, taken: bool, label: bool) -> int:
-    """Run commands as one client does: all get its input, signals reach all, lines are labelled; the first status."""
+    """Run ``commands`` like one client, which forwards input and signals to all of them; return the largest status.
+
+    ``given``: forward standard input. ``taken``: forward standard output and error. ``label``: prefix output lines with
+    the task's number. The status of a command that a signal killed is the signal's number.
+    """
     pipe, null = subprocess.PIPE, subprocess.DEVNULL
     tasks = [
         subprocess.Popen(
@@ -111,7 +115,7 @@ def srun(words: list[str]) -> int:
         {"--overlap", "--overcommit", "--label", "--no-kill", "--quiet"},
     )  # fmt: skip
     names = [on_host(name) for name in found["--nodelist"].split(",")]
-    each = names if "--distribution" not in found else set(names)  # arbitrary: a task for each name in the list
+    each = names if "--distribution" not in found else set(names)  # with "arbitrary", the list has a name for each task
     if found["--nodes"] != str(len(each)) or found["--ntasks"] != str(len(names)):
         refuse("nodes, tasks and the list differ")
     os.chdir(found.get("--chdir", "."))

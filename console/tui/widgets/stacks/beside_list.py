@@ -14,7 +14,7 @@ from console.tui.widgets.lines import LineList
 
 
 class BesideList(LineList):
-    """A pair of calls a line."""
+    """Draws a pair of calls on each line."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"beside--differs", "beside--call"}
     EMPTY = "neither has any calls"
@@ -24,7 +24,7 @@ class BesideList(LineList):
         self.pairs: list[Pair] = []
 
     def show(self, pairs: list[Pair], cursor: int) -> None:
-        """Shows these, with the cursor on one."""
+        """Show these pairs, with the cursor on one of them."""
         self.pairs = pairs
         self.set_keys(list(range(len(pairs))))
         self.cursor = min(cursor, max(0, len(pairs) - 1))

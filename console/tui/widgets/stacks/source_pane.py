@@ -20,7 +20,7 @@ _EMPTY = SourceText("", 1, [])
 
 
 class SourcePane(ScrollView, can_focus=False):
-    """Scrolled to one line, which is marked; the wheel scrolls it."""
+    """Shows a file, scrolled to one line, which is marked; the mouse wheel scrolls it."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         "source-pane--number",
@@ -73,13 +73,13 @@ class SourcePane(ScrollView, can_focus=False):
         self.refresh()
 
     def on_resize(self) -> None:
-        """The line stays in the middle."""
+        """Keep the marked line in the middle."""
         if self._line:
             at = self._line - self._text.first
             self.scroll_to(0, max(0, at - self.size.height // 2), animate=False, force=True)
 
     def notify_style_update(self) -> None:
-        """Another theme: every style is out of date."""
+        """Forget the cached styles: the theme has changed."""
         super().notify_style_update()
         self._styles.clear()
 

@@ -40,7 +40,7 @@ class StackTree(LineList):
         return self.rows[self.cursor] if self.cursor < len(self.rows) else None
 
     def show(self, rows: list[Row]) -> None:
-        """Shows these."""
+        """Show these rows."""
         here = self.row
         self.rows = rows
         self._room = min(_WIDEST_RANKS, max((len(row.ranks) for row in rows), default=4))
