@@ -191,7 +191,7 @@ class JobOwner:
 
     def _take_up(self) -> None:
         # A copy lacks the last commits of its owner: tasks that these handed out may have begun (AHEAD).
-        unsure = 2 * AHEAD if self._job.meta(UNSURE) else 0
+        unsure = AHEAD if self._job.meta(UNSURE) else 0
         for first, last, state, attempts in list(self._job.ranges()):
             if state == RUNNING:
                 self._job.change(first, last, WAITING, cause="the owner of the job was lost")
@@ -450,7 +450,7 @@ class JobOwner:
                 continue
             if self._tasks.waiting and self._tasks.open and self._tasks.suits(worker.node):
                 if not self._standby.behind:
-                    self._give(worker, min(ahead - has, AHEAD))
+                    self._give(worker, min(ahead - has, self._standby.room))
             elif not has and self._copy(worker):
                 continue
             elif not has and not (self._tasks.running and self._described.retries) and not self._expects:

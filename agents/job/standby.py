@@ -31,7 +31,7 @@ BEGIN_S, _AGAIN_S, _AGAIN_MOST_S, _NONE_S = 3.0, 1.0, 30.0, 60.0
 _MOST, _PIECE = 64 << 20, 1 << 20
 #: Tasks that the owner hands out, at most, before the standby has confirmed the commits that say so. After the loss of
 #: the owner so many of the copy's next tasks count as begun.
-AHEAD = 1000
+AHEAD = 256
 
 
 class Standby:
@@ -53,6 +53,7 @@ class Standby:
         #: False for a job that had a standby: nothing runs before the tracker has confirmed that the job is ours.
         self.clear = not owner.job.meta("standby")
         self._over = False
+        self._reason = ""  # why there is no standby, as it was logged
         self._again_s = _AGAIN_S
         self._link: Link | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -119,6 +120,10 @@ class Standby:
             self._owner.record(lambda job: job.log(f"its standby is {node}"))
         elif op == "none":
             self._again_s = _NONE_S
+            reason = str(told.get("reason") or "")
+            if reason and reason != self._reason:
+                self._owner.record(lambda job: job.log(f"it has no standby: {reason}"))
+            self._reason = reason
         elif op == "leaves":
             self._on_leave(str(told["login"]), str(told["reason"]))
         elif op == "fenced":
@@ -130,9 +135,14 @@ class Standby:
             self._given += count
 
     @property
+    def room(self) -> int:
+        """How many tasks may be handed out before the standby has confirmed some."""
+        return AHEAD - self._given - sum(given for _, _, given in self._sent) if self.node else AHEAD
+
+    @property
     def behind(self) -> bool:
-        """True if no more tasks may be handed out before the standby has confirmed some."""
-        return bool(self.node) and self._given + sum(given for _, _, given in self._sent) >= AHEAD
+        """True if no more tasks may be handed out now."""
+        return self.room <= 0
 
     def leave(self, login: str) -> None:
         """Ask whether the job can continue on ``login``; ``on_leave`` follows."""
