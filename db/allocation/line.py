@@ -484,7 +484,9 @@ def forget_ended(store: Store) -> int:
 
 def outside_at(store: Store, cpa: str, connection: str) -> list[str]:
     """The uuids of requests held by a CPA that wait, or have unconfirmed grants, and are not posted to a connection."""
-    rows = store.read_together([each.bind(cpa=cpa, connection=connection) for each in (_waiting_outside, _grants_outside)])
+    rows = store.read_together(
+        [each.bind(cpa=cpa, connection=connection) for each in (_waiting_outside, _grants_outside)]
+    )
     return sorted({str(row[0]) for answer in rows for row in answer})
 
 

@@ -90,7 +90,7 @@ def without_secrets(post_back: Message) -> Message:
         }
         for one in post_back["placed"]
     ]
-    shown = {key: post_back[key] for key in ("post_back", "sequence", "missing", "error") if key in post_back}
+    shown: Message = {key: post_back[key] for key in ("post_back", "sequence", "missing", "error") if key in post_back}
     return {**shown, "placed": placed}
 
 
@@ -111,7 +111,9 @@ def _post(origin: str, path: str, ca_file: str, post_back: Message) -> None:
         connection.request("POST", path, body, headers)
         status = connection.getresponse().status
     except ssl.SSLCertVerificationError as error:
-        raise AgentError(f"{origin}: its certificate is refused: {error.verify_message}", code="not_delivered") from None
+        raise AgentError(
+            f"{origin}: its certificate is refused: {error.verify_message}", code="not_delivered"
+        ) from None
     finally:
         limit.cancel()
         connection.close()
