@@ -20,7 +20,7 @@ from console.settings import load
 from db.store.store import open_store
 from tests.support.mesh import MakeMesh, PrivateMesh
 from tests.support.others import commands_for_others
-from tests.support.waiting import wait_until
+from tests.support.waiting import freeze, wait_until
 
 
 def runtime_directory(mesh: PrivateMesh) -> Path:
@@ -522,7 +522,7 @@ def test_a_launch_is_found_when_the_cpa_has_made_the_run_directory_again_before_
     (yod,) = [pid for pid, words in private.processes().items() if "--hold" in words]
     stopped = [private.pid_of("keeper"), yod]
     for pid in stopped:
-        os.kill(pid, signal.SIGSTOP)
+        freeze(pid)
     try:
         remove_run(private)
         wait_until(lambda: (private.run_dir / "cpa-0.sock").exists(), "the CPA has made the directory again")
