@@ -333,7 +333,11 @@ def test_a_mesh_up_that_fails_ends_nothing_that_lives(mesh: MakeMesh, command: t
     failed = private.run(*command)
     assert failed.returncode != 0 and "Traceback" not in failed.stderr, failed
     assert outlives(private, yod, boot)
-    for name in ("mesh.db", "mesh.db-wal", "mesh.db-shm"):
+    for name in (
+        "mesh.db-wal",
+        "mesh.db-shm",
+        "mesh.db",
+    ):  # a CPA must not find mesh.db without its log
         (private.state / f"{name}.away").replace(private.state / name)
     wait_until(lambda: private.run("mesh", "up").returncode == 0, "and when the database is back, all is well")
     assert private.run("yod", "-sz", "2", "true").returncode == 0
