@@ -121,13 +121,6 @@ def _delete_post_back(*, launcher: int) -> Query:
 
 
 @statement
-def _count_failure(*, request_key: str, sequence: int) -> Query:
-    return PostBack.update({PostBack.failures: PostBack.failures + 1}).where(
-        PostBack.request_key == request_key, PostBack.sequence == sequence
-    )
-
-
-@statement
 def _granted_first(*, request_key: str) -> Query:
     return Launcher.select(Launcher.uid).where(Launcher.request_key == request_key)
 
@@ -403,11 +396,6 @@ def cancel(store: Store, request_key: str, uid: int) -> tuple[int, list[int]]:
         return (waiter.size if waiter is not None else 0), ended
 
     return store.run(work)
-
-
-def count_failure(store: Store, request_key: str, sequence: int) -> None:
-    """Count a failed delivery of a grant."""
-    store.change_alone(_count_failure.bind(request_key=request_key, sequence=sequence))
 
 
 def unconfirmed_at(store: Store, cpa: str) -> list[Unconfirmed]:
