@@ -67,7 +67,7 @@ _ROOMS = "from redmesh.start_command import find_rooms; find_rooms(); import "
 #: What a process loads, by what it is.
 LOADS = {
     "yod of a plain launch loads": "console.cli.yod.command, console.launch.stdio.frontend, console.launch.engine",
-    "keeper and PCT of a host load": "agents.keeper.__main__, agents.pct.remote.gateway, agents.pct.heartbeat.contact",
+    "keeper and PCT of a host load": "agents.keeper.__main__, agents.pct.remote.gateway, agents.pct.node.contact",
     "TLS is loaded": "agents.link.tls",
 }
 _REST_S = 0.5

@@ -1,13 +1,12 @@
 """StateReader: every column of the object is read by name, as of one moment."""
 
-import re
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from redmesh import state, state_reader
+from redmesh import state_reader
 from redmesh.state import DONE, FAILED, RUNNING, WAITING, StateObject, job_path, new_uuid
 from redmesh.state_reader import StateReader
 
@@ -93,17 +92,3 @@ def test_a_copy_is_one_file_with_everything(job: StateObject, tmp_path: Path) ->
     assert not list(tmp_path.glob("copy.job-*"))
     with StateReader(str(target)) as copy:
         assert copy.file("input") == b"\0data" and len(copy.tasks()) == 3
-
-
-def test_no_other_file_of_the_product_reads_the_object_in_sql() -> None:
-    """A change of the object's schema has one place: redmesh/state.py writes it, redmesh/state_reader.py reads it."""
-    root = Path(state.__file__).parents[1]
-    tables = re.findall(r"CREATE TABLE (\w+)", state._SCHEMA)
-    query = re.compile(rf"[\"' ](?:FROM|INTO|UPDATE) (?:{'|'.join(tables)})\b")
-    found = {
-        str(path.relative_to(root))
-        for room in ("agents", "console", "redmesh")
-        for path in (root / room).rglob("*.py")
-        if query.search(path.read_text())
-    }
-    assert found == {"redmesh/state.py", "redmesh/state_reader.py"}

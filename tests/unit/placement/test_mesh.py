@@ -17,7 +17,7 @@ from agents.cpa.placement.layout import NoMesh, Unplaced
 from agents.cpa.placement.registry import Geometry, Layout
 from agents.wire.errors import AgentError
 from db.topology import parse
-from tests.support import placement_metrics
+from tests.support import placement_metrics as metrics
 from tests.support.half_full import box, cabinets
 
 RACKS = Layout(
@@ -168,7 +168,7 @@ def test_best_fit_along_a_curve_takes_the_smallest_interval_else_the_least_span(
     if enough:
         assert chosen == [curve.seats[seat] for seat in min(enough, key=len)[:count]]
     else:
-        assert placement_metrics.span(curve, chosen) == min(
+        assert metrics.span(curve, chosen) == min(
             b - a + 1 for a, b in zip(seats, seats[count - 1 :], strict=False)
         )
 
@@ -189,7 +189,7 @@ def test_what_close_fit_remembers_changes_nothing(monkeypatch: pytest.MonkeyPatc
 def test_close_fit_is_never_further_apart_than_best_fit(request: Request) -> None:
     layout, free, count = request
     best, close = (placement.find(name)(free, count, layout) for name in ("hilbert", "close_fit"))
-    assert placement_metrics.total_hops(layout, close) <= placement_metrics.total_hops(layout, best)
+    assert metrics.total_hops(layout, close) <= metrics.total_hops(layout, best)
 
 
 # --- shells, against their definitions ---------------------------------------------------------------------------
@@ -257,8 +257,8 @@ def test_a_machine_too_wide_for_the_shells_says_so() -> None:
 def test_mean_pairwise_hops_are_what_they_say(request: Request) -> None:
     layout, free, count = request
     chosen = free[:count]
-    assert placement_metrics.total_hops(layout, chosen) == pairs(layout, chosen)
-    mean = placement_metrics.mean_pairwise_hops(layout, chosen)
+    assert metrics.total_hops(layout, chosen) == pairs(layout, chosen)
+    mean = metrics.mean_pairwise_hops(layout, chosen)
     assert mean == (pairs(layout, chosen) / (count * (count - 1) / 2) if count > 1 else 0)
 
 
@@ -269,19 +269,19 @@ def test_hops_in_a_cluster_are_between_nodes(request: Request) -> None:
     node = {one: name for name, there in layout.nodes for one in there}
     cluster = layout.cluster
     expected = sum(cluster.hops(node[a], node[b]) for a, b in itertools.combinations(free[:count], 2))
-    assert placement_metrics.total_hops(layout, free[:count]) == expected
+    assert metrics.total_hops(layout, free[:count]) == expected
 
 
 def test_pieces_and_span() -> None:
     layout = box(4, 4, 8)
     mesh = layout.need_mesh("test")
     at: Any = mesh.at
-    assert placement_metrics.pieces(layout, [at(0, 0, 0), at(0, 0, 7)]) == 1  # the ring
-    assert placement_metrics.pieces(layout, [at(0, 0, 0), at(3, 0, 0), at(3, 1, 0)]) == 2
+    assert metrics.pieces(layout, [at(0, 0, 0), at(0, 0, 7)]) == 1  # the ring
+    assert metrics.pieces(layout, [at(0, 0, 0), at(3, 0, 0), at(3, 1, 0)]) == 2
     curve = layout.curve()
     assert (
-        placement_metrics.span(curve, curve.seats[5:9]) == 4
-        and placement_metrics.span(curve, [curve.seats[9], curve.seats[2]]) == 8
+        metrics.span(curve, curve.seats[5:9]) == 4
+        and metrics.span(curve, [curve.seats[9], curve.seats[2]]) == 8
     )
 
 
