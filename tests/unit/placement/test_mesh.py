@@ -168,9 +168,7 @@ def test_best_fit_along_a_curve_takes_the_smallest_interval_else_the_least_span(
     if enough:
         assert chosen == [curve.seats[seat] for seat in min(enough, key=len)[:count]]
     else:
-        assert metrics.span(curve, chosen) == min(
-            b - a + 1 for a, b in zip(seats, seats[count - 1 :], strict=False)
-        )
+        assert metrics.span(curve, chosen) == min(b - a + 1 for a, b in zip(seats, seats[count - 1 :], strict=False))
 
 
 def test_what_close_fit_remembers_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,10 +277,7 @@ def test_pieces_and_span() -> None:
     assert metrics.pieces(layout, [at(0, 0, 0), at(0, 0, 7)]) == 1  # the ring
     assert metrics.pieces(layout, [at(0, 0, 0), at(3, 0, 0), at(3, 1, 0)]) == 2
     curve = layout.curve()
-    assert (
-        metrics.span(curve, curve.seats[5:9]) == 4
-        and metrics.span(curve, [curve.seats[9], curve.seats[2]]) == 8
-    )
+    assert metrics.span(curve, curve.seats[5:9]) == 4 and metrics.span(curve, [curve.seats[9], curve.seats[2]]) == 8
 
 
 # --- names -------------------------------------------------------------------------------------------------------
