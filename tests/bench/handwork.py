@@ -55,7 +55,6 @@ PIECES: dict[str, list[tuple[str, str, str]]] = {
         ("agents/wire/control.py", "from _json", "import json\nfrom _json"),
         ("agents/link/journal.py", "from _json", "import json\nfrom _json"),
     ],
-    "_ctypes": [("agents/linux/libc.py", "from _ctypes import dlopen", "import ctypes\nfrom _ctypes import dlopen")],
     "_ssl": [("agents/link/tls.py", "    import _ssl as ssl", "    import ssl as _\n    import _ssl as ssl")],
     "seal": [("agents/wire/seal.py", "", _SEAL)],
     "vfork": [("agents/pct/ranks/vfork.py", "", "\nRUN_SYSCALLS = None\n")],
