@@ -1,8 +1,8 @@
 """Lines of waiting requests. The transaction that frees processors also serves the heads of the lines.
 
 Each line is strictly first come, first served: one for each part of the pool on a side of the machine, and one for each
-batch partition. Higher priorities come first. Requests with a time limit may pass others (db.allocation.backfill), and
-every request may pass those whose users have reached a limit (db.allocation.limits).
+batch partition. Higher priorities come first. Requests with a time limit may pass others (backfill.py), and every
+request may pass those whose users have reached a limit (db.allocation.limits).
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from db import cookies
-from db.allocation import backfill, limits, waiting_requests
+from db.allocation import limits, waiting_requests
 from db.allocation.allocate import candidates, decide, grant_again, take
 from db.allocation.finish import end_inside
 from db.allocation.free import Machine
+from db.allocation.scheduling import backfill
 from db.allocation.types import Allocation, Choose, Demand
 from db.allocation.waiting_requests import Wait, Waiter
 from db.errors import Denied, Expired, NotEnough, StoreError
@@ -118,13 +119,6 @@ def _confirm(*, request_key: str, sequence: int, uid: int) -> Query:
 @statement
 def _delete_post_back(*, launcher: int) -> Query:
     return PostBack.delete().where(PostBack.launcher == launcher)
-
-
-@statement
-def _count_failure(*, request_key: str, sequence: int) -> Query:
-    return PostBack.update({PostBack.failures: PostBack.failures + 1}).where(
-        PostBack.request_key == request_key, PostBack.sequence == sequence
-    )
 
 
 @statement
@@ -403,11 +397,6 @@ def cancel(store: Store, request_key: str, uid: int) -> tuple[int, list[int]]:
         return (waiter.size if waiter is not None else 0), ended
 
     return store.run(work)
-
-
-def count_failure(store: Store, request_key: str, sequence: int) -> None:
-    """Count a failed delivery of a grant."""
-    store.change_alone(_count_failure.bind(request_key=request_key, sequence=sequence))
 
 
 def unconfirmed_at(store: Store, cpa: str) -> list[Unconfirmed]:
