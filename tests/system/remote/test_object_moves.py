@@ -30,7 +30,6 @@ from tests.support.daemons import Daemons, Make
 from tests.support.far_pcts import FarMachine
 from tests.support.waiting import wait_until
 
-
 NODES = ("n0", "n1", "n2")
 CPAS = ("cpa-0", "cpa-1")
 UID = os.geteuid()
