@@ -6,7 +6,7 @@ import os
 
 from agents.job.changes import wait_for_change
 from agents.job.http_query import Answer, answer, refused
-from agents.link.client import Client
+from agents.objects.connection import connect
 from agents.objects.states import State
 from agents.wire.address import SCHEME
 from agents.wire.errors import AgentError, WireError
@@ -53,6 +53,9 @@ def ask(holder: Holder, uuid: str, what: str, query: Dict[str, str], known: str 
         moved = refused(301, f"job {uuid} has moved to {entry.other}", entry.address)
         where = {"X-Redmesh-Node": entry.other, "X-Redmesh-Counter": str(entry.place.counter)}
         return Answer(301, {**moved.headers, **where, "Location": entry.address}, moved.body)
+    if entry.place.state is State.GONE and entry.other and not entry.address:
+        why = f"job {uuid} has moved to {entry.other}, to which nobody can connect"
+        return refused(404, why, "ask on that login processor")
     return refused(404, f"no job {uuid} is on {holder.node}", "mesh job show asks where it is")
 
 
@@ -68,7 +71,7 @@ class Question:
 
     def ask(self, address: str) -> Answer:
         """The answer of the node at ``address``. Raises AgentError."""
-        with Client(address, "object", _ANSWER_S) as client:
+        with connect(address, _ANSWER_S) as client:
             reply = client.call(
                 {"op": "ask", "uuid": self.uuid, "what": self.what, "query": self.query, "known": self.known,
                  "wait_s": self.wait_s}, _ANSWER_S + self.wait_s,
