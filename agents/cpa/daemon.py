@@ -36,7 +36,7 @@ from agents.wire.control import Message
 from agents.wire.errors import AgentError
 from agents.wire.messages import CPA, check_post_back
 from db.allocation import finish, partitions, waiting_requests
-from db.allocation.line import Line, forget_ended
+from db.allocation.scheduling.line import Line, forget_ended
 from db.allocation.types import Live
 from db.errors import DatabaseUnavailable, NotEnough, StoreError
 from db.store.outage import Outage

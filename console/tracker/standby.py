@@ -19,6 +19,7 @@ from typing import Any
 
 from agents.job.start import start_owner
 from agents.link.client import Client
+from agents.objects.connection import connect
 from agents.objects.holder import PART, Holder
 from agents.objects.object_process import FED_S
 from agents.objects.receiver import fetch
@@ -92,7 +93,7 @@ class Feed:
         self._tell(op="clear")
         for node, address in self._candidates():
             try:
-                with Client(address, "object", FED_S) as client:
+                with connect(address, FED_S) as client:
                     self._feed(client, node)
                 if self._leaves_to:
                     HandOver(self._settings, self.holder, self._path, node, address).run(self._leaves_to, self._have)
@@ -119,8 +120,6 @@ class Feed:
 
     def _candidates(self) -> list[tuple[str, str]]:
         """Nodes that are up and reachable from other machines; the first one depends on the job, to spread copies."""
-        if self._settings.system:
-            return []  # nodes hold no objects there
         try:
             found = nodes_that_are_up(self._settings)
         except StoreError as error:
@@ -229,7 +228,7 @@ def bring(settings: Settings, uuid: str) -> str:
         node, counter = _node_of(found), int(found["counter"])
         if found["standby"]:
             address = address_of(settings, found["standby"], found["addresses"])
-            with Client(address, "object") as client:
+            with connect(address) as client:
                 if client.call({"op": "standing", "uuid": uuid})["fed"]:
                     raise ConsoleError(
                         f"the owner of job {uuid} lives: it feeds the standby {found['standby']}", "mesh job show",
@@ -241,7 +240,7 @@ def bring(settings: Settings, uuid: str) -> str:
         elif node == home:
             raise ConsoleError(f"job {uuid} is not on this host any more, and had no standby", "mesh job list")
         address = address_of(settings, node, found["addresses"])
-        with Client(address, "object") as client:
+        with connect(address) as client:
             if uuid not in client.call({"op": "held"})["jobs"]:  # the node may not know yet that its copy is the object
                 client.call({"op": "promote", "uuid": uuid, "counter": counter})
         moved = fetch(holder, uuid, address, node)

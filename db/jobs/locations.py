@@ -18,8 +18,6 @@ from db.store.statements import Query, statement
 from db.store.store import Store
 from redmesh.state import SCHEME, url_on
 
-MAX_URL = 255
-
 
 class Location(NamedTuple):
     """The location of an object, and the number of its moves."""
@@ -87,7 +85,7 @@ def _taking_over_lost(
 @statement
 def _with_standby() -> Query:
     one = StateLocation
-    return one.select(one.uuid, one.url).where(one.standby != "").order_by(one.uuid)
+    return one.select(one.uuid, one.uid, one.url).where(one.standby != "").order_by(one.uuid)
 
 
 @statement
@@ -152,9 +150,9 @@ def take_over(store: Store, uuid: str, counter: int, uid: int, witness: str) -> 
     return locate(store, uuid) if changed else None
 
 
-def with_standby_on(store: Store, nodes: Collection[str]) -> list[str]:
-    """The objects of ``nodes`` that have a standby on another node."""
-    return [uuid for uuid, url in store.read(_with_standby.bind()) if node_in(url) in nodes]
+def with_standby_on(store: Store, nodes: Collection[str]) -> list[tuple[str, int]]:
+    """The objects of ``nodes`` that have a standby on another node, and the uids of their users."""
+    return [(uuid, uid) for uuid, uid, url in store.read(_with_standby.bind()) if node_in(url) in nodes]
 
 
 def node_in(url: str) -> str:

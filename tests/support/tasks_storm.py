@@ -72,8 +72,12 @@ class TasksJob:
         except ProcessLookupError:
             return False
         if victim == "owner":
-            wait_until(lambda: self.state() == "owner lost", "the owner is lost", 60)
-            mesh.run("mesh", "job", "resume", self.uuid, check=True)
+            # An owner that is killed while it exits has recorded the job's end.
+            after = wait_until(
+                lambda: self.state() in ("owner lost", "done", "failed") and self.state(), "it is lost", 60
+            )
+            if after == "owner lost":
+                mesh.run("mesh", "job", "resume", self.uuid, check=True)
         return True
 
     def check(self) -> int:

@@ -13,8 +13,8 @@ from agents.link.link import Caller
 from agents.link.loop import Loop, Timer
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
-from db.allocation import line
 from db.allocation.free import Machine
+from db.allocation.scheduling import line
 from db.errors import StoreError
 from db.store.outage import Outage
 from db.store.store import Store

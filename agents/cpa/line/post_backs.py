@@ -11,7 +11,7 @@ from agents.link.loop import Loop
 from agents.link.sockets import connect_now
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
-from db.allocation.line import Grant, Line, Unconfirmed, ended, post_again, unconfirmed_at
+from db.allocation.scheduling.line import Grant, Line, Unconfirmed, ended, post_again, unconfirmed_at
 from db.allocation.waiting_requests import Waiter
 from db.errors import StoreError
 from db.store.outage import Outage

@@ -13,8 +13,9 @@ from agents.link.server import Session
 from agents.link.user_limits import Busy
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
-from db.allocation import line, waiting_requests
+from db.allocation import waiting_requests
 from db.allocation.allocate import candidates, check_could_be_met, check_right
+from db.allocation.scheduling import line
 from db.store.outage import Outage
 
 #: Keys of an allocate that have no meaning if processors come in parts.

@@ -8,7 +8,6 @@ a saved uid of 0, the user can neither trace this process nor read its memory.
 from __future__ import annotations
 
 import ctypes
-import grp
 import os
 import pwd
 import stat
@@ -49,6 +48,17 @@ class User:
         there = os.getresuid(), os.getresgid(), sorted(os.getgroups())
         if there != ((self.uid, self.uid, 0), (self.gid,) * 3, sorted(set(self.groups))):
             raise LoadFailed(f"could not become uid {self.uid}: {there}", "node")
+
+    def become_for_good(self) -> None:
+        """Become this user without a way back. Raises LoadFailed if any part of it fails."""
+        self.become()
+        try:
+            os.setresuid(0, 0, 0)
+            os.setresuid(self.uid, self.uid, self.uid)
+        except OSError as error:
+            raise LoadFailed(f"cannot become uid {self.uid}: {error.strerror}", "node") from None
+        if os.getresuid() != (self.uid,) * 3:
+            raise LoadFailed(f"could not become uid {self.uid}: {os.getresuid()}", "node")
 
     def as_root(self, work: "Callable[[], Result]") -> "Result":
         """Call ``work`` as root, then become the user again. The process exits if that fails."""
@@ -119,14 +129,3 @@ def look_up(uid: int, node: str, *, root_allowed: bool = False) -> User:
     except KeyError:
         raise LoadFailed(f"{node}: there is no user with uid {uid} here", "node") from None
     return User(uid, entry.pw_gid, entry.pw_name, sorted(set(os.getgrouplist(entry.pw_name, entry.pw_gid))))
-
-
-def group_names(groups: List[int]) -> List[str]:
-    """The names of groups on this node, numbers where there is no name."""
-    found = []
-    for gid in groups:
-        try:
-            found.append(grp.getgrgid(gid).gr_name)
-        except KeyError:
-            found.append(str(gid))
-    return found

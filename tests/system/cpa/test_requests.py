@@ -13,7 +13,7 @@ from agents.linux.processes import start_time
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
 from db.allocation import finish as ending
-from db.allocation.line import Line
+from db.allocation.scheduling.line import Line
 from tests.support.daemons import Daemons, Make, allocation, finish
 from tests.support.waiting import wait_until
 

@@ -1,8 +1,8 @@
 """Lines of waiting requests. The transaction that frees processors also serves the heads of the lines.
 
 Each line is strictly first come, first served: one for each part of the pool on a side of the machine, and one for each
-batch partition. Higher priorities come first. Requests with a time limit may pass others (db.allocation.backfill), and
-every request may pass those whose users have reached a limit (db.allocation.limits).
+batch partition. Higher priorities come first. Requests with a time limit may pass others (backfill.py), and every
+request may pass those whose users have reached a limit (db.allocation.limits).
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from db import cookies
-from db.allocation import backfill, limits, waiting_requests
+from db.allocation import limits, waiting_requests
 from db.allocation.allocate import candidates, decide, grant_again, take
 from db.allocation.finish import end_inside
 from db.allocation.free import Machine
+from db.allocation.scheduling import backfill
 from db.allocation.types import Allocation, Choose, Demand
 from db.allocation.waiting_requests import Wait, Waiter
 from db.errors import Denied, Expired, NotEnough, StoreError
@@ -484,9 +485,8 @@ def forget_ended(store: Store) -> int:
 
 def outside_at(store: Store, cpa: str, connection: str) -> list[str]:
     """The uuids of requests held by a CPA that wait, or have unconfirmed grants, and are not posted to a connection."""
-    rows = store.read_together(
-        [each.bind(cpa=cpa, connection=connection) for each in (_waiting_outside, _grants_outside)]
-    )
+    questions = [each.bind(cpa=cpa, connection=connection) for each in (_waiting_outside, _grants_outside)]
+    rows = store.read_together(questions)
     return sorted({str(row[0]) for answer in rows for row in answer})
 
 
