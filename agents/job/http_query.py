@@ -46,9 +46,13 @@ def etag(path: str) -> str:
     """A value that changes with each commit of the owner, and when the owner is lost. Raises StateError."""
     db = open_for_reading(path)
     try:
-        row = db.execute("SELECT value FROM meta WHERE key = 'commits'").fetchone()
+        return _etag(db, path)
     finally:
         db.close()
+
+
+def _etag(db: sqlite3.Connection, path: str) -> str:
+    row = db.execute("SELECT value FROM meta WHERE key = 'commits'").fetchone()
     return f'"{row[0] if row else 0}{"+" if owned(path) else ""}"'
 
 
@@ -60,12 +64,12 @@ def answer(path: str, what: str, query: Dict[str, str], known: str = "") -> Answ
     if what == "page":
         return Answer(200, dict(PAGE_HEADERS), PAGE.encode())
     try:
-        now = etag(path)
-        headers = {"Content-Type": _JSON, "ETag": now, "Cache-Control": "no-cache"}
-        if known == now:
-            return Answer(304, headers, b"")
-        db = open_for_reading(path)
+        db = open_for_reading(path)  # once, so that the ETag and what it stands for are of one moment
         try:
+            now = _etag(db, path)
+            headers = {"Content-Type": _JSON, "ETag": now, "Cache-Control": "no-cache"}
+            if known == now:
+                return Answer(304, headers, b"")
             body = _READERS[what](db, query)
         finally:
             db.close()
