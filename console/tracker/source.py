@@ -194,9 +194,12 @@ def address_of(settings: Settings, node: str, told: Mapping[str, str] | None = N
         _trusted(settings, node)
         return node
     kept = os.path.join(directory_of(settings.state_dir), ".nodes")
+    logins: set[str] = set()
     try:
         with open_viewer(settings.database, settings.login) as viewer:
-            known = {one.name: one.address for one in viewer.read().nodes if one.address}
+            nodes = viewer.read().nodes
+        known = {one.name: one.address for one in nodes if one.address}
+        logins = {one.name for one in nodes if one.role == "login"}
         with contextlib.suppress(OSError):
             with open(kept + ".new", "w", encoding="utf-8") as file:
                 json.dump(known, file)
@@ -208,7 +211,7 @@ def address_of(settings: Settings, node: str, told: Mapping[str, str] | None = N
         except (OSError, ValueError):
             known = {}
     address = str(known.get(node) or (told or {}).get(node, ""))
-    if address.startswith(UDP):
+    if address.startswith(UDP) or (node in logins and not address):
         raise ConsoleError(f"the job is on the login processor {node}, which nobody can connect to", "ask there")
     if not address:
         raise ConsoleError(f"no address of node {node!r} is known", "mesh status lists the nodes; tls://HOST:PORT/NODE")
