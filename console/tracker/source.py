@@ -158,7 +158,20 @@ def _tracked(settings: Settings, uuid: str) -> Source:
         return Source(uuid, address=entry.address)  # the node to which this host sent it, which knows a later place
     node = str(told["url"]).removeprefix(state.SCHEME).partition("/")[0]
     found = Source(uuid, address=address_of(settings, node, told["addresses"]))
-    found.job()
+    goes_on = f"mesh job resume {uuid} goes on with its standby on {told['standby']}" if told["standby"] else ""
+    try:
+        answered, found.address = Question(uuid).follow(found.address)
+    except AgentError as error:
+        raise ConsoleError(
+            f"the object of job {uuid} cannot be read: it was on {node} last, and {error.message}",
+            goes_on or "mesh status tells whether the node is up; the object has no standby",
+        ) from None
+    if answered.status == 404:
+        there = found.node
+        raise ConsoleError(
+            f"the object of job {uuid} is gone: {there} had it last, and says that it is not there",
+            goes_on or f"it had no standby: it was deleted on {there}, or with the disk of {there}",
+        )
     if found.node != node:
         _mend(settings, found, node)
     return found

@@ -102,7 +102,14 @@ class HandedOver:
         try:
             wait_until(begun, "it has begun", 30.0, 0.1)
             self.gate.touch()  # what runs ends, and with it the stage
-            wait_until(lambda: not self.spec.exists(), f"the step has come: {self.step}", 60.0)
+
+            def came() -> bool:
+                nonlocal moving
+                if self.spec.exists() and moving.poll() is not None:  # as above, later
+                    moving = self.mesh.start("mesh", "job", "resume", self.uuid, env=env)
+                return not self.spec.exists()
+
+            wait_until(came, f"the step has come: {self.step}", 60.0, 0.1)
         finally:
             moving.kill()
             moving.wait()
