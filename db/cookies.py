@@ -6,8 +6,6 @@ import hashlib
 import hmac
 import os
 
-NO_COOKIE = "0" * 16
-
 
 def make() -> str:
     return os.urandom(8).hex()

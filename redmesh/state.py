@@ -54,6 +54,8 @@ _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12
 
 #: The entry of ``meta`` with the login processor to which the owner hands the job over.
 HANDED_TO = "handed_to"
+#: The key in ``meta`` of a copy that lacks the last commits of a lost owner.
+UNSURE = "unsure"
 #: States of a task, of a rank, and of a job.
 WAITING, RUNNING, DONE, FAILED, CANCELLED = "waiting", "running", "done", "failed", "cancelled"
 
@@ -695,6 +697,8 @@ def note_takeover(path: str, counter: int, node: str) -> None:
         told = f"the owner on {host} handed the job over to {handed[0]}" if handed and handed[0] else ""
         told = told or f"the standby goes on: the owner on {host} was lost"
         db.execute("DELETE FROM meta WHERE key = ?", (HANDED_TO,))
+        if not (handed and handed[0]):
+            db.execute("INSERT OR REPLACE INTO meta VALUES (?, 1)", (UNSURE,))
         db.execute("INSERT INTO log (at, node, text) VALUES (?, ?, ?)", (now, node, told))
         db.execute("COMMIT")
     except sqlite3.Error as error:

@@ -1,7 +1,7 @@
 """Tells launches of low priority to end if a request waits for their processors (yod -nice).
 
-One transaction chooses and records them (db/allocation/preemption.py). This module tells the nodes' PCTs, repeatedly
-until the launcher has ended, so it does not matter which CPA, or how many CPAs, do it.
+One transaction chooses and records them (db/allocation/scheduling/preemption.py). This module tells the nodes' PCTs,
+repeatedly until the launcher has ended, so it does not matter which CPA, or how many CPAs, do it.
 """
 
 from collections.abc import Callable
@@ -13,8 +13,9 @@ from agents.link.loop import Loop
 from agents.link.sockets import connect_now
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
-from db.allocation import finish, preemption
-from db.allocation.preemption import Nice
+from db.allocation import finish
+from db.allocation.scheduling import preemption
+from db.allocation.scheduling.preemption import Nice
 from db.allocation.types import Demand
 from db.errors import StoreError
 from redmesh.text import counted

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 
-from redmesh.state import CANCELLED, DONE, FAILED, SUFFIX, StateError, job_path, open_for_reading
+from redmesh.state import CANCELLED, DONE, FAILED, SUFFIX, StateError, job_path
+from redmesh.state_reader import StateReader
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,15 +45,12 @@ def unmet(directory: str, after: Sequence[Sequence[str]]) -> List[str]:
             waits.append(uuid)
             continue
         try:
-            db = open_for_reading(job_path(directory, uuid))
+            with StateReader(job_path(directory, uuid)) as job:
+                state = job.meta("state")
         except StateError as error:
             if wanted == ANY:
                 continue
             raise Unmet(f"job {uuid[:8]} cannot be read: {error.message}") from None
-        try:
-            state = db.execute("SELECT value FROM meta WHERE key = 'state'").fetchone()[0]
-        finally:
-            db.close()
         if state in (FAILED, CANCELLED) and wanted == OK:
             raise Unmet(f"job {uuid[:8]} before it ended: {state}")
         if state not in (DONE, FAILED, CANCELLED):

@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import sqlite3
 
-from redmesh.state import StateError, open_for_reading, owned
+from redmesh.state import StateError, owned
+from redmesh.state_reader import StateReader
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, NamedTuple, Tuple
+    from typing import Any, Dict, NamedTuple, Tuple
 
     class Answer(NamedTuple):
         """An HTTP response: status, headers besides the length, body."""
@@ -30,10 +31,6 @@ else:
 #: The most rows of tasks or log lines in one answer.
 MOST_ROWS = 1000
 _JSON = "application/json"
-_TASK = ("first", "last", "state", "node", "slot", "attempt", "started_at", "ended_at", "exit", "progress", "lines")
-_RESOURCE = ("node", "processors", "granted_at", "freed_at")
-_TRANSITION = ("id", "at", "state", "cause")
-_LOG = ("id", "at", "node", "task", "text")
 #: Allow nothing but this page and its own server, so that a job's output cannot run as a script.
 PAGE_HEADERS = {
     "Content-Type": "text/html; charset=utf-8",
@@ -44,16 +41,12 @@ PAGE_HEADERS = {
 
 def etag(path: str) -> str:
     """A value that changes with each commit of the owner, and when the owner is lost. Raises StateError."""
-    db = open_for_reading(path)
-    try:
-        return _etag(db, path)
-    finally:
-        db.close()
+    with StateReader(path) as job:
+        return _etag(job, path)
 
 
-def _etag(db: sqlite3.Connection, path: str) -> str:
-    row = db.execute("SELECT value FROM meta WHERE key = 'commits'").fetchone()
-    return f'"{row[0] if row else 0}{"+" if owned(path) else ""}"'
+def _etag(job: StateReader, path: str) -> str:
+    return f'"{int(job.meta("commits") or 0)}{"+" if owned(path) else ""}"'
 
 
 def answer(path: str, what: str, query: Dict[str, str], known: str = "") -> Answer:
@@ -64,15 +57,12 @@ def answer(path: str, what: str, query: Dict[str, str], known: str = "") -> Answ
     if what == "page":
         return Answer(200, dict(PAGE_HEADERS), PAGE.encode())
     try:
-        db = open_for_reading(path)  # once, so that the ETag and what it stands for are of one moment
-        try:
-            now = _etag(db, path)
+        with StateReader(path) as job:  # once, so that the ETag and what it stands for are of one moment
+            now = _etag(job, path)
             headers = {"Content-Type": _JSON, "ETag": now, "Cache-Control": "no-cache"}
             if known == now:
                 return Answer(304, headers, b"")
-            body = _READERS[what](db, query)
-        finally:
-            db.close()
+            body = _READERS[what](job, query)
         if not what:
             body["owner_lives"] = owned(path)
     except KeyError:
@@ -89,40 +79,27 @@ def refused(status: int, message: str, hint: str = "") -> Answer:
     return Answer(status, {"Content-Type": _JSON}, json.dumps({"error": message, "hint": hint}).encode())
 
 
-def _job(db: sqlite3.Connection, _query: Dict[str, str]) -> Dict[str, Any]:
-    told: Dict[str, Any] = dict(db.execute("SELECT key, value FROM meta WHERE key != 'token'"))
-    for key in ("command", "counts"):
-        told[key] = json.loads(told[key]) if told.get(key) else None
-    told["resources"] = _named(_RESOURCE, db.execute(
-        f"SELECT {', '.join(_RESOURCE)} FROM resource ORDER BY freed_at IS NOT NULL, id LIMIT 100"
-    ))  # fmt: skip
-    cause = "SELECT cause FROM transition WHERE first IS NULL AND cause IS NOT NULL ORDER BY id DESC LIMIT 1"
-    told["cause"] = (db.execute(cause).fetchone() or (None,))[0]
-    told["values"] = dict(db.execute("SELECT key, value FROM value ORDER BY key LIMIT ?", (MOST_ROWS,)))
-    return told
+def _job(job: StateReader, _query: Dict[str, str]) -> Dict[str, Any]:
+    resources = [one._asdict() for one in job.resources(100)]
+    return {**job.summary(), "resources": resources, "cause": job.cause(), "values": job.values(MOST_ROWS)}
 
 
-def _tasks(db: sqlite3.Connection, query: Dict[str, str]) -> Dict[str, Any]:
-    state, (after, limit) = query.get("state", ""), _part(query)
-    rows = db.execute(
-        f"SELECT {', '.join(_TASK)} FROM task WHERE first > ? AND ? IN ('', state) ORDER BY first LIMIT ?",
-        (after, state, limit),
-    )
-    return {"tasks": _named(_TASK, rows)}
+def _tasks(job: StateReader, query: Dict[str, str]) -> Dict[str, Any]:
+    state = query.get("state", "")
+    rows = [one._asdict() for one in job.tasks([state] if state else [], *_part(query))]
+    for row in rows:
+        del row["input"]
+    return {"tasks": rows}
 
 
-def _log(db: sqlite3.Connection, query: Dict[str, str]) -> Dict[str, Any]:
-    rows = db.execute(f"SELECT {', '.join(_LOG)} FROM log WHERE id > ? ORDER BY id LIMIT ?", _part(query))
-    return {"log": _named(_LOG, rows)}
+def _log(job: StateReader, query: Dict[str, str]) -> Dict[str, Any]:
+    return {"log": [one._asdict() for one in job.log(*_part(query))]}
 
 
-def _transitions(db: sqlite3.Connection, query: Dict[str, str]) -> Dict[str, Any]:
+def _transitions(job: StateReader, query: Dict[str, str]) -> Dict[str, Any]:
     """The transitions of the job itself."""
-    rows = db.execute(
-        f"SELECT {', '.join(_TRANSITION)} FROM transition WHERE first IS NULL AND id > ? ORDER BY id LIMIT ?",
-        _part(query),
-    )
-    return {"transitions": _named(_TRANSITION, rows)}
+    rows = job.job_transitions(*_part(query))
+    return {"transitions": [{"id": one.id, "at": one.at, "state": one.state, "cause": one.cause} for one in rows]}
 
 
 def _part(query: Dict[str, str]) -> Tuple[int, int]:
@@ -130,10 +107,6 @@ def _part(query: Dict[str, str]) -> Tuple[int, int]:
     if not -1 <= after < 1 << 62 or limit < 1:
         raise ValueError(after)
     return after, min(limit, MOST_ROWS)
-
-
-def _named(names: Tuple[str, ...], rows: sqlite3.Cursor) -> List[Dict[str, Any]]:
-    return [dict(zip(names, row)) for row in rows]  # noqa: B905
 
 
 _READERS = {"": _job, "tasks": _tasks, "log": _log, "transitions": _transitions}

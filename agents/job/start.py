@@ -7,7 +7,8 @@ import subprocess
 
 from agents.job.description import ENVIRONMENT, parse_environment
 from redmesh.start_command import start_command
-from redmesh.state import SUFFIX, StateError, is_uuid, open_for_reading
+from redmesh.state import SUFFIX, StateError, is_uuid
+from redmesh.state_reader import StateReader
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,12 +46,9 @@ def start_owner(path: str) -> None:
 
 
 def _environment(path: str) -> Dict[bytes, bytes]:
-    db = open_for_reading(path)
-    try:
-        row = db.execute("SELECT content FROM file WHERE name = ?", (ENVIRONMENT,)).fetchone()
-    finally:
-        db.close()
-    return _with_our_mesh(parse_environment(row[0])) if row is not None else dict(os.environb)
+    with StateReader(path) as job:
+        variables = job.file(ENVIRONMENT)
+    return _with_our_mesh(parse_environment(variables)) if variables is not None else dict(os.environb)
 
 
 def _with_our_mesh(variables: Dict[bytes, bytes]) -> Dict[bytes, bytes]:

@@ -26,9 +26,9 @@ from redmesh.state import (
     is_uuid,
     job_path,
     note_takeover,
-    open_for_reading,
     sync_directory,
 )
+from redmesh.state_reader import StateReader
 
 TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
@@ -385,12 +385,8 @@ class _Locked:
 
 
 def _counter(path: str) -> int:
-    db = open_for_reading(path)
-    try:
-        row = db.execute("SELECT value FROM meta WHERE key = 'counter'").fetchone()
-        return int(row[0]) if row else 0
-    finally:
-        db.close()
+    with StateReader(path) as job:
+        return int(job.meta("counter") or 0)
 
 
 def _unlink(path: str) -> None:

@@ -11,7 +11,8 @@ from agents.job.http_query import Answer, refused
 from agents.objects.answers import LONGEST_WAIT_S, ask
 from agents.wire.address import parse
 from agents.wire.errors import AgentError
-from redmesh.state import StateError, is_uuid, open_for_reading
+from redmesh.state import StateError, is_uuid
+from redmesh.state_reader import StateReader
 
 TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
@@ -106,12 +107,9 @@ def _digest_of(holder: Holder, uuid: str) -> str:
         path = holder.readable(uuid)
         if not path:
             return holder.entry(uuid).token
-        db = open_for_reading(path)
-        try:
-            row = db.execute("SELECT value FROM meta WHERE key = 'token'").fetchone()
-        finally:
-            db.close()
-        return hashlib.sha256(str(row[0]).encode()).hexdigest() if row and row[0] else ""
+        with StateReader(path) as job:
+            token = job.meta("token")
+        return hashlib.sha256(str(token).encode()).hexdigest() if token else ""
     except (StateError, sqlite3.Error, OSError):
         return ""
 

@@ -11,7 +11,8 @@ import os
 import sqlite3
 
 from agents.wire.errors import AgentError
-from redmesh.state import damaged, decode_commit, open_for_reading, own_connection
+from redmesh.state import damaged, decode_commit, own_connection
+from redmesh.state_reader import StateReader
 
 #: The statement kinds of an owner; none of them reaches another file.
 _ALLOWED = frozenset((
@@ -70,27 +71,15 @@ class Replica:
 
 def commits_of(path: str) -> int:
     """The number of the last commit in a copy. Raises StateError."""
-    db = open_for_reading(path)
-    try:
-        row = db.execute("SELECT value FROM meta WHERE key = 'commits'").fetchone()
-        return int(row[0]) if row else 0
-    finally:
-        db.close()
+    with StateReader(path) as job:
+        return int(job.meta("commits") or 0)
 
 
 def copy(source: str, target: str) -> int:
     """Copy an object as of one moment, even while its owner writes; returns the number of its last commit."""
-    db = open_for_reading(source)
-    try:
-        db.execute("COMMIT")  # the backup makes its own transaction
-        made = sqlite3.connect(target, isolation_level=None)
+    with StateReader(source) as job:
         try:
-            db.backup(made)
-            made.execute("PRAGMA journal_mode = delete")
-        finally:
-            made.close()
-    except sqlite3.Error as error:
-        raise damaged(source, error) from None
-    finally:
-        db.close()
+            job.copy_to(target)
+        except sqlite3.Error as error:
+            raise damaged(source, error) from None
     return commits_of(target)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import time
@@ -10,11 +9,11 @@ import time
 from agents.job.start import AFTER, CALLS, ERRORS, SOCKET, beside
 from agents.link.sockets import UnsafeDirectory, own_directory
 from console.errors import ConsoleError
-from redmesh.state import SUFFIX, StateError, is_uuid, open_for_reading, owned
+from redmesh.state import SUFFIX, StateError, is_uuid, owned
+from redmesh.state_reader import StateReader
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import sqlite3
     from typing import Any
 
     from console.settings import Settings
@@ -79,23 +78,18 @@ def find(settings: Settings, text: str) -> str:
     )
 
 
-def opened(path: str) -> sqlite3.Connection:
-    """A read-only connection. Raises ConsoleError."""
+def opened(path: str) -> StateReader:
+    """Open an object for reading. Raises ConsoleError."""
     try:
-        return open_for_reading(path)
+        return StateReader(path)
     except StateError as error:
         raise ConsoleError(error.message, error.hint) from None
 
 
 def summary(path: str) -> dict[str, Any]:
     """A job's summary, as printed by ``mesh job show --json``: one read, whatever its size."""
-    db = opened(path)
-    try:
-        told: dict[str, Any] = dict(db.execute("SELECT key, value FROM meta WHERE key != 'token'"))
-    finally:
-        db.close()
-    for key in ("command", "counts"):
-        told[key] = json.loads(told[key]) if told.get(key) else None
+    with opened(path) as job:
+        told = job.summary()
     told["path"] = path
     if told["state"] not in ENDED and not owned(path):
         told["owner_lost"] = True

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from redmesh.state import CANCELLED, RUNNING
+from redmesh.state_reader import StateReader
 
 
 class Attempt(NamedTuple):
@@ -25,14 +25,13 @@ class Attempt(NamedTuple):
     exit: int | None
 
 
-def attempts(db: sqlite3.Connection) -> list[Attempt]:
+def attempts(job: StateReader) -> list[Attempt]:
     """All attempts, in the order of their start."""
-    exits = dict(db.execute("SELECT first, exit FROM task WHERE exit IS NOT NULL"))
+    exits = {task.first: task.exit for task in job.tasks()}
     last_of: dict[int, int] = {}  # section -> the index of the attempt with its last outcome
     running: dict[int, list[int]] = {}  # section -> the indices of its running copies
     found: list[Attempt] = []
-    rows = db.execute("SELECT at, first, last, state, node, cause FROM transition WHERE first IS NOT NULL ORDER BY id")
-    for at, first, last, state, node, cause in rows:
+    for _, at, first, last, state, node, cause in job.task_transitions():
         for number in range(first, last + 1):
             if state == RUNNING:
                 running.setdefault(number, []).append(len(found))

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import shutil
-import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -21,6 +20,7 @@ from console.sections.combine import Output, combine
 from console.sections.job_file import SectionsJob, changes, fingerprint, fingerprints
 from console.settings import Settings
 from redmesh.state import CANCELLED, DONE, FAILED, RUNNING, WAITING, StateError, StateObject
+from redmesh.state_reader import StateReader
 
 #: The file in the object with the description.
 _FILE = "sections"
@@ -107,12 +107,9 @@ def _mpi_of(job: SectionsJob) -> str:
     return kind_for(found) if found else "auto"
 
 
-def read_made(db: sqlite3.Connection, name: str) -> Made:
+def read_made(job: StateReader, name: str) -> Made:
     """Read the sections and outputs from a state object. Raises ConsoleError if it is not a job of sections."""
-    row = db.execute("SELECT content FROM file WHERE name = ?", (_FILE,)).fetchone()
-    if row is None:
-        raise ConsoleError(f"{name} is not a job of sections", "mesh queue --all prints the jobs", exit_status=1)
-    told = json.loads(bytes(row[0]))
+    told = _read_file(job, name)
     outputs = []
     for one, parts in told["outputs"]:
         outputs.append((Output(**{**one, "command": tuple(one["command"]), "shape": tuple(one["shape"])}), parts))
@@ -123,6 +120,13 @@ def read_made(db: sqlite3.Connection, name: str) -> Made:
     return Made(told["name"], told["ids"], words, outputs, told["cwd"], told["fingerprints"])
 
 
+def _read_file(job: StateReader, name: str) -> dict[str, Any]:
+    content = job.file(_FILE)
+    if content is None:
+        raise ConsoleError(f"{name} is not a job of sections", "mesh queue --all prints the jobs", exit_status=1)
+    return dict(json.loads(content))
+
+
 def _with_parts(word: str, parts: list[str]) -> str:
     for place, name in enumerate(parts):
         word = word.replace(_PLACE.format(place), name)
@@ -131,20 +135,14 @@ def _with_parts(word: str, parts: list[str]) -> str:
 
 def is_sections(path: str) -> bool:
     """True if a state object is a job of sections."""
-    db = opened(path)
-    try:
-        return db.execute("SELECT 1 FROM file WHERE name = ?", (_FILE,)).fetchone() is not None
-    finally:
-        db.close()
+    with opened(path) as job:
+        return job.file(_FILE) is not None
 
 
 def combined(path: str) -> list[tuple[str, int]]:
     """Combine the outputs of a finished job; returns each with its size. Raises ConsoleError."""
-    db = opened(path)
-    try:
-        made = read_made(db, path)
-    finally:
-        db.close()
+    with opened(path) as job:
+        made = read_made(job, path)
     found = []
     for output, parts in made.outputs:
         whole = os.path.join(made.cwd, output.name)
@@ -166,13 +164,8 @@ def _sweep(parts: list[str]) -> None:
 
 def changed(path: str, job: SectionsJob | None) -> list[str]:
     """Return a line for each change since the job was made: of input files, or of ``job`` if it is given."""
-    db = opened(path)
-    try:
-        read_made(db, path)  # refuses an object that is not a job of sections
-        row = db.execute("SELECT content FROM file WHERE name = ?", (_FILE,)).fetchone()
-    finally:
-        db.close()
-    told = json.loads(bytes(row[0]))
+    with opened(path) as state:
+        told = _read_file(state, path)
     if job is None:
         now = _inputs_now(told["fingerprints"], told["digests"])
     else:
@@ -192,12 +185,9 @@ def failed_sections(path: str, ids: Sequence[str]) -> list[int]:
 
     Raises UsageError for an unknown id, and ConsoleError if a named section has not failed.
     """
-    db = opened(path)
-    try:
-        numbers = {one: number for number, one in enumerate(read_made(db, path).ids, 1)}
-        rows = db.execute("SELECT first, last, state FROM task ORDER BY first").fetchall()
-    finally:
-        db.close()
+    with opened(path) as job:
+        numbers = {one: number for number, one in enumerate(read_made(job, path).ids, 1)}
+        rows = job.states()
     states = {number: state for first, last, state in rows for number in range(first, last + 1)}
     for one in ids:
         if one not in numbers:
@@ -246,19 +236,14 @@ def resume(path: str, only: Sequence[int] | None = None) -> int:
     return missing
 
 
-def failures(db: sqlite3.Connection, made: Made) -> list[tuple[str, str, str]]:
+def failures(job: StateReader, made: Made) -> list[tuple[str, str, str]]:
     """Return (section, error, last lines) of every section that failed and did not succeed later."""
     found = []
-    rows = db.execute(
-        "SELECT first, node, exit, lines FROM task WHERE state IN ('failed', 'cancelled') AND exit IS NOT NULL"
-        " ORDER BY first"
-    )
-    for number, node, status, lines in rows:
-        cause = db.execute(
-            "SELECT cause FROM transition WHERE first = ? AND state = 'failed' ORDER BY id DESC LIMIT 1", (number,)
-        ).fetchone()
-        told = f"exit status {status} on {node}" + (f": {cause[0]}" if cause and cause[0] else "")
-        found.append((made.ids[number - 1], told, lines or ""))
+    for task in job.tasks((FAILED, CANCELLED)):
+        if task.exit is not None:
+            cause = job.failure(task.first)
+            told = f"exit status {task.exit} on {task.node}" + (f": {cause}" if cause else "")
+            found.append((made.ids[task.first - 1], told, task.lines or ""))
     return found
 
 

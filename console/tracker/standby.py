@@ -84,6 +84,7 @@ class Feed:
         self._partly, self._commits = bytearray(), bytearray()  # bytes of an incomplete commit, and complete commits
         self._ended = False
         self._asked = self._leaves_to = ""  # the requested login processor, and the one to which the job goes
+        self._blind = ""  # the reason why no node is known
         self._have = 0  # the number of commits that the copy has
 
     def run(self) -> None:
@@ -99,7 +100,7 @@ class Feed:
                 return
             except (AgentError, StateError):
                 self._register("")  # raises Fenced if that copy has become the object
-        self._tell(op="none")
+        self._tell(op="none", reason=self._blind)
 
     def _register(self, standby: str) -> None:
         """Tell the tracker the place of the standby; repeats until a CPA answers. Raises Fenced or OSError."""
@@ -121,7 +122,8 @@ class Feed:
         """Nodes that are up and reachable from other machines; the first one depends on the job, to spread copies."""
         try:
             found = nodes_that_are_up(self._settings)
-        except StoreError:
+        except StoreError as error:
+            self._blind = f"the database cannot be read here ({error.message}): set `database` in mesh.toml"
             return []
         first = int(self.uuid[:8], 16) % len(found) if found else 0
         for name, _ in found[:1]:

@@ -40,8 +40,8 @@ class Demand(NamedTuple):
     resources: Mapping[str, int] = {}
     shape: shaping.Shape | None = None
     pending_s: float = PENDING_S
-    nice: bool = False  # may be ended for other requests (db/allocation/preemption.py)
-    time_s: float | None = None  # the time limit in seconds (db/allocation/backfill.py)
+    nice: bool = False  # may be ended for other requests (db/allocation/scheduling/preemption.py)
+    time_s: float | None = None  # the time limit in seconds (db/allocation/scheduling/backfill.py)
 
 
 class Allocation(NamedTuple):

@@ -18,8 +18,6 @@ from db.store.statements import Query, statement
 from db.store.store import Store
 from redmesh.state import SCHEME, url_on
 
-MAX_URL = 255
-
 
 class Location(NamedTuple):
     """The location of an object, and the number of its moves."""

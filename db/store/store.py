@@ -251,7 +251,7 @@ class Transaction:
 
 
 class Serving(Protocol):
-    """Allocates what a transaction frees to waiting requests before the commit (db.allocation.line)."""
+    """Allocates what a transaction frees to waiting requests before the commit (db.allocation.scheduling.line)."""
 
     def serve(self, t: Transaction) -> None:
         """Serve requests in a transaction that freed processors or changed a line."""

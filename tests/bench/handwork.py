@@ -55,7 +55,6 @@ PIECES: dict[str, list[tuple[str, str, str]]] = {
         ("agents/wire/control.py", "from _json", "import json\nfrom _json"),
         ("agents/link/journal.py", "from _json", "import json\nfrom _json"),
     ],
-    "_ctypes": [("agents/linux/libc.py", "from _ctypes import dlopen", "import ctypes\nfrom _ctypes import dlopen")],
     "_ssl": [("agents/link/tls.py", "    import _ssl as ssl", "    import ssl as _\n    import _ssl as ssl")],
     "seal": [("agents/wire/seal.py", "", _SEAL)],
     "vfork": [("agents/pct/ranks/vfork.py", "", "\nRUN_SYSCALLS = None\n")],
@@ -66,7 +65,8 @@ PIECES["together"] = [edit for name, edits in PIECES.items() if name != "composi
 _ROOMS = "from redmesh.start_command import find_rooms; find_rooms(); import "
 #: What a process loads, by what it is.
 LOADS = {
-    "keeper and PCT of a host load": "agents.keeper.__main__, agents.pct.remote.gateway, agents.pct.heartbeat.contact",
+    "yod of a plain launch loads": "console.cli.yod.command, console.launch.stdio.frontend, console.launch.engine",
+    "keeper and PCT of a host load": "agents.keeper.__main__, agents.pct.remote.gateway, agents.pct.node.contact",
     "TLS is loaded": "agents.link.tls",
 }
 _REST_S = 0.5
@@ -108,9 +108,8 @@ def _timed(command: list[str], env: dict[str, str]) -> Callable[[], float]:
 
 def starts(whole: dict[str, str], without: dict[str, str]) -> Iterator[tuple[str, float, float]]:
     """Name, with and without: processes that start (ms)."""
-    commands = {"yod --show": [str(BIN / "yod"), "--show", "true"]}
-    commands |= {what: [sys.executable, "-P", "-c", _ROOMS + modules] for what, modules in LOADS.items()}
-    for what, command in commands.items():
+    for what, modules in LOADS.items():
+        command = [sys.executable, "-P", "-c", _ROOMS + modules]
         mine, other = in_turn(_timed(command, whole), _timed(command, without), runs=31)
         assert other is not None
         yield f"{what} (ms)", mine, other

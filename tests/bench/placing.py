@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from agents.cpa.placement import shells
-from agents.cpa.placement.metrics import mean_pairwise_hops, pieces, total_hops
 from agents.cpa.placement.registry import Layout, find
 from db.topology import Mesh, parse
 from tests.bench.ratios import Bar, Row
 from tests.support.half_full import Day, box, cabinets
 from tests.support.optimum import least_hops
+from tests.support.placement_metrics import mean_pairwise_hops, pieces, total_hops
 
 SIZES = (16, 32, 64, 128, 256, 512)
 DEFAULT = "close_fit"

@@ -12,7 +12,7 @@ from agents.cpa.permissions import Rights
 from agents.link.client import Client
 from agents.linux.processes import start_time
 from db.allocation.finish import finish
-from db.allocation.line import Line
+from db.allocation.scheduling.line import Line
 from db.allocation.waiting_requests import Wait, put
 from db.store.store import Store, open_store
 from tests.bench.allocating import by_hand

@@ -11,12 +11,13 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from db.allocation import finish, line
+from db.allocation import finish
 from db.allocation.allocate import allocate
 from db.allocation.free import Machine
 from db.allocation.limits import place_in_line
-from db.allocation.line import Line
 from db.allocation.managers import read_policy
+from db.allocation.scheduling import line
+from db.allocation.scheduling.line import Line
 from db.allocation.types import Choose, Demand
 from db.allocation.waiting_requests import Wait, Waiter
 from db.errors import NotEnough

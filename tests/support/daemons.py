@@ -21,7 +21,7 @@ from db.machine.nodes import NodeSpec, define_machine
 from db.schema.migrate import migrate
 from db.store.store import Store, open_store
 from tests.support.stores import empty
-from tests.support.waiting import Process, patience, silence, wait_until
+from tests.support.waiting import Process, freeze, patience, silence, wait_until
 
 LOGIN = "login1"
 
@@ -86,8 +86,11 @@ class Daemons:
     def kill(self, name: str, number: int = signal.SIGKILL) -> None:
         """Signal a daemon; wait for its exit unless the signal is SIGSTOP or SIGCONT."""
         process = self.processes[name]
+        if number == signal.SIGSTOP:
+            freeze(process.pid)
+            return
         process.send_signal(number)
-        if number not in (signal.SIGSTOP, signal.SIGCONT):
+        if number != signal.SIGCONT:
             process.wait(10)
 
     def client(self, name: str = "cpa-0", role: str = "admin", timeout_s: float = 10.0) -> Client:

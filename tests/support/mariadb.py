@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 import pymysql
 
-from tests.support.waiting import patience
+from tests.support.waiting import freeze, patience
 
 START_S = 30.0
 INSTALLER = "mariadb-install-db"
@@ -112,7 +112,10 @@ class Server:
 
     def signal(self, number: int) -> None:
         assert self.process is not None
-        self.process.send_signal(number)
+        if number == signal.SIGSTOP:
+            freeze(self.process.pid)
+        else:
+            self.process.send_signal(number)
 
     def kill(self) -> None:
         """Kill the server with SIGKILL, like a crash."""

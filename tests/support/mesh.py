@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.waiting import Process, patience, wait_until
+from tests.support.waiting import Process, freeze, patience, wait_until
 
 BIN = Path(sys.executable).parent
 Run = subprocess.CompletedProcess[str]
@@ -136,7 +136,10 @@ class PrivateMesh:
         pid = self.pid_of(daemon)
         if pid <= 1:  # os.kill(0) would signal the process group of the tests
             raise ProcessLookupError(f"{daemon} is between two lives")
-        os.kill(pid, number)
+        if number == signal.SIGSTOP:
+            freeze(pid)
+        else:
+            os.kill(pid, number)
         return pid
 
     def processes(self) -> dict[int, str]:

@@ -25,7 +25,7 @@ from tests.bench.sections import parallel_words
 from tests.support.far_mesh import FarMesh
 from tests.support.hosts import NamespaceHost, NamespaceHosts
 from tests.support.sections_storm import cut, fill, kill, shared_directory
-from tests.support.waiting import wait_until
+from tests.support.waiting import freeze, wait_until
 
 #: A section computes on its host's own disk, which is its /tmp, and copies the result to the shared directory.
 _SCRIPT = """\
@@ -65,7 +65,7 @@ def hang(host: NamespaceHost) -> Callable[[], None]:
         stopped |= more
         for pid in more:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGSTOP)
+                freeze(pid)
 
     def heal() -> None:
         for pid in stopped:

@@ -6,10 +6,12 @@ the load factor, so that a test fails because of the product, not because of oth
 
 import functools
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -31,6 +33,26 @@ def wait_until(probe: Callable[[], T], what: str, timeout_s: float = 10.0, step_
         if elapsed > timeout_s and elapsed > patience(timeout_s) and elapsed > timeout_s * load_factor():
             raise AssertionError(f"not within {elapsed:.1f} s: {what} (last: {value!r})")
         time.sleep(step_s)
+
+
+def freeze(pid: int) -> None:
+    """Send SIGSTOP to a process and wait until all its threads have stopped.
+
+    kill() returns before that: a thread on another CPU can still answer a request.
+    """
+    os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: _is_frozen(pid), f"process {pid} has stopped")
+
+
+def _is_frozen(pid: int) -> bool:
+    for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
+        try:
+            state = stat.read_text().rpartition(")")[2].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # the thread has exited
+        if state not in "TtZX":
+            return False
+    return True
 
 
 class Process(subprocess.Popen[Any]):

@@ -11,7 +11,7 @@ from agents.link.loop import Loop
 from agents.link.sockets import connect_now
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
-from db.allocation.line import Grant, Line, Unconfirmed, ended, post_again, unconfirmed_at
+from db.allocation.scheduling.line import Grant, Line, Unconfirmed, ended, post_again, unconfirmed_at
 from db.allocation.waiting_requests import Waiter
 from db.errors import StoreError
 from db.store.outage import Outage
@@ -87,6 +87,7 @@ class PostBacks:
         again = self._outage.guard(lambda: post_again(self._operations.store, self._operations.machine, row))
         if again is not None:
             message: Message = {"post_back": row.request_key, "sequence": row.sequence, "missing": row.missing}
+            message |= {"place": row.place, "failures": row.failures}
             self._send(self._address, row.uid, {**message, "placed": [self._operations.reply_of(again)]}, 0)
 
     def post_all_unconfirmed(self) -> None:

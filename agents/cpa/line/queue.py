@@ -1,8 +1,8 @@
 """Allocate requests that wait at this CPA for their replies.
 
 The database's ``waiting`` table has their order. The CPA that frees processors allocates them to the heads of the lines
-in the same transaction (db.allocation.line), and tells the CPA that holds the connection (post_backs). So nothing is
-polled.
+in the same transaction (db/allocation/scheduling), and tells the CPA that holds the connection (post_backs). So nothing
+is polled.
 """
 
 import time

@@ -8,7 +8,6 @@ a saved uid of 0, the user can neither trace this process nor read its memory.
 from __future__ import annotations
 
 import ctypes
-import grp
 import os
 import pwd
 import stat
@@ -130,14 +129,3 @@ def look_up(uid: int, node: str, *, root_allowed: bool = False) -> User:
     except KeyError:
         raise LoadFailed(f"{node}: there is no user with uid {uid} here", "node") from None
     return User(uid, entry.pw_gid, entry.pw_name, sorted(set(os.getgrouplist(entry.pw_name, entry.pw_gid))))
-
-
-def group_names(groups: List[int]) -> List[str]:
-    """The names of groups on this node, numbers where there is no name."""
-    found = []
-    for gid in groups:
-        try:
-            found.append(grp.getgrgid(gid).gr_name)
-        except KeyError:
-            found.append(str(gid))
-    return found

@@ -394,6 +394,10 @@ class Pct:
             self._failed(session, message)
         elif op == "death":
             self._hosted.tell_death(session, message)
+        elif op == "post_back":
+            from agents.pct.node.post_backs import hand_over  # needed by few jobs
+
+            hand_over(self._loop, message, lambda reply: session.reply(message, reply))
         elif op == "trust":
             self._renew_files(session, message)
         else:

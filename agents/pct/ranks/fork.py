@@ -14,7 +14,6 @@ import os
 
 from agents.link.lean import signal
 from agents.linux import prctl
-from agents.linux.filesystems import is_remote
 from agents.pct.ranks import vfork
 
 TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
@@ -45,10 +44,15 @@ _ZERO, _ON_DEATH = ctypes.c_ulong(0), ctypes.c_ulong(_PR_SET_PDEATHSIG)
 _KILL = ctypes.c_ulong(signal.SIGKILL)
 _TRACEME = ctypes.c_ulong(_PTRACE_TRACEME)
 
+_statfs = ctypes.CDLL(None).statfs
+#: Magic numbers of statfs(2): AFS, BeeGFS, Ceph, CIFS, FUSE, GPFS, Lustre, NFS, SMB 2, 9P, OCFS2, GFS2.
+_REMOTE = frozenset(
+    (0x5346414F, 0x19830326, 0x00C36400, 0xFF534D42, 0x65735546, 0x47504653, 0x0BD00BD0, 0x6969, 0xFE534D42)
+    + (0x01021997, 0x7461636F, 0x01161970)
+)
+
 #: Steps before the exec; a record names one of the last three as the step that failed.
 AT_GATE, SETUP, CHDIR, EXEC = range(4)
-
-
 #: The indices of the three dup2 and the fcntl in the syscall list; and the step of a failed call (all others: SETUP).
 _FIRST_DUP2 = 2
 _STEPS = {vfork.CHDIR: CHDIR, vfork.EXECVE: EXEC}
@@ -62,6 +66,12 @@ def _address(text: Any) -> int:
 
 def _vector(items: List[bytes]) -> Any:
     return (ctypes.c_char_p * (len(items) + 1))(*items, None)
+
+
+def _is_remote(path: bytes) -> bool:
+    """True if other machines or processes serve the file, so that access may be slow; False if unknown."""
+    found = (ctypes.c_ulong * 64)()  # struct statfs, whose first member is the type
+    return _statfs(path, found) == 0 and found[0] & 0xFFFFFFFF in _REMOTE
 
 
 class Spawner:
@@ -139,7 +149,7 @@ class Spawner:
     def command(self, path: bytes, argv: List[bytes]) -> "tuple[Any, Any]":
         """A command line in the form that exec needs; built once and used for many ranks."""
         made = ctypes.c_char_p(path)
-        if is_remote(path):
+        if _is_remote(path):
             self.slow.append(_address(made))
         return made, _vector(argv)
 

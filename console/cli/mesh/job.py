@@ -117,9 +117,9 @@ def _task_row(task: dict[str, Any]) -> tuple[str, ...]:
 
 def sql(settings: Settings, options: argparse.Namespace) -> int:
     """Run an SQL query on the object, read-only."""
-    db = opened(_here(settings, options.job))
+    job = opened(_here(settings, options.job))
     try:
-        rows = db.execute(options.query)
+        rows = job.connection.execute(options.query)
         names = [column[0] for column in rows.description or ()]
         if not options.json:
             print("\t".join(names))
@@ -131,7 +131,7 @@ def sql(settings: Settings, options: argparse.Namespace) -> int:
     except (sqlite3.Error, sqlite3.Warning) as error:
         raise UsageError(f"SQLite refuses the query: {error}", "docs/state-object.md has the tables") from None
     finally:
-        db.close()
+        job.connection.close()
     return 0
 
 
@@ -154,26 +154,18 @@ def watch(settings: Settings, options: argparse.Namespace) -> int:
 
 def fetch(settings: Settings, options: argparse.Namespace) -> int:
     """Copy a job's object to a file: a consistent snapshot, even while the owner writes."""
-    db = opened(_here(settings, options.job))
-    aside = f"{options.file}.part"
+    job, aside = _here(settings, options.job), f"{options.file}.part"
     try:
         if os.path.lexists(options.file):
             raise ConsoleError(f"{options.file} exists already", "name another file, or remove it", exit_status=1)
         with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)):
             pass
-        db.execute("COMMIT")  # the backup makes its own transaction
-        copy = sqlite3.connect(aside, isolation_level=None)
-        try:
-            db.backup(copy)
-            copy.execute("PRAGMA journal_mode = delete")
-        finally:
-            copy.close()
+        with opened(job) as state:
+            state.copy_to(aside)
         os.rename(aside, options.file)
     except (OSError, sqlite3.Error) as error:
         reason = getattr(error, "strerror", None) or error
         raise ConsoleError(f"{options.file} cannot be written: {reason}", "name a file on a disk with room") from None
-    finally:
-        db.close()
     return 0
 
 

@@ -147,12 +147,8 @@ class _Progress:
 
 
 def _tell_failures(path: str, job: dict[str, Any]) -> None:
-    db = opened(path)
-    try:
-        made = read_made(db, path)
-        failed = failures(db, made)
-    finally:
-        db.close()
+    with opened(path) as state:
+        failed = failures(state, read_made(state, path))
     for section, what, lines in failed[:_SHOWN]:
         print(f"mesh: section {clean(section)} failed: {clean(what)}", file=sys.stderr)
         for line in lines.splitlines():
@@ -178,25 +174,11 @@ def status(settings: Settings, options: argparse.Namespace) -> int:
     """Print the progress of a job, and the state of every section."""
     path = _find(settings, options.job)
     job = summary(path)
-    db = opened(path)
-    try:
-        made = read_made(db, path)
-        rows = db.execute(
-            "SELECT first, state, node, attempt, progress, started_at, ended_at, exit FROM task ORDER BY first"
-        ).fetchall()
-        left_out = db.execute("SELECT text FROM log WHERE text LIKE '% is left out: %' ORDER BY id").fetchall()
-    finally:
-        db.close()
-    told = [
-        dict(
-            zip(
-                ("section", "state", "node", "attempt", "progress", "started_at", "ended_at", "exit"),
-                (made.ids[row[0] - 1], *row[1:]),
-                strict=True,
-            )
-        )
-        for row in rows
-    ]
+    keys = ("state", "node", "attempt", "progress", "started_at", "ended_at", "exit")
+    with opened(path) as state:
+        ids = read_made(state, path).ids
+        told = [{"section": ids[task.first - 1], **{key: getattr(task, key) for key in keys}} for task in state.tasks()]
+        left_out = [line.text for line in state.log() if " is left out: " in line.text]
     for one in told:  # a section that failed and was then cancelled, because no node was left, counts as failed
         if one["state"] == CANCELLED and one["exit"]:
             one["state"] = FAILED
@@ -204,7 +186,7 @@ def status(settings: Settings, options: argparse.Namespace) -> int:
         print(json.dumps({"uuid": job["uuid"], "state": job["state"], "counts": job["counts"], "sections": told}))
         return 0
     print(f"job {job['uuid']}  {job['state']}{': ' + clean(job['why']) if job.get('why') else ''}\n{_counts(job)}")
-    for (text,) in left_out[-_SHOWN:]:
+    for text in left_out[-_SHOWN:]:
         print(clean(text))
     shown = [one for one in told if options.all or one["state"] in ("running", "failed", "cancelled")]
     cells = [
@@ -257,13 +239,10 @@ def report(settings: Settings, options: argparse.Namespace) -> int:
     """Write the report as one HTML file, or as GNU parallel's job log."""
     path = _find(settings, options.job)
     job = summary(path)
-    db = opened(path)
-    try:
-        made = read_made(db, path)
-        found = [one._replace(number=one.number - 1) for one in attempts(db)]
-        failed = failures(db, made)
-    finally:
-        db.close()
+    with opened(path) as state:
+        made = read_made(state, path)
+        found = [one._replace(number=one.number - 1) for one in attempts(state)]
+        failed = failures(state, made)
     if options.joblog:
         text = "".join(joblog(found, lambda number: " ".join(made.words[number])))
     else:

@@ -78,7 +78,7 @@ _SGE_HAND = """printf '%s\\n' "$made" >>"$SGE_JOB_SPOOL_DIR/environment"
 
 
 def scripts(manager: str, site: Site) -> tuple[list[Script], list[str]]:
-    """The scripts of ``manager`` (one of MANAGERS), and lines that say what to configure where."""
+    """The scripts of ``manager`` (a key of _MAKERS), and lines that say what to configure where."""
     return _MAKERS[manager](site)
 
 
@@ -149,5 +149,3 @@ def _sge(site: Site) -> tuple[list[Script], list[str]]:
 
 
 _MAKERS = {"slurm": _slurm, "pbs": _pbs, "sge": _sge}
-#: Batch systems with scripts.
-MANAGERS = tuple(_MAKERS)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -18,9 +17,11 @@ from console.jobs.rows import queue_row
 from console.tui.model.jobs import Job, Task, TaskMap, TaskState
 from redmesh.sanitise import clean
 from redmesh.state import FAILED, RUNNING, is_uuid, job_path
+from redmesh.state_reader import StateReader
 
 _PAUSE_S = 0.25  # between two readings, because an owner commits up to 50 times a second
 _MOST_LINES = 500  # log lines and failures
+_MOST_CHANGES = 50  # of one task
 
 
 class JobsReader:
@@ -171,32 +172,25 @@ class JobReading:
 
     def read(self) -> None:
         """Read changes. Raises ConsoleError or sqlite3.Error."""
-        db = opened(self.path)
-        try:
-            self._read_states(db)
-            self._read_log(db)
+        with opened(self.path) as job:
+            self._read_states(job)
+            self._read_log(job)
             if self._failed_anew:
-                self._read_failures(db)
-        finally:
-            db.close()
+                self._read_failures(job)
 
-    def _read_states(self, db: sqlite3.Connection) -> None:
-        newest = db.execute("SELECT max(id) FROM transition").fetchone()[0] or 0
+    def _read_states(self, job: StateReader) -> None:
+        newest = job.newest_transition()
         failed = self.tasks.count(TaskState.FAILED)
         if self._transition < 0 or newest < self._transition:
-            self.tasks.load(db.execute("SELECT first, last, state FROM task ORDER BY first"))
+            self.tasks.load(job.states())
             if self.sections:
                 from console.sections.job import read_made  # imported late: rarely needed
 
-                self.tasks.ids = [clean(one) for one in read_made(db, self.path).ids]
+                self.tasks.ids = [clean(one) for one in read_made(job, self.path).ids]
             self.changed, self._failed_anew = None, True
         else:
             self.changed, self._failed_anew = set(), False
-            rows = db.execute(
-                "SELECT first, last, state FROM transition WHERE id > ? AND first IS NOT NULL ORDER BY id",
-                (self._transition,),
-            )
-            for first, last, state in rows:
+            for _, _, first, last, state, _, _ in job.task_transitions(self._transition):
                 self.tasks.set(first, last, state)
                 self._failed_anew |= state == FAILED
                 at, end = self.tasks.place(first), self.tasks.place(last)
@@ -205,25 +199,20 @@ class JobReading:
         self._failed_anew |= failed != self.tasks.count(TaskState.FAILED)
         self._transition = newest
         if self.sections:
-            self._read_progress(db)
+            self._read_progress(job)
 
-    def _read_progress(self, db: sqlite3.Connection) -> None:
+    def _read_progress(self, job: StateReader) -> None:
         before, now = self.tasks.progress, {}
-        for number, progress in db.execute("SELECT first, progress FROM task WHERE state = 'running' AND progress > 0"):
+        for number, progress in job.progress().items():
             if (place := self.tasks.place(number)) is not None:
                 now[place] = float(progress)
         if self.changed is not None:
             self.changed |= {place for place in before.keys() | now.keys() if before.get(place) != now.get(place)}
         self.tasks.progress = now
 
-    def _read_log(self, db: sqlite3.Connection) -> None:
-        rows = db.execute(
-            "SELECT id, at, node, task, text FROM log WHERE id > ? ORDER BY id DESC LIMIT ?",
-            (self._logged, _MOST_LINES),
-        ).fetchall()
-        if rows:
-            self._logged = rows[0][0]
-        for _, at, node, task, text in reversed(rows):
+    def _read_log(self, job: StateReader) -> None:
+        for number, at, node, task, text in job.newest_log(self._logged, _MOST_LINES):
+            self._logged = number
             if node and self.sections:  # the texts that the job's owner writes (agents/job/job_owner.py)
                 self.excluded.pop(clean(node), None)
                 if text.startswith(f"{node} is left out: "):
@@ -231,26 +220,21 @@ class JobReading:
             place = None if task is None else self.tasks.place(task)
             who = clean(str(node or "")) if place is None else self.tasks.name(place)
             self.log.append(Line(at, place, who, clean(text)))
-        rows = db.execute(
-            "SELECT id, at, state, cause FROM transition WHERE id > ? AND first IS NULL ORDER BY id",
-            (self._changed_at,),
-        ).fetchall()
-        for self._changed_at, at, state, cause in rows:
-            self.log.append(Line(at, None, "", clean(f"the job is {state}" + (f": {cause}" if cause else ""))))
+        for change in job.job_transitions(self._changed_at):
+            self._changed_at, told = change.id, f"the job is {change.state}"
+            self.log.append(Line(change.at, None, "", clean(told + (f": {change.cause}" if change.cause else ""))))
         self.log.sort(key=lambda line: line.at)
         del self.log[:-_MOST_LINES]
 
-    def _read_failures(self, db: sqlite3.Connection) -> None:
+    def _read_failures(self, job: StateReader) -> None:
         found = []
-        for number, node, status, at, lines in db.execute(
-            "SELECT first, node, exit, ended_at, lines FROM task WHERE state = 'failed' ORDER BY ended_at DESC LIMIT ?",
-            (_MOST_LINES,),
-        ):
-            place = self.tasks.place(number)
-            last = (lines or "").rstrip("\n").rpartition("\n")[2]
-            told = f"exit {status} on {node}" if status is not None else f"on {node}" if node else ""
+        for task in job.failed_last(_MOST_LINES):
+            place, node = self.tasks.place(task.first), task.node
+            last = (task.lines or "").rstrip("\n").rpartition("\n")[2]
+            told = f"exit {task.exit} on {node}" if task.exit is not None else f"on {node}" if node else ""
             text = clean(f"{told}: {last}" if last else told)
-            found.append(Line(at or 0.0, place, "" if place is None else self.tasks.name(place), text, bad=True))
+            name = "" if place is None else self.tasks.name(place)
+            found.append(Line(task.ended_at or 0.0, place, name, text, bad=True))
         self.failures = found
 
     def task(self, place: int, *, past: bool = False) -> Task | None:
@@ -259,27 +243,16 @@ class JobReading:
         if not 0 <= place < len(self.tasks):
             return None
         number = self.tasks.number(place)
-        db = opened(self.path)
-        try:
-            row = db.execute(
-                "SELECT state, input, node, attempt, started_at, ended_at, exit, progress, lines FROM task"
-                " WHERE first <= ? ORDER BY first DESC LIMIT 1", (number,),
-            ).fetchone()  # fmt: skip
-            rows = [] if not past else db.execute(
-                "SELECT at, state, node, cause FROM transition WHERE first <= ? AND last >= ?"
-                " ORDER BY id DESC LIMIT 50",
-                (number, number),
-            ).fetchall()  # fmt: skip
-        finally:
-            db.close()
+        with opened(self.path) as job:
+            row = job.task(number)
+            changes = job.history(number, _MOST_CHANGES) if past else []
         if row is None:
             return None
-        text = _section_words(row[1]) if self.sections else row[1] or ""
-        history = [(at, state, clean(node or ""), clean(cause or "")) for at, state, node, cause in reversed(rows)]
-        lines = clean(row[8] or "", keep="\n\t")
-        state, _, node, attempt, started_at, ended_at, status, progress, _ = row
-        known = (attempt, started_at, ended_at, status, progress)
-        return Task(number, state, clean(text), clean(node or ""), *known, lines, history)
+        text = _section_words(row.input) if self.sections else row.input or ""
+        history = [(one.at, one.state, clean(one.node or ""), clean(one.cause or "")) for one in reversed(changes)]
+        lines = clean(row.lines or "", keep="\n\t")
+        known = (row.attempt, row.started_at, row.ended_at, row.exit, row.progress)
+        return Task(number, row.state, clean(text), clean(row.node or ""), *known, lines, history)
 
 
 def _section_words(text: str | None) -> str:

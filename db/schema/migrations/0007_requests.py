@@ -1,5 +1,5 @@
-"""Requests whose processors are posted back (db/allocation/line.py): addresses for post-backs, and unconfirmed
-grants."""
+"""Requests whose processors are posted back (db/allocation/scheduling/line.py): addresses for post-backs, and
+unconfirmed grants."""
 
 from __future__ import annotations
 

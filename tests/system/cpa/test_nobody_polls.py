@@ -69,12 +69,24 @@ def test_nothing_is_asked_while_1000_requests_wait(mesh: MakeMesh, sql_server: S
             seen.append(questions() - before - 1)
             return seen[-1] == 0
 
-        wait_until(quiet, "what the requests have caused is done", 4 * QUIET_S)
-        with ThreadPoolExecutor(2) as together:  # statements and packets are counted in the same seconds
-            of_cpas = together.submit(packets, cpas, QUIET_S, tmp_path / "cpas")
-            of_others = together.submit(packets, others, QUIET_S, tmp_path / "waiting")
-            assert quiet(), f"{seen[-1]} statements in {QUIET_S} s"
-        told = of_cpas.result()
+        def happened() -> int:
+            """The events so far; a node that is heard late on a busy machine is one, and costs statements."""
+            return int(watcher.read("SELECT COUNT(*) FROM event")[0][0])
+
+        def counted(name: str) -> tuple[bool, list[str], list[str]]:
+            """Whether nothing was asked, and what CPAs and other daemons sent, in the same seconds."""
+            with ThreadPoolExecutor(2) as together:
+                of_cpas = together.submit(packets, cpas, QUIET_S, tmp_path / f"cpas-{name}")
+                of_others = together.submit(packets, others, QUIET_S, tmp_path / f"others-{name}")
+                return quiet(), of_cpas.result(), of_others.result()
+
+        for turn in range(5):
+            wait_until(quiet, "what the requests have caused is done", 4 * QUIET_S)
+            before = happened()
+            nothing, told, of_others = counted(str(turn))
+            if happened() == before:
+                break
+        assert nothing, f"{seen[-1]} statements in {QUIET_S} s"
         beats = [line for line in told if "nodes_out" in line or r"{\"now\":" in line]
         assert beats == told and len(beats) <= QUIET_S + 4, told  # the RCA asks its CPA every 2 s and is answered
-        assert len(of_others.result()) <= 1.2 * heartbeats + 5
+        assert len(of_others) <= 1.2 * heartbeats + 5

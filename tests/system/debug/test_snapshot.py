@@ -20,7 +20,7 @@ from agents.pct.debug.snapshot import Snapshot
 from agents.pct.files.yodio import YODIO
 from redmesh import idset
 from tests.support.places import paths, places
-from tests.support.waiting import wait_until
+from tests.support.waiting import freeze, wait_until
 
 __all__ = ["places"]
 
@@ -235,6 +235,6 @@ def test_a_python_rank_says_itself_where_it_stands(ranks: Begin, monkeypatch: py
         assert all("py-spy" not in why for _, _, why in told[1])
     told = take(here, "python")
     assert told[1] == [] and found(told)["<module>/stand"] == "0-1"
-    os.kill(here[1][1], signal.SIGSTOP)  # who is stopped says nothing, and is not waited for
+    freeze(here[1][1])  # who is stopped says nothing, and is not waited for
     told = take(here, "python")
     assert found(told)["<module>/stand"] == "0" and told[1][0][0] == "1" and "py-spy" in told[1][0][2]

@@ -19,7 +19,7 @@ from console.launch.attach.stacks import as_told
 from tests.support.mesh import PrivateMesh
 from tests.support.mpis import compiled, needs_mpich, with_mpi4py
 from tests.support.places import Begin, begin, paths, pid_of, places
-from tests.support.waiting import wait_until
+from tests.support.waiting import freeze, wait_until
 from tests.support.yods import one_mesh, ranks_left, yods
 
 __all__ = ["begin", "one_mesh", "places", "yods"]
@@ -126,7 +126,7 @@ def test_a_node_that_stands_still_holds_nobody_up(yods: PrivateMesh, begin: Begi
     launcher = begin("-sz", "8", places)
     until_there(yods, launcher, "main/wait_here", "0,2,4,6")
     child = processes.parent(pid_of(yods, launcher, 6))
-    os.kill(child, signal.SIGSTOP)
+    freeze(child)
     try:
         told = taken(yods, launcher, "--limit", "1.5")
     finally:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.mesh import MakeMesh, PrivateMesh
-from tests.support.waiting import patience, wait_until
+from tests.support.waiting import freeze, patience, wait_until
 from tests.support.watched import Watched
 from tests.support.yods import free
 
@@ -93,7 +93,7 @@ def test_a_launcher_that_its_user_stops_is_waited_for(private: PrivateMesh, huge
     watched = Watched(private, "-bcast", "always", "-bcast-per", per, "-sz", "6", str(huge))
     try:
         wait_until(lambda: stored(private), "it begins to arrive", 15.0, 0.002)
-        watched.process.send_signal(signal.SIGSTOP)
+        freeze(watched.process.pid)
         time.sleep(8.0)
         watched.process.send_signal(signal.SIGCONT)
     finally:

@@ -1,8 +1,6 @@
 """Couriers that wait for the next fetcher: who is served by them, who is refused, and when they go."""
 
 import itertools
-import os
-import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +14,7 @@ from agents.wire.control import control
 from agents.wire.messages import hello
 from tests.support.far_pcts import FarMachine, Talk
 from tests.support.pcts import kill_hard
-from tests.support.waiting import wait_until
+from tests.support.waiting import freeze, wait_until
 
 _launchers = itertools.count(1)
 
@@ -173,7 +171,7 @@ def test_it_goes_with_its_pct_and_its_death_is_no_harm(machine: FarMachine, laun
     kill_hard(waiting(machine))
     assert carried(machine, launcher)
     last = waiting(machine)
-    os.kill(last, signal.SIGSTOP)  # and does not even see that the PCT has gone
+    freeze(last)  # and does not even see that the PCT has gone
     machine.processes["n0"].terminate()
     machine.processes["n0"].wait(15)
     wait_until(lambda: not processes.alive(last), "it has gone too")

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.mesh import MakeMesh, PrivateMesh
-from tests.support.waiting import wait_until, within
+from tests.support.waiting import freeze, wait_until, within
 from tests.support.yods import PROCESSORS, free, one_mesh, yods
 
 __all__ = ["one_mesh", "yods"]
@@ -122,7 +122,7 @@ def test_a_large_program_is_read_before_processors_are_held(yods: PrivateMesh) -
     with yods.start("yod", "-bcast", "always", str(large)) as yod:
         try:
             wait_until(lock.exists, "yod reads it", 30.0, 0.002)
-            yod.send_signal(signal.SIGSTOP)
+            freeze(yod.pid)
             assert yod.poll() is None and not digest.is_symlink(), "it has been stopped while it reads"
             assert free(yods) == PROCESSORS
         finally:
@@ -299,7 +299,7 @@ def test_a_stopped_node_in_the_middle_is_named_in_time(mesh: MakeMesh, tmp_path:
         return int(names[0].split("-")[2]) if names else 0
 
     pid = wait_until(child, "n1 has begun")
-    os.kill(pid, signal.SIGSTOP)
+    freeze(pid)
     try:
         _, told = yod.communicate(timeout=40)
     finally:

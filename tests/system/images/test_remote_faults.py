@@ -16,7 +16,7 @@ import pytest
 
 from tests.support.far_mesh import FarMesh, while_up
 from tests.support.hosts import MakeHosts, NamespaceHost, NamespaceHosts
-from tests.support.waiting import patience, wait_until
+from tests.support.waiting import freeze, patience, wait_until
 from tests.support.watched import Watched
 
 #: Seconds for another try to begin, or a line that says why there is none.
@@ -128,7 +128,7 @@ def test_a_launcher_that_its_user_stops_is_waited_for(mesh: FarMesh, large: str)
     try:
         until_it_comes(mesh)
         (launcher,) = mesh.json("showmesh")["launchers"]
-        os.kill(launcher["pid"], signal.SIGSTOP)
+        freeze(launcher["pid"])
         time.sleep(12.0)
         os.kill(launcher["pid"], signal.SIGCONT)
     finally:

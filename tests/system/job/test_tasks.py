@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.mesh import MakeMesh, PrivateMesh
-from tests.support.waiting import wait_until
+from tests.support.waiting import freeze, wait_until
 from tests.support.yods import one_mesh, yods
 
 __all__ = ["one_mesh", "yods"]
@@ -161,7 +161,7 @@ def test_a_stopped_yod_of_an_owner_that_was_lost_is_named(yods: PrivateMesh) -> 
     job = submit(yods, "--array", "1-3%1", "--", "sh", "-c", "test {} = 1 && sleep 1000; echo {} >> named")
     wait_until(lambda: at_work(yods, "sleep 1000"), "its first task runs")
     [yod] = [pid for pid, words in yods.processes().items() if " yod " in words and f"{job}.sock" in words]
-    os.kill(yod, signal.SIGSTOP)
+    freeze(yod)
     os.kill(int(row(yods, job)["owner"].rpartition(":")[2]), signal.SIGKILL)
     wait_until(lambda: row(yods, job)["state"] == "owner lost", "the owner is lost")
     yods.run("mesh", "job", "resume", job, check=True)

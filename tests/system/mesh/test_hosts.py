@@ -20,7 +20,7 @@ from console.deploy.trust.authority import authority
 from tests.support.hosts import LoopbackHosts
 from tests.support.loopback_mesh import LoopbackMesh
 from tests.support.mesh import BIN
-from tests.support.waiting import patience, wait_until
+from tests.support.waiting import freeze, patience, wait_until
 
 MakeLoopback = Callable[..., LoopbackMesh]
 
@@ -284,7 +284,7 @@ def test_what_does_not_answer_is_not_ended(loopback: MakeLoopback) -> None:
     mesh.run("mesh", "up", check=True)
     before = _by_name(mesh)
     os.kill(before["redmesh-keeper"], signal.SIGKILL)
-    os.kill(before["redmesh-pct"], signal.SIGSTOP)
+    freeze(before["redmesh-pct"])
     try:
         shutil.rmtree(_sockets(mesh))
         failed = mesh.outcome("mesh", "up")["lo1"]
@@ -305,8 +305,8 @@ def test_a_node_whose_life_cannot_be_told_is_not_ended(loopback: MakeLoopback) -
     file.unlink()
     mesh.run("mesh", "up", check=True)  # a file beside its sockets tells it too
     assert _by_name(mesh) == before
-    os.kill(before["redmesh-keeper"], signal.SIGSTOP)  # else it makes the files again
-    os.kill(before["redmesh-pct"], signal.SIGSTOP)
+    freeze(before["redmesh-keeper"])  # else it makes the files again
+    freeze(before["redmesh-pct"])
     try:
         shutil.rmtree(_sockets(mesh))
         assert "nothing was ended" in mesh.outcome("mesh", "up")["lo1"]["message"]

@@ -18,7 +18,7 @@ from agents.linux import processes
 from agents.wire.errors import AgentError
 from console.deploy.personal.schema import define
 from tests.support.pcts import MESH, Launcher
-from tests.support.waiting import wait_until
+from tests.support.waiting import freeze, wait_until
 
 
 class Mesh:
@@ -209,7 +209,7 @@ def test_a_stopped_daemon_without_a_socket_gets_no_second_beside_it(mesh: Mesh) 
     before = mesh.pids()
     mesh.keepers[0].kill()
     mesh.keepers[0].wait()
-    os.kill(before["rca"], signal.SIGSTOP)
+    freeze(before["rca"])
     os.unlink(f"{mesh.run}/rca.sock")
     mesh.start()
     wait_until(lambda: mesh.pids().get("rca"), "the RCA is adopted", SOCKET_S + 10.0)

@@ -20,7 +20,7 @@ from console.settings import load
 from db.store.store import open_store
 from tests.support.mesh import MakeMesh, PrivateMesh
 from tests.support.others import commands_for_others
-from tests.support.waiting import wait_until
+from tests.support.waiting import freeze, wait_until
 
 
 def runtime_directory(mesh: PrivateMesh) -> Path:
@@ -333,7 +333,11 @@ def test_a_mesh_up_that_fails_ends_nothing_that_lives(mesh: MakeMesh, command: t
     failed = private.run(*command)
     assert failed.returncode != 0 and "Traceback" not in failed.stderr, failed
     assert outlives(private, yod, boot)
-    for name in ("mesh.db", "mesh.db-wal", "mesh.db-shm"):
+    for name in (
+        "mesh.db-wal",
+        "mesh.db-shm",
+        "mesh.db",
+    ):  # a CPA must not find mesh.db without its log
         (private.state / f"{name}.away").replace(private.state / name)
     wait_until(lambda: private.run("mesh", "up").returncode == 0, "and when the database is back, all is well")
     assert private.run("yod", "-sz", "2", "true").returncode == 0
@@ -522,7 +526,7 @@ def test_a_launch_is_found_when_the_cpa_has_made_the_run_directory_again_before_
     (yod,) = [pid for pid, words in private.processes().items() if "--hold" in words]
     stopped = [private.pid_of("keeper"), yod]
     for pid in stopped:
-        os.kill(pid, signal.SIGSTOP)
+        freeze(pid)
     try:
         remove_run(private)
         wait_until(lambda: (private.run_dir / "cpa-0.sock").exists(), "the CPA has made the directory again")

@@ -20,7 +20,7 @@ from db.store.store import open_store
 from db.views.viewer import open_viewer
 from tests.support.mariadb import Server, private_server
 from tests.support.mesh import MakeMesh, PrivateMesh
-from tests.support.waiting import wait_until
+from tests.support.waiting import freeze, wait_until
 from tests.support.yods import ranks_left
 
 
@@ -217,7 +217,7 @@ def test_a_launch_that_waits_outlives_its_reservation(mesh: MakeMesh, sql_server
         one = waiting_requests.head(store)
         assert one is not None
         keeper, cpa = private.pid_of("keeper"), private.pid_of("cpa-0")
-        os.kill(keeper, signal.SIGSTOP)  # no other CPA yet
+        freeze(keeper)  # no other CPA yet
         try:
             os.kill(cpa, signal.SIGKILL)
             holder.kill()

@@ -14,7 +14,7 @@ from agents.linux import cgroup, processes
 from agents.pct.ranks.process_tracking import ProcessTracking, Record, Session, belonging, now
 from tests.support.mesh import PrivateMesh
 from tests.support.mpis import needs_open_mpi
-from tests.support.waiting import wait_until
+from tests.support.waiting import freeze, wait_until
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def test_strays_of_a_pct_and_a_launch_child_that_were_killed_together(mesh: Priv
     wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == 1, "it runs")
     (child,) = [pid for pid in processes.children(pct) if processes.alive(pid)]
     strays = wait_until(lambda: _sleepers(processes.descendants(child)), "both sleep")
-    os.kill(pct, signal.SIGSTOP)  # so that it cannot clean up behind its child
+    freeze(pct)  # so that it cannot clean up behind its child
     os.kill(child, signal.SIGKILL)
     os.kill(pct, signal.SIGKILL)
     wait_until(lambda: not any(processes.alive(pid) for pid in strays), "the next PCT has found them")

@@ -9,7 +9,7 @@ import pytest
 
 from agents.linux import processes
 from tests.support.pcts import MESH, Launcher, Machine, kill_hard, run
-from tests.support.waiting import wait_until, within
+from tests.support.waiting import freeze, wait_until, within
 from tests.system.pct.test_spares import one_each
 
 
@@ -252,7 +252,7 @@ def test_no_go_in_time(machine: Machine) -> None:
 
 
 def test_a_pct_that_is_woken_late_starts_nothing(machine: Machine) -> None:
-    os.kill(machine.pcts["n0"].pid, signal.SIGSTOP)
+    freeze(machine.pcts["n0"].pid)
     try:
         launcher = Launcher(machine, ["true"], per_node=4, nodes=1, lapses_in_s=0.3)
         time.sleep(0.5)
@@ -270,7 +270,7 @@ def test_a_launch_child_that_is_woken_late_starts_nothing() -> None:
     with Machine(1, spare_s=600.0) as machine:
         run(machine, ["true"])
         (child,) = one_each(machine, nodes=1)
-        os.kill(child, signal.SIGSTOP)
+        freeze(child)
         try:
             launcher = Launcher(machine, ["true"], lapses_in_s=0.3)
             time.sleep(0.5)
@@ -316,7 +316,7 @@ def test_a_rank_killed_while_held_fails_the_load(machine: Machine) -> None:
 
 
 def test_a_stopped_pct_is_named(machine: Machine) -> None:
-    machine.pcts["n2"].send_signal(signal.SIGSTOP)
+    freeze(machine.pcts["n2"].pid)
     try:
         launcher = Launcher(machine, ["true"], fanout=1)
         failed = launcher.until("failed", timeout_s=20)

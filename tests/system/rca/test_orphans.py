@@ -11,7 +11,7 @@ import pytest
 from agents.linux.processes import alive, start_time
 from db.store.store import open_store
 from tests.support.mesh import MakeMesh, PrivateMesh
-from tests.support.waiting import wait_until, within
+from tests.support.waiting import freeze, wait_until, within
 from tests.support.yods import ranks_left
 
 SOON_S = 3.0
@@ -98,7 +98,7 @@ def all_running(mesh: PrivateMesh, daemons: tuple[str, ...], before: list[int]) 
 
 def test_stopped_by_job_control_is_left_alone(running: tuple[PrivateMesh, int]) -> None:
     mesh, yod = running
-    os.kill(yod, signal.SIGSTOP)
+    freeze(yod)
     since = time.monotonic()
     wait_until(lambda: time.monotonic() > since + 3.0, "longer than a launcher may be silent")
     assert states(mesh) == ["busy"] and len(ranks_left(mesh)) == 16

@@ -11,7 +11,7 @@ from agents.wire import heartbeat as beat
 from agents.wire import keys
 from agents.wire.errors import WireError
 from tests.support.daemons import Daemons
-from tests.support.waiting import wait_until
+from tests.support.waiting import freeze, wait_until
 
 MESH, MASTER = "1f2e3d4c", b"m" * 32
 FIRST, SECOND = "b00710-00000001", "b00710-00000002"
@@ -218,7 +218,7 @@ def test_a_stranger_and_a_node_without_the_time_are_not_there(rca: Daemons, plac
         assert other.beat(beat.TIMELESS) == beat.GREET
         assert state(rca, "n1") == "down"
         stopped = rca.processes["rca"]
-        stopped.send_signal(signal.SIGSTOP)
+        freeze(stopped.pid)
         for junk in (b"", b"RMB1", b"\0" * 2000, other.datagram()[:-1], b"RMB1" + b"\xff" * 100):
             other.send(junk)
         stopped.send_signal(signal.SIGCONT)

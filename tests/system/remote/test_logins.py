@@ -21,7 +21,7 @@ from tests.support.far_mesh import FarMesh, while_up
 from tests.support.hosts import MakeHosts, NamespaceHost
 from tests.support.mariadb import Server
 from tests.support.others import INSTALLED, install
-from tests.support.waiting import Process, patience, wait_until
+from tests.support.waiting import Process, freeze, patience, wait_until
 from tests.system.remote.test_standby import meta
 
 NAP = ("sleep", "987654")
@@ -183,7 +183,7 @@ def test_one_that_only_another_does_not_reach_is_not_taken_for_lost(mesh: ManyLo
 def standing(pids: Sequence[int]) -> Iterator[None]:
     """These processes do not run meanwhile."""
     for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
+        freeze(pid)
     try:
         yield
     finally:

@@ -18,7 +18,7 @@ from agents.wire.errors import AgentError
 from console.deploy.trust.authority import authority
 from tests.support.far_mesh import ROOT, TlsMesh, while_up
 from tests.support.mesh import PrivateMesh
-from tests.support.waiting import wait_until
+from tests.support.waiting import freeze, wait_until
 
 #: ``mesh trust rotate`` that waits half a second for a node.
 IMPATIENT = """
@@ -181,7 +181,7 @@ def test_keys_change_while_launches_run(mesh: PrivateMesh) -> None:
 
 def test_a_change_of_keys_goes_on_where_it_stopped(mesh: PrivateMesh) -> None:
     pid = next(d["pid"] for d in mesh.keeper()["daemons"] if d["name"] == "n2")
-    os.kill(pid, signal.SIGSTOP)
+    freeze(pid)
     try:
         done = mesh.run(sys.executable, "-P", "-c", IMPATIENT, env={"PYTHONPATH": ROOT})
         assert done.returncode == 125 and "n2" in done.stderr, done

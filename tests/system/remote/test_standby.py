@@ -16,7 +16,7 @@ from agents.link.client import Client
 from agents.linux import processes
 from redmesh.state import open_for_reading
 from tests.support.far_mesh import TlsMesh, while_up
-from tests.support.waiting import wait_until
+from tests.support.waiting import freeze, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +104,7 @@ def test_an_old_owner_that_comes_back_stops_writing(mesh: TlsMesh) -> None:
     copy = job.stand()
     stopped = [job.old, *processes.children(job.old)]
     for pid in stopped:
-        os.kill(pid, signal.SIGSTOP)  # as the freeze of its whole host
+        freeze(pid)  # as the freeze of its whole host
     try:
         uid = os.geteuid()
         login = json.loads((mesh.state / "keeper.json").read_text())["login"]

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from tests.support.mesh import MakeMesh, PrivateMesh
-from tests.support.waiting import wait_until, within
+from tests.support.waiting import freeze, wait_until, within
 from tests.support.yods import free, one_mesh, yods
 
 __all__ = ["one_mesh", "yods"]
@@ -81,7 +81,7 @@ def test_interrupt_and_kill(yods: PrivateMesh) -> None:
 
 def test_a_launch_whose_yod_is_stopped_is_killed_too(yods: PrivateMesh) -> None:
     process, launcher = launched(yods, 4)
-    os.kill(process.pid, signal.SIGSTOP)
+    freeze(process.pid)
     try:
         done = yods.run("pingd", "-job", str(launcher), "-interrupt", NO_QUESTION)
         assert done.returncode == 125 and "its yod has not answered within 3 s" in done.stderr
@@ -189,7 +189,7 @@ def test_a_node_that_stays_unclean_is_taken_out(mesh: MakeMesh, tmp_path: Path) 
     one = mesh(2, 2)
     process, launcher = launched(one, 2)
     pid = one.pid_of("n1")
-    os.kill(pid, signal.SIGSTOP)  # its PCT answers nobody; the launch runs on
+    freeze(pid)  # its PCT answers nobody; the launch runs on
     try:
         done = one.run("pingd", "-job", str(launcher), "-reset", NO_QUESTION, timeout_s=40)
         assert done.returncode == 0 and "n1 is drained: not clean after a reset" in done.stdout

@@ -13,7 +13,7 @@ import pytest
 from agents.linux import processes
 from tests.support.mesh import MakeMesh, PrivateMesh
 from tests.support.slow_files import slow_file
-from tests.support.waiting import patience, wait_until, within
+from tests.support.waiting import freeze, patience, wait_until, within
 from tests.support.yods import free, ranks_left
 
 SLOW = ("sh", "-c", "touch up$YOD_RANK; sleep 0.8; echo done$YOD_RANK; exit 3")
@@ -54,7 +54,7 @@ def test_the_end_is_left_with_the_rca_when_no_cpa_comes_back(mesh: MakeMesh) -> 
     process = start(private, *SLOW)
     running(private)
     pid = private.pid_of("cpa-0")
-    os.kill(pid, signal.SIGSTOP)
+    freeze(pid)
     began = time.monotonic()
     process.communicate(timeout=20)
     assert process.returncode == 3
@@ -70,7 +70,7 @@ def test_with_neither_cpa_nor_rca_it_says_so_and_ends(mesh: MakeMesh) -> None:
     running(private)
     pids = [private.pid_of(name) for name in ("cpa-0", "rca")]
     for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
+        freeze(pid)
     _, said = process.communicate(timeout=20)
     for pid in pids:
         os.kill(pid, signal.SIGCONT)
@@ -83,7 +83,7 @@ def test_a_cpa_that_dies_with_the_request_is_replaced(mesh: MakeMesh) -> None:
     private = mesh(4, 2, 2)
     pids = [private.pid_of(name) for name in ("cpa-0", "cpa-1")]
     for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
+        freeze(pid)
     process = start(private, "sh", "-c", "exit 3")
     time.sleep(0.3)
     for pid in pids:
@@ -96,7 +96,7 @@ def test_a_cpa_that_dies_with_the_request_is_replaced(mesh: MakeMesh) -> None:
 def test_the_cpa_dies_between_allocation_and_started(mesh: MakeMesh) -> None:
     private = mesh(4, 2)
     root = private.pid_of("n0")
-    os.kill(root, signal.SIGSTOP)  # the load waits: the CPA has allocated, and is not asked again before READY
+    freeze(root)  # the load waits: the CPA has allocated, and is not asked again before READY
     try:
         process = start(private, "sh", "-c", "exit 3")
         wait_until(lambda: private.json("showmesh")["states"]["pending"] == 2, "it has its processors")
@@ -112,15 +112,15 @@ def test_a_launch_child_killed_while_the_start_is_confirmed(mesh: MakeMesh) -> N
     """The CPA's confirmation comes while yod asks the PCT how its launch child died: yod waited for ranks for ever."""
     private = mesh(4, 2)
     root, cpa = private.pid_of("n0"), private.pid_of("cpa-0")
-    os.kill(root, signal.SIGSTOP)  # no READY before the CPA stands still
+    freeze(root)  # no READY before the CPA stands still
     process = start(private, "sh", "-c", "exit 3")
     try:
         wait_until(lambda: private.json("showmesh")["states"]["pending"] == 2, "it has its processors")
-        os.kill(cpa, signal.SIGSTOP)
+        freeze(cpa)
         os.kill(root, signal.SIGCONT)
         wait_until(lambda: len(ranks_left(private)) == 2, "its processes are held")
         (child,) = [pid for pid, words in private.processes().items() if words.startswith("redmesh-launch n0")]
-        os.kill(root, signal.SIGSTOP)
+        freeze(root)
         os.kill(child, signal.SIGKILL)
         wait_until(lambda: not processes.alive(child), "it is dead, and yod asks the PCT, which does not answer yet")
         os.kill(cpa, signal.SIGCONT)
@@ -138,7 +138,7 @@ def test_a_launch_child_killed_while_the_start_is_confirmed(mesh: MakeMesh) -> N
 def test_no_go_when_the_reservation_has_run_out(mesh: MakeMesh) -> None:
     private = mesh(4, 2)
     root = private.pid_of("n0")
-    os.kill(root, signal.SIGSTOP)
+    freeze(root)
     try:
         process = start(private, "touch", "ran")
         wait_until(lambda: private.json("showmesh")["states"]["pending"] == 2, "it has its processors")
@@ -155,7 +155,7 @@ def test_no_go_when_the_reservation_has_run_out(mesh: MakeMesh) -> None:
 def test_one_of_two_cpas_stands_still(mesh: MakeMesh) -> None:
     private = mesh(4, 2, 2)
     pid = private.pid_of("cpa-0")
-    os.kill(pid, signal.SIGSTOP)
+    freeze(pid)
     try:
         for _ in range(2):  # whichever is asked first
             done = private.run("yod", "sh", "-c", "exit 3", timeout_s=25)
@@ -196,7 +196,7 @@ def test_killed_yod_leaves_nothing(mesh: MakeMesh) -> None:
 def test_a_pct_that_stands_still_while_loading(mesh: MakeMesh) -> None:
     private = mesh(4, 2)
     pid = private.pid_of("n1")
-    os.kill(pid, signal.SIGSTOP)
+    freeze(pid)
     began = time.monotonic()
     try:
         done = private.run("yod", "-sz", "4", "true", timeout_s=40)
@@ -212,7 +212,7 @@ def test_a_pct_that_stands_still_while_loading(mesh: MakeMesh) -> None:
 def test_the_root_that_stands_still_is_named_after_two_seconds(mesh: MakeMesh) -> None:
     private = mesh(2, 1)
     pid = private.pid_of("n0")
-    os.kill(pid, signal.SIGSTOP)
+    freeze(pid)
     process = private.start("yod", "true", stderr=subprocess.PIPE, text=True)
     try:
         assert process.stderr is not None
@@ -312,7 +312,7 @@ def test_a_yod_that_is_stopped_before_it_speaks_to_a_pct_loses_its_processors(me
     yod = private.start("yod", "-sz", "4", "hostname", stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         wait_until(lambda: _asks_a_cpa(yod.pid), "it has asked for processors")
-        os.kill(yod.pid, signal.SIGSTOP)
+        freeze(yod.pid)
     finally:
         private.kill("cpa-0", signal.SIGCONT)
     wait_until(lambda: _states(private)["pending"] == 4, "they are kept for it")

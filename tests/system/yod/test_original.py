@@ -13,7 +13,7 @@ from contextlib import suppress
 import pytest
 
 from tests.support.mesh import PrivateMesh
-from tests.support.waiting import wait_until
+from tests.support.waiting import freeze, wait_until
 from tests.support.yods import PROCESSORS, free, one_mesh, ranks_left, yods
 
 __all__ = ["one_mesh", "yods"]
@@ -207,7 +207,7 @@ def test_the_third_interrupt_resets_the_nodes_and_leaves(yods: PrivateMesh) -> N
     )
     assert process.stdout is not None and process.stderr is not None
     child = int(process.stdout.readline())
-    os.kill(child, signal.SIGSTOP)
+    freeze(child)
     try:
         for told in (
             "interrupted: SIGTERM went to every rank",

@@ -12,7 +12,7 @@ import pytest
 
 from agents.link.client import Client
 from tests.support.mesh import MakeMesh, PrivateMesh, Run
-from tests.support.waiting import wait_until, within
+from tests.support.waiting import freeze, wait_until, within
 from tests.support.yods import free, ranks_left
 
 SOON = {"REDMESH_FAILED_S": "1"}  # a node that was reported and lives is back after a second
@@ -23,7 +23,7 @@ SAY = ("sh", "-c", "echo $YOD_NODE $YOD_RANK")
 def stopped(mesh: PrivateMesh, node: str) -> Iterator[int]:
     """The PCT of ``node`` stands still; afterwards it goes on, if it lives."""
     pid = mesh.pid_of(node)
-    os.kill(pid, signal.SIGSTOP)
+    freeze(pid)
     try:
         yield pid
     finally:
@@ -120,7 +120,7 @@ def test_a_launch_child_that_stands_still_before_go(mesh: MakeMesh) -> None:
     with stopped(private, "n3"):  # n2's child, for which n2 waits before it says that it is ready
         command = ("yod", "-fanout", "2", "-sz", "8", *SAY)
         process = private.start(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        os.kill(launch_child(private, "n2"), signal.SIGSTOP)
+        freeze(launch_child(private, "n2"))
     began = time.monotonic()
     out, said = process.communicate(timeout=30)
     ran_elsewhere(subprocess.CompletedProcess((), process.returncode, out, said), "n2", 8)
@@ -149,7 +149,7 @@ def test_a_launch_child_that_stands_still_while_it_is_killed(mesh: MakeMesh) -> 
         "yod", "-sz", "4", "sh", "-c", "touch up$YOD_RANK; sleep 100", stderr=subprocess.PIPE, text=True
     )
     wait_until(lambda: all((private.work / f"up{rank}").exists() for rank in range(4)), "every rank runs")
-    os.kill(launch_child(private, "n1"), signal.SIGSTOP)
+    freeze(launch_child(private, "n1"))
     process.send_signal(signal.SIGINT)
     assert process.stderr is not None and "^C again" in process.stderr.readline()
     process.send_signal(signal.SIGINT)

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from tests.support.mesh import PrivateMesh
-from tests.support.waiting import patience, wait_until, within
+from tests.support.waiting import freeze, patience, wait_until, within
 from tests.support.yods import one_mesh, yods
 
 __all__ = ["one_mesh", "yods"]
@@ -317,7 +317,7 @@ def test_quit_without_a_cpa_changes_nothing(yods: PrivateMesh) -> None:
     process = yods.start("yod", "-sz", "2", "sh", "-c", script, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     wait_until(lambda: [n for n in os.listdir(yods.run_dir) if n.startswith("yod-")], "it runs")
     cpa = yods.pid_of("cpa-0")
-    os.kill(cpa, signal.SIGSTOP)
+    freeze(cpa)
     try:
         process.send_signal(signal.SIGQUIT)
         assert process.stderr is not None

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.mesh import PrivateMesh
-from tests.support.waiting import patience, wait_until, within
+from tests.support.waiting import freeze, patience, wait_until, within
 from tests.support.yods import one_mesh, ranks_left, yods
 
 __all__ = ["one_mesh", "yods"]
@@ -69,11 +69,11 @@ def test_interrupted_twice_kills_whoever_does_not_listen(yods: PrivateMesh) -> N
 def test_interrupted_thrice_leaves_at_once(yods: PrivateMesh) -> None:
     process = start(yods, DEAF)
     for daemon in ("n0",):
-        os.kill(yods.pid_of(daemon), signal.SIGSTOP)
+        freeze(yods.pid_of(daemon))
     children = launch_children(yods)
     try:
         for pid in children:  # whoever would end the ranks stands still
-            os.kill(pid, signal.SIGSTOP)
+            freeze(pid)
         interrupt(process)
         interrupt(process)
         assert process.poll() is None
@@ -171,7 +171,7 @@ def test_a_whole_tree_of_processes_is_killed(yods: PrivateMesh) -> None:
 
 def test_stopping_yod_for_longer_than_a_beat_is_no_death(yods: PrivateMesh) -> None:
     process = start(yods, "touch up$YOD_RANK; sleep 3; exit 4")
-    process.send_signal(signal.SIGSTOP)
+    freeze(process.pid)
     time.sleep(2.5)
     process.send_signal(signal.SIGCONT)
     assert end(process)[0] == 4

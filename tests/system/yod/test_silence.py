@@ -12,7 +12,7 @@ import pytest
 from agents.link.client import Client
 from tests.support.mesh import MakeMesh, PrivateMesh
 from tests.support.slow_files import slow_file
-from tests.support.waiting import wait_until
+from tests.support.waiting import freeze, wait_until
 from tests.support.yods import free, ranks_left
 
 
@@ -52,7 +52,7 @@ def test_stopped_in_every_phase(mesh: MakeMesh) -> None:
                 yods[who] = private.start("yod", *options, "sleep", "60", stderr=told)
         for _who, _options, state, node in phases:
             stopped.append(launch_child(private, node, state))
-            os.kill(stopped[-1], signal.SIGSTOP)
+            freeze(stopped[-1])
         deadline = time.monotonic() + 10.0
         for who, _options, state, node in phases:
             left = max(0.1, deadline - time.monotonic())

@@ -5,7 +5,7 @@ import math
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from db.allocation.backfill import Asked, End, Profile, may_start
+from db.allocation.scheduling.backfill import Asked, End, Profile, may_start
 
 TOTAL = 8
 SIZES = st.integers(1, TOTAL)

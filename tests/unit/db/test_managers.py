@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from db.allocation import line, waiting_requests
+from db.allocation import waiting_requests
 from db.allocation.allocate import consider
 from db.allocation.free import Machine
 from db.allocation.limits import AtLimit, place_in_line
-from db.allocation.line import Line
 from db.allocation.managers import Policy, application_of, check_parts, job_of, parse, read_policy
+from db.allocation.scheduling import line
+from db.allocation.scheduling.line import Line
 from db.allocation.types import Choose, Demand
 from db.allocation.waiting_requests import PlaceInLine, Wait, Waiter
 from db.errors import Invalid, NotEnough

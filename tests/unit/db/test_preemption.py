@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from db.allocation import allocate, partitions, preemption
+from db.allocation import allocate, partitions
 from db.allocation import finish as ending
 from db.allocation.free import Machine
 from db.allocation.partitions import PartitionDemand
-from db.allocation.preemption import Nice, pick
+from db.allocation.scheduling import preemption
+from db.allocation.scheduling.preemption import Nice, pick
 from db.allocation.tasks_and_nodes import Segment, Shape
 from db.errors import NotEnough
 from db.machine.nodes import NodeSpec, define_machine, node_up

@@ -25,19 +25,8 @@ ROOMS = ("agents", "console", "db", "redmesh", "simulated")
 #: A word that begins a statement on tables, and what follows it.
 RAW = re.compile(r"\s*(SELECT|INSERT|UPDATE|DELETE|REPLACE)\b[\s(`\"]")
 #: Where texts may stand: peewee makes no views, migrations are frozen, and texts.py is compiled from questions.py.
-#: State objects are files of their own: what reads them on hosts has the standard library alone.
-STATE_OBJECTS = (
-    "redmesh/state.py",
-    "agents/job/",
-    "agents/objects/",
-    "agents/yodio/",
-    "console/cli/mesh/job.py",
-    "console/cli/mesh/sections.py",
-    "console/jobs/",
-    "console/sections/",
-    "console/launch/features/state.py",
-    "console/tui/sources/jobs.py",
-)
+#: State objects are files of their own, and hosts have the standard library alone: one module writes them, one reads.
+STATE_OBJECTS = ("redmesh/state.py", "redmesh/state_reader.py")
 MAY_HAVE_TEXTS = ("db/schema/login_views.py", "db/schema/migrations/", "db/views/texts.py", *STATE_OBJECTS)
 
 

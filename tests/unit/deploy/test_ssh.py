@@ -176,7 +176,7 @@ def test_an_agent_starts_with_little(tmp_path: Path) -> None:
     words = [sys.executable, "-I", "-S", "-c", code, str(path)]
     done = subprocess.run(words, capture_output=True, text=True, env={}, cwd="/", timeout=60, check=True)
     loaded, handed_out, whole = (set(line.split()) for line in done.stdout.splitlines())
-    heavy = {"socket", "signal", "enum", "ctypes", "json", "re", "collections", "hashlib", "_hashlib", "_ssl", "typing"}
+    heavy = {"socket", "signal", "enum", "json", "re", "collections", "hashlib", "_hashlib", "_ssl", "typing"}
     assert not loaded & heavy and set(compiling.AT_START) < loaded
     assert handed_out and {"agents.pct.launch_child.child", "agents.link.tls", "agents.pmix.server"} < whole
     with zipfile.ZipFile(path) as archive:

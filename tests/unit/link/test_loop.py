@@ -7,7 +7,7 @@ import sys
 import time
 
 from agents.linux.processes import state
-from tests.support.waiting import wait_until
+from tests.support.waiting import freeze, wait_until
 
 STOPPED = """
 import os
@@ -28,7 +28,7 @@ def test_what_came_while_this_process_was_stopped_is_read_before_its_timers() ->
     assert process.stdin is not None and process.stdout is not None
     assert process.stdout.readline() == "waits\n"
     wait_until(lambda: state(process.pid) == "S", "it waits")
-    os.kill(process.pid, signal.SIGSTOP)
+    freeze(process.pid)
     wait_until(lambda: state(process.pid) == "T", "it is stopped")
     stopped_at = time.monotonic()
     process.stdin.write("answer\n")

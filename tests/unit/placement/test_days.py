@@ -5,9 +5,9 @@ import statistics
 import pytest
 
 from agents.cpa.placement import registry as placement
-from agents.cpa.placement.metrics import mean_pairwise_hops, total_hops
 from tests.support.half_full import Day, box
 from tests.support.optimum import least_hops
+from tests.support.placement_metrics import mean_pairwise_hops, total_hops
 
 NAMES = [
     "default",

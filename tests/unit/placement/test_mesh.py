@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.cpa.placement import close, metrics
+from agents.cpa.placement import close
 from agents.cpa.placement import registry as placement
 from agents.cpa.placement.along import exact_or_longer, least_span
 from agents.cpa.placement.close import stretches
@@ -17,6 +17,7 @@ from agents.cpa.placement.layout import NoMesh, Unplaced
 from agents.cpa.placement.registry import Geometry, Layout
 from agents.wire.errors import AgentError
 from db.topology import parse
+from tests.support import placement_metrics as metrics
 from tests.support.half_full import box, cabinets
 
 RACKS = Layout(

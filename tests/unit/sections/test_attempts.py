@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from console.sections.attempts import attempts
-from redmesh.state import StateObject, job_path, new_uuid, open_for_reading
+from redmesh.state import StateObject, job_path, new_uuid
+from redmesh.state_reader import StateReader
 
 
 def test_of_two_copies_the_first_to_finish_counts_and_the_other_one_ends_with_it(tmp_path: Path) -> None:
@@ -15,7 +16,6 @@ def test_of_two_copies_the_first_to_finish_counts_and_the_other_one_ends_with_it
     job.copied(1, "n2")
     job.ended(1, 1, 0, started_at=1.0, ended_at=2.0, node="n1", copy=True)
     job.close()
-    db = open_for_reading(path)
-    found = [(one.node, one.state, one.exit, one.ended) for one in attempts(db)]
-    db.close()
+    with StateReader(path) as state:
+        found = [(one.node, one.state, one.exit, one.ended) for one in attempts(state)]
     assert found == [("n1", "done", 0, 2.0), ("n2", "cancelled", None, 2.0)]

@@ -1,0 +1,94 @@
+"""StateReader: every column of the object is read by name, as of one moment."""
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from redmesh import state_reader
+from redmesh.state import DONE, FAILED, RUNNING, WAITING, StateObject, job_path, new_uuid
+from redmesh.state_reader import StateReader
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[StateObject]:
+    """An object whose owner writes."""
+    uuid = new_uuid()
+    job = StateObject.create(job_path(str(tmp_path), uuid), {"uuid": uuid, "command": '["a", "b"]', "token": "secret"})
+    job.add_list(["x", "y", "z"])
+    job.take(2, "n1")
+    job.ended(1, 1, 0, started_at=1.0, ended_at=3.0, lines="fine\n")
+    job.ended(2, 1, 7, started_at=1.0, ended_at=2.0, lines="bad\n", cause="exit 7")
+    job.take(1, "n2")
+    job.progress(0.25, 3)
+    job.granted(job.requested(2, partial=True), "n1", "0-1", 2)
+    job.set("residual", "1e-7")
+    for text in ("one", "two", "three"):
+        job.log(text, node="n1")
+    job.set_state(RUNNING, "first task")
+    job.add_file("input", b"\0data")
+    job.commit()
+    yield job
+    job.close()
+
+
+def test_rows_have_exactly_the_columns_of_the_schema(job: StateObject) -> None:
+    with StateReader(job.path) as reader:
+        for table, row in (("task", state_reader.TaskRow), ("transition", state_reader.Transition)):
+            columns = [column[1] for column in reader.connection.execute(f"PRAGMA table_info({table})")]
+            assert columns == list(row._fields)
+
+
+def test_tasks(job: StateObject) -> None:
+    with StateReader(job.path) as reader:
+        assert [(task.first, task.state, task.input) for task in reader.tasks()] == [
+            (1, DONE, "x"), (2, FAILED, "y"), (3, RUNNING, "z"),
+        ]  # fmt: skip
+        assert [task.first for task in reader.tasks([DONE, RUNNING], after=1)] == [3]
+        assert [task.first for task in reader.tasks(limit=1)] == [1]
+        assert reader.tasks([WAITING]) == []
+        assert [(task.exit, task.lines) for task in reader.failed_last(5)] == [(7, "bad\n")]
+        assert reader.states() == [(1, 1, DONE), (2, 2, FAILED), (3, 3, RUNNING)]
+        assert reader.progress() == {3: 0.25}
+        found = reader.task(2)
+        assert found is not None and (found.node, found.ended_at) == ("n1", 2.0)
+        assert reader.task(0) is None
+
+
+def test_the_job_and_what_happened(job: StateObject) -> None:
+    with StateReader(job.path) as reader:
+        told = reader.summary()
+        assert told["command"] == ["a", "b"] and told["counts"] == {DONE: 1, FAILED: 1, RUNNING: 1}
+        assert "token" not in told and reader.meta("token") == "secret" and reader.meta("none") is None
+        assert reader.cause() == "first task"
+        assert reader.values() == {"residual": "1e-7"}
+        assert [(one.node, one.processors, one.freed_at) for one in reader.resources()] == [("n1", "0-1", None)]
+        assert reader.file("input") == b"\0data" and reader.file("none") is None
+        assert [line.text for line in reader.log(after=1, limit=1)] == ["two"]
+        assert [line.text for line in reader.newest_log(0, 2)] == ["two", "three"]
+        assert [change.state for change in reader.job_transitions()] == [WAITING, RUNNING]
+        assert [change.state for change in reader.history(2, 1)] == [FAILED]
+        assert reader.failure(2) == "exit 7" and reader.failure(1) == ""
+        newest = reader.newest_transition()
+        assert [change.first for change in reader.task_transitions()] and reader.task_transitions(newest) == []
+
+
+def test_a_reader_sees_one_moment_and_closes(job: StateObject) -> None:
+    with StateReader(job.path) as reader:
+        assert reader.values() == {"residual": "1e-7"}
+        job.set("residual", "1e-8")
+        job.commit()
+        assert reader.values() == {"residual": "1e-7"}
+    with pytest.raises(sqlite3.ProgrammingError):
+        reader.values()
+
+
+def test_a_copy_is_one_file_with_everything(job: StateObject, tmp_path: Path) -> None:
+    target = tmp_path / "copy.job"
+    target.touch()
+    with StateReader(job.path) as reader:
+        reader.copy_to(str(target))
+    assert not list(tmp_path.glob("copy.job-*"))
+    with StateReader(str(target)) as copy:
+        assert copy.file("input") == b"\0data" and len(copy.tasks()) == 3
