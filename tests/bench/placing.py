@@ -16,6 +16,7 @@ from agents.cpa.placement import shells
 from agents.cpa.placement.registry import Layout, find
 from db.topology import Mesh, parse
 from tests.bench.ratios import Bar, Row
+from tests.support import placement_baselines  # noqa: F401  (mm and mc1x1)
 from tests.support.half_full import Day, box, cabinets
 from tests.support.optimum import least_hops
 from tests.support.placement_metrics import mean_pairwise_hops, pieces, total_hops

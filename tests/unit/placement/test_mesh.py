@@ -17,6 +17,7 @@ from agents.cpa.placement.layout import NoMesh, Unplaced
 from agents.cpa.placement.registry import Geometry, Layout
 from agents.wire.errors import AgentError
 from db.topology import parse
+from tests.support import placement_baselines  # noqa: F401  (mm and mc1x1)
 from tests.support import placement_metrics as metrics
 from tests.support.half_full import box, cabinets
 
@@ -242,7 +243,7 @@ def test_mc1x1_has_the_least_sum_of_shells(request: Request) -> None:
 def test_a_machine_too_wide_for_the_shells_says_so() -> None:
     layout = box(300, 1, 1)
     with pytest.raises(AgentError) as caught:
-        placement.find("mm")(list(range(300)), 3, layout)
+        placement.find("gen_alg")(list(range(300)), 3, layout)
     assert "255" in caught.value.message
     assert placement.find("default")(list(range(300)), 3, layout) == [0, 1, 2]
 
