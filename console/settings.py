@@ -53,6 +53,8 @@ KEYS: tuple[tuple[str, str, Value, int, str], ...] = (
     ),
     ("max_processors", COUNT, 0, 0, "processors that a user may have at once outside batch partitions; 0: any number"),
     ("max_jobs", COUNT, 0, 0, "jobs, and launches outside of them, that one user may run at once; 0: any number"),
+    ("post_back_urls", NAMES, (), 0, "https://HOST:PORT of the URLs that requests may have processors posted back to"),
+    ("post_back_ca", PATH, "", 0, "a file with the CA certificates for these URLs; empty: the system's"),
     ("job", TEXT, "", 0, "from outside of a job: the state directory of its mesh (`mesh manager list` shows it)"),
     ("ssh_config", PATH, "", 0, "the configuration of SSH to read; empty: ~/.ssh/config"),
     ("connect_s", SECONDS, 15.0, 1, "seconds that a host may take to let us in over SSH"),
@@ -115,7 +117,8 @@ JOB_MARKS = ("FLUX_URI", "SLURM_JOB_ID", "PE_HOSTFILE", "PBS_JOBID", "LSB_JOBID"
 #: Keys that describe a machine; they are ignored in a batch job, where the machine is the job's allocation.
 _MACHINE = frozenset(
     ("database", "cpa_database_file", "processors", "nodes", "service_nodes", "cpas", "gpus", "hosts", "login_address",
-     "agent_port", "cpa_port", "batch_accounts", "admins", "login", "system", "max_processors", "max_jobs")
+     "agent_port", "cpa_port", "batch_accounts", "admins", "login", "system", "max_processors", "max_jobs",
+     "post_back_urls", "post_back_ca")
 )  # fmt: skip
 
 
@@ -156,6 +159,8 @@ class Settings:
     managers: list[dict[str, Any]]  # the tables [[manager]] as written in the file (db/allocation/managers.py)
     max_processors: int
     max_jobs: int
+    post_back_urls: tuple[str, ...]
+    post_back_ca: str
     job: str
     allocation: str  # MANAGER-JOB of the batch system's job that this process is in and uses; "" outside of one
     ssh_config: str

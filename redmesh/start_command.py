@@ -43,6 +43,7 @@ MODULES = {
     "rca": "agents.rca.__main__",
     "cpa": "agents.cpa.__main__",
     "cleanup": "agents.cpa.cleanup.__main__",
+    "deliver": "agents.cpa.line.deliver",
     "job": "agents.job.__main__",
     "simulated": "simulated.__main__",
 }

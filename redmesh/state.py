@@ -49,10 +49,13 @@ MAX_KEY, MAX_VALUE, MAX_TEXT, MAX_LINES = 200, 64 << 10, 4 << 10, 4 << 10
 _PAGE = 4096
 _AT_ONCE = 10_000  # how many tasks of a list one statement inserts
 _BUSY_S = 5.0
+_LOOKS, _LOOK_S = 10, 0.02  # while an owner removes the log beside the file
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 #: The entry of ``meta`` with the login processor to which the owner hands the job over.
 HANDED_TO = "handed_to"
+#: The key in ``meta`` of a copy that lacks the last commits of a lost owner.
+UNSURE = "unsure"
 #: States of a task, of a rank, and of a job.
 WAITING, RUNNING, DONE, FAILED, CANCELLED = "waiting", "running", "done", "failed", "cancelled"
 
@@ -694,6 +697,8 @@ def note_takeover(path: str, counter: int, node: str) -> None:
         told = f"the owner on {host} handed the job over to {handed[0]}" if handed and handed[0] else ""
         told = told or f"the standby goes on: the owner on {host} was lost"
         db.execute("DELETE FROM meta WHERE key = ?", (HANDED_TO,))
+        if not (handed and handed[0]):
+            db.execute("INSERT OR REPLACE INTO meta VALUES (?, 1)", (UNSURE,))
         db.execute("INSERT INTO log (at, node, text) VALUES (?, ?, ?)", (now, node, told))
         db.execute("COMMIT")
     except sqlite3.Error as error:
@@ -733,11 +738,23 @@ def open_for_reading(path: str) -> sqlite3.Connection:
             return _reading(address, path)
         except sqlite3.OperationalError:
             if os.access(os.path.dirname(path) or ".", os.W_OK):
-                raise
+                return _read_again(address, path)
             # The shared memory of the log cannot be created in this directory, so nobody writes there.
             return _reading(address + "&immutable=1", path)
     except sqlite3.Error as error:
         raise damaged(path, error) from None
+
+
+def _read_again(address: str, path: str) -> sqlite3.Connection:
+    """Once more, a few times: who opens the log while the owner removes it is told that the file is read-only."""
+    for _ in range(_LOOKS):
+        time.sleep(_LOOK_S)
+        try:
+            return _reading(address, path)
+        except sqlite3.OperationalError:
+            if not os.path.exists(path):
+                break
+    return _reading(address, path)
 
 
 def _reading(address: str, path: str) -> sqlite3.Connection:

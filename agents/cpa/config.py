@@ -5,6 +5,7 @@ import os
 import stat
 from typing import Any, NamedTuple
 
+from agents.cpa.line.places import read_origin
 from agents.wire.errors import AgentError
 from db.allocation.managers import Policy, read_policy
 from db.errors import Invalid
@@ -39,6 +40,8 @@ class Config(NamedTuple):
     loading_s: float = 300.0
     backfill: bool = True  # smaller requests may pass if they delay nobody
     policy: Policy | None = None  # managers of parts of the machine, and limits of users
+    post_back_urls: frozenset[str] = frozenset()  # https://HOST:PORT of the URLs that grants may be posted back to
+    post_back_ca: str = ""  # the CA certificates for these URLs; empty: the system's
     installed: str = ""  # the directory of the full Redmesh with its commands; daemons run a copy without them
     listen: str = ""  # HOST:PORT for RCAs of login processors without a CPA; the next CPA uses the next port
 
@@ -81,12 +84,14 @@ def read(path: str) -> Config:
             granted=bool(whole.get("granted")),
             backfill=bool(whole.get("backfill", True)),
             policy=read_policy(whole),
+            post_back_urls=frozenset(map(read_origin, whole.get("post_back_urls", ()))),
+            post_back_ca=str(whole.get("post_back_ca") or ""),
             listen=str(whole.get("cpa_listen") or ""),
             public=bool(whole.get("users")),
         )
     except OSError as error:
         raise ConfigError(f"{error.filename or path}: {error.strerror}") from None
-    except Invalid as error:
+    except (Invalid, AgentError) as error:
         raise ConfigError(f"{path}: {error.message}", error.hint) from None
     except KeyError as error:
         raise ConfigError(f"{path} lacks {error.args[0]!r}", "run: mesh up") from None

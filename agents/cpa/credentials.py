@@ -8,9 +8,11 @@ from agents.wire import keys
 from agents.wire.control import Message
 from agents.wire.credential import MARGIN_S, Credential
 from agents.wire.errors import AgentError
+from agents.wire.object_pass import LASTS_S, ObjectPass, mac_of
 from db.allocation import finish
 from db.allocation.free import Machine, as_messages
 from db.store.store import Store
+from db.views import daemon_reads
 
 
 class Issuing:
@@ -48,6 +50,14 @@ class Issuing:
             for name, (boot_id, incarnation) in lives.items()
         }
         return {"credential": credential.text, "macs": macs, "members": members}
+
+    def object_pass(self, store: Store, uid: int, node: str) -> Message:
+        """The reply to a ``state_pass`` request. Raises StoreError, or AgentError if there is no key."""
+        self._refresh()
+        life = daemon_reads.present_life(store, node)
+        (now,) = store.read(daemon_reads.clock.bind())[0]
+        text = ObjectPass(self._mesh, uid, round(now + LASTS_S, 3)).text
+        return {"credential": text, "mac": mac_of(self._key(node), text, node, life.boot_id, life.incarnation)}
 
     def _refresh(self) -> None:
         # "mesh trust rotate" may replace the file at any time.

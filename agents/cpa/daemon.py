@@ -14,6 +14,7 @@ from agents.cpa.cleanup.nodes import LostNodes
 from agents.cpa.cleanup.runner import Cleanups
 from agents.cpa.config import Config
 from agents.cpa.credentials import Issuing
+from agents.cpa.line.delivery import Delivery
 from agents.cpa.line.post_backs import PostBacks
 from agents.cpa.line.queue import Queue
 from agents.cpa.line.requests import Requests
@@ -35,7 +36,7 @@ from agents.wire.control import Message
 from agents.wire.errors import AgentError
 from agents.wire.messages import CPA, check_post_back
 from db.allocation import finish, partitions, waiting_requests
-from db.allocation.scheduling.line import Line
+from db.allocation.scheduling.line import Line, forget_ended
 from db.allocation.types import Live
 from db.errors import DatabaseUnavailable, NotEnough, StoreError
 from db.store.outage import Outage
@@ -76,7 +77,8 @@ class Cpa:
         address = config.address(name)
         answers = self._transact, self._answer, self._refuse
         self.queue = Queue(loop, self.operations, self.outage, answers, journal, address)
-        self.requests = Requests(self.operations, self.outage, journal, address)
+        delivery = Delivery(loop, config, store, self.operations.machine, self.outage, journal)
+        self.requests = Requests(self.operations, self.outage, journal, address, delivery, config.post_back_urls)
         line = Line(self.operations.machine, self.operations.understand, passing=config.backfill)
         store.serving, store.on_nodes_moved = line, self._nodes_moved
         self.post_backs = PostBacks(loop, self.operations, self.outage, line, journal, address)
@@ -213,6 +215,8 @@ class Cpa:
             self._request(session, message)
         elif op == "posted":
             self._answer(session, message, self.outage.guard(lambda: self.requests.posted(session, message)))
+        elif op == "collect":
+            self._answer(session, message, self.outage.guard(lambda: self.requests.collect(session, message)))
         elif op == "cancel":
             self._answer(session, message, self.outage.guard(lambda: self.requests.cancel(session, message)))
         elif op == "nodes_moved":
@@ -414,6 +418,8 @@ class Cpa:
                 self.ends.watch(pid, started)
             # Requests that waited when the managers were changed may be in lines that no longer exist.
             waiting_requests.classify(self.store, self.operations.place_of)
+            self.requests.find_outside()
+            self.post_backs.post_all_unconfirmed()
             self._known_requesters = True
         late, due_s = self.operations.expire()
         self.post_backs.too_late(late)
@@ -428,6 +434,7 @@ class Cpa:
         if len(self.operations.machine.logins()) > 1 and (len(self.queue) or len(self.requests)):
             # CPAs of other login processors cannot announce grants to requests that wait here.
             self.queue.find_granted()
+            self.requests.find_outside()
             self.post_backs.post_all_unconfirmed()
             due_s = LOOK_S
         return LOOK_S if self._undo else due_s
@@ -440,6 +447,7 @@ class Cpa:
         if not self._busy:
             return None
         self._busy = False
+        forget_ended(self.store)
         more = self.operations.trim(self.config.history_days, self.config.history_rows)
         return TRIM_MORE_S if more else None
 

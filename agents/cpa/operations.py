@@ -65,7 +65,7 @@ class Operations:
         self._frozen = ""  # the boot id whose picture is frozen for the garbage collector
         self.issuing: Issuing | None = None  # issues credentials for nodes on other machines
         #: Called when jobs without an owner must continue on a login processor ("": this one).
-        self.on_jobs_left: Callable[[str, list[str]], None] = lambda _login, _uuids: None
+        self.on_jobs_left: Callable[[str, list[tuple[str, int]]], None] = lambda _login, _jobs: None
         self.pending_s, self.loading_s = PENDING_S, LOADING_S
 
     def do(self, op: str, uid: int, message: Message) -> Answer:
@@ -452,6 +452,15 @@ class Operations:
             raise AgentError(f"no job {message['uuid'][:60]} is known here", "mesh job list", code="invalid")
         return Answer(self._place(found))
 
+    def _state_pass(self, uid: int, message: Message) -> Answer:
+        """A pass for the objects of the caller, or a daemon's for those of the user ``uid``, on one node."""
+        owner = message.get("uid", uid)
+        if owner != uid:
+            self.rights.need_daemon(uid, "a pass for another user's objects")
+        if self.issuing is None:
+            raise AgentError("this mesh has no keys", code="no_key")
+        return Answer(self.issuing.object_pass(self.store, owner, message["node"]))
+
     def _state_standby(self, uid: int, message: Message) -> Answer:
         uuid, node, owner = self._of_job(uid, message, "node")
         locations.register(self.store, uuid, node, owner)
@@ -465,7 +474,7 @@ class Operations:
         witness = node if message.get("witness") else ""
         found = locations.take_over(self.store, uuid, message["counter"], owner, witness)
         if found is not None and message.get("to"):
-            self.on_jobs_left(str(message["to"]), [uuid])
+            self.on_jobs_left(str(message["to"]), [(uuid, owner)])
         if found is None:
             raise AgentError(
                 f"job {uuid} stays where it is: its node is not down, or it has no standby", "mesh job show",

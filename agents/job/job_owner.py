@@ -20,7 +20,7 @@ from agents.job.processors import Processors
 from agents.job.relay_frames import HELLO, OVER, pack_answer, parse
 from agents.job.section_nodes import Node, SectionNodes
 from agents.job.section_teams import Team
-from agents.job.standby import Standby
+from agents.job.standby import AHEAD, Standby
 from agents.job.start import SOCKET, beside, start_dependents
 from agents.job.task_list import TaskList
 from agents.link.acceptor import Acceptor
@@ -31,7 +31,7 @@ from agents.linux.processes import state as process_state
 from agents.wire.control import decode
 from agents.wire.errors import WireError
 from agents.wire.frames import CONTROL, FILE
-from redmesh.state import CANCELLED, DONE, FAILED, HANDED_TO, RUNNING, WAITING, StateError
+from redmesh.state import CANCELLED, DONE, FAILED, HANDED_TO, RUNNING, UNSURE, WAITING, StateError
 from redmesh.text import counted
 
 TYPE_CHECKING = False
@@ -110,7 +110,9 @@ class JobOwner:
         self._described = read(job)
         self._owner = Owner(job, loop.after, self._on_failure, on_move=self._move)
         wanted = self._described.standby and self._described.functions is None
-        self._standby = Standby(loop, self._owner, self._on_fenced, self._on_leave, wanted=wanted)
+        self._standby = Standby(
+            loop, self._owner, self._on_fenced, self._on_leave, lambda: self._serve(), wanted=wanted
+        )
         self._leaves_to = ""  # the login processor on which the job continues
         self._movers: List[Tuple[Connection, Any]] = []  # commands that wait for the outcome
         noun = "task" if self._described.sections is None else "section"
@@ -188,18 +190,29 @@ class JobOwner:
         self._take_up()
 
     def _take_up(self) -> None:
-        for first, last, state, attempts in self._job.ranges():
+        # A copy lacks the last commits of its owner: tasks that these handed out may have begun (AHEAD).
+        unsure = AHEAD if self._job.meta(UNSURE) else 0
+        for first, last, state, attempts in list(self._job.ranges()):
             if state == RUNNING:
                 self._job.change(first, last, WAITING, cause="the owner of the job was lost")
-                state = WAITING
-            if state == WAITING:
                 self._tasks.add(first, last, attempts)
+            elif state == WAITING:
+                through = min(last, first + unsure - 1)
+                if unsure:
+                    why = "it may have begun before the owner of the job was lost"
+                    self._job.change(first, through, WAITING, cause=why, attempt=attempts + 1)
+                    self._tasks.add(first, through, attempts + 1)
+                    unsure -= through - first + 1
+                if through < last:
+                    self._tasks.add(through + 1, last, attempts)
             else:
                 self._tasks.ended_before(state, last - first + 1)
         took_s = self._job.mean_s() if self._copies else None
         if took_s is not None:
             self._pace.took(took_s)
         self._job.freed()
+        if self._job.meta(UNSURE):
+            self._job.set_meta(**{UNSURE: None})
         if not self._tasks.held:
             self._mark_running()
         self._job.commit()
@@ -436,7 +449,8 @@ class JobOwner:
             if has > ahead // 2:
                 continue
             if self._tasks.waiting and self._tasks.open and self._tasks.suits(worker.node):
-                self._give(worker, ahead - has)
+                if not self._standby.behind:
+                    self._give(worker, min(ahead - has, self._standby.room))
             elif not has and self._copy(worker):
                 continue
             elif not has and not (self._tasks.running and self._described.retries) and not self._expects:
@@ -454,6 +468,7 @@ class JobOwner:
 
     def _give(self, worker: Worker, count: int) -> None:
         given = self._tasks.hand_out(worker.holder, count, worker.holder.node)
+        self._standby.handed_out(len(given))
         taken: List[Any] = []
         if self._nodes is None:
             self._owner.record(lambda job: taken.extend(job.take(len(given), worker.node, worker.slot)))
@@ -534,7 +549,8 @@ class JobOwner:
                 self._dismiss(team)
             return
         if waits and self._tasks.suits(team.node):
-            self._give(worker, 1)
+            if not self._standby.behind:
+                self._give(worker, 1)
         elif not self._copy(worker) and not (self._tasks.running and self._described.retries):
             self._dismiss(team)
 

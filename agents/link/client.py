@@ -23,7 +23,9 @@ class Client:
     daemon reports it.
     """
 
-    def __init__(self, path: str, role: str, timeout_s: float = 5.0, owner: int = -1) -> None:
+    def __init__(
+        self, path: str, role: str, timeout_s: float = 5.0, owner: int = -1, shown: Optional[Message] = None
+    ) -> None:
         self.path = path
         self._decoder = Decoder()
         self._frames: List[Frame] = []
@@ -33,7 +35,7 @@ class Client:
             self.sock = connect(path, timeout_s, owner)
         except OSError as error:
             raise Unreachable(f"nobody answers at {path}: {error.strerror or error}") from None
-        self.tell(hello(role))
+        self.tell({**hello(role), **(shown or {})})
 
     def __enter__(self) -> "Client":
         return self

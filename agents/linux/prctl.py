@@ -12,7 +12,7 @@ TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Any
 
-_PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 15, 36
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 4, 15, 36
 _PTRACE_TRACEME, _PTRACE_CONT, _PTRACE_DETACH, _PTRACE_SETOPTIONS = 0, 7, 17, 0x4200
 _PTRACE_SEIZE, _PTRACE_LISTEN = 0x4206, 0x4208
 _PTRACE_O_EXITKILL = 0x100000
@@ -42,6 +42,11 @@ def forbid_core() -> None:
     """Forbid core dumps of this process: its memory, with keys in it, must not be written to a file."""
     none = (Unsigned * 2)(0, 0)
     _setrlimit(_RLIMIT_CORE, addressof(none))
+
+
+def forbid_tracing() -> None:
+    """Forbid other processes of this uid to trace this one and to read its memory."""
+    _prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def limit_of(number: int, soft: int) -> Any:

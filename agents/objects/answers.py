@@ -6,7 +6,8 @@ import os
 
 from agents.job.changes import wait_for_change
 from agents.job.http_query import Answer, answer, refused
-from agents.link.client import Client
+from agents.objects.connection import connect
+from agents.objects.states import State
 from agents.wire.address import SCHEME
 from agents.wire.errors import AgentError, WireError
 from agents.wire.frames import FILE
@@ -23,26 +24,38 @@ LONGEST_WAIT_S = 60.0
 #: How many nodes are asked for one object, each named by the one before.
 MOST_HOPS = 5
 _ANSWER_S = 10.0
+#: An object may come and go while it is looked for.
+_LOOKS = 5
 
 
 def ask(holder: Holder, uuid: str, what: str, query: Dict[str, str], known: str = "", wait_s: float = 0.0) -> Answer:
     """The answer about a local object; 301 with the node and address where it went, otherwise 404."""
     try:
-        path = holder.readable(uuid)
-        if path:
-            if known and wait_s > 0:
-                wait_for_change(path, known, min(wait_s, LONGEST_WAIT_S))
-                path = holder.readable(uuid) or path
-            told = answer(path, what, query, known)
-            if told.status != 404 or holder.readable(uuid):
-                return told
-        entry = holder.entry(uuid)
+        for _ in range(_LOOKS):
+            path = holder.readable(uuid)
+            if path:
+                if known and wait_s > 0:
+                    try:
+                        wait_for_change(path, known, min(wait_s, LONGEST_WAIT_S))
+                    except StateError:
+                        pass  # the answer says what is wrong
+                    path = holder.readable(uuid) or path
+                told = answer(path, what, query, known)
+                if told.status != 404 or holder.readable(uuid) == path:
+                    return told  # otherwise the file was renamed under us
+            entry = holder.entry(uuid)
+            if entry.place.state not in (State.LIVE, State.DOUBT):
+                break
+            # It arrived between the two looks; the next one finds it.
     except (StateError, OSError) as error:
         return refused(404, getattr(error, "message", str(error)), getattr(error, "hint", ""))
     if entry.forwards:
         moved = refused(301, f"job {uuid} has moved to {entry.other}", entry.address)
         where = {"X-Redmesh-Node": entry.other, "X-Redmesh-Counter": str(entry.place.counter)}
         return Answer(301, {**moved.headers, **where, "Location": entry.address}, moved.body)
+    if entry.place.state is State.GONE and entry.other and not entry.address:
+        why = f"job {uuid} has moved to {entry.other}, to which nobody can connect"
+        return refused(404, why, "ask on that login processor")
     return refused(404, f"no job {uuid} is on {holder.node}", "mesh job show asks where it is")
 
 
@@ -58,7 +71,7 @@ class Question:
 
     def ask(self, address: str) -> Answer:
         """The answer of the node at ``address``. Raises AgentError."""
-        with Client(address, "object", _ANSWER_S) as client:
+        with connect(address, _ANSWER_S) as client:
             reply = client.call(
                 {"op": "ask", "uuid": self.uuid, "what": self.what, "query": self.query, "known": self.known,
                  "wait_s": self.wait_s}, _ANSWER_S + self.wait_s,

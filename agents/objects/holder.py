@@ -65,8 +65,13 @@ class Entry:
 
     @property
     def forwards(self) -> bool:
-        """Whether it says where the object is now."""
-        return self.place.state is State.GONE and time.time() - self.at < FORWARD_S
+        """Whether it says where the object is, or was last: also while it is on its way back, and when that failed."""
+        states = (State.GONE, State.ARRIVED, State.ABSENT)
+        return bool(self.address) and self.place.state in states and time.time() - self.at < FORWARD_S
+
+    def came(self) -> None:
+        """It is live here: where it went before is of no use any more."""
+        self.other, self.address, self.at = "", "", time.time()
 
 
 _STATES = {one.value: one for one in (State.ABSENT, State.ARRIVED, State.LIVE, State.DOUBT, State.GONE)}
@@ -102,11 +107,15 @@ class Holder:
         names = {name.partition(SUFFIX)[0] for name in self._names() if name.endswith((SUFFIX, SUFFIX + _SENT))}
         return sorted(name for name in names if is_uuid(name))
 
-    def doubtful(self) -> List[str]:
-        """Those that stand still until their receiver is heard, and whose receiver can be asked."""
+    def sent(self) -> List[str]:
+        """Those that stand still until their receiver is heard, by the names of their files."""
         ending = SUFFIX + _SENT
         found = (name[: -len(ending)] for name in self._names() if name.endswith(ending))
-        return sorted(uuid for uuid in found if self.entry(uuid).address)
+        return sorted(uuid for uuid in found if is_uuid(uuid))
+
+    def doubtful(self) -> List[str]:
+        """Those of them whose receiver can be asked."""
+        return [uuid for uuid in self.sent() if self.entry(uuid).address]
 
     def _names(self) -> List[str]:
         try:
@@ -182,6 +191,7 @@ class Holder:
                 self._write(entry)
                 _unlink(path + _SENT)
             elif action is Action.RESUME:
+                entry.came()
                 self._write(entry)
                 os.rename(path + _SENT, path)
             return entry.place.state
@@ -192,7 +202,7 @@ class Holder:
             action, live = entry.place.handle(Event.STORED, counter), self.path(uuid)
             if action is Action.KEEP:
                 os.rename(path, live + _ARRIVED)
-                entry.other, entry.address, entry.at, entry.settled = sender, "", time.time(), False
+                entry.other, entry.at, entry.settled = entry.other if entry.address else sender, time.time(), False
                 self._write(entry)
                 _unlink(live + _SENT)  # of an attempt that was taken: a newer one exists
             return action
@@ -202,7 +212,7 @@ class Holder:
         with _Locked(self, uuid) as entry:
             action, live = entry.place.handle(Event.TAKE, counter), self.path(uuid)
             if action is Action.ADOPT:
-                entry.at = time.time()
+                entry.came()
                 self._write(entry)
                 os.rename(live + _ARRIVED, live)
             elif action is Action.REFUSE:
@@ -246,7 +256,8 @@ class Holder:
             if action is Action.PROMOTE:
                 note_takeover(standby, counter, self.node)
                 os.rename(standby, self.path(uuid))  # before the entry: a file that is there is live
-                entry.at, entry.settled = time.time(), True
+                entry.came()
+                entry.settled = True
                 self._write(entry)
             return action
 

@@ -16,7 +16,7 @@ from redmesh.state_reader import StateReader
 
 TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Any, Dict, Tuple
+    from typing import Any, Callable, Dict, Optional, Tuple
 
     from agents.objects.holder import Holder
 
@@ -25,8 +25,9 @@ _REQUEST_S = 10.0  # for the next request: who is not known yet does not hold a 
 _REASONS = {200: "OK", 301: "Moved Permanently", 304: "Not Modified", 400: "Bad Request", 403: "Forbidden"}
 
 
-def serve(holder: Holder, sock: Any) -> None:
-    """Answer requests until the peer goes. OSError."""
+def serve(choose: "Callable[[str], Holder]", sock: Any) -> None:
+    """Answer requests until the peer goes; ``choose`` gives the objects for the job of the first one. OSError."""
+    holder: "Optional[Holder]" = None
     data = b""
     while True:
         until = time.monotonic() + _REQUEST_S  # a request that comes byte by byte gets no longer
@@ -39,7 +40,15 @@ def serve(holder: Holder, sock: Any) -> None:
                 return
             data += more
         head, _, data = data.partition(b"\r\n\r\n")
-        told = answer_request(holder, head)
+        if holder is None:
+            try:
+                holder = choose(_uuid_in(head))
+            except AgentError:
+                told = _not_shown()
+            else:
+                told = answer_request(holder, head)
+        else:
+            told = answer_request(holder, head)
         lines = [f"HTTP/1.1 {told.status} {_REASONS.get(told.status, 'Not Found')}"]
         length = {} if told.status == 304 else {"Content-Length": str(len(told.body))}
         safe = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
@@ -64,13 +73,22 @@ def answer_request(holder: Holder, head: bytes) -> Answer:
         return refused(404, "there is nothing at this address", "/job/UUID, and /page, /tasks, /log below it")
     token = query.pop("token", "") or headers.get("authorization", "").partition("Bearer ")[2]
     if not _may(holder, parts[1], token):
-        return refused(403, "this needs the token of the job", "mesh job show prints the address with it")
+        return _not_shown()
     try:
         wait_s = min(float(query.pop("wait", "0")), LONGEST_WAIT_S)
     except ValueError:
         return refused(400, "wait is a number of seconds", "?wait=25")
     told = ask(holder, parts[1], parts[2] if len(parts) == 3 else "", query, headers.get("if-none-match", ""), wait_s)
     return _elsewhere(told, path) if told.status == 301 else told
+
+
+def _uuid_in(head: bytes) -> str:
+    parts = head.partition(b"?")[0].decode("latin-1").split(" ")[1:2]
+    return (parts[0].split("/") + ["", "", ""])[2].strip() if parts else ""
+
+
+def _not_shown() -> Answer:
+    return refused(403, "this needs the token of the job", "mesh job show prints the address with it")
 
 
 def _query(text: str) -> Dict[str, str]:

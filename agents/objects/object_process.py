@@ -26,10 +26,11 @@ from redmesh.state import StateError, owned
 
 TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Any, List, NoReturn, Optional
+    from typing import Any, Dict, List, NoReturn, Optional
 
     from agents.link.journal import Journal
     from agents.wire.frames import Frame
+    from agents.wire.object_pass import ObjectPeer
 
 #: Seconds without a word after which a connection is given up; that ``move`` waits for the receiver's word.
 STILL_S, MOVE_S = 90.0, 5.0
@@ -100,7 +101,7 @@ class ObjectProcess:
 
     def _handle(self, message: Message) -> None:
         try:
-            reply = self._DO[check(OBJECT, message)](self, message)
+            reply = self._reply_to(check(OBJECT, message), message)
         except WireError:
             raise
         except AgentError as error:
@@ -115,6 +116,9 @@ class ObjectProcess:
             for at in range(0, len(self._body), _GULP):
                 self._sock.sendall(frame(FILE, self._body[at : at + _GULP]))
         self._body = b""
+
+    def _reply_to(self, op: str, message: Message) -> Message:
+        return self._DO[op](self, message)
 
     def _offer(self, message: Message) -> Message:
         if self._arrival is not None:
@@ -155,7 +159,8 @@ class ObjectProcess:
         uuid, node = str(message["uuid"]), str(message["node"])
         if node == self._holder.node:
             raise AgentError(f"job {uuid} is on {node} already", code="invalid")
-        moved = sender.move(self._holder, uuid, node, str(message["address"]), patience_s=MOVE_S)
+        shown: Dict[str, str] = {key: str(message[key]) for key in ("credential", "mac") if key in message}
+        moved = sender.move(self._holder, uuid, node, str(message["address"]), patience_s=MOVE_S, shown=shown)
         self._log.write("object moved", uuid=uuid, to=node, counter=moved.counter, live=moved.live)
         self._holder.forget_old()
         return {"counter": moved.counter, "live": moved.live, "paused_s": round(moved.paused_s, 4)}
@@ -336,23 +341,42 @@ def settle(holder: Holder, log: Journal) -> None:
         pause_s = min(pause_s * 2, sender.LONGEST_AGAIN_S)
 
 
-def serve_connection(holder: Holder, sock: Any, log: Journal, *, known: bool) -> NoReturn:
-    """In a forked process of the PCT: serve one connection, and exit. Who is not ``known`` speaks HTTP."""
+class NodeObjects:
+    """The objects of a node whose processes are all of one user."""
+
+    def __init__(self, directory: str, node: str) -> None:
+        self._holder = Holder(directory, node)
+
+    def serve(self, sock: Any, log: Journal, peer: Optional[ObjectPeer]) -> None:
+        """Serve one connection; without ``peer`` it is a browser's. Raises OSError, AgentError, StateError."""
+        if peer is not None:
+            ObjectProcess(self._holder, sock, log).serve()
+        else:
+            http.serve(lambda _uuid: self._holder, sock)
+
+    def in_doubt(self) -> bool:
+        """Whether anybody has to be asked about an object that was sent."""
+        return bool(self._holder.doubtful())
+
+    def settle(self, log: Journal) -> None:
+        """Ask until nothing is in doubt."""
+        settle(self._holder, log)
+
+
+def serve_connection(objects: Any, sock: Any, log: Journal, peer: Optional[ObjectPeer]) -> NoReturn:
+    """In a forked process of the PCT: serve one connection, and exit. Without ``peer`` it is a browser's."""
     prctl.set_name(b"redmesh-object")
     sock.settimeout(STILL_S)
     try:
-        if known:
-            ObjectProcess(holder, sock, log).serve()
-        else:
-            http.serve(holder, sock)
+        objects.serve(sock, log, peer)
     except (OSError, AgentError, StateError) as error:
         log.write("object connection ended", error=getattr(error, "message", None) or str(error))
     sock.close()
     os._exit(0)
 
 
-def be_settler(holder: Holder, log: Journal) -> NoReturn:
+def be_settler(objects: Any, log: Journal) -> NoReturn:
     """In a forked process of the PCT: settle, and exit."""
     prctl.set_name(b"redmesh-object")
-    settle(holder, log)
+    objects.settle(log)
     os._exit(0)

@@ -6,14 +6,18 @@ fetch goes on.
 
 from __future__ import annotations
 
-from agents.link.client import Client
 from agents.objects.arrival import Arrival
+from agents.objects.connection import connect
 from agents.objects.holder import Holder
-from agents.objects.sender import ANSWER_S, ROLE
+from agents.objects.sender import ANSWER_S
 from agents.objects.states import Action
 from agents.wire.control import Message, decode
 from agents.wire.errors import AgentError, WireError
 from agents.wire.frames import CONTROL, FILE
+
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from agents.link.client import Client
 
 _LONGEST_S = ANSWER_S * 6
 
@@ -21,7 +25,7 @@ _LONGEST_S = ANSWER_S * 6
 def fetch(holder: Holder, uuid: str, address: str, sender: str) -> int:
     """Have the object at ``address``, the node ``sender``, live in ``holder``: its counter. AgentError, StateError."""
     while True:
-        with Client(address, ROLE, _LONGEST_S) as client:
+        with connect(address, _LONGEST_S) as client:
             reply = _given(client, holder, uuid, sender)
             counter = int(reply["doubt"])  # the node has stopped for it: now it is ours, or never will be
             taken = holder.take(uuid, counter) in (Action.ADOPT, Action.SAY_TAKEN)

@@ -10,7 +10,7 @@ import hashlib
 import os
 import time
 
-from agents.link.client import Client
+from agents.objects.connection import connect
 from agents.objects.holder import Holder, Offer
 from agents.objects.states import Event, State
 from agents.wire.errors import AgentError
@@ -19,15 +19,14 @@ from redmesh.state import StateError
 
 TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Callable, Optional
+    from typing import Callable, Dict, Optional
 
+    from agents.link.client import Client
     from redmesh.state import StateObject
 
 #: Seconds for the other node to answer; between questions whether it has the object, doubled up to the last value.
 ANSWER_S, AGAIN_S, LONGEST_AGAIN_S = 10.0, 0.05, 5.0
 _PIECE = 1 << 20
-#: The role in the hello of a connection about objects.
-ROLE = "object"
 
 
 class Moved:
@@ -42,16 +41,17 @@ class Moved:
 
 def move(
     holder: Holder, uuid: str, node: str, address: str, *, job: Optional[StateObject] = None,
-    patience_s: float = ANSWER_S,
+    patience_s: float = ANSWER_S, shown: Optional[Dict[str, str]] = None,
 ) -> Moved:  # fmt: skip
     """Move an object to ``node``. StateError or AgentError means that it is still live here.
 
-    ``job``: the object as opened by its owner; it is closed when it has been moved, or is in doubt.
+    ``job``: the object as opened by its owner; it is closed when it has been moved, or is in doubt. ``shown``: the pass
+    of its user for ``node``.
     """
     began = time.monotonic()
     offer = holder.offer(uuid, node, address, job)
     try:
-        with Client(address, ROLE, ANSWER_S) as client:
+        with connect(address, ANSWER_S, shown) as client:
             _send(client, holder, offer)
             holder.stop(offer)
             state = _take(client, holder, uuid, offer.counter)
@@ -95,7 +95,7 @@ def ask_again(holder: Holder, uuid: str) -> State:
     if entry.place.state is not State.DOUBT:
         return entry.place.state
     try:
-        with Client(entry.address, ROLE, ANSWER_S) as client:
+        with connect(entry.address, ANSWER_S) as client:
             return _take(client, holder, uuid, entry.place.counter)
     except (AgentError, OSError):
         return State.DOUBT

@@ -64,9 +64,9 @@ def read(text: str) -> Credential:
     return Credential(*(found[key] for key, _ in _KEYS[1:]))
 
 
-def mac(key: bytes, text: str, node: str, boot_id: str, incarnation: int) -> str:
+def mac(key: bytes, text: str, node: str, boot_id: str, incarnation: int, *, purpose: str = "launch") -> str:
     """The MAC for ``node`` with this boot id and incarnation of its PCT, in hexadecimal."""
-    parts = ("launch", sha256(text.encode("utf-8")).hexdigest(), node, boot_id, str(incarnation))
+    parts = (purpose, sha256(text.encode("utf-8")).hexdigest(), node, boot_id, str(incarnation))
     return seal(key, "\0".join(parts).encode("utf-8")).hex()
 
 

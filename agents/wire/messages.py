@@ -46,7 +46,7 @@ def _shape(optional: Optional[Types] = None, **required: Tuple[type, ...]) -> Sh
 HELLO = _shape({"build": _str, "name": _str, "credential": _str, "mac": _str}, protocol=_int, role=_str)
 
 #: The content of a ``granted`` message, and of each entry of its ``placed``.
-POST_BACK = _shape({"error": _dict}, post_back=_str, sequence=_int, missing=_int, placed=_list)
+POST_BACK = _shape({"error": _dict, "place": _str}, post_back=_str, sequence=_int, missing=_int, placed=_list)
 PLACED = _shape(launcher=_int, cookie=_str)
 
 #: Requests to a CPA. ``id`` numbers a request on its connection; the reply repeats the number as ``re``.
@@ -107,6 +107,7 @@ CPA: Dict[str, Shape] = {
         command=_str,
     ),
     "posted": _shape(uuid=_str, sequence=_int),
+    "collect": _shape(uuid=_str, sequence=_int),
     "cancel": _shape(uuid=_str),
     "free": _shape(launcher=_int, cookie=_str),
     "granted": _shape(uid=_int, post_back=_dict),
@@ -180,6 +181,7 @@ CPA: Dict[str, Shape] = {
     "state_moved": _shape(uuid=_str, sender=_str, receiver=_str, counter=_int, uid=_int),
     "state_forget": _shape(uuid=_str, node=_str, uid=_int),
     "state_locate": _shape(uuid=_str),
+    "state_pass": _shape({"uid": _int}, node=_str),
     "state_standby": _shape(uuid=_str, node=_str, standby=_str, counter=_int, uid=_int),
     "state_takeover": _shape({"witness": _bool, "to": _str}, uuid=_str, node=_str, counter=_int, uid=_int),
     "set_switches": _shape({"closed": _list, "drain": _bool, "wipe_both": _bool}, open=_list),
@@ -218,7 +220,11 @@ PCT: Dict[str, Shape] = {
     "fetch": _shape({"launcher": _int, "node": _str}, number=_int, digest=_str, offset=_int),
     "wipe": _shape({"nodes": _list}),
     "trust": _shape(files=_dict),
+    "post_back": _shape(uid=_int, path=_str, post_back=_dict),
 }
+
+#: What a CPA or a PCT asks of the process that listens where a request is posted back to.
+REQUESTER: Dict[str, Shape] = {"post_back": _shape(post_back=_dict)}
 
 #: Requests to a node about the state objects of jobs, on a connection in the role ``object``
 #: (agents/objects/object_process.py). The bytes of an object follow ``offer`` in frames of kind FILE.
@@ -227,7 +233,7 @@ OBJECT: Dict[str, Shape] = {
     "sent": _shape(uuid=_str, counter=_int, digest=_str),
     "take": _shape(uuid=_str, counter=_int),
     "settled": _shape(uuid=_str, counter=_int),
-    "move": _shape(uuid=_str, node=_str, address=_str),
+    "move": _shape({"credential": _str, "mac": _str}, uuid=_str, node=_str, address=_str),
     "give": _shape(uuid=_str, receiver=_str),
     "confirm": _shape(uuid=_str, counter=_int),
     "answer": _shape(uuid=_str, counter=_int, taken=_bool),

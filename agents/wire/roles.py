@@ -26,6 +26,7 @@ PCT: Dict[str, FrozenSet[str]] = {
     "death": frozenset(("pct", LAUNCHER)),
     "wipe": frozenset(("cpa",)),
     "trust": frozenset(("cpa",)),
+    "post_back": frozenset(("cpa",)),
     "ask": frozenset(("cpa", "rca", "pct", LAUNCHER)),
     "fetch": frozenset(("pct",)),
     "object": frozenset(("cpa", "rca", "pct")),  # a login processor without CPAs shows the certificate of its RCA

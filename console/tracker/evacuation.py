@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import cycle
 
-from agents.link.client import Client
+from agents.objects.connection import connect
 from agents.wire.address import SCHEME
 from agents.wire.errors import AgentError
 from console.errors import ConsoleError
 from console.settings import Settings
-from console.tracker.source import address_of, report
+from console.tracker.source import address_of, pass_for, report
 from db.errors import StoreError
 from db.machine.node_states import NodeState
 from db.views.viewer import open_viewer
@@ -29,13 +29,12 @@ def nodes_that_are_up(settings: Settings) -> list[tuple[str, str]]:
 
 
 def evacuate(settings: Settings, names: list[str], say: Callable[[str], None]) -> int:
-    """Send the caller's objects on the nodes ``names`` to other nodes; returns how many were sent.
+    """Send the objects on the nodes ``names`` to other nodes; returns how many were sent. In system mode root sends
+    those of all users.
 
     ``say`` gets a line for each object that was sent, or that stays, with the reason. Nodes of this host are skipped:
     their objects are files of this host, and stay readable.
     """
-    if settings.system:
-        return 0  # nodes hold no objects there
     try:
         there = nodes_that_are_up(settings)
     except StoreError:
@@ -47,23 +46,29 @@ def evacuate(settings: Settings, names: list[str], say: Callable[[str], None]) -
             address = address_of(settings, name)
             if not address.startswith(SCHEME):
                 continue
-            with Client(address, "object", LONGEST_S) as client:
-                for uuid in client.call({"op": "held"})["jobs"]:
-                    moved += _sent(settings, client, uuid, name, next(others, None), say)
+            with connect(address, LONGEST_S) as client:
+                held = client.call({"op": "held"})
+            uids = held.get("uids", {})
+            for uuid in held["jobs"]:
+                moved += _sent(settings, address, uuid, name, next(others, None), uids.get(uuid), say)
         except (AgentError, ConsoleError) as error:
             say(f"state objects on {name} stay there: {error.message}")
     return moved
 
 
 def _sent(
-    settings: Settings, client: Client, uuid: str, name: str, other: tuple[str, str] | None, say: Callable[[str], None]
-) -> bool:
+    settings: Settings, address: str, uuid: str, name: str, other: tuple[str, str] | None, uid: int | None,
+    say: Callable[[str], None],
+) -> bool:  # fmt: skip
     if other is None:
         say(f"the state object of job {uuid} stays on {name}: no other node of another host is up")
         return False
     try:
-        told = client.call({"op": "move", "uuid": uuid, "node": other[0], "address": other[1]})
-    except AgentError as error:
+        # in system mode the other node lets in only who comes for the object's user
+        shown = {} if uid is None else pass_for(settings, other[0], uid)
+        with connect(address, LONGEST_S) as client:  # one for each object: in system mode it becomes the object's user
+            told = client.call({"op": "move", "uuid": uuid, "node": other[0], "address": other[1], **shown})
+    except (AgentError, ConsoleError) as error:
         say(f"the state object of job {uuid} stays on {name}: {error.message}")
         return False
     if not told["live"]:
@@ -71,7 +76,7 @@ def _sent(
         return False
     say(f"the state object of job {uuid} went from {name} to {other[0]}")
     try:
-        report(settings, uuid, name, other[0], told["counter"])
+        report(settings, uuid, name, other[0], told["counter"], uid)
     except (AgentError, ConsoleError):
         pass  # the old node still knows where the object is, and mesh job show reports that to the tracker
     return True

@@ -12,7 +12,7 @@ import time
 from typing import Any
 
 from agents.job.start import start_owner
-from agents.link.client import Client
+from agents.objects.connection import connect
 from agents.objects.holder import FENCED, Holder
 from agents.objects.object_process import FED_S
 from agents.wire.errors import AgentError
@@ -110,7 +110,7 @@ class HandOver:
         """Try to make the copy the object now; if that fails, the process that fetches it does so."""
         until = time.monotonic() + FED_S
         while time.monotonic() < until:
-            with contextlib.suppress(AgentError, OSError), Client(self._address, "object", FED_S) as client:
+            with contextlib.suppress(AgentError, OSError), connect(self._address, FED_S) as client:
                 if client.call({"op": "promote", "uuid": uuid, "counter": counter})["live"]:
                     return True
             time.sleep(_LOOK_S)  # the connection that fed the copy may still be open
@@ -122,7 +122,7 @@ def want(settings: Settings, uuid: str, home: str, found: dict[str, Any]) -> Non
 
     ``found``: the tracker's entry, with a standby. Raises AgentError or ConsoleError.
     """
-    with Client(address_of(settings, str(found["standby"]), found["addresses"]), "object", FED_S) as client:
+    with connect(address_of(settings, str(found["standby"]), found["addresses"]), FED_S) as client:
         client.call({"op": "want", "uuid": uuid, "login": home})
     await_move(settings, uuid, str(found["url"]))
 

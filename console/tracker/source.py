@@ -11,7 +11,7 @@ from typing import Any
 from agents.job.changes import wait_for_change
 from agents.job.http_query import Answer, answer, refused
 from agents.link import trust
-from agents.link.client import Client
+from agents.objects import connection
 from agents.objects.answers import Question
 from agents.objects.holder import Holder
 from agents.objects.sender import ask_again
@@ -174,7 +174,7 @@ def _mend(settings: Settings, found: Source, tracked: str) -> None:
 def _on(settings: Settings, text: str, at: str) -> Source:
     address = address_of(settings, at)
     try:
-        with Client(address, "object") as client:
+        with connection.connect(address) as client:
             held = [str(one) for one in client.call({"op": "held"})["jobs"]]
     except AgentError as error:
         raise ConsoleError(error.message, error.hint or "mesh status") from None
@@ -217,16 +217,28 @@ def address_of(settings: Settings, node: str, told: Mapping[str, str] | None = N
 
 
 def _trusted(settings: Settings, address: str) -> None:
-    if address.startswith(SCHEME):
+    if not address.startswith(SCHEME):
+        return
+    if settings.system and os.geteuid():  # the login processor's certificate is root's
+        trust.use_run(mesh_name(settings), settings.run_dir)
+        connection.use(lambda node: pass_for(settings, node, os.geteuid()))
+    else:
         trust.use_login(mesh_name(settings), settings.state_dir)
 
 
-def report(settings: Settings, uuid: str, sender: str, receiver: str, counter: int) -> bool:
-    """Report to the tracker that the object is on ``receiver`` now; return whether that was new to it.
+def pass_for(settings: Settings, node: str, uid: int) -> dict[str, str]:
+    """What a node is shown for the user ``uid`` in system mode. Raises ConsoleError or AgentError."""
+    told = ask_cpa(settings, {"op": "state_pass", "node": node, "uid": uid})
+    return {"credential": str(told["credential"]), "mac": str(told["mac"])}
+
+
+def report(settings: Settings, uuid: str, sender: str, receiver: str, counter: int, uid: int | None = None) -> bool:
+    """Report to the tracker that the object (of the user ``uid``; the caller's) is on ``receiver`` now; return whether
+    that was new to it.
 
     Raises ConsoleError or AgentError.
     """
-    uid = os.geteuid()
+    uid = os.geteuid() if uid is None else uid
     told = ask_cpa(settings, {"op": "state_register", "uuid": uuid, "node": receiver, "uid": uid})
     if not told["news"]:
         message = {"op": "state_moved", "uuid": uuid, "sender": sender, "receiver": receiver, "counter": counter}

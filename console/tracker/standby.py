@@ -19,6 +19,7 @@ from typing import Any
 
 from agents.job.start import start_owner
 from agents.link.client import Client
+from agents.objects.connection import connect
 from agents.objects.holder import PART, Holder
 from agents.objects.object_process import FED_S
 from agents.objects.receiver import fetch
@@ -83,6 +84,7 @@ class Feed:
         self._partly, self._commits = bytearray(), bytearray()  # bytes of an incomplete commit, and complete commits
         self._ended = False
         self._asked = self._leaves_to = ""  # the requested login processor, and the one to which the job goes
+        self._blind = ""  # the reason why no node is known
         self._have = 0  # the number of commits that the copy has
 
     def run(self) -> None:
@@ -91,14 +93,14 @@ class Feed:
         self._tell(op="clear")
         for node, address in self._candidates():
             try:
-                with Client(address, "object", FED_S) as client:
+                with connect(address, FED_S) as client:
                     self._feed(client, node)
                 if self._leaves_to:
                     HandOver(self._settings, self.holder, self._path, node, address).run(self._leaves_to, self._have)
                 return
             except (AgentError, StateError):
                 self._register("")  # raises Fenced if that copy has become the object
-        self._tell(op="none")
+        self._tell(op="none", reason=self._blind)
 
     def _register(self, standby: str) -> None:
         """Tell the tracker the place of the standby; repeats until a CPA answers. Raises Fenced or OSError."""
@@ -118,11 +120,10 @@ class Feed:
 
     def _candidates(self) -> list[tuple[str, str]]:
         """Nodes that are up and reachable from other machines; the first one depends on the job, to spread copies."""
-        if self._settings.system:
-            return []  # nodes hold no objects there
         try:
             found = nodes_that_are_up(self._settings)
-        except StoreError:
+        except StoreError as error:
+            self._blind = f"the database cannot be read here ({error.message}): set `database` in mesh.toml"
             return []
         first = int(self.uuid[:8], 16) % len(found) if found else 0
         for name, _ in found[:1]:
@@ -227,7 +228,7 @@ def bring(settings: Settings, uuid: str) -> str:
         node, counter = _node_of(found), int(found["counter"])
         if found["standby"]:
             address = address_of(settings, found["standby"], found["addresses"])
-            with Client(address, "object") as client:
+            with connect(address) as client:
                 if client.call({"op": "standing", "uuid": uuid})["fed"]:
                     raise ConsoleError(
                         f"the owner of job {uuid} lives: it feeds the standby {found['standby']}", "mesh job show",
@@ -239,7 +240,7 @@ def bring(settings: Settings, uuid: str) -> str:
         elif node == home:
             raise ConsoleError(f"job {uuid} is not on this host any more, and had no standby", "mesh job list")
         address = address_of(settings, node, found["addresses"])
-        with Client(address, "object") as client:
+        with connect(address) as client:
             if uuid not in client.call({"op": "held"})["jobs"]:  # the node may not know yet that its copy is the object
                 client.call({"op": "promote", "uuid": uuid, "counter": counter})
         moved = fetch(holder, uuid, address, node)

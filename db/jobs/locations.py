@@ -85,7 +85,7 @@ def _taking_over_lost(
 @statement
 def _with_standby() -> Query:
     one = StateLocation
-    return one.select(one.uuid, one.url).where(one.standby != "").order_by(one.uuid)
+    return one.select(one.uuid, one.uid, one.url).where(one.standby != "").order_by(one.uuid)
 
 
 @statement
@@ -150,9 +150,9 @@ def take_over(store: Store, uuid: str, counter: int, uid: int, witness: str) -> 
     return locate(store, uuid) if changed else None
 
 
-def with_standby_on(store: Store, nodes: Collection[str]) -> list[str]:
-    """The objects of ``nodes`` that have a standby on another node."""
-    return [uuid for uuid, url in store.read(_with_standby.bind()) if node_in(url) in nodes]
+def with_standby_on(store: Store, nodes: Collection[str]) -> list[tuple[str, int]]:
+    """The objects of ``nodes`` that have a standby on another node, and the uids of their users."""
+    return [(uuid, uid) for uuid, uid, url in store.read(_with_standby.bind()) if node_in(url) in nodes]
 
 
 def node_in(url: str) -> str:

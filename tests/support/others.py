@@ -19,7 +19,8 @@ import pytest
 from tests.support.hosts import PROJECT, NamespaceHost
 
 _ROOT = str(Path(__file__).parents[2])
-_PATH = [_ROOT, *site.getsitepackages()]
+#: Where Redmesh and what it requires are.
+LIBRARIES = [_ROOT, *site.getsitepackages()]
 INSTALLED = "/run/host/bin"
 #: Directories that a namespace host replaces by its own, so that it does not see the machine's.
 _HIDDEN = ("/root", "/home", "/tmp", "/run", "/dev/shm")
@@ -57,7 +58,7 @@ def python_for_others() -> str:
     allowed to read in the source tree.
     """
     for python, prefix in _pythons():
-        if _others_run(python, prefix, _PATH):
+        if _others_run(python, prefix, LIBRARIES):
             return python
     for python, prefix in _pythons():
         base = os.path.realpath(python)
@@ -114,7 +115,7 @@ def commands_for_others(directory: Path, root: str = _ROOT) -> Path:
     ``root``: the path of the source tree for those users.
     """
     python = python_for_others() if root == _ROOT else _python_on_host()
-    path = [name.replace(_ROOT, root) for name in _PATH]
+    path = [name.replace(_ROOT, root) for name in LIBRARIES]
     directory.mkdir(mode=0o755)
     for name in _COMMANDS:
         _, begin, rest = Path(_ROOT, "bin", name).read_text().partition("try:\n    from redmesh.")

@@ -87,6 +87,7 @@ class PostBacks:
         again = self._outage.guard(lambda: post_again(self._operations.store, self._operations.machine, row))
         if again is not None:
             message: Message = {"post_back": row.request_key, "sequence": row.sequence, "missing": row.missing}
+            message |= {"place": row.place, "failures": row.failures}
             self._send(self._address, row.uid, {**message, "placed": [self._operations.reply_of(again)]}, 0)
 
     def post_all_unconfirmed(self) -> None:

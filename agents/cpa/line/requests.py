@@ -1,7 +1,10 @@
 """Requests (docs/protocol.md, *Requests*): acknowledged at once; their processors are posted back later."""
 
+from collections.abc import Collection
 from typing import Any
 
+from agents.cpa.line.delivery import Delivery
+from agents.cpa.line.places import CONNECTION, check_place
 from agents.cpa.line.queue import MOST_WAITING, wait_of
 from agents.cpa.operations import Answer, Operations
 from agents.cpa.permissions import user_name
@@ -15,23 +18,39 @@ from db.allocation.allocate import candidates, check_could_be_met, check_right
 from db.allocation.scheduling import line
 from db.store.outage import Outage
 
-CONNECTION = "connection"
 #: Keys of an allocate that have no meaning if processors come in parts.
 WHOLE = ("segments", "overcommit", "nodes", "most")
 MOST_HELD = 4096  # requests whose post-backs go to one connection
 
 
 class Requests:
-    """Requests whose post-backs go to connections of this CPA. ``address``: where other CPAs reach it."""
+    """Requests whose post-backs this CPA delivers. ``address``: where other CPAs reach it.
 
-    def __init__(self, operations: Operations, outage: Outage, journal: Journal, address: str) -> None:
+    ``allowed``: the hosts of URLs (``places.read_origin``).
+    """
+
+    def __init__(
+        self,
+        operations: Operations,
+        outage: Outage,
+        journal: Journal,
+        address: str,
+        delivery: Delivery,
+        allowed: Collection[str],
+    ) -> None:
         self._operations, self._store, self._outage = operations, operations.store, outage
+        self._delivery, self._allowed = delivery, allowed
+        self._outside: set[str] = set()  # requests that are posted back to other places than a connection
         self._journal, self._address = journal, address
         self._sessions: dict[str, Session] = {}
         self._sent: set[tuple[str, int]] = set()  # posted, and not confirmed yet
 
     def __len__(self) -> int:
-        return len(self._sessions)
+        return len(self._sessions) + len(self._outside)
+
+    def find_outside(self) -> None:
+        """Take over what an earlier process of this name was to deliver. Raises DatabaseUnavailable."""
+        self._outside = set(line.outside_at(self._store, self._address, CONNECTION))
 
     def request(self, session: Session, message: Message) -> list[line.Unconfirmed]:
         """Acknowledge a request; returns earlier grants under its uuid that must be posted again. Raises StoreError
@@ -41,7 +60,9 @@ class Requests:
         """
         uid, uuid, count = session.peer.uid, message["uuid"], message["count"]
         place = message.get("post_back", CONNECTION)
-        self._check(message, place)
+        here = message["login"] == self._operations.login and not session.peer.names
+        check_place(place, here=here, allowed=self._allowed)
+        self._check(message)
         whole = {**message, "key": uuid, "size": count}
         demand = self._operations.demand(uid, whole)
         choose = self._operations.choose_for(message)
@@ -66,14 +87,20 @@ class Requests:
             if held is None and sum(one is session for one in self._sessions.values()) >= MOST_HELD:
                 raise AgentError(f"{MOST_HELD} requests wait on this connection", "open another", code="busy")
             self._sessions[uuid] = session
+        else:
+            self._sessions.pop(uuid, None)
+            self._outside.add(uuid)
         try:
             _before, in_front, unconfirmed = self._outage.guard(lambda: line.ask(self._store, wait))
         except BaseException:
+            self._outside.discard(uuid)
             if held is None:
                 self._sessions.pop(uuid, None)
             else:
                 self._sessions[uuid] = held
             raise
+        if place == CONNECTION:
+            self._outside.discard(uuid)
         self._journal.write("request", uid=uid, uuid=uuid, count=count, partial=wait.partial, before=in_front)
         session.reply(message, {"acknowledged": True, "free": free, "before": in_front})
         return unconfirmed
@@ -86,13 +113,11 @@ class Requests:
                 "submit this one again when some of them have been served",
             )
 
-    def _check(self, message: Message, place: str) -> None:
+    def _check(self, message: Message) -> None:
         _uuid_of(message)
         count = message["count"]
         if not 1 <= count < 1 << 31:
             raise AgentError("request: count is at least 1", code="invalid")
-        if place != CONNECTION:
-            raise AgentError(f"request: nothing can be posted back to {place[:80]!r}", "connection", code="invalid")
         time_s = message.get("time_s")
         if time_s is not None and not 0 < time_s < 1e9:
             raise AgentError("request: time_s is a number of seconds", code="invalid")
@@ -102,14 +127,22 @@ class Requests:
 
     def is_news(self, uuid: str, sequence: int) -> bool:
         """True if a request is held here and this grant was not posted yet."""
+        if uuid in self._outside:
+            return not self._delivery.knows(uuid, sequence)
         return uuid in self._sessions and (uuid, sequence) not in self._sent
 
     def post(self, uuid: str, uid: int, message: Message) -> bool:
-        """Send a post-back on the connection that holds the request; returns False if there is none."""
+        """Send a post-back where the request wants it; returns False if its connection does not exist."""
+        place = message.get("place", CONNECTION)
+        if place != CONNECTION:
+            self._delivery.send(place, uid, message, message.get("failures", 0))
+            if not message["missing"] or "error" in message:
+                self._outside.discard(uuid)
+            return True
         session = self._sessions.get(uuid)
         if session is None or not session.open or session.peer.uid != uid:
             return False
-        session.link.send(message)
+        session.link.send({key: value for key, value in message.items() if key != "place"})
         self._sent.add((uuid, message["sequence"]))
         if not message["missing"] or "error" in message:
             del self._sessions[uuid]  # the last grant; if it is lost, the requester connects again
@@ -123,10 +156,18 @@ class Requests:
         known = line.confirm(self._store, uuid, sequence, uid)
         return Answer({"news": known})
 
+    def collect(self, session: Session, message: Message) -> Answer:
+        """Hand out a grant that was announced at a URL."""
+        granted = line.collect(
+            self._store, self._operations.machine, _uuid_of(message), message["sequence"], session.peer.uid
+        )
+        return Answer({"placed": [self._operations.reply_of(granted)]})
+
     def cancel(self, session: Session, message: Message) -> Answer:
         """Cancel a request."""
         missing, ended = line.cancel(self._store, _uuid_of(message), session.peer.uid)
         self._sessions.pop(message["uuid"], None)
+        self._outside.discard(message["uuid"])
         return Answer({"missing": missing, "ended": ended}, released=True)
 
     def session_ended(self, session: Session) -> None:
@@ -153,6 +194,8 @@ def shown(grant: line.Grant, placed: "list[dict[str, Any]]") -> Message:
         "missing": grant.missing,
         "placed": placed,
     }
+    if grant.waiter.place:
+        message["place"] = grant.waiter.place
     if grant.error is not None:
         message["error"] = grant.error.as_message()
     return message

@@ -49,6 +49,17 @@ class User:
         if there != ((self.uid, self.uid, 0), (self.gid,) * 3, sorted(set(self.groups))):
             raise LoadFailed(f"could not become uid {self.uid}: {there}", "node")
 
+    def become_for_good(self) -> None:
+        """Become this user without a way back. Raises LoadFailed if any part of it fails."""
+        self.become()
+        try:
+            os.setresuid(0, 0, 0)
+            os.setresuid(self.uid, self.uid, self.uid)
+        except OSError as error:
+            raise LoadFailed(f"cannot become uid {self.uid}: {error.strerror}", "node") from None
+        if os.getresuid() != (self.uid,) * 3:
+            raise LoadFailed(f"could not become uid {self.uid}: {os.getresuid()}", "node")
+
     def as_root(self, work: "Callable[[], Result]") -> "Result":
         """Call ``work`` as root, then become the user again. The process exits if that fails."""
         os.setresuid(-1, 0, -1)

@@ -31,13 +31,14 @@ _SWEEP_S = 10.0  # for one user's files, so that a user who stops the process ca
 
 class SystemMode:
     """The settings in keeper.json: ``prolog`` and ``epilog`` (paths, or ""), ``prolog_s`` for either,
-    ``allow_root``."""
+    ``allow_root``, ``objects`` (the directory of users' state objects)."""
 
-    __slots__ = ("allow_root", "epilog", "patience_s", "prolog")
+    __slots__ = ("allow_root", "epilog", "objects", "patience_s", "prolog")
 
     def __init__(self, config: "Dict[str, Any]") -> None:
         self.prolog, self.epilog = str(config.get("prolog") or ""), str(config.get("epilog") or "")
         self.patience_s = float(config.get("prolog_s", 60.0))
+        self.objects = str(config.get("objects") or "")
         self.allow_root = bool(config.get("allow_root", False))
         load_all_modules()
 

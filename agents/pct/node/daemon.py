@@ -27,6 +27,7 @@ from agents.pct.ranks.process_tracking import ProcessTracking
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
 from agents.wire.messages import PCT
+from agents.wire.object_pass import ObjectPeer
 from redmesh.version import VERSION
 
 TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
@@ -55,7 +56,7 @@ class Pct:
         # In system mode a used image proxy has had another user's file in its memory.
         self._image_proxies = Spares(self._loop, 0.0 if config.system is not None else config.spare_s)
         self._listener = LaunchListener(
-            self._loop, self._begin, self._welcome, lambda sock: self.fork_courier(sock, known=True)
+            self._loop, self._begin, self._welcome, lambda sock: self.fork_courier(sock, ObjectPeer("cpa"))
         )
         self._server = Server(self._loop, self._address, "pct", PCT, self._on_request, name=config.node)
         self._server.on_accept = self._listener.accept
@@ -261,29 +262,32 @@ class Pct:
 
     # State objects of jobs
 
-    def fork_courier(self, sock: Any, *, known: bool) -> None:
+    def fork_courier(self, sock: Any, peer: Optional[ObjectPeer]) -> None:
         """Have a child serve a connection about state objects.
 
-        ``known``: the peer is a daemon of this mesh. Other peers, who have the token of one object, may use only some
-        of the helpers.
+        ``peer`` is a daemon of this mesh, or a user whom a CPA knows. Others, who have the token of one object, may use
+        only some of the helpers.
         """
-        if self._config.system is not None:
-            self._log.write("refused", reason="system_mode", message="a node of system mode holds no state objects")
-        elif self._hosted.helpers < (MOST_HELPERS if known else MOST_HELPERS // 4):
+        parts = 4 if peer is None else 1 if peer.uid is None else 2
+        if self._hosted.helpers < MOST_HELPERS // parts:
             from agents.objects.object_process import serve_connection
 
-            holder = self._objects()
-            pid, line = self._fork_child(lambda _line: serve_connection(holder, sock, self._log, known=known))
+            objects = self._objects()
+            pid, line = self._fork_child(lambda _line: serve_connection(objects, sock, self._log, peer))
             self._await_courier(pid, line)
         else:
             self._log.write("too many helpers")
         sock.close()
 
     def _objects(self) -> Any:
-        from agents.objects.holder import Holder
-        from agents.objects.object_process import directory_on
+        config = self._config
+        if config.system is not None:
+            from agents.pct.multiuser.user_objects import UserObjects
 
-        return Holder(directory_on(self._config.state, self._config.node), self._config.node)
+            return UserObjects(config.system.objects, config.node, root_allowed=config.system.allow_root)
+        from agents.objects.object_process import NodeObjects, directory_on
+
+        return NodeObjects(directory_on(config.state, config.node), config.node)
 
     def _await_courier(self, pid: int, line: Optional[socket.socket]) -> None:
         if line is None:
@@ -299,20 +303,17 @@ class Pct:
 
     def _settle_objects(self) -> None:
         """Have a child ask about objects whose receiver has not confirmed, if there are any."""
-        if (
-            self._settling
-            or self._ending
-            or self._config.system is not None
-            or not os.path.isdir(os.path.join(self._config.state, "jobs"))
-        ):
+        system = self._config.system
+        directory = system.objects if system is not None else os.path.join(self._config.state, "jobs")
+        if self._settling or self._ending or not os.path.isdir(directory):
             return
-        holder = self._objects()
-        if not holder.doubtful():
+        objects = self._objects()
+        if not objects.in_doubt():
             return
         from agents.objects.object_process import be_settler
 
         self._prepare()
-        pid, line = self._fork_child(lambda _line: be_settler(holder, self._log))
+        pid, line = self._fork_child(lambda _line: be_settler(objects, self._log))
         if line is not None:
             self._settling = True
             self._hosted.add_image_proxy(pid)
@@ -393,6 +394,10 @@ class Pct:
             self._failed(session, message)
         elif op == "death":
             self._hosted.tell_death(session, message)
+        elif op == "post_back":
+            from agents.pct.node.post_backs import hand_over  # needed by few jobs
+
+            hand_over(self._loop, message, lambda reply: session.reply(message, reply))
         elif op == "trust":
             self._renew_files(session, message)
         else:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from agents.wire import credential as credentials
+from agents.wire import object_pass
 from agents.wire.credential import Credential
 from agents.wire.errors import Refusal, WireError
 
 TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Callable, Dict, List, Optional, Tuple
+    from typing import Any, Callable, Dict, List, Optional, Tuple
 
 _FORMER = 8  # earlier incarnations that are distinguished from forgeries
 
@@ -63,7 +64,7 @@ class Admission:
             raise Refusal("no_credential", f"{self._node} begins a launch only for a credential, and none was sent")
         if len(text) > credentials.LONGEST:
             raise Refusal("malformed", "a credential is shorter")
-        self._check_mac(text, mac)
+        self._check_mac(text, mac, credentials.mac)
         try:
             credential = credentials.read(text)
         except WireError as error:
@@ -74,12 +75,30 @@ class Admission:
             raise Refusal("other_uid", f"{self._node} runs launches of uid {self._owner}, not of {credential.uid}")
         return credential
 
-    def _check_mac(self, text: str, mac: str) -> None:
+    def user(self, text: str, mac: str) -> int:
+        """The uid of the user to whom a CPA has given this pass for state objects. Raises Refusal."""
+        if len(text) > credentials.LONGEST:
+            raise Refusal("malformed", "a pass is shorter")
+        self._check_mac(text, mac, object_pass.mac_of)
+        try:
+            found = object_pass.read(text)
+        except WireError as error:
+            raise Refusal("malformed", error.message) from None
+        now = self._now()
+        if found.mesh != self._mesh:
+            raise Refusal("other_mesh", f"a pass of mesh {found.mesh[:40]!r}")
+        if now is None or now > found.expires_at:
+            raise Refusal("expired", "the pass of a user ran out, or this node does not know the time", "try again")
+        if self._owner is not None and found.uid != self._owner:
+            raise Refusal("other_uid", f"{self._node} holds objects of uid {self._owner}, not of {found.uid}")
+        return found.uid
+
+    def _check_mac(self, text: str, mac: str, made_by: "Callable[..., Any]") -> None:
         keys = self._keys()
         boot_id, incarnation = self._life()
 
         def is_of(life: int) -> bool:
-            macs = [credentials.mac(key, text, self._node, boot_id, life) for key in keys]
+            macs = [made_by(key, text, self._node, boot_id, life) for key in keys]
             return any(credentials.same(mac, made) for made in macs)
 
         if is_of(incarnation):

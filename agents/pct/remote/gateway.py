@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from agents.link.tls import Secured
     from agents.wire.control import Message
     from agents.wire.credential import Credential, Pass
+    from agents.wire.object_pass import ObjectPeer
 
     class LocalPct(Protocol):
         """The interface of the PCT for its port (agents/pct/node/daemon.py)."""
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
         def fork_image_proxy(self, work: Callable[[socket.socket], NoReturn]) -> None: ...
 
-        def fork_courier(self, sock: Any, *, known: bool) -> None: ...
+        def fork_courier(self, sock: Any, peer: Optional[ObjectPeer]) -> None: ...
 
 
 #: The largest request of a peer without a certificate, in bytes.

@@ -19,6 +19,7 @@ from agents.wire.credential import Credential, Pass
 from agents.wire.errors import AgentError, Refusal, WireError
 from agents.wire.frames import CONTROL, HEADER_SIZE
 from agents.wire.messages import PCT, check, check_hello, hello
+from agents.wire.object_pass import ObjectPeer
 from agents.wire.roles import LAUNCH_ROLES, LAUNCHER, name_of, need, roles_of
 from agents.wire.roles import PCT as MAY
 
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
         def hand_to_image_proxy(self, sock: socket.socket) -> bool: ...
 
-        def fork_courier(self, sock: Any, *, known: bool) -> None: ...
+        def fork_courier(self, sock: Any, peer: Optional[ObjectPeer]) -> None: ...
 
 
 #: Limits: seconds for handshake, hello and the next message; pending connections; bytes of each message.
@@ -64,7 +65,7 @@ class PendingConnection:
         self.state = State.SHAKING
         self.buffer = b""
         self.message: Message = {}  # its hello, then its request
-        self.way: Any = None  # its Pass
+        self.way: Any = None  # its Pass, or its ObjectPeer
         self.on_timer: Any = None
 
 
@@ -223,7 +224,10 @@ class Network:
             self._take(pending)
             self._handle(pending, Event.FETCHES)
         elif role == "object":
-            need(MAY, "object", roles_of(names, mesh))
+            roles = roles_of(names, mesh)
+            if not text:
+                need(MAY, "object", roles)
+            pending.way = ObjectPeer(min(roles, default=""), self._admission.user(text, mac) if text else None)
             self._handle(pending, Event.OBJECTS)
         else:
             roles = roles_of(names, mesh)
@@ -253,9 +257,8 @@ class Network:
         self._on_fetch(pending.secured, pending.message)
 
     def _courier(self, pending: PendingConnection) -> None:
-        known = not pending.buffer.startswith(_HTTP)
         pending.secured.unread(pending.buffer)
-        self._pct.fork_courier(pending.secured, known=known)
+        self._pct.fork_courier(pending.secured, pending.way)
 
     def _refuse(self, pending: PendingConnection) -> None:
         secured = pending.secured

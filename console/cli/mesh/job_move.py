@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 from agents.job.start import start_owner
-from agents.link.client import Client
+from agents.objects.connection import connect, shown_to
 from agents.objects.holder import Holder
 from agents.objects.receiver import fetch
 from agents.objects.sender import move as send
@@ -127,8 +127,8 @@ def _report(settings: Settings, found: Source, node: str, counter: int) -> None:
 
 def _sent(settings: Settings, found: Source, node: str, address: str) -> dict[str, Any]:
     if not found.path:
-        with Client(found.address, "object", _LONGEST_S) as client:
-            return client.call({"op": "move", "uuid": found.uuid, "node": node, "address": address})
+        with connect(found.address, _LONGEST_S) as client:
+            return client.call({"op": "move", "uuid": found.uuid, "node": node, "address": address, **shown_to(node)})
     holder = Holder(directory_of(settings.state_dir), login_name(settings))
     entry = holder.entry(found.uuid)
     if entry.place.state is State.DOUBT:

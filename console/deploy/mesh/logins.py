@@ -36,6 +36,8 @@ OF_CPAS = (
     "managers",
     "max_processors",
     "max_jobs",
+    "post_back_urls",
+    "post_back_ca",
     "pending_s",
     "loading_s",
     "history_days",

@@ -181,6 +181,7 @@ def system_knobs(settings: Settings) -> dict[str, Any]:
         "epilog": settings.epilog,
         "prolog_s": settings.prolog_s,
         "allow_root": bool(settings.allow_root),
+        "objects": f"{settings.system}-objects",
     }
 
 

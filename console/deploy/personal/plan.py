@@ -4,6 +4,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from agents.cpa.line.places import read_origin
+from agents.wire.errors import AgentError
 from console.errors import ConsoleError, UsageError
 from console.settings import Settings
 from redmesh.start_command import ROOT
@@ -117,6 +119,8 @@ def keeper_config(
         "managers": managers_of(settings, nodes if machine is None else machine),
         "max_processors": settings.max_processors,
         "max_jobs": settings.max_jobs,
+        "post_back_urls": post_back_urls(settings),
+        "post_back_ca": settings.post_back_ca,
         "suspect_s": settings.suspect_s,
         "failed_s": settings.failed_s,
         "pending_s": settings.pending_s,
@@ -126,6 +130,14 @@ def keeper_config(
         "history_days": settings.history_days,
         "history_rows": settings.history_rows,
     }
+
+
+def post_back_urls(settings: Settings) -> list[str]:
+    """The hosts of URLs that requests may be posted back to. Raises UsageError."""
+    try:
+        return [read_origin(url) for url in settings.post_back_urls]
+    except AgentError as error:
+        raise UsageError(f"{settings.where['post_back_urls']}: post_back_urls: {error.message}", error.hint) from None
 
 
 def managers_of(settings: Settings, nodes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ from db.allocation.scheduling import backfill
 from db.allocation.types import Allocation, Choose, Demand
 from db.allocation.waiting_requests import Wait, Waiter
 from db.errors import Denied, Expired, NotEnough, StoreError
-from db.schema.models import Launcher, Partition, PostBack
+from db.schema.models import Launcher, Partition, PostBack, Waiting
 from db.store.orm import pw
 from db.store.ranges import unfold
 from db.store.statements import Query, statement
@@ -119,6 +119,37 @@ def _confirm(*, request_key: str, sequence: int, uid: int) -> Query:
 @statement
 def _delete_post_back(*, launcher: int) -> Query:
     return PostBack.delete().where(PostBack.launcher == launcher)
+
+
+@statement
+def _any_post_back() -> Query:
+    return PostBack.select(PostBack.id).limit(1)
+
+
+@statement
+def _delete_ended() -> Query:
+    return PostBack.delete().where(
+        PostBack.launcher.in_(Launcher.select(Launcher.id).where(Launcher.ended_at.is_null(False)))
+    )
+
+
+@statement
+def _waiting_outside(*, cpa: str, connection: str) -> Query:
+    return Waiting.select(Waiting.request_key).where(
+        Waiting.cpa == cpa, Waiting.place != "", Waiting.place != connection
+    )
+
+
+@statement
+def _grants_outside(*, cpa: str, connection: str) -> Query:
+    return PostBack.select(PostBack.request_key).where(PostBack.cpa == cpa, PostBack.place != connection)
+
+
+@statement
+def _count_failure(*, request_key: str, sequence: int) -> Query:
+    return PostBack.update({PostBack.failures: PostBack.failures + 1}).where(
+        PostBack.request_key == request_key, PostBack.sequence == sequence
+    )
 
 
 @statement
@@ -397,6 +428,66 @@ def cancel(store: Store, request_key: str, uid: int) -> tuple[int, list[int]]:
         return (waiter.size if waiter is not None else 0), ended
 
     return store.run(work)
+
+
+def count_failure(store: Store, request_key: str, sequence: int) -> None:
+    """Count a failed delivery of a grant."""
+    store.change_alone(_count_failure.bind(request_key=request_key, sequence=sequence))
+
+
+def give_up(store: Store, request_key: str, sequence: int, uid: int, reason: str) -> bool:
+    """End a request whose grant could not be delivered: its processors return, and an event says why.
+
+    Returns False if the requester has confirmed the grant meanwhile.
+    """
+
+    def work(t: Transaction) -> bool:
+        rows = [Unconfirmed._make(row) for row in t.rows(_unconfirmed_of.bind(request_key=request_key))]
+        mine = [row for row in rows if row.sequence == sequence and row.uid == uid]
+        if not mine:
+            return False
+        waiter = waiting_requests.of_key(t.rows, request_key)
+        if waiter is not None:
+            waiting_requests.leave(t, waiter)
+        launcher = mine[0].launcher
+        t.write(_delete_post_back.bind(launcher=launcher))
+        if t.row(_is_pending.bind(launcher=launcher)) is not None:
+            end_inside(t, launcher, "it could not be posted back")
+        t.event("post_back_failed", f"request {request_key}: {reason}", launcher=launcher)
+        return True
+
+    return store.run(work)
+
+
+def collect(store: Store, machine: Machine, request_key: str, sequence: int, uid: int) -> Allocation:
+    """Confirm a grant and return it with a new cookie. Raises Expired if there is none, or Denied."""
+    machine.refresh(store)
+
+    def work(t: Transaction) -> Allocation:
+        machine.refresh_inside(t)
+        rows = [Unconfirmed._make(row) for row in t.rows(_unconfirmed_of.bind(request_key=request_key))]
+        mine = [row for row in rows if row.sequence == sequence]
+        if not mine:
+            raise Expired(f"request {request_key} has no grant {sequence} that waits", "ask again, under a new uuid")
+        allocation = grant_again(t, machine, uid, mine[0].launcher)
+        t.write(_confirm.bind(request_key=request_key, sequence=sequence, uid=uid))
+        return allocation
+
+    return store.run(work)
+
+
+def forget_ended(store: Store) -> int:
+    """Delete grants that nobody confirmed and whose launchers have ended; returns how many."""
+    if not store.read(_any_post_back.bind()):
+        return 0
+    return store.change_alone(_delete_ended.bind())
+
+
+def outside_at(store: Store, cpa: str, connection: str) -> list[str]:
+    """The uuids of requests held by a CPA that wait, or have unconfirmed grants, and are not posted to a connection."""
+    questions = [each.bind(cpa=cpa, connection=connection) for each in (_waiting_outside, _grants_outside)]
+    rows = store.read_together(questions)
+    return sorted({str(row[0]) for answer in rows for row in answer})
 
 
 def unconfirmed_at(store: Store, cpa: str) -> list[Unconfirmed]:

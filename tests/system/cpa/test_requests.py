@@ -94,7 +94,7 @@ def test_a_request_is_acknowledged_at_once_and_posted_back_as_processors_come(tw
     for each in (second, third):
         free(client, each)
     assert waiting(two) == 0 and two.owners() == {}
-    assert two.rows("SELECT COUNT(*) FROM post_back") == [(0,)]
+    wait_until(lambda: two.rows("SELECT COUNT(*) FROM post_back") == [(0,)], "the last confirmation is recorded")
 
 
 def test_a_request_outlives_its_connection_and_its_cpa(two: Daemons, client: Client) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -22,15 +24,15 @@ from agents.objects.sender import move
 from agents.objects.states import State
 from agents.wire.errors import AgentError
 from db.jobs import locations
-from db.schema.migrate import migrate
-from db.store.store import open_store
 from redmesh.state import StateError, StateObject, new_uuid
 from tests.support.bad_network import BadNetwork
+from tests.support.daemons import Daemons, Make
 from tests.support.far_pcts import FarMachine
-from tests.support.stores import define
 from tests.support.waiting import wait_until
 
 NODES = ("n0", "n1", "n2")
+CPAS = ("cpa-0", "cpa-1")
+UID = os.geteuid()
 #: More of them by REDMESH_MOVES: 1,000 take a quarter of an hour.
 MOVES = int(os.environ.get("REDMESH_MOVES", "20"))
 
@@ -167,11 +169,92 @@ class Worker:
         self._thread.join()
 
 
-def test_random_moves_with_kills_cuts_and_lost_reports(machine: Machine, tmp_path: Path) -> None:
-    worker = Worker(machine)
+class Reports:
+    """Passes reports of moves on to CPAs like a bad network: some never, some twice, each after a time of its own."""
+
+    def __init__(self, daemons: Daemons, uuid: str, chance: random.Random) -> None:
+        self._daemons, self._uuid, self._chance = daemons, uuid, chance
+        self._due: list[tuple[float, str, str, int]] = []
+        self._lock, self._over = threading.Lock(), threading.Event()
+        self.told = 0
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def pass_on(self, sender: str, receiver: str, counter: int) -> None:
+        """A move was confirmed: 0, 1 or 2 reports of it come to a CPA within 3 s."""
+        now = time.monotonic()
+        with self._lock:
+            for _ in range(self._chance.choice((0, 1, 1, 2))):
+                self._due.append((now + self._chance.random() * 3.0, sender, receiver, counter))
+
+    def _run(self) -> None:
+        while not self._over.wait(0.02):
+            now = time.monotonic()
+            with self._lock:
+                ready = sorted(one for one in self._due if one[0] <= now)
+                self._due = [one for one in self._due if one[0] > now]
+            for _, sender, receiver, counter in ready:
+                message = {"op": "state_moved", "uuid": self._uuid, "sender": sender, "receiver": receiver}
+                with suppress(AgentError):
+                    self._daemons.client(self._chance.choice(CPAS)).call({**message, "counter": counter, "uid": UID})
+                    self.told += 1
+
+    def stop(self) -> None:
+        """Forget the reports that have not been passed on."""
+        self._over.set()
+        self._thread.join()
+
+
+class Questions:
+    """Asks for the object all the time, as ``mesh job show`` does: a CPA where it is, then the nodes."""
+
+    def __init__(self, machine: Machine, daemons: Daemons) -> None:
+        self._machine, self._daemons = machine, daemons
+        self.answered = self.unreachable = 0
+        self.counters: list[int] = []  # of the tracker, as they were read
+        self.faults: list[str] = []
+        self._seen = 0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        at = 0
+        while not self._over.wait(0.05):
+            at += 1
+            try:
+                with self._daemons.client(CPAS[at % 2]) as cpa:
+                    found = cpa.call({"op": "state_locate", "uuid": self._machine.uuid})
+                self.counters.append(int(found["counter"]))
+                node = locations.node_in(str(found["url"]))
+                told, _ = Question(self._machine.uuid).follow(self._machine.address(node))
+            except (AgentError, OSError):  # a CPA or PCT that was killed, a connection that was cut: said as such
+                self.unreachable += 1
+                continue
+            if told.status != 200:
+                self.faults.append(f"{told.status} from {node}: {told.body[:200]!r}")
+                continue
+            self.answered += 1
+            counter = int(json.loads(told.body)["counter"])
+            if counter < self._seen:
+                self.faults.append(f"an answer of move {counter} after one of move {self._seen}")
+            self._seen = counter
+
+    def stop(self) -> None:
+        """Ask no more."""
+        self._over.set()
+        self._thread.join()
+
+
+def test_random_moves_with_kills_cuts_and_lost_reports(machine: Machine, make_daemons: Make) -> None:
+    daemons = make_daemons(nodes=len(NODES))
+    for name in CPAS:
+        daemons.start(name)
+    locations.register(daemons.store, machine.uuid, "n0", UID)
     chance = machine.chance
-    reports: list[tuple[str, str, int]] = []
-    moved = 0
+    worker = Worker(machine)
+    reports, questions = Reports(daemons, machine.uuid, random.Random(2)), Questions(machine, daemons)
+    moved = kills = 0
     try:
         for network in machine.networks.values():
             network.bad = 30
@@ -184,39 +267,43 @@ def test_random_moves_with_kills_cuts_and_lost_reports(machine: Machine, tmp_pat
             there = chance.choice([name for name in NODES if name != here[0]])
             killer = threading.Timer(chance.random() * 0.5, machine.kill_something) if chance.random() < 0.3 else None
             if killer:
+                kills += 1
                 killer.start()
+            if chance.random() < 0.1:
+                kills += 1
+                name = chance.choice(CPAS)
+                daemons.kill(name)
+                daemons.start(name)
             with suppress(AgentError, OSError):
                 told = machine.move(here[0], there)
                 if told["live"]:
                     moved += 1
-                    reports.append((here[0], there, int(str(told["counter"]))))
+                    reports.pass_on(here[0], there, int(str(told["counter"])))
             if killer:
                 killer.join()
             assert not worker.fault, worker.fault
+            assert not questions.faults, questions.faults
             assert len(machine.live()) <= 1
         for network in machine.networks.values():
             network.bad = 0
         wait_until(lambda: len(machine.live()) == 1, "the object is live")
         wait_until(lambda: not any(one.doubtful() for one in machine.holders.values()), "nobody is in doubt")
+        answered = questions.answered
+        wait_until(lambda: questions.answered > answered, "a query is answered")
     finally:
         worker.stop()
+        reports.stop()
+        questions.stop()
     (last,) = machine.live()
+    print(
+        f"{MOVES} moves tried, {moved} confirmed at once, {kills} kills; {worker.count} writes; {reports.told} reports;"
+        f" {questions.answered} queries answered, {questions.unreachable} unreachable"
+    )
     assert not worker.fault and worker.count > 0 and moved > MOVES // 5, (moved, worker.count)
-    # late, in another order, some twice and some never: the tracker names a node from which the object is found
-    told = [one for one in reports if chance.random() < 0.7] * 2
-    chance.shuffle(told)
-    url = f"sqlite://{tmp_path}/mesh.db"
-    migrate(url)
-    with open_store(url) as store:
-        define(store)
-        locations.register(store, machine.uuid, "n0", os.geteuid())
-        highest = 0
-        for sender, receiver, counter in told:
-            locations.report_move(store, machine.uuid, sender, receiver, counter, os.geteuid())
-            now = locations.locate(store, machine.uuid)
-            assert now is not None and now.counter >= highest
-            highest = now.counter
-    node = now.url.removeprefix("redmesh://").partition("/")[0] if told else "n0"
-    answered, address = Question(machine.uuid).follow(machine.address(node))
-    assert (answered.status, address.rpartition("/")[2]) == (200, last)
-    assert Question(new_uuid()).follow(machine.address(node))[0].status == 404
+    assert not questions.faults, questions.faults
+    assert questions.counters == sorted(questions.counters), "the tracker's counter never goes back"
+    known = locations.locate(daemons.store, machine.uuid)
+    assert known is not None
+    answered_by, address = Question(machine.uuid).follow(machine.address(locations.node_in(known.url)))
+    assert (answered_by.status, address.rpartition("/")[2]) == (200, last)
+    assert Question(new_uuid()).follow(machine.address(last))[0].status == 404

@@ -128,7 +128,7 @@ def test_a_standby_goes_on_only_with_evidence_and_once(store: Store, machine: Ma
     # the old owner comes back: what it tells changes nothing, and the answer says so
     assert locations.stand_by(store, uuid, "n0", 0, UID, "n2") == (url_on("n1", uuid), 1, False, UID, "")
     assert locations.stand_by(store, uuid, "n1", 1, UID, "n2") == (url_on("n1", uuid), 1, False, UID, "n2")
-    assert locations.with_standby_on(store, {"n1"}) == [uuid] and not locations.with_standby_on(store, {"n0"})
+    assert locations.with_standby_on(store, {"n1"}) == [(uuid, UID)] and not locations.with_standby_on(store, {"n0"})
     assert locations.report_move(store, uuid, url_on("n1", uuid), "n3", 2, UID) is False, "a node is named, not a url"
     assert locations.report_move(store, uuid, "n1", "n3", 2, UID)
     assert locations.locate(store, uuid) == (url_on("n3", uuid), 2, False, UID, ""), "a copy elsewhere is none of it"
