@@ -8,9 +8,9 @@ Definitions: J. Mache, V. Lo, K. Windisch, "Minimizing message-passing contentio
 
 from collections.abc import Sequence
 
+from agents.cpa.placement.gen_alg import Shells
 from agents.cpa.placement.layout import Geometry, need
 from agents.cpa.placement.registry import PLACEMENTS
-from agents.cpa.placement.shells import Shells
 
 
 def mm(free: Sequence[int], count: int, geometry: Geometry) -> list[int]:

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.cpa.placement import close
+from agents.cpa.placement import close_fit
 from agents.cpa.placement import registry as placement
-from agents.cpa.placement.along import exact_or_longer, least_span
-from agents.cpa.placement.close import stretches
+from agents.cpa.placement.along_curve import exact_or_longer, least_span
+from agents.cpa.placement.close_fit import stretches
 from agents.cpa.placement.layout import NoMesh, Unplaced
 from agents.cpa.placement.registry import Geometry, Layout
 from agents.wire.errors import AgentError
@@ -173,12 +173,12 @@ def test_best_fit_along_a_curve_takes_the_smallest_interval_else_the_least_span(
 
 
 def test_what_close_fit_remembers_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(close, "MOST_KNOWN", 40)  # so that it forgets now and then
+    monkeypatch.setattr(close_fit, "MOST_KNOWN", 40)  # so that it forgets now and then
     chance, keeping = random.Random(5), box(5, 4, 6)
     for _ in range(60):
         free = sorted(chance.sample(range(120), chance.randint(30, 120)))
         count = chance.choice((4, 8, 16))
-        assert close.close_fit(free, count, keeping) == close.close_fit(free, count, box(5, 4, 6))
+        assert close_fit.close_fit(free, count, keeping) == close_fit.close_fit(free, count, box(5, 4, 6))
     known = keeping.derived["places"]._known
     assert known and len(known) <= 40
 

@@ -7,8 +7,9 @@ Definition: S. Krumke et al., "Compact location problems", TCS 181 (1997).
 """
 
 from collections.abc import Iterable, Sequence
-from itertools import accumulate, compress
+from itertools import compress
 
+from agents.cpa.placement.close_fit import line_spread, ring_spread
 from agents.cpa.placement.layout import Geometry, Layout, need
 from agents.wire.errors import AgentError
 from db.topology import Mesh
@@ -116,27 +117,6 @@ def gen_alg(free: Sequence[int], count: int, geometry: Geometry) -> list[int]:
     """Examines the L1-nearest around each free processor; takes the set with the fewest pairwise hops."""
     shells = Shells(need(geometry, "gen_alg"), free, "gen_alg")
     return shells.tightest(shells.some(shells.centres), count)
-
-
-def line_spread(places: bytes) -> int:
-    """The sum of distances between all pairs on a line."""
-    # The step between two adjacent places is used by all pairs with one end on each side.
-    everybody = len(places)
-    below = accumulate(map(places.count, range(min(places), max(places))))
-    return sum([left * (everybody - left) for left in below])
-
-
-def ring_spread(places: bytes, length: int) -> int:
-    """The sum of distances between all pairs on a ring of ``length``."""
-    # Of the arcs of half the ring, two for each link between a pair contain exactly one of the two.
-    everybody, half = len(places), length // 2
-    there = list(map(places.count, range(length)))
-    inside = sum(there[:half])
-    total = 0
-    for leaves, enters in zip(there, there[half:] + there[:half], strict=True):
-        total += inside * (everybody - inside)
-        inside += enters - leaves
-    return total // 2
 
 
 def _distances(layout: Layout, mesh: Mesh) -> tuple[list[bytes], list[bytes]]:
