@@ -15,14 +15,13 @@ from collections import deque
 from agents.job.calls import Calls
 from agents.job.description import read
 from agents.job.owner import Owner
-from agents.job.pace import Pace
 from agents.job.processors import Processors
 from agents.job.relay_frames import HELLO, OVER, pack_answer, parse
-from agents.job.section_nodes import Node, SectionNodes
-from agents.job.section_teams import Team
+from agents.job.sections.nodes import Node, SectionNodes
+from agents.job.sections.teams import Team
 from agents.job.standby import AHEAD, Standby
 from agents.job.start import SOCKET, beside, start_dependents
-from agents.job.task_list import TaskList
+from agents.job.task_list import Pace, TaskList
 from agents.link.acceptor import Acceptor
 from agents.link.link import Link
 from agents.link.sockets import listen
