@@ -49,9 +49,8 @@ from console.tui.sources.launch import Watch
 from console.tui.terminal import crash, hangup
 from console.tui.terminal.clipboard import MOST, by_tmux, sequence
 from console.tui.terminal.compositor import PromptApp
-from console.tui.terminal.stylesheet import ReadOnce
 from console.tui.terminal.suspend import TOOLS, lend
-from console.tui.terminal.themes import MONO, NAMES, THEMES, borrowed
+from console.tui.terminal.themes import MONO, NAMES, THEMES, ReadOnce, borrowed
 from db.errors import StoreError
 from redmesh.sanitise import clean
 from redmesh.text import counted
