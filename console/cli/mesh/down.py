@@ -36,6 +36,7 @@ def _down_hosts(settings: Settings, options: argparse.Namespace) -> int:
     """End the mesh; returns 1 if something may be left on a host."""
     # Do not import paramiko for a mesh of this machine.
     from console.cli.mesh.host_progress import as_rows, progress
+    from console.deploy.managed.growth import cancel_all
     from console.deploy.mesh import lifecycle as hosts
 
     force = options.force
@@ -51,6 +52,7 @@ def _down_hosts(settings: Settings, options: argparse.Namespace) -> int:
             if sys.stdin.readline().strip().lower() not in ("y", "yes"):
                 return 1
             force = True
+    cancel_all(settings)
     if options.json:
         print(json.dumps({"mesh": settings.mesh, "was_up": done.started, "hosts": as_rows(done.errands)}))
     elif done.failed:
