@@ -235,8 +235,8 @@ class Settings:
         if not self.database:
             put(self, "database", f"sqlite://{system or home}/mesh.db")
 
-    def within(self, allocation: str, manager: str) -> "Settings":
-        """A copy for the hosts of a batch job that belong to this mesh (``mesh grow``); state and mesh stay the same."""
+    def within(self, allocation: str, manager: str) -> Settings:
+        """A copy for the hosts of a batch job that joins this mesh (``mesh grow``); state and mesh stay the same."""
         copy = object.__new__(Settings)
         for name in Settings.__slots__:
             object.__setattr__(copy, name, getattr(self, name))

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Stands in for the clients of batch systems that are not installed here: every "host" is this machine.
 
-The name of the symbolic link chooses the client: srun, qrsh, blaunch, pbs_tmrsh, pbsdsh, flux. An option that is not in
-the client's documentation ends it with status 64, and is written to $STAND_IN_REFUSED. Sources: srun(1) of Slurm 22.05;
-qrsh(1) of Grid Engine 8.1.9; the reference of LSF 10.1, "blaunch"; pbs_tmrsh(8) and pbsdsh(1B) of OpenPBS 20;
-flux-exec(1), flux-resource(1), flux-getattr(1).
+The name of the symbolic link chooses the client: srun, sbatch, squeue, scancel, qrsh, blaunch, pbs_tmrsh, pbsdsh, flux.
+An option that is not in the client's documentation ends it with status 64, and is written to $STAND_IN_REFUSED.
+Sources: srun(1), sbatch(1), squeue(1), scancel(1) of Slurm 22.05; qrsh(1) of Grid Engine 8.1.9; the reference of LSF
+10.1, "blaunch"; pbs_tmrsh(8) and pbsdsh(1B) of OpenPBS 20; flux-exec(1), flux-resource(1), flux-getattr(1).
 """
 
 import json
@@ -13,8 +13,8 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import threading
+import time
 
 HOSTS = os.environ.get("STAND_IN_HOSTS", "").split()
 

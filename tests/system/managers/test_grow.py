@@ -34,7 +34,7 @@ def standing(loopback_hosts: Any, tmp_path: Path) -> Iterator[LoopbackMesh]:
     finally:
         mesh.run("mesh", "down", "--force")
         left = mesh.left_on_hosts()
-        left += [str(path) for path in tmp_path.rglob("*") if path.name == "keeper.json"]
+        left += [str(path) for path in tmp_path.rglob("*") if path.name == "keeper.json" or path.name == "grown"]
         left += mesh.close()
     assert not left, left
 
