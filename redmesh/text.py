@@ -1,4 +1,4 @@
-"""Format a count with its noun. (``db`` has its own version, because yod never loads ``db``.)"""
+"""Format a count with its noun."""
 
 
 def counted(number: int, noun: str, plural: str = "", *, form: str = "") -> str:

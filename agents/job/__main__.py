@@ -40,7 +40,8 @@ def main(arguments: List[str]) -> int:
 def _run(job: StateObject) -> int:
     loop = Loop()
     try:
-        waits = unmet(os.path.dirname(job.path), read(job).after)
+        # one that has begun has waited: the others may be on another host since, or purged
+        waits = [] if job.meta("begun_at") else unmet(os.path.dirname(job.path), read(job).after)
     except Unmet as failed:
         owner = JobOwner(loop, job, loop.stop)
         owner.fail(failed.reason)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from redmesh.state import CANCELLED, DONE, FAILED, StateError, job_path
+import json
+import os
+
+from redmesh.state import CANCELLED, DONE, FAILED, SUFFIX, StateError, job_path
 from redmesh.state_reader import StateReader
 
 TYPE_CHECKING = False
@@ -21,10 +24,26 @@ class Unmet(Exception):
         self.reason = reason
 
 
+def has_left(directory: str, uuid: str) -> bool:
+    """True if an object was moved from here to another host: the end of its job is not known here."""
+    path = job_path(directory, uuid)
+    if os.path.exists(path):
+        return False
+    try:
+        with open(path[: -len(SUFFIX)] + ".place", encoding="utf-8") as file:
+            return bool(json.load(file).get("state") == "gone")
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
 def unmet(directory: str, after: Sequence[Sequence[str]]) -> List[str]:
-    """The jobs that have not ended. Raises Unmet if one ended otherwise than required, or does not exist."""
+    """The jobs that have not ended, or whose end is not known here. Raises Unmet if one ended otherwise than required,
+    or does not exist."""
     waits = []
     for uuid, wanted in after:
+        if has_left(directory, uuid):
+            waits.append(uuid)
+            continue
         try:
             with StateReader(job_path(directory, uuid)) as job:
                 state = job.meta("state")

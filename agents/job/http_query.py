@@ -42,8 +42,11 @@ PAGE_HEADERS = {
 def etag(path: str) -> str:
     """A value that changes with each commit of the owner, and when the owner is lost. Raises StateError."""
     with StateReader(path) as job:
-        commits = int(job.meta("commits") or 0)
-    return f'"{commits}{"+" if owned(path) else ""}"'
+        return _etag(job, path)
+
+
+def _etag(job: StateReader, path: str) -> str:
+    return f'"{int(job.meta("commits") or 0)}{"+" if owned(path) else ""}"'
 
 
 def answer(path: str, what: str, query: Dict[str, str], known: str = "") -> Answer:
@@ -54,11 +57,11 @@ def answer(path: str, what: str, query: Dict[str, str], known: str = "") -> Answ
     if what == "page":
         return Answer(200, dict(PAGE_HEADERS), PAGE.encode())
     try:
-        now = etag(path)
-        headers = {"Content-Type": _JSON, "ETag": now, "Cache-Control": "no-cache"}
-        if known == now:
-            return Answer(304, headers, b"")
-        with StateReader(path) as job:
+        with StateReader(path) as job:  # once, so that the ETag and what it stands for are of one moment
+            now = _etag(job, path)
+            headers = {"Content-Type": _JSON, "ETag": now, "Cache-Control": "no-cache"}
+            if known == now:
+                return Answer(304, headers, b"")
             body = _READERS[what](job, query)
         if not what:
             body["owner_lives"] = owned(path)

@@ -14,15 +14,14 @@ from collections import deque
 
 from agents.job.calls import Calls
 from agents.job.description import read
-from agents.job.owner import Owner
-from agents.job.pace import Pace
 from agents.job.processors import Processors
 from agents.job.relay_frames import HELLO, OVER, pack_answer, parse
-from agents.job.section_nodes import Node, SectionNodes
-from agents.job.section_teams import Team
+from agents.job.sections.nodes import Node, SectionNodes
+from agents.job.sections.teams import Team
 from agents.job.standby import AHEAD, Standby
 from agents.job.start import SOCKET, beside, start_dependents
-from agents.job.task_list import TaskList
+from agents.job.state_requests import Owner
+from agents.job.task_list import Pace, TaskList
 from agents.link.acceptor import Acceptor
 from agents.link.link import Link
 from agents.link.sockets import listen
@@ -55,7 +54,7 @@ _END_S, _SECTIONS_END_S, _LOOK_S = 10.0, 3.0, 0.2
 _LOST_S = 5.0
 #: Seconds for running tasks to end before the job moves elsewhere; the others are run again there.
 _STAGE_S = 10.0
-#: Other requests of programs go to agents/job/owner.py.
+#: Other requests of programs go to agents/job/state_requests.py.
 _OWN = ("work", "worked", "tested", "report")
 #: Commands for which the owner must know the tasks.
 _OF_TASKS = ("cancel", "hold", "release", "retry")

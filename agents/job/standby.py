@@ -21,7 +21,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Deque, Dict, Tuple
 
-    from agents.job.owner import Owner
+    from agents.job.state_requests import Owner
     from agents.link.loop import Loop
 
 #: Seconds: of a job before its standby begins; between two attempts, at first and at most; and if there is no host for

@@ -48,10 +48,16 @@ def move(
     ``job``: the object as opened by its owner; it is closed when it has been moved, or is in doubt. ``shown``: the pass
     of its user for ``node``.
     """
-    began = time.monotonic()
-    offer = holder.offer(uuid, node, address, job)
+    client = connect(address, ANSWER_S, shown)
     try:
-        with connect(address, ANSWER_S, shown) as client:
+        client.call({"op": "standing", "uuid": uuid})  # its process is there: the job pauses from now on
+        began = time.monotonic()
+        offer = holder.offer(uuid, node, address, job)
+    except BaseException:
+        client.close()
+        raise
+    try:
+        with client:
             _send(client, holder, offer)
             holder.stop(offer)
             state = _take(client, holder, uuid, offer.counter)

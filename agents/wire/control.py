@@ -2,6 +2,9 @@
 
 Python's JSON parser accepts more than JSON (NaN, 1e999, a key that appears twice, lone surrogates), and deep nesting
 exhausts its recursion limit. All of these are refused here, before any key is used.
+
+Only the C part of ``json`` is imported. Measured (``python -m tests.bench.handwork``): what a yod imports takes 23 ms,
+30 ms with ``json``, a launch of one process 35 and 40 ms.
 """
 
 from __future__ import annotations

@@ -9,11 +9,16 @@ from agents.objects.connection import connect
 from agents.wire.address import SCHEME
 from agents.wire.errors import AgentError
 from console.errors import ConsoleError
+from console.jobs.objects import directory_of, summary, uuids
+from console.jobs.owner_client import ask
+from console.launch.daemons.connect import login_name
 from console.settings import Settings
+from console.tracker.hand_over import await_move
 from console.tracker.source import address_of, pass_for, report
 from db.errors import StoreError
 from db.machine.node_states import NodeState
 from db.views.viewer import open_viewer
+from redmesh.state import job_path, owned, url_on
 
 #: The most seconds for a node to send an object of any size.
 LONGEST_S = 600.0
@@ -53,6 +58,35 @@ def evacuate(settings: Settings, names: list[str], say: Callable[[str], None]) -
                 moved += _sent(settings, address, uuid, name, next(others, None), uids.get(uuid), say)
         except (AgentError, ConsoleError) as error:
             say(f"state objects on {name} stay there: {error.message}")
+    return moved
+
+
+def hand_over_all(settings: Settings, names: list[str], say: Callable[[str], None]) -> int:
+    """Hand the caller's jobs whose owners run on this login processor over to others that are up and not in ``names``;
+    returns how many went. ``say`` gets a line for each job.
+    """
+    home = login_name(settings)
+    directory = directory_of(settings.state_dir)
+    with open_viewer(settings.database, settings.login) as viewer:
+        nodes = viewer.read().nodes
+    up = sorted(one.name for one in nodes if one.role == "login" and one.state == NodeState.UP)
+    others, moved = cycle([name for name in up if name not in (home, *names)]), 0
+    for uuid in uuids(directory):
+        path = job_path(directory, uuid)
+        if not owned(path) or summary(path)["kind"] != "job":
+            continue  # a launch ends with its yod, which nobody can move
+        login = next(others, "")
+        if not login:
+            say(f"job {uuid} goes on on {home}: no other login processor is up")
+            continue
+        try:
+            ask(path, "move", node=login)
+            await_move(settings, uuid, url_on(home, uuid))
+        except (AgentError, ConsoleError) as error:
+            say(f"job {uuid} goes on on {home}: {error.message}")
+            continue
+        say(f"job {uuid} goes on on {login}; where that has no CPA: mesh job resume {uuid} there")
+        moved += 1
     return moved
 
 

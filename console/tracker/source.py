@@ -158,7 +158,20 @@ def _tracked(settings: Settings, uuid: str) -> Source:
         return Source(uuid, address=entry.address)  # the node to which this host sent it, which knows a later place
     node = str(told["url"]).removeprefix(state.SCHEME).partition("/")[0]
     found = Source(uuid, address=address_of(settings, node, told["addresses"]))
-    found.job()
+    goes_on = f"mesh job resume {uuid} goes on with its standby on {told['standby']}" if told["standby"] else ""
+    try:
+        answered, found.address = Question(uuid).follow(found.address)
+    except AgentError as error:
+        raise ConsoleError(
+            f"the object of job {uuid} cannot be read: it was on {node} last, and {error.message}",
+            goes_on or "mesh status tells whether the node is up; the object has no standby",
+        ) from None
+    if answered.status == 404:
+        there = found.node
+        raise ConsoleError(
+            f"the object of job {uuid} is gone: {there} had it last, and says that it is not there",
+            goes_on or f"it had no standby: it was deleted on {there}, or with the disk of {there}",
+        )
     if found.node != node:
         _mend(settings, found, node)
     return found
@@ -194,9 +207,12 @@ def address_of(settings: Settings, node: str, told: Mapping[str, str] | None = N
         _trusted(settings, node)
         return node
     kept = os.path.join(directory_of(settings.state_dir), ".nodes")
+    logins: set[str] = set()
     try:
         with open_viewer(settings.database, settings.login) as viewer:
-            known = {one.name: one.address for one in viewer.read().nodes if one.address}
+            nodes = viewer.read().nodes
+        known = {one.name: one.address for one in nodes if one.address}
+        logins = {one.name for one in nodes if one.role == "login"}
         with contextlib.suppress(OSError):
             with open(kept + ".new", "w", encoding="utf-8") as file:
                 json.dump(known, file)
@@ -208,7 +224,7 @@ def address_of(settings: Settings, node: str, told: Mapping[str, str] | None = N
         except (OSError, ValueError):
             known = {}
     address = str(known.get(node) or (told or {}).get(node, ""))
-    if address.startswith(UDP):
+    if address.startswith(UDP) or (node in logins and not address):
         raise ConsoleError(f"the job is on the login processor {node}, which nobody can connect to", "ask there")
     if not address:
         raise ConsoleError(f"no address of node {node!r} is known", "mesh status lists the nodes; tls://HOST:PORT/NODE")

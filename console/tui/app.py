@@ -49,9 +49,8 @@ from console.tui.sources.launch import Watch
 from console.tui.terminal import crash, hangup
 from console.tui.terminal.clipboard import MOST, by_tmux, sequence
 from console.tui.terminal.compositor import PromptApp
-from console.tui.terminal.stylesheet import ReadOnce
 from console.tui.terminal.suspend import TOOLS, lend
-from console.tui.terminal.themes import MONO, NAMES, THEMES, borrowed
+from console.tui.terminal.themes import MONO, NAMES, THEMES, ReadOnce, borrowed
 from db.errors import StoreError
 from redmesh.sanitise import clean
 from redmesh.text import counted
@@ -59,6 +58,7 @@ from redmesh.text import counted
 if TYPE_CHECKING:
     from textual.command import Provider
 
+    from console.jobs.waiting import Lines
     from console.settings import Settings
 
 READ_HZ = 4
@@ -114,7 +114,9 @@ class ConsoleApp(PromptApp):
         self._watches: dict[int, Watch] = {}
         self._read_at: float | None = None
         self._reader: Any = MachineReader(settings.database, settings.login)
-        self._jobs_reader = JobsReader(settings.state_dir, self.jobs_changed.publish, self._tell_ended_jobs)
+        self._jobs_reader = JobsReader(
+            settings.state_dir, self.jobs_changed.publish, self._tell_ended_jobs, self._read_lines
+        )
         self.machine.jobs = self._jobs_reader.jobs
         for theme in THEMES:
             self.register_theme(theme)
@@ -209,6 +211,8 @@ class ConsoleApp(PromptApp):
             self._gone.update(picture.ended)
             if changed.launchers or self._gone or picture.whole:
                 await self._tell_launches(first=second == 0)
+            if not unchanged:
+                self._jobs_reader.read_line()
             # Publish once a second even if nothing has changed, because widgets show elapsed times.
             if not unchanged or before or int(picture.now) != second:
                 if int(picture.now) != second:
@@ -251,6 +255,11 @@ class ConsoleApp(PromptApp):
             self.notify(note(own), severity="error" if bad else "information", markup=False, timeout=8)
         if self.preferences.bell:
             self.bell()
+
+    def _read_lines(self) -> Lines | None:
+        from console.jobs.waiting import read_lines  # needed only while jobs run
+
+        return read_lines(self.settings)
 
     def _tell_ended_jobs(self, ended: list[Job]) -> None:
         """Show a note about ended jobs of the user, except the one on the screen."""

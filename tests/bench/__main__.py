@@ -16,6 +16,7 @@ from tests.bench import (
     launching,
     managers,
     mounted,
+    objects,
     parallel,
     placing,
     scaling,
@@ -58,6 +59,8 @@ SECTIONS = {
     "tasks": tasks.tasks,
     "functions": tasks.functions,
     "sections": sections.sections,
+    "objects": objects.status,
+    "object_move": objects.move,
     "attacked": attacked.attacked,
 }
 

@@ -7,6 +7,8 @@ from typing import Any
 from agents.job.description import META, Description
 from console.tui.screens.job import JobScreen
 from console.tui.widgets.task_grid import TaskGrid
+from db.allocation.waiting_requests import Wait, drop, enqueue
+from db.store.store import open_store
 from redmesh.state import RUNNING, StateObject, job_path, new_uuid
 from tests.support.console import opened, screen_text, until
 from tests.support.fixed_database import busy_machine
@@ -71,6 +73,34 @@ async def test_a_job_is_followed_and_its_tasks_are_cells(tmp_path: Path) -> None
             assert not readings, "nothing happened, and the object was read"
             await pilot.press("escape", "x")
             assert app.current_mode == "jobs"
+    finally:
+        state.close()
+
+
+async def test_why_a_job_waits(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    state = made(tmp_path, "sweep", 30)
+    state.set_meta(yods=json.dumps([[4242, 17]]))
+    (tmp_path / "keeper.json").write_text("{}")  # no managers and no limits
+    begin(state, 1)
+    wait = Wait("a" * 32, None, 1000, "ada", "login", 4242, 17, 1, {"command": "yodwork"}, 3600.0)
+    first = wait._replace(request_key="b" * 32, pid=4243)
+    try:
+        async with opened(database.url, tmp_path, (120, 40)) as (app, pilot):
+            await pilot.press("7")
+            await until(pilot, lambda: "jobs (1)" in screen_text(app), "the job")
+            with open_store(database.url) as store:
+                login = store.read("SELECT name FROM node WHERE role = 'login'")[0][0]
+                for one in (first, wait):
+                    enqueue(store, one._replace(login=login))
+                await until(pilot, lambda: "running (1 request in front)" in screen_text(app), "why it waits")
+                await pilot.press("enter")
+                await until(pilot, lambda: "running (1 request in front)" in screen_text(app), "also in its tab")
+                drop(store, first.request_key)
+                told = "running (first in the line: 1 processor not free yet)"
+                await until(pilot, lambda: told in screen_text(app), "its turn comes")
+                drop(store, wait.request_key)
+                await until(pilot, lambda: "(first in" not in screen_text(app), "it waits no longer")
     finally:
         state.close()
 

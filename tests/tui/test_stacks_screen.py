@@ -7,11 +7,11 @@ import pytest
 
 from console.settings import load
 from console.tui.app import ConsoleApp
-from console.tui.model.beside import first_difference, pairs
-from console.tui.model.stacks import Row, members, outlier, remarks, rows
-from console.tui.screens.beside import BesideScreen
+from console.tui.model.stacks.beside import first_difference, pairs
+from console.tui.model.stacks.rows import Row, members, outlier, remarks, rows
 from console.tui.screens.launch import RunScreen
-from console.tui.screens.stacks import StacksScreen
+from console.tui.screens.stacks.beside import BesideScreen
+from console.tui.screens.stacks.stacks import StacksScreen
 from console.tui.sources.source_files import SourceFiles
 from console.tui.widgets.output import OutputPane
 from console.tui.widgets.stacks.stack_tree import StackTree

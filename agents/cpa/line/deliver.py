@@ -90,7 +90,7 @@ def without_secrets(post_back: Message) -> Message:
         }
         for one in post_back["placed"]
     ]
-    shown = {key: post_back[key] for key in ("post_back", "sequence", "missing", "error") if key in post_back}
+    shown: Message = {key: post_back[key] for key in ("post_back", "sequence", "missing", "error") if key in post_back}
     return {**shown, "placed": placed}
 
 

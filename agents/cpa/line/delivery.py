@@ -169,14 +169,14 @@ class Delivery:
             with its:
                 try:
                     self._process = subprocess.Popen(
-                        start_command("deliver"), stdin=its, stdout=subprocess.DEVNULL,
+                        start_command("deliver"), stdin=its.fileno(), stdout=subprocess.DEVNULL,
                         env={**os.environ, "CPA_MESH": self._config.mesh, "CPA_STATE": self._config.state},
                         start_new_session=True,
                     )  # fmt: skip
                 except OSError:
                     ours.close()
                     raise
-            self._caller = Caller(self._loop, ours, "cpa", self._ended)  # type: ignore[arg-type]
+            self._caller = Caller(self._loop, ours, "cpa", self._ended)
         return self._caller
 
     def _ended(self, _caller: Caller, _reason: str) -> None:

@@ -45,15 +45,13 @@ PLACE_S = 2.0
 HERE = {
     "best_fit": "first_and_best_fit:best_fit",
     "first_fit": "first_and_best_fit:first_fit",
-    "close_fit": "close:close_fit",
-    "hilbert": "along:hilbert",
-    "snake": "along:snake",
-    "mc1x1": "shells:mc1x1",
-    "gen_alg": "shells:gen_alg",
-    "mm": "shells:mm",
+    "close_fit": "close_fit:close_fit",
+    "hilbert": "along_curve:hilbert",
+    "snake": "along_curve:snake",
+    "gen_alg": "gen_alg:gen_alg",
     "rack_packed": "packed:rack_packed",
     "host_packed": "packed:host_packed",
-    "random": "scattered:Scattered",
+    "random": "random_choice:Scattered",
     "block": "block:Block",
 }
 #: Placements with an argument: its default, or None if the argument is required.

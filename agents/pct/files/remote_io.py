@@ -36,7 +36,7 @@ UNREAD = 2 << 20
 (
     OPEN, READ_AT, WRITE_AT, CLOSE, STAT, LIST, TRUNCATE, GONE, STAGE_IN, STAGE_OUT, STAGE_FAILED,
 ) = range(1, 12)  # fmt: skip
-#: A request to the owner of the launch's state object (agents/job/owner.py); ranks may send it too.
+#: A request to the owner of the launch's state object (agents/job/state_requests.py); ranks may send it too.
 STATE = 12
 #: Operations for mounted directories (agents/pct/files/mounted.py); only the launch child may send them.
 (

@@ -6,6 +6,8 @@ waits until the exec, so nothing is copied. In between, no Python code may run, 
 memory. So the child's work is a prepared list of system calls, executed by 76 bytes of machine code
 (docs/decisions/0008-ranks-by-vfork.md). If these cannot run (another processor, no executable memory), RUN_SYSCALLS is
 None, and ranks are forked as in agents/pct/ranks/fork.py.
+
+Measured (``python -m tests.bench.handwork``): 256 processes over 64 PCTs start in 271 ms with it, 456 ms without.
 """
 
 from __future__ import annotations

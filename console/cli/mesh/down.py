@@ -36,8 +36,8 @@ def _down_hosts(settings: Settings, options: argparse.Namespace) -> int:
     """End the mesh; returns 1 if something may be left on a host."""
     # Do not import paramiko for a mesh of this machine.
     from console.cli.mesh.host_progress import as_rows, progress
-    from console.deploy.managed.growth import cancel_all
     from console.deploy.mesh import lifecycle as hosts
+    from console.deploy.mesh.growth import cancel_all
 
     force = options.force
     while True:

@@ -5,6 +5,7 @@ import sys
 
 from console.deploy.mesh.cpas import ask_cpa
 from console.errors import UsageError
+from console.launch.daemons.connect import login_name
 from console.launch.options.lists import parse_list
 from console.settings import Settings
 
@@ -13,9 +14,14 @@ def drain(settings: Settings, options: argparse.Namespace) -> int:
     """Drain nodes: what runs there continues, nothing new starts; state objects move to other nodes."""
     names = _nodes(options.list)
     ask_cpa(settings, {"op": "drain", "nodes": names, "reason": options.reason})
-    from console.tracker.evacuation import evacuate
+    from console.tracker.evacuation import evacuate, hand_over_all
 
-    evacuate(settings, names, lambda text: print(f"mesh: {text}", file=sys.stderr))
+    def say(text: str) -> None:
+        print(f"mesh: {text}", file=sys.stderr)
+
+    evacuate(settings, names, say)
+    if login_name(settings) in names:
+        hand_over_all(settings, names, say)
     return 0
 
 

@@ -16,7 +16,7 @@ from redmesh.text import counted
 def grow(settings: Settings, options: argparse.Namespace) -> int:
     """Add the nodes of a new batch job to the mesh; returns 1 if one of them did not come up."""
     from console.cli.mesh.host_progress import progress
-    from console.deploy.managed import growth
+    from console.deploy.mesh import growth
 
     if options.list:
         return _list(settings, json_too=options.json)
@@ -40,7 +40,7 @@ def grow(settings: Settings, options: argparse.Namespace) -> int:
 
 def shrink(settings: Settings, options: argparse.Namespace) -> int:
     """Drain a job's nodes and end the job."""
-    from console.deploy.managed import growth
+    from console.deploy.mesh import growth
 
     if options.when_due:
         growth.shrink_when_due(settings, options.job)
@@ -51,7 +51,7 @@ def shrink(settings: Settings, options: argparse.Namespace) -> int:
 
 
 def _list(settings: Settings, *, json_too: bool) -> int:
-    from console.deploy.managed import growth
+    from console.deploy.mesh import growth
 
     rows = growth.recorded(settings)
     if json_too:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from agents.job.dependencies import has_left
 from agents.job.description import META, Description
 from agents.job.description import read as read_description
 from agents.job.start import CALLS, SOCKET, beside, start_dependents, start_owner
@@ -267,8 +268,12 @@ def _release(path: str, job: dict[str, Any]) -> None:
         with _opened(path) as state:
             _refuse_ended(state)
             state.set_meta(held=0)
-            after = read_description(state).after
-        begin(path, after)
+            described = read_description(state)
+            left = {uuid: has_left(os.path.dirname(path), uuid) for uuid, _ in described.after}
+            described.after = [one for one in described.after if not left[one[0]]]
+            if any(left.values()):  # nobody here will hear of their ends: who releases the job does not wait for them
+                state.set_meta(**{META: described.dump()})
+        begin(path, described.after)
 
 
 def retry(settings: Settings, options: argparse.Namespace) -> int:

@@ -17,7 +17,6 @@ from console.deploy.hosts.description import Host, read_hosts, selected
 from console.deploy.hosts.host_state_file import HostStateFile
 from console.deploy.hosts.host_states import Event, State
 from console.deploy.managed import steps
-from console.deploy.managed.job_process import job_process
 from console.deploy.mesh import login_hosts, plan
 from console.deploy.mesh.waiting import await_nodes
 from console.deploy.personal import evidence_of_life, lifecycle
@@ -172,7 +171,7 @@ def _begin(settings: Settings, hosts: list[Host], errands: Sequence[HostTask], l
     listen = plan.joined((ours, plan.login_port(settings, ours)))
     config = plan.login_config(settings, nodes, os.urandom(4).hex(), listen)
     if settings.allocation:
-        config["ends_with"] = list(job_process(find_manager(settings)))
+        config["ends_with"] = list(steps.job_process(find_manager(settings)))
     lifecycle.define_mesh(settings, config)
     _set_modes(settings, hosts, nodes)
     lifecycle.write_config(settings, config)

@@ -1,4 +1,8 @@
-"""Determines how OpenSSH would connect to a host, from ``~/.ssh/config`` and ``/etc/ssh/ssh_config``."""
+"""Determines how OpenSSH would connect to a host, from ``~/.ssh/config`` and ``/etc/ssh/ssh_config``.
+
+Asking ``ssh -G`` instead starts a process for each host: 363 ms for 32 hosts against 2 ms, measured by
+``python -m tests.bench.handwork``.
+"""
 
 import getpass
 import glob

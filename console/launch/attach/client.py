@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from agents.link.client import Client
     from console.launch.events.crashes import Traces
     from console.launch.options.request import Request
     from console.launch.stdio.frontend import Front
@@ -238,63 +239,62 @@ def _was_removed(run_dir: str) -> bool:
         return True  # RUN is missing, or another daemon has created it before the keeper's check
 
 
-def send_signal(run_dir: str, launcher: int, number: int, ranks: list[int] | None = None) -> None:
-    """Have the yod of ``launcher`` signal ``ranks`` (ascending; None: all); wait until it has. Raises ConsoleError."""
-    from agents.link.client import Client, Unreachable
+def _observer(run_dir: str, launcher: int) -> Client:
+    """A connection to the yod of ``launcher``, which sends events from now on. Raises ConsoleError and Unreachable."""
+    from agents.link.client import Client
 
     reach = reach_launch(run_dir, launcher)
     if reach is not None:
         reach.close()
     path = yod_socket(run_dir, launcher)
+    client = Client(path, "observer", _ANSWER_S, yod_owner(path))
+    client.tell({"op": "attach", "replay": False, "output": False})
+    return client
+
+
+def _await(client: Client, event: str) -> dict[str, Any]:
+    while (message := client.receive()).get("event") != event:
+        pass
+    return message
+
+
+def send_signal(run_dir: str, launcher: int, number: int, ranks: list[int] | None = None) -> None:
+    """Have the yod of ``launcher`` signal ``ranks`` (ascending; None: all); wait until it has. Raises ConsoleError."""
+    from agents.link.client import Unreachable
+
     try:
-        with Client(path, "observer", _ANSWER_S, yod_owner(path)) as client:
-            client.tell({"op": "attach", "replay": False, "output": False})
-            while (hello := client.receive()).get("event") != "hello":
-                pass
-            size = int(hello["size"])
+        with _observer(run_dir, launcher) as client:
+            size = int(_await(client, "hello")["size"])
             if ranks and ranks[-1] >= size:
                 raise ConsoleError(f"launcher {launcher} has no rank {ranks[-1]}", f"its ranks are 0 to {size - 1}")
             client.tell({"op": "signal", "signal": number, "ranks": ranks})
-            while client.receive().get("event") != "signalled":
-                pass
+            _await(client, "signalled")
     except Unreachable:
         raise ConsoleError(f"launcher {launcher} did not confirm the signal", "it may have ended meanwhile") from None
 
 
 def release(run_dir: str, launcher: int) -> None:
     """Have the yod of ``launcher`` release its held ranks. Raises ConsoleError if they are not held."""
-    from agents.link.client import Client, Unreachable
+    from agents.link.client import Unreachable
 
-    reach = reach_launch(run_dir, launcher)
-    if reach is not None:
-        reach.close()
-    path = yod_socket(run_dir, launcher)
     try:
-        with Client(path, "observer", _ANSWER_S, yod_owner(path)) as client:
-            client.tell({"op": "attach", "replay": False, "output": False})
+        with _observer(run_dir, launcher) as client:
             client.tell({"op": "release"})
-            while client.receive().get("event") != "released":
-                pass
+            _await(client, "released")
     except Unreachable:
         raise ConsoleError(f"launcher {launcher} is not held", "yod --hold holds one") from None
 
 
 def feed(run_dir: str, launcher: int, file: int) -> None:
     """Send the contents of a descriptor as UTF-8, then its end. Raises ConsoleError if the launch accepts no input."""
-    from agents.link.client import Client, Unreachable
+    from agents.link.client import Unreachable
 
-    reach = reach_launch(run_dir, launcher)
-    if reach is not None:
-        reach.close()
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    path = yod_socket(run_dir, launcher)
     try:
-        with Client(path, "observer", _ANSWER_S, yod_owner(path)) as client:
-            client.tell({"op": "attach", "replay": False, "output": False})
+        with _observer(run_dir, launcher) as client:
             while data := os.read(file, _TYPED):
                 client.tell({"op": "input", "data": decoder.decode(data)})
-                while client.receive().get("event") != "typed":
-                    pass
+                _await(client, "typed")
             client.tell({"op": "eof"})
     except Unreachable:
         raise ConsoleError(

@@ -74,19 +74,9 @@ def reach(settings: Settings, start: int, status: Callable[[str], None]) -> tupl
 
 def _is_changed(settings: Settings) -> bool:
     """True while ``mesh up``, ``mesh upgrade`` or ``mesh down`` works: it holds up.lock."""
-    import fcntl
+    from console.launch.events.spool import is_held
 
-    try:
-        fd = os.open(f"{settings.state_dir}/up.lock", os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(fd)
-    return False
+    return is_held(f"{settings.state_dir}/up.lock")
 
 
 def login_name(settings: Settings) -> str:

@@ -38,7 +38,7 @@ def hold(fd: int) -> None:
 
 
 def is_held(path: str) -> bool:
-    """True if the yod that writes the spool at ``path`` runs."""
+    """True if a process holds the lock of the file at ``path``: of a spool, the yod that writes it."""
     import fcntl
 
     try:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 
-from agents.job.owner import Owner
+from agents.job.state_requests import Owner
 from console.errors import ConsoleError, UsageError
 from console.jobs.objects import directory_of, make_directory, sweep
 from console.launch.daemons.connect import user

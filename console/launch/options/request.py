@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any, Protocol
 
-    from agents.job.owner import Owner
+    from agents.job.state_requests import Owner
     from console.launch.options.output import OutputOptions
     from console.launch.options.run import RunOptions
 

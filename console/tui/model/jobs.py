@@ -34,11 +34,18 @@ class Job(NamedTuple):
     why: str  # the reason of its end
     sections: bool
     path: str
+    yods: tuple[tuple[int, int], ...] = ()  # the processes of its launches, each with its start time
+    waits: str = ""  # why it waits for processors (console/jobs/waiting.py)
 
     @property
     def id(self) -> str:
         """The job's name on the screen: the first digits of its UUID."""
         return self.uuid[:8]
+
+    @property
+    def shown(self) -> str:
+        """Its state, and why it waits."""
+        return f"{self.state} ({self.waits})" if self.waits else self.state
 
     @property
     def live(self) -> bool:

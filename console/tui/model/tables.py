@@ -187,7 +187,7 @@ JOBS = Table(
         Column("id", lambda r, m: r.id, most=8),
         Column("name", lambda r, m: r.name, most=18),
         Column("kind", lambda r, m: f"{r.noun}s", most=8, rank=5),
-        Column("state", lambda r, m: r.state, most=24),
+        Column("state", lambda r, m: r.shown, most=36),
         Column("done", lambda r, m: f"{r.over:,} of {r.tasks:,}", lambda r, m: r.over / max(1, r.tasks), True, 20),
         Column("running", lambda r, m: f"{r.running:,}" if r.running else "", lambda r, m: r.running, True, 9, rank=2),
         Column("failed", lambda r, m: f"{r.failed:,}" if r.failed else "", lambda r, m: r.failed, True, 9),

@@ -144,7 +144,8 @@ class JobScreen(Framed):
         style = _STATES.get(job.state, "$warning")
         first = Content.assemble(
             (f" {job.id} ", "bold reverse"), " ", (job.name or job.command or "…", "bold"),
-            "  ", (job.state, style), (f": {job.why}" if job.why else "", "$error"),
+            "  ", (job.state, style), (f" ({job.waits})" if job.waits else "", "$warning"),
+            (f": {job.why}" if job.why else "", "$error"),
         )  # fmt: skip
         room = max(20, self._head.content_size.width)
         if job.name and job.name != job.command.partition(" ")[0] and first.cell_length + 2 + len(job.command) <= room:

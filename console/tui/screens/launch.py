@@ -21,7 +21,7 @@ from console.tui.navigation.presets import Presets, config_directory
 from console.tui.screens.base import Framed, Page
 from console.tui.screens.dialogs import Confirm
 from console.tui.screens.save_output import SaveOutput
-from console.tui.screens.stacks import StacksScreen
+from console.tui.screens.stacks.stacks import StacksScreen
 from console.tui.sources.launch import Watch
 from console.tui.sources.yod import AttachError
 from console.tui.widgets.bars import set_subtitle, set_title

@@ -7,17 +7,20 @@ import json
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agents.job.changes import DirectoryChanges
 from agents.job.description import META
 from console.errors import ConsoleError
 from console.jobs.objects import directory_of, make_directory, opened, summary, uuids
 from console.jobs.rows import queue_row
-from console.tui.model.jobs import Job, Task, TaskMap, TaskState
+from console.tui.model.jobs import ENDED, Job, Task, TaskMap, TaskState
 from redmesh.sanitise import clean
 from redmesh.state import FAILED, RUNNING, is_uuid, job_path
 from redmesh.state_reader import StateReader
+
+if TYPE_CHECKING:
+    from console.jobs.waiting import Lines
 
 _PAUSE_S = 0.25  # between two readings, because an owner commits up to 50 times a second
 _MOST_LINES = 500  # log lines and failures
@@ -27,9 +30,20 @@ _MOST_CHANGES = 50  # of one task
 class JobsReader:
     """Keeps a row for each job. It reads only when the kernel reports a change of a state object."""
 
-    def __init__(self, state_dir: str, changed: Callable[[set[str]], None], ended: Callable[[list[Job]], None]) -> None:
-        """``changed`` gets the UUIDs of changed jobs, ``ended`` those jobs that have ended since the last reading."""
-        self._ended = ended
+    def __init__(
+        self,
+        state_dir: str,
+        changed: Callable[[set[str]], None],
+        ended: Callable[[list[Job]], None],
+        read_lines: Callable[[], Lines | None] = lambda: None,
+    ) -> None:
+        """``changed`` gets the UUIDs of changed jobs, ``ended`` those jobs that have ended since the last reading.
+
+        ``read_lines`` reads the waiting requests from the system database.
+        """
+        self._ended, self._read_lines = ended, read_lines
+        self._line_due = False  # True if the database has changed since the requests were read
+        self._line: Lines | None = None
         self.jobs: dict[int, Job] = {}  # by number
         self.trouble = ""
         self._directory, self._changed = directory_of(state_dir), changed
@@ -70,6 +84,12 @@ class JobsReader:
         """Run ``do`` in the thread that reads objects."""
         return asyncio.get_running_loop().run_in_executor(self._thread, do, *arguments)
 
+    def read_line(self) -> None:
+        """Find out why jobs wait: the system database has changed."""
+        if any(job.live and job.yods for job in self.jobs.values()):
+            self._line_due = True
+            self._read_soon()
+
     def _happened(self) -> None:
         assert self._changes is not None
         found = {name[:36] for name in self._changes.names()}
@@ -77,15 +97,19 @@ class JobsReader:
         self._read_soon()
 
     def _read_soon(self) -> None:
-        if self._dirty and not self._reading and self._loop is not None:
+        if (self._dirty or self._line_due) and not self._reading and self._loop is not None:
             self._reading = True
             self._task = self._loop.create_task(self._read())
 
     async def _read(self) -> None:
         try:
-            while self._dirty and self._loop is not None:
+            while (self._dirty or self._line_due) and self._loop is not None:
                 due, self._dirty = self._dirty, set()
                 rows = await self.work(_rows, self._directory, due)
+                if self._line_due or any(row is not None and row["yods"] for row in rows.values()):
+                    self._line_due = False
+                    self._line = await self.work(self._read_lines)
+                    rows = {**{job.uuid: _told(job) for job in self.jobs.values() if job.live}, **rows}
                 lived = {number for number, job in self.jobs.items() if job.live}
                 changed = {uuid for uuid, row in rows.items() if self._put(uuid, row)}
                 if changed:
@@ -102,11 +126,17 @@ class JobsReader:
         number = self._numbers.setdefault(uuid, len(self._numbers) + 1)
         if told is None:
             return self.jobs.pop(number, None) is not None
-        row = Job(number, **told)
+        line = self._line if told["yods"] and told["state"] not in ENDED else None
+        row = Job(number, **{**told, "waits": clean(line.why(uuid, told["yods"])) if line is not None else ""})
         if self.jobs.get(number) == row:
             return False
         self.jobs[number] = row
         return True
+
+
+def _told(job: Job) -> dict[str, Any]:
+    """What a reading of this job's object told."""
+    return {key: value for key, value in job._asdict().items() if key != "number"}
 
 
 def _rows(directory: str, wanted: set[str]) -> dict[str, dict[str, Any] | None]:
@@ -141,6 +171,7 @@ def _row(path: str) -> dict[str, Any] | None:
         "why": clean(str(job.get("why") or "")),
         "sections": json.loads(job[META]).get("sections") is not None,
         "path": path,
+        "yods": tuple((int(pid), int(started)) for pid, started in json.loads(str(job.get("yods") or "[]"))),
     }
 
 

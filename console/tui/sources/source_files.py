@@ -8,7 +8,7 @@ import stat
 
 from console.errors import ConsoleError
 from console.launch.attach import stacks
-from console.tui.model.source import Place, SourceText, pieces
+from console.tui.model.stacks.source import Place, SourceText, pieces
 from redmesh.sanitise import clean
 
 _LARGEST = 8 << 20

@@ -167,13 +167,40 @@ def test_cancelled_wrong_and_late_requests(two: Daemons, client: Client) -> None
     assert waiting(two) == 0
 
 
-def test_a_node_that_comes_up_serves_the_line(two: Daemons, client: Client) -> None:
-    client.call({"op": "drain", "nodes": ["n3"]})
+@pytest.mark.parametrize("how", ["comes up", "is back in service"])
+def test_a_node_that_joins_serves_the_line_in_the_same_transaction(two: Daemons, client: Client, how: str) -> None:
+    if how == "comes up":
+        life = {"node": "n3", "boot_id": "b00710", "incarnation": 1}
+        client.call({"op": "node_down", **life, "reason": "a test"})
+    else:
+        client.call({"op": "drain", "nodes": ["n3"]})
     client.call(allocation(12))
     mine = Requester(two, "cpa-0")
     mine.ask(request(4))
-    client.call({"op": "resume", "nodes": ["n3"]})
-    assert [node["name"] for node in mine.posted()["placed"][0]["nodes"]] == ["n3"]
+    if how == "comes up":
+        up = {**life, "incarnation": 2, "address": two.nodes[3].address, "processors": 4}
+        client.call({"op": "node_up", **up})
+    else:
+        client.call({"op": "resume", "nodes": ["n3"]})
+    granted = mine.posted()["placed"][0]
+    assert [node["name"] for node in granted["nodes"]] == ["n3"]
+    (joined,) = two.rows("SELECT changed FROM node WHERE name = 'n3'")
+    assert two.rows(f"SELECT changed FROM launcher WHERE id = {granted['launcher']}") == [joined]
+
+
+def test_a_node_that_leaves_keeps_what_runs_and_gets_nothing_more(two: Daemons, client: Client) -> None:
+    runs = client.call(allocation(4, wanted={"processors": [], "nodes": ["n3"]}))
+    holder = client.call(allocation(12))
+    mine = Requester(two, "cpa-0")
+    mine.ask(request(4))
+    client.call({"op": "drain", "nodes": ["n3"]})
+    assert sorted(one for one, launcher in two.owners().items() if launcher == runs["launcher"]) == [12, 13, 14, 15]
+    assert two.rows("SELECT state FROM node WHERE name = 'n3'") == [("draining",)]
+    client.call(finish(runs))
+    wait_until(lambda: two.rows("SELECT state FROM node WHERE name = 'n3'") == [("drained",)], "it is empty")
+    assert waiting(two) == 1, "its processors are no longer given"
+    client.call(finish(holder))
+    assert "n3" not in [node["name"] for node in mine.posted()["placed"][0]["nodes"]]
 
 
 def test_a_short_request_passes_where_it_delays_nobody(two: Daemons, client: Client) -> None:

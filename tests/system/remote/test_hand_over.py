@@ -105,3 +105,28 @@ def test_an_owner_killed_while_it_hands_over_leaves_one_object(mesh: TlsMesh, ot
     job.open_gate()
     mesh.run("mesh", "wait", job.uuid, check=True)
     assert shown(mesh.run, job.uuid)["counts"] == {"done": 14}
+
+
+def test_a_drained_login_processor_hands_its_jobs_over(mesh: TlsMesh, other: OtherLogin) -> None:
+    job = Job(mesh)
+    words = ("mesh", "submit", "--after", f"{job.uuid}:any", "--", "true")
+    waits = mesh.run(*words, check=True).stdout.strip()
+    job.stand()
+    home = login_of(mesh)
+    drained = mesh.run("mesh", "drain", home, "--reason", "a new disk")
+    try:
+        assert drained.returncode == 0, drained.stderr
+        assert f"job {job.uuid} goes on on {OTHER_LOGIN}" in drained.stderr, drained.stderr
+        wait_until(lambda: not job.path.exists(), "the object is not here any more")
+        resumed = other.run("mesh", "job", "resume", job.uuid)
+        assert resumed.returncode == 0 or "runs" in resumed.stderr, resumed.stderr
+        # the job that waits here for its end says so, and does not begin before somebody decides it
+        [row] = [one for one in json.loads(mesh.run("mesh", "queue", "--json").stdout) if one["uuid"] == waits]
+        assert f"({job.uuid[:8]} went to another host: mesh release" in row["state"], row
+        job.open_gate()
+        assert other.run("mesh", "wait", job.uuid).returncode == 0
+        assert shown(other.run, job.uuid)["counts"] == {"done": 14}
+    finally:
+        mesh.run("mesh", "resume", home)
+    assert mesh.run("mesh", "release", waits, check=True)
+    mesh.run("mesh", "wait", waits, check=True)

@@ -129,3 +129,12 @@ def test_objects_leave_a_node_that_is_drained(mesh: TlsMesh, job: str) -> None:
         assert path_on(mesh, node, job).exists()
     finally:
         mesh.run("mesh", "resume", "n[0-2]", check=True)
+
+
+def test_an_object_that_was_lost_with_its_disk_is_said_to_be_gone(mesh: TlsMesh, job: str) -> None:
+    mesh.run("mesh", "job", "move", job, "n2", check=True)
+    for path in path_on(mesh, "n2", job).parent.glob(f"{job}*"):
+        path.unlink()
+    shown = mesh.run("mesh", "job", "show", job)
+    assert shown.returncode == 125 and f"the object of job {job} is gone: n2 had it last" in shown.stderr, shown.stderr
+    assert "it had no standby" in shown.stderr

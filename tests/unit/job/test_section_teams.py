@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from agents.job.section_teams import Team
+from agents.job.sections.teams import Team
 
 
 class Rank(NamedTuple):

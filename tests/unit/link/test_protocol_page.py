@@ -19,6 +19,7 @@ TABLES = {
     "cpa": messages.CPA,
     "rca": messages.RCA,
     "pct": messages.PCT,
+    "requester": messages.REQUESTER,
     "object": messages.OBJECT,
     "keeper": messages.KEEPER,
     "down": messages.DOWN,
@@ -28,7 +29,7 @@ TABLES = {
     "yod": messages.YOD,
 }
 FREE = {"reply", "event", "common"}  # checked by whoever asked for them
-REQUESTS = ("cpa", "rca", "pct", "object", "keeper")
+REQUESTS = ("cpa", "rca", "pct", "requester", "object", "keeper")
 
 
 @pytest.mark.parametrize(("kind", "text"), EXAMPLES, ids=[f"{i}-{kind}" for i, (kind, _) in enumerate(EXAMPLES)])

@@ -19,7 +19,7 @@ NAMES = [
     "rack_packed",
     "host_packed",
     "random",
-    "mm",
+    "gen_alg",
 ]
 
 

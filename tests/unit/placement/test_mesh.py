@@ -9,14 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.cpa.placement import close
+from agents.cpa.placement import close_fit
 from agents.cpa.placement import registry as placement
-from agents.cpa.placement.along import exact_or_longer, least_span
-from agents.cpa.placement.close import stretches
+from agents.cpa.placement.along_curve import exact_or_longer, least_span
+from agents.cpa.placement.close_fit import stretches
 from agents.cpa.placement.layout import NoMesh, Unplaced
 from agents.cpa.placement.registry import Geometry, Layout
 from agents.wire.errors import AgentError
 from db.topology import parse
+from tests.support import placement_baselines  # noqa: F401  (mm and mc1x1)
 from tests.support import placement_metrics as metrics
 from tests.support.half_full import box, cabinets
 
@@ -172,12 +173,12 @@ def test_best_fit_along_a_curve_takes_the_smallest_interval_else_the_least_span(
 
 
 def test_what_close_fit_remembers_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(close, "MOST_KNOWN", 40)  # so that it forgets now and then
+    monkeypatch.setattr(close_fit, "MOST_KNOWN", 40)  # so that it forgets now and then
     chance, keeping = random.Random(5), box(5, 4, 6)
     for _ in range(60):
         free = sorted(chance.sample(range(120), chance.randint(30, 120)))
         count = chance.choice((4, 8, 16))
-        assert close.close_fit(free, count, keeping) == close.close_fit(free, count, box(5, 4, 6))
+        assert close_fit.close_fit(free, count, keeping) == close_fit.close_fit(free, count, box(5, 4, 6))
     known = keeping.derived["places"]._known
     assert known and len(known) <= 40
 
@@ -242,7 +243,7 @@ def test_mc1x1_has_the_least_sum_of_shells(request: Request) -> None:
 def test_a_machine_too_wide_for_the_shells_says_so() -> None:
     layout = box(300, 1, 1)
     with pytest.raises(AgentError) as caught:
-        placement.find("mm")(list(range(300)), 3, layout)
+        placement.find("gen_alg")(list(range(300)), 3, layout)
     assert "255" in caught.value.message
     assert placement.find("default")(list(range(300)), 3, layout) == [0, 1, 2]
 

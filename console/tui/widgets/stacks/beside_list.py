@@ -8,8 +8,8 @@ from rich.cells import set_cell_size
 from rich.segment import Segment
 from rich.style import Style
 
-from console.tui.model.beside import Pair
-from console.tui.model.stacks import Row
+from console.tui.model.stacks.beside import Pair
+from console.tui.model.stacks.rows import Row
 from console.tui.widgets.lines import LineList
 
 

@@ -11,7 +11,7 @@ from textual.geometry import Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from console.tui.model.source import SourceText
+from console.tui.model.stacks.source import SourceText
 from console.tui.widgets.bars import set_subtitle, set_title
 from redmesh.sanitise import clean
 

@@ -10,7 +10,7 @@ from rich.style import Style
 from textual.binding import BindingType
 
 from console.tui.actions.registry import bindings
-from console.tui.model.stacks import Row
+from console.tui.model.stacks.rows import Row
 from console.tui.widgets.lines import LineList
 
 _WIDEST_RANKS = 22

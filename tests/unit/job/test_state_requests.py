@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agents.job.owner import Owner
+from agents.job.state_requests import Owner
 from redmesh.state import StateError, StateFull, StateObject, job_path, new_uuid
 
 

@@ -13,10 +13,10 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from console.tui.actions.registry import bindings
-from console.tui.model.beside import Side, calls, first_difference, pairs
 from console.tui.model.launch import Run
-from console.tui.model.source import Place
-from console.tui.model.stacks import Row
+from console.tui.model.stacks.beside import Side, calls, first_difference, pairs
+from console.tui.model.stacks.rows import Row
+from console.tui.model.stacks.source import Place
 from console.tui.screens.base import Framed
 from console.tui.sources.source_files import SourceFiles
 from console.tui.widgets.bars import set_subtitle, set_title

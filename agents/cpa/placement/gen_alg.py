@@ -1,24 +1,22 @@
-"""Placements that grow shells around centres: MC1x1, Gen-Alg and MM. Baselines for the faster placements.
+"""Gen-Alg: a placement that grows shells around centres; the best in one decision, and slow.
 
-All three examine every centre, which would take seconds on a large machine while nobody else is served. Above MOST_WORK
-they examine an evenly spread sample. The benchmarks examine all centres.
+It examines every centre, which would take seconds on a large machine while nobody else is served. Above MOST_WORK it
+examines an evenly spread sample. The benchmarks examine all centres.
 
-Definitions: J. Mache, V. Lo, K. Windisch, "Minimizing message-passing contention", PDCS 1997 (MC1x1); S. Krumke et al.,
-"Compact location problems", TCS 181 (1997) (Gen-Alg); M. Bender et al., "Communication-aware processor allocation for
-supercomputers", Algorithmica 50 (2008) (MM).
+Definition: S. Krumke et al., "Compact location problems", TCS 181 (1997).
 """
 
 from collections.abc import Iterable, Sequence
-from itertools import accumulate, compress
+from itertools import compress
 
+from agents.cpa.placement.close_fit import line_spread, ring_spread
 from agents.cpa.placement.layout import Geometry, Layout, need
 from agents.wire.errors import AgentError
 from db.topology import Mesh
 
 #: The limit of centres times free processors: all centres of 2,000 free processors, 400 centres of 10,368 (0.1 to 0.2
-#: s); a fifth as many for boxes, whose distances cost more. None: no limit.
+#: s). None: no limit.
 MOST_WORK: int | None = 4_000_000
-BOXES_COST = 5
 
 #: Distances are one byte each, so that C code adds and counts thousands of them at once.
 FARTHEST = 255
@@ -41,7 +39,7 @@ class Shells:
         self.x = bytes(map(xs.__getitem__, self.free))
         self.y = bytes(map(ys.__getitem__, self.free))
         self.z = bytes(map(zs.__getitem__, self.free))
-        self._tables = _distances(layout, self.mesh)
+        self.tables = _distances(layout, self.mesh)
 
     @property
     def centres(self) -> list[Centre]:
@@ -55,12 +53,8 @@ class Shells:
         total = int.from_bytes(on_x, "big") + int.from_bytes(on_y, "big") + int.from_bytes(on_z, "big")
         return total.to_bytes(len(on_x), "big")
 
-    def largest(self, x: int, y: int, z: int) -> bytes:
-        """The largest coordinate distance to every free processor: shells that are boxes."""
-        return bytes(map(max, *self._apart(x, y, z)))
-
     def _apart(self, x: int, y: int, z: int) -> tuple[bytes, bytes, bytes]:
-        line, ring = self._tables
+        line, ring = self.tables
         return self.x.translate(line[x]), self.y.translate(line[y]), self.z.translate(ring[z])
 
     def nearest(self, distances: bytes, count: int) -> tuple[bytes, int]:
@@ -92,11 +86,11 @@ class Shells:
         """The chosen processors in the order of the curve."""
         return list(compress(self.free, chosen))
 
-    def some(self, centres: Sequence[Centre], cost: int = 1) -> Sequence[Centre]:
+    def some(self, centres: Sequence[Centre]) -> Sequence[Centre]:
         """As many of the centres as the limit allows."""
         if MOST_WORK is None:
             return centres
-        most = max(1, MOST_WORK // (cost * max(1, len(self.free))))
+        most = max(1, MOST_WORK // max(1, len(self.free)))
         return centres[:: -(-len(centres) // most)]
 
     def tightest(self, centres: Iterable[Centre], count: int) -> list[int]:
@@ -123,45 +117,6 @@ def gen_alg(free: Sequence[int], count: int, geometry: Geometry) -> list[int]:
     """Examines the L1-nearest around each free processor; takes the set with the fewest pairwise hops."""
     shells = Shells(need(geometry, "gen_alg"), free, "gen_alg")
     return shells.tightest(shells.some(shells.centres), count)
-
-
-def mm(free: Sequence[int], count: int, geometry: Geometry) -> list[int]:
-    """As Gen-Alg, with centres wherever coordinates of free processors cross."""
-    shells = Shells(need(geometry, "mm"), free, "mm")
-    xs, ys, zs = sorted(set(shells.x)), sorted(set(shells.y)), sorted(set(shells.z))
-    return shells.tightest(shells.some([(x, y, z) for x in xs for y in ys for z in zs]), count)
-
-
-def mc1x1(free: Sequence[int], count: int, geometry: Geometry) -> list[int]:
-    """Examines shells of boxes around each free processor; takes the set with the least sum of shell numbers."""
-    shells = Shells(need(geometry, "mc1x1"), free, "mc1x1")
-    best, least = b"", -1
-    for centre in shells.some(shells.centres, BOXES_COST):
-        chosen, total = shells.nearest(shells.largest(*centre), count)
-        if least < 0 or total < least:
-            best, least = chosen, total
-    return shells.ids(best)
-
-
-def line_spread(places: bytes) -> int:
-    """The sum of distances between all pairs on a line."""
-    # The step between two adjacent places is used by all pairs with one end on each side.
-    everybody = len(places)
-    below = accumulate(map(places.count, range(min(places), max(places))))
-    return sum([left * (everybody - left) for left in below])
-
-
-def ring_spread(places: bytes, length: int) -> int:
-    """The sum of distances between all pairs on a ring of ``length``."""
-    # Of the arcs of half the ring, two for each link between a pair contain exactly one of the two.
-    everybody, half = len(places), length // 2
-    there = list(map(places.count, range(length)))
-    inside = sum(there[:half])
-    total = 0
-    for leaves, enters in zip(there, there[half:] + there[:half], strict=True):
-        total += inside * (everybody - inside)
-        inside += enters - leaves
-    return total // 2
 
 
 def _distances(layout: Layout, mesh: Mesh) -> tuple[list[bytes], list[bytes]]:

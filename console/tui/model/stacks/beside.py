@@ -7,7 +7,7 @@ from difflib import SequenceMatcher
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
-from console.tui.model.stacks import Row, members, rows
+from console.tui.model.stacks.rows import Row, members, rows
 
 
 class Side(NamedTuple):

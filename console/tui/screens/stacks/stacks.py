@@ -18,13 +18,13 @@ from console.errors import ConsoleError
 from console.launch.attach import stacks
 from console.tui.actions.registry import bindings
 from console.tui.format import several
-from console.tui.model.beside import Side, Wanted, guess, read_wanted
 from console.tui.model.launch import Run
-from console.tui.model.source import place, standing
-from console.tui.model.stacks import Path, as_text, members, outlier, remarks, rows
+from console.tui.model.stacks.beside import Side, Wanted, guess, read_wanted
+from console.tui.model.stacks.rows import Path, as_text, members, outlier, remarks, rows
+from console.tui.model.stacks.source import place, standing
 from console.tui.screens.base import Framed
-from console.tui.screens.beside import BesideScreen
 from console.tui.screens.dialogs import Entry
+from console.tui.screens.stacks.beside import BesideScreen
 from console.tui.sources.source_files import SourceFiles
 from console.tui.widgets.bars import set_subtitle, set_title
 from console.tui.widgets.lines import LineList

@@ -8,13 +8,12 @@ among the stretches whose span is nearly the smallest.
 """
 
 from collections.abc import Sequence
-from itertools import compress
+from itertools import accumulate, compress
 from operator import sub
 
-from agents.cpa.placement.along import fit, runs
+from agents.cpa.placement.along_curve import fit, runs
 from agents.cpa.placement.first_and_best_fit import best_fit
 from agents.cpa.placement.layout import Curve, Geometry, Layout
-from agents.cpa.placement.shells import line_spread, ring_spread
 
 #: Intervals longer than this many times the size are left for larger requests.
 ROOMY = 4
@@ -117,3 +116,24 @@ def scattered(seats: Sequence[int], count: int, most: int) -> list[int]:
     near = [index for index, span in enumerate(spans) if span <= least * WIDE]
     # Some from everywhere, and always the smallest span itself.
     return sorted({spans.index(least), *near[:: len(near) // most + 1]})
+
+
+def line_spread(places: bytes) -> int:
+    """The sum of distances between all pairs on a line."""
+    # The step between two adjacent places is used by all pairs with one end on each side.
+    everybody = len(places)
+    below = accumulate(map(places.count, range(min(places), max(places))))
+    return sum([left * (everybody - left) for left in below])
+
+
+def ring_spread(places: bytes, length: int) -> int:
+    """The sum of distances between all pairs on a ring of ``length``."""
+    # Of the arcs of half the ring, two for each link between a pair contain exactly one of the two.
+    everybody, half = len(places), length // 2
+    there = list(map(places.count, range(length)))
+    inside = sum(there[:half])
+    total = 0
+    for leaves, enters in zip(there, there[half:] + there[:half], strict=True):
+        total += inside * (everybody - inside)
+        inside += enters - leaves
+    return total // 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from console.tui.model.stacks import Row
+from console.tui.model.stacks.rows import Row
 from redmesh import idset
 from redmesh.sanitise import clean
 

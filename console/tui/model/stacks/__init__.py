@@ -1,0 +1,1 @@
+"""Stacks of a launch: rows of the tree, two stacks side by side, source text."""

@@ -1,0 +1,185 @@
+"""A hand-over of a running job with kill -9 at each of its steps: one object afterwards, one owner, no task lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import traceback
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.support.far_mesh import TlsMesh, while_up
+from tests.support.waiting import wait_until
+from tests.system.remote.test_hand_over import shown
+from tests.system.remote.test_other_login import OTHER_LOGIN, OtherLogin
+from tests.system.remote.test_standby import meta
+
+KILL_AT = Path(__file__).parents[2] / "support" / "kill_at"
+HAND_OVER, HOLDER = "console/tracker/hand_over.py", "agents/objects/holder.py"
+RECEIVER, OWNER = "agents/objects/receiver.py", "agents/job/job_owner.py"
+TASKS = 12
+#: What is killed, and when; in this order in the life of a hand-over.
+STEPS = {
+    "the old owner, as it ends its stage": f"call {OWNER} _on_leave 0",
+    "the old owner, before it records that it hands over": f"call {OWNER} _record_suspension 0",
+    "the old owner, after it has recorded that": f"return {OWNER} _record_suspension 0",
+    "its standby process, after the owner has ended": f"call {HAND_OVER} run 0",
+    "the same, before the tracker's statement": f"call {HAND_OVER} _take 0",
+    "the CPA, before the statement": f"call {HAND_OVER} _take CPA",
+    "the CPA, after the statement and before its answer": "return db/jobs/locations.py take_over 0",
+    "the standby process, after the statement": f"return {HAND_OVER} _take 0",
+    "the same, after the old object is put aside": f"return {HOLDER} fence 0",
+    "the same, after the copy became the object": f"return {HAND_OVER} _promoted 0",
+    "the command that fetches, before it does": f"call {RECEIVER} fetch 0",
+    "the same, with the object on its disk": f"return {HOLDER} store 0",
+    "the same, after the object is live there": f"return {RECEIVER} fetch 0",
+    "the new owner, as it begins": f"call {OWNER} begin 0",
+    "the new owner, as it takes up the tasks": f"call {OWNER} _take_up 0",
+}
+
+#: One of each kind; all of them, a minute more, by REDMESH_HAND_OVERS=all.
+SHORT = (
+    "the old owner, before it records that it hands over", "the CPA, after the statement and before its answer",
+    "the standby process, after the statement", "the same, with the object on its disk",
+    "the new owner, as it takes up the tasks",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def mesh() -> Iterator[TlsMesh]:
+    made = TlsMesh(processors=8, nodes=2)
+    made.env["PYTHONPATH"] = f"{KILL_AT}:{made.env['PYTHONPATH']}"
+    made.env["KILL_AT"] = str(made.home / "kill-a-cpa")
+    with while_up(made) as mesh:
+        yield mesh
+
+
+@pytest.fixture(scope="module")
+def other(mesh: TlsMesh) -> Iterator[OtherLogin]:
+    other = OtherLogin(mesh, views=False)
+    yield other
+    other.close()
+
+
+class HandedOver:
+    """A job that is handed over and loses a process at ``step``."""
+
+    def __init__(self, mesh: TlsMesh, other: OtherLogin, number: int, step: str) -> None:
+        self.mesh, self.other, self.step = mesh, other, step
+        self.directory = mesh.work / f"killed-{number}"
+        self.directory.mkdir()
+        self.gate, self.ran = self.directory / "gate", self.directory / "ran"
+        of_cpa = step.startswith("return db/")
+        self.spec = Path(mesh.env["KILL_AT"]) if of_cpa else self.directory / "kill"
+        self.env = {**mesh.env, "KILL_AT": str(self.directory / "kill")}
+        script = f"echo $0 >> {self.ran}; test $0 -le 2 || while ! test -e {self.gate}; do sleep 0.1; done"
+        words = ("--array", f"1-{TASKS}", "--limit", "1", "--", "sh", "-c", script, "{}")
+        self.uuid = mesh.run("mesh", "submit", *words, env=self.env, check=True).stdout.strip()
+        jobs = Path(other.env["XDG_STATE_HOME"]) / "redmesh" / "jobs"
+        self.here, self.there = (directory / f"{self.uuid}.job" for directory in (mesh.state / "jobs", jobs))
+
+    def hand_over(self) -> None:
+        """Begin, and wait until the step has come."""
+        wait_until(lambda: meta(self.here, "standby"), "it has a standby", 30.0)
+        cpa = str(self.mesh.pid_of("cpa-0")) if "CPA" in self.step else ""
+        self.spec.write_text(self.step.replace("CPA", cpa))
+        env = {**self.other.env, **{key: self.env[key] for key in ("PYTHONPATH", "KILL_AT")}}
+        moving = self.mesh.start("mesh", "job", "move", self.uuid, OTHER_LOGIN, env=env)
+
+        def begun() -> bool:
+            nonlocal moving
+            if self.has("no task begins here") or not self.spec.exists():
+                return True
+            if moving.poll() is not None:  # another job's step has killed the CPA that it asked
+                moving = self.mesh.start("mesh", "job", "move", self.uuid, OTHER_LOGIN, env=env)
+            return False
+
+        try:
+            wait_until(begun, "it has begun", 30.0, 0.1)
+            self.gate.touch()  # what runs ends, and with it the stage
+
+            def came() -> bool:
+                nonlocal moving
+                if self.spec.exists() and moving.poll() is not None:  # as above, later
+                    moving = self.mesh.start("mesh", "job", "resume", self.uuid, env=env)
+                return not self.spec.exists()
+
+            wait_until(came, f"the step has come: {self.step}", 60.0, 0.1)
+        finally:
+            moving.kill()
+            moving.wait()
+
+    def has(self, text: str) -> bool:
+        """Whether the log of the object here has a line with ``text``."""
+        with suppress(sqlite3.Error):
+            db = sqlite3.connect(f"file:{self.here}?mode=ro", uri=True)
+            try:
+                return bool(db.execute("SELECT 1 FROM log WHERE text LIKE ?", (f"%{text}%",)).fetchone())
+            finally:
+                db.close()
+        return False
+
+    def end(self) -> None:
+        """Somebody goes on with the job, on either login processor, as its messages say; it ends."""
+
+        def over() -> bool:
+            if self.state()[0] == "done":
+                return True
+            for run in (self.mesh.run, self.other.run):
+                run("mesh", "job", "resume", self.uuid)
+            return self.state()[0] == "done"
+
+        wait_until(over, f"it ends after {self.step}: {self.state()}", 60.0, 0.5)
+
+    def state(self) -> tuple[str, str]:
+        """The job's state, and where that was said."""
+        for run in (self.mesh.run, self.other.run):
+            done = run("mesh", "job", "show", self.uuid, "--json")
+            assert "Traceback" not in done.stderr, done.stderr
+            if done.returncode == 0:
+                told = json.loads(done.stdout)
+                return str(told["state"]), str(told["path"])
+        return "", done.stderr
+
+    def check(self) -> None:
+        """One object, whose word about its tasks is what happened."""
+        live = [path for path in (self.here, self.there) if path.exists()]
+        live += list((self.mesh.state / "jobs").glob(f"n*/{self.uuid}.job"))
+        assert len(live) == 1, (self.step, live)
+        here = live[0] != self.there
+        told = shown(self.mesh.run if here else self.other.run, self.uuid)
+        if not here:
+            refused = self.mesh.run("mesh", "job", "show", self.uuid).stderr
+            assert f"the login processor {OTHER_LOGIN}, which nobody can connect to" in refused, refused
+        assert told["counts"] == {"done": TASKS}, (self.step, told["counts"])
+        db = sqlite3.connect(live[0])
+        try:
+            twice = {int(row[0]) for row in db.execute("SELECT first FROM task WHERE attempt > 1")}
+        finally:
+            db.close()
+        runs = sorted(map(int, self.ran.read_text().split()))
+        assert set(runs) == set(range(1, TASKS + 1))
+        assert {number for number in runs if runs.count(number) > 1} <= twice, (self.step, runs, twice)
+
+
+def test_whoever_is_killed_at_whichever_step(mesh: TlsMesh, other: OtherLogin) -> None:
+    names = STEPS if os.environ.get("REDMESH_HAND_OVERS") == "all" else SHORT
+
+    def run(number: int, name: str) -> None:
+        job = HandedOver(mesh, other, number, STEPS[name])
+        job.hand_over()
+        job.end()
+        job.check()
+
+    with ThreadPoolExecutor(4) as pool:
+        faults = [
+            f"{name}:\n{''.join(traceback.format_exception(error)[-3:])}"
+            for name, begun in [(name, pool.submit(run, number, name)) for number, name in enumerate(names)]
+            if (error := begun.exception())
+        ]
+    assert not faults, "\n".join(faults)
