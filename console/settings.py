@@ -235,6 +235,15 @@ class Settings:
         if not self.database:
             put(self, "database", f"sqlite://{system or home}/mesh.db")
 
+    def within(self, allocation: str, manager: str) -> Settings:
+        """A copy for the hosts of a batch job that joins this mesh (``mesh grow``); state and mesh stay the same."""
+        copy = object.__new__(Settings)
+        for name in Settings.__slots__:
+            object.__setattr__(copy, name, getattr(self, name))
+        object.__setattr__(copy, "allocation", allocation)
+        object.__setattr__(copy, "manager", manager)
+        return copy
+
     def _name_hosts(self, given: Any) -> None:
         tables = tuple({"name": one} if isinstance(one, str) else one for one in given)
         object.__setattr__(self, "host_tables", tables)

@@ -25,6 +25,11 @@ SYNOPSIS
     signal(handle, number) -> None     send a signal to what ``spawn`` or ``spawn_all`` started
     alive(handle) -> bool              whether that still runs
     time_left(environ) -> float|None   seconds until the manager ends the allocation; None: unknown, or no limit
+    submit(environ, count, limit, options) -> str
+                                       submit a job of ``count`` nodes that only waits; return its name
+    allocation(environ, job) -> {str: str}|None
+                                       the variables by which ``detect`` and ``hosts`` know the job; None: not yet
+    cancel(environ, job) -> None       end a submitted job; ``mesh grow`` needs these three
 
 DESCRIPTION
     Redmesh finds the manager by ``detect`` (those that it brings), or by the key ``manager`` of the configuration,
@@ -56,7 +61,8 @@ if TYPE_CHECKING:
 ENTRY_POINTS = "redmesh.managers"
 #: Names that a manager must define, and names that it may define.
 REQUIRED = ("detect", "hosts", "job_id", "spawn", "distributed")
-OPTIONAL = ("streams", "spawn_all", "spawn_ranks", "labelled", "host_variable", "signal", "alive", "time_left")
+OPTIONAL = ("streams", "spawn_all", "spawn_ranks", "labelled", "host_variable", "signal", "alive", "time_left",
+            "submit", "allocation", "cancel")  # fmt: skip
 #: A manager that reports more hosts or slots than this is at fault.
 MOST = 1 << 20
 

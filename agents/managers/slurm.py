@@ -104,6 +104,34 @@ def _step(
     return client([*words, *argv], {**environ, **env}, drop=_OPTIONS)
 
 
+def submit(environ: Mapping[str, str], count: int, limit: str, options: Sequence[str]) -> str:
+    """Submit a job of ``count`` nodes that does nothing itself; return its number."""
+    words = [
+        "sbatch", "--parsable", f"--nodes={count}", "--job-name=redmesh-grow", "--output=/dev/null", "--chdir=/",
+        "--export=NONE", "--no-requeue", *([f"--time={limit}"] if limit else []), *options,
+        "--wrap=exec sleep infinity",
+    ]  # fmt: skip
+    return ask(words, environ, 60.0).strip().partition(";")[0]  # NUMBER, or NUMBER;CLUSTER
+
+
+def allocation(environ: Mapping[str, str], job: str) -> Optional[Mapping[str, str]]:
+    """The variables of a submitted job that runs; None while it waits. Raises ManagerError if it has ended."""
+    said = ask(["squeue", "--noheader", "--format=%T|%N|%C|%D", f"--jobs={job}"], environ).strip()
+    state, _, rest = said.partition("|")
+    if state in ("PENDING", "CONFIGURING"):
+        return None
+    if state != "RUNNING":
+        raise ManagerError(f"job {job} does not run: {state.lower() or 'it has ended'}", f"scontrol show job {job}")
+    names, processors, nodes = rest.split("|")
+    each = int(processors) // int(nodes)
+    return {"SLURM_JOB_ID": job, "SLURM_JOB_NODELIST": names, "SLURM_JOB_CPUS_PER_NODE": f"{each}(x{nodes})"}
+
+
+def cancel(environ: Mapping[str, str], job: str) -> None:
+    """Cancel a submitted job; one that has ended is no error."""
+    ask(["scancel", "--quiet", job], environ, 60.0)
+
+
 def signal(handle: subprocess.Popen[bytes], number: int) -> None:
     """srun forwards signals to the step's tasks."""
     os.kill(handle.pid, number)

@@ -362,6 +362,22 @@ def _add_administration(commands: "argparse._SubParsersAction[_Parser]") -> None
 
 
 def _add_managers(commands: "argparse._SubParsersAction[_Parser]") -> None:
+    about = "add the nodes of a batch job to the mesh that is up"
+    grow = commands.add_parser("grow", help=about, description=f"{about.capitalize()} (docs/managers.md).")
+    told = "the batch system (default: slurm)"
+    grow.add_argument("--manager", metavar="NAME", default="slurm", dest="batch_system", help=told)
+    grow.add_argument("-N", "--nodes", metavar="N", default="1", dest="count", help="how many nodes (default: 1)")
+    grow.add_argument("--time", metavar="T", default="", help="the time limit, in the batch system's syntax")
+    grow.add_argument("--list", action="store_true", help="list the jobs whose nodes belong to the mesh")
+    grow.add_argument("--json", action="store_true", help="print JSON")
+    grow.add_argument("option", nargs="*", metavar="OPTION", help="after --: options of the batch system's command")
+    grow.set_defaults(command=_lazily("grow", "grow"))
+    about = "drain the nodes of a batch job and end the job"
+    shrink = commands.add_parser("shrink", help=about, description=f"{about.capitalize()} (docs/managers.md).")
+    shrink.add_argument("job", metavar="JOB", help="the job, as `mesh grow --list` prints it")
+    shrink.add_argument("--force", action="store_true", help="do not wait for launches on the nodes")
+    shrink.add_argument("--when-due", action="store_true", help="wait until shortly before the job's time limit")
+    shrink.set_defaults(command=_lazily("grow", "shrink"))
     told = "the batch system that this command runs in"
     manager = commands.add_parser("manager", help=told, description=f"{told.capitalize()} (docs/managers.md).")
     which = manager.add_subparsers(metavar="WHAT", required=True, parser_class=_Parser)

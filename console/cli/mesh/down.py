@@ -37,6 +37,7 @@ def _down_hosts(settings: Settings, options: argparse.Namespace) -> int:
     # Do not import paramiko for a mesh of this machine.
     from console.cli.mesh.host_progress import as_rows, progress
     from console.deploy.mesh import lifecycle as hosts
+    from console.deploy.mesh.growth import cancel_all
 
     force = options.force
     while True:
@@ -51,6 +52,7 @@ def _down_hosts(settings: Settings, options: argparse.Namespace) -> int:
             if sys.stdin.readline().strip().lower() not in ("y", "yes"):
                 return 1
             force = True
+    cancel_all(settings)
     if options.json:
         print(json.dumps({"mesh": settings.mesh, "was_up": done.started, "hosts": as_rows(done.errands)}))
     elif done.failed:

@@ -119,6 +119,17 @@ def stay(node: str) -> None:
         ours = True
     if ours:  # otherwise another process started the keeper that runs there
         stop(node, False, {})
+        remove_empty_directories(os.environ["XDG_STATE_HOME"])
+
+
+def remove_empty_directories(path: str) -> None:
+    """Remove the directory of this host, and those above it that were made for its job, if nothing else is there."""
+    for _ in range(4):  # HOST, nodes, the job, all jobs
+        try:
+            os.rmdir(path)
+        except OSError:
+            return
+        path = os.path.dirname(path)
 
 
 def place_of(node: str) -> str:

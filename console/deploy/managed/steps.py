@@ -41,7 +41,9 @@ _MOST_NOISE = 1 << 20
 class Steps:
     """The clients of a manager, for ``WorkerPool``: ``reach`` gives a host that answers requests."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, login: str = "", place: str = "") -> None:
+        """``login``: the address that the hosts report to. ``place``: the directory for their state on each host."""
+        self._login, self._place = login, place or settings.state_dir
         self._settings, self._manager = settings, find_manager(settings)
         self._names = {node: name for node, name, _slots in job_hosts(settings)}
         self._streams: dict[str, _Stream] = {}
@@ -70,8 +72,8 @@ class Steps:
             script = files.wrapped(script)
         env = {
             "REDMESH_MESH": self._settings.mesh,
-            "REDMESH_LOGIN": ",".join(own_addresses()),
-            "REDMESH_JOB_STATE": self._settings.state_dir,
+            "REDMESH_LOGIN": self._login or ",".join(own_addresses()),
+            "REDMESH_JOB_STATE": self._place,
             "REDMESH_HOST": names[0],
             "REDMESH_HOST_VARIABLE": getattr(self._manager, "host_variable", "") if len(names) > 1 else "",
         }

@@ -199,6 +199,20 @@ def _grow(
     return config
 
 
+def grow_by(
+    workers: WorkerPool,
+    settings: Settings,
+    config: dict[str, Any],
+    members: list[Host],
+    errands: Sequence[HostTask],
+    ledger: HostStateFile,
+) -> dict[str, Any]:
+    """Add the hosts of a batch job to a running mesh and start their agents; returns the new keeper.json."""
+    config = _grow(settings, config, members, errands, ledger)
+    _place_all(workers, settings, config, errands, ledger)
+    return config
+
+
 def _set_modes(settings: Settings, hosts: Sequence[Host], nodes: Sequence[Any]) -> None:
     from db.machine.reservations import set_mode
     from db.store.store import open_store

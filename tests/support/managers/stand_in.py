@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Stands in for the clients of batch systems that are not installed here: every "host" is this machine.
 
-The name of the symbolic link chooses the client: srun, qrsh, blaunch, pbs_tmrsh, pbsdsh, flux. An option that is not in
-the client's documentation ends it with status 64, and is written to $STAND_IN_REFUSED. Sources: srun(1) of Slurm 22.05;
-qrsh(1) of Grid Engine 8.1.9; the reference of LSF 10.1, "blaunch"; pbs_tmrsh(8) and pbsdsh(1B) of OpenPBS 20;
-flux-exec(1), flux-resource(1), flux-getattr(1).
+The name of the symbolic link chooses the client: srun, sbatch, squeue, scancel, qrsh, blaunch, pbs_tmrsh, pbsdsh, flux.
+An option that is not in the client's documentation ends it with status 64, and is written to $STAND_IN_REFUSED.
+Sources: srun(1), sbatch(1), squeue(1), scancel(1) of Slurm 22.05; qrsh(1) of Grid Engine 8.1.9; the reference of LSF
+10.1, "blaunch"; pbs_tmrsh(8) and pbsdsh(1B) of OpenPBS 20; flux-exec(1), flux-resource(1), flux-getattr(1).
 """
 
 import json
@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 HOSTS = os.environ.get("STAND_IN_HOSTS", "").split()
 
@@ -122,6 +123,77 @@ def srun(words: list[str]) -> int:
     return run([(argv, {"SLURMD_NODENAME": name}) for name in names], True, True, "--label" in found)
 
 
+def _job_file() -> str:
+    return os.environ["STAND_IN_REFUSED"] + ".job"  # one line: the number of the job that runs, and when it ends
+
+
+def _jobs() -> dict[str, float]:
+    try:
+        with open(_job_file(), encoding="utf-8") as file:
+            number, ends = file.read().split()
+    except (OSError, ValueError):
+        return {}
+    return {number: float(ends)}
+
+
+def sbatch(words: list[str]) -> int:
+    found, rest = options(
+        words,
+        {"--nodes": r"\d+", "--job-name": ".+", "--output": ".+", "--chdir": "/.*", "--export": "NONE|ALL",
+         "--time": r"[\d:-]+", "--nodelist": ".+", "--wrap": ".+"},
+        {"--parsable", "--no-requeue"},
+    )  # fmt: skip
+    if rest or "--wrap" not in found:
+        refuse("a script and --wrap exclude each other")
+    if int(found["--nodes"]) > len(HOSTS):
+        print(
+            "sbatch: error: Batch job submission failed: Requested node configuration is not available", file=sys.stderr
+        )
+        return 1
+    seconds = 0
+    for field in found.get("--time", "8760:00:00").split(":"):
+        seconds = seconds * 60 + int(field)
+    number = "18" if os.path.exists(_job_file()) else "17"
+    with open(_job_file(), "w", encoding="utf-8") as file:
+        file.write(f"{number} {time.time() + seconds}")
+    print(f"{number};here")
+    return 0
+
+
+def squeue(words: list[str]) -> int:
+    found, _rest = options(words, {"--format": ".+", "--jobs": r"\d+"}, {"--noheader"})
+    ends = _jobs().get(found["--jobs"])
+    if ends is None:
+        print("slurm_load_jobs error: Invalid job id specified", file=sys.stderr)
+        return 1
+    minutes, seconds = divmod(int(ends - time.time()), 60)
+    left = f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"
+    count = len(HOSTS)
+    fields = {"%T": "RUNNING", "%N": ",".join(HOSTS), "%C": str(count * int(os.environ["STAND_IN_SLOTS"]))}
+    fields |= {"%D": str(count), "%L": left}
+    print("|".join(fields[field] for field in found["--format"].split("|")))
+    return 0
+
+
+def scancel(words: list[str]) -> int:
+    _found, rest = options(words, {}, {"--quiet"})
+    if rest and rest[0] in _jobs():
+        with open(_job_file(), "w", encoding="utf-8") as file:
+            file.write("")
+        for entry in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{entry}/cmdline", "rb") as command:
+                    if f"--jobid={rest[0]}".encode() not in command.read().split(b"\0"):
+                        continue
+                with open(f"/proc/{entry}/environ", "rb") as variables:
+                    ours = f"STAND_IN_REFUSED={os.environ['STAND_IN_REFUSED']}".encode()
+                    if ours in variables.read().split(b"\0"):
+                        os.kill(int(entry), signal.SIGTERM)
+            except OSError:
+                pass
+    return 0
+
+
 def qrsh(words: list[str]) -> int:
     found, rest = options(words, {}, {"-inherit", "-noshell", "-nostdin", "-V", "-verbose"})
     if "-inherit" not in found:
@@ -173,5 +245,8 @@ def flux(words: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    commands = {"srun": srun, "qrsh": qrsh, "blaunch": blaunch, "pbs_tmrsh": pbs_tmrsh, "pbsdsh": pbsdsh, "flux": flux}
+    commands = {
+        "srun": srun, "sbatch": sbatch, "squeue": squeue, "scancel": scancel, "qrsh": qrsh, "blaunch": blaunch,
+        "pbs_tmrsh": pbs_tmrsh, "pbsdsh": pbsdsh, "flux": flux,
+    }  # fmt: skip
     sys.exit(commands[os.path.basename(sys.argv[0])](sys.argv[1:]))

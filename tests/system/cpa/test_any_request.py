@@ -16,7 +16,7 @@ from agents.wire.messages import CPA
 from tests.support.daemons import LOGIN, Daemons
 from tests.support.mariadb import Server
 
-KNOWN = ("unavailable", "invalid", "unknown_op", "denied", "expired", "unclean")
+KNOWN = ("unavailable", "invalid", "unknown_op", "denied", "expired", "unclean", "no_key")
 
 numbers = st.sampled_from([0, 1, 2, 3, 7, 8, -1, 255, 256, 1 << 31, (1 << 31) - 1, 1 << 40, (1 << 63) - 1, -(1 << 63)])
 words = st.one_of(

@@ -21,7 +21,7 @@ EXAMPLES = re.findall(r"^```json (\w+)\n(.*?)^```$", PROTOCOL.read_text(), re.M 
 TABLES = {
     "pmix": messages.PMIX, "pmix_says": messages.PMIX_SAYS, "requester": messages.REQUESTER,
     "cpa": messages.CPA, "rca": messages.RCA, "pct": messages.PCT, "object": messages.OBJECT, "keeper": messages.KEEPER,
-    "down": messages.DOWN, "up": messages.UP, "yod": messages.YOD,
+    "down": messages.DOWN, "up": messages.UP, "yod": messages.YOD, "requester": messages.REQUESTER,
 }  # fmt: skip
 
 
