@@ -19,7 +19,7 @@ from agents.wire.renames import OLD_NAMES
 PROTOCOL = Path(__file__).parents[3] / "docs" / "protocol.md"
 EXAMPLES = re.findall(r"^```json (\w+)\n(.*?)^```$", PROTOCOL.read_text(), re.M | re.S)
 TABLES = {
-    "pmix": messages.PMIX, "pmix_says": messages.PMIX_SAYS, "requester": messages.REQUESTER,
+    "pmix": messages.PMIX, "pmix_says": messages.PMIX_SAYS,
     "cpa": messages.CPA, "rca": messages.RCA, "pct": messages.PCT, "object": messages.OBJECT, "keeper": messages.KEEPER,
     "down": messages.DOWN, "up": messages.UP, "yod": messages.YOD, "requester": messages.REQUESTER,
 }  # fmt: skip
