@@ -22,6 +22,8 @@ SYNOPSIS
                                        start ``argv`` as often on each of ``hosts``, [(name, count)], as it says, by one
                                        client, without standard input
     host_variable: str                 with spawn_all and spawn_ranks: the variable that names its host to each process
+    signal_fails_job: bool             whether the manager ends the whole allocation if a process that ``spawn`` started
+                                       dies of a signal: a starter then stays as the parent of its rank
     signal(handle, number) -> None     send a signal to what ``spawn`` or ``spawn_all`` started
     alive(handle) -> bool              whether that still runs
     time_left(environ) -> float|None   seconds until the manager ends the allocation; None: unknown, or no limit
@@ -61,7 +63,7 @@ if TYPE_CHECKING:
 ENTRY_POINTS = "redmesh.managers"
 #: Names that a manager must define, and names that it may define.
 REQUIRED = ("detect", "hosts", "job_id", "spawn", "distributed")
-OPTIONAL = ("streams", "spawn_all", "spawn_ranks", "labelled", "host_variable", "signal", "alive", "time_left",
+OPTIONAL = ("streams", "spawn_all", "spawn_ranks", "labelled", "host_variable", "signal_fails_job", "signal", "alive", "time_left",
             "submit", "allocation", "cancel")  # fmt: skip
 #: A manager that reports more hosts or slots than this is at fault.
 MOST = 1 << 20
@@ -210,7 +212,7 @@ def problems(manager: Any) -> List[str]:
     wrong = [
         f"{name} is not a function"
         for name in (*REQUIRED, *OPTIONAL)
-        if name not in ("distributed", "streams", "labelled", "host_variable") and hasattr(manager, name)
-        and not callable(getattr(manager, name))
+        if name not in ("distributed", "streams", "labelled", "host_variable", "signal_fails_job")
+        and hasattr(manager, name) and not callable(getattr(manager, name))
     ]  # fmt: skip
     return missing + wrong

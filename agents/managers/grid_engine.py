@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from redmesh.managers import Hosts
 
 distributed = True
+#: sge_qmaster: "tightly integrated parallel task failed - killing job" (seen with 8.1.9 after SIGTERM and SIGKILL).
+signal_fails_job = True
 
 
 def detect(environ: Mapping[str, str]) -> bool:

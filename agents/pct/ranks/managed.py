@@ -127,6 +127,8 @@ class ManagedRanks:
 
         manager = registry.load(self._manager)
         env = {"REDMESH_STARTER": f"{self._name} {self._token.decode()} {self._host}"}
+        if getattr(manager, "signal_fails_job", False):
+            env["REDMESH_STARTER_STAYS"] = "1"
         for _ in range(count):
             client = manager.spawn(os.environ, self._host, self._command, env)
             if client.stdin is not None:
@@ -146,6 +148,7 @@ class ManagedRanks:
             return
         self._loop.unwatch(client.stderr.fileno())
         self._clients.remove(client)
+        client.returncode = 0  # the launch child reaps it with its other children
         if self._waiting and len(self._clients) < len(self._waiting):
             if self._retries:  # Grid Engine counts a task that has just ended: "didn't accept task"
                 self._retries -= 1
@@ -288,9 +291,16 @@ class ManagedRanks:
         found.discard(os.getpid())
         return [pid for pid in found if processes.state(pid) not in ("Z", "")]
 
+    def clients(self) -> List[int]:
+        """The manager's clients that may still run. They exit with their tasks, and must not be signalled: a qrsh
+        forwards SIGTERM to its task, and Grid Engine 8.1.9 kills the whole job if a task dies of a signal."""
+        return [client.pid for client in self._clients]
+
     def give_up(self) -> None:
-        """Start no further ranks; their starters exit."""
-        self._stop_listening()
+        """Start no further ranks; their starters exit, and with them the clients."""
+        if not self._clients:  # otherwise a starter that is still to come must hear that it is not wanted
+            self._stop_listening()
+        self._retries = 0
         for start in self._waiting:
             start.close()
         self._waiting = []
@@ -298,6 +308,7 @@ class ManagedRanks:
     def close(self) -> None:
         """Release everything, when no process is left."""
         self.give_up()
+        self._stop_listening()
         for client in self._clients:
             self._loop.unwatch(client.stderr.fileno())
         self._clients = []

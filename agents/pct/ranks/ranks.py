@@ -248,10 +248,12 @@ class Ranks:
             self._on_exit(rank, status)
 
     def processes(self) -> List[int]:
-        """Every process of the ranks."""
+        """Every process of the ranks, and of those being started; not the manager's clients."""
         found = processes.descendants(os.getpid())
         if self._managed is not None:
             found += [pid for pid in self._managed.processes(list(self._by_pid)) if pid not in found]
+            clients = self._managed.clients()
+            found = [pid for pid in found if pid not in clients]
         return found
 
     @property
