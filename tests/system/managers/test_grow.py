@@ -77,5 +77,9 @@ def test_what_cannot_grow_is_refused(standing: LoopbackMesh) -> None:
     ):
         done = standing.run("mesh", "grow", *words)
         assert done.returncode and told in done.stderr and "Traceback" not in done.stderr, done.stderr
+    _job(standing)
+    taken = standing.run("mesh", "grow", "-N", "2")
+    assert "b0 is a node of job" in taken.stderr
+    standing.run("mesh", "shrink", "--force", _grown(standing)[0]["job"], check=True)
     assert "no nodes of a job 99" in standing.run("mesh", "shrink", "99").stderr
     assert _grown(standing) == [] and not os.path.exists(standing.state / "nodes")
