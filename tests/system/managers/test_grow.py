@@ -33,9 +33,9 @@ def standing(loopback_hosts: Any, tmp_path: Path) -> Iterator[LoopbackMesh]:
         assert not refused.exists(), refused.read_text()
     finally:
         mesh.run("mesh", "down", "--force")
-        left = mesh.left_on_hosts()
-        left += [str(path) for path in tmp_path.rglob("*") if path.name == "keeper.json" or path.name == "grown"]
-        left += mesh.close()
+        # a cancelled job ends by itself, after `mesh shrink` and `mesh down`
+        wait_until(lambda: not mesh.left_on_hosts(), "nothing of the mesh is on any host", 20.0)
+        left = [str(path) for path in tmp_path.rglob("*") if path.name in ("keeper.json", "grown")] + mesh.close()
     assert not left, left
 
 
