@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -22,6 +23,8 @@ def grow(settings: Settings, options: argparse.Namespace) -> int:
         return _list(settings, json_too=options.json)
     if not (options.count.isascii() and options.count.isdigit() and 0 < int(options.count) < 100_000):
         raise UsageError(f"-N needs a number of nodes, not {options.count!r}", "mesh grow -N 8 --time 1:00:00")
+    for number in (signal.SIGTERM, signal.SIGHUP):  # like SIGINT: the job is cancelled
+        signal.signal(number, signal.default_int_handler)
     with progress(options.json) as report:
         grown, errands = growth.grow(
             settings, options.batch_system, int(options.count), options.time, options.option, report, _tell

@@ -90,6 +90,8 @@ def grow(
     except ManagerError as error:
         raise ConsoleError(error.message, error.hint) from None
     try:
+        with lifecycle.locked(settings):  # recorded at once: `mesh down` cancels it even if this process is killed
+            _record(settings, [*recorded(settings), Grown(name, job, [], time.time(), None)])
         tell(f"job {job} was submitted; waiting for its nodes")
         variables = _await_job(manager, job)
         os.environ.update(variables)  # steps.py and the manager read the job from the environment
@@ -133,7 +135,7 @@ def _join(settings: Settings, manager: Any, job: str, report: Report) -> tuple[G
     with lifecycle.locked(settings):
         config = _living(settings)
         _refuse_taken(settings, config, names)
-        _record(settings, [*recorded(settings), grown])
+        _record(settings, [*(row for row in recorded(settings) if row.job != job), grown])
         rca = config["rca"][0].rpartition(":")[0].strip("[]")
         place = f"{job_directory(os.environ)}/redmesh-{os.geteuid()}/grown/{settings.allocation}"
         with crew(settings, report, starter=steps.Steps(settings, login=rca, place=place)) as workers:
@@ -148,8 +150,12 @@ def _join(settings: Settings, manager: Any, job: str, report: Report) -> tuple[G
 
 
 def _refuse_taken(settings: Settings, config: dict[str, Any], names: Sequence[str]) -> None:
+    for row in recorded(settings):
+        for name in row.nodes:
+            if name in names:
+                hint = f"mesh shrink {row.job}, if that job has ended"
+                raise ConsoleError(f"{name} is a node of job {row.job} already", hint)
     own = {host.name for host in read_hosts(settings.within("", settings.manager))} | {config["login"]}
-    own |= {node for row in recorded(settings) for node in row.nodes}
     for name in names:
         if name in own:
             raise ConsoleError(f"the mesh has a node {name} already", "exclude that host by an option of the manager")
@@ -169,7 +175,8 @@ def shrink(settings: Settings, job: str, *, force: bool, tell: Callable[[str], N
     if grown is None:
         raise ConsoleError(f"no nodes of a job {job} belong to this mesh", "mesh grow --list", exit_status=2)
     try:
-        ask_cpa(settings, {"op": "drain", "nodes": grown.nodes, "reason": f"job {job} of {grown.manager} ends"})
+        if grown.nodes:  # none: `mesh grow` was killed while the job waited
+            ask_cpa(settings, {"op": "drain", "nodes": grown.nodes, "reason": f"job {job} of {grown.manager} ends"})
         if not force:
             _await_empty(settings, grown, tell)
     except AgentError as error:

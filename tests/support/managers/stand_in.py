@@ -177,9 +177,10 @@ def squeue(words: list[str]) -> int:
 
 def scancel(words: list[str]) -> int:
     _found, rest = options(words, {}, {"--quiet"})
-    if rest and rest[0] in _jobs():
-        with open(_job_file(), "w", encoding="utf-8") as file:
-            file.write("")
+    if rest:
+        if rest[0] in _jobs():
+            with open(_job_file(), "w", encoding="utf-8") as file:
+                file.write("")
         for entry in filter(str.isdigit, os.listdir("/proc")):
             try:
                 with open(f"/proc/{entry}/cmdline", "rb") as command:

@@ -33,9 +33,9 @@ def standing(loopback_hosts: Any, tmp_path: Path) -> Iterator[LoopbackMesh]:
         assert not refused.exists(), refused.read_text()
     finally:
         mesh.run("mesh", "down", "--force")
-        left = mesh.left_on_hosts()
-        left += [str(path) for path in tmp_path.rglob("*") if path.name == "keeper.json" or path.name == "grown"]
-        left += mesh.close()
+        # a cancelled job ends by itself, after `mesh shrink` and `mesh down`
+        wait_until(lambda: not mesh.left_on_hosts(), "nothing of the mesh is on any host", 20.0)
+        left = [str(path) for path in tmp_path.rglob("*") if path.name in ("keeper.json", "grown")] + mesh.close()
     assert not left, left
 
 
@@ -77,5 +77,9 @@ def test_what_cannot_grow_is_refused(standing: LoopbackMesh) -> None:
     ):
         done = standing.run("mesh", "grow", *words)
         assert done.returncode and told in done.stderr and "Traceback" not in done.stderr, done.stderr
+    _job(standing)
+    taken = standing.run("mesh", "grow", "-N", "2")
+    assert "b0 is a node of job" in taken.stderr
+    standing.run("mesh", "shrink", "--force", _grown(standing)[0]["job"], check=True)
     assert "no nodes of a job 99" in standing.run("mesh", "shrink", "99").stderr
     assert _grown(standing) == [] and not os.path.exists(standing.state / "nodes")
