@@ -44,11 +44,15 @@ def grow(settings: Settings, options: argparse.Namespace) -> int:
 def shrink(settings: Settings, options: argparse.Namespace) -> int:
     """Drain a job's nodes and end the job."""
     from console.deploy.mesh import growth
+    from console.tracker import evacuation
+
+    def evacuate(names: list[str]) -> None:
+        evacuation.evacuate(settings, names, _tell)
 
     if options.when_due:
-        growth.shrink_when_due(settings, options.job)
+        growth.shrink_when_due(settings, options.job, evacuate)
         return 0
-    grown = growth.shrink(settings, options.job, force=options.force, tell=_tell)
+    grown = growth.shrink(settings, options.job, force=options.force, evacuate=evacuate, tell=_tell)
     print(f"mesh shrank by {counted(len(grown.nodes), 'node')} of job {grown.job}")
     return 0
 

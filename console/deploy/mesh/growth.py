@@ -166,10 +166,13 @@ def _resume(settings: Settings, names: Sequence[str]) -> None:
     ask_cpa(settings, {"op": "resume", "nodes": list(names)})
 
 
-def shrink(settings: Settings, job: str, *, force: bool, tell: Callable[[str], None]) -> Grown:
+def shrink(
+    settings: Settings, job: str, *, force: bool, evacuate: Callable[[list[str]], object], tell: Callable[[str], None]
+) -> Grown:
     """Drain the job's nodes, wait until no launch runs on them, and cancel the job. Raises ConsoleError.
 
-    ``force`` does not wait. At the manager's limit the wait ends too.
+    ``evacuate`` sends the state objects of drained nodes to other nodes. ``force`` does not wait. At the manager's
+    limit the wait ends too.
     """
     grown = next((row for row in recorded(settings) if row.job == job), None)
     if grown is None:
@@ -177,6 +180,7 @@ def shrink(settings: Settings, job: str, *, force: bool, tell: Callable[[str], N
     try:
         if grown.nodes:  # none: `mesh grow` was killed while the job waited
             ask_cpa(settings, {"op": "drain", "nodes": grown.nodes, "reason": f"job {job} of {grown.manager} ends"})
+        evacuate(grown.nodes)
         if not force:
             _await_empty(settings, grown, tell)
     except AgentError as error:
@@ -201,14 +205,14 @@ def _await_empty(settings: Settings, grown: Grown, tell: Callable[[str], None]) 
         time.sleep(_POLL_S)  # poll: a database does not report changes
 
 
-def shrink_when_due(settings: Settings, job: str) -> None:
+def shrink_when_due(settings: Settings, job: str, evacuate: Callable[[list[str]], object]) -> None:
     """Shrink shortly before the manager's limit; return earlier if the job's nodes have left."""
     while grown := next((row for row in recorded(settings) if row.job == job), None):
         if grown.drain_at is None:
             return
         left = grown.drain_at - time.time()
         if left <= 0:
-            shrink(settings, job, force=False, tell=lambda _text: None)
+            shrink(settings, job, force=False, evacuate=evacuate, tell=lambda _text: None)
             return
         time.sleep(min(left, 5.0))
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.loopback_mesh import LoopbackMesh
 from tests.support.managers.job import STAND_IN
-from tests.support.waiting import wait_until
+from tests.support.waiting import patience, wait_until
 
 HOST = {"name": "lo1", "address": "127.0.1.1", "processors": 2}
 
@@ -52,10 +52,13 @@ def test_a_mesh_grows_by_a_job_and_shrinks_again(standing: LoopbackMesh) -> None
     job = _job(standing, "--time", "1:00:00", "--", "--nodelist=b[0-1]")
     hosts = standing.run("yod", "-sz", "6", "sh", "-c", "echo $YOD_RANK", check=True).stdout.split()
     assert sorted(hosts) == list("012345")
+    kept = standing.run("mesh", "submit", "--quiet", "--wait", "--", "true", check=True).stdout.strip()
+    standing.run("mesh", "job", "move", kept, "b0", check=True)
     [row] = _grown(standing)
     assert row["nodes"] == ["b0", "b1"] and 3000 < row["drain_at"] - row["began_at"] < 3600
     assert standing.run("mesh", "shrink", job, check=True).stdout == f"mesh shrank by 2 nodes of job {job}\n"
     assert _grown(standing) == []
+    assert "lo1" in standing.run("mesh", "job", "show", kept, check=True).stdout, "its object left with the node"
     refused = standing.run("yod", "-sz", "6", "true")
     assert refused.returncode == 125
     again = _job(standing)  # the same hosts come back
@@ -64,7 +67,8 @@ def test_a_mesh_grows_by_a_job_and_shrinks_again(standing: LoopbackMesh) -> None
 
 
 def test_nodes_are_drained_before_the_time_limit(standing: LoopbackMesh) -> None:
-    _job(standing, "--time", "0:12")
+    limit = round(patience(12.0))
+    _job(standing, "--time", f"{limit // 60}:{limit % 60:02}")
     wait_until(lambda: not _grown(standing), "the job's nodes have left", 30.0)
     standing.run("yod", "-sz", "2", "true", check=True)
 
