@@ -77,7 +77,7 @@ KEYS: tuple[tuple[str, str, Value, int, str], ...] = (
         SECONDS,
         60.0,
         1,
-        "seconds for which processors are kept for a launcher until its ranks are ready, or its yod reports that it loads",
+        "seconds for which processors are kept for a launcher until its ranks are ready, or yod reports that it loads",
     ),
     ("loading_s", SECONDS, 300.0, 2, "seconds for which processors are kept while a launch loads; yod renews them"),
     ("silent_s", SECONDS, 10.0, 0, "seconds without a beat after which a launcher that still runs counts as lost"),
