@@ -319,6 +319,11 @@ def runtime_directory(environ: Mapping[str, str]) -> str:
     return f"/tmp/redmesh-{os.geteuid()}"
 
 
+def _is_uuid(text: str) -> bool:
+    # In tasks of a job REDMESH_JOB is the job's UUID. redmesh.state, which knows UUIDs, would load sqlite3.
+    return len(text) == 36 and text.count("-") == 4 and "/" not in text
+
+
 def load(
     overrides: Mapping[str, object] | None = None, *, config: str = "", environ: Mapping[str, str] = os.environ
 ) -> Settings:
@@ -331,7 +336,7 @@ def load(
     where = dict.fromkeys((*values, *sections), file)
     for name in _BY_NAME:
         variable = f"REDMESH_{name.upper()}"
-        if variable in environ:
+        if variable in environ and not (name == "job" and _is_uuid(environ[variable])):
             values[name] = _parsed(name, environ[variable], variable)
             where[name] = variable
     for name, option in (overrides or {}).items():

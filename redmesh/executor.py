@@ -197,13 +197,16 @@ class Executor(_Base):
 
     def _take_results(self) -> None:
         source = self._sock.makefile("rb", _BUFFER)
-        began, count = time.monotonic(), 0
+        began, count, why = time.monotonic(), 0, "the job's owner has exited: mesh job log says more"
         try:
             while head := source.read(_FRAME.size):
                 kind, length = _FRAME.unpack(head)
                 payload = source.read(length)
                 if kind != _FILE:
-                    if json.loads(payload).get("re") == 2 and not self._sent:
+                    message = json.loads(payload)
+                    if message.get("op") == "cancelled":
+                        why = str(message["reason"])
+                    if message.get("re") == 2 and not self._sent:
                         break
                     continue
                 for number, how, data in _results(payload):
@@ -218,7 +221,7 @@ class Executor(_Base):
         except (OSError, struct.error, ValueError):
             pass
         if self._sent or self._waiting or not self._closed:
-            self._break("the job's owner has exited: mesh job log says more")
+            self._break(why)
         self._sock.close()
         source.close()
 

@@ -66,6 +66,11 @@ class Calls:
         if self._size > _MOST:
             self.flush()
 
+    def cancel(self, reason: str) -> None:
+        """Tell the program why calls without a result will have none."""
+        if self.client is not None:
+            self.client.send({"op": "cancelled", "reason": reason})
+
     def flush(self) -> None:
         """Send results to the program."""
         if self._results and self.client is not None:

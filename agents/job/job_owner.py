@@ -771,6 +771,11 @@ class JobOwner:
             self._owner.record(lambda job: job.log("held" if op == "hold" else "released"))
             if op == "release":
                 self._owner.record(lambda _job: self._mark_running())
+        elif op == "retry" and self._calls is not None:
+            # The owner has each call only until its end, so that memory does not grow with their number.
+            link.send({"re": number, "error": "calls of a Python program cannot be run again from outside",
+                       "hint": "submit them again in the program"})  # fmt: skip
+            return
         elif op == "retry":
             self._retry(message.get("tasks"))
         elif op == "suspend":
@@ -828,6 +833,8 @@ class JobOwner:
     def _cancel(self, reason: str, *, fails: bool = False) -> None:
         for first, last in self._tasks.cancel(reason, fails=fails):
             self._change(first, last, CANCELLED, reason)
+        if self._calls is not None:
+            self._calls.cancel(reason)
         self._tasks.held = False
         self._loop.after(0.0, self._serve)
 

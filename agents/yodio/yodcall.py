@@ -17,9 +17,11 @@ if TYPE_CHECKING:
     from typing import Any, BinaryIO, Dict, Tuple
 
 CALL = struct.Struct("!II")  # number, length; then data
-RESULT = struct.Struct("!IBddI")  # number, whether it failed, began, ended, length; then data
+#: Number, whether it failed, began, ended, lengths; then the line that says why it failed, and data.
+RESULT = struct.Struct("!IBddII")
 #: How many unpickled functions are kept: a map sends the same one with every chunk.
 _KEPT = 64
+_LONGEST = 200  # characters of the line that says why a call failed
 
 
 def _loaded(data: bytes, functions: Dict[bytes, Any]) -> Tuple[Any, Any, Any, bool]:
@@ -78,7 +80,7 @@ def main(sink: int, minor: str, version: str, path: str) -> int:
         while True:
             number, length = CALL.unpack(_exactly(source, CALL.size))
             data = _exactly(source, length)
-            began, failed = time.time(), 0
+            began, failed, why = time.time(), 0, b""
             try:
                 if wrong:
                     raise RuntimeError(wrong)
@@ -87,8 +89,9 @@ def main(sink: int, minor: str, version: str, path: str) -> int:
                 raise
             except BaseException as error:
                 told, failed = _failed(error), 1
-            head = RESULT.pack(number, failed, began, time.time(), len(told))
-            view = memoryview(head + told)
+                why = f"{type(error).__name__}: {error}"[:_LONGEST].encode("utf-8", "replace")
+            head = RESULT.pack(number, failed, began, time.time(), len(why), len(told))
+            view = memoryview(head + why + told)
             while view:
                 view = view[os.write(sink, view) :]
     except EOFError:

@@ -19,7 +19,7 @@ else:
     import yodio
 
 _CALL = struct.Struct("!II")
-_RESULT = struct.Struct("!IBddI")
+_RESULT = struct.Struct("!IBddII")
 #: Bytes of calls in transit: less than a pipe holds, so that writing never blocks on a process that is itself writing.
 _UNDER_WAY = 48 << 10
 #: Results above this size are sent as files (docs/protocol.md).
@@ -94,14 +94,16 @@ class Caller:
         rows = []
         self._buffer += data
         while len(self._buffer) >= _RESULT.size:
-            number, failed, began, ended, length = _RESULT.unpack_from(self._buffer)
-            if len(self._buffer) < _RESULT.size + length:
+            number, failed, began, ended, short, length = _RESULT.unpack_from(self._buffer)
+            start, end = _RESULT.size + short, _RESULT.size + short + length
+            if len(self._buffer) < end:
                 break
-            told = bytes(self._buffer[_RESULT.size : _RESULT.size + length])
-            del self._buffer[: _RESULT.size + length]
+            why = self._buffer[_RESULT.size : start].decode("utf-8", "replace")
+            told = bytes(self._buffer[start:end])
+            del self._buffer[:end]
             _, attempt, size, _ = self._called.popleft()
             self._bytes -= size + _CALL.size
-            rows.append([number, attempt, failed, began, ended, "", "", self._packed(number, told)])
+            rows.append([number, attempt, failed, began, ended, why, "", self._packed(number, told)])
         if not data:
             rows += self._again()
         self._send()

@@ -31,7 +31,8 @@ def ask(path: str, op: str, **members: Any) -> dict[str, Any]:
         _await_exit(path)
         raise NoOwner(f"the owner of {path} has exited", "mesh job resume goes on with the job")
     if "error" in answer:
-        raise ConsoleError(str(answer["error"]), "mesh job show tells the job's state", exit_status=1)
+        hint = str(answer.get("hint") or "mesh job show tells the job's state")
+        raise ConsoleError(str(answer["error"]), hint, exit_status=1)
     return answer
 
 

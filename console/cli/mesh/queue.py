@@ -153,7 +153,8 @@ def resumable(settings: Settings) -> list[dict[str, Any]]:
     found = []
     for job in _jobs(settings):
         lost = job["state"] not in ENDED and not job.get("held") and job.get("owner_lost")
-        if lost and not waits(job, json.loads(job[META])):
+        described = json.loads(job[META])
+        if lost and not described.get("functions") and not waits(job, described):
             found.append(job)
     return found
 
@@ -286,6 +287,12 @@ def _retry(path: str, job: dict[str, Any]) -> None:
         ask(path, "retry")
     except NoOwner:
         with _opened(path) as state:
+            if read_description(state).functions:
+                raise ConsoleError(
+                    f"job {job['uuid'][:8]} is of a Python program: its calls went with the program",
+                    "submit them again in the program",
+                    exit_status=1,
+                ) from None
             for first, last, before, _ in state.ranges():
                 if before in (FAILED, CANCELLED):
                     state.change(first, last, WAITING, cause="mesh retry")
@@ -309,6 +316,14 @@ def resume(settings: Settings, options: argparse.Namespace) -> int:
                 else "is owned by a process that runs"
             )
             print(f"mesh: job {job['uuid'][:8]} {why}", file=sys.stderr)
+            status = 1
+            continue
+        if json.loads(job[META]).get("functions"):
+            print(
+                f"mesh: job {job['uuid'][:8]} is of a Python program, and its calls went with the program"
+                f" (mesh cancel {job['uuid'][:8]})",
+                file=sys.stderr,
+            )
             status = 1
             continue
         start_owner(job["path"])

@@ -105,3 +105,49 @@ def test_libraries_call_through_it_as_the_page_says(yods: PrivateMesh, library: 
     query = "SELECT sum(last - first + 1) AS done FROM task WHERE state = 'done'"
     counted = yods.run("mesh", "job", "sql", "--json", job["uuid"], query, check=True)
     assert job["state"] == "done" and json.loads(counted.stdout) == {"done": 100}
+
+
+FROM_OUTSIDE = """
+import json, sys, time
+import redmesh
+
+def refuse(n):
+    raise LookupError(n)
+
+def nested(n):
+    import redmesh
+    with redmesh.Executor(1) as inner:
+        return inner.submit(pow, n, 2).result()
+
+with redmesh.Executor(1) as executor:
+    try:
+        executor.submit(refuse, 3).result()
+    except LookupError:
+        print(executor.uuid, executor.submit(nested, 4).result(), flush=True)
+    waiting = [executor.submit(time.sleep, 60) for _ in range(600)]
+    sys.stdin.readline()
+    print(json.dumps(sorted({str(one.exception()) for one in waiting})))
+"""
+
+
+def test_commands_on_the_job_of_a_running_program(yods: PrivateMesh) -> None:
+    """Nobody can retry its calls from outside, a call may open an Executor, and ``mesh cancel`` is named to each."""
+    (yods.work / "outside.py").write_text(FROM_OUTSIDE)
+    pipe = subprocess.PIPE
+    process = yods.start(sys.executable, "outside.py", stdin=pipe, stdout=pipe, text=True)
+    try:
+        assert process.stdout is not None
+        uuid, square = process.stdout.readline().split()
+        assert square == "16" and not list(yods.work.glob("*-*-*-*-*")), "the inner job has its object in STATE"
+        failed = yods.run("mesh", "job", "tasks", uuid, "--state", "failed", check=True).stdout
+        assert "LookupError: 3" in failed
+        refused = yods.run("mesh", "retry", uuid)
+        assert refused.returncode == 1 and "submit them again in the program" in refused.stderr
+        yods.run("mesh", "cancel", uuid, check=True)
+        out, _ = process.communicate("\n", timeout=60)
+        assert json.loads(out) == ["cancelled by mesh cancel"]
+        refused = yods.run("mesh", "retry", uuid)
+        assert refused.returncode == 1 and "submit them again in the program" in refused.stderr
+    finally:
+        process.kill()
+        process.wait()
