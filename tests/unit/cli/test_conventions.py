@@ -18,7 +18,8 @@ LEAVES = {path: below for path, _told, below in subcommands(parser())}
 NO_FACTS = {
     "mesh init", "mesh nodes add", "mesh nodes set", "mesh nodes remove", "mesh login grant", "mesh login join",
     "mesh console", "mesh record", "mesh serve", "mesh debug", "mesh partition destroy", "mesh mode", "mesh reserve",
-    "mesh unreserve", "mesh drain", "mesh shrink", "mesh resume", "mesh side set", "mesh completion", "mesh demo", "mesh docs",
+    "mesh unreserve", "mesh drain", "mesh shrink", "mesh resume", "mesh side set", "mesh completion", "mesh demo",
+    "mesh docs",
     "mesh db init", "mesh db migrate", "mesh db release", "mesh job watch", "mesh job fetch", "mesh job serve",
     "mesh job purge", "mesh cancel", "mesh hold", "mesh job move", "mesh job resume", "mesh purge", "mesh release",
     "mesh retry", "mesh wait", "mesh sections init", "mesh sections watch", "mesh sections resume",
