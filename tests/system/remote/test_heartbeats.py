@@ -127,7 +127,7 @@ def test_beats_that_come_twice_or_late_are_heard_once(rca: Daemons, node: Remote
         node.send(datagram)
     answered = [said.sequence for said in iter(lambda: node.answer(1.0), None)]
     assert answered == [node.sequence - 2, node.sequence]  # the third and the last: what was older by then is nothing
-    assert told(rca, "node_up") == 1 and told(rca, "node_suspect") == 0
+    assert told(rca, "node_up") == 1  # it may be suspect by now: nothing was sent for a second or more
     assert any("old" in line.get("reason", "") for line in rca.log("rca") if line["event"] == "beat_refused")
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from tests.support.mesh import PrivateMesh
 from tests.support.tmux import Tmux
+from tests.support.waiting import wait_until
 from tests.support.yods import one_mesh, yods
 
 __all__ = ["one_mesh", "yods"]
@@ -38,7 +39,11 @@ def test_words_values_and_programs(zsh: Tmux) -> None:
         zsh.press("C-u")
         zsh.type("clear")
         zsh.press("Enter")
+        wait_until(
+            lambda: zsh.screen().strip() == ">", "the prompt is back: what is typed before that may be lost", 30.0
+        )
         zsh.type(line)
+        zsh.until(line.strip())
         zsh.press("Tab", "Tab")
         screen = zsh.until(*told)
         assert "error" not in screen and "not found" not in screen
