@@ -92,7 +92,7 @@ WORDS = (
         "3, 4 (before-go:5 sleeps 5 s)", metavar="WHERE", original=True, group=_HOW),
     Word("strace", "text", "run rank 0, or the ranks of -stracenodes, under strace; each writes a file "
         "LAUNCHER.rank-N.strace in DIR", metavar="DIR", original=True, group=_HOW),
-    Word("straceoptions", "text",
+    Word("straceoptions", "options",
         "options for strace, as one word, for example '-f -e trace=file'", metavar="S", original=True, group=_HOW),
     Word("stracenodes", "text",
         "the ranks to run under strace: for example 0,4..7, or all", metavar="RANKS", original=True, group=_HOW),
