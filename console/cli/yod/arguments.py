@@ -23,7 +23,7 @@ WORDS = (
     ),
     Word(
         "list", "text", "the processors, by number (0..3,8) or by node (node[01-04]); with -sz N, any N free ones of "
-        "them", "list nodelist", "w", "L", True, _WHERE,
+        "them", "list nodelist host hosts", "w", "L", True, _WHERE,
     ),
     Word(
         "service", "flag",

@@ -104,6 +104,8 @@ def _run(arguments: Sequence[str]) -> int:
 
         explain_program(error, parsed)
         raise
+    if not (settings.hosts or settings.system or settings.allocation):
+        _rename_this_host(request, settings)
     if request.output is not None:
         request.output.command_line = ["yod", *arguments]
     if "show" in given or "dry-run" in given:
@@ -111,6 +113,15 @@ def _run(arguments: Sequence[str]) -> int:
 
         return show.dry_run(settings, request) if "dry-run" in given else show.show(settings, request)
     return _launch(settings, request, detached="detach" in given)
+
+
+def _rename_this_host(request: Request, settings: Settings) -> None:
+    where = request.where
+    lists = [where.wanted, where.exclude, *(one.wanted for one in request.program.segments or ())]
+    if any(one.get("nodes") for one in lists if one is not None):
+        from console.launch.options.this_host import rename
+
+        rename(request, settings.run_dir)
 
 
 def _parsed(arguments: Sequence[str]) -> Parsed:

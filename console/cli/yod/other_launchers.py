@@ -35,8 +35,6 @@ _HINTS = {
     "bind-to-none": "-cpu-bind none",
     "report-bindings": "leave it out: yod tells who is bound to what when -cpu-bind is given",
     "H": "-list NODES",
-    "host": "-list NODES",
-    "hosts": "-list NODES",
     "env": "-export ALL,NAME=VALUE",
     "genv": "-export ALL,NAME=VALUE",
     "envall": "leave it out: -export ALL is the default",

@@ -112,6 +112,10 @@ ROWS: dict[str, tuple[list[str], int, list[str], str]] = {
     "--stop-on-exec": (["--stop-on-exec", "x"], 2, [], "[(]-hold"),
     "a hostfile without room": (["-hostfile", "slots", "-n", "2", "true"], 125, [], "--overcommit allows more ranks"),
     "a hostfile, -overcommit": (["-hostfile", "slots", "-overcommit", "-n", "2", "echo", "x"], 0, ["x", "x"], ""),
+    "-host localhost": (["-host", "localhost", "-n", "3", "sh", "-c", NODES], 0, ["n0", "n0", "n1"], ""),
+    "-exclude localhost": (["-exclude", "127.0.0.1", "true"], 125, [], "0 are free beside those excluded"),
+    "--host n1:2": (["--host", "n1:2", "true"], 2, [], "-list n1 -n 2"),
+    "localhost in a host file": (["-hostfile", "local", "sh", "-c", NODES], 0, ["n0", "n1", "n2", "n3"], ""),
     "-V": (["-V"], 2, [], "-version"),
     "-output %t": (["-output", "out.%t", "echo", "x"], 0, [], "%t stays as it is; did you mean {rank}"),
     "-output 100%": (["-output", "out100%.%20x", "echo", "x"], 0, [], ""),
@@ -133,6 +137,7 @@ def files(yods: PrivateMesh) -> PrivateMesh:
         "here": f"sh -c '{NODES}'\n",
         "lists": f"-list n1 sh -c '{NODES}'\n-list 4 sh -c '{NODES}'\n",
         "text": "one\nit's\n",
+        "local": "localhost slots=4\n",
         "slots": "n1 slots=1\n",
         "twice": "-list 1 true\n-list 1 true\n",
     }
