@@ -4,7 +4,7 @@ import os
 import stat
 import sys
 
-from console.errors import ConsoleError
+from console.errors import ConsoleError, next_step
 from redmesh.sanitise import clean
 
 TYPE_CHECKING = False
@@ -47,7 +47,8 @@ def find(name: str, environ: "Mapping[bytes, bytes]", *, quiet: bool = True) -> 
     if denied:
         _check(name, denied)
     if not os.path.isfile(wanted):
-        raise ProgramError(f"{clean(name)}: no such program in PATH or in the current directory", exit_status=127)
+        told = f"{clean(name)}: no such program in PATH or in the current directory"
+        raise ProgramError(told, "write its path; yod [options] program arguments", exit_status=127)
     path = os.path.join(os.getcwdb(), wanted)
     _check(name, path)
     if not quiet:
@@ -60,20 +61,21 @@ def _check(name: str, path: bytes) -> None:
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:
-        raise ProgramError(f"{shown}: no such file", exit_status=127) from None
+        raise ProgramError(f"{shown}: no such file", "check its name and directory", exit_status=127) from None
     except NotADirectoryError:
-        raise ProgramError(f"{shown}: a part of the path is not a directory", exit_status=127) from None
+        told = f"{shown}: a part of the path is not a directory"
+        raise ProgramError(told, "check the name", exit_status=127) from None
     except OSError as error:
-        raise ProgramError(f"{shown}: {error.strerror}", exit_status=126) from None
+        raise ProgramError(f"{shown}: {error.strerror}", next_step(error), exit_status=126) from None
     if stat.S_ISDIR(mode):
-        raise ProgramError(f"{shown} is a directory", exit_status=126)
+        raise ProgramError(f"{shown} is a directory", "name a program in it", exit_status=126)
     if not stat.S_ISREG(mode):
-        raise ProgramError(f"{shown} is not a regular file", exit_status=126)
+        raise ProgramError(f"{shown} is not a regular file", "name a program", exit_status=126)
     if os.access(path, os.X_OK):
         _check_head(shown, path)
         return
     if not (head := _head(path)):
-        raise ProgramError(f"{shown} is empty", exit_status=126)
+        raise ProgramError(f"{shown} is empty", "was its compiler or the copy interrupted?", exit_status=126)
     if _looks_like_text(head):
         raise ProgramError(
             f"{shown} is not executable; it looks like a load file",
@@ -101,7 +103,7 @@ def _check_head(shown: str, path: bytes) -> None:
     if head.startswith(b"#!"):
         _check_interpreter(shown, head[2:].partition(b"\n")[0])
     elif not head:
-        raise ProgramError(f"{shown} is empty", exit_status=126)
+        raise ProgramError(f"{shown} is empty", "was its compiler or the copy interrupted?", exit_status=126)
     elif _looks_like_text(head):
         raise ProgramError(
             f"{shown} is text that does not begin with #!: this looks like a load file",
@@ -115,7 +117,7 @@ def _check_interpreter(shown: str, line: bytes) -> None:
     interpreter = line.replace(b"\t", b" ").strip(b" ").partition(b" ")[0]
     text = clean(os.fsdecode(interpreter))
     if not interpreter.rstrip(b"\r"):
-        raise ProgramError(f"{shown}: its first line #! names no interpreter", exit_status=126)
+        raise ProgramError(f"{shown}: its first line #! names no interpreter", "like #!/bin/sh", exit_status=126)
     if not os.path.exists(interpreter):
         windows = line.endswith(b"\r")
         raise ProgramError(
@@ -124,4 +126,4 @@ def _check_interpreter(shown: str, line: bytes) -> None:
             exit_status=127,
         )
     if os.path.isdir(interpreter) or not os.access(interpreter, os.X_OK):
-        raise ProgramError(f"{shown}: its interpreter {text} is not executable", exit_status=126)
+        raise ProgramError(f"{shown}: its interpreter {text} is not executable", "see the first line", exit_status=126)
