@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain, pairwise
 
 from agents.job.dependencies import ANY, OK, Unmet, unmet
@@ -22,7 +22,7 @@ _PART = re.compile(r"(\d{1,13})(?:-(\d{1,13})(?::(\d{1,13}))?)?")
 _MOST_APART = 10_000_000
 _MOST = 1 << 40
 #: Variables of a surrounding launch, which must not reach the tasks.
-_FOREIGN = (b"YOD_", b"SLURM_", b"PMI_", b"PMIX_", b"REDMESH_TASK", b"REDMESH_JOB")
+_FOREIGN = (b"YOD_", b"SLURM_", b"PMI_", b"PMIX_", b"REDMESH_TASK", b"REDMESH_JOB", b"REDMESH_FILES")
 
 
 def parse_array(text: str) -> tuple[list[tuple[int, int]], int]:
@@ -77,12 +77,12 @@ def submit(
     *,
     user: str,
     hold: bool,
-    files: Mapping[str, bytes] = {},
+    files: Iterable[tuple[str, bytes, int]] = (),
 ) -> str:
     """Create the job; returns the path of its object. Starts its owner unless it is held or waits. Raises
     ConsoleError.
 
-    ``files``: further files in the object, by name.
+    ``files``: name, content and mode of further files in the object.
     """
     directory = directory_of(settings.state_dir)
     make_directory(directory)
@@ -96,8 +96,8 @@ def submit(
         try:
             job = StateObject.create(path, _meta(settings, described, uuid, user, variables, hold=hold))
             job.add_file(ENVIRONMENT, pack_environment(variables))
-            for name, content in files.items():
-                job.add_file(name, content)
+            for name, content, mode in files:
+                job.add_file(name, content, mode)
             for first, last in ranges:
                 job.add_array(first, last)
             if inputs is not None and not job.add_list(inputs):

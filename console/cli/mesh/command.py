@@ -538,6 +538,9 @@ def _add_queue(commands: "argparse._SubParsersAction[_Parser]") -> None:
     told = "submit a job of many tasks, each on its own processor"
     submit = commands.add_parser("submit", help=told, description=f"{told.capitalize()} (docs/jobs.md).")
     _add_tasks(submit)
+    submit.add_argument("--file", metavar="PATH", action="append", default=[], dest="files", help="package a file, a"
+                        " directory, or (DIR/) what is in it: each task begins in a directory that has them; may be"
+                        " repeated")  # fmt: skip
     submit.add_argument("--limit", metavar="N", type=_positive, default=0, help="at most N processors at a time")
     submit.add_argument("--after", metavar="JOB", action="append", default=[], help="start after JOB has succeeded;"
                         " JOB:any: after it has ended; may be repeated")  # fmt: skip

@@ -14,13 +14,14 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from agents.job.dependencies import has_left
-from agents.job.description import META, Description
+from agents.job.description import BEGIN_IN, BESIDE, META, Description
 from agents.job.description import read as read_description
 from agents.job.start import CALLS, SOCKET, beside, start_dependents, start_owner
 from console.cli.map.drawing import table
 from console.errors import ConsoleError, UsageError
 from console.jobs.objects import ENDED, directory_of, find, summary, uuids
 from console.jobs.owner_client import NoOwner, ask, await_end, last_words
+from console.jobs.packaging import collect, stored
 from console.jobs.rows import queue_row, rate_text, waits
 from console.jobs.submission import begin, parse_after, parse_array, submit
 from console.jobs.waiting import read_lines
@@ -52,8 +53,14 @@ def submit_job(settings: Settings, options: argparse.Namespace) -> int:
     described.time_s = (duration(options.time) or 0.0) if options.time else 0.0
     described.cpus, described.gpus = options.cpus_per_task, options.gpus_per_task
     described.env = dict(_variable(text) for text in options.env)
-    described.stdin = _absolute(options.stdin, described.cwd)
-    described.output = _absolute(options.output, described.cwd)
+    files = collect(options.files, settings.job_limit_mb)
+    if files:
+        described.package = BEGIN_IN if options.cwd is None else BESIDE
+    if described.package == BEGIN_IN:
+        described.stdin, described.output = options.stdin, _kept(options.output)
+    else:
+        described.stdin = _absolute(options.stdin, described.cwd)
+        described.output = _absolute(options.output, described.cwd)
     if described.output and "{}" not in described.output and (ranges != [(1, 1)] or options.tasks):
         raise UsageError(f"--output {described.output}: every task would write the same file", "--output 'out/{}.txt'")
     described.after = parse_after(settings, options.after)
@@ -61,7 +68,10 @@ def submit_job(settings: Settings, options: argparse.Namespace) -> int:
     if options.functions:
         described.functions, ranges = json.loads(options.functions), []
     inputs = _lines(options.tasks) if options.tasks else None
-    path = submit(settings, described, () if inputs is not None else ranges, inputs, user=user(), hold=options.hold)
+    path = submit(
+        settings, described, () if inputs is not None else ranges, inputs,
+        user=user(), hold=options.hold, files=stored(files),
+    )  # fmt: skip
     uuid = os.path.basename(path)[:36]
     if options.json:
         told = {"uuid": uuid, "path": path, "socket": beside(path, SOCKET), "directory": beside(path, CALLS)}
@@ -75,6 +85,15 @@ def submit_job(settings: Settings, options: argparse.Namespace) -> int:
 
 def _absolute(name: str, cwd: str) -> str:
     return os.path.join(cwd, name) if name else ""
+
+
+def _kept(output: str) -> str:
+    if output and not os.path.isabs(output):
+        raise UsageError(
+            f"--output {clean(output)}: with --file, tasks begin in a directory that is deleted with the job",
+            "give it an absolute path, or --cwd DIR (the files are then in $REDMESH_FILES)",
+        )
+    return output
 
 
 def _variable(text: str) -> tuple[str, str]:

@@ -68,9 +68,13 @@ def test_a_running_job_goes_to_another_login_processor_and_back(mesh: TlsMesh, o
 
 def test_a_job_moves_itself_between_its_stages(mesh: TlsMesh, other: OtherLogin) -> None:
     out = mesh.work / "stages"
-    script = f"test $0 != 2 || yodstate move {OTHER_LOGIN}; sleep 1; echo $0 >> {out}"
-    words = ("--array", "1-12", "--limit", "1", "--", "sh", "-c", f"test $0 != 1 || sleep 6; {script}", "{}")
+    script = mesh.work / "stage.sh"
+    script.write_text(
+        f"test $1 != 1 || sleep 6; test $1 != 2 || yodstate move {OTHER_LOGIN}; sleep 1; echo $1 >> {out}"
+    )
+    words = ("--array", "1-12", "--limit", "1", "--file", str(script), "--", "sh", "stage.sh", "{}")
     uuid = mesh.run("mesh", "submit", *words, check=True).stdout.strip()
+    script.unlink()  # its file travels in the object
     path = mesh.state / "jobs" / f"{uuid}.job"
     wait_until(lambda: not path.exists(), "it has gone", 40.0)
     resumed = other.run("mesh", "job", "resume", uuid)
