@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Sequence
 from itertools import chain, pairwise
 
-from agents.job.dependencies import ANY, OK, Unmet, unmet
+from agents.job.dependencies import ANY, OK, Unmet, elsewhere, has_left, unmet
 from agents.job.description import ENVIRONMENT, META, Description, pack_environment
 from agents.job.start import CALLS, beside, start_owner, wait_for
 from console.errors import ConsoleError, UsageError
@@ -62,6 +62,9 @@ def parse_after(settings: Settings, texts: Sequence[str]) -> list[list[str]]:
         name, _, how = text.partition(":")
         if how not in ("", OK, ANY):
             raise UsageError(f"--after {text[:60]}: behind the job is :ok or :any", f"--after {name}:any")
+        if is_uuid(name) and has_left(directory_of(settings.state_dir), name):
+            found.append([name, how or OK])
+            continue
         uuid = os.path.basename(find(settings, name)).removesuffix(SUFFIX)
         if not is_uuid(uuid):
             raise UsageError(f"--after {text[:60]}: this is not a job", "mesh queue prints the jobs")
@@ -122,13 +125,13 @@ def begin(path: str, after: Sequence[Sequence[str]]) -> None:
     """Start the owner of a job, or arrange its start for the end of the jobs in ``after``. Raises StateError or
     OSError."""
     directory, uuid = os.path.dirname(path), os.path.basename(path).removesuffix(SUFFIX)
-    for other, _ in after:
+    for other, *_ in after:
         wait_for(directory, other, uuid)  # before the other job is checked, because it may end meanwhile
     try:
         waits = unmet(directory, after)
     except Unmet:
         waits = []  # the owner records the reason
-    if not waits:
+    if not waits or elsewhere(directory, after):  # it follows jobs that have gone to other hosts
         start_owner(path)
 
 

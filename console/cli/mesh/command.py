@@ -501,6 +501,7 @@ def _add_jobs(commands: "argparse._SubParsersAction[_Parser]") -> None:
     }
     made["standby"] = which.add_parser("standby")  # started by the owner of a job
     made["take-over"] = which.add_parser("take-over")  # started by a CPA
+    made["follow"] = which.add_parser("follow")  # what the owner of a job becomes that waits for one elsewhere
     for name, one in made.items():
         if name == "purge":
             one.add_argument("jobs", metavar="JOB", nargs="+", help="a UUID, or its beginning")
@@ -517,9 +518,9 @@ def _add_jobs(commands: "argparse._SubParsersAction[_Parser]") -> None:
             one.add_argument("--json", action="store_true", help="print JSON: the UUIDs")
         elif name != "list":
             one.add_argument("job", metavar="JOB", help="a UUID, its beginning, or the path of an object")
-        if name not in ("purge", "fetch", "watch", "serve", "move", "resume", "standby", "take-over"):
+        if name not in ("purge", "fetch", "watch", "serve", "move", "resume", "standby", "take-over", "follow"):
             one.add_argument("--json", action="store_true", help="print JSON")
-        ours = {"standby": "stand_by", "take-over": "go_on", "move": "move"}
+        ours = {"standby": "stand_by", "take-over": "go_on", "follow": "follow", "move": "move"}
         command = {"list": "show_list", "log": "show_log", "tasks": "show_tasks", **ours}.get(name, name)
         module = {"resume": "queue"}.get(name, "job_move" if name in ours else "job")
         one.set_defaults(command=_lazily(module, command))

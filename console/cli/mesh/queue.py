@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from agents.job.dependencies import has_left
+from agents.job.dependencies import elsewhere
 from agents.job.description import BEGIN_IN, BESIDE, META, Description
 from agents.job.description import read as read_description
 from agents.job.start import CALLS, SOCKET, beside, start_dependents, start_owner
@@ -29,6 +29,7 @@ from console.launch.daemons.connect import user
 from console.launch.options.limits import duration
 from console.message_codes import coded
 from console.settings import Settings
+from console.tracker.follow import is_followed
 from redmesh.sanitise import clean
 from redmesh.state import CANCELLED, FAILED, RUNNING, WAITING, StateError, StateObject, is_uuid, job_path, owned
 
@@ -173,9 +174,16 @@ def resumable(settings: Settings) -> list[dict[str, Any]]:
     for job in _jobs(settings):
         lost = job["state"] not in ENDED and not job.get("held") and job.get("owner_lost")
         described = json.loads(job[META])
-        if lost and not described.get("functions") and not waits(job, described):
+        if lost and not described.get("functions") and not _waits(job, described):
             found.append(job)
     return found
+
+
+def _waits(job: dict[str, Any], described: dict[str, Any]) -> bool:
+    """True if the end of another job will start this one."""
+    if not waits(job, described):
+        return False
+    return not elsewhere(os.path.dirname(job["path"]), described["after"]) or is_followed(job["path"])
 
 
 def _time(seconds: float | None) -> str:
@@ -289,9 +297,9 @@ def _release(path: str, job: dict[str, Any]) -> None:
             _refuse_ended(state)
             state.set_meta(held=0)
             described = read_description(state)
-            left = {uuid: has_left(os.path.dirname(path), uuid) for uuid, _ in described.after}
-            described.after = [one for one in described.after if not left[one[0]]]
-            if any(left.values()):  # nobody here will hear of their ends: who releases the job does not wait for them
+            left = elsewhere(os.path.dirname(path), described.after)
+            if left and not job.get("held"):  # whoever releases a job that is not held does not wait for them
+                described.after = [one for one in described.after if one[0] not in left]
                 state.set_meta(**{META: described.dump()})
         begin(path, described.after)
 
@@ -306,7 +314,8 @@ def _retry(path: str, job: dict[str, Any]) -> None:
         ask(path, "retry")
     except NoOwner:
         with _opened(path) as state:
-            if read_description(state).functions:
+            described = read_description(state)
+            if described.functions:
                 raise ConsoleError(
                     f"job {job['uuid'][:8]} is of a Python program: its calls went with the program",
                     "submit them again in the program",
@@ -315,6 +324,8 @@ def _retry(path: str, job: dict[str, Any]) -> None:
             for first, last, before, _ in state.ranges():
                 if before in (FAILED, CANCELLED):
                     state.change(first, last, WAITING, cause="mesh retry")
+            described.after = [one[:2] for one in described.after]  # jobs on other hosts are asked again
+            state.set_meta(**{META: described.dump()})
             state.set_state(WAITING, "mesh retry")
             state.set_meta(ended_at=None, exit_status=None, held=0)
         start_owner(path)
