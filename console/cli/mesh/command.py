@@ -512,6 +512,7 @@ def _add_jobs(commands: "argparse._SubParsersAction[_Parser]") -> None:
     }
     made["standby"] = which.add_parser("standby")  # started by the owner of a job
     made["take-over"] = which.add_parser("take-over")  # started by a CPA
+    made["follow"] = which.add_parser("follow")  # what the owner of a job becomes that waits for one elsewhere
     for name, one in made.items():
         if name == "purge":
             _add_purge(one)
@@ -525,9 +526,9 @@ def _add_jobs(commands: "argparse._SubParsersAction[_Parser]") -> None:
             one.add_argument("--json", action="store_true", help="print JSON: the UUIDs")
         elif name != "list":
             one.add_argument("job", metavar="JOB", help="a UUID, its beginning, or the path of an object")
-        if name not in ("purge", "fetch", "watch", "serve", "move", "resume", "standby", "take-over"):
+        if name not in ("purge", "fetch", "watch", "serve", "move", "resume", "standby", "take-over", "follow"):
             one.add_argument("--json", action="store_true", help="print JSON")
-        ours = {"standby": "stand_by", "take-over": "go_on", "move": "move"}
+        ours = {"standby": "stand_by", "take-over": "go_on", "follow": "follow", "move": "move"}
         command = {"list": "show_list", "log": "show_log", "tasks": "show_tasks", **ours}.get(name, name)
         module = {"resume": "queue"}.get(name, "job_move" if name in ours else "job")
         one.set_defaults(command=_lazily(module, command))
@@ -553,6 +554,9 @@ def _add_queue(commands: "argparse._SubParsersAction[_Parser]") -> None:
     told = "submit a job of many tasks, each on its own processor"
     submit = commands.add_parser("submit", help=told, description=f"{told.capitalize()} (docs/jobs.md).")
     _add_tasks(submit)
+    submit.add_argument("--file", metavar="PATH", action="append", default=[], dest="files", help="package a file, a"
+                        " directory, or (DIR/) what is in it: each task begins in a directory that has them; may be"
+                        " repeated")  # fmt: skip
     submit.add_argument("--limit", metavar="N", type=_positive, default=0, help="at most N processors at a time")
     submit.add_argument("--after", metavar="JOB", action="append", default=[], help="start after JOB has succeeded;"
                         " JOB:any: after it has ended; may be repeated")  # fmt: skip

@@ -15,7 +15,7 @@ from console.jobs.objects import ENDED, delete, directory_of, find, may_go, open
 from console.launch.daemons.connect import login_name
 from console.message_codes import coded
 from console.settings import Settings
-from console.tracker.source import Proxy, source
+from console.tracker.source import Proxy, drop_copy, source
 from redmesh.sanitise import clean
 from redmesh.state import job_path, owned
 from redmesh.text import counted
@@ -66,6 +66,7 @@ def show(settings: Settings, options: argparse.Namespace) -> int:
         ("launcher", job.get("launcher")), ("exit", job.get("exit_status")),
         ("processors", _processors(job)),
         ("file", job["path"]),
+        ("note", f"this is a copy: the object is on the login processor {job['proxied']}" if "proxied" in job else ""),
     ]  # fmt: skip
     for name, text in told:
         if text not in (None, ""):
@@ -180,11 +181,14 @@ def purge(settings: Settings, options: argparse.Namespace) -> int:
         path = find(settings, name)
         if owned(path):
             raise ConsoleError(f"job {name} has not ended: its owner process runs", "end the job first", exit_status=1)
-        if summary(path)["state"] not in ENDED and not options.force:
+        told = summary(path)
+        if told["state"] not in ENDED and not options.force:
             raise ConsoleError(
                 f"job {name} has not ended, but its owner process has: mesh job resume can continue it",
                 "--force deletes it all the same", exit_status=1,
             )  # fmt: skip
+        if told["kind"] == "job" and told["counter"]:
+            drop_copy(settings, told["uuid"])
         delete(path)
     return 0
 
