@@ -400,11 +400,24 @@ class JobOwner:
     # Functions
 
     def _on_calls(self, calls: Calls, payload: bytes) -> None:
-        first, last = calls.add(payload)
-        if last >= first:
-            self._tasks.add(first, last)
-            self._owner.record(lambda job: job.add_array(first, last))
-            self._serve()
+        ranges = calls.add(payload)
+        self._on_submitted(calls, calls.received)
+        for first, last, cancelled in ranges:
+            if self._tasks.cancelled:
+                continue  # recorded by _cancel or _on_submitted
+            if cancelled:
+                self._change(first, last, CANCELLED, "cancelled by the program")
+            else:
+                self._tasks.add(first, last)
+        self._serve()
+
+    def _on_submitted(self, calls: Calls, count: int) -> None:
+        """The program has submitted ``count`` calls: those that it has not sent yet are tasks that wait."""
+        first, calls.submitted = calls.submitted + 1, max(calls.submitted, count)
+        if count >= first:
+            self._owner.record(lambda job: job.add_array(first, count))
+            if self._tasks.cancelled:
+                self._change(first, count, CANCELLED, self._tasks.cancelled)
 
     def _close_calls(self, calls: Calls) -> None:
         """The program makes no further calls: end the job after the present ones.
@@ -412,7 +425,7 @@ class JobOwner:
         If the program has exited, cancel calls that have not ended.
         """
         calls.open = False
-        if calls.client is None and not self._tasks.finished:
+        if calls.client is None and (calls.unsent or not self._tasks.finished):
             self._cancel("the program has exited")
         self._loop.after(0.0, self._serve)
 
@@ -741,6 +754,10 @@ class JobOwner:
         op, number = message.get("op"), message.get("id", 0)
         link = connection.link
         assert link is not None
+        if op == "submitted" and connection.client and self._calls is not None:
+            if isinstance(count := message.get("count"), int) and not self._ending:
+                self._on_submitted(self._calls, count)
+            return
         if op == "wait":
             self._waiters.append((connection, number))
             return
@@ -831,7 +848,8 @@ class JobOwner:
         self._owner.record(lambda job: job.change(first, last, state, cause=cause))
 
     def _cancel(self, reason: str, *, fails: bool = False) -> None:
-        for first, last in self._tasks.cancel(reason, fails=fails):
+        unsent = self._calls.unsent if self._calls is not None and not self._tasks.cancelled else None
+        for first, last in [*self._tasks.cancel(reason, fails=fails), *filter(None, [unsent])]:
             self._change(first, last, CANCELLED, reason)
         if self._calls is not None:
             self._calls.cancel(reason)

@@ -10,7 +10,7 @@ from typing import Any
 from agents.job.dependencies import Unmet, has_left, unmet
 from agents.job.description import META
 from console.jobs.objects import ENDED
-from redmesh.state import FAILED, RUNNING, WAITING, owned
+from redmesh.state import DONE, FAILED, RUNNING, WAITING, owned
 
 
 def queue_row(job: dict[str, Any]) -> dict[str, Any]:
@@ -19,7 +19,8 @@ def queue_row(job: dict[str, Any]) -> dict[str, Any]:
     tasks = sum(counts.values())
     ended = tasks - counts.get(WAITING, 0) - counts.get(RUNNING, 0)
     begun, until = job.get("begun_at"), job.get("ended_at") or time.time()
-    rate = ended / (until - begun) if begun and until > begun else 0.0
+    ran = counts.get(DONE, 0) + counts.get(FAILED, 0)
+    rate = ran / (until - begun) if begun and until > begun else 0.0
     left = tasks - ended
     return {
         "uuid": job["uuid"],

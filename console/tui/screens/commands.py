@@ -87,17 +87,21 @@ class JobDialogs:
         return {
             "hold": job.live and not held,
             "release": held,
-            "retry": bool(job.failed or (not job.live and unfinished)),
+            "retry": not job.calls and bool(job.failed or (not job.live and unfinished)),
             "cancel": job.live,
-            "resume": job.state in ("owner lost", "suspended"),
+            "resume": not job.calls and job.state in ("owner lost", "suspended"),
         }[name]
 
     def do(self, name: str) -> None:
         """Run the command for the jobs for which it is possible; asks before jobs are cancelled."""
         screen, verb = self._screen, commands.JOB_VERBS[name]
-        jobs = [job for job in self._target() if self.makes_sense(name, job)]
+        chosen = self._target()
+        jobs = [job for job in chosen if self.makes_sense(name, job)]
         if not jobs:
-            screen.notify(f"{verb.label}: {verb.otherwise}", severity="warning", markup=False)
+            why = verb.otherwise
+            if name in ("retry", "resume") and any(job.calls for job in chosen):
+                why = "the calls are a Python program's, which can submit them again"
+            screen.notify(f"{verb.label}: {why}", severity="warning", markup=False)
             return
         if not screen.console.may_change():
             return
