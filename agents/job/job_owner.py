@@ -50,6 +50,8 @@ _BATCH_BYTES = 256 << 10
 #: Seconds for launches to end by themselves at the end of the job; the same for sections, where a second copy may be on
 #: a silent node; and between checks of yods that an earlier owner left.
 _END_S, _SECTIONS_END_S, _LOOK_S = 10.0, 3.0, 0.2
+#: Seconds after which a Python program that submits no calls counts as idle.
+_IDLE_S = 2.0
 #: Seconds after which the nodes have ended the ranks of a yod that was killed.
 _LOST_S = 5.0
 #: Seconds for running tasks to end before the job moves elsewhere; the others are run again there.
@@ -141,6 +143,7 @@ class JobOwner:
         if self._described.functions:
             words += ["-io", self._described.functions["directory"]]
         self._calls = Calls() if self._described.functions else None
+        self._last_end = 0.0  # of a task
         self._processors = Processors(
             loop, [*words, "yodwork", *self._shown()], self._described.limit,
             on_asked=self._on_asked, on_granted=self._on_granted, on_over=self._on_grant_over,
@@ -223,10 +226,16 @@ class JobOwner:
         self._serve()
 
     def _mark_running(self) -> None:
+        self._measure_anew()
         if self._job.meta("state") != RUNNING:
             self._job.set_state(RUNNING)
             if self._job.meta("begun_at") is None:
                 self._job.set_meta(begun_at=time.time())
+
+    def _measure_anew(self) -> None:
+        """The rate, and the time left, count from now on: nothing ran for a while."""
+        ran = self._job.counts.get(DONE, 0) + self._job.counts.get(FAILED, 0)
+        self._job.set_meta(paced_at=time.time(), paced_from=ran)
 
     # Processors
 
@@ -414,6 +423,8 @@ class JobOwner:
     def _on_submitted(self, calls: Calls, count: int) -> None:
         """The program has submitted ``count`` calls: those that it has not sent yet are tasks that wait."""
         first, calls.submitted = calls.submitted + 1, max(calls.submitted, count)
+        if self._tasks.finished and time.time() - self._last_end > _IDLE_S:
+            self._owner.record(lambda _job: self._measure_anew())
         if count >= first:
             self._owner.record(lambda job: job.add_array(first, count))
             if self._tasks.cancelled:
@@ -721,6 +732,7 @@ class JobOwner:
 
     def _ended(self, change: Change, row: List[Any], node: str) -> None:
         number, attempt, status, started_at, ended_at, lines, cause = row[:7]
+        self._last_end = ended_at
         if self._calls is not None and change.state != WAITING:
             self._calls.ended(number, status, cause, row[7] if len(row) > 7 else "")
         is_section = self._nodes is not None

@@ -141,6 +141,7 @@ async def test_keys_hold_and_cancel_by_the_commands(tmp_path: Path) -> None:
             await until(pilot, lambda: "jobs (1)" in screen_text(app), "the job")
             await pilot.press("K")
             await until(pilot, lambda: f"mesh cancel {state.uuid[:8]}" in screen_text(app), "the question")
+            assert "Keep it" in screen_text(app) and "Cancel it (y)" in screen_text(app), "two buttons were Cancel"
             await pilot.press("n", "C")
             await until(pilot, lambda: "Release: the job is not held" in screen_text(app), "why not")
             await pilot.press("question_mark")

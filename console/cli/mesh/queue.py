@@ -301,7 +301,7 @@ def _retry(path: str, job: dict[str, Any]) -> None:
                 if before in (FAILED, CANCELLED):
                     state.change(first, last, WAITING, cause="mesh retry")
             state.set_state(WAITING, "mesh retry")
-            state.set_meta(ended_at=None, exit_status=None, held=0)
+            state.set_meta(ended_at=None, exit_status=None, why=None, held=0)
         start_owner(path)
 
 

@@ -29,6 +29,7 @@ class Job(NamedTuple):
     over: int  # done, failed or cancelled
     created_at: float
     begun_at: float
+    paced: tuple[float, int]  # from when on the rate counts, and how many tasks had run before
     ended_at: float | None
     command: str
     why: str  # the reason of its end
@@ -59,10 +60,9 @@ class Job(NamedTuple):
         return "section" if self.sections else "task"
 
     def rate(self, now: float) -> float:
-        """Tasks a second since its start."""
-        until = self.ended_at or now
-        ran = self.finished + self.failed
-        return ran / (until - self.begun_at) if self.begun_at and until > self.begun_at else 0.0
+        """Tasks a second: of an ended job since its start, else since it last began to run."""
+        until, (begun, before) = self.ended_at or now, self.paced
+        return max(0, self.finished + self.failed - before) / (until - begun) if begun and until > begun else 0.0
 
     def left_s(self, now: float) -> float | None:
         """Seconds to its end at the present rate; None if unknown."""

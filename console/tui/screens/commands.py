@@ -109,7 +109,7 @@ class JobDialogs:
 
         def answered(yes: bool | None) -> None:
             if yes:
-                screen.run_worker(_run(screen, words), group="verbs")
+                screen.run_worker(_run(screen, words, verb.did), group="verbs")
 
         if not verb.asks:
             answered(True)
@@ -118,10 +118,11 @@ class JobDialogs:
         more = f" and {len(jobs) - 3} more" if len(jobs) > 3 else ""
         question = f"{verb.label} job{'s' * (len(jobs) > 1)} {names}{more}?"
         told = f"{verb.effect}\n{commands.shortened(commands.line(words), 200)}"
-        screen.app.push_screen(Confirm(question, told, verb.label), answered)
+        them = "it" if len(jobs) == 1 else "them"
+        screen.app.push_screen(Confirm(question, told, f"{verb.label} {them}", f"Keep {them}"), answered)
 
 
-async def _run(screen: Framed, words: list[str]) -> None:
+async def _run(screen: Framed, words: list[str], did: str = "done") -> None:
     title = commands.shortened(commands.line(words))
     try:
         told = await commands.run(words)
@@ -131,4 +132,4 @@ async def _run(screen: Framed, words: list[str]) -> None:
         told = f"it could not be started: {error.strerror}"
         screen.notify(told, title=title, severity="error", markup=False, timeout=10)
     else:
-        screen.notify(told or "done", title=title, markup=False)
+        screen.notify(told or did, title=title, markup=False)

@@ -13,7 +13,7 @@ from agents.job.changes import DirectoryChanges
 from agents.job.description import META
 from console.errors import ConsoleError
 from console.jobs.objects import directory_of, make_directory, opened, summary, uuids
-from console.jobs.rows import queue_row
+from console.jobs.rows import paced, queue_row
 from console.tui.model.jobs import ENDED, Job, Task, TaskMap, TaskState
 from redmesh.sanitise import clean
 from redmesh.state import FAILED, RUNNING, is_uuid, job_path
@@ -166,6 +166,7 @@ def _row(path: str) -> dict[str, Any] | None:
         "over": row["ended"],
         "created_at": float(job["created_at"]),
         "begun_at": float(job.get("begun_at") or 0.0),
+        "paced": paced(job),
         "ended_at": job.get("ended_at"),
         "command": clean(row["command"]),
         "why": clean(str(job.get("why") or "")),
