@@ -9,8 +9,8 @@ def job(**more: object) -> Job:
     told: dict[str, object] = {
         "number": 1, "uuid": "960c9c4c-55b1-4832-917b-ec2300c3b454", "name": "sweep", "state": "running", "owner": "",
         "user": "ada", "tasks": 100, "finished": 20, "failed": 5, "running": 4, "over": 25, "created_at": 1.0,
-        "begun_at": 10.0, "paced": (10.0, 0), "ended_at": None, "command": "./solve {}", "why": "", "sections": False, "calls": False,
-        "path": "",
+        "begun_at": 10.0, "paced": (10.0, 0), "ended_at": None, "command": "./solve {}", "why": "", "sections": False,
+        "calls": False, "path": "",
     }  # fmt: skip
     return Job(**{**told, **more})  # type: ignore[arg-type]
 
