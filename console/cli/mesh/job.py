@@ -21,6 +21,7 @@ from redmesh.state import job_path, owned
 from redmesh.text import counted
 
 _WIDTH = 200
+_MOST_FAILURES = 100  # in the log
 
 
 def show_list(settings: Settings, options: argparse.Namespace) -> int:
@@ -58,10 +59,12 @@ def show(settings: Settings, options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(job))
         return 0
+    failed = found.failures(1) if (job["counts"] or {}).get("failed") and job["kind"] != "launch" else []
     told = [
         ("job", job["uuid"]), ("state", _state(job)), ("cause", job.get("cause")), ("kind", job["kind"]),
         ("command", _command(job)), ("in", job.get("cwd")), ("of", f"{job.get('user')} on {job.get('host')}"),
         ("created", _instant(job["created_at"])), ("seconds", _seconds(job)), ("tasks", _tasks(job)),
+        ("failed", f"first task {failed[0]['task']}, {failed[0]['text']}" if failed else ""),
         ("progress", f"{job['progress']:.0%}" if job.get("progress") is not None else ""),
         ("launcher", job.get("launcher")), ("exit", job.get("exit_status")),
         ("processors", _processors(job)),
@@ -79,12 +82,21 @@ def show(settings: Settings, options: argparse.Namespace) -> int:
 
 
 def show_log(settings: Settings, options: argparse.Namespace) -> int:
-    """Print a job's log: its messages, and its state changes."""
+    """Print a job's log: its messages, its failed tasks, and its state changes."""
     found = source(settings, options.job, options.at or "")
-    rows = [{key: one[key] for key in ("at", "node", "task", "text")} for one in found.rows("log")]
+    rows: list[dict[str, Any]] = [
+        {key: one[key] for key in ("at", "node", "task", "text")} for one in found.rows("log")
+    ]
     for one in found.rows("transitions"):
         text = f"the job is {one['state']}" + (f": {one['cause']}" if one["cause"] else "")
         rows.append({"at": one["at"], "node": None, "task": None, "text": text})
+    failed = found.failures(_MOST_FAILURES + 1)
+    for one in failed[:_MOST_FAILURES]:
+        text = "failed" + (f": {one['text']}" if one["text"] else "")
+        rows.append({"at": one["at"], "node": None, "task": one["task"], "text": text})
+    if len(failed) > _MOST_FAILURES:
+        text = f"more tasks failed: mesh job tasks {found.uuid[:8]} --state failed prints all"
+        rows.append({"at": failed[-1]["at"], "node": None, "task": None, "text": text})
     for row in sorted(rows, key=lambda one: float(one["at"])):
         if options.json:
             print(json.dumps(row))
