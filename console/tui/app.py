@@ -9,7 +9,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -17,14 +17,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from rich.console import Console, RenderableType
 from textual.binding import Binding, BindingType
 from textual.filter import Monochrome
+from textual.screen import Screen
 from textual.signal import Signal
 from textual.worker import WorkerFailed
 
 from console.errors import ConsoleError
-from console.launch.events.spool import spool_path
 from console.tui.actions import commands
 from console.tui.actions.action import Action
-from console.tui.actions.launch_command import Form
 from console.tui.actions.registry import bindings
 from console.tui.config import Session, preferences
 from console.tui.format import elapsed
@@ -38,14 +37,9 @@ from console.tui.model.usage import Usage
 from console.tui.screens.base import Framed, Page
 from console.tui.screens.dialogs import Choosing, Confirm
 from console.tui.screens.help import Help, help_sections, key_name
-from console.tui.screens.launch import RunScreen
-from console.tui.screens.launch_form import LaunchScreen
 from console.tui.screens.mesh import MeshScreen
 from console.tui.screens.navigator import Navigator
-from console.tui.screens.tables import JobsScreen, TableScreen
 from console.tui.sources.database import MachineReader
-from console.tui.sources.jobs import JobsReader
-from console.tui.sources.launch import Watch
 from console.tui.terminal import crash, hangup
 from console.tui.terminal.clipboard import MOST, by_tmux, sequence
 from console.tui.terminal.compositor import PromptApp
@@ -60,6 +54,9 @@ if TYPE_CHECKING:
 
     from console.jobs.waiting import Lines
     from console.settings import Settings
+    from console.tui.actions.launch_command import Form
+    from console.tui.sources.jobs import JobsReader
+    from console.tui.sources.launch import Watch
 
 READ_HZ = 4
 _HISTORY = 30  # earlier launches that are read when one ends
@@ -75,6 +72,33 @@ def _commands() -> type[Provider]:
     return ActionCommands
 
 
+# Screens other than the map are imported when they are first shown: they are a tenth of the start-up time.
+
+
+def _launch_form() -> Screen[Any]:
+    from console.tui.screens.launch_form import LaunchScreen
+
+    return LaunchScreen()
+
+
+def _table(name: str) -> Screen[Any]:
+    from console.tui.screens.tables import TableScreen
+
+    return TableScreen(name)
+
+
+def _jobs_table() -> Screen[Any]:
+    from console.tui.screens.tables import JobsScreen
+
+    return JobsScreen()
+
+
+def _run_screen(watch: Watch) -> Screen[Any]:
+    from console.tui.screens.launch import RunScreen
+
+    return RunScreen(watch)
+
+
 class ConsoleApp(PromptApp):
     """Modes: ``mesh``, ``launch``, and ``run-N`` for each watched launch."""
 
@@ -82,9 +106,9 @@ class ConsoleApp(PromptApp):
     CSS_PATH = Path(__file__).with_name("app.tcss")
     MODES = {
         "mesh": MeshScreen,
-        "launch": LaunchScreen,
-        **{name: partial(TableScreen, name) for name in TABLES},
-        "jobs": JobsScreen,
+        "launch": _launch_form,
+        **{name: partial(_table, name) for name in TABLES},
+        "jobs": _jobs_table,
     }
     BINDINGS: ClassVar[list[BindingType]] = [
         *bindings("app"),
@@ -99,6 +123,7 @@ class ConsoleApp(PromptApp):
         self.runs: dict[int, Run] = {}
         self.problems: list[str] = []  # problems found by mesh status
         self._reading_s = 0.0
+        self._complete = False  # what is begun after the first reading has begun
         self.trouble = ""  # why the picture is out of date; empty if it is current
         self.crash_line = ""  # the line that is printed after a crash
         self._crash_told = False
@@ -114,10 +139,6 @@ class ConsoleApp(PromptApp):
         self._watches: dict[int, Watch] = {}
         self._read_at: float | None = None
         self._reader: Any = MachineReader(settings.database, settings.login)
-        self._jobs_reader = JobsReader(
-            settings.state_dir, self.jobs_changed.publish, self._tell_ended_jobs, self._read_lines
-        )
-        self.machine.jobs = self._jobs_reader.jobs
         for theme in THEMES:
             self.register_theme(theme)
         self.usage = Usage()
@@ -168,11 +189,26 @@ class ConsoleApp(PromptApp):
         """Open the map and begin to read."""
         self.switch_mode("mesh")
         if self.preferences.restore and not self.replaying:
-            for launcher in self.session.launchers():
-                if os.path.exists(spool_path(self.settings.state_dir, launcher)):
-                    self.attach(launcher, show=False)
+            self._restore(self.session.launchers())
         hangup.watch(self, self._before_hangup)
         self._reading = self.run_worker(self._read_machine(), name="machine", exit_on_error=True)
+
+    def _restore(self, launchers: list[int]) -> None:
+        """Open the tabs of these launches again, as far as their output is still there."""
+        if launchers:
+            from console.launch.events.spool import spool_path
+
+            for launcher in launchers:
+                if os.path.exists(spool_path(self.settings.state_dir, launcher)):
+                    self.attach(launcher, show=False)
+
+    def _begin_the_rest(self) -> None:
+        """After the first reading, begin what its picture does not need."""
+        if not self._complete:
+            self._complete = True
+            self.call_after_refresh(self._follow_jobs_and_health)
+
+    def _follow_jobs_and_health(self) -> None:
         if not self.replaying:
             self._jobs_reader.start()
         if not self.replaying and self.settings.mesh:
@@ -185,7 +221,8 @@ class ConsoleApp(PromptApp):
             watch.close()
         self._reading.cancel()  # otherwise it could query a closed reader
         self._reader.close()
-        self._jobs_reader.close()
+        if "_jobs_reader" in self.__dict__:
+            self._jobs_reader.close()
 
     # The machine
 
@@ -199,6 +236,7 @@ class ConsoleApp(PromptApp):
                 self._reading_s = 0.0 if picture.whole else time.monotonic() - began  # reading everything may take long
             except (StoreError, ConsoleError) as error:
                 self.trouble = clean(f"{error.message} ({error.hint})" if error.hint else error.message)
+                self._begin_the_rest()
                 self.machine_changed.publish(Changed(False, set(), False))
                 if self.trouble != before:
                     self.notify(self.trouble, severity="error", markup=False, timeout=8)
@@ -221,6 +259,7 @@ class ConsoleApp(PromptApp):
                     self.usage.add(counts[State.BUSY] + counts[State.PENDING], self.machine.cells - out)
                 second = int(picture.now)
                 self.machine_changed.publish(changed)
+            self._begin_the_rest()
             if not gc.isenabled():
                 gc.freeze()  # what exists now is kept until the console ends: never examine it
                 gc.set_threshold(_COLLECT_EVERY)
@@ -255,6 +294,14 @@ class ConsoleApp(PromptApp):
             self.notify(note(own), severity="error" if bad else "information", markup=False, timeout=8)
         if self.preferences.bell:
             self.bell()
+
+    @cached_property
+    def _jobs_reader(self) -> JobsReader:
+        from console.tui.sources.jobs import JobsReader  # imported after the first picture of the machine
+
+        reader = JobsReader(self.settings.state_dir, self.jobs_changed.publish, self._tell_ended_jobs, self._read_lines)
+        self.machine.jobs = reader.jobs
+        return reader
 
     def _read_lines(self) -> Lines | None:
         from console.jobs.waiting import read_lines  # needed only while jobs run
@@ -325,10 +372,12 @@ class ConsoleApp(PromptApp):
                     markup=False,
                 )
                 return
+            from console.tui.sources.launch import Watch
+
             run = Run(launcher, command or (known.command if known else ""), size)
             self.runs[launcher] = run
             self._watches[launcher] = Watch(run, self.settings.run_dir, self.settings.state_dir)
-            self.add_mode(f"run-{launcher}", partial(RunScreen, self._watches[launcher]))
+            self.add_mode(f"run-{launcher}", partial(_run_screen, self._watches[launcher]))
             self.follow(self._watches[launcher])
             self.keep_session()
         if show:
@@ -366,6 +415,8 @@ class ConsoleApp(PromptApp):
 
     def launch_with(self, form: Form) -> None:
         """Open the launch form with these values."""
+        from console.tui.screens.launch_form import LaunchScreen
+
         self.action_show("launch")
 
         def fill() -> None:
@@ -376,6 +427,8 @@ class ConsoleApp(PromptApp):
 
     def launch_on(self, where: str, size: int) -> None:
         """Open the launch form with these processors filled in."""
+        from console.tui.screens.launch_form import LaunchScreen
+
         self.action_show("launch")
 
         def fill() -> None:

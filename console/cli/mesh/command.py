@@ -46,7 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str] | None) -> int:
-    options = parser().parse_args(arguments)
+    given_words = sys.argv[1:] if arguments is None else arguments
+    options = parser(given_words[0] if given_words else "").parse_args(given_words)
     if options.quiet and not getattr(options, "own_quiet", False):
         if getattr(options, "result", False):
             raise UsageError("--quiet does not fit: this command's output is its result", "write it into a file")
@@ -73,31 +74,17 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def parser() -> argparse.ArgumentParser:
-    """The parser of the whole command line."""
+def parser(only: str = "") -> argparse.ArgumentParser:
+    """The parser of the whole command line; with ``only`` of that command and few others, which is built sooner."""
+    known = any(only in words.split() for words, _ in _GROUPS)
     top = _Parser(prog="mesh", description="Bring a mesh up and down, and administer it.", allow_abbrev=False)
     top.add_argument("--config", metavar="FILE", help=_CONFIG)
     top.add_argument("--quiet", action="store_true", help=_QUIET)
     top.add_argument("--version", action="version", version=f"mesh (Redmesh) {VERSION}", help="print the version")
     commands = top.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
-    _add_life(commands)
-    _add_managers(commands)
-    _add_hosts(commands)
-    _add_trust(commands)
-    _add_logins(commands)
-    _add_looks(commands)
-    _add_inspection(commands)
-    _add_jobs(commands)
-    _add_queue(commands)
-    _add_sections(commands)
-    _add_partitions(commands)
-    _add_administration(commands)
-    _add_database(commands)
-    _add_machine(commands)
-    _add_sides(commands)
-    _add_replay(commands)
-    _add_completion(commands)
-    _add_demo(commands)
+    for words, add in _GROUPS:
+        if only in words.split() or not known:
+            add(commands)
     _add_common(top)
     return top
 
@@ -661,6 +648,29 @@ def _positive(text: str) -> int:
     if not number:
         raise argparse.ArgumentTypeError("must be at least 1")
     return number
+
+
+#: The commands that each function adds.
+_GROUPS: "tuple[tuple[str, Callable[[argparse._SubParsersAction[_Parser]], None]], ...]" = (
+    ("up simulate down", _add_life),
+    ("grow shrink manager", _add_managers),
+    ("init nodes doctor upgrade", _add_hosts),
+    ("trust", _add_trust),
+    ("login", _add_logins),
+    ("status history console record serve", _add_looks),
+    ("stacks procs debug", _add_inspection),
+    ("job", _add_jobs),
+    ("submit queue wait cancel hold release retry purge", _add_queue),
+    ("sections", _add_sections),
+    ("partition", _add_partitions),
+    ("mode reserve unreserve drain resume", _add_administration),
+    ("db", _add_database),
+    ("topology", _add_machine),
+    ("side", _add_sides),
+    ("replay", _add_replay),
+    ("completion", _add_completion),
+    ("demo docs", _add_demo),
+)
 
 
 def _lazily(module: str, name: str) -> Command:
