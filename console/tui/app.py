@@ -61,6 +61,7 @@ if TYPE_CHECKING:
 READ_HZ = 4
 _HISTORY = 30  # earlier launches that are read when one ends
 _HEALTH_EVERY_S = 20.0  # each check runs ``mesh status`` in a separate process
+_UNPAINTED_S = 0.3  # the longest time without a picture at the start
 #: New objects between two garbage collections. With Python's default of 700, output of 50,000 lines a second causes
 #: seventy collections a second. They find nothing, and took a fifth of the time, up to 140 ms each, while keys waited.
 _COLLECT_EVERY = 20_000
@@ -103,6 +104,7 @@ class ConsoleApp(PromptApp):
     """Modes: ``mesh``, ``launch``, and ``run-N`` for each watched launch."""
 
     TITLE = "Redmesh"
+    DEFAULT_MODE = "mesh"  # switching to it from another mode draws everything twice
     CSS_PATH = Path(__file__).with_name("app.tcss")
     MODES = {
         "mesh": MeshScreen,
@@ -123,6 +125,7 @@ class ConsoleApp(PromptApp):
         self.runs: dict[int, Run] = {}
         self.problems: list[str] = []  # problems found by mesh status
         self._reading_s = 0.0
+        self._shown = False  # the first screen may be painted
         self._complete = False  # what is begun after the first reading has begun
         self.trouble = ""  # why the picture is out of date; empty if it is current
         self.crash_line = ""  # the line that is printed after a crash
@@ -186,8 +189,9 @@ class ConsoleApp(PromptApp):
         return borrowed(self.current_theme)
 
     def on_mount(self) -> None:
-        """Open the map and begin to read."""
-        self.switch_mode("mesh")
+        """Begin to read; the map is open. Nothing is painted until it has something to show, or the reading is slow."""
+        self._begin_batch()
+        self.set_timer(_UNPAINTED_S, self._show_map)
         if self.preferences.restore and not self.replaying:
             self._restore(self.session.launchers())
         hangup.watch(self, self._before_hangup)
@@ -202,10 +206,17 @@ class ConsoleApp(PromptApp):
                 if os.path.exists(spool_path(self.settings.state_dir, launcher)):
                     self.attach(launcher, show=False)
 
+    def _show_map(self) -> None:
+        if not self._shown:
+            self._shown = True
+            self._end_batch()
+            self.screen.refresh(layout=True)
+
     def _begin_the_rest(self) -> None:
         """After the first reading, begin what its picture does not need."""
         if not self._complete:
             self._complete = True
+            self.screen.call_next(self._show_map)  # after what the reading has changed on the screen
             self.call_after_refresh(self._follow_jobs_and_health)
 
     def _follow_jobs_and_health(self) -> None:
@@ -236,8 +247,8 @@ class ConsoleApp(PromptApp):
                 self._reading_s = 0.0 if picture.whole else time.monotonic() - began  # reading everything may take long
             except (StoreError, ConsoleError) as error:
                 self.trouble = clean(f"{error.message} ({error.hint})" if error.hint else error.message)
-                self._begin_the_rest()
                 self.machine_changed.publish(Changed(False, set(), False))
+                self._begin_the_rest()
                 if self.trouble != before:
                     self.notify(self.trouble, severity="error", markup=False, timeout=8)
                 await asyncio.sleep(1.0)

@@ -38,7 +38,6 @@ EventRow = namedtuple("EventRow", "id at kind node launcher partition text")
 Reading = namedtuple("Reading", "whole counter now mesh nodes processors launchers partitions")
 
 
-
 def typed(kind: type[Any], rows: Iterable[tuple[Any, ...]]) -> list[Any]:
     """The rows as named tuples of that kind; three times as fast as ``kind._make``, for thousands of rows."""
     return list(map(tuple.__new__, repeat(kind), rows))

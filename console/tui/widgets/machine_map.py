@@ -52,6 +52,7 @@ class MachineMap(CellGrid):
         self._charted: tuple[object, ...] = ()  # the inputs of the chart
         self._looks: dict[int, tuple[str, str, str]] = {}  # the looks of drawn tiles; removed when they change
         self._tile_at_place: dict[tuple[int, int], int] = {}
+        self._built = -1  # the machine's shape that was laid out last
         self._labels_out: dict[int, bool] = {}  # by node: whether its name is drawn as out of service
         self.place: Place = MACHINE
         self.whole = True  # everything on one screen; otherwise every processor a tile
@@ -148,6 +149,11 @@ class MachineMap(CellGrid):
         """The number of lines that the map needs, including its frame."""
         return len(self._chart.lines) + self.gutter.height
 
+    @property
+    def is_current(self) -> bool:
+        """True if it was laid out since nodes or processors changed, for example because the window was resized."""
+        return self._built == self._machine.shapes
+
     def rebuild(self) -> None:
         """Lay out again; the cursor stays on its processor."""
         machine = self._machine
@@ -165,6 +171,7 @@ class MachineMap(CellGrid):
         self._tile_at_place = {self._chart.place(tile): tile for tile in range(self.cells)}
         self._keep_apart(range(self.cells))
         self._labels_out = {at: node.out_of_service for at, node in enumerate(machine.nodes)}
+        self._built = machine.shapes
         super().rebuild()
         self._show_cursor()
         self.post_message(self.LaidOut())
