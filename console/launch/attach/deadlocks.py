@@ -25,7 +25,7 @@ _SENDING = ("Send", "Ssend", "Rsend")
 _WAITING = ("Wait", "Waitall", "Waitany", "Waitsome", "Sendrecv", "Sendrecv_replace")
 #: Other calls that wait for all: by function, and if the name is ambiguous, by the end of the file name.
 _BARRIERS = {"pthread_barrier_wait": "", "___pthread_barrier_wait": "", "GOMP_barrier": ""}
-#: The beginnings of functions that wait for a lock without a time limit; Python's locks are semaphores of the C library.
+#: The beginnings of functions that wait for a lock without a time limit (a lock of Python is a semaphore of libc).
 _LOCKS = ("new_sem_wait", "sem_wait", "lll_lock_wait", "pthread_mutex_lock", "pthread_rwlock_")
 _TORCH = "distributed/distributed_c10d.py"
 _TORCH_CALLS = frozenset(
