@@ -52,8 +52,8 @@ class MachineMap(CellGrid):
         self._charted: tuple[object, ...] = ()  # the inputs of the chart
         self._looks: dict[int, tuple[str, str, str]] = {}  # the looks of drawn tiles; removed when they change
         self._tile_at_place: dict[tuple[int, int], int] = {}
-        # launchers with more neighbours than there are colours, until launchers begin or end: to look for a colour again
-        # and again took two thirds of the CPU time where many launchers are scattered over a large machine
+        # Launchers with more neighbours than there are colours, until launchers begin or end: to look for one again
+        # and again took two thirds of the CPU time where many launchers are scattered over a large machine.
         self._crowded: set[int] = set()
         self._crowded_among: set[int] = set()
         self._built = -1  # the machine's shape that was laid out last
