@@ -40,6 +40,7 @@ from console.tui.screens.help import Help, help_sections, key_name
 from console.tui.screens.mesh import MeshScreen
 from console.tui.screens.navigator import Navigator
 from console.tui.sources.database import MachineReader
+from console.tui.sources.grown import GrownNodes
 from console.tui.terminal import crash, hangup
 from console.tui.terminal.clipboard import MOST, by_tmux, sequence
 from console.tui.terminal.compositor import PromptApp
@@ -144,6 +145,7 @@ class ConsoleApp(PromptApp):
         self._reader: Any = MachineReader(settings.database, settings.login)
         for theme in THEMES:
             self.register_theme(theme)
+        self._grown = GrownNodes(settings.state_dir)
         self.usage = Usage()
         self._news = News()
         self._gone: set[int] = set()  # launchers whose end has not been reported yet
@@ -256,6 +258,7 @@ class ConsoleApp(PromptApp):
             self.trouble = ""
             self._read_at = time.monotonic()
             unchanged = picture.counter == self.machine.counter and not picture.whole
+            self.machine.origins = self._grown.read()
             changed = self.machine.apply(picture)
             self._gone.update(picture.ended)
             if changed.launchers or self._gone or picture.whole:

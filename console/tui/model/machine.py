@@ -202,6 +202,7 @@ class Machine:
         self.last_event = 0
         self.news: list[Event] = []  # starts and ends of launches (console/tui/model/news.py)
         self.nodes: list[Node] = []
+        self.origins: dict[str, str] = {}  # the batch jobs of nodes that joined by `mesh grow`, by the nodes' names
         self.statuses: dict[int, NodeStatus] = {}  # of queried nodes, by id
         self.processors: list[Processor] = []
         self.launchers: dict[int, Launcher] = {}

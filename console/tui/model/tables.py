@@ -72,6 +72,12 @@ def _nodes_of(row: Launcher, machine: Machine) -> str:
     return fold_names(list(names)) if names else ""
 
 
+def _node_reason(row: Node, machine: Machine) -> str:
+    """Why it is in its state; otherwise the batch job that it came from."""
+    why = row.reason + (f" (by {row.by})" if row.by else "")
+    return "; ".join(filter(None, (why, machine.origins.get(row.name, ""))))
+
+
 def _load(node: Node, machine: Machine) -> float:
     status = machine.statuses.get(node.id)
     return status.load[0] if status is not None and status.load else -1.0
@@ -148,7 +154,7 @@ NODES = Table(
         Column("side", lambda r, m: str(r.side), lambda r, m: r.side, True, 4, rank=6),
         Column("agent", lambda r, m: r.agent, most=10, rank=5),
         Column("address", lambda r, m: r.address, most=64, rank=4),
-        Column("reason", lambda r, m: r.reason + (f" (by {r.by})" if r.by else ""), most=0),
+        Column("reason", _node_reason, most=0),
     ),
     lambda m: ((node.id, node) for node in m.nodes),
 )  # fmt: skip
