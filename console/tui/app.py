@@ -462,8 +462,8 @@ class ConsoleApp(PromptApp):
                     told := lend(self, launcher, rank, tool)
                 ) else None
 
-        rows = [(tool, f"mesh debug {launcher} {rank} {tool}", tool) for tool in TOOLS]
-        self.push_screen(Choosing(f"rank {rank} of launcher {launcher}", rows), chosen)
+        rows = [(tool, does, tool) for tool, does in TOOLS.items()]
+        self.push_screen(Choosing(f"mesh debug {launcher} {rank} …", rows), chosen)
 
     def follow(self, watch: Watch) -> None:
         """Feed a launch's model from its yod until the stream ends."""
