@@ -182,6 +182,15 @@ def test_the_completion_lines_are_appended_behind_the_command_line(yods: Private
     ]
 
 
+def test_a_host_file_gets_no_report(yods: PrivateMesh) -> None:
+    (yods.work / "hosts").write_text("n0 slots=2\n")
+    done = yods.run("yod", "-f", "hosts", "-sz", "2", "true")  # MPICH's word for a host file
+    assert done.returncode == 125 and "nothing was written" in done.stderr and "-hostfile" in done.stderr
+    assert (yods.work / "hosts").read_text() == "n0 slots=2\n"
+    (yods.work / "empty").touch()
+    assert yods.run("yod", "-file", "empty", "true").returncode == 0 and (yods.work / "empty").stat().st_size
+
+
 @pytest.mark.skipif(shutil.which("strace") is None, reason="no strace here")
 def test_strace_is_of_rank_0_unless_ranks_are_given(yods: PrivateMesh) -> None:
     for place, words, ranks in (
