@@ -96,7 +96,10 @@ def _absolute(name: str, cwd: str) -> str:
 def _variable(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not name or "\0" in text:
-        raise UsageError(f"--env {clean(text[:60])}: it takes NAME=VALUE, or NAME for the value that it has here")
+        raise UsageError(
+            f"--env {clean(text[:60])}: it takes NAME=VALUE, or NAME for the value that it has here",
+            "--env OMP_NUM_THREADS=4",
+        )
     return name, value if equals else os.environ.get(name, "")
 
 

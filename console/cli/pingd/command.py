@@ -46,7 +46,7 @@ def _run(given: "Mapping[str, Any]", rest: "Sequence[str]") -> int:
     verbs = [verb for verb in VERBS if verb in given]
     if verbs:
         if len(verbs) > 1:
-            raise UsageError(f"-{verbs[0]} and -{verbs[1]} exclude each other")
+            raise UsageError(f"-{verbs[0]} and -{verbs[1]} exclude each other", "say one after the other")
         if not rest and not any(word in given for word in SELECTORS):
             raise UsageError(
                 f"-{verbs[0]} has to be told which", "-all, -mine, -user USER, -job ID, -pbsjob ID or a list"

@@ -31,7 +31,7 @@ class Selection:
         self._missing: set[str] = set()
         self._wanted: dict[str, Any] | None = None
         if bare and "list" in given:
-            raise UsageError(f"-list and {bare[0]!r}: give one list")
+            raise UsageError(f"-list and {bare[0]!r}: give one list", "separate its parts by commas")
         text = ",".join(bare) or given.get("list")
         if text is not None:
             from console.launch.options.lists import parse_list
