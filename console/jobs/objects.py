@@ -6,7 +6,7 @@ import os
 import shutil
 import time
 
-from agents.job.start import AFTER, CALLS, ERRORS, SOCKET, beside
+from agents.job.start import AFTER, CALLS, ERRORS, FOLLOWER, SOCKET, beside
 from agents.link.sockets import UnsafeDirectory, own_directory
 from console.errors import ConsoleError
 from redmesh.state import SUFFIX, StateError, is_uuid, owned
@@ -140,7 +140,7 @@ def may_go(path: str) -> bool:
 def delete(path: str) -> None:
     """Delete an object and the files beside it. Raises OSError."""
     names = [path + suffix for suffix in ("", "-wal", "-shm", ".lock")]
-    for name in [*names, *(beside(path, suffix) for suffix in (SOCKET, AFTER, ERRORS))]:
+    for name in [*names, *(beside(path, suffix) for suffix in (SOCKET, AFTER, ERRORS, FOLLOWER))]:
         try:
             os.unlink(name)
         except FileNotFoundError:

@@ -15,12 +15,13 @@ from console.jobs.objects import ENDED, delete, directory_of, find, may_go, open
 from console.launch.daemons.connect import login_name
 from console.message_codes import coded
 from console.settings import Settings
-from console.tracker.source import Proxy, source
+from console.tracker.source import Proxy, drop_copy, source
 from redmesh.sanitise import clean
 from redmesh.state import job_path, owned
 from redmesh.text import counted
 
 _WIDTH = 200
+_MOST_FAILURES = 100  # in the log
 
 
 def show_list(settings: Settings, options: argparse.Namespace) -> int:
@@ -58,14 +59,17 @@ def show(settings: Settings, options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(job))
         return 0
+    failed = found.failures(1) if (job["counts"] or {}).get("failed") and job["kind"] != "launch" else []
     told = [
         ("job", job["uuid"]), ("state", _state(job)), ("cause", job.get("cause")), ("kind", job["kind"]),
         ("command", _command(job)), ("in", job.get("cwd")), ("of", f"{job.get('user')} on {job.get('host')}"),
         ("created", _instant(job["created_at"])), ("seconds", _seconds(job)), ("tasks", _tasks(job)),
+        ("failed", f"first task {failed[0]['task']}, {failed[0]['text']}" if failed else ""),
         ("progress", f"{job['progress']:.0%}" if job.get("progress") is not None else ""),
         ("launcher", job.get("launcher")), ("exit", job.get("exit_status")),
         ("processors", _processors(job)),
         ("file", job["path"]),
+        ("note", f"this is a copy: the object is on the login processor {job['proxied']}" if "proxied" in job else ""),
     ]  # fmt: skip
     for name, text in told:
         if text not in (None, ""):
@@ -78,12 +82,21 @@ def show(settings: Settings, options: argparse.Namespace) -> int:
 
 
 def show_log(settings: Settings, options: argparse.Namespace) -> int:
-    """Print a job's log: its messages, and its state changes."""
+    """Print a job's log: its messages, its failed tasks, and its state changes."""
     found = source(settings, options.job, options.at or "")
-    rows = [{key: one[key] for key in ("at", "node", "task", "text")} for one in found.rows("log")]
+    rows: list[dict[str, Any]] = [
+        {key: one[key] for key in ("at", "node", "task", "text")} for one in found.rows("log")
+    ]
     for one in found.rows("transitions"):
         text = f"the job is {one['state']}" + (f": {one['cause']}" if one["cause"] else "")
         rows.append({"at": one["at"], "node": None, "task": None, "text": text})
+    failed = found.failures(_MOST_FAILURES + 1)
+    for one in failed[:_MOST_FAILURES]:
+        text = "failed" + (f": {one['text']}" if one["text"] else "")
+        rows.append({"at": one["at"], "node": None, "task": one["task"], "text": text})
+    if len(failed) > _MOST_FAILURES:
+        text = f"more tasks failed: mesh job tasks {found.uuid[:8]} --state failed prints all"
+        rows.append({"at": failed[-1]["at"], "node": None, "task": None, "text": text})
     for row in sorted(rows, key=lambda one: float(one["at"])):
         if options.json:
             print(json.dumps(row))
@@ -180,11 +193,14 @@ def purge(settings: Settings, options: argparse.Namespace) -> int:
         path = find(settings, name)
         if owned(path):
             raise ConsoleError(f"job {name} has not ended: its owner process runs", "end the job first", exit_status=1)
-        if summary(path)["state"] not in ENDED and not options.force:
+        told = summary(path)
+        if told["state"] not in ENDED and not options.force:
             raise ConsoleError(
                 f"job {name} has not ended, but its owner process has: mesh job resume can continue it",
                 "--force deletes it all the same", exit_status=1,
             )  # fmt: skip
+        if told["kind"] == "job" and told["counter"]:
+            drop_copy(settings, told["uuid"])
         delete(path)
     return 0
 

@@ -65,7 +65,7 @@ def _number(text: str, whole: str) -> int:
     if not (text.isascii() and text.isdigit()):
         hint = "showmesh shows the nodes and processors"
         if whole.count(".") == 3:
-            hint = "a node has a name: an address belongs to `address` in a table [[hosts]] of mesh.toml"
+            hint = f"a node has a name of its own: mesh nodes add NAME address={whole}"
         raise UsageError(f"{whole!r} is not a processor number, a range like 25..35 or a node's name", hint)
     if len(text) > 9:
         raise UsageError(f"the number {text} in a list is too large", "showmesh lists the processors that exist")
@@ -90,6 +90,9 @@ def _names(item: str) -> list[str]:
         if not _is_name(item):
             name, colon, ranks = item.partition(":")
             hint = f"-list {name} -n {ranks}" if colon and ranks.isdigit() else "showmesh shows the nodes' names"
+            user, at, host = item.partition("@")
+            if at:
+                hint = f"a node has a name of its own: mesh nodes add NAME address={host} user={user}"
             raise UsageError(f"{item!r} is not a node's name", hint)
         return [item]
     inside, _, after = rest.partition("]")
@@ -107,7 +110,7 @@ def _names(item: str) -> list[str]:
         raise UsageError(f"{item!r} names more than {MOST} nodes", "give several lists")
     names = [head + tail for head in heads for tail in tails]
     if not _is_name(names[0]):
-        raise UsageError(f"{item!r} is not a node's name", "showmesh shows the nodes' names")
+        raise UsageError(f"{item!r} is not a node's name", "letters, digits, - and _; or node[01-16] for several")
     return names
 
 
