@@ -8,6 +8,7 @@ import argparse
 import io
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -39,6 +40,20 @@ _WIDTH = 200
 _LONGEST = 32_000
 
 
+def _refuse_foreign(words: list[str], *, quiet: bool) -> None:
+    """Refuse GNU parallel's input sources, and report its replacement strings, which a task would get as they are."""
+    for word in words:
+        if word in (":::", ":::+", "::::", "::::+"):
+            raise UsageError(
+                f"mesh submit takes no values behind {word}; mesh sections run does",
+                f"mesh sections run -- {' '.join(clean(one) for one in words[:6])}; or --tasks FILE, a task a line",
+            )
+    found = sorted({text for word in words for text in re.findall(r"(?<!\$)\{(?:[#%./]|//|/\.|[0-9]+[./]*)\}", word)})
+    if found and not quiet:
+        told = "the task's number is $REDMESH_TASK, its line is {}; mesh sections run has GNU parallel's strings"
+        print(f"mesh: not replaced: {' '.join(found)} ({told})", file=sys.stderr)
+
+
 def submit_job(settings: Settings, options: argparse.Namespace) -> int:
     """Submit a job and print its UUID; with --wait, run it to its end."""
     words = options.words[1:] if options.words[:1] == ["--"] else options.words
@@ -46,6 +61,7 @@ def submit_job(settings: Settings, options: argparse.Namespace) -> int:
         raise UsageError("--array and --tasks exclude each other", "lines of a file are numbered from 1")
     if not words and not options.tasks and not options.functions:
         raise UsageError("no program to run", "mesh submit --array 1-100 -- ./simulate --seed {}")
+    _refuse_foreign(words, quiet=options.quiet)
     described = Description(words, os.getcwd() if options.cwd is None else os.path.abspath(options.cwd))
     ranges, limit = parse_array(options.array) if options.array else ([(1, 1)], 0)
     described.name = options.name
@@ -100,7 +116,10 @@ def _kept(output: str) -> str:
 def _variable(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not name or "\0" in text:
-        raise UsageError(f"--env {clean(text[:60])}: it takes NAME=VALUE, or NAME for the value that it has here")
+        raise UsageError(
+            f"--env {clean(text[:60])}: it takes NAME=VALUE, or NAME for the value that it has here",
+            "--env OMP_NUM_THREADS=4",
+        )
     return name, value if equals else os.environ.get(name, "")
 
 
