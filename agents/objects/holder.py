@@ -16,9 +16,11 @@ import fcntl
 import hashlib
 import json
 import os
+import sqlite3
 import time
 
 from agents.objects.states import Action, Event, Place, State
+from agents.wire.errors import AgentError
 from redmesh.state import (
     CANCELLED,
     DONE,
@@ -46,6 +48,9 @@ SEAL_S = 5.0
 STANDBY, FENCED = ".standby", ".fenced"
 _ARRIVED, _SENT, _PLACE, PART = ".arrived", ".sent", ".place", ".part-"
 _AGAIN_S = 0.02
+#: Files of one user's objects on a node at most; bytes of its disk that no object takes; objects that a refusal names.
+MOST_FILES, SPARE, _NAMED = 100_000, 16 << 20, 5
+MIB = 1 << 20
 
 
 class Entry:
@@ -92,10 +97,10 @@ class Offer:
 
 
 class Holder:
-    """The objects in ``directory``, which are on ``node``."""
+    """The objects in ``directory``, which are on ``node``. ``limit_mb``: what they may take there; 0: anything."""
 
-    def __init__(self, directory: str, node: str) -> None:
-        self.directory, self.node = directory, node
+    def __init__(self, directory: str, node: str, limit_mb: int = 0) -> None:
+        self.directory, self.node, self.limit_mb = directory, node, limit_mb
 
     def path(self, uuid: str) -> str:
         """Where the live object is. StateError for what is not a UUID."""
@@ -237,6 +242,57 @@ class Holder:
                 entry.settled = True
                 self._write(entry)
 
+    def purge(self, uuid: str) -> None:
+        """Delete the object of a job that has ended. StateError when it has not, or is not here."""
+        with _Locked(self, uuid) as entry:
+            if entry.place.state is not State.LIVE:
+                raise StateError(self.why_not(entry), "mesh job show tells where it is")
+            path = self.path(uuid)
+            if owned(path) or not _has_ended(path):
+                raise StateError(f"job {uuid} has not ended", "mesh cancel ends it where its owner is")
+            for ending in ("", "-wal", "-shm", ".lock"):
+                _unlink(path + ending)
+            entry.place.state, entry.at, entry.settled = State.ABSENT, time.time(), True
+            self._write(entry)
+
+    # room for objects
+
+    def room(self, size: int, instead_of: str = "") -> None:
+        """Raise AgentError unless ``size`` more bytes may be here. ``instead_of``: a file that they replace."""
+        os.makedirs(self.directory, 0o700, exist_ok=True)
+        sizes = {name: _size(os.path.join(self.directory, name)) for name in self._names()}
+        used = sum(sizes.values()) - sizes.get(os.path.basename(instead_of), 0)
+        if self.limit_mb and used + size > self.limit_mb << 20:
+            raise AgentError(
+                f"{self.node} takes {self.limit_mb} MiB of a user's state objects (node_jobs_mb): {used / MIB:.1f} MiB"
+                f" are there, and {size / MIB:.1f} would come", self._what_to_purge(sizes), code="room",
+            )  # fmt: skip
+        if len(sizes) > MOST_FILES:
+            raise AgentError(
+                f"{self.node} has {len(sizes)} files of a user's state objects", self._what_to_purge(sizes), code="room"
+            )
+        if not size:
+            return
+        found = os.statvfs(self.directory)
+        free = found.f_bavail * found.f_frsize
+        if free < size + SPARE:
+            raise AgentError(
+                f"the disk for state objects on {self.node} has {free / MIB:.1f} MiB left, and {size / MIB:.1f} would"
+                " come", self._what_to_purge(sizes), code="room",
+            )  # fmt: skip
+
+    def _what_to_purge(self, sizes: Dict[str, int]) -> str:
+        """The largest objects of ended jobs, for people."""
+        ended: List[str] = []
+        for name in sorted(sizes, key=lambda name: -sizes[name]):
+            uuid = name[: -len(SUFFIX)]
+            path = os.path.join(self.directory, name)
+            if name.endswith(SUFFIX) and is_uuid(uuid) and not owned(path) and _has_ended(path):
+                ended.append(uuid)
+            if len(ended) == _NAMED:
+                break
+        return f"mesh purge {' '.join(ended)}" if ended else "no job there has ended: mesh job move takes one elsewhere"
+
     # standby copies
 
     def standby(self, uuid: str) -> str:
@@ -332,13 +388,10 @@ class Holder:
             if not name.endswith(SUFFIX + STANDBY) or owned(path):
                 continue
             try:
-                if time.time() - os.stat(path).st_mtime < REMEMBER_S:
-                    continue
-                with StateReader(path) as job:
-                    ended = job.meta("state") in (DONE, FAILED, CANCELLED)
-            except (StateError, OSError):
+                young = time.time() - os.stat(path).st_mtime < REMEMBER_S
+            except OSError:
                 continue
-            if ended:
+            if not young and _has_ended(path):
                 for ending in ("", "-wal", "-shm", ".lock"):
                     _unlink(path + ending)
 
@@ -409,6 +462,21 @@ class _Locked:
 
     def __exit__(self, *_: object) -> None:
         os.close(self._fd)
+
+
+def _has_ended(path: str) -> bool:
+    try:
+        with StateReader(path) as job:
+            return job.meta("state") in (DONE, FAILED, CANCELLED)
+    except (StateError, sqlite3.Error):
+        return False  # nothing is deleted because it cannot be read
+
+
+def _size(path: str) -> int:
+    try:
+        return os.lstat(path).st_size
+    except OSError:
+        return 0
 
 
 def _counter(path: str) -> int:

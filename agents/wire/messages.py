@@ -246,6 +246,7 @@ OBJECT: Dict[str, Shape] = {
     "promote": _shape(uuid=_str, counter=_int),
     "drop": _shape(uuid=_str),
     "want": _shape(uuid=_str, login=_str),
+    "purge": _shape(uuid=_str),
 }
 
 #: Messages from a launch child to the PMIx server of its machine.

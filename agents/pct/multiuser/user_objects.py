@@ -41,8 +41,9 @@ _OF_ROOT = frozenset(("held", "ask", "move", "take", "settled"))
 class UserObjects:
     """The objects on ``node``. A process that became a user stays that user."""
 
-    def __init__(self, directory: str, node: str, *, root_allowed: bool) -> None:
+    def __init__(self, directory: str, node: str, limit_mb: int = 0, *, root_allowed: bool) -> None:
         self.directory, self.node, self._root_allowed = os.path.join(directory, node), node, root_allowed
+        self._limit_mb = limit_mb  # for each user
 
     def prepare(self) -> None:
         """Make the node's directory. Raises OSError; AgentError if anybody but root may write there."""
@@ -79,7 +80,7 @@ class UserObjects:
             raise AgentError(error.message, error.hint, code="denied") from None
         except OSError as error:
             raise AgentError(f"{directory}: {error.strerror}", "check the disk of the node", code="disk") from None
-        return Holder(directory, self.node)
+        return Holder(directory, self.node, self._limit_mb)
 
     def of_job(self, uuid: str) -> Holder:
         """Become the user who has the object ``uuid``, for good. Raises AgentError if it is not here."""

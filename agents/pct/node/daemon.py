@@ -284,10 +284,12 @@ class Pct:
         if config.system is not None:
             from agents.pct.multiuser.user_objects import UserObjects
 
-            return UserObjects(config.system.objects, config.node, root_allowed=config.system.allow_root)
+            return UserObjects(
+                config.system.objects, config.node, config.objects_mb, root_allowed=config.system.allow_root
+            )
         from agents.objects.object_process import NodeObjects, directory_on
 
-        return NodeObjects(directory_on(config.state, config.node), config.node)
+        return NodeObjects(directory_on(config.state, config.node), config.node, config.objects_mb)
 
     def _await_courier(self, pid: int, line: Optional[socket.socket]) -> None:
         if line is None:
