@@ -25,7 +25,11 @@ class Arrival:
             raise AgentError("that is not an offer of a state object", code="invalid")
         os.makedirs(holder.directory, 0o700, exist_ok=True)
         self.path = os.path.join(holder.directory, f"{self.uuid}{SUFFIX}{PART}{os.getpid()}")
-        self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            os.unlink(self.path)  # of a process that had our pid
+        except FileNotFoundError:
+            pass
+        self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         self._digest = hashlib.sha256()
         self._error: Optional[OSError] = None
 

@@ -46,8 +46,9 @@ FORWARD_S, REMEMBER_S, MOST_ENTRIES = 600.0, 86400.0, 10_000
 #: Seconds for readers of the object to finish before it is sent.
 SEAL_S = 5.0
 STANDBY, FENCED = ".standby", ".fenced"
-_ARRIVED, _SENT, _PLACE, PART = ".arrived", ".sent", ".place", ".part-"
+_ARRIVED, SENT, _PLACE, PART = ".arrived", ".sent", ".place", ".part-"
 _AGAIN_S = 0.02
+_LONGEST_PLACE = 64 << 10
 #: Files of one user's objects on a node at most; bytes of its disk that no object takes; objects that a refusal names.
 MOST_FILES, SPARE, _NAMED = 100_000, 16 << 20, 5
 MIB = 1 << 20
@@ -109,7 +110,7 @@ class Holder:
     def readable(self, uuid: str) -> str:
         """The file to answer from: the live object, or one whose receiver has not been heard yet. "" when not here."""
         path = self.path(uuid)
-        return next((one for one in (path, path + _SENT) if os.path.exists(one)), "")
+        return next((one for one in (path, path + SENT) if os.path.exists(one)), "")
 
     def answering(self, uuid: str) -> str:
         """The same, else the copy of an object whose owner nobody can connect to."""
@@ -117,12 +118,12 @@ class Holder:
 
     def uuids(self) -> List[str]:
         """The objects that are live here, or in doubt."""
-        names = {name.partition(SUFFIX)[0] for name in self._names() if name.endswith((SUFFIX, SUFFIX + _SENT))}
+        names = {name.partition(SUFFIX)[0] for name in self._names() if name.endswith((SUFFIX, SUFFIX + SENT))}
         return sorted(name for name in names if is_uuid(name))
 
     def sent(self) -> List[str]:
         """Those that stand still until their receiver is heard, by the names of their files."""
-        ending = SUFFIX + _SENT
+        ending = SUFFIX + SENT
         found = (name[: -len(ending)] for name in self._names() if name.endswith(ending))
         return sorted(uuid for uuid in found if is_uuid(uuid))
 
@@ -189,7 +190,7 @@ class Holder:
             if self._read(offer.uuid).get("state") != State.LIVE.value:
                 # it was made here: who is killed behind the rename leaves a file whose record says what it is
                 self._write(Entry(offer.uuid, {"state": State.LIVE.value, "counter": offer.counter}))
-            os.rename(offer.job.path, offer.job.path + _SENT)
+            os.rename(offer.job.path, offer.job.path + SENT)
             entry.other, entry.address, entry.at = offer.node, offer.address, time.time()
             entry.token = hashlib.sha256(str(offer.job.meta("token")).encode()).hexdigest()
             self._write(entry)
@@ -202,11 +203,11 @@ class Holder:
             if action is Action.FORWARD:
                 entry.at, entry.settled = time.time(), True
                 self._write(entry)
-                _unlink(path + _SENT)
+                _unlink(path + SENT)
             elif action is Action.RESUME:
                 entry.came()
                 self._write(entry)
-                os.rename(path + _SENT, path)
+                os.rename(path + SENT, path)
             return entry.place.state
 
     def store(self, uuid: str, counter: int, path: str, sender: str) -> Action:
@@ -217,7 +218,7 @@ class Holder:
                 os.rename(path, live + _ARRIVED)
                 entry.other, entry.at, entry.settled = entry.other if entry.address else sender, time.time(), False
                 self._write(entry)
-                _unlink(live + _SENT)  # of an attempt that was taken: a newer one exists
+                _unlink(live + SENT)  # of an attempt that was taken: a newer one exists
             return action
 
     def take(self, uuid: str, counter: int) -> Action:
@@ -231,7 +232,7 @@ class Holder:
             elif action is Action.REFUSE:
                 entry.at = time.time()
                 self._write(entry)
-                for ending in (_ARRIVED, _SENT):
+                for ending in (_ARRIVED, SENT):
                     _unlink(live + ending)
             return action
 
@@ -336,9 +337,9 @@ class Holder:
             path = self.path(uuid)
             if entry.place.handle(Event.FENCED, counter) is not Action.FORWARD:
                 return False
-            for ending in ("", "-wal", "-shm", _SENT):
+            for ending in ("", "-wal", "-shm", SENT):
                 if os.path.exists(path + ending):
-                    os.rename(path + ending, path + FENCED + ending.replace(_SENT, ""))
+                    os.rename(path + ending, path + FENCED + ending.replace(SENT, ""))
             self._write(entry)
             return True
 
@@ -398,16 +399,16 @@ class Holder:
     # files
 
     def _read(self, uuid: str) -> Dict[str, Any]:
+        path = os.path.join(self.directory, uuid + _PLACE)
         try:
-            with open(os.path.join(self.directory, uuid + _PLACE), encoding="utf-8") as file:
-                told = json.load(file)
+            with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), encoding="utf-8") as file:
+                told = json.loads(file.read(_LONGEST_PLACE))
+            Entry(uuid, told)
         except FileNotFoundError:
             return {}
-        except ValueError:
-            raise StateError(
-                f"{self.directory}/{uuid}{_PLACE} cannot be read: it is not JSON", "remove it if the job is here"
-            ) from None
-        return told if isinstance(told, dict) else {}
+        except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
+            raise StateError(f"{path} is not what a node writes", "remove it if the job is here") from None
+        return dict(told)
 
     def _write(self, entry: Entry) -> None:
         path = os.path.join(self.directory, entry.uuid + _PLACE)
@@ -423,15 +424,15 @@ class Holder:
         """The entry, after what a process that was killed has left undone."""
         entry, path = Entry(uuid, self._read(uuid)), self.path(uuid)
         if entry.place.state is State.LIVE:
-            for beside in (_SENT, _ARRIVED):
+            for beside in (SENT, _ARRIVED):
                 if os.path.exists(path + beside):
                     os.rename(path + beside, path)
             if not os.path.exists(path):
                 entry.place.state = State.ABSENT  # it was purged
         elif entry.place.state in (State.GONE, State.ARRIVED):
-            _unlink(path + _SENT)
+            _unlink(path + SENT)
         elif entry.place.state is State.DOUBT and os.path.exists(path):
-            os.rename(path, path + _SENT)  # power was lost between the two names
+            os.rename(path, path + SENT)  # power was lost between the two names
         elif entry.place.state is State.ABSENT and os.path.exists(path):
             entry.place = Place(State.LIVE, max(entry.place.counter, _counter(path)))  # it was made here
         if entry.place.state is State.GONE and os.path.exists(path) and _counter(path) > entry.place.counter:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import signal
+import sqlite3
 import time
 
 from agents.linux import prctl
@@ -38,13 +40,15 @@ _GULP = 256 << 10
 #: Seconds without a word after which the owner of an object is not feeding its standby any more; it says one each
 #: FED_S / 5. Bytes of commits in one message.
 FED_S, _MOST_COMMITS = 10.0, 64 << 20
-#: Bytes of commits after which the room for a user's objects is looked at again.
-_LOOK_BYTES = 16 << 20
+#: Seconds of commits after which the room for a user's objects is looked at again.
+_LOOK_S = 1.0
+#: Seconds that a request may take before its process is ended: a user can make the files hang that it needs.
+_REQUEST_S = 900
 #: Beside a copy that is fed: somebody wants to go on with it.
 _CLAIM = ".claim"
 #: Beside a copy that is fed: the login processor on which the job is to go on, as somebody there wants.
 _WANTED = ".wanted"
-_LONGEST_NAME = 255
+_LONGEST_NAME, _LONGEST_ERROR = 255, 300
 #: Seconds that an object process asks about objects in doubt before it leaves that to another.
 _SETTLE_S = 86400.0
 
@@ -65,7 +69,7 @@ class ObjectProcess:
         self._replica: Optional[Replica] = None  # of an object whose owner feeds it
         self._commits = bytearray()
         self._fed = -1  # the lock that says so
-        self._grown = 0  # bytes of commits since the room was looked at
+        self._looked = 0.0  # when the room for commits was looked at
         self._body = b""  # what follows the reply
         self._offer_given: Optional[Offer] = None  # to the peer, who fetches an object
 
@@ -103,6 +107,13 @@ class ObjectProcess:
         return self._frames.pop(0)
 
     def _handle(self, message: Message) -> None:
+        signal.alarm(_REQUEST_S)
+        try:
+            self._reply(message)
+        finally:
+            signal.alarm(0)
+
+    def _reply(self, message: Message) -> None:
         try:
             reply = self._reply_to(check(OBJECT, message), message)
         except WireError:
@@ -111,6 +122,10 @@ class ObjectProcess:
             reply = {"error": error.as_message()}
         except StateError as error:
             reply = {"error": AgentError(error.message, error.hint, code="state").as_message()}
+        except (sqlite3.Error, MemoryError, RecursionError, TypeError, ValueError, OverflowError) as error:
+            # Files here are their user's: these are not what Redmesh has written.
+            told = f"job {message.get('uuid')} cannot be read on {self._holder.node}: {error!r}"[:_LONGEST_ERROR]
+            reply = {"error": AgentError(told, "its files there are damaged", code="state").as_message()}
         except OSError as error:
             told = f"{self._holder.node}: {error.strerror or error}"
             reply = {"error": AgentError(told, "check the disk of the node", code="disk").as_message()}
@@ -254,9 +269,8 @@ class ObjectProcess:
             raise AgentError(f"somebody says that job {message['uuid']} is to go on here", "ask a CPA", code="state")
         if len(data) != message["size"]:
             raise AgentError(f"{len(data)} bytes of commits came, not {message['size']}", code="invalid")
-        self._grown += len(data)
-        if self._grown > _LOOK_BYTES:
-            self._grown = 0
+        if data and time.monotonic() - self._looked > _LOOK_S:
+            self._looked = time.monotonic()
             self._holder.room(0)
         replica.apply(data)
         wanted = _read(replica.path + _WANTED)
