@@ -40,9 +40,9 @@ TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional
 
-#: Seconds for which a node says where an object went, and for which it remembers the counters of objects that are not
-#: here; entries kept at most.
-FORWARD_S, REMEMBER_S, MOST_ENTRIES = 600.0, 86400.0, 10_000
+#: Seconds for which a node says where an object went and remembers the counters of objects that are not here (a report
+#: to the tracker may have been lost: docs/decisions/0031); entries kept at most.
+REMEMBER_S, MOST_ENTRIES = 86400.0, 10_000
 #: Seconds for readers of the object to finish before it is sent.
 SEAL_S = 5.0
 STANDBY, FENCED = ".standby", ".fenced"
@@ -77,7 +77,7 @@ class Entry:
     def forwards(self) -> bool:
         """Whether it says where the object is, or was last: also while it is on its way back, and when that failed."""
         states = (State.GONE, State.ARRIVED, State.ABSENT)
-        return bool(self.address) and self.place.state in states and time.time() - self.at < FORWARD_S
+        return bool(self.address) and self.place.state in states and time.time() - self.at < REMEMBER_S
 
     def came(self) -> None:
         """It is live here: where it went before is of no use any more."""
