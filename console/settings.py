@@ -103,6 +103,7 @@ KEYS: tuple[tuple[str, str, Value, int, str], ...] = (
     ("job_limit_mb", COUNT, 1024, 1, "MiB that the state object of one job may grow to"),
     ("job_days", SECONDS, 30.0, 0, "days for which state objects of ended jobs are kept; 0: no limit"),
     ("jobs_mb", COUNT, 10240, 0, "MiB of state objects above which the oldest of ended jobs are deleted; 0: no limit"),
+    ("node_jobs_mb", COUNT, 10240, 0, "MiB of one user's state objects that a node takes; 0: no limit"),
 )
 _BY_NAME = {key[0]: key for key in KEYS}
 #: The section that describes the machine (docs/topology.md), kept unparsed because only ``mesh up`` reads it.
@@ -199,6 +200,7 @@ class Settings:
     job_limit_mb: int
     job_days: float
     jobs_mb: int
+    node_jobs_mb: int
     topology: dict[str, Any] | None  # the section [topology] as it was written; `mesh up` reads it (db/topology)
     console: dict[str, Any] | None  # the section [console] as it was written; console/tui/config.py reads it
     state_dir: str  # STATE of docs/architecture.md
