@@ -169,6 +169,10 @@ class KeyBar(Widget):
                 items[name] = before._replace(shown=f"{before.shown} {shown}", possible=before.possible or enabled)
         once = {item.label: item for item in reversed(items.values())}  # enter and a letter may do the same
         unique = [item for item in items.values() if once[item.label] is item]
+        self._more = [
+            item for item in {item.label: item for item in reversed(self._more)}.values() if item.label not in once
+        ]
+        self._more.reverse()
         if (unique, self._more) != (self._items, before_more):
             self._items = unique
             self.refresh()
