@@ -41,7 +41,7 @@ from console.tui.screens.mesh import MeshScreen
 from console.tui.screens.navigator import Navigator
 from console.tui.sources.database import MachineReader
 from console.tui.sources.grown import GrownNodes
-from console.tui.terminal import crash, hangup
+from console.tui.terminal import crash, hangup, notes
 from console.tui.terminal.clipboard import MOST, by_tmux, sequence
 from console.tui.terminal.compositor import PromptApp
 from console.tui.terminal.suspend import TOOLS, lend
@@ -99,6 +99,9 @@ def _run_screen(watch: Watch) -> Screen[Any]:
     from console.tui.screens.launch import RunScreen
 
     return RunScreen(watch)
+
+
+notes.mend()
 
 
 class ConsoleApp(PromptApp):
