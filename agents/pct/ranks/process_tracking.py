@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
     from agents.link.journal import Journal
+    from agents.linux.processes import Families
 
     Process = Tuple[int, int]  # pid and start time
 
@@ -202,9 +203,9 @@ class Record:
             self._contents.sessions[pid] = Session(pid, since, seen, autogroup)
         self._write()
 
-    def living(self) -> List[int]:
+    def living(self, table: Families) -> List[int]:
         """All living processes that are provably the launch's, by the record."""
-        return [pid for pid, _started in belonging(self._contents.sessions, self._contents.processes)]
+        return [pid for pid, _started in belonging(self._contents.sessions, self._contents.processes, table)]
 
     def look(self, pids: List[int]) -> None:
         """Record ``pids``, all present processes of the launch. Raises OSError."""
@@ -332,15 +333,14 @@ class ProcessTracking:
         return len(victims)
 
 
-def belonging(sessions: Dict[int, Session], recorded: Set[Process]) -> List[Process]:
-    """All living processes that are provably of the launch with these sessions and processes."""
+def belonging(sessions: Dict[int, Session], recorded: Set[Process], table: Optional[Families] = None) -> List[Process]:
+    """All living processes that are provably of the launch with these sessions and processes.
+
+    ``table`` is what processes.families() returned a moment ago.
+    """
     if not sessions and not recorded:
         return []
-    table: Dict[int, Tuple[int, int, int]] = {}  # pid -> parent, session, start
-    for pid in processes.pids():
-        found = processes.family(pid)
-        if found is not None:
-            table[pid] = found
+    table = processes.families() if table is None else table
     ours: Set[int] = set()
     for pid, (_parent, number, started) in table.items():
         session = sessions.get(number)

@@ -74,7 +74,8 @@ class Steps:
         word = secrets.token_hex(8)
         # Try this process's interpreter first, because python3 may be a script that takes 90 ms to find one (pyenv).
         own = os.path.realpath(sys.executable)
-        script = ["sh", "-c", FIND_PYTHON, "redmesh", word, _FIRST, own, *PYTHONS]
+        # The shell outlives a signal to the process group: Grid Engine kills a job if a task of it dies of a signal.
+        script = ["sh", "-c", f"trap : HUP INT QUIT TERM;{FIND_PYTHON}", "redmesh", word, _FIRST, own, *PYTHONS]
         files: _SharedFiles | None = None
         if not getattr(self._manager, "streams", True):
             files = _SharedFiles(f"{state_directory(os.environ)}/jobs/{self._settings.allocation}", word)
