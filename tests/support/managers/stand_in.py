@@ -70,7 +70,8 @@ def run(
     def pass_on(number: int, _frame: object) -> None:
         for task in tasks:
             if task.poll() is None:
-                os.killpg(task.pid, number)
+                # qrsh -inherit 8.1.9: SIGTERM to it is SIGKILL for its task
+                os.killpg(task.pid, number if on_signal is None else signal.SIGKILL)
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, pass_on)

@@ -80,6 +80,18 @@ def test_mesh_down_ends_the_manager_s_clients_and_the_next_yod_begins_anew(job: 
     assert job.run("yod", "-sz", "2", "true").returncode == 0
 
 
+def test_mesh_down_leaves_a_job_of_grid_engine_alive() -> None:
+    job = Job("grid_engine")  # its clients' tasks die of SIGKILL if the clients are told to end, and the job with them
+    try:
+        for _ in range(2):
+            assert job.run("yod", "-sz", "2", "true").returncode == 0
+            assert job.run("mesh", "down").returncode == 0
+            wait_until(lambda: job.left() == [job.script.pid], "only the script is left", 30.0)
+        assert not job.refused.exists(), job.refused.read_text()
+    finally:
+        job.close()
+
+
 def test_what_the_manager_ends_ends_its_ranks(job: Job) -> None:
     assert job.run("yod", "-sz", "4", "--detach", "sleep", "300").returncode == 0
     [client] = [pid for pid in job.left() if any(word.endswith("/srun") for word in _arguments(pid)[:3])]
