@@ -198,8 +198,14 @@ class Executor(_Base):
             if not future.set_running_or_notify_cancel():
                 parts.append(_CALL.pack(self._last, 0))
                 continue
+            try:
+                told = self._packed(self._last, data)
+            except OSError as error:  # a full disk, for example: this call alone has failed
+                _remove(self._call_file(self._last))
+                future.set_exception(error)
+                parts.append(_CALL.pack(self._last, 0))
+                continue
             self._sent[self._last] = future
-            told = self._packed(self._last, data)
             parts.append(_CALL.pack(self._last, len(told)) + told)
             size += len(told)
         return b"".join(parts)
@@ -207,10 +213,13 @@ class Executor(_Base):
     def _packed(self, number: int, data: bytes) -> bytes:
         if len(data) <= _LARGE:
             return _INLINE + data
-        path = os.path.join(self._directory, f"call-{number}")
+        path = self._call_file(number)
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
             file.write(data)
         return _IN_FILE + os.fsencode(path)
+
+    def _call_file(self, number: int) -> str:
+        return os.path.join(self._directory, f"call-{number}")
 
     def _take_results(self) -> None:
         source = self._sock.makefile("rb", _BUFFER)
@@ -244,7 +253,7 @@ class Executor(_Base):
 
     def _ended(self, number: int, how: int, data: bytes) -> None:
         future = self._sent.pop(number)
-        _remove(os.path.join(self._directory, f"call-{number}"))
+        _remove(self._call_file(number))
         if how not in (_RETURNED, _RAISED):
             future.set_exception(BrokenProcessPool(data.decode("utf-8", "replace")))
             return
