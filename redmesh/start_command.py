@@ -43,7 +43,7 @@ MODULES = {
     "rca": "agents.rca.__main__",
     "cpa": "agents.cpa.__main__",
     "cleanup": "agents.cpa.cleanup.__main__",
-    "deliver": "agents.cpa.line.deliver",
+    "deliver": "agents.cpa.line.delivery_process",
     "job": "agents.job.__main__",
     "simulated": "simulated.__main__",
 }

@@ -529,7 +529,12 @@ class StateObject:
     def file(self, name: str) -> Optional[bytes]:
         """The content of a file in the object; None if the file does not exist."""
         row = self._db.execute("SELECT content FROM file WHERE name = ?", (name,)).fetchone()
-        return None if row is None else bytes(row[0])
+        return None if row is None else row[0] if isinstance(row[0], bytes) else str(row[0]).encode()
+
+    def files(self, prefix: str) -> List[Tuple[str, str, int, int]]:
+        """Name, SHA-256, size and mode of each file whose name begins with ``prefix``, by name."""
+        found = self._db.execute("SELECT name, digest, size, mode FROM file ORDER BY name").fetchall()
+        return [one for one in found if one[0].startswith(prefix)]
 
     def mean_s(self) -> Optional[float]:
         """The mean duration of a finished task in seconds; None if no task has finished."""

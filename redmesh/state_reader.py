@@ -88,6 +88,7 @@ class StateReader:
 
     def __init__(self, path: str) -> None:
         """Open the object. Raises StateError."""
+        self.path = path
         self.connection: sqlite3.Connection = open_for_reading(path)
 
     def __enter__(self) -> StateReader:

@@ -5,12 +5,13 @@ import signal
 import sys
 from typing import List
 
-from agents.job.dependencies import Unmet, unmet
+from agents.job.dependencies import Unmet, elsewhere, unmet
 from agents.job.description import read
 from agents.job.job_owner import JobOwner
 from agents.link.loop import Loop
 from agents.linux.prctl import set_title
 from agents.wire.errors import AgentError
+from redmesh.start_command import start_command
 from redmesh.state import CANCELLED, DONE, FAILED, StateError, StateObject, owned
 
 
@@ -41,13 +42,17 @@ def _run(job: StateObject) -> int:
     loop = Loop()
     try:
         # one that has begun has waited: the others may be on another host since, or purged
-        waits = [] if job.meta("begun_at") else unmet(os.path.dirname(job.path), read(job).after)
+        after = [] if job.meta("begun_at") else read(job).after
+        waits = unmet(os.path.dirname(job.path), after)
     except Unmet as failed:
         owner = JobOwner(loop, job, loop.stop)
         owner.fail(failed.reason)
         return 0
     if waits:
         job.close()  # the end of the other job starts this one
+        if elsewhere(os.path.dirname(job.path), after):
+            words = [*start_command("mesh"), "job", "follow", job.path]
+            os.execv(words[0], words)
         return 0
     owner = JobOwner(loop, job, loop.stop)
     owner.begin()

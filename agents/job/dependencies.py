@@ -36,17 +36,21 @@ def has_left(directory: str, uuid: str) -> bool:
         return False
 
 
+def elsewhere(directory: str, after: Sequence[Sequence[str]]) -> List[str]:
+    """The jobs that have gone to other hosts and whose end is not recorded."""
+    return [uuid for uuid, _, *ended in after if not ended and has_left(directory, uuid)]
+
+
 def unmet(directory: str, after: Sequence[Sequence[str]]) -> List[str]:
     """The jobs that have not ended, or whose end is not known here. Raises Unmet if one ended otherwise than required,
-    or does not exist."""
+    or does not exist. A third element of an ``after`` is the state in which a job ended on another host."""
     waits = []
-    for uuid, wanted in after:
-        if has_left(directory, uuid):
+    for uuid, wanted, *ended in after:
+        if not ended and has_left(directory, uuid):
             waits.append(uuid)
             continue
         try:
-            with StateReader(job_path(directory, uuid)) as job:
-                state = job.meta("state")
+            state = ended[0] if ended else _state_of(directory, uuid)
         except StateError as error:
             if wanted == ANY:
                 continue
@@ -56,3 +60,8 @@ def unmet(directory: str, after: Sequence[Sequence[str]]) -> List[str]:
         if state not in (DONE, FAILED, CANCELLED):
             waits.append(uuid)
     return waits
+
+
+def _state_of(directory: str, uuid: str) -> object:
+    with StateReader(job_path(directory, uuid)) as job:
+        return job.meta("state")

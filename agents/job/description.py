@@ -8,12 +8,15 @@ from redmesh.state import StateError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional
+    from typing import Any, Dict, List, Optional, Union
 
     from redmesh.state import StateObject
+    from redmesh.state_reader import StateReader
 
 #: The entry of ``meta`` with the description, and the file in the object with the tasks' environment.
 META, ENVIRONMENT = "tasks", "environment"
+#: How tasks find the packaged files of their job: as the directory in which they begin, or by REDMESH_FILES alone.
+BEGIN_IN, BESIDE = "begin in", "beside"
 
 
 class Description:
@@ -22,7 +25,7 @@ class Description:
 
     __slots__ = (
         "after", "command", "cpus", "cwd", "env", "functions", "gpus", "limit", "max_fails", "name", "output",
-        "retries", "sections", "standby", "stdin", "time_s",
+        "package", "retries", "sections", "standby", "stdin", "time_s",
     )  # fmt: skip
 
     def __init__(self, command: List[str], cwd: str) -> None:
@@ -34,8 +37,10 @@ class Description:
         self.limit = 0  # the most processors; 0: as many as there are tasks
         self.time_s = 0.0  # for each task; 0: none
         self.cpus, self.gpus = 1, 0  # for each task
+        self.package = ""  # where tasks find packaged files: they BEGIN_IN their directory, or it is BESIDE; "": none
         self.standby = True  # copy its object to a second host, if there is one
-        self.after: List[List[str]] = []  # UUID, "ok" or "any"
+        #: UUID, "ok" or "any", and the final state of a job that has ended on another host.
+        self.after: List[List[str]] = []
         #: For redmesh.Executor: the program's Python, its minor version, cloudpickle's version, sys.path, a directory.
         self.functions: Optional[Dict[str, Any]] = None
         #: For a job of sections, else None: ``probe`` (command, time_s, memory_mb, disk_mb), ``recheck_s``,
@@ -64,7 +69,7 @@ class Description:
         }
 
 
-def read(job: StateObject) -> Description:
+def read(job: Union[StateObject, StateReader]) -> Description:
     """The description of a job. Raises StateError if the object is not a job of tasks."""
     text = job.meta(META)
     if not isinstance(text, str):

@@ -13,7 +13,8 @@ import time
 from collections import deque
 
 from agents.job.calls import Calls
-from agents.job.description import read
+from agents.job.description import BESIDE, read
+from agents.job.package import Package
 from agents.job.processors import Processors
 from agents.job.relay_frames import HELLO, OVER, pack_answer, parse
 from agents.job.sections.nodes import Node, SectionNodes
@@ -142,6 +143,9 @@ class JobOwner:
             words += ["-gpus-per-task", str(self._described.gpus)]
         if self._described.functions:
             words += ["-io", self._described.functions["directory"]]
+        self._package = Package(job) if self._described.package else None
+        if self._package is not None:
+            words += ["-stage-in", self._package.path]
         self._calls = Calls() if self._described.functions else None
         self._last_end = 0.0  # of a task
         self._processors = Processors(
@@ -538,6 +542,9 @@ class JobOwner:
         message: Dict[str, Any] = {"tasks": tasks, **more}
         if not worker.told:
             message["job"] = self._described.for_workers(self._job.uuid)
+            if self._package is not None:
+                within = self._described.package != BESIDE
+                message["job"]["package"] = {"name": self._package.name, "within": within}
             worker.told = True
         self._answer(worker, message)
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from typing import Dict, List
 
 #: Files beside the object: the socket of the owner, the jobs that wait for the job's end, the owner's stderr, the
-#: directory of large calls and results of redmesh.Executor.
-SOCKET, AFTER, ERRORS, CALLS = ".sock", ".after", ".err", ".calls"
+#: directory of large calls and results of redmesh.Executor, the lock of the process that waits for jobs elsewhere.
+SOCKET, AFTER, ERRORS, CALLS, FOLLOWER = ".sock", ".after", ".err", ".calls", ".follow"
 
 
 def beside(path: str, suffix: str) -> str:

@@ -29,19 +29,19 @@ _LOOKS = 5
 
 
 def ask(holder: Holder, uuid: str, what: str, query: Dict[str, str], known: str = "", wait_s: float = 0.0) -> Answer:
-    """The answer about a local object; 301 with the node and address where it went, otherwise 404."""
+    """The answer about a local object or copy; 301 with the node and address where it went, otherwise 404."""
     try:
         for _ in range(_LOOKS):
-            path = holder.readable(uuid)
+            path = holder.answering(uuid)
             if path:
                 if known and wait_s > 0:
                     try:
                         wait_for_change(path, known, min(wait_s, LONGEST_WAIT_S))
                     except StateError:
                         pass  # the answer says what is wrong
-                    path = holder.readable(uuid) or path
+                    path = holder.answering(uuid) or path
                 told = answer(path, what, query, known)
-                if told.status != 404 or holder.readable(uuid) == path:
+                if told.status != 404 or holder.answering(uuid) == path:
                     return told  # otherwise the file was renamed under us
             entry = holder.entry(uuid)
             if entry.place.state not in (State.LIVE, State.DOUBT):

@@ -20,12 +20,16 @@ import time
 
 from agents.objects.states import Action, Event, Place, State
 from redmesh.state import (
+    CANCELLED,
+    DONE,
+    FAILED,
     SUFFIX,
     StateError,
     StateObject,
     is_uuid,
     job_path,
     note_takeover,
+    owned,
     sync_directory,
 )
 from redmesh.state_reader import StateReader
@@ -101,6 +105,10 @@ class Holder:
         """The file to answer from: the live object, or one whose receiver has not been heard yet. "" when not here."""
         path = self.path(uuid)
         return next((one for one in (path, path + _SENT) if os.path.exists(one)), "")
+
+    def answering(self, uuid: str) -> str:
+        """The same, else the copy of an object whose owner nobody can connect to."""
+        return self.readable(uuid) or next((one for one in (self.standby(uuid),) if os.path.exists(one)), "")
 
     def uuids(self) -> List[str]:
         """The objects that are live here, or in doubt."""
@@ -283,6 +291,7 @@ class Holder:
         never taken, or only in part."""
         old = []
         self._forget_arrivals()
+        self._forget_copies()
         for name in self._names():
             uuid = name[: -len(_PLACE)]
             if not name.endswith(_PLACE) or not is_uuid(uuid):
@@ -314,6 +323,24 @@ class Holder:
                     entry.place.state = State.ABSENT  # its counter stays: this attempt is refused from now on
                     self._write(entry)
                 _unlink(path)
+
+    def _forget_copies(self) -> None:
+        """Delete the last copies of jobs that ended long ago (the copy of a job that has not ended may be the only
+        one)."""
+        for name in self._names():
+            path = os.path.join(self.directory, name)
+            if not name.endswith(SUFFIX + STANDBY) or owned(path):
+                continue
+            try:
+                if time.time() - os.stat(path).st_mtime < REMEMBER_S:
+                    continue
+                with StateReader(path) as job:
+                    ended = job.meta("state") in (DONE, FAILED, CANCELLED)
+            except (StateError, OSError):
+                continue
+            if ended:
+                for ending in ("", "-wal", "-shm", ".lock"):
+                    _unlink(path + ending)
 
     # files
 

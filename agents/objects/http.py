@@ -104,7 +104,7 @@ def _may(holder: Holder, uuid: str, token: str) -> bool:
 
 def _digest_of(holder: Holder, uuid: str) -> str:
     try:
-        path = holder.readable(uuid)
+        path = holder.answering(uuid)
         if not path:
             return holder.entry(uuid).token
         with StateReader(path) as job:

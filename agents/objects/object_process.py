@@ -232,6 +232,7 @@ class ObjectProcess:
             self._replica = Replica(self._holder.standby(arrival.uuid))
         finally:
             arrival.close()
+        self._holder.forget_old()
         self._sock.settimeout(FED_S)
         return {"commits": self._replica.commits}
 

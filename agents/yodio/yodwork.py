@@ -45,6 +45,13 @@ _GRACE_S = 2.0
 #: Seconds between checks of a task if the kernel lacks pidfd_open (before Linux 5.3).
 _LOOK_S = 0.01
 _SHELL = "/bin/sh"
+_HOST = os.uname().nodename
+#: What to do about a program that cannot be started.
+_NOT_STARTED = {
+    errno.EACCES: " (chmod +x makes it a program)",
+    errno.ENOEXEC: " (a script begins with #!/bin/sh or the like)",
+    errno.ENOENT: " (are the program, and the interpreter of a script, on the node?)",
+}
 _RANK = int(os.environ.get("YOD_RANK", "0"))
 TIMED_OUT = 124  # the exit status of timeout(1)
 
@@ -251,6 +258,16 @@ class Worker:
     def _begin(self, job: Dict[str, Any]) -> None:
         self._job = job
         self._env = {**os.environ, **job["env"], "REDMESH_JOB": job["uuid"]}
+        package = job.get("package")
+        if package:
+            try:
+                self._env["REDMESH_FILES"] = importlib.import_module("yodpackage").unpack(package["name"])
+            except OSError as error:
+                told = f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+                self._job["wrong"] = f"the job's files cannot be unpacked on {_HOST}: {told}"
+                return
+            if package["within"]:
+                job["cwd"] = self._env["REDMESH_FILES"]
         try:
             if (job.get("sections") or {}).get("stage"):
                 self._stage = importlib.import_module("yodstage").Stage(job["cwd"])
@@ -258,7 +275,7 @@ class Worker:
             else:
                 os.chdir(job["cwd"])
         except OSError as error:
-            self._job["wrong"] = f"{job['cwd']} on {os.uname().nodename}: {error.strerror}"
+            self._job["wrong"] = f"the directory cannot be entered: {job['cwd']} on {_HOST}: {error.strerror}"
         if job.get("functions"):
             self._caller = Caller(job, self._env)
             self._poll.register(self._caller.results, select.POLLIN)
@@ -280,7 +297,7 @@ class Worker:
         process = Process(number, attempt, self._job["time_s"])
         try:
             if self._job.get("wrong"):
-                raise OSError(errno.ENOENT, "the directory cannot be entered", self._job["wrong"])
+                raise OSError(errno.ENOENT, self._job["wrong"])
             self._spawn(process, str(number), given)
         except (OSError, ValueError) as error:
             status = 127 if isinstance(error, FileNotFoundError) else 126
@@ -334,7 +351,8 @@ class Worker:
                 os.close(fd)
             if isinstance(error, ValueError):
                 raise
-            raise OSError(error.errno, os.strerror(error.errno or 0), words[0]) from None
+            code = error.errno or 0
+            raise OSError(code, os.strerror(code), words[0] + _NOT_STARTED.get(code, "")) from None
         finally:
             for fd in writers:
                 os.close(fd)

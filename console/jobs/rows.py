@@ -7,7 +7,7 @@ import os
 import time
 from typing import Any
 
-from agents.job.dependencies import Unmet, has_left, unmet
+from agents.job.dependencies import Unmet, elsewhere, unmet
 from agents.job.description import META
 from console.jobs.objects import ENDED
 from redmesh.state import DONE, FAILED, RUNNING, WAITING, owned
@@ -59,10 +59,9 @@ def shown_state(job: dict[str, Any], described: dict[str, Any]) -> str:
             return f"waits for {job['waits_for']}"
         return f"no processors: {job['trouble']}" if job.get("trouble") else str(job["state"])
     if waits(job, described):
-        told = "after " + ",".join(uuid[:8] for uuid, _ in described["after"])
-        directory = os.path.dirname(job["path"])
-        left = [uuid[:8] for uuid, _ in described["after"] if has_left(directory, uuid)]
-        return told + (f" ({', '.join(left)} went to another host: mesh release begins this job)" if left else "")
+        told = "after " + ",".join(uuid[:8] for uuid, *_ in described["after"])
+        left = elsewhere(os.path.dirname(job["path"]), described["after"])
+        return told + (f" ({', '.join(uuid[:8] for uuid in left)} on another host)" if left else "")
     return "suspended" if job["state"] == WAITING and job.get("begun_at") else "owner lost"
 
 

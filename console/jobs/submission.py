@@ -6,10 +6,10 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain, pairwise
 
-from agents.job.dependencies import ANY, OK, Unmet, unmet
+from agents.job.dependencies import ANY, OK, Unmet, elsewhere, has_left, unmet
 from agents.job.description import ENVIRONMENT, META, Description, pack_environment
 from agents.job.start import CALLS, beside, start_owner, wait_for
 from console.errors import ConsoleError, UsageError
@@ -22,7 +22,7 @@ _PART = re.compile(r"(\d{1,13})(?:-(\d{1,13})(?::(\d{1,13}))?)?")
 _MOST_APART = 10_000_000
 _MOST = 1 << 40
 #: Variables of a surrounding launch, which must not reach the tasks.
-_FOREIGN = (b"YOD_", b"SLURM_", b"PMI_", b"PMIX_", b"REDMESH_TASK", b"REDMESH_JOB")
+_FOREIGN = (b"YOD_", b"SLURM_", b"PMI_", b"PMIX_", b"REDMESH_TASK", b"REDMESH_JOB", b"REDMESH_FILES")
 
 
 def parse_array(text: str) -> tuple[list[tuple[int, int]], int]:
@@ -62,6 +62,9 @@ def parse_after(settings: Settings, texts: Sequence[str]) -> list[list[str]]:
         name, _, how = text.partition(":")
         if how not in ("", OK, ANY):
             raise UsageError(f"--after {text[:60]}: behind the job is :ok or :any", f"--after {name}:any")
+        if is_uuid(name) and has_left(directory_of(settings.state_dir), name):
+            found.append([name, how or OK])
+            continue
         uuid = os.path.basename(find(settings, name)).removesuffix(SUFFIX)
         if not is_uuid(uuid):
             raise UsageError(f"--after {text[:60]}: this is not a job", "mesh queue prints the jobs")
@@ -77,12 +80,12 @@ def submit(
     *,
     user: str,
     hold: bool,
-    files: Mapping[str, bytes] = {},
+    files: Iterable[tuple[str, bytes, int]] = (),
 ) -> str:
     """Create the job; returns the path of its object. Starts its owner unless it is held or waits. Raises
     ConsoleError.
 
-    ``files``: further files in the object, by name.
+    ``files``: name, content and mode of further files in the object.
     """
     directory = directory_of(settings.state_dir)
     make_directory(directory)
@@ -96,8 +99,8 @@ def submit(
         try:
             job = StateObject.create(path, _meta(settings, described, uuid, user, variables, hold=hold))
             job.add_file(ENVIRONMENT, pack_environment(variables))
-            for name, content in files.items():
-                job.add_file(name, content)
+            for name, content, mode in files:
+                job.add_file(name, content, mode)
             for first, last in ranges:
                 job.add_array(first, last)
             if inputs is not None and not job.add_list(inputs):
@@ -122,13 +125,13 @@ def begin(path: str, after: Sequence[Sequence[str]]) -> None:
     """Start the owner of a job, or arrange its start for the end of the jobs in ``after``. Raises StateError or
     OSError."""
     directory, uuid = os.path.dirname(path), os.path.basename(path).removesuffix(SUFFIX)
-    for other, _ in after:
+    for other, *_ in after:
         wait_for(directory, other, uuid)  # before the other job is checked, because it may end meanwhile
     try:
         waits = unmet(directory, after)
     except Unmet:
         waits = []  # the owner records the reason
-    if not waits:
+    if not waits or elsewhere(directory, after):  # it follows jobs that have gone to other hosts
         start_owner(path)
 
 

@@ -83,7 +83,9 @@ def make(settings: Settings, job: SectionsJob, *, user: str, digests: bool) -> s
         "fingerprints": fingerprints(job, digests=digests),
         "digests": digests,
     }
-    return submit(settings, described, (), inputs, user=user, hold=False, files={_FILE: json.dumps(kept).encode()})
+    return submit(
+        settings, described, (), inputs, user=user, hold=False, files=[(_FILE, json.dumps(kept).encode(), 0o600)]
+    )
 
 
 def _prepare_staging(job: SectionsJob) -> None:

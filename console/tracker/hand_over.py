@@ -11,7 +11,7 @@ import os
 import time
 from typing import Any
 
-from agents.job.start import start_owner
+from agents.job.start import start_dependents, start_owner
 from agents.objects.connection import connect
 from agents.objects.holder import FENCED, Holder
 from agents.objects.object_process import FED_S
@@ -83,6 +83,7 @@ class HandOver:
             self._holder.fence(job.uuid, counter, self._node, self._address)
         finally:
             job.close()
+        start_dependents(self._path)  # they follow it from now on
         if self._promoted(job.uuid, counter):
             for ending in ("", "-wal", "-shm"):
                 with contextlib.suppress(FileNotFoundError):

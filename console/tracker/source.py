@@ -33,10 +33,13 @@ _WAIT_S = 25.0
 
 
 class Source:
-    """The place of an object: ``path`` on this host, or ``address`` of the node that has it."""
+    """The place of an object: ``path`` on this host, or ``address`` of the node that has it, or a copy of it.
 
-    def __init__(self, uuid: str, path: str = "", address: str = "") -> None:
-        self.uuid, self.path, self.address = uuid, path, address
+    ``proxied``: the login processor with the object, if the node answers from a copy because nobody can connect there.
+    """
+
+    def __init__(self, uuid: str, path: str = "", address: str = "", proxied: str = "") -> None:
+        self.uuid, self.path, self.address, self.proxied = uuid, path, address, proxied
         self.etag = ""
 
     @property
@@ -47,7 +50,10 @@ class Source:
     def job(self, *, wait: bool = False) -> dict[str, Any] | None:
         """Return the summary of the job; with ``wait``, wait for a change, and return None if there was none."""
         told = self._ask("", {}, wait=wait)
-        return None if told is None else {**told, "path": self.path or f"{state.SCHEME}{self.node}/{self.uuid}"}
+        if told is None:
+            return None
+        where = self.path or f"{state.SCHEME}{self.node}/{self.uuid}"
+        return {**told, "path": where, **({"proxied": self.proxied} if self.proxied else {})}
 
     def rows(self, what: str, **query: str) -> list[dict[str, Any]]:
         """All rows of ``tasks``, ``log`` or ``transitions``."""
@@ -165,6 +171,8 @@ def _tracked(settings: Settings, uuid: str) -> Source:
         _trusted(settings, entry.address)
         return Source(uuid, address=entry.address)  # the node to which this host sent it, which knows a later place
     node = str(told["url"]).removeprefix(state.SCHEME).partition("/")[0]
+    if told["proxied"] and told["standby"] != node:
+        return _proxied(settings, uuid, node, told)
     found = Source(uuid, address=address_of(settings, node, told["addresses"]))
     goes_on = f"mesh job resume {uuid} goes on with its standby on {told['standby']}" if told["standby"] else ""
     try:
@@ -183,6 +191,30 @@ def _tracked(settings: Settings, uuid: str) -> Source:
     if found.node != node:
         _mend(settings, found, node)
     return found
+
+
+def _proxied(settings: Settings, uuid: str, login: str, told: Mapping[str, Any]) -> Source:
+    """The copy of an object on the login processor ``login``, on the node that answers for it. Raises ConsoleError."""
+    standby = str(told["standby"])
+    found = Source(uuid, address=address_of(settings, standby, told["addresses"]), proxied=login)
+    try:
+        answered, found.address = Question(uuid).follow(found.address)
+        why = f"its standby {standby} has no copy of it" if answered.status == 404 else ""
+    except AgentError as error:
+        why = f"its standby does not answer: {error.message}"
+    if why:
+        lost = f"if {login} is lost, mesh job resume {uuid} goes on with its standby"
+        raise ConsoleError(f"job {uuid} is on the login processor {login}, and {why}", f"ask on {login}; {lost}")
+    return found
+
+
+def drop_copy(settings: Settings, uuid: str) -> None:
+    """Have the node that answers for an object delete its copy; without success, it does so after a day."""
+    with contextlib.suppress(AgentError, ConsoleError):
+        told = ask_cpa(settings, {"op": "state_locate", "uuid": uuid})
+        if told["standby"]:
+            with connection.connect(address_of(settings, told["standby"], told["addresses"])) as client:
+                client.call({"op": "drop", "uuid": uuid})
 
 
 def _mend(settings: Settings, found: Source, tracked: str) -> None:

@@ -17,7 +17,7 @@ import socket
 import time
 from typing import Any
 
-from agents.job.start import start_owner
+from agents.job.start import start_dependents, start_owner
 from agents.link.client import Client
 from agents.objects.connection import connect
 from agents.objects.holder import PART, Holder
@@ -66,6 +66,7 @@ def stand_by(settings: Settings, options: argparse.Namespace) -> int:
         with contextlib.suppress(ConsoleError):
             address = address_of(settings, node)
         feed.holder.fence(feed.uuid, error.counter, node, address)
+        start_dependents(options.job)  # they follow it from now on
     except OSError:
         return 1  # the owner has exited
     return 0
@@ -143,10 +144,13 @@ class Feed:
                 self._leaves_to = "" if reason else login
                 self._tell(op="leaves", login=login, reason=reason)
         self._pass_on(client)
-        if summary(self._path)["state"] in ENDED:
+        told = summary(self._path)
+        # The copy of a job that has moved stays for a day: it answers those who saw the job leave.
+        if told["state"] in ENDED and not told["counter"]:
             client.call({"op": "drop", "uuid": self.uuid})
-            self._leaves_to = ""
             self._register("")
+        if told["state"] in ENDED:
+            self._leaves_to = ""
 
     def _send_copy(self, client: Client) -> None:
         aside = f"{self._path}{PART}{os.getpid()}"

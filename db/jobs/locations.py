@@ -20,7 +20,8 @@ from redmesh.state import SCHEME, url_on
 
 
 class Location(NamedTuple):
-    """The location of an object, and the number of its moves."""
+    """The location of an object, and the number of its moves. ``proxied``: its standby answers queries in its place,
+    because nobody can connect to the login processor of its owner."""
 
     url: str
     counter: int
@@ -56,17 +57,17 @@ def _moving(*, uuid: str, sender: str, receiver: str, counter: int, uid: int, no
 
 
 @statement
-def _standing_by(*, uuid: str, url: str, counter: int, uid: int, standby: str) -> Query:
+def _standing_by(*, uuid: str, url: str, counter: int, uid: int, standby: str, proxied: bool) -> Query:
     one = StateLocation
     newer = (one.counter < counter) | ((one.counter == counter) & (one.url == url))
-    changed = {one.url: url, one.counter: counter, one.standby: standby}
+    changed = {one.url: url, one.counter: counter, one.standby: standby, one.proxied: proxied}
     return one.update(changed).where((one.uuid == uuid) & (one.uid == uid) & newer)
 
 
 @statement
 def _taking_over(*, uuid: str, url: str, counter: int, uid: int, standby: str, next_url: str) -> Query:
     one = StateLocation
-    changed = {one.url: next_url, one.counter: one.counter + 1, one.standby: ""}
+    changed = {one.url: next_url, one.counter: one.counter + 1, one.standby: "", one.proxied: False}
     same = (one.url == url) & (one.counter == counter) & (one.standby == standby)
     return one.update(changed).where((one.uuid == uuid) & (one.uid == uid) & same)
 
@@ -76,7 +77,7 @@ def _taking_over_lost(
     *, uuid: str, url: str, counter: int, uid: int, standby: str, next_url: str, owner: str, down: str
 ) -> Query:
     one = StateLocation
-    changed = {one.url: next_url, one.counter: one.counter + 1, one.standby: ""}
+    changed = {one.url: next_url, one.counter: one.counter + 1, one.standby: "", one.proxied: False}
     same = (one.url == url) & (one.counter == counter) & (one.standby == standby)
     lost = pw.fn.EXISTS(Node.select(pw.SQL("1")).where((Node.name == owner) & (Node.state == down)))
     return one.update(changed).where((one.uuid == uuid) & (one.uid == uid) & same & lost)
@@ -127,7 +128,8 @@ def stand_by(store: Store, uuid: str, node: str, counter: int, uid: int, standby
     another owner, and this owner must stop.
     """
     url = url_on(node, uuid)
-    store.change_alone(_standing_by.bind(uuid=uuid, url=url, counter=counter, uid=uid, standby=standby))
+    standing = _standing_by.bind(uuid=uuid, url=url, counter=counter, uid=uid, standby=standby, proxied=bool(standby))
+    store.change_alone(standing)
     return locate(store, uuid)
 
 

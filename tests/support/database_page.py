@@ -34,7 +34,8 @@ QUESTIONS = (
     (
         "How many processors are free, by alloc mode?",
         "Processor.select(Processor.alloc_mode, fn.COUNT(Processor.id)).join(Node, on=Node.id == Processor.node)"
-        '.where(Processor.partition.is_null(), Node.state == "up").group_by(Processor.alloc_mode)',
+        '.where(Processor.partition.is_null(), Processor.reserved_for.is_null(), Node.state == "up")'
+        ".group_by(Processor.alloc_mode)",
     ),
     (
         "Which nodes are out of service, why, and who said so?",
@@ -48,7 +49,8 @@ QUESTIONS = (
     ),
     (
         "Who waits for processors, in which order?",
-        "Waiting.select(Waiting.user, Waiting.size, Waiting.partition, Waiting.created_at).order_by(Waiting.id)",
+        "Waiting.select(Waiting.user, Waiting.size, Waiting.partition, Waiting.part, Waiting.created_at)"
+        ".order_by(Waiting.precedence, Waiting.id)",
     ),
     (
         "How did ada's last launches end?",

@@ -587,6 +587,8 @@ class Launch:
 
     def _end(self) -> None:
         if not self._may_serve_again():
+            if self._record is not None and self._processes_gone and not self._unclean:
+                self._record.end()
             self._leave(0)
         self._tidy()
         self._over = True

@@ -167,6 +167,8 @@ class Record:
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
         self._fd: int = as_root(lambda: os.open(path, flags, 0o600))
         self._contents, self._as_root = Contents(life), as_root
+        #: The session of our PCT, of its launch children and of their helpers. No rank can enter it.
+        self._agents = os.getsid(0)  # of the first launch, before this process may begin a session for ranks
         self.group_fd = -1
         if group_parent:
             self._make_group(f"{group_parent}/{group_name(self._name)}")
@@ -204,19 +206,17 @@ class Record:
 
     def living(self) -> List[int]:
         """All living processes that are provably the launch's, by the record."""
-        return [pid for pid, _started in belonging(self._contents.sessions, self._contents.processes)]
+        contents = self._contents
+        return [pid for pid, _started in belonging(contents.sessions, contents.processes, self._agents)]
 
     def look(self, pids: List[int]) -> None:
         """Record ``pids``, all present processes of the launch. Raises OSError."""
         contents, seen = self._contents, now()
         found: Set[Process] = set()
-        # This launch child, its PCT and its helpers share a session without ranks. A session that the launch child
-        # leads has no PCT in it, and may have ranks (fork.Spawner.share_session).
-        own = os.getsid(0)
-        own = 0 if own == os.getpid() else own
         for pid in pids[:_MOST]:
             family = processes.family(pid)
-            if family is None or family[1] == own:
+            # A helper may be older than the session that we lead for ranks (fork.Spawner.share_session).
+            if family is None or family[1] == self._agents:
                 continue
             _parent, number, started = family
             found.add((pid, started))
@@ -323,7 +323,7 @@ class ProcessTracking:
                 cgroup.kill(group)
                 return len(left)
             return 0 if cgroup.remove(group) else 1  # the kernel has not finished with the last of them
-        victims = belonging(contents.sessions, contents.processes)
+        victims = belonging(contents.sessions, contents.processes, os.getsid(0))
         for pid, started in victims:
             try:
                 processes.send_signal(pid, signal.SIGKILL, started)
@@ -332,8 +332,12 @@ class ProcessTracking:
         return len(victims)
 
 
-def belonging(sessions: Dict[int, Session], recorded: Set[Process]) -> List[Process]:
-    """All living processes that are provably of the launch with these sessions and processes."""
+def belonging(sessions: Dict[int, Session], recorded: Set[Process], agents: int) -> List[Process]:
+    """All living processes that are provably of the launch with these sessions and processes.
+
+    ``agents``: the session that PCT and launch children share. That one of its processes is the launch's proves nothing
+    about the others.
+    """
     if not sessions and not recorded:
         return []
     table: Dict[int, Tuple[int, int, int]] = {}  # pid -> parent, session, start
@@ -343,13 +347,13 @@ def belonging(sessions: Dict[int, Session], recorded: Set[Process]) -> List[Proc
             table[pid] = found
     ours: Set[int] = set()
     for pid, (_parent, number, started) in table.items():
-        session = sessions.get(number)
+        session = sessions.get(number) if number != agents else None
         if (pid, started) in recorded or (session is not None and session.has(pid, started)):
             ours.add(pid)
     before = -1
     while len(ours) != before:
         before = len(ours)
-        of_ours = {table[pid][1] for pid in ours}
+        of_ours = {table[pid][1] for pid in ours} - {agents}
         ours.update(pid for pid, (parent, number, _) in table.items() if parent in ours or number in of_ours)
     ours -= processes.ancestors(os.getpid())
     return [(pid, table[pid][2]) for pid in ours]

@@ -11,13 +11,14 @@ from typing import Any
 
 from console.cli.map.drawing import table
 from console.errors import ConsoleError, UsageError
-from console.jobs.objects import ENDED, delete, directory_of, find, opened, places, summary, uuids
+from console.jobs.objects import ENDED, delete, directory_of, find, may_go, opened, places, summary, uuids
 from console.launch.daemons.connect import login_name
 from console.message_codes import coded
 from console.settings import Settings
-from console.tracker.source import Proxy, source
+from console.tracker.source import Proxy, drop_copy, source
 from redmesh.sanitise import clean
 from redmesh.state import job_path, owned
+from redmesh.text import counted
 
 _WIDTH = 200
 _MOST_FAILURES = 100  # in the log
@@ -68,6 +69,7 @@ def show(settings: Settings, options: argparse.Namespace) -> int:
         ("launcher", job.get("launcher")), ("exit", job.get("exit_status")),
         ("processors", _processors(job)),
         ("file", job["path"]),
+        ("note", f"this is a copy: the object is on the login processor {job['proxied']}" if "proxied" in job else ""),
     ]  # fmt: skip
     for name, text in told:
         if text not in (None, ""):
@@ -182,17 +184,47 @@ def fetch(settings: Settings, options: argparse.Namespace) -> int:
 
 
 def purge(settings: Settings, options: argparse.Namespace) -> int:
-    """Delete the objects of ended jobs."""
+    """Delete the objects of the named ended jobs, or of all ended ones."""
+    if options.all:
+        return _purge_all(settings, options)
+    if not options.jobs:
+        raise UsageError("mesh purge needs JOB, or --all", "mesh queue --all lists the jobs")
     for name in options.jobs:
         path = find(settings, name)
         if owned(path):
             raise ConsoleError(f"job {name} has not ended: its owner process runs", "end the job first", exit_status=1)
-        if summary(path)["state"] not in ENDED and not options.force:
+        told = summary(path)
+        if told["state"] not in ENDED and not options.force:
             raise ConsoleError(
                 f"job {name} has not ended, but its owner process has: mesh job resume can continue it",
                 "--force deletes it all the same", exit_status=1,
             )  # fmt: skip
+        if told["kind"] == "job" and told["counter"]:
+            drop_copy(settings, told["uuid"])
         delete(path)
+    return 0
+
+
+def _purge_all(settings: Settings, options: argparse.Namespace) -> int:
+    if options.jobs or options.force:
+        raise UsageError("--all excludes JOB and --force", "--all deletes what has ended and is not kept by -keep")
+    directory = directory_of(settings.state_dir)
+    paths = [job_path(place, uuid) for place in places(directory) for uuid in uuids(place)]
+    ended = [path for path in paths if may_go(path)]
+    if not ended:
+        print("no job has ended")
+        return 0
+    if not options.yes:
+        what = f"the objects of {counted(len(ended), 'ended job')}"
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise UsageError(f"{what} would be deleted", "--yes deletes them without a question")
+        print(f"Delete {what}? [y/N] ", end="", file=sys.stderr, flush=True)
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            return 1
+    for path in ended:
+        if may_go(path):  # mesh retry may have started it again
+            delete(path)
+    print(f"deleted: {counted(len(ended), 'job')}")
     return 0
 
 

@@ -5,7 +5,7 @@ import os
 import sys
 from typing import Any
 
-from agents.job.start import start_owner
+from agents.job.start import start_dependents, start_owner
 from agents.objects.connection import connect, shown_to
 from agents.objects.holder import Holder
 from agents.objects.receiver import fetch
@@ -18,12 +18,13 @@ from console.jobs.objects import directory_of
 from console.jobs.owner_client import ask
 from console.launch.daemons.connect import login_name
 from console.settings import Settings
+from console.tracker.follow import follow
 from console.tracker.hand_over import await_move, want
 from console.tracker.source import Source, address_of, report, source
 from console.tracker.standby import go_on, stand_by, there_or_brought
-from redmesh.state import SCHEME, StateError, is_uuid, owned, url_on
+from redmesh.state import SCHEME, StateError, is_uuid, job_path, owned, url_on
 
-__all__ = ["go_on", "move", "stand_by"]
+__all__ = ["follow", "go_on", "move", "stand_by"]
 #: The most seconds for a node to send an object of any size.
 _LONGEST_S = 600.0
 
@@ -59,6 +60,7 @@ def move(settings: Settings, options: argparse.Namespace) -> int:
         )
         return 1
     _report(settings, found, options.node, told["counter"])
+    start_dependents(job_path(directory_of(settings.state_dir), found.uuid))  # they follow it from now on
     print(f"job {found.uuid} is on {options.node} (move {told['counter']}, {told['paused_s']:.3f} s)")
     return 0
 

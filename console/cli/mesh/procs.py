@@ -10,7 +10,7 @@ import tempfile
 from typing import Any
 
 from agents.link.client import Client, Unreachable
-from console.cli.mesh.launch_meant import launch_meant
+from console.cli.mesh.chosen_launch import chosen_launch
 from console.errors import ConsoleError
 from console.launch.attach import mpir
 from console.launch.attach.client import reach_launch
@@ -24,7 +24,7 @@ _COMPILERS = ("cc", "gcc", "clang")
 
 def procs(settings: Settings, options: argparse.Namespace) -> int:
     """Print the process table, or (``--mpir-stub``) run a stub process that holds it for a debugger."""
-    launcher = launch_meant(settings, options.launcher)
+    launcher = chosen_launch(settings, options.launcher)
     stay_on_side(settings, launcher)
     with _connected(settings.run_dir, launcher) as client:
         entries = _entries(client, launcher)

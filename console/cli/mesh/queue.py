@@ -13,14 +13,15 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from agents.job.dependencies import has_left
-from agents.job.description import META, Description
+from agents.job.dependencies import elsewhere
+from agents.job.description import BEGIN_IN, BESIDE, META, Description
 from agents.job.description import read as read_description
 from agents.job.start import CALLS, SOCKET, beside, start_dependents, start_owner
 from console.cli.map.drawing import table
 from console.errors import ConsoleError, UsageError
 from console.jobs.objects import ENDED, directory_of, find, opened, summary, uuids
 from console.jobs.owner_client import NoOwner, ask, await_end, last_words
+from console.jobs.packaging import collect, stored
 from console.jobs.rows import queue_row, rate_text, waits
 from console.jobs.submission import begin, parse_after, parse_array, submit
 from console.jobs.waiting import read_lines
@@ -28,6 +29,7 @@ from console.launch.daemons.connect import user
 from console.launch.options.limits import duration
 from console.message_codes import coded
 from console.settings import Settings
+from console.tracker.follow import is_followed
 from redmesh.sanitise import clean
 from redmesh.state import CANCELLED, FAILED, RUNNING, WAITING, StateError, StateObject, is_uuid, job_path, owned
 
@@ -52,8 +54,14 @@ def submit_job(settings: Settings, options: argparse.Namespace) -> int:
     described.time_s = (duration(options.time) or 0.0) if options.time else 0.0
     described.cpus, described.gpus = options.cpus_per_task, options.gpus_per_task
     described.env = dict(_variable(text) for text in options.env)
-    described.stdin = _absolute(options.stdin, described.cwd)
-    described.output = _absolute(options.output, described.cwd)
+    files = collect(options.files, settings.job_limit_mb)
+    if files:
+        described.package = BEGIN_IN if options.cwd is None else BESIDE
+    if described.package == BEGIN_IN:
+        described.stdin, described.output = options.stdin, _kept(options.output)
+    else:
+        described.stdin = _absolute(options.stdin, described.cwd)
+        described.output = _absolute(options.output, described.cwd)
     if described.output and "{}" not in described.output and (ranges != [(1, 1)] or options.tasks):
         raise UsageError(f"--output {described.output}: every task would write the same file", "--output 'out/{}.txt'")
     described.after = parse_after(settings, options.after)
@@ -61,7 +69,10 @@ def submit_job(settings: Settings, options: argparse.Namespace) -> int:
     if options.functions:
         described.functions, ranges = json.loads(options.functions), []
     inputs = _lines(options.tasks) if options.tasks else None
-    path = submit(settings, described, () if inputs is not None else ranges, inputs, user=user(), hold=options.hold)
+    path = submit(
+        settings, described, () if inputs is not None else ranges, inputs,
+        user=user(), hold=options.hold, files=stored(files),
+    )  # fmt: skip
     uuid = os.path.basename(path)[:36]
     if options.json:
         told = {"uuid": uuid, "path": path, "socket": beside(path, SOCKET), "directory": beside(path, CALLS)}
@@ -75,6 +86,15 @@ def submit_job(settings: Settings, options: argparse.Namespace) -> int:
 
 def _absolute(name: str, cwd: str) -> str:
     return os.path.join(cwd, name) if name else ""
+
+
+def _kept(output: str) -> str:
+    if output and not os.path.isabs(output):
+        raise UsageError(
+            f"--output {clean(output)}: with --file, tasks begin in a directory that is deleted with the job",
+            "give it an absolute path, or --cwd DIR (the files are then in $REDMESH_FILES)",
+        )
+    return output
 
 
 def _variable(text: str) -> tuple[str, str]:
@@ -154,9 +174,16 @@ def resumable(settings: Settings) -> list[dict[str, Any]]:
     for job in _jobs(settings):
         lost = job["state"] not in ENDED and not job.get("held") and job.get("owner_lost")
         described = json.loads(job[META])
-        if lost and not described.get("functions") and not waits(job, described):
+        if lost and not described.get("functions") and not _waits(job, described):
             found.append(job)
     return found
+
+
+def _waits(job: dict[str, Any], described: dict[str, Any]) -> bool:
+    """True if the end of another job will start this one."""
+    if not waits(job, described):
+        return False
+    return not elsewhere(os.path.dirname(job["path"]), described["after"]) or is_followed(job["path"])
 
 
 def _time(seconds: float | None) -> str:
@@ -274,9 +301,9 @@ def _release(path: str, job: dict[str, Any]) -> None:
             _refuse_ended(state)
             state.set_meta(held=0)
             described = read_description(state)
-            left = {uuid: has_left(os.path.dirname(path), uuid) for uuid, _ in described.after}
-            described.after = [one for one in described.after if not left[one[0]]]
-            if any(left.values()):  # nobody here will hear of their ends: who releases the job does not wait for them
+            left = elsewhere(os.path.dirname(path), described.after)
+            if left and not job.get("held"):  # whoever releases a job that is not held does not wait for them
+                described.after = [one for one in described.after if one[0] not in left]
                 state.set_meta(**{META: described.dump()})
         begin(path, described.after)
 
@@ -291,7 +318,8 @@ def _retry(path: str, job: dict[str, Any]) -> None:
         ask(path, "retry")
     except NoOwner:
         with _opened(path) as state:
-            if read_description(state).functions:
+            described = read_description(state)
+            if described.functions:
                 raise ConsoleError(
                     f"job {job['uuid'][:8]} is of a Python program: its calls went with the program",
                     "submit them again in the program",
@@ -300,6 +328,8 @@ def _retry(path: str, job: dict[str, Any]) -> None:
             for first, last, before, _ in state.ranges():
                 if before in (FAILED, CANCELLED):
                     state.change(first, last, WAITING, cause="mesh retry")
+            described.after = [one[:2] for one in described.after]  # jobs on other hosts are asked again
+            state.set_meta(**{META: described.dump()})
             state.set_state(WAITING, "mesh retry")
             state.set_meta(ended_at=None, exit_status=None, why=None, held=0)
         start_owner(path)

@@ -6,7 +6,7 @@ import re
 import sys
 from typing import Any
 
-from console.cli.mesh.launch_meant import launch_meant
+from console.cli.mesh.chosen_launch import chosen_launch
 from console.launch.attach.stacks import take
 from console.launch.daemons.connect import stay_on_side
 from console.settings import Settings
@@ -17,7 +17,7 @@ _INSIDE = re.compile(r"P?MPI_[A-Z]")
 
 def stacks(settings: Settings, options: argparse.Namespace) -> int:
     """Collect the stacks and print them."""
-    launcher = launch_meant(settings, options.launcher)
+    launcher = chosen_launch(settings, options.launcher)
     stay_on_side(settings, launcher)
     which = "native" if options.native else "python" if options.python else "all"
     told = take(settings.run_dir, launcher, ranks=options.ranks, which=which, limit_s=options.limit)

@@ -6,7 +6,7 @@ import errno
 import os
 import stat
 
-from console.errors import ConsoleError, UsageError
+from console.errors import ConsoleError, UsageError, next_step
 from console.launch.options import limits
 from redmesh.sanitise import clean
 
@@ -23,6 +23,10 @@ TOPICS = (
     "comm", "phase1", "phase2",
 )  # fmt: skip
 _SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+
+#: How a file of ``-file`` begins: with the command line of its first launch.
+_REPORT = b"yod "
 
 
 class OutputOptions:
@@ -58,9 +62,26 @@ class OutputOptions:
     def begin(self) -> None:
         """Open the files that do not depend on the placement, before any request. Raises ConsoleError."""
         if self.completion:
+            _refuse_other_contents(self.completion)
             self.completion_fd = _open("-file", self.completion, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         if self.stdin is not None and self.stdin_each is None:
             self.stdin_fd = _open("-stdin", self.stdin.fill(0, "", 0, 0), os.O_RDONLY)
+
+
+def _refuse_other_contents(name: str) -> None:
+    """A report is appended to reports only: ``-f hostfile`` of MPICH would append one to the user's host file."""
+    try:
+        if not os.path.isfile(name):
+            return  # it does not exist yet, or is a FIFO or a device
+        with open(name, "rb") as file:
+            begin = file.read(len(_REPORT))
+    except OSError:
+        return  # write-only, for example; opening it for writing says what is wrong
+    if begin and begin != _REPORT:
+        raise ConsoleError(
+            f"-file {clean(name)}: the file has other contents than reports of yod; nothing was written",
+            "-file appends the report on the ranks' ends, so name a new file; to read nodes from a file: -hostfile",
+        )
 
 
 def _open(option: str, name: str, flags: int) -> int:
@@ -70,7 +91,8 @@ def _open(option: str, name: str, flags: int) -> int:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         return fd
     except OSError as error:
-        raise ConsoleError(f"{option} {clean(name)}: {error.strerror}") from None
+        hint = next_step(error, writing=bool(flags & os.O_CREAT))
+        raise ConsoleError(f"{option} {clean(name)} cannot be opened: {error.strerror}", hint) from None
 
 
 def read(given: Mapping[str, Any]) -> OutputOptions:
@@ -102,7 +124,8 @@ def _files(options: OutputOptions, given: Mapping[str, Any]) -> None:
         if word in given:
             from console.launch.options.patterns import parse
 
-            setattr(options, word, parse(given[word], f"-{word}"))
+            quiet = "quiet" in given or "batch" in given
+            setattr(options, word, parse(given[word], f"-{word}", quiet=quiet))
 
 
 def _refuse_pairs(options: OutputOptions, given: Mapping[str, Any]) -> None:

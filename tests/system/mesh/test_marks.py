@@ -50,11 +50,11 @@ _WITHOUT_GROUPS = ("unshare", "-m", "sh", "-c", 'umount -a -t cgroup2; exec "$@"
 _UNMARKED = "env -i sleep 4721 & setsid env -i sleep 4721 & sleep 4721"
 
 
-def _up(mesh: PrivateMesh, groups: bool) -> None:
+def _up(mesh: PrivateMesh, groups: bool, processors: int = 1) -> None:
     if groups or not cgroup.parent_directory():
         mesh.up()
     else:
-        mesh.run(*_WITHOUT_GROUPS, "mesh", "up", "--processors", "1", "--nodes", "1", check=True)
+        mesh.run(*_WITHOUT_GROUPS, "mesh", "up", "--processors", str(processors), "--nodes", "1", check=True)
 
 
 _AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="root unmounts cgroup v2")
@@ -107,6 +107,35 @@ def test_unmarked_children_of_a_keeper_pct_and_launch_child_killed_together(grou
         for one in strangers:
             one.kill()
             one.wait()
+    assert not left
+
+
+@_AS_ROOT
+@needs_open_mpi
+def test_what_a_launch_in_one_session_leaves_is_not_its_neighbours() -> None:
+    """A helper of its launch child is in the session of PCT and launch children, and proves nothing about them."""
+    mesh = PrivateMesh(processors=2, nodes=1)
+    try:
+        _up(mesh, groups=False, processors=2)
+        neighbour = mesh.start("yod", "-sz", "1", "sleep", "4724")
+        (spared,) = wait_until(lambda: _launch_children(mesh), "the neighbour has a launch child")
+        ranks = len(os.sched_getaffinity(0)) + 1
+        yod = mesh.start("yod", "--mpi=pmix", "-overcommit", "-sz", str(ranks), "sleep", "4725")
+        (child,) = wait_until(
+            lambda: [pid for pid in _launch_children(mesh) if pid != spared], "a second one has a record"
+        )
+        record = mesh.state / "launch-children" / f"n0-{child}-{processes.start_time(child)}"
+        sleepers = wait_until(lambda: _all_asleep(child, ranks), "its ranks sleep")
+        assert os.getsid(child) == child
+        (helper,) = [pid for pid in processes.children(child) if os.getsid(pid) == os.getsid(mesh.pid_of("n0"))]
+        wait_until(lambda: all(f"process {pid} " in record.read_text() for pid in sleepers), "they are recorded")
+        os.kill(child, signal.SIGKILL)
+        yod.wait(30)
+        wait_until(lambda: not record.exists(), "nothing of the second launch is left")
+        assert not [pid for pid in (helper, *sleepers) if processes.alive(pid)]
+        assert processes.alive(spared) and neighbour.poll() is None
+    finally:
+        left = mesh.close()
     assert not left
 
 
@@ -171,7 +200,7 @@ class TestBelonging:
 
     def _found(self, sid: int, since: int, seen: int, autogroup: int) -> set[int]:
         sessions = {sid: Session(sid, since, seen, autogroup)}
-        return {pid for pid, _started in belonging(sessions, set())}
+        return {pid for pid, _started in belonging(sessions, set(), 0)}
 
     def test_by_the_time_the_session_was_known(self, family: tuple[int, int]) -> None:
         leader, child = family
@@ -189,8 +218,8 @@ class TestBelonging:
 
     def test_processes_belong_by_pid_and_start_time(self, family: tuple[int, int]) -> None:
         leader, child = family
-        assert belonging({}, {(child, processes.start_time(child) - 1)}) == []
-        assert {pid for pid, _ in belonging({}, {(child, processes.start_time(child))})} == {leader, child}
+        assert belonging({}, {(child, processes.start_time(child) - 1)}, 0) == []
+        assert {pid for pid, _ in belonging({}, {(child, processes.start_time(child))}, 0)} == {leader, child}
 
 
 def test_a_record_that_is_kept_outlives_a_pct_of_another_host(tmp_path: Path) -> None:

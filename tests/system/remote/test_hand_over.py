@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -68,9 +71,13 @@ def test_a_running_job_goes_to_another_login_processor_and_back(mesh: TlsMesh, o
 
 def test_a_job_moves_itself_between_its_stages(mesh: TlsMesh, other: OtherLogin) -> None:
     out = mesh.work / "stages"
-    script = f"test $0 != 2 || yodstate move {OTHER_LOGIN}; sleep 1; echo $0 >> {out}"
-    words = ("--array", "1-12", "--limit", "1", "--", "sh", "-c", f"test $0 != 1 || sleep 6; {script}", "{}")
+    script = mesh.work / "stage.sh"
+    script.write_text(
+        f"test $1 != 1 || sleep 6; test $1 != 2 || yodstate move {OTHER_LOGIN}; sleep 1; echo $1 >> {out}"
+    )
+    words = ("--array", "1-12", "--limit", "1", "--file", str(script), "--", "sh", "stage.sh", "{}")
     uuid = mesh.run("mesh", "submit", *words, check=True).stdout.strip()
+    script.unlink()  # its file travels in the object
     path = mesh.state / "jobs" / f"{uuid}.job"
     wait_until(lambda: not path.exists(), "it has gone", 40.0)
     resumed = other.run("mesh", "job", "resume", uuid)
@@ -107,10 +114,21 @@ def test_an_owner_killed_while_it_hands_over_leaves_one_object(mesh: TlsMesh, ot
     assert shown(mesh.run, job.uuid)["counts"] == {"done": 14}
 
 
-def test_a_drained_login_processor_hands_its_jobs_over(mesh: TlsMesh, other: OtherLogin) -> None:
+def _row(mesh: TlsMesh, uuid: str) -> dict[str, Any]:
+    [row] = [one for one in json.loads(mesh.run("mesh", "queue", "--json").stdout) if one["uuid"] == uuid]
+    return dict(row)
+
+
+def _followers(mesh: TlsMesh, uuid: str) -> list[int]:
+    return [pid for pid, words in mesh.processes().items() if "job follow" in words and uuid in words]
+
+
+def test_a_drained_login_processor_hands_its_jobs_over_and_those_that_wait_follow(
+    mesh: TlsMesh, other: OtherLogin
+) -> None:
     job = Job(mesh)
-    words = ("mesh", "submit", "--after", f"{job.uuid}:any", "--", "true")
-    waits = mesh.run(*words, check=True).stdout.strip()
+    after = [mesh.run("mesh", "submit", "--after", job.uuid + how, "--", "true", check=True) for how in ("", ":any")]
+    first, second = (done.stdout.strip() for done in after)
     job.stand()
     home = login_of(mesh)
     drained = mesh.run("mesh", "drain", home, "--reason", "a new disk")
@@ -120,13 +138,26 @@ def test_a_drained_login_processor_hands_its_jobs_over(mesh: TlsMesh, other: Oth
         wait_until(lambda: not job.path.exists(), "the object is not here any more")
         resumed = other.run("mesh", "job", "resume", job.uuid)
         assert resumed.returncode == 0 or "runs" in resumed.stderr, resumed.stderr
-        # the job that waits here for its end says so, and does not begin before somebody decides it
-        [row] = [one for one in json.loads(mesh.run("mesh", "queue", "--json").stdout) if one["uuid"] == waits]
-        assert f"({job.uuid[:8]} went to another host: mesh release" in row["state"], row
+        assert _row(mesh, first)["state"] == f"after {job.uuid[:8]} ({job.uuid[:8]} on another host)"
+        # nobody can connect to its login processor: its standby answers here, and says for whom
+        wait_until(lambda: mesh.run("mesh", "job", "show", job.uuid, "--json").returncode == 0, "its standby answers")
+        told = shown(mesh.run, job.uuid)
+        assert (told["proxied"], told["state"], told["owner_lives"]) == (OTHER_LOGIN, "running", True)
+        # who follows may be killed: mesh job resume follows again
+        [follower] = wait_until(lambda: _followers(mesh, first), "somebody follows for it")
+        os.kill(follower, signal.SIGKILL)
+        wait_until(lambda: not _followers(mesh, first), "nobody follows")
+        third = mesh.run("mesh", "submit", "--after", job.uuid, "--", "true", check=True).stdout.strip()
+        wait_until(lambda: _followers(mesh, third), "one submitted afterwards follows too")
+        assert mesh.run("mesh", "job", "resume", check=True).stdout.split() == [first]
+        wait_until(lambda: all(_followers(mesh, uuid) for uuid in (first, second, third)), "all follow")
         job.open_gate()
         assert other.run("mesh", "wait", job.uuid).returncode == 0
-        assert shown(other.run, job.uuid)["counts"] == {"done": 14}
+        mesh.run("mesh", "wait", first, second, third, check=True)
+        assert (shown(mesh.run, job.uuid)["state"], shown(mesh.run, job.uuid)["proxied"]) == ("done", OTHER_LOGIN)
     finally:
         mesh.run("mesh", "resume", home)
-    assert mesh.run("mesh", "release", waits, check=True)
-    mesh.run("mesh", "wait", waits, check=True)
+    assert not any(_followers(mesh, uuid) for uuid in (first, second, third))
+    copies = list((mesh.state / "jobs").glob(f"*/{job.uuid}.job.standby"))
+    assert len(copies) == 1 and other.run("mesh", "purge", job.uuid).returncode == 0
+    wait_until(lambda: not copies[0].exists(), "its copy is purged with it")

@@ -96,7 +96,9 @@ def test_a_job_goes_on_after_the_disk_of_its_owner_is_gone(mesh: TlsMesh) -> Non
     assert told["counter"] == 2  # given to the standby, fetched from there
     assert job.task_runs()[:10] == list(range(1, 11))  # what was done was not done again
     assert "the standby goes on" in mesh.run("mesh", "job", "log", job.uuid).stdout
-    wait_until(lambda: not job.copies(), "the copy of an ended job is dropped")
+    assert len(job.copies()) == 1, "a job that has moved leaves its last copy, for those who saw it leave"
+    mesh.run("mesh", "purge", job.uuid, check=True)
+    wait_until(lambda: not job.copies(), "the copy is purged with it")
 
 
 def test_an_old_owner_that_comes_back_stops_writing(mesh: TlsMesh) -> None:
@@ -137,6 +139,7 @@ def test_no_standby_is_kept_where_none_is_wanted(mesh: TlsMesh) -> None:
     job.open_gate()
     mesh.run("mesh", "wait", job.uuid, with_one.uuid, check=True)
     assert not job.copies()
+    wait_until(lambda: not with_one.copies(), "the copy of an ended job that never moved is dropped")
     shutil.rmtree(mesh.work / "nothing", ignore_errors=True)
     with sqlite3.connect(job.path) as db:
         assert db.execute("SELECT count(*) FROM log WHERE text LIKE 'its standby%'").fetchone() == (0,)

@@ -91,7 +91,36 @@ ROWS: dict[str, tuple[list[str], int, list[str], str]] = {
     "-env": (["-env", "A", "B", "x"], 2, [], "-export ALL,NAME=VALUE"),
     "-genv": (["-genv", "A", "B", "x"], 2, [], "-export ALL,NAME=VALUE"),
     "-x NAME=V": (["-x", "A=B", "true"], 2, [], "-export ALL,A=B"),
-    "-l -n 2": (["-l", "-n", "2", "x"], 2, [], "-label puts ranks before lines"),
+    "-x NAME": (["-x", "NAME", "true"], 125, [], "no node 'NAME' .*-export ALL,NAME"),
+    "-x, no node": (["-x", "n77", "true"], 125, [], "no node 'n77' .*showmesh shows"),
+    "-l -n 2": (["-l", "-n", "2", "x"], 2, [], "-list needs a value, and -n is an option .*-label"),
+    "-l program": (["-l", "true"], 2, [], "no program to launch: -l took 'true' as its value .*-label"),
+    "-d program": (["-d", "true"], 2, [], "no program to launch: -d took 'true' as its value .*-D"),
+    "--debug -n": (["--debug", "-n", "2", "x"], 2, [], "--debug needs a value, and -n is an option .*-D"),
+    "-list, no program": (["-list", "0"], 2, [], "no program to launch .usage"),
+    "-straceoptions -f": (["-straceoptions", "-f", "true"], 2, [], "-straceoptions .*-strace"),
+    "-D DIR": (["-D", "/tmp", "true"], 126, [], "-D DIR is -chdir DIR"),
+    "-i FILE": (["-i", "text.txt", "cat"], 127, [], "-i FILE is -stdin FILE"),
+    "-j N": (["-j", "8", "echo", "x"], 127, [], "--limit N of mesh sections run"),
+    "-s all": (["-s", "all", "x"], 2, [], "-s WHO is -input WHO"),
+    "-p": (["-p", "debug", "x"], 2, [], "a mesh has no partitions"),
+    "--kill-on-bad-exit=1": (["--kill-on-bad-exit=1", "x"], 2, [], "leave out =1"),
+    "-gdb": (["-gdb", "x"], 2, [], "mesh debug ID RANK"),
+    "-tv": (["-tv", "x"], 2, [], "--mpir-stub"),
+    "-outfile-pattern": (["-outfile-pattern", "x", "x"], 2, [], "-output FILE, with {rank} in it"),
+    "-errfile-pattern": (["-errfile-pattern=x", "x"], 2, [], "-error FILE, with {rank} in it"),
+    "--stop-on-exec": (["--stop-on-exec", "x"], 2, [], "[(]-hold"),
+    "a hostfile without room": (["-hostfile", "slots", "-n", "2", "true"], 125, [], "--overcommit allows more ranks"),
+    "a hostfile, -overcommit": (["-hostfile", "slots", "-overcommit", "-n", "2", "echo", "x"], 0, ["x", "x"], ""),
+    "-host localhost": (["-host", "localhost", "-n", "3", "sh", "-c", NODES], 0, ["n0", "n0", "n1"], ""),
+    "-exclude localhost": (["-exclude", "127.0.0.1", "true"], 125, [], "0 are free beside those excluded"),
+    "--host n1:2": (["--host", "n1:2", "true"], 2, [], "-list n1 -n 2"),
+    "localhost in a host file": (["-hostfile", "local", "sh", "-c", NODES], 0, ["n0", "n1", "n2", "n3"], ""),
+    "-V": (["-V"], 2, [], "-version"),
+    "-output %t": (["-output", "out.%t", "echo", "x"], 0, [], "%t stays as it is; did you mean {rank}"),
+    "-output 100%": (["-output", "out100%.%20x", "echo", "x"], 0, [], ""),
+    "-stdin, none": (["-stdin", "nofile", "cat"], 125, [], "-stdin nofile cannot be opened: .*check the name"),
+    "-output, none": (["-output", "no/o", "cat"], 125, [], "no/o cannot be opened: .*mkdir -p"),
     "-N 2": (["-N", "2", "x"], 2, [], "-nodes N spreads over N"),
     "-t 10": (["-t", "10", "x"], 2, [], "-time 10"),
     "--mpi=pmix": (["--mpi=pmix_v3", "x"], 2, [], "did you mean pmix"),
@@ -108,6 +137,8 @@ def files(yods: PrivateMesh) -> PrivateMesh:
         "here": f"sh -c '{NODES}'\n",
         "lists": f"-list n1 sh -c '{NODES}'\n-list 4 sh -c '{NODES}'\n",
         "text": "one\nit's\n",
+        "local": "localhost slots=4\n",
+        "slots": "n1 slots=1\n",
         "twice": "-list 1 true\n-list 1 true\n",
     }
     for name, text in texts.items():
@@ -149,6 +180,15 @@ def test_the_completion_lines_are_appended_behind_the_command_line(yods: Private
         "yod -file ends sh -c 'kill -KILL $$'",
         "rank 0 on n0: SIGKILL (Killed), T",
     ]
+
+
+def test_a_host_file_gets_no_report(yods: PrivateMesh) -> None:
+    (yods.work / "hosts").write_text("n0 slots=2\n")
+    done = yods.run("yod", "-f", "hosts", "-sz", "2", "true")  # MPICH's word for a host file
+    assert done.returncode == 125 and "nothing was written" in done.stderr and "-hostfile" in done.stderr
+    assert (yods.work / "hosts").read_text() == "n0 slots=2\n"
+    (yods.work / "empty").touch()
+    assert yods.run("yod", "-file", "empty", "true").returncode == 0 and (yods.work / "empty").stat().st_size
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="no strace here")

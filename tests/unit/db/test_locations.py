@@ -116,7 +116,7 @@ def test_a_standby_goes_on_only_with_evidence_and_once(store: Store, machine: Ma
     uuid = new_uuid()
     locations.register(store, uuid, "n0", UID)
     assert locations.take_over(store, uuid, 0, UID, "n0") is None, "it has no standby"
-    assert locations.stand_by(store, uuid, "n0", 0, UID, "n1") == (url_on("n0", uuid), 0, False, UID, "n1")
+    assert locations.stand_by(store, uuid, "n0", 0, UID, "n1") == (url_on("n0", uuid), 0, True, UID, "n1")
     assert locations.take_over(store, uuid, 0, UID, "") is None, "n0 is up"
     assert locations.take_over(store, uuid, 0, UID, "n2") is None, "n2 says nothing of n0"
     life = node_life(store, "n0")
@@ -127,7 +127,7 @@ def test_a_standby_goes_on_only_with_evidence_and_once(store: Store, machine: Ma
     assert locations.take_over(store, uuid, 0, UID, "") is None, "once"
     # the old owner comes back: what it tells changes nothing, and the answer says so
     assert locations.stand_by(store, uuid, "n0", 0, UID, "n2") == (url_on("n1", uuid), 1, False, UID, "")
-    assert locations.stand_by(store, uuid, "n1", 1, UID, "n2") == (url_on("n1", uuid), 1, False, UID, "n2")
+    assert locations.stand_by(store, uuid, "n1", 1, UID, "n2") == (url_on("n1", uuid), 1, True, UID, "n2")
     assert locations.with_standby_on(store, {"n1"}) == [(uuid, UID)] and not locations.with_standby_on(store, {"n0"})
     assert locations.report_move(store, uuid, url_on("n1", uuid), "n3", 2, UID) is False, "a node is named, not a url"
     assert locations.report_move(store, uuid, "n1", "n3", 2, UID)

@@ -1,10 +1,11 @@
 """What an array is, and when a job may begin that waits for another."""
 
+import json
 from pathlib import Path
 
 import pytest
 
-from agents.job.dependencies import Unmet, unmet
+from agents.job.dependencies import Unmet, elsewhere, unmet
 from console.errors import UsageError
 from console.jobs.submission import parse_array
 from redmesh.state import CANCELLED, DONE, RUNNING, StateObject, job_path, new_uuid
@@ -52,3 +53,13 @@ def test_a_job_begins_when_the_one_before_it_has_ended_as_it_wants(tmp_path: Pat
     job.close()
     with pytest.raises(Unmet, match="cannot be read"):
         unmet(str(tmp_path), [[new_uuid(), "ok"]])
+
+
+def test_the_end_of_a_job_elsewhere_is_recorded_in_the_one_that_waits(tmp_path: Path) -> None:
+    uuid = new_uuid()
+    (tmp_path / f"{uuid}.place").write_text(json.dumps({"state": "gone", "counter": 1}))
+    assert unmet(str(tmp_path), [[uuid, "ok"]]) == elsewhere(str(tmp_path), [[uuid, "ok"]]) == [uuid]
+    assert unmet(str(tmp_path), [[uuid, "ok", "done"]]) == elsewhere(str(tmp_path), [[uuid, "ok", "done"]]) == []
+    assert unmet(str(tmp_path), [[uuid, "any", "cancelled"]]) == []
+    with pytest.raises(Unmet, match="before it ended: cancelled"):
+        unmet(str(tmp_path), [[uuid, "ok", "cancelled"]])

@@ -8,7 +8,7 @@ from db.views.viewer import open_viewer
 from redmesh.sanitise import clean
 
 
-def launch_meant(settings: Settings, given: int | None) -> int:
+def chosen_launch(settings: Settings, given: int | None) -> int:
     """``given``, or the caller's only running launch. Raises UsageError if there is none, or more than one."""
     if given is not None:
         return given
