@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor as _Base
@@ -80,6 +81,7 @@ class Executor(_Base):
                 raise ValueError("max_workers is at least 1")
             words += ["--limit", str(max_workers)]
         job = _submitted([*words, *options], env)
+        _tell_of_machine(job, max_workers)
         self.uuid: str = job["uuid"]
         self._directory: str = job["directory"]
         self._lock = threading.Lock()
@@ -154,6 +156,16 @@ class Executor(_Base):
         if wait:
             for thread in self._threads:
                 thread.join()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: Any) -> None:
+        if kind is not None and issubclass(kind, KeyboardInterrupt):
+            left = len(self._sent) + len(self._waiting)
+            if left:
+                print(
+                    f"\nredmesh: ^C: waiting for {left:,} calls that are left; another ^C ends the program, and with it"
+                    f" the job (mesh cancel {self.uuid[:8]} ends it too)", file=sys.stderr, flush=True,
+                )  # fmt: skip
+        self.shutdown(wait=True)
 
     # Threads
 
@@ -319,6 +331,18 @@ def _submitted(words: list[str], env: Mapping[str, str] | None) -> dict[str, Any
         raise RedmeshError(message or f"mesh submit exited with {done.returncode}", exit_status=done.returncode)
     told: dict[str, Any] = json.loads(done.stdout)
     return told
+
+
+def _tell_of_machine(job: dict[str, Any], max_workers: int | None) -> None:
+    """Say that a mesh is started, to a user who looks, and that it has fewer processors than were asked for."""
+    count = job.get("processors")
+    if count is None:
+        return
+    mesh = f"{count:,} processor{'s' * (count != 1)}"
+    if job.get("starts") and (sys.stderr.isatty() or "ipykernel" in sys.modules):
+        print(f"redmesh: no mesh is up: starting a personal mesh of {mesh} (mesh down ends it)", file=sys.stderr)
+    if max_workers is not None and max_workers > count:
+        warnings.warn(f"max_workers is {max_workers:,}, but the mesh has {mesh}", stacklevel=3)
 
 
 def _connected(path: str) -> socket.socket:
