@@ -31,7 +31,7 @@ def queue_row(job: dict[str, Any]) -> dict[str, Any]:
         "ended": ended,
         "failed": counts.get(FAILED, 0),
         "rate": rate,
-        "left_s": left / rate if rate and left else None,
+        "left_s": left / rate if rate and left and job["state"] not in ENDED else None,
         "command": " ".join(job["command"] or ()),
     }
 

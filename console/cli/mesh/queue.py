@@ -19,6 +19,8 @@ from agents.job.description import BEGIN_IN, BESIDE, META, Description
 from agents.job.description import read as read_description
 from agents.job.start import CALLS, SOCKET, beside, start_dependents, start_owner
 from console.cli.map.drawing import table
+from console.deploy.personal.lifecycle import is_up
+from console.deploy.personal.plan import wanted_size
 from console.errors import ConsoleError, UsageError
 from console.jobs.objects import ENDED, directory_of, find, opened, summary, uuids
 from console.jobs.owner_client import NoOwner, ask, await_end, last_words
@@ -31,6 +33,8 @@ from console.launch.options.limits import duration
 from console.message_codes import coded
 from console.settings import Settings
 from console.tracker.follow import is_followed
+from db.errors import StoreError
+from db.views.viewer import open_viewer
 from redmesh.sanitise import clean
 from redmesh.state import CANCELLED, FAILED, RUNNING, WAITING, StateError, StateObject, is_uuid, job_path, owned
 
@@ -92,12 +96,25 @@ def submit_job(settings: Settings, options: argparse.Namespace) -> int:
     uuid = os.path.basename(path)[:36]
     if options.json:
         told = {"uuid": uuid, "path": path, "socket": beside(path, SOCKET), "directory": beside(path, CALLS)}
-        print(json.dumps(told), flush=True)
+        print(json.dumps({**told, **(_machine(settings) if options.functions else {})}), flush=True)
     else:
         print(uuid, flush=True)
     if not options.wait:
         return 0
     return _wait(path, quiet=options.quiet or options.json)
+
+
+def _machine(settings: Settings) -> dict[str, Any]:
+    """How many processors the mesh has, and whether it is started now: redmesh.Executor tells its user."""
+    if not is_up(settings):
+        return {} if settings.hosts or settings.allocation else {
+            "starts": True, "processors": wanted_size(settings).processors
+        }  # fmt: skip
+    try:
+        with open_viewer(settings.database, settings.login) as viewer:
+            return {"processors": len(viewer.read().processors)}
+    except StoreError:
+        return {}
 
 
 def _absolute(name: str, cwd: str) -> str:
