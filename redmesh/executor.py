@@ -36,6 +36,8 @@ _LARGE, _MOST = 128 << 10, 512 << 10
 #: been sent can still be cancelled.
 _FIRST, _AHEAD, _AHEAD_S = 64, 8192, 0.5
 _BEGIN_S = 60.0
+#: Seconds between messages that tell the owner how many calls there are, while some wait here.
+_TELL_S = 0.1
 _BUFFER = 256 << 10
 
 
@@ -84,7 +86,8 @@ class Executor(_Base):
         self._more = threading.Condition(self._lock)
         self._waiting: deque[tuple[Future[Any], bytes]] = deque()
         self._sent: dict[int, Future[Any]] = {}
-        self._numbers = itertools.count(1)
+        self._last = self._told = 0  # the number of the last call sent; how many calls the owner knows of
+        self._told_at = 0.0
         self._window = _FIRST
         self._closed = False
         self._broken = ""
@@ -158,32 +161,46 @@ class Executor(_Base):
         try:
             while True:
                 with self._lock:
-                    while not (self._waiting and len(self._sent) < self._window) and not self._broken:
-                        if self._closed and not self._waiting:
+                    while not self._broken:
+                        pause = self._untold_s()
+                        if self._waiting and len(self._sent) < self._window:
                             break
-                        self._more.wait()
+                        if pause == 0.0 or (self._closed and not self._waiting):
+                            break
+                        self._more.wait(pause)
                     if self._broken:
                         return
                     batch = self._batch()
                     ends = self._closed and not self._waiting
+                    count = self._last + len(self._waiting)
                 if batch:
                     self._sock.sendall(_FRAME.pack(_FILE, len(batch)) + batch)
+                if pause == 0.0:
+                    self._told, self._told_at = count, time.monotonic()
+                    self._send_control({"op": "submitted", "count": count})
                 if ends:
                     self._send_control({"op": "close", "id": 2})
                     return
         except OSError as error:
             self._break(f"the job's owner has exited: {error}")
 
+    def _untold_s(self) -> float | None:
+        """Seconds until the owner is told of further calls that wait here; None if it knows of all."""
+        if not self._waiting or self._last + len(self._waiting) <= self._told:
+            return None
+        return max(0.0, self._told_at + _TELL_S - time.monotonic())
+
     def _batch(self) -> bytes:
         parts, size = [], 0
         while self._waiting and len(self._sent) < self._window and size < _MOST:
             future, data = self._waiting.popleft()
+            self._last += 1
             if not future.set_running_or_notify_cancel():
+                parts.append(_CALL.pack(self._last, 0))
                 continue
-            number = next(self._numbers)
-            self._sent[number] = future
-            told = self._packed(number, data)
-            parts.append(_CALL.pack(number, len(told)) + told)
+            self._sent[self._last] = future
+            told = self._packed(self._last, data)
+            parts.append(_CALL.pack(self._last, len(told)) + told)
             size += len(told)
         return b"".join(parts)
 

@@ -53,6 +53,15 @@ if TYPE_CHECKING:
         task: Optional[int]
         text: str
 
+    class Failure(NamedTuple):
+        """A failed task: ``text`` is where and how it ended, and the last line it wrote or else the cause."""
+
+        id: int
+        at: float
+        node: Optional[str]
+        task: int
+        text: str
+
     class Resource(NamedTuple):
         """Processors that the job has or had."""
 
@@ -65,6 +74,7 @@ else:
     TaskRow = namedtuple("TaskRow", "first last state input node slot attempt started_at ended_at exit progress lines")
     Transition = namedtuple("Transition", "id at first last state node cause")
     LogLine = namedtuple("LogLine", "id at node task text")
+    Failure = namedtuple("Failure", "id at node task text")
     Resource = namedtuple("Resource", "node processors granted_at freed_at")
 
 _TASK, _TRANSITION, _LOG, _RESOURCE = (
@@ -144,13 +154,29 @@ class StateReader:
         found = self._tasks("WHERE first <= ? ORDER BY first DESC LIMIT 1", number)
         return found[0] if found else None
 
-    def failed_last(self, limit: int) -> List[TaskRow]:
-        """The tasks that failed last, the latest first."""
-        return self._tasks("WHERE state = ? ORDER BY ended_at DESC LIMIT ?", FAILED, limit)
+    def failures(self, limit: int = -1, *, newest: bool = False) -> List[Failure]:
+        """The tasks that failed first, in order; ``newest``: those that failed last, the latest first."""
+        order = "ended_at DESC" if newest else "ended_at, first"
+        tasks = self._tasks(f"WHERE state = ? ORDER BY {order} LIMIT ?", FAILED, limit)
+        silent = {task.first for task in tasks if not (task.lines or "").strip()}
+        causes: Dict[int, str] = {}
+        if silent:
+            for change in self._transitions("WHERE state = ? AND first IS NOT NULL AND cause IS NOT NULL", FAILED):
+                for number in silent.intersection(range(change.first, change.last + 1)):
+                    causes[number] = str(change.cause)
+        found = []
+        for task in tasks:
+            why = (task.lines or "").rstrip().rpartition("\n")[2] or causes.get(task.first, "")
+            how = "" if task.exit is None else f"exit {task.exit}"
+            told = " ".join(filter(None, (how, f"on {task.node}" if task.node else "")))
+            text = ": ".join(filter(None, (told, why)))
+            found.append(Failure(task.first, task.ended_at or 0.0, task.node, task.first, text))
+        return found
 
-    def states(self) -> List[Tuple[int, int, str]]:
-        """First task, last task and state of every row of tasks, in order."""
-        return self.connection.execute("SELECT first, last, state FROM task ORDER BY first").fetchall()
+    def states(self, after: int = -1) -> List[Tuple[int, int, str]]:
+        """First task, last task and state of every row of tasks after number ``after``, in order."""
+        asked = "SELECT first, last, state FROM task WHERE first > ? ORDER BY first"
+        return self.connection.execute(asked, (after,)).fetchall()
 
     def progress(self) -> Dict[int, float]:
         """How far the running tasks that report progress are."""
@@ -180,8 +206,8 @@ class StateReader:
 
     def failure(self, task: int) -> str:
         """Why a task failed last; empty if that is not known."""
-        asked = "SELECT cause FROM transition WHERE first = ? AND state = ? ORDER BY id DESC LIMIT 1"
-        return self._one(asked, task, FAILED) or ""
+        asked = "SELECT cause FROM transition WHERE first <= ? AND last >= ? AND state = ? ORDER BY id DESC LIMIT 1"
+        return self._one(asked, task, task, FAILED) or ""
 
     def log(self, after: int = -1, limit: int = -1) -> List[LogLine]:
         """Lines of the log in order, after line number ``after``."""

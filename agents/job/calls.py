@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
     from agents.link.link import Link
 
-#: A call: number, length of its data. A result: number, whether it failed, length. See docs/protocol.md, *Workers*.
+#: A call: number, length of its data (0: the program has cancelled it). A result: number, whether it failed, length.
+#: See docs/protocol.md, *Workers*.
 _CALL, _RESULT = struct.Struct("!II"), struct.Struct("!IBI")
 #: How a call ended: with a result, with an exception, or lost, with the reason.
 RETURNED, RAISED, LOST = 0, 1, 2
@@ -32,25 +33,36 @@ class Calls:
         self.client: Optional[Link] = None
         self.open = True  # more calls may come
         self.inputs: Dict[int, str] = {}  # base64, until the calls have ended
+        self.received = self.submitted = 0  # the last call that was sent, and the last that the program has
         self._results: List[bytes] = []
         self._size = 0
 
-    def add(self, payload: bytes) -> Tuple[int, int]:
-        """Add the calls of a frame, numbered consecutively; returns the first and last number."""
+    def add(self, payload: bytes) -> List[Tuple[int, int, bool]]:
+        """Add the calls of a frame; returns ranges of their numbers, each with True if the program has cancelled it."""
         at = 0
-        numbers = []
+        ranges: List[Tuple[int, int, bool]] = []
         while at < len(payload):
             try:
                 number, length = _CALL.unpack_from(payload, at)
             except struct.error:
                 raise WireError("not a call of a function") from None
             at += _CALL.size
-            self.inputs[number] = base64.b64encode(payload[at : at + length]).decode()
+            if number != self.received + 1 or at + length > len(payload):
+                raise WireError("calls of functions are numbered one after another")
+            self.received, cancelled = number, not length
+            if not cancelled:
+                self.inputs[number] = base64.b64encode(payload[at : at + length]).decode()
             at += length
-            numbers.append(number)
-        if not numbers or numbers != list(range(numbers[0], numbers[0] + len(numbers))) or at > len(payload):
-            raise WireError("calls of functions are numbered one after another")
-        return numbers[0], numbers[-1]
+            if ranges and ranges[-1][2] == cancelled:
+                ranges[-1] = (ranges[-1][0], number, cancelled)
+            else:
+                ranges.append((number, number, cancelled))
+        return ranges
+
+    @property
+    def unsent(self) -> Optional[Tuple[int, int]]:
+        """The first and last call that the program has not sent yet; None if it has sent all."""
+        return (self.received + 1, self.submitted) if self.submitted > self.received else None
 
     def ended(self, number: int, status: int, cause: str, data: str) -> None:
         """A call has ended; :meth:`flush` sends its result."""

@@ -52,7 +52,7 @@ def _etag(job: StateReader, path: str) -> str:
 def answer(path: str, what: str, query: Dict[str, str], known: str = "") -> Answer:
     """The answer about the object at ``path``.
 
-    ``what`` is "", ``tasks``, ``log`` or ``page``; ``known`` is the watcher's ETag.
+    ``what`` is "", ``tasks``, ``failures``, ``log``, ``transitions`` or ``page``; ``known`` is the watcher's ETag.
     """
     if what == "page":
         return Answer(200, dict(PAGE_HEADERS), PAGE.encode())
@@ -92,6 +92,11 @@ def _tasks(job: StateReader, query: Dict[str, str]) -> Dict[str, Any]:
     return {"tasks": rows}
 
 
+def _failures(job: StateReader, query: Dict[str, str]) -> Dict[str, Any]:
+    """The tasks that failed first."""
+    return {"failures": [one._asdict() for one in job.failures(_part(query)[1])]}
+
+
 def _log(job: StateReader, query: Dict[str, str]) -> Dict[str, Any]:
     return {"log": [one._asdict() for one in job.log(*_part(query))]}
 
@@ -109,7 +114,7 @@ def _part(query: Dict[str, str]) -> Tuple[int, int]:
     return after, min(limit, MOST_ROWS)
 
 
-_READERS = {"": _job, "tasks": _tasks, "log": _log, "transitions": _transitions}
+_READERS = {"": _job, "tasks": _tasks, "failures": _failures, "log": _log, "transitions": _transitions}
 
 PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>job</title>
 <style>body{font:14px system-ui;margin:2em;max-width:70em}table{border-collapse:collapse}td,th{padding:.1em .8em .1em 0;

@@ -51,6 +51,8 @@ _BATCH_BYTES = 256 << 10
 #: Seconds for launches to end by themselves at the end of the job; the same for sections, where a second copy may be on
 #: a silent node; and between checks of yods that an earlier owner left.
 _END_S, _SECTIONS_END_S, _LOOK_S = 10.0, 3.0, 0.2
+#: Seconds after which a Python program that submits no calls counts as idle.
+_IDLE_S = 2.0
 #: Seconds after which the nodes have ended the ranks of a yod that was killed.
 _LOST_S = 5.0
 #: Seconds for running tasks to end before the job moves elsewhere; the others are run again there.
@@ -145,6 +147,7 @@ class JobOwner:
         if self._package is not None:
             words += ["-stage-in", self._package.path]
         self._calls = Calls() if self._described.functions else None
+        self._last_end = 0.0  # of a task
         self._processors = Processors(
             loop, [*words, "yodwork", *self._shown()], self._described.limit,
             on_asked=self._on_asked, on_granted=self._on_granted, on_over=self._on_grant_over,
@@ -227,10 +230,16 @@ class JobOwner:
         self._serve()
 
     def _mark_running(self) -> None:
+        self._measure_anew()
         if self._job.meta("state") != RUNNING:
             self._job.set_state(RUNNING)
             if self._job.meta("begun_at") is None:
                 self._job.set_meta(begun_at=time.time())
+
+    def _measure_anew(self) -> None:
+        """The rate, and the time left, count from now on: nothing ran for a while."""
+        ran = self._job.counts.get(DONE, 0) + self._job.counts.get(FAILED, 0)
+        self._job.set_meta(paced_at=time.time(), paced_from=ran)
 
     # Processors
 
@@ -406,11 +415,26 @@ class JobOwner:
     # Functions
 
     def _on_calls(self, calls: Calls, payload: bytes) -> None:
-        first, last = calls.add(payload)
-        if last >= first:
-            self._tasks.add(first, last)
-            self._owner.record(lambda job: job.add_array(first, last))
-            self._serve()
+        ranges = calls.add(payload)
+        self._on_submitted(calls, calls.received)
+        for first, last, cancelled in ranges:
+            if self._tasks.cancelled:
+                continue  # recorded by _cancel or _on_submitted
+            if cancelled:
+                self._change(first, last, CANCELLED, "cancelled by the program")
+            else:
+                self._tasks.add(first, last)
+        self._serve()
+
+    def _on_submitted(self, calls: Calls, count: int) -> None:
+        """The program has submitted ``count`` calls: those that it has not sent yet are tasks that wait."""
+        first, calls.submitted = calls.submitted + 1, max(calls.submitted, count)
+        if self._tasks.finished and time.time() - self._last_end > _IDLE_S:
+            self._owner.record(lambda _job: self._measure_anew())
+        if count >= first:
+            self._owner.record(lambda job: job.add_array(first, count))
+            if self._tasks.cancelled:
+                self._change(first, count, CANCELLED, self._tasks.cancelled)
 
     def _close_calls(self, calls: Calls) -> None:
         """The program makes no further calls: end the job after the present ones.
@@ -418,7 +442,7 @@ class JobOwner:
         If the program has exited, cancel calls that have not ended.
         """
         calls.open = False
-        if calls.client is None and not self._tasks.finished:
+        if calls.client is None and (calls.unsent or not self._tasks.finished):
             self._cancel("the program has exited")
         self._loop.after(0.0, self._serve)
 
@@ -717,6 +741,7 @@ class JobOwner:
 
     def _ended(self, change: Change, row: List[Any], node: str) -> None:
         number, attempt, status, started_at, ended_at, lines, cause = row[:7]
+        self._last_end = ended_at
         if self._calls is not None and change.state != WAITING:
             self._calls.ended(number, status, cause, row[7] if len(row) > 7 else "")
         is_section = self._nodes is not None
@@ -750,6 +775,10 @@ class JobOwner:
         op, number = message.get("op"), message.get("id", 0)
         link = connection.link
         assert link is not None
+        if op == "submitted" and connection.client and self._calls is not None:
+            if isinstance(count := message.get("count"), int) and not self._ending:
+                self._on_submitted(self._calls, count)
+            return
         if op == "wait":
             self._waiters.append((connection, number))
             return
@@ -840,7 +869,8 @@ class JobOwner:
         self._owner.record(lambda job: job.change(first, last, state, cause=cause))
 
     def _cancel(self, reason: str, *, fails: bool = False) -> None:
-        for first, last in self._tasks.cancel(reason, fails=fails):
+        unsent = self._calls.unsent if self._calls is not None and not self._tasks.cancelled else None
+        for first, last in [*self._tasks.cancel(reason, fails=fails), *filter(None, [unsent])]:
             self._change(first, last, CANCELLED, reason)
         if self._calls is not None:
             self._calls.cancel(reason)

@@ -264,7 +264,7 @@ def _check_owner(path: str, sock: socket.socket, wanted: int = -1) -> None:
     owner = peer(sock).uid
     if owner not in ((0, os.geteuid()) if wanted < 0 else (wanted,)):
         raise UnsafeDirectory(
-            f"the daemon at {path} belongs to uid {owner}, not to you",
+            f"the daemon at {path} belongs to uid {owner}, not to " + ("you" if wanted < 0 else f"uid {wanted}"),
             "remove the socket, or point XDG_RUNTIME_DIR to a directory of your own",
         )
 

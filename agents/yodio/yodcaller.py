@@ -119,7 +119,8 @@ class Caller:
         rows = []
         if self._called:
             number, attempt, _, _ = self._called.popleft()
-            rows.append([number, attempt, status, self._began, time.time(), "", f"its process ended with {why}", ""])
+            why = f"its process ended with {why}"
+            rows.append([number, attempt, status, self._began, time.time(), why, why, ""])
         self._waiting.extendleft((one[0], one[1], one[3]) for one in reversed(self._called))
         self._called.clear()
         self._bytes = 0

@@ -46,6 +46,12 @@ _GRACE_S = 2.0
 _LOOK_S = 0.01
 _SHELL = "/bin/sh"
 _HOST = os.uname().nodename
+#: What to do about a program that cannot be started.
+_NOT_STARTED = {
+    errno.EACCES: " (chmod +x makes it a program)",
+    errno.ENOEXEC: " (a script begins with #!/bin/sh or the like)",
+    errno.ENOENT: " (are the program, and the interpreter of a script, on the node?)",
+}
 _RANK = int(os.environ.get("YOD_RANK", "0"))
 TIMED_OUT = 124  # the exit status of timeout(1)
 
@@ -345,7 +351,8 @@ class Worker:
                 os.close(fd)
             if isinstance(error, ValueError):
                 raise
-            raise OSError(error.errno, os.strerror(error.errno or 0), words[0]) from None
+            code = error.errno or 0
+            raise OSError(code, os.strerror(code), words[0] + _NOT_STARTED.get(code, "")) from None
         finally:
             for fd in writers:
                 os.close(fd)

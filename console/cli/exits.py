@@ -5,7 +5,7 @@ import os
 import sys
 
 from console.cli.options.parser import complain
-from console.errors import ConsoleError
+from console.errors import ConsoleError, next_step
 
 TYPE_CHECKING = False  # typing is slow to import; checkers know the name
 if TYPE_CHECKING:
@@ -68,7 +68,8 @@ def leave_interrupts() -> None:
 def refused(error: OSError) -> ConsoleError:
     """An error of the system in words; one without a file name was most likely caused by writing to stdout."""
     unnamed = "standard output" if error.errno in (errno.ENOSPC, errno.EBADF) else "system"
-    return ConsoleError(f"{error.filename or unnamed}: {error.strerror or error}")
+    hint = next_step(error) if error.filename else ""
+    return ConsoleError(f"{error.filename or unnamed}: {error.strerror or error}", hint)
 
 
 def open_standard_descriptors() -> None:

@@ -108,7 +108,7 @@ def sweep(directory: str, days: float, megabytes: int) -> list[str]:
             found = os.stat(path)
         except OSError:
             continue
-        if days and now - found.st_mtime > days * 86400 and _may_go(path):
+        if days and now - found.st_mtime > days * 86400 and may_go(path):
             delete(path)
             gone.append(uuid)
         else:
@@ -117,14 +117,14 @@ def sweep(directory: str, days: float, megabytes: int) -> list[str]:
     for _, its_size, uuid, path in sorted(left):
         if not megabytes or size <= megabytes << 20:
             break
-        if _may_go(path):
+        if may_go(path):
             delete(path)
             gone.append(uuid)
             size -= its_size
     return gone
 
 
-def _may_go(path: str) -> bool:
+def may_go(path: str) -> bool:
     """True only if the object shows that its job has ended, and does not have the flag ``keep``.
 
     A launch ends with its yod, so it counts as ended if its owner is lost. A job of tasks could be resumed.

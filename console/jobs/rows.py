@@ -10,7 +10,7 @@ from typing import Any
 from agents.job.dependencies import Unmet, elsewhere, unmet
 from agents.job.description import META
 from console.jobs.objects import ENDED
-from redmesh.state import FAILED, RUNNING, WAITING, owned
+from redmesh.state import DONE, FAILED, RUNNING, WAITING, owned
 
 
 def queue_row(job: dict[str, Any]) -> dict[str, Any]:
@@ -18,9 +18,10 @@ def queue_row(job: dict[str, Any]) -> dict[str, Any]:
     described, counts = json.loads(job[META]), job["counts"] or {}
     tasks = sum(counts.values())
     ended = tasks - counts.get(WAITING, 0) - counts.get(RUNNING, 0)
-    begun, until = job.get("begun_at"), job.get("ended_at") or time.time()
-    rate = ended / (until - begun) if begun and until > begun else 0.0
-    left = tasks - ended
+    ran, left = counts.get(DONE, 0) + counts.get(FAILED, 0), tasks - ended
+    begun, before = paced(job)
+    until = job.get("ended_at") or time.time()
+    rate = max(0, ran - before) / (until - begun) if begun and until > begun else 0.0
     return {
         "uuid": job["uuid"],
         "name": described["name"],
@@ -33,6 +34,18 @@ def queue_row(job: dict[str, Any]) -> dict[str, Any]:
         "left_s": left / rate if rate and left else None,
         "command": " ".join(job["command"] or ()),
     }
+
+
+def paced(job: dict[str, Any]) -> tuple[float, int]:
+    """From when on the rate counts, and how many tasks had run before.
+
+    Of a job that has ended: from its start. Else since it was last released or resumed, or since its program is no
+    longer idle.
+    """
+    begun = float(job.get("begun_at") or 0.0)
+    if job["state"] in ENDED or not begun:
+        return begun, 0
+    return float(job.get("paced_at") or begun), int(job.get("paced_from") or 0)
 
 
 def shown_state(job: dict[str, Any], described: dict[str, Any]) -> str:

@@ -220,7 +220,7 @@ class Engine:
             else:
                 if error is not None:
                     self.stream.emit({"event": "refused", "code": error.code, "text": error.message})
-                self.handle(Event.REFUSED, *told(error))
+                self.handle(Event.REFUSED, *self._refusal(error))
             return
         self.allocation.granted(reply, self._ticked_before)
         try:
@@ -233,6 +233,14 @@ class Engine:
             return
         self.front.planned(self.plan.size)
         self.handle(Event.ALLOCATED, self.plan, reply["launcher"])
+
+    def _refusal(self, error: AgentError | None) -> tuple[str, str, int]:
+        message, hint, exit_status = told(error)
+        names = (self.request.where.exclude or {}).get("nodes", ())
+        variable = next((name for name in names if repr(name) in message and name.isupper()), "")
+        if variable:
+            hint = f"-x is -exclude; Open MPI's -x {variable} is -export ALL,{variable}, and ALL alone is the default"
+        return message, hint, exit_status
 
     def _database_away(self, why: str) -> None:
         """Report, once per outage, that this launch waits for the database."""

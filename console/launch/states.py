@@ -84,7 +84,7 @@ class Event(Enum):
     OVERDUE = "overdue"  # what is outstanding
     ABORTED = "aborted"  # why an MPI program cannot continue; exit status, or None for that of the ranks
     LIMIT = "limit"  # why the job must end now; exit status, or None for that of the ranks
-    OUTPUT_BROKEN = "output broken"  # message or "" (the reader has exited), exit status
+    OUTPUT_BROKEN = "output broken"  # message or "" (the reader has exited), exit status, hint (default: "")
 
 
 class Do(Enum):
@@ -307,10 +307,10 @@ class Launch:
         self._interrupted(number, "interrupted before it ran")
         return State.FREEING
 
-    def output_broken_returning(self, message: str, exit_status: int) -> State:
+    def output_broken_returning(self, message: str, exit_status: int, hint: str = "") -> State:
         self.outcome.exit_status = exit_status
         if message:
-            self._do(Do.SAY, message, "")
+            self._do(Do.SAY, message, hint)
         return State.FREEING
 
     def unconfirmed(self, message: str, hint: str, exit_status: int) -> State:
@@ -351,10 +351,10 @@ class Launch:
         self._interrupted(number, "interrupted before it ran")
         return self._clear()
 
-    def output_broken_loading(self, message: str, exit_status: int) -> State:
+    def output_broken_loading(self, message: str, exit_status: int, hint: str = "") -> State:
         self.outcome.exit_status, self.outcome.reason = exit_status, message or "the reader of its output went"
         if message:
-            self._do(Do.SAY, message, "")
+            self._do(Do.SAY, message, hint)
         return self._clear()
 
     def cleared(self, *_facts: Any) -> State:
@@ -506,9 +506,9 @@ class Launch:
             exit_status = 1  # the rank exited with 0 without MPI_Finalize
         return self.limit_reached(message, exit_status)
 
-    def output_broken(self, message: str, exit_status: int) -> State:
+    def output_broken(self, message: str, exit_status: int, hint: str = "") -> State:
         if self.outcome.decide(exit_status) and message:
-            self._do(Do.SAY, message, "")
+            self._do(Do.SAY, message, hint)
         if not (self.terminated or self.killed):
             self._terminate()
         return State.RUNNING
@@ -580,10 +580,10 @@ class Launch:
         self._do(Do.LEAVE)
         return State.ENDED
 
-    def break_late(self, message: str, exit_status: int) -> State:
+    def break_late(self, message: str, exit_status: int, hint: str = "") -> State:
         self.outcome.exit_status = exit_status
         if message:
-            self._do(Do.SAY, message, "")
+            self._do(Do.SAY, message, hint)
         return self.state
 
     def _leave(self) -> State:

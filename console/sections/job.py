@@ -229,7 +229,7 @@ def resume(path: str, only: Sequence[int] | None = None) -> int:
                 for number in only or ():
                     state.change(number, number, WAITING, cause="mesh sections retry")
                 state.set_state(WAITING, "mesh sections resume")
-                state.set_meta(ended_at=None, exit_status=None, held=0)
+                state.set_meta(ended_at=None, exit_status=None, why=None, held=0)
             finally:
                 state.close()
         start_owner(path)

@@ -65,12 +65,14 @@ class Source:
                 return found
             found += told[what]
 
+    def failures(self, limit: int) -> list[dict[str, Any]]:
+        """The tasks that failed first; none if the node's version does not tell."""
+        told = self._answered("failures", {"limit": str(limit)}, "")
+        found: list[dict[str, Any]] = json.loads(told.body)["failures"] if told.status == 200 else []
+        return found
+
     def _ask(self, what: str, query: dict[str, str], *, wait: bool = False) -> dict[str, Any] | None:
-        known = self.etag if wait else ""
-        try:
-            told = self._answer(what, query, known)
-        except AgentError as error:
-            raise ConsoleError(error.message, error.hint or "mesh job show --at NODE asks another node") from None
+        told = self._answered(what, query, self.etag if wait else "")
         if told.status == 304:
             return None
         content: dict[str, Any] = json.loads(told.body)
@@ -79,6 +81,12 @@ class Source:
         if wait:
             self.etag = told.headers.get("ETag", "")
         return content
+
+    def _answered(self, what: str, query: dict[str, str], known: str) -> Answer:
+        try:
+            return self._answer(what, query, known)
+        except AgentError as error:
+            raise ConsoleError(error.message, error.hint or "mesh job show --at NODE asks another node") from None
 
     def _answer(self, what: str, query: dict[str, str], known: str) -> Answer:
         if self.path:

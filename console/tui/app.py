@@ -9,7 +9,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -17,14 +17,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from rich.console import Console, RenderableType
 from textual.binding import Binding, BindingType
 from textual.filter import Monochrome
+from textual.screen import Screen
 from textual.signal import Signal
 from textual.worker import WorkerFailed
 
 from console.errors import ConsoleError
-from console.launch.events.spool import spool_path
 from console.tui.actions import commands
 from console.tui.actions.action import Action
-from console.tui.actions.launch_command import Form
 from console.tui.actions.registry import bindings
 from console.tui.config import Session, preferences
 from console.tui.format import elapsed
@@ -38,14 +37,10 @@ from console.tui.model.usage import Usage
 from console.tui.screens.base import Framed, Page
 from console.tui.screens.dialogs import Choosing, Confirm
 from console.tui.screens.help import Help, help_sections, key_name
-from console.tui.screens.launch import RunScreen
-from console.tui.screens.launch_form import LaunchScreen
 from console.tui.screens.mesh import MeshScreen
 from console.tui.screens.navigator import Navigator
-from console.tui.screens.tables import JobsScreen, TableScreen
 from console.tui.sources.database import MachineReader
-from console.tui.sources.jobs import JobsReader
-from console.tui.sources.launch import Watch
+from console.tui.sources.grown import GrownNodes
 from console.tui.terminal import crash, hangup
 from console.tui.terminal.clipboard import MOST, by_tmux, sequence
 from console.tui.terminal.compositor import PromptApp
@@ -60,10 +55,14 @@ if TYPE_CHECKING:
 
     from console.jobs.waiting import Lines
     from console.settings import Settings
+    from console.tui.actions.launch_command import Form
+    from console.tui.sources.jobs import JobsReader
+    from console.tui.sources.launch import Watch
 
 READ_HZ = 4
 _HISTORY = 30  # earlier launches that are read when one ends
 _HEALTH_EVERY_S = 20.0  # each check runs ``mesh status`` in a separate process
+_UNPAINTED_S = 0.3  # the longest time without a picture at the start
 #: New objects between two garbage collections. With Python's default of 700, output of 50,000 lines a second causes
 #: seventy collections a second. They find nothing, and took a fifth of the time, up to 140 ms each, while keys waited.
 _COLLECT_EVERY = 20_000
@@ -75,16 +74,44 @@ def _commands() -> type[Provider]:
     return ActionCommands
 
 
+# Screens other than the map are imported when they are first shown: they are a tenth of the start-up time.
+
+
+def _launch_form() -> Screen[Any]:
+    from console.tui.screens.launch_form import LaunchScreen
+
+    return LaunchScreen()
+
+
+def _table(name: str) -> Screen[Any]:
+    from console.tui.screens.tables import TableScreen
+
+    return TableScreen(name)
+
+
+def _jobs_table() -> Screen[Any]:
+    from console.tui.screens.tables import JobsScreen
+
+    return JobsScreen()
+
+
+def _run_screen(watch: Watch) -> Screen[Any]:
+    from console.tui.screens.launch import RunScreen
+
+    return RunScreen(watch)
+
+
 class ConsoleApp(PromptApp):
     """Modes: ``mesh``, ``launch``, and ``run-N`` for each watched launch."""
 
     TITLE = "Redmesh"
+    DEFAULT_MODE = "mesh"  # switching to it from another mode draws everything twice
     CSS_PATH = Path(__file__).with_name("app.tcss")
     MODES = {
         "mesh": MeshScreen,
-        "launch": LaunchScreen,
-        **{name: partial(TableScreen, name) for name in TABLES},
-        "jobs": JobsScreen,
+        "launch": _launch_form,
+        **{name: partial(_table, name) for name in TABLES},
+        "jobs": _jobs_table,
     }
     BINDINGS: ClassVar[list[BindingType]] = [
         *bindings("app"),
@@ -99,6 +126,8 @@ class ConsoleApp(PromptApp):
         self.runs: dict[int, Run] = {}
         self.problems: list[str] = []  # problems found by mesh status
         self._reading_s = 0.0
+        self._shown = False  # the first screen may be painted
+        self._complete = False  # what is begun after the first reading has begun
         self.trouble = ""  # why the picture is out of date; empty if it is current
         self.crash_line = ""  # the line that is printed after a crash
         self._crash_told = False
@@ -114,12 +143,9 @@ class ConsoleApp(PromptApp):
         self._watches: dict[int, Watch] = {}
         self._read_at: float | None = None
         self._reader: Any = MachineReader(settings.database, settings.login)
-        self._jobs_reader = JobsReader(
-            settings.state_dir, self.jobs_changed.publish, self._tell_ended_jobs, self._read_lines
-        )
-        self.machine.jobs = self._jobs_reader.jobs
         for theme in THEMES:
             self.register_theme(theme)
+        self._grown = GrownNodes(settings.state_dir)
         self.usage = Usage()
         self._news = News()
         self._gone: set[int] = set()  # launchers whose end has not been reported yet
@@ -165,14 +191,37 @@ class ConsoleApp(PromptApp):
         return borrowed(self.current_theme)
 
     def on_mount(self) -> None:
-        """Open the map and begin to read."""
-        self.switch_mode("mesh")
+        """Begin to read; the map is open. Nothing is painted until it has something to show, or the reading is slow."""
+        self._begin_batch()
+        self.set_timer(_UNPAINTED_S, self._show_map)
         if self.preferences.restore and not self.replaying:
-            for launcher in self.session.launchers():
-                if os.path.exists(spool_path(self.settings.state_dir, launcher)):
-                    self.attach(launcher, show=False)
+            self._restore(self.session.launchers())
         hangup.watch(self, self._before_hangup)
         self._reading = self.run_worker(self._read_machine(), name="machine", exit_on_error=True)
+
+    def _restore(self, launchers: list[int]) -> None:
+        """Open the tabs of these launches again, as far as their output is still there."""
+        if launchers:
+            from console.launch.events.spool import spool_path
+
+            for launcher in launchers:
+                if os.path.exists(spool_path(self.settings.state_dir, launcher)):
+                    self.attach(launcher, show=False)
+
+    def _show_map(self) -> None:
+        if not self._shown:
+            self._shown = True
+            self._end_batch()
+            self.screen.refresh(layout=True)
+
+    def _begin_the_rest(self) -> None:
+        """After the first reading, begin what its picture does not need."""
+        if not self._complete:
+            self._complete = True
+            self.screen.call_next(self._show_map)  # after what the reading has changed on the screen
+            self.call_after_refresh(self._follow_jobs_and_health)
+
+    def _follow_jobs_and_health(self) -> None:
         if not self.replaying:
             self._jobs_reader.start()
         if not self.replaying and self.settings.mesh:
@@ -185,7 +234,8 @@ class ConsoleApp(PromptApp):
             watch.close()
         self._reading.cancel()  # otherwise it could query a closed reader
         self._reader.close()
-        self._jobs_reader.close()
+        if "_jobs_reader" in self.__dict__:
+            self._jobs_reader.close()
 
     # The machine
 
@@ -200,6 +250,7 @@ class ConsoleApp(PromptApp):
             except (StoreError, ConsoleError) as error:
                 self.trouble = clean(f"{error.message} ({error.hint})" if error.hint else error.message)
                 self.machine_changed.publish(Changed(False, set(), False))
+                self._begin_the_rest()
                 if self.trouble != before:
                     self.notify(self.trouble, severity="error", markup=False, timeout=8)
                 await asyncio.sleep(1.0)
@@ -207,6 +258,7 @@ class ConsoleApp(PromptApp):
             self.trouble = ""
             self._read_at = time.monotonic()
             unchanged = picture.counter == self.machine.counter and not picture.whole
+            self.machine.origins = self._grown.read()
             changed = self.machine.apply(picture)
             self._gone.update(picture.ended)
             if changed.launchers or self._gone or picture.whole:
@@ -221,6 +273,7 @@ class ConsoleApp(PromptApp):
                     self.usage.add(counts[State.BUSY] + counts[State.PENDING], self.machine.cells - out)
                 second = int(picture.now)
                 self.machine_changed.publish(changed)
+            self._begin_the_rest()
             if not gc.isenabled():
                 gc.freeze()  # what exists now is kept until the console ends: never examine it
                 gc.set_threshold(_COLLECT_EVERY)
@@ -255,6 +308,14 @@ class ConsoleApp(PromptApp):
             self.notify(note(own), severity="error" if bad else "information", markup=False, timeout=8)
         if self.preferences.bell:
             self.bell()
+
+    @cached_property
+    def _jobs_reader(self) -> JobsReader:
+        from console.tui.sources.jobs import JobsReader  # imported after the first picture of the machine
+
+        reader = JobsReader(self.settings.state_dir, self.jobs_changed.publish, self._tell_ended_jobs, self._read_lines)
+        self.machine.jobs = reader.jobs
+        return reader
 
     def _read_lines(self) -> Lines | None:
         from console.jobs.waiting import read_lines  # needed only while jobs run
@@ -325,10 +386,12 @@ class ConsoleApp(PromptApp):
                     markup=False,
                 )
                 return
+            from console.tui.sources.launch import Watch
+
             run = Run(launcher, command or (known.command if known else ""), size)
             self.runs[launcher] = run
             self._watches[launcher] = Watch(run, self.settings.run_dir, self.settings.state_dir)
-            self.add_mode(f"run-{launcher}", partial(RunScreen, self._watches[launcher]))
+            self.add_mode(f"run-{launcher}", partial(_run_screen, self._watches[launcher]))
             self.follow(self._watches[launcher])
             self.keep_session()
         if show:
@@ -366,6 +429,8 @@ class ConsoleApp(PromptApp):
 
     def launch_with(self, form: Form) -> None:
         """Open the launch form with these values."""
+        from console.tui.screens.launch_form import LaunchScreen
+
         self.action_show("launch")
 
         def fill() -> None:
@@ -376,6 +441,8 @@ class ConsoleApp(PromptApp):
 
     def launch_on(self, where: str, size: int) -> None:
         """Open the launch form with these processors filled in."""
+        from console.tui.screens.launch_form import LaunchScreen
+
         self.action_show("launch")
 
         def fill() -> None:

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from textual.dom import DOMNode
-from textual.notifications import SeverityLevel
-from textual.screen import Screen
-from textual.signal import Signal
-from textual.widget import Widget
+if TYPE_CHECKING:
+    from textual.dom import DOMNode
+    from textual.notifications import SeverityLevel
+    from textual.screen import Screen
+    from textual.signal import Signal
+    from textual.widget import Widget
 
-from console.settings import Settings
-from console.tui.actions.action import Action
-from console.tui.actions.launch_command import Form
-from console.tui.model.jobs import Job
-from console.tui.model.launch import Run
-from console.tui.model.machine import Changed, Launcher, Machine
-from console.tui.model.usage import Usage
-from console.tui.navigation.links import Link
-from console.tui.sources.launch import Watch
+    from console.settings import Settings
+    from console.tui.actions.action import Action
+    from console.tui.actions.launch_command import Form
+    from console.tui.model.jobs import Job
+    from console.tui.model.launch import Run
+    from console.tui.model.machine import Changed, Launcher, Machine
+    from console.tui.model.usage import Usage
+    from console.tui.navigation.links import Link
+    from console.tui.sources.launch import Watch
 
 
 class Navigation(Protocol):

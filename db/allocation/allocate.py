@@ -383,13 +383,19 @@ def _never(machine: Machine, demand: Demand, choose: Choose) -> str:
         if error.never:
             return error.hint
         if error.left:
-            return f"this mesh never has as much: with nothing running there is {error.left}"
+            more = "; --overcommit allows more ranks than processors" if _may_overcommit(demand) else ""
+            return f"this mesh never has as much: with nothing running there is {error.left}{more}"
         where = _where(machine, demand) or " for you"
         if not error.free:
             return f"there is none{where}, also when nothing runs"
         shared = "" if demand.at_least else f"; --overcommit shares {'it' if error.free == 1 else 'them'}"
         return f"there {'is' if error.free == 1 else 'are'} {error.free}{where} at most{shared}"
     return ""
+
+
+def _may_overcommit(demand: Demand) -> bool:
+    shape = demand.shape
+    return not demand.at_least and shape is not None and shape.nodes is None and not shape.per_task
 
 
 def _are_in(ids: Sequence[int], free: Sequence[int]) -> bool:
@@ -402,6 +408,8 @@ def _not_enough(machine: Machine, demand: Demand, free: int) -> NotEnough:
     are = "is" if free == 1 else "are"
     wanted = ("at least " if demand.at_least else "") + counted(asked, "processor")
     message = f"{wanted} asked for, {free} {are} free{_where(machine, demand)}"
+    if not free:
+        fewer = "showmesh shows who has them; "
     return NotEnough(message, f"{fewer}wait with --wait-for-nodes", free=free)
 
 

@@ -6,6 +6,12 @@ Uses collections.namedtuple, because importing typing costs a viewer a quarter o
 from __future__ import annotations
 
 from collections import namedtuple
+from itertools import repeat
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
 
 MeshRow = namedtuple("MeshRow", "boot_id name topology schema_version counter trimmed_to booted_at")
 NodeRow = namedtuple("NodeRow", "id name role address state reason by boot_id incarnation agent state_at side changed")
@@ -30,6 +36,12 @@ EventRow = namedtuple("EventRow", "id at kind node launcher partition text")
 #: including ended launchers and partitions. ``now`` and all instants are seconds since the epoch by the database's
 #: clock.
 Reading = namedtuple("Reading", "whole counter now mesh nodes processors launchers partitions")
+
+
+def typed(kind: type[Any], rows: Iterable[tuple[Any, ...]]) -> list[Any]:
+    """The rows as named tuples of that kind; three times as fast as ``kind._make``, for thousands of rows."""
+    return list(map(tuple.__new__, repeat(kind), rows))
+
 
 STATES = ("free", "pending", "busy", "stale", "down", "reserved")
 

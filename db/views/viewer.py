@@ -25,6 +25,7 @@ from db.views.rows import (
     ResourceRow,
     WaitingRow,
     processor_state,
+    typed,
 )
 
 TYPE_CHECKING = False  # typing is slow to import; checkers know the name
@@ -135,10 +136,10 @@ class Viewer:
             mesh.counter,
             now,
             mesh,
-            list(map(NodeRow._make, sorted(nodes))),
-            list(map(ProcessorRow._make, sorted(processors))),
-            list(map(LauncherRow._make, sorted(launchers))),
-            list(map(PartitionRow._make, sorted(partitions))),
+            typed(NodeRow, sorted(nodes)),
+            typed(ProcessorRow, sorted(processors)),
+            typed(LauncherRow, sorted(launchers)),
+            typed(PartitionRow, sorted(partitions)),
         )
 
     def _snapshot(self, since: int | None) -> list[Any]:

@@ -19,7 +19,7 @@ from tests.support.mesh import PrivateMesh
 FOLDER = Path(__file__).parents[2] / "screenshots"
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SIZES = {"small": (80, 24), "": (120, 40)}
-LOOK_SIZES = {**SIZES, "large": (240, 70)}
+LOOK_SIZES = {**SIZES, "medium": (200, 60), "large": (240, 70)}
 
 #: Programs of the guide "Find out why it hangs" (docs/guides/why-it-hangs.md): picture, file in examples/deadlock.
 HANGS = (("hang-c", "deadlock.c"), ("hang-slow", "slow.c"))
@@ -71,7 +71,7 @@ def main() -> int:
     mesh = PrivateMesh(64, 4)
     try:
         launchers = begin(mesh)
-        for theme in ("dark", "light") if look else ("dark",):
+        for theme in ("dark", "light", "mono") if look else ("dark",):
             for suffix, size in (LOOK_SIZES if look else SIZES).items():
                 name = "-".join(filter(None, (suffix, "" if theme == "dark" else theme)))
                 asyncio.run(Shots(mesh, folder, name, svg=look is None).take(size, theme, launchers))
@@ -142,7 +142,8 @@ class Shots:
         await pilot.pause(0.5)
         self.write(app, "palette")
         await pilot.press("escape")
-        for key, name in (("1", "launchers"), ("3", "nodes"), ("4", "events")):
+        tables = [("1", "launchers"), ("3", "nodes"), ("4", "events")]
+        for key, name in tables if self._svg else [*tables, ("2", "partitions"), ("7", "jobs")]:
             await pilot.press(key)
             await pilot.pause(0.5)
             self.write(app, name)

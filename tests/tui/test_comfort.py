@@ -280,8 +280,8 @@ async def test_a_first_start_says_in_five_lines_what_to_do(tmp_path: Path, size:
         await until(keys, lambda: "ring" in screen_text(app), "the map")
         for line in (
             "^n    launch a program",
-            "enter zoom in; at a node",
-            "1     and 2 to 7: tables",
+            "enter zoom in, then",
+            "1     to 7: tables",
             "?     every key",
         ):
             assert f" {line}" in screen_text(app) or size[1] == 24, line  # four launchers leave no room at 80×24

@@ -77,6 +77,33 @@ async def test_a_job_is_followed_and_its_tasks_are_cells(tmp_path: Path) -> None
         state.close()
 
 
+async def test_calls_that_come_later_are_cells_with_a_number(tmp_path: Path) -> None:
+    """Of an Executor's job only the first tasks were shown, and later failures had no number."""
+    database = busy_machine(tmp_path)
+    state = made(tmp_path, "calls", 20)
+    try:
+        async with opened(database.url, tmp_path, (120, 40)) as (app, pilot):
+            await pilot.press("7", "enter")
+            await until(pilot, lambda: "tasks (20)" in screen_text(app), "the first tasks")
+            begin(state, 15)
+            await until(pilot, lambda: "running 15" in screen_text(app), "they run")
+            state.add_array(21, 2000)
+            state.commit()
+            await until(pilot, lambda: "tasks (2,000)" in screen_text(app), "the others")
+            state.take(100, "n2")
+            state.ended(103, 1, 1, started_at=1.0, ended_at=2.0, lines="ValueError: no\n")
+            state.add_array(2001, 2001)
+            state.commit()
+            told = ("tasks (2,001)", "103  exit 1 on n2: ValueError: no", "waiting 1,886", "running 114")
+            await until(pilot, lambda: all(one in screen_text(app) for one in told), "a failure among them")
+            await pilot.press("f")
+            grid = app.screen.query_one(TaskGrid)
+            first, last = grid.members(grid.cursor)
+            assert first <= 102 <= last, (first, last)
+    finally:
+        state.close()
+
+
 async def test_why_a_job_waits(tmp_path: Path) -> None:
     database = busy_machine(tmp_path)
     state = made(tmp_path, "sweep", 30)
@@ -114,6 +141,7 @@ async def test_keys_hold_and_cancel_by_the_commands(tmp_path: Path) -> None:
             await until(pilot, lambda: "jobs (1)" in screen_text(app), "the job")
             await pilot.press("K")
             await until(pilot, lambda: f"mesh cancel {state.uuid[:8]}" in screen_text(app), "the question")
+            assert "Keep it" in screen_text(app) and "Cancel it (y)" in screen_text(app), "two buttons were Cancel"
             await pilot.press("n", "C")
             await until(pilot, lambda: "Release: the job is not held" in screen_text(app), "why not")
             await pilot.press("question_mark")

@@ -46,6 +46,24 @@ async def test_red_storm_on_eighty_columns(tmp_path: Path) -> None:
         assert app.machine.processors[grid(app).cell].id == 96
 
 
+async def test_a_colour_is_not_looked_for_again_and_again_where_none_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = storm(tmp_path)
+    async with opened(database.url, tmp_path, (340, 104)) as (app, pilot):
+        await until(pilot, lambda: "service 768" in screen_text(app), "the whole machine")
+        asked: list[int] = []
+        monkeypatch.setattr(app.machine, "hue", lambda launcher: 0)
+        monkeypatch.setattr(app.machine, "recolour", lambda launcher, avoid: set(asked.append(launcher) or ()))
+        for _ in range(3):
+            grid(app).repaint(set(range(app.machine.cells)))
+        assert asked and len(asked) == len(set(asked))
+        app.machine.launchers.popitem()  # its colour is free now
+        before = len(asked)
+        grid(app).repaint(set(range(app.machine.cells)))
+        assert len(asked) > before
+
+
 async def test_the_cursor_stays_on_its_processor_wherever_one_zooms(tmp_path: Path) -> None:
     database = racks(tmp_path)
     async with opened(database.url, tmp_path, (120, 40)) as (app, pilot):

@@ -1,11 +1,13 @@
 """Tables, places by name, and back."""
 
 import json
+import time
 from pathlib import Path
 
 import pytest
 from textual.widgets import Input
 
+from console.tui.format import clock
 from console.tui.map.zoom import MACHINE
 from console.tui.screens.mesh import MeshScreen
 from console.tui.screens.tables import TableScreen
@@ -26,6 +28,21 @@ async def test_launchers_partitions_nodes_and_events_are_tables(tmp_path: Path) 
         ):
             await pilot.press(key)
             await until(pilot, lambda words=words: all(word in screen_text(app) for word in words), f"{words}")
+
+
+async def test_nodes_of_a_batch_job_say_where_they_come_from_and_when_they_leave(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    ends_at = time.time() + 3600
+    job = {"manager": "slurm", "job": "12", "nodes": ["n0", "n1"], "began_at": ends_at - 7200, "ends_at": ends_at}
+    (tmp_path / "grown.json").write_text(json.dumps([job]))
+    told = f"slurm job 12, until {clock(ends_at)}"
+    async with opened(database.url, tmp_path, (160, 40)) as (app, pilot):
+        await until(pilot, lambda: told in screen_text(app), "the details of n0")
+        await pilot.press("3")
+        await until(pilot, lambda: screen_text(app).count(told) == 2, "the table of nodes")
+        (tmp_path / "grown.json").write_text("[{}]")
+        await pilot.press("m")
+        await until(pilot, lambda: told not in screen_text(app), "the details of n0 without it")
 
 
 async def test_sorting_filtering_and_marking(tmp_path: Path) -> None:

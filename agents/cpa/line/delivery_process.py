@@ -6,64 +6,87 @@
 import http.client
 import json
 import os
+import select
+import signal
 import socket
 import ssl
 import sys
 import threading
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+import time
+from typing import Any, NoReturn
 
 from agents.link import trust
 from agents.link.client import Client
+from agents.pct.node.post_backs import hand_over
 from agents.wire.control import Message, control, decode
 from agents.wire.errors import AgentError
 from agents.wire.frames import CONTROL, Decoder
 from agents.wire.messages import check_hello, hello
 from redmesh.version import VERSION
 
-AT_ONCE = 8
-SOCKET_S = 5.0  # for connecting, and then for the reply
+SOCKET_S = 5.0  # for connecting to a URL, and then for each read
+NODE_S = 15.0  # for a node's PCT, which gives up after 12 s
 URL_S = 10.0  # for everything, however slowly the receiver answers
+ATTEMPT_S = 25.0  # for an attempt of any kind
+LOOK_S = 1.0  # between looks at deliveries that have ended or take too long
 
 
 def main(_arguments: list[str]) -> int:
-    """Deliver until the CPA closes its end; returns the exit status."""
+    """Deliver until the CPA closes its end; returns the exit status.
+
+    Each delivery has a process of its own, which in system mode becomes the requester (agents/pct/node/post_backs.py).
+    A user who stops it, or whose file system never answers, delays nobody else.
+    """
     if os.environ.get("CPA_STATE"):
         trust.use_login(os.environ.get("CPA_MESH", ""), os.environ["CPA_STATE"])
     line = socket.socket(fileno=os.dup(0))
-    answering = threading.Lock()
-
-    def answer(message: Message) -> None:
-        with answering:
-            try:
-                line.sendall(control(message))
-            except OSError:
-                os._exit(0)  # the CPA is gone: its successor delivers what is not confirmed
-
-    def work(message: Message) -> None:
-        try:
-            deliver(message)
-        except AgentError as error:
-            answer({"re": message["id"], "error": error.as_message()})
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            told = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            answer({"re": message["id"], "error": AgentError(told, code="not_delivered").as_message()})
-        else:
-            answer({"re": message["id"]})
-
-    answer(hello("cpa"))
-    pool, decoder = ThreadPoolExecutor(AT_ONCE), Decoder()
-    greeted = False
-    while data := line.recv(256 << 10):
+    line.sendall(control(hello("cpa")))
+    decoder, greeted = Decoder(), False
+    under_way: dict[int, float] = {}  # a child's pid, and when it is killed
+    while True:
+        ready, _, _ = select.select([line], [], [], LOOK_S if under_way else None)
+        _reap(under_way)
+        if not ready:
+            continue
+        data = line.recv(256 << 10)
+        if not data:
+            return 0
         for kind, payload in decoder.feed(data):
             assert kind == CONTROL
             message = decode(payload)
-            if greeted:
-                pool.submit(work, message)
-            else:
+            if not greeted:
                 check_hello(message)
                 greeted = True
-    os._exit(0)  # threads may still wait for receivers
+                continue
+            pid = os.fork()
+            if not pid:
+                _work(line, message)
+            under_way[pid] = time.monotonic() + ATTEMPT_S
+
+
+def _reap(under_way: dict[int, float]) -> None:
+    for pid, until in list(under_way.items()):
+        if os.waitpid(pid, os.WNOHANG)[0]:
+            del under_way[pid]
+        elif time.monotonic() > until:
+            os.kill(pid, signal.SIGKILL)
+
+
+def _work(line: socket.socket, message: Message) -> NoReturn:
+    """The whole life of a child: it delivers, and answers the CPA by one write, which nothing can divide."""
+    reply: Message = {"re": message["id"]}
+    try:
+        deliver(message)
+    except AgentError as error:
+        reply["error"] = error.as_message()
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        told = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        reply["error"] = AgentError(told, code="not_delivered").as_message()
+    finally:
+        try:
+            line.sendall(control(reply))
+        finally:
+            os._exit(0)
 
 
 def deliver(message: Message) -> None:
@@ -73,11 +96,10 @@ def deliver(message: Message) -> None:
     if message["kind"] == "url":
         _post(message["origin"], message["path"], message.get("ca", ""), post_back)
     elif message["kind"] == "node":
-        with Client(message["address"], "cpa", SOCKET_S * 2) as client:
+        with Client(message["address"], "cpa", NODE_S) as client:
             client.call({"op": "post_back", "uid": message["uid"], "path": message["path"], "post_back": post_back})
     else:
-        with Client(message["path"], "cpa", SOCKET_S, owner=message["uid"]) as client:
-            client.call({"op": "post_back", "post_back": post_back})
+        hand_over(message["path"], message["uid"], post_back, "cpa", os.uname().nodename)
 
 
 def without_secrets(post_back: Message) -> Message:

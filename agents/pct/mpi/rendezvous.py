@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import socket
-from socket import socket as Socket
 
+from agents.link.lean import Socket, socket
 from agents.wire.address import parse
 
 TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory

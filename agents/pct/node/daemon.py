@@ -24,8 +24,9 @@ from agents.pct.node.incarnation import incarnation_file, next_incarnation, pct_
 from agents.pct.node.launches import Hosted, Kill
 from agents.pct.node.listener import LaunchListener
 from agents.pct.ranks.process_tracking import ProcessTracking
-from agents.wire.control import Message
+from agents.wire.control import Message, decode
 from agents.wire.errors import AgentError
+from agents.wire.frames import Decoder
 from agents.wire.messages import PCT
 from agents.wire.object_pass import ObjectPeer
 from redmesh.version import VERSION
@@ -38,6 +39,7 @@ MOST_HELPERS = 64  # at the same time; each is a process
 MOST_OF_USER = 12  # of them, for one user's connections about state objects
 #: Seconds for which a tombstone is kept: longer than any load that it may concern can be pending.
 TOMBSTONE_S = 600.0
+POST_BACK_S = 12.0  # for a post-back, however slowly the requester's file system and process answer
 _STATUS_S = 2.0  # for launch children to answer
 _PREPARE_S = 1.5  # after our start, because registering comes first
 _END_S = 5.0  # for launches to end before they are killed
@@ -407,13 +409,41 @@ class Pct:
         elif op == "death":
             self._hosted.tell_death(session, message)
         elif op == "post_back":
-            from agents.pct.node.post_backs import hand_over  # needed by few jobs
-
-            hand_over(self._loop, message, lambda reply: session.reply(message, reply))
+            self._post_back(session, message)
         elif op == "trust":
             self._renew_files(session, message)
         else:
             Status(self, session, message)
+
+    def _post_back(self, session: Session, message: Message) -> None:
+        """Have a child bring a post-back to a process of its requester."""
+
+        def child(line: socket.socket) -> NoReturn:
+            from agents.pct.node.post_backs import bring  # needed by few jobs
+
+            bring(line, message, self._config.node)
+
+        if self._hosted.helpers >= MOST_HELPERS:
+            raise PctError("too many helpers run on this node", code="busy")
+        pid, line = self._fork_child(child)
+        if line is None:
+            raise PctError("this node cannot start another process now", code="busy")
+        self._hosted.add_helper(pid)
+        frames = Decoder()
+
+        def read(_events: int) -> None:
+            data = line.recv(64 << 10)
+            answer = frames.feed(data)
+            if answer or not data:
+                timer.cancel()
+                self._loop.unwatch(line.fileno())
+                line.close()
+                late = AgentError(f"no answer at {message['path']} in {POST_BACK_S:g} s", code="unreachable")
+                session.reply(message, decode(answer[0][1]) if answer else {"error": late.as_message()})
+
+        # Until its connection is closed, the child has not been reaped, and the pid is its own.
+        timer = self._loop.after(POST_BACK_S, lambda: os.kill(pid, signal.SIGKILL))
+        self._loop.watch(line.fileno(), READ, read)
 
     def _failed(self, session: Session, message: Message) -> None:
         """A launcher has reported this node: it is out of service until we register, after its rest."""

@@ -423,7 +423,8 @@ def _failure(node: str, rank: Rank, program: Program, step: int, code: int) -> L
     reason = os.strerror(code)
     if step == CHDIR:
         where = os.fsdecode(program.cwd)
-        return LoadFailed(f"{node}: cannot enter {where}: {reason}", "program", 125, rank.number)
+        hint = "the directory has to exist on the node; -chdir DIR names another"
+        return LoadFailed(f"{node}: cannot enter {where}: {reason}", "program", 125, rank.number, hint)
     if step == SETUP:
         return LoadFailed(f"{node}: cannot prepare rank {rank.number}: {reason}", whose(code), 125, rank.number)
     path = os.fsdecode(rank.path)
@@ -431,6 +432,10 @@ def _failure(node: str, rank: Rank, program: Program, step: int, code: int) -> L
     hint = ""
     if missing and os.path.exists(path):
         hint = "the file is there: its interpreter (the #! line, or the dynamic loader) is not"
+    elif missing:
+        hint = "the node does not have the file; -bcast always sends it there"
+    elif code == errno.EACCES:
+        hint = "chmod +x makes it a program; ls -ld shows whether all its directories may be entered"
     elif code == errno.ENOEXEC:
         hint = "it is neither a program for this machine nor a script that begins with #!"
     elif code in (errno.EAGAIN, errno.ENOMEM):
@@ -449,7 +454,8 @@ def _died_unheld(node: str, rank: int, status: int) -> LoadFailed:
         return LoadFailed(text, "program", _NOT_EXECUTABLE, rank, "is the file whole?")
     what = f"died of signal {number}" if number else "ended"
     # its user killed it, or a limit of the user did
-    return LoadFailed(f"{node}: rank {rank} {what} before it could begin", "launch", rank=rank)
+    hint = "see who or what killed it there: dmesg, ulimit -a"
+    return LoadFailed(f"{node}: rank {rank} {what} before it could begin", "launch", rank=rank, hint=hint)
 
 
 def _too_many(what: str, rank: int, code: int) -> LoadFailed:

@@ -22,16 +22,19 @@ _CONFIG, _QUIET = "the configuration file to read", "print only errors; the exit
 
 
 class _Parser(argparse.ArgumentParser):
+    #: The command line that is parsed, for messages.
+    words: Sequence[str] = ()
+
     def error(self, message: str) -> "None":  # type: ignore[override]
-        print(f"mesh: {message} ({self.prog} --help)", file=sys.stderr)
-        raise SystemExit(2)
+        from console.cli.mesh.other_words import explained
+
+        raise explained(self, message, self.words)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if isinstance(action.choices, dict) and value not in action.choices:  # a command
-            import difflib  # needed only after a typing error
+            from console.cli.mesh.other_words import unknown_command
 
-            near = difflib.get_close_matches(str(value), action.choices, 1)
-            self.error(f"there is no command {value!r}" + (f": did you mean {near[0]}?" if near else ""))
+            raise unknown_command(self.prog, str(value), action.choices)
         super()._check_value(action, value)
 
     def _print_message(self, message: str, file: Any = None) -> None:
@@ -46,7 +49,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str] | None) -> int:
-    options = parser().parse_args(arguments)
+    given_words = sys.argv[1:] if arguments is None else arguments
+    _Parser.words = given_words
+    options, unknown = parser(given_words[0] if given_words else "").parse_known_args(given_words)
+    if unknown:
+        from console.cli.mesh.other_words import unknown_words
+
+        raise unknown_words(options.of_command, unknown)
     if options.quiet and not getattr(options, "own_quiet", False):
         if getattr(options, "result", False):
             raise UsageError("--quiet does not fit: this command's output is its result", "write it into a file")
@@ -73,31 +82,17 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def parser() -> argparse.ArgumentParser:
-    """The parser of the whole command line."""
+def parser(only: str = "") -> argparse.ArgumentParser:
+    """The parser of the whole command line; with ``only`` of that command and few others, which is built sooner."""
+    known = any(only in words.split() for words, _ in _GROUPS)
     top = _Parser(prog="mesh", description="Bring a mesh up and down, and administer it.", allow_abbrev=False)
     top.add_argument("--config", metavar="FILE", help=_CONFIG)
     top.add_argument("--quiet", action="store_true", help=_QUIET)
     top.add_argument("--version", action="version", version=f"mesh (Redmesh) {VERSION}", help="print the version")
     commands = top.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
-    _add_life(commands)
-    _add_managers(commands)
-    _add_hosts(commands)
-    _add_trust(commands)
-    _add_logins(commands)
-    _add_looks(commands)
-    _add_inspection(commands)
-    _add_jobs(commands)
-    _add_queue(commands)
-    _add_sections(commands)
-    _add_partitions(commands)
-    _add_administration(commands)
-    _add_database(commands)
-    _add_machine(commands)
-    _add_sides(commands)
-    _add_replay(commands)
-    _add_completion(commands)
-    _add_demo(commands)
+    for words, add in _GROUPS:
+        if only in words.split() or not known:
+            add(commands)
     _add_common(top)
     return top
 
@@ -107,6 +102,7 @@ def _add_common(above: argparse.ArgumentParser) -> None:
     for action in above._actions:  # argparse has no other way to ask it
         if isinstance(action, argparse._SubParsersAction):
             for below in dict.fromkeys(action.choices.values()):
+                below.set_defaults(of_command=below)
                 below.add_argument("--config", metavar="FILE", default=argparse.SUPPRESS, help=_CONFIG)
                 own = [one for one in below._actions if "--quiet" in one.option_strings]
                 for one in own:  # it has another meaning there
@@ -186,6 +182,8 @@ def _add_hosts(commands: "argparse._SubParsersAction[_Parser]") -> None:
     )
     told = "a host, or several equal hosts such as node[001-064]; may be repeated"
     init.add_argument("--host", metavar="NAME", action="append", default=[], help=told)
+    told = "the hosts of an MPI host file: `host`, `host:slots` or `host slots=N`; slots become processors"
+    init.add_argument("--hostfile", metavar="HOSTS", help=told)
     init.set_defaults(command=_lazily("init", "init"))
     nodes = commands.add_parser("nodes", help="list and edit the hosts in the configuration", description="The hosts.")
     which = nodes.add_subparsers(metavar="WHAT", required=True, parser_class=_Parser)
@@ -504,10 +502,7 @@ def _add_jobs(commands: "argparse._SubParsersAction[_Parser]") -> None:
     made["follow"] = which.add_parser("follow")  # what the owner of a job becomes that waits for one elsewhere
     for name, one in made.items():
         if name == "purge":
-            one.add_argument("jobs", metavar="JOB", nargs="+", help="a UUID, or its beginning")
-            one.add_argument(
-                "--force", action="store_true", help="also delete jobs that have not ended and lost their owner"
-            )
+            _add_purge(one)
         elif name == "serve":
             one.add_argument("jobs", metavar="JOB", nargs="*", help="print the address of this job's page")
             one.add_argument("--port", metavar="N", type=int, default=0, help="the port (default: any free one)")
@@ -533,6 +528,13 @@ def _add_jobs(commands: "argparse._SubParsersAction[_Parser]") -> None:
     made["sql"].add_argument("query", metavar="QUERY")
     made["move"].add_argument("node", metavar="NODE")
     made["fetch"].add_argument("file", metavar="FILE")
+
+
+def _add_purge(purge: argparse.ArgumentParser) -> None:
+    purge.add_argument("jobs", metavar="JOB", nargs="*", help="a UUID, or its beginning")
+    purge.add_argument("--all", action="store_true", help="all jobs of this account on this host that have ended")
+    purge.add_argument("--yes", action="store_true", help="with --all: do not ask")
+    purge.add_argument("--force", action="store_true", help="also delete jobs that have not ended and lost their owner")
 
 
 def _add_queue(commands: "argparse._SubParsersAction[_Parser]") -> None:
@@ -570,13 +572,12 @@ def _add_queue(commands: "argparse._SubParsersAction[_Parser]") -> None:
         ("purge", "delete the objects of ended jobs"),
     ):
         one = commands.add_parser(name, help=about, description=f"{about.capitalize()} (docs/jobs.md).")
-        one.add_argument("jobs", metavar="JOB", nargs="+", help="a UUID, or its beginning")
+        if name == "purge":
+            _add_purge(one)
+        else:
+            one.add_argument("jobs", metavar="JOB", nargs="+", help="a UUID, or its beginning")
         if name == "wait":
             one.add_argument("--quiet", action="store_true", help="print no summary")
-        if name == "purge":
-            one.add_argument(
-                "--force", action="store_true", help="also delete jobs that have not ended and lost their owner"
-            )
         if name == "wait":
             one.add_argument("--json", action="store_true", help="print JSON: each job as in mesh queue")
         one.set_defaults(command=_lazily("job" if name == "purge" else "queue", name))
@@ -665,6 +666,29 @@ def _positive(text: str) -> int:
     if not number:
         raise argparse.ArgumentTypeError("must be at least 1")
     return number
+
+
+#: The commands that each function adds.
+_GROUPS: "tuple[tuple[str, Callable[[argparse._SubParsersAction[_Parser]], None]], ...]" = (
+    ("up simulate down", _add_life),
+    ("grow shrink manager", _add_managers),
+    ("init nodes doctor upgrade", _add_hosts),
+    ("trust", _add_trust),
+    ("login", _add_logins),
+    ("status history console record serve", _add_looks),
+    ("stacks procs debug", _add_inspection),
+    ("job", _add_jobs),
+    ("submit queue wait cancel hold release retry purge", _add_queue),
+    ("sections", _add_sections),
+    ("partition", _add_partitions),
+    ("mode reserve unreserve drain resume", _add_administration),
+    ("db", _add_database),
+    ("topology", _add_machine),
+    ("side", _add_sides),
+    ("replay", _add_replay),
+    ("completion", _add_completion),
+    ("demo docs", _add_demo),
+)
 
 
 def _lazily(module: str, name: str) -> Command:

@@ -11,15 +11,17 @@ from typing import Any
 
 from console.cli.map.drawing import table
 from console.errors import ConsoleError, UsageError
-from console.jobs.objects import ENDED, delete, directory_of, opened, places, summary, uuids
+from console.jobs.objects import ENDED, delete, directory_of, may_go, opened, places, summary, uuids
 from console.launch.daemons.connect import login_name
 from console.message_codes import coded
 from console.settings import Settings
 from console.tracker.source import Proxy, drop_copy, purge_there, source
 from redmesh.sanitise import clean
 from redmesh.state import job_path, owned
+from redmesh.text import counted
 
 _WIDTH = 200
+_MOST_FAILURES = 100  # in the log
 
 
 def show_list(settings: Settings, options: argparse.Namespace) -> int:
@@ -57,10 +59,12 @@ def show(settings: Settings, options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(job))
         return 0
+    failed = found.failures(1) if (job["counts"] or {}).get("failed") and job["kind"] != "launch" else []
     told = [
         ("job", job["uuid"]), ("state", _state(job)), ("cause", job.get("cause")), ("kind", job["kind"]),
         ("command", _command(job)), ("in", job.get("cwd")), ("of", f"{job.get('user')} on {job.get('host')}"),
         ("created", _instant(job["created_at"])), ("seconds", _seconds(job)), ("tasks", _tasks(job)),
+        ("failed", f"first task {failed[0]['task']}, {failed[0]['text']}" if failed else ""),
         ("progress", f"{job['progress']:.0%}" if job.get("progress") is not None else ""),
         ("launcher", job.get("launcher")), ("exit", job.get("exit_status")),
         ("processors", _processors(job)),
@@ -78,12 +82,21 @@ def show(settings: Settings, options: argparse.Namespace) -> int:
 
 
 def show_log(settings: Settings, options: argparse.Namespace) -> int:
-    """Print a job's log: its messages, and its state changes."""
+    """Print a job's log: its messages, its failed tasks, and its state changes."""
     found = source(settings, options.job, options.at or "")
-    rows = [{key: one[key] for key in ("at", "node", "task", "text")} for one in found.rows("log")]
+    rows: list[dict[str, Any]] = [
+        {key: one[key] for key in ("at", "node", "task", "text")} for one in found.rows("log")
+    ]
     for one in found.rows("transitions"):
         text = f"the job is {one['state']}" + (f": {one['cause']}" if one["cause"] else "")
         rows.append({"at": one["at"], "node": None, "task": None, "text": text})
+    failed = found.failures(_MOST_FAILURES + 1)
+    for one in failed[:_MOST_FAILURES]:
+        text = "failed" + (f": {one['text']}" if one["text"] else "")
+        rows.append({"at": one["at"], "node": None, "task": one["task"], "text": text})
+    if len(failed) > _MOST_FAILURES:
+        text = f"more tasks failed: mesh job tasks {found.uuid[:8]} --state failed prints all"
+        rows.append({"at": failed[-1]["at"], "node": None, "task": None, "text": text})
     for row in sorted(rows, key=lambda one: float(one["at"])):
         if options.json:
             print(json.dumps(row))
@@ -171,7 +184,11 @@ def fetch(settings: Settings, options: argparse.Namespace) -> int:
 
 
 def purge(settings: Settings, options: argparse.Namespace) -> int:
-    """Delete the objects of ended jobs."""
+    """Delete the objects of the named ended jobs, or of all ended ones."""
+    if options.all:
+        return _purge_all(settings, options)
+    if not options.jobs:
+        raise UsageError("mesh purge needs JOB, or --all", "mesh queue --all lists the jobs")
     for name in options.jobs:
         found = source(settings, name)
         path = found.path
@@ -189,6 +206,29 @@ def purge(settings: Settings, options: argparse.Namespace) -> int:
         if told["kind"] == "job" and told["counter"]:
             drop_copy(settings, told["uuid"])
         delete(path)
+    return 0
+
+
+def _purge_all(settings: Settings, options: argparse.Namespace) -> int:
+    if options.jobs or options.force:
+        raise UsageError("--all excludes JOB and --force", "--all deletes what has ended and is not kept by -keep")
+    directory = directory_of(settings.state_dir)
+    paths = [job_path(place, uuid) for place in places(directory) for uuid in uuids(place)]
+    ended = [path for path in paths if may_go(path)]
+    if not ended:
+        print("no job has ended")
+        return 0
+    if not options.yes:
+        what = f"the objects of {counted(len(ended), 'ended job')}"
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise UsageError(f"{what} would be deleted", "--yes deletes them without a question")
+        print(f"Delete {what}? [y/N] ", end="", file=sys.stderr, flush=True)
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            return 1
+    for path in ended:
+        if may_go(path):  # mesh retry may have started it again
+            delete(path)
+    print(f"deleted: {counted(len(ended), 'job')}")
     return 0
 
 

@@ -19,7 +19,7 @@ from agents.job.description import read as read_description
 from agents.job.start import CALLS, SOCKET, beside, start_dependents, start_owner
 from console.cli.map.drawing import table
 from console.errors import ConsoleError, UsageError
-from console.jobs.objects import ENDED, directory_of, find, summary, uuids
+from console.jobs.objects import ENDED, directory_of, find, opened, summary, uuids
 from console.jobs.owner_client import NoOwner, ask, await_end, last_words
 from console.jobs.packaging import collect, stored
 from console.jobs.rows import queue_row, rate_text, waits
@@ -214,6 +214,10 @@ def _wait(path: str, *, quiet: bool) -> int:
         return 130
     if not quiet:
         print(_sentence(job), file=sys.stderr)
+        if (job["counts"] or {}).get(FAILED):
+            with opened(path) as reader:
+                for one in reader.failures(1):
+                    print(clean(f"mesh: task {one.task} failed first: {one.text}"), file=sys.stderr)
     return int(job.get("exit_status") or 0)
 
 
@@ -327,7 +331,7 @@ def _retry(path: str, job: dict[str, Any]) -> None:
             described.after = [one[:2] for one in described.after]  # jobs on other hosts are asked again
             state.set_meta(**{META: described.dump()})
             state.set_state(WAITING, "mesh retry")
-            state.set_meta(ended_at=None, exit_status=None, held=0)
+            state.set_meta(ended_at=None, exit_status=None, why=None, held=0)
         start_owner(path)
 
 

@@ -8,7 +8,7 @@ import time
 from typing import IO, Any
 
 from console import recording_format
-from console.errors import ConsoleError
+from console.errors import ConsoleError, next_step
 from console.settings import Settings
 from db.errors import StoreError
 from db.views.viewer import Viewer, open_viewer
@@ -51,7 +51,7 @@ def _opened(path: str) -> IO[str]:
     except FileExistsError:
         raise ConsoleError(f"{path} exists already", "choose another name", exit_status=2) from None
     except OSError as error:
-        raise ConsoleError(f"{path}: {error.strerror}", exit_status=2) from None
+        raise ConsoleError(f"{path}: {error.strerror}", next_step(error, writing=True), exit_status=2) from None
 
 
 class Recorder:
@@ -118,4 +118,5 @@ class Recorder:
             self._file.write(line)
             self._file.flush()
         except OSError as error:
-            raise ConsoleError(f"the recording cannot be written: {error.strerror}") from None
+            told = f"the recording cannot be written: {error.strerror}"
+            raise ConsoleError(told, next_step(error, writing=True)) from None

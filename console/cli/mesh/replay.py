@@ -71,7 +71,8 @@ def _jobs(options: argparse.Namespace, processors: int) -> list[Job]:
         with _opened(options.trace) as file:
             return list(read_swf(file))
     except (OSError, EOFError, zlib.error) as error:
-        raise UsageError(f"{options.trace}: {getattr(error, 'strerror', None) or error}") from None
+        told = f"{options.trace}: {getattr(error, 'strerror', None) or error}"
+        raise UsageError(told, "FILE is a trace in Standard Workload Format; without it, jobs are made up") from None
 
 
 def _opened(path: str) -> IO[str]:

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 class Word:
     """An option.
 
-    ``kind``: flag, int (≥ 0), seconds (float ≥ 0), text, texts (may be repeated), or words separated by ``|``.
+    ``kind``: flag, int (≥ 0), seconds (float ≥ 0), text, texts (may be repeated), options (text that may look like an
+    option), or words separated by ``|``.
     ``twins``: the GNU form without dashes (default: the name), followed by other launchers' words for the same option;
     these may have one dash or two, and cannot be shortened. ``letter``: a short form that is not a prefix of the name.
     ``original``: a word of the original yod or pingd.
@@ -60,24 +61,30 @@ class Word:
         return Word(self.name, "flag", self.help, longs, self.letter, self.metavar, self.original, self.group)
 
 
-class UnknownOption(UsageError):
-    """A word that is in no table. ``word`` is as written, without a value after ``=``."""
+class OptionError(UsageError):
+    """An option that cannot be understood. ``word``: as written, without a value after ``=``.
 
-    def __init__(self, word: str, hint: str) -> None:
-        super().__init__(f"no option is called {word}", hint)
-        self.word = word
+    ``name``: the option that it is; "" if it is none, or may be several.
+    """
+
+    def __init__(self, message: str, hint: str, word: str, name: str = "") -> None:
+        super().__init__(message, hint)
+        self.word, self.name = word, name
 
 
 class Parsed:
     """The values of the given options by name, and the words after the options (``rest``).
 
-    ``ended``: the options ended with ``--``.
+    ``ended``: the options ended with ``--``. ``last``: the name of the last option, as it was written, and the
+    following word if that is its value; three times "" if there is no option.
     """
 
-    __slots__ = ("ended", "rest", "values")
+    __slots__ = ("ended", "last", "rest", "values")
 
-    def __init__(self, values: dict[str, Value], rest: list[str], *, ended: bool) -> None:
-        self.values, self.rest, self.ended = values, rest, ended
+    def __init__(
+        self, values: dict[str, Value], rest: list[str], *, ended: bool, last: tuple[str, str, str] = ("", "", "")
+    ) -> None:
+        self.values, self.rest, self.ended, self.last = values, rest, ended, last
 
 
 def parse(table: Sequence[Word], arguments: Sequence[str], *, stop: bool) -> Parsed:
@@ -88,6 +95,7 @@ def parse(table: Sequence[Word], arguments: Sequence[str], *, stop: bool) -> Par
     values: dict[str, Value] = {}
     rest: list[str] = []
     ended = False
+    last = ("", "", "")
     waiting = list(arguments)
     while waiting:
         argument = waiting.pop(0)
@@ -102,21 +110,37 @@ def parse(table: Sequence[Word], arguments: Sequence[str], *, stop: bool) -> Par
             rest.append(argument)
             continue
         word, value = _split(table, argument)
+        last = (word.name, argument, "")
         if word.kind == "flag":
             if value is not None:
-                raise UsageError(f"{_shown(word, argument)} takes no value")
+                told = f"{_shown(word, argument)} takes no value"
+                raise OptionError(told, f"leave out ={value}", argument, word.name)
             values[word.name] = True
             continue
         if value is None:
             if not waiting:
-                raise UsageError(f"{_shown(word, argument)} needs a value", word.help)
+                raise OptionError(f"{_shown(word, argument)} needs a value", word.help, argument, word.name)
             value = waiting.pop(0)
+            last = (word.name, argument, value)
+            if word.kind != "options" and _is_option(table, value):
+                told = f"{_shown(word, argument)} needs a value, and {value} is an option"
+                raise OptionError(told, word.help, argument, word.name)
         converted = _convert(word, value, _shown(word, argument))
         before = values.get(word.name)
         values[word.name] = (
             [*before, *converted] if isinstance(before, list) and isinstance(converted, list) else converted
         )
-    return Parsed(values, rest, ended=ended)
+    return Parsed(values, rest, ended=ended, last=last)
+
+
+def _is_option(table: Sequence[Word], argument: str) -> bool:
+    if argument[:1] != "-" or len(argument) < 2:
+        return False
+    try:
+        _split(table, argument)
+    except OptionError as error:
+        return error.message.startswith("-")  # it may be several
+    return True
 
 
 def _split(table: Sequence[Word], argument: str) -> tuple[Word, str | None]:
@@ -126,7 +150,7 @@ def _split(table: Sequence[Word], argument: str) -> tuple[Word, str | None]:
     name, equals, value = argument[1:].partition("=")
     for word in table:
         # srun's -n4: a letter and its value in one word, accepted only if the value is a number.
-        if word.letter and name[0] == word.letter and name[1:].isdigit() and word.kind != "flag":
+        if word.letter and name[:1] == word.letter and name[1:].isdigit() and word.kind != "flag":
             return word, name[1:]
     return _find(table, name), value if equals else None
 
@@ -140,9 +164,8 @@ def _find(table: Sequence[Word], name: str) -> Word:
         if len(matches) == 1:
             return matches[0]
         if matches:
-            raise UsageError(
-                f"-{name} may be " + " or ".join(f"-{word.name}" for word in matches), "write more of the word"
-            )
+            choices = ", ".join(f"-{word.name}" for word in matches)
+            raise OptionError(f"-{name} may be one of: {choices}", "write more of the word", f"-{name}")
     raise _unknown(table, f"-{name}")
 
 
@@ -153,9 +176,8 @@ def _find_long(table: Sequence[Word], name: str) -> Word:
     if len(matches) == 1:
         return matches[0]
     if matches:
-        raise UsageError(
-            f"--{name} may be " + " or ".join(f"--{word.long}" for word in matches), "write more of the word"
-        )
+        choices = ", ".join(f"--{word.long}" for word in matches)
+        raise OptionError(f"--{name} may be one of: {choices}", "write more of the word", f"--{name}")
     raise _unknown(table, f"--{name}")
 
 
@@ -165,7 +187,8 @@ def _unknown(table: Sequence[Word], argument: str) -> UsageError:
     known = [f"-{one}" for word in table for one in (word.name, *word.also)]
     known += [f"--{long}" for word in table for long in word.longs]
     near = difflib.get_close_matches(argument, known, 1, cutoff=0.75)  # no suggestion is better than a wrong one
-    return UnknownOption(argument, f"did you mean {near[0]}?" if near else "-help lists them")
+    hint = f"did you mean {near[0]}?" if near else "-help lists them"
+    return OptionError(f"no option is called {argument}", hint, argument)
 
 
 def _convert(word: Word, value: str, shown: str) -> Value:
@@ -174,7 +197,7 @@ def _convert(word: Word, value: str, shown: str) -> Value:
             if len(value) < 10:
                 return int(value)
             raise UsageError(f"{shown} {value}: the number is too large", "999999999 is the largest that is taken")
-        raise UsageError(f"{shown} takes a whole number, not {value!r}")
+        raise OptionError(f"{shown} takes a whole number, not {value!r}", word.help, shown, word.name)
     if word.kind == "seconds":
         try:
             seconds = float(value)
@@ -184,13 +207,13 @@ def _convert(word: Word, value: str, shown: str) -> Value:
             return seconds
         if seconds >= 1e9:
             raise UsageError(f"{shown} {value}: the number is too large", "a billion seconds are 31 years")
-        raise UsageError(f"{shown} takes a number of seconds, not {value!r}")
+        raise OptionError(f"{shown} takes a number of seconds, not {value!r}", word.help, shown, word.name)
     if word.kind == "texts":
         return [value]
     if "|" in word.kind and value not in word.kind.split("|"):
         # srun's pmix_v3 and similar values.
-        near = next((one for one in word.kind.split("|") if value.startswith(f"{one}_")), "")
-        hint = f"did you mean {near}?" if near else ""
+        near = next((one for one in word.kind.split("|") if value.startswith((f"{one}_", f"{one}:"))), "")
+        hint = f"did you mean {near}?" if near else word.help
         raise UsageError(f"{shown} takes {word.kind.replace('|', ', ')}, not {value!r}", hint)
     return value
 

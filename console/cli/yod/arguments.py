@@ -23,7 +23,7 @@ WORDS = (
     ),
     Word(
         "list", "text", "the processors, by number (0..3,8) or by node (node[01-04]); with -sz N, any N free ones of "
-        "them", "list nodelist", "w", "L", True, _WHERE,
+        "them", "list nodelist host hosts", "w", "L", True, _WHERE,
     ),
     Word(
         "service", "flag",
@@ -92,7 +92,7 @@ WORDS = (
         "3, 4 (before-go:5 sleeps 5 s)", metavar="WHERE", original=True, group=_HOW),
     Word("strace", "text", "run rank 0, or the ranks of -stracenodes, under strace; each writes a file "
         "LAUNCHER.rank-N.strace in DIR", metavar="DIR", original=True, group=_HOW),
-    Word("straceoptions", "text",
+    Word("straceoptions", "options",
         "options for strace, as one word, for example '-f -e trace=file'", metavar="S", original=True, group=_HOW),
     Word("stracenodes", "text",
         "the ranks to run under strace: for example 0,4..7, or all", metavar="RANKS", original=True, group=_HOW),

@@ -7,7 +7,7 @@ import os
 import sys
 
 from console.cli.exits import leave_interrupts, open_standard_descriptors, refused, take_interrupts
-from console.cli.options.parser import UnknownOption, complain, help_text, parse
+from console.cli.options.parser import OptionError, complain, help_text, parse
 from console.cli.yod.arguments import ABOUT, EXTRAS, OUTPUT, RUN, TRANSFER, USAGE, WORDS
 from console.errors import ConsoleError, UsageError
 from redmesh.sanitise import clean
@@ -97,7 +97,15 @@ def _run(arguments: Sequence[str]) -> int:
         return _feed(settings, given["feed"], rest)
     if "reattach" in given:
         return _attach(settings, given, rest)
-    request = request_of(given, rest, settings.fanout, ended=parsed.ended)
+    try:
+        request = request_of(given, rest, settings.fanout, ended=parsed.ended)
+    except ConsoleError as error:
+        from console.cli.yod.other_launchers import explain_program
+
+        explain_program(error, parsed)
+        raise
+    if not (settings.hosts or settings.system or settings.allocation):
+        _rename_this_host(request, settings)
     if request.output is not None:
         request.output.command_line = ["yod", *arguments]
     if "show" in given or "dry-run" in given:
@@ -107,13 +115,22 @@ def _run(arguments: Sequence[str]) -> int:
     return _launch(settings, request, detached="detach" in given)
 
 
+def _rename_this_host(request: Request, settings: Settings) -> None:
+    where = request.where
+    lists = [where.wanted, where.exclude, *(one.wanted for one in request.program.segments or ())]
+    if any(one.get("nodes") for one in lists if one is not None):
+        from console.launch.options.this_host import rename
+
+        rename(request, settings.run_dir)
+
+
 def _parsed(arguments: Sequence[str]) -> Parsed:
     try:
         return parse(WORDS, arguments, stop=True)
-    except UnknownOption as error:
-        from console.cli.yod.other_launchers import hint_for
+    except OptionError as error:
+        from console.cli.yod.other_launchers import explain
 
-        error.hint = hint_for(error.word) or error.hint
+        explain(error)
         raise
 
 
@@ -129,8 +146,6 @@ def request_of(given: dict[str, Any], rest: list[str], fanout: int, *, ended: bo
     if "list" in given:
         from console.launch.options.lists import parse_list
 
-        if given["list"].startswith("-"):  # srun's -l is -label
-            raise UsageError(f"-l is -list and needs a list, not {given['list']!r}", "-label puts ranks before lines")
         wanted = parse_list(given["list"])
     program, programs = _programs(rest, given, wanted, ended=ended)
     if programs is not None:

@@ -61,9 +61,7 @@ def archives(settings: Settings) -> str:
 
 def agent_for(tag: str, directory: str) -> Agent:
     """The agent for interpreters with the cache tag ``tag`` (``cpython-311``), stored in ``directory``."""
-    python = interpreter(tag)
-    name = f"{source_digest()[:16]}-{tag}-{_version_of(python)}.z" if python else f"{source_digest()[:16]}-source.z"
-    path = os.path.join(directory, name)
+    python, path = interpreter(tag), path_for(tag, directory)
     try:
         with open(path, "rb") as file:
             sha = file.read(64).decode("ascii")
@@ -79,6 +77,13 @@ def agent_for(tag: str, directory: str) -> Agent:
             with contextlib.suppress(FileNotFoundError):  # another job's mesh has removed it
                 os.unlink(os.path.join(directory, old))
     return made
+
+
+def path_for(tag: str, directory: str) -> str:
+    """The path of the archive for interpreters with this cache tag; it may not be built yet."""
+    python = interpreter(tag)
+    kind = f"{tag}-{_version_of(python)}" if python else "source"
+    return os.path.join(directory, f"{source_digest()[:16]}-{kind}.z")
 
 
 def build(python: str) -> bytes:

@@ -1,8 +1,8 @@
 """Compiles an agent with an interpreter like the host's: ``python -I -S compiling.py DIRECTORY``.
 
 Replaces each module by its byte-code without docstrings (which are an eighth of it), and prints the names of modules
-that an agent imports at its start. Standard library only, Python 3.9 or newer. Run it with ``-X no_debug_ranges``:
-column numbers for tracebacks are a third of the packed byte-code.
+that an agent imports at its start and for its first launch. Standard library only, Python 3.9 or newer. Run it with
+``-X no_debug_ranges``: column numbers for tracebacks are a third of the packed byte-code.
 """
 
 from __future__ import annotations
@@ -14,12 +14,24 @@ import marshal
 import os
 import sys
 
-#: What a node's keeper and PCT import before they register.
+#: What a node's keeper and PCT import before they register, and what the first launch on a node imports.
 AT_START = (
     "agents.keeper.__main__",
     "agents.pct.remote.gateway",
     "agents.pct.node.contact",
     "agents.pct.heartbeat.boot_id",
+    "agents.pct.launch_child.child",
+    "agents.pct.launch_child.load_check",
+    "agents.pct.launch_child.payload_transfer",
+    "agents.pct.remote.image_proxy",
+    "agents.pct.remote.spare_handshake",
+    "agents.pct.ranks.vfork",
+    "agents.pct.stdio.shared_stdin",
+    "agents.pct.files.yodio",
+    "agents.pct.images.broadcast",
+    "agents.pct.images.digests",
+    "agents.pct.images.serve",
+    "agents.pct.launch.deaths",
 )
 
 

@@ -1,6 +1,8 @@
-"""The state machine of one host in a ``mesh`` command, without I/O."""
+"""The state machine of one host in a ``mesh`` command, without I/O; and the error that ends it."""
 
 import enum
+
+from console.errors import ConsoleError
 
 
 class State(enum.Enum):
@@ -28,6 +30,14 @@ class Event(enum.Enum):
     DONE = "done"
     REGISTERED = "registered"
     TROUBLE = "trouble"
+
+
+class HostFailed(ConsoleError):
+    """An error of one host; ``code`` is its word in ``mesh doctor`` and ``--json``."""
+
+    def __init__(self, code: str, message: str, hint: str = "") -> None:
+        super().__init__(message, hint)
+        self.code = code
 
 
 S, E = State, Event

@@ -38,24 +38,35 @@ name = "node[001-004]"           # four nodes, node001 to node004; each key belo
 """
 
 
-def init(path: str, names: Sequence[str] = ()) -> None:
-    """Write the example, or a table for each pattern in ``names``, to a new file.
+def init(path: str, names: Sequence[str] = (), sizes: Mapping[str, int | None] | None = None) -> None:
+    """Write the example, or a table for each pattern in ``names`` and each run of equal hosts in ``sizes``, to a new
+    file.
 
-    Raises UsageError if the file exists, or if a name is invalid; OSError.
+    ``sizes``: the processors of each host; None: as many as it has. Raises UsageError if the file exists, or if a name
+    is invalid; OSError.
     """
     text = EXAMPLE
-    if names:
-        for name in names:
-            check_table({"name": name})
-        first = re.escape('"node[001-004]"') + "  .*"
-        text = re.sub(first, lambda _: f'"{names[0]}"', text)
-        text += "".join(f'\n[[hosts]]\nname = "{name}"\n' for name in names[1:])
+    tables: list[tuple[str, int | None]] = [(name, None) for name in names]
+    for size, run in itertools.groupby((sizes or {}).items(), lambda host: host[1]):
+        hosts = [name for name, _ in run]
+        pattern = folded(hosts)
+        tables += [(name, size) for name in ([pattern] if pattern else hosts)]
+    if tables:
+        for name, size in tables:
+            check_table({"name": name} if size is None else {"name": name, "processors": size})
+        first, rest = _table(*tables[0]), tables[1:]
+        text = re.sub(re.escape('name = "node[001-004]"') + "  .*", lambda _: first, text)
+        text += "".join(f"\n[[hosts]]\n{_table(name, size)}\n" for name, size in rest)
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     except FileExistsError:
         raise UsageError(f"{path} exists already", "mesh nodes changes the hosts in it") from None
     with open(fd, "w", encoding="utf-8") as file:
         file.write(text)
+
+
+def _table(name: str, size: int | None) -> str:
+    return f'name = "{name}"' + ("" if size is None else f"\nprocessors = {size}")
 
 
 def add(settings: Settings, table: Mapping[str, Any]) -> list[Host]:

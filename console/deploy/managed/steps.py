@@ -7,6 +7,7 @@ supports it (``spawn_all``), otherwise there is one for each host. The clients r
 
 import contextlib
 import json
+import marshal
 import os
 import queue
 import secrets
@@ -17,14 +18,16 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
+from importlib.util import MAGIC_NUMBER
 from typing import IO, Any
 
 from agents.link.sockets import own_directory
 from agents.linux import processes
+from console.deploy.agent import build
 from console.deploy.hosts.allocation import find_manager, job_hosts
 from console.deploy.hosts.description import Host
-from console.deploy.ssh.connection import HostFailed
-from console.deploy.ssh.remote import FIND_PYTHON, FIRST, PYTHONS, understood
+from console.deploy.hosts.host_states import HostFailed
+from console.deploy.ssh.remote import FIND_PYTHON, PYTHONS, understood
 from console.deploy.trust.authority import write_private
 from console.errors import ConsoleError
 from console.settings import Settings, state_directory
@@ -34,6 +37,12 @@ from redmesh.sanitise import clean
 #: The most seconds for a manager to start the process on a host, and for its clients to end.
 SPAWN_S, END_S = 60.0, 15.0
 _POLL_S = 0.01
+#: Reads the program for the hosts; compiling its source takes as long as Python's start. Without quotes: see remote.py.
+_FIRST = (
+    "import sys;sys.version_info<(3,9) and sys.exit(97);import _frozen_importlib_external as e,marshal;w=sys.argv[1];"
+    "i=sys.stdin.buffer;m,n,k=i.readline().split();c=i.read(int(n));s=i.read(int(k));"
+    'exec(marshal.loads(c) if e.MAGIC_NUMBER.hex()==m.decode() else compile(s,"redmesh","exec"));serve(w,i)'
+)
 #: Bytes that a host's shell and a manager's client may print before an answer.
 _MOST_NOISE = 1 << 20
 
@@ -65,7 +74,7 @@ class Steps:
         word = secrets.token_hex(8)
         # Try this process's interpreter first, because python3 may be a script that takes 90 ms to find one (pyenv).
         own = os.path.realpath(sys.executable)
-        script = ["sh", "-c", FIND_PYTHON, "redmesh", word, FIRST, own, *PYTHONS]
+        script = ["sh", "-c", FIND_PYTHON, "redmesh", word, _FIRST, own, *PYTHONS]
         files: _SharedFiles | None = None
         if not getattr(self._manager, "streams", True):
             files = _SharedFiles(f"{state_directory(os.environ)}/jobs/{self._settings.allocation}", word)
@@ -74,6 +83,7 @@ class Steps:
             "REDMESH_MESH": self._settings.mesh,
             "REDMESH_LOGIN": self._login or ",".join(own_addresses()),
             "REDMESH_JOB_STATE": self._place,
+            "REDMESH_AGENT": build.path_for(sys.implementation.cache_tag, build.archives(self._settings)),
             "REDMESH_HOST": names[0],
             "REDMESH_HOST_VARIABLE": getattr(self._manager, "host_variable", "") if len(names) > 1 else "",
         }
@@ -119,8 +129,8 @@ class _Stream:
         self._answers: dict[str, queue.SimpleQueue[bytes | None]] = {name: queue.SimpleQueue() for name in names}
         self._said: list[str] = []
         self._agents: set[str] = set()
-        source = _program()
-        self._write(f"source {len(source)}\n".encode() + source)
+        code, source = _program()
+        self._write(f"{MAGIC_NUMBER.hex()} {len(code)} {len(source)}\n".encode() + code + source)
         for target in (self._read, self._listen):
             threading.Thread(target=target, daemon=True).start()
 
@@ -257,10 +267,12 @@ class StepHost:
         """Does nothing, because the client serves other hosts too."""
 
 
-def _program() -> bytes:
+def _program() -> tuple[bytes, bytes]:
+    """The program for the hosts, as byte-code of this Python and as source."""
     first = resources.files("console.deploy.ssh").joinpath("bootstrap.py").read_bytes()
     second = resources.files("console.deploy.managed").joinpath("starter.py").read_bytes()
-    return first + second.replace(b"from __future__ import annotations\n", b"")
+    source = first + second.replace(b"from __future__ import annotations\n", b"")
+    return marshal.dumps(compile(source, "redmesh", "exec", dont_inherit=True)), source
 
 
 def record(settings: Settings, pids: Sequence[int]) -> None:

@@ -9,12 +9,11 @@ from typing import Any, NamedTuple
 
 from console.deploy.agent import build
 from console.deploy.hosts.description import read_hosts, selected
-from console.deploy.hosts.host_states import Event, State
+from console.deploy.hosts.host_states import Event, HostFailed, State
 from console.deploy.mesh import plan
 from console.deploy.mesh.waiting import silent_pct, unreachable
 from console.deploy.personal import evidence_of_life, lifecycle
 from console.deploy.personal.plan import cpa_url
-from console.deploy.ssh.connection import HostFailed
 from console.deploy.ssh.worker_pool import HostTask, Report, WorkerPool, crew
 from console.errors import ConsoleError
 from console.settings import Settings

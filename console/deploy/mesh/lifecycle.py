@@ -15,14 +15,13 @@ from console.deploy.agent import build
 from console.deploy.hosts.allocation import find_manager
 from console.deploy.hosts.description import Host, read_hosts, selected
 from console.deploy.hosts.host_state_file import HostStateFile
-from console.deploy.hosts.host_states import Event, State
+from console.deploy.hosts.host_states import Event, HostFailed, State
 from console.deploy.managed import steps
 from console.deploy.mesh import login_hosts, plan
 from console.deploy.mesh.waiting import await_nodes
 from console.deploy.personal import evidence_of_life, lifecycle
 from console.deploy.personal.plan import cpa_url, size_of
 from console.deploy.personal.schema import extend
-from console.deploy.ssh.connection import HostFailed
 from console.deploy.ssh.worker_pool import HostTask, Report, WorkerPool, crew
 from console.deploy.trust.authority import authority
 from console.errors import ConsoleError

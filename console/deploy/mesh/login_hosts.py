@@ -7,9 +7,8 @@ import json
 from collections.abc import Sequence
 
 from console.deploy.hosts.host_state_file import HostStateFile
-from console.deploy.hosts.host_states import Event
+from console.deploy.hosts.host_states import Event, HostFailed
 from console.deploy.mesh import logins, plan
-from console.deploy.ssh.connection import HostFailed
 from console.deploy.ssh.worker_pool import HostTask, WorkerPool
 from console.settings import Settings
 

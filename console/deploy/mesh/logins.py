@@ -248,6 +248,6 @@ def read_file(path: str) -> dict[str, Any]:
             found = json.load(file)
         return dict(found)
     except OSError as error:
-        raise ConsoleError(f"{path}: {error.strerror}") from None
+        raise ConsoleError(f"{path}: {error.strerror}", "mesh login grant NAME FILE writes one") from None
     except (ValueError, TypeError):
         raise TrustError(f"{path} is not a file of mesh login grant") from None

@@ -12,8 +12,8 @@ from typing import Any
 from agents.wire.messages import PROTOCOL
 from console.deploy.hosts.description import Host
 from console.deploy.hosts.host_state_file import HostStateFile
+from console.deploy.hosts.host_states import HostFailed
 from console.deploy.personal.plan import MOST_PROCESSORS, Size, keeper_config
-from console.deploy.ssh.connection import HostFailed
 from console.deploy.ssh.worker_pool import HostTask
 from console.errors import ConsoleError, UsageError
 from console.settings import Settings

@@ -5,9 +5,8 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from console.deploy.hosts.host_states import Event, State
+from console.deploy.hosts.host_states import Event, HostFailed, State
 from console.deploy.personal.logs import readable
-from console.deploy.ssh.connection import HostFailed
 from console.deploy.ssh.worker_pool import HostTask
 from db.store.store import Store, open_store
 from db.views.deployment_reads import registered

@@ -11,14 +11,13 @@ import shlex
 import socket
 import threading
 import time
-from collections.abc import Sequence
 from typing import Any
 
 from console.deploy.hosts.description import Host
+from console.deploy.hosts.host_states import HostFailed
 from console.deploy.ssh import known_hosts
 from console.deploy.ssh.config import Route, SshConfig
 from console.deploy.ssh.library import paramiko
-from console.errors import ConsoleError
 
 # paramiko logs tracebacks of its threads; its errors are also raised as exceptions, so the log is discarded.
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
@@ -29,14 +28,6 @@ AGAIN_S = (0.1, 0.3, 0.9)
 #: The most jump hosts of one route.
 _DEEPEST = 8
 _RSA = ("rsa-sha2-512", "rsa-sha2-256")
-
-
-class HostFailed(ConsoleError):
-    """An error of one host; ``code`` is its word in ``mesh doctor`` and ``--json``."""
-
-    def __init__(self, code: str, message: str, hint: str = "") -> None:
-        super().__init__(message, hint)
-        self.code = code
 
 
 class _Dropped(Exception):
@@ -337,8 +328,3 @@ def _load_key(path: str) -> Any:
         return f"{path} (it has a passphrase: ssh-add it)"
     except Exception as error:  # any error of the underlying libraries
         return f"{path} ({_told(error)})"
-
-
-def command_line(words: Sequence[str]) -> str:
-    """Quote ``words`` as one command line for the account's shell."""
-    return " ".join(shlex.quote(word) for word in words)

@@ -4,15 +4,19 @@ import contextlib
 import json
 import marshal
 import secrets
+import shlex
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
 from importlib.util import MAGIC_NUMBER
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from console.deploy.hosts.description import Host
-from console.deploy.ssh.connection import Connection, HostFailed, command_line
+from console.deploy.hosts.host_states import HostFailed
 from redmesh.sanitise import clean
+
+if TYPE_CHECKING:  # imports paramiko, which a mesh of a batch job does not need
+    from console.deploy.ssh.connection import Connection
 
 OLDEST = (3, 9)
 #: Names of Python to try after ``python3``, which is too old on some systems.
@@ -36,7 +40,7 @@ FIND_PYTHON = (
 class Remote:
     """A host that answers requests. Every method raises HostFailed."""
 
-    def __init__(self, connection: Connection, host: Host, timeout_s: float) -> None:
+    def __init__(self, connection: "Connection", host: Host, timeout_s: float) -> None:
         self._connection = connection
         self._python = host.python
         self._word = secrets.token_hex(8)
@@ -127,6 +131,11 @@ class Remote:
     def close(self) -> None:
         """Disconnect."""
         self._connection.close()
+
+
+def command_line(words: Sequence[str]) -> str:
+    """Quote ``words`` as one command line for the account's shell."""
+    return " ".join(shlex.quote(word) for word in words)
 
 
 def understood(line: bytes) -> dict[str, Any]:

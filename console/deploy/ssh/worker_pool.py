@@ -10,9 +10,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from console.deploy.hosts.description import Host
-from console.deploy.hosts.host_states import FINAL, Event, State, after
-from console.deploy.ssh.config import SshConfig
-from console.deploy.ssh.connection import HostFailed, Ssh
+from console.deploy.hosts.host_states import FINAL, Event, HostFailed, State, after
 from console.deploy.ssh.remote import Remote
 from console.errors import ConsoleError
 from console.settings import Settings
@@ -123,6 +121,10 @@ class WorkerPool:
         self.settings, self._report = settings, report
         self._starter = starter
         if starter is None:
+            # Do not import paramiko for a mesh of a batch job.
+            from console.deploy.ssh.config import SshConfig
+            from console.deploy.ssh.connection import Ssh
+
             self._ssh = Ssh(SshConfig(settings.ssh_config), settings.connect_s, accept_new=accept_new)
         self._lock = threading.Lock()
         self._errands: list[HostTask] = []

@@ -11,7 +11,7 @@ from redmesh.text import counted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from typing import Any
 
 #: MPI calls that return when every rank (or enough of them) of the communicator has made them.
@@ -25,6 +25,8 @@ _SENDING = ("Send", "Ssend", "Rsend")
 _WAITING = ("Wait", "Waitall", "Waitany", "Waitsome", "Sendrecv", "Sendrecv_replace")
 #: Other calls that wait for all: by function, and if the name is ambiguous, by the end of the file name.
 _BARRIERS = {"pthread_barrier_wait": "", "___pthread_barrier_wait": "", "GOMP_barrier": ""}
+#: The beginnings of functions that wait for a lock without a time limit (a lock of Python is a semaphore of libc).
+_LOCKS = ("new_sem_wait", "sem_wait", "lll_lock_wait", "pthread_mutex_lock", "pthread_rwlock_")
 _TORCH = "distributed/distributed_c10d.py"
 _TORCH_CALLS = frozenset(
     ("barrier", "monitored_barrier", "all_reduce", "all_gather", "broadcast", "reduce", "all_to_all", "reduce_scatter",
@@ -57,7 +59,7 @@ def hints(
     """
     waits = list(_waits(tree))
     if not waits:
-        return []
+        return [{"kind": kind, "text": text, "ranks": idset.text(ranks)} for kind, text, ranks in _locked(tree)]
     unknown, ended = everybody & ~asked, 0
     for one in missing:
         if one["why"].endswith(_ENDED):
@@ -81,9 +83,13 @@ def _about(looked_at: int, running: int) -> str:
 
 
 def _all_of(waits: list[Wait]) -> int:
+    return _union(wait.ranks for wait in waits)
+
+
+def _union(several: Iterable[int]) -> int:
     ranks = 0
-    for wait in waits:
-        ranks |= wait.ranks
+    for one in several:
+        ranks |= one
     return ranks
 
 
@@ -125,6 +131,27 @@ def _nobody_sends(waits: list[Wait], ended: int) -> Iterator[tuple[str, str, int
             gone = f" ({_ranks(ended)} ended)" if ended else ""
             if kind == "receive" or idset.count(ranks) > 1:
                 yield "deadlock", "; ".join(str(wait) for wait in waits) + f": {verb}{gone}", ranks
+
+
+def _locked(tree: stack_tree.Tree) -> Iterator[tuple[str, str, int]]:
+    """Yield a hint if every thread of some ranks waits for a lock."""
+    held: dict[str, int] = {}  # ranks with a thread that waits for a lock, by its place in the program
+    others = 0  # ranks with a thread that does anything else
+    ahead: list[tuple[stack_tree.Tree, str]] = [(tree, "")]
+    while ahead:
+        level, at = ahead.pop()
+        for call, node in level.items():
+            if call[3] != "python" and call[0].lstrip("_").startswith(_LOCKS):
+                held[at] = held.get(at, 0) | node.ranks
+                continue
+            below = _union(each.ranks for each in node.below.values())
+            others |= node.ranks & ~below
+            ahead.append((node.below, f"{call[0]} ({_place(call)})" if _place(call) else at))
+    held = {at: ranks & ~others for at, ranks in held.items() if ranks & ~others}
+    if held:
+        ranks = _union(held.values())
+        places = "; ".join(f"{_ranks(there)} in {at or 'a library'}" for at, there in sorted(held.items()))
+        yield "locked", f"every thread waits for a lock: {places}", ranks
 
 
 def _waits(tree: stack_tree.Tree) -> list[Wait]:
@@ -184,9 +211,7 @@ def _stand(tree: stack_tree.Tree, ranks: int) -> list[tuple[str, int]]:
                 continue
             at = f"{call[0]} ({_place(call)})" if _place(call) else place or call[0]
             known |= here if at.endswith(")") else 0
-            below = 0
-            for each in node.below.values():
-                below |= each.ranks
+            below = _union(each.ranks for each in node.below.values())
             if here & ~below:
                 found[at] = found.get(at, 0) | here & ~below
             ahead.append((node.below, at))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 from agents.wire.address import parse
-from console.errors import ConsoleError
+from console.errors import ConsoleError, next_step
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,7 +56,8 @@ def write(path: str, entries: list[dict[str, Any]]) -> None:
             file.write("\n")
         os.rename(part, path)
     except OSError as error:
-        raise ConsoleError(f"the process table cannot be written to {path}: {error.strerror}") from None
+        told = f"the process table cannot be written to {path}: {error.strerror}"
+        raise ConsoleError(told, next_step(error, writing=True)) from None
 
 
 _STUB = """\

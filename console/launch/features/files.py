@@ -51,8 +51,8 @@ class OutputFiles(Feature):
             if context.plan is not None:
                 context.front.open(context.plan, context.launch.launcher)  # type: ignore[attr-defined]
         except ConsoleError as error:
-            message = error.message
-            context.loop.after(0, lambda: context.handle(Event.OUTPUT_BROKEN, message, 125))
+            facts = error.message, 125, error.hint
+            context.loop.after(0, lambda: context.handle(Event.OUTPUT_BROKEN, *facts))
             return False
         return True
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-from console.errors import UsageError
+from console.errors import UsageError, next_step
 from console.launch.options.lists import parse_list
 from redmesh.sanitise import clean
 
@@ -18,15 +18,19 @@ MOST = 16 << 20
 _COUNTS = ("slots", "max_slots", "max-slots")
 
 
-def read(path: str) -> dict[str, int | None]:
-    """The nodes in the file ``path`` and the most ranks of each (None: its processors). Raises UsageError."""
+def read(path: str, names: str = "-list") -> dict[str, int | None]:
+    """The nodes in the file ``path`` and the most ranks of each (None: its processors). Raises UsageError.
+
+    ``names``: the option that takes names instead of a file.
+    """
     name = clean(path)
     try:
         with open(os.fsencode(path), "rb") as file:
             data = file.read(MOST + 1)
     except OSError as error:
-        names = isinstance(error, FileNotFoundError) and "/" not in path  # mpiexec's -host n0,n1
-        hint = f"if nodes are meant: -list {name}" if names else ""
+        hint = next_step(error)
+        if isinstance(error, FileNotFoundError) and "/" not in path:
+            hint = f"if hosts are meant: {names} {name}"
         raise UsageError(f"the host file {name} cannot be read: {error.strerror}", hint) from None
     if len(data) > MOST:
         raise UsageError(f"the host file {name} is larger than {MOST >> 20} MiB", "is it really a host file?")

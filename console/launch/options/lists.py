@@ -9,6 +9,8 @@ from console.errors import UsageError
 
 #: The most names that a bracket expression may have: more than any machine needs, and a limit for memory.
 MOST = 1_000_000
+#: This host's addresses, which are taken as names (console/launch/options/this_host.py).
+LOOPBACK = ("127.0.0.1", "127.0.1.1")
 
 
 def parse_list(text: str) -> dict[str, Any]:
@@ -19,10 +21,10 @@ def parse_list(text: str) -> dict[str, Any]:
     processors: list[list[int]] = []
     nodes: list[str] = []
     for item in _items(text):
-        if item[0].isdigit():
+        if item[0].isdigit() and item not in LOOPBACK:
             processors.append(_range(item))
         else:
-            nodes += _names(item)
+            nodes += [item] if item in LOOPBACK else _names(item)
     _refuse_twice(processors, nodes)
     return {"processors": processors, "nodes": nodes}
 
@@ -61,7 +63,10 @@ def _items(text: str) -> list[str]:
 
 def _number(text: str, whole: str) -> int:
     if not (text.isascii() and text.isdigit()):
-        raise UsageError(f"{whole!r} is not a processor number, a range like 25..35 or a node's name")
+        hint = "showmesh shows the nodes and processors"
+        if whole.count(".") == 3:
+            hint = f"a node has a name of its own: mesh nodes add NAME address={whole}"
+        raise UsageError(f"{whole!r} is not a processor number, a range like 25..35 or a node's name", hint)
     if len(text) > 9:
         raise UsageError(f"the number {text} in a list is too large", "showmesh lists the processors that exist")
     return int(text)
@@ -83,7 +88,12 @@ def _names(item: str) -> list[str]:
     before, bracket, rest = item.partition("[")
     if not bracket:
         if not _is_name(item):
-            raise UsageError(f"{item!r} is not a node's name")
+            name, colon, ranks = item.partition(":")
+            hint = f"-list {name} -n {ranks}" if colon and ranks.isdigit() else "showmesh shows the nodes' names"
+            user, at, host = item.partition("@")
+            if at:
+                hint = f"a node has a name of its own: mesh nodes add NAME address={host} user={user}"
+            raise UsageError(f"{item!r} is not a node's name", hint)
         return [item]
     inside, _, after = rest.partition("]")
     heads: list[str] = []
@@ -100,7 +110,7 @@ def _names(item: str) -> list[str]:
         raise UsageError(f"{item!r} names more than {MOST} nodes")
     names = [head + tail for head in heads for tail in tails]
     if not _is_name(names[0]):
-        raise UsageError(f"{item!r} is not a node's name")
+        raise UsageError(f"{item!r} is not a node's name", "letters, digits, - and _; or node[01-16] for several")
     return names
 
 

@@ -7,7 +7,7 @@ Quotes and backslashes work as in a POSIX shell. Nothing is expanded: ``$HOME`` 
 
 from __future__ import annotations
 
-from console.errors import UsageError
+from console.errors import UsageError, next_step
 from console.launch.options.lists import parse_list
 from redmesh.sanitise import clean
 
@@ -88,7 +88,7 @@ def read(path: bytes, wanted: dict[str, Any] | None = None, *, counted: bool = T
         with open(path, "rb") as file:
             data = file.read(MOST + 1)
     except OSError as error:
-        raise UsageError(f"the load file {name} cannot be read: {error.strerror}") from None
+        raise UsageError(f"the load file {name} cannot be read: {error.strerror}", next_step(error)) from None
     if len(data) > MOST:
         raise UsageError(f"the load file {name} is larger than {MOST >> 20} MiB", "is it really a load file?")
     return parse(data, name, wanted, counted=counted)

@@ -6,7 +6,7 @@ import errno
 import os
 import stat
 
-from console.errors import ConsoleError, UsageError
+from console.errors import ConsoleError, UsageError, next_step
 from console.launch.options import limits
 from redmesh.sanitise import clean
 
@@ -91,7 +91,8 @@ def _open(option: str, name: str, flags: int) -> int:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         return fd
     except OSError as error:
-        raise ConsoleError(f"{option} {clean(name)}: {error.strerror}") from None
+        hint = next_step(error, writing=bool(flags & os.O_CREAT))
+        raise ConsoleError(f"{option} {clean(name)} cannot be opened: {error.strerror}", hint) from None
 
 
 def read(given: Mapping[str, Any]) -> OutputOptions:
@@ -123,7 +124,8 @@ def _files(options: OutputOptions, given: Mapping[str, Any]) -> None:
         if word in given:
             from console.launch.options.patterns import parse
 
-            setattr(options, word, parse(given[word], f"-{word}"))
+            quiet = "quiet" in given or "batch" in given
+            setattr(options, word, parse(given[word], f"-{word}", quiet=quiet))
 
 
 def _refuse_pairs(options: OutputOptions, given: Mapping[str, Any]) -> None:

@@ -13,6 +13,11 @@ if TYPE_CHECKING:
     from typing import Final
 
 NAMES: Final = ("rank", "node", "launcher", "local")
+#: Placeholders of srun, sbatch and mpiexec without their %, and ours.
+_OTHERS: Final = {
+    "t": "rank", "r": "rank", "a": "rank", "n": "local", "N": "node", "h": "node", "j": "launcher", "J": "launcher",
+    "A": "launcher", "g": "launcher",
+}  # fmt: skip
 _WIDEST = 64  # more digits than any number has; limits memory
 
 
@@ -39,12 +44,17 @@ class Pattern:
         )
 
 
-def parse(text: str, option: str) -> Pattern:
-    """Parse ``text``. Raises UsageError, which names ``option``, for an unknown name or unbalanced braces."""
+def parse(text: str, option: str, *, quiet: bool = False) -> Pattern:
+    """Parse ``text``. Raises UsageError, which names ``option``, for an unknown name or unbalanced braces.
+
+    Unless ``quiet``, a line on stderr reports another launcher's placeholder, which is an ordinary part of a name here.
+    """
     parts: list[str | tuple[str, str]] = []
     literal, at = "", 0
     if not text or "\0" in text:
         raise UsageError(f"{option} takes a file name, not {clean(text)!r}")
+    if "%" in text and not quiet:
+        _report_others(text, option)
     while at < len(text):
         char = text[at]
         if char not in "{}":
@@ -65,6 +75,19 @@ def parse(text: str, option: str) -> Pattern:
     if literal:
         parts.append(literal)
     return Pattern(text, parts)
+
+
+def _report_others(text: str, option: str) -> None:
+    import re  # needed only for a name with %
+    import sys
+
+    for found in re.finditer(f"%[0-9]*([{''.join(_OTHERS)}])(?![0-9A-Za-z])", text):
+        meant = "{" + _OTHERS[found[1]] + "}"
+        print(
+            f"yod: {option} {clean(text)}: {found[0]} stays as it is; did you mean {meant}?"
+            f" (placeholders: {' '.join('{' + known + '}' for known in NAMES)})",
+            file=sys.stderr,
+        )
 
 
 def _field(inside: str, option: str) -> tuple[str, str]:

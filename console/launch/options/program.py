@@ -4,7 +4,7 @@ import os
 import stat
 import sys
 
-from console.errors import ConsoleError
+from console.errors import ConsoleError, next_step
 from redmesh.sanitise import clean
 
 TYPE_CHECKING = False
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 #: The search path of execvp if PATH is not set (confstr(_CS_PATH)).
 _DEFAULT_PATH = b"/bin:/usr/bin"
 _HEAD = 4096  # bytes to read; the kernel itself reads 256
+#: By the end of a script's name, the program that runs it.
+_INTERPRETERS = {".py": "python3", ".sh": "sh", ".pl": "perl", ".R": "Rscript", ".jl": "julia"}
 
 
 class ProgramError(ConsoleError):
@@ -47,7 +49,8 @@ def find(name: str, environ: "Mapping[bytes, bytes]", *, quiet: bool = True) -> 
     if denied:
         _check(name, denied)
     if not os.path.isfile(wanted):
-        raise ProgramError(f"{clean(name)}: no such program in PATH or in the current directory", exit_status=127)
+        told = f"{clean(name)}: no such program in PATH or in the current directory"
+        raise ProgramError(told, "write its path; yod [options] program arguments", exit_status=127)
     path = os.path.join(os.getcwdb(), wanted)
     _check(name, path)
     if not quiet:
@@ -55,25 +58,32 @@ def find(name: str, environ: "Mapping[bytes, bytes]", *, quiet: bool = True) -> 
     return path
 
 
+def run_it(name: str) -> str:
+    """The beginning of a hint for a script whose name says what runs it; otherwise empty."""
+    interpreter = _INTERPRETERS.get(os.path.splitext(name)[1])
+    return f"yod {interpreter} {clean(name)} runs it; " if interpreter else ""
+
+
 def _check(name: str, path: bytes) -> None:
     shown = clean(name)
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:
-        raise ProgramError(f"{shown}: no such file", exit_status=127) from None
+        raise ProgramError(f"{shown}: no such file", "check its name and directory", exit_status=127) from None
     except NotADirectoryError:
-        raise ProgramError(f"{shown}: a part of the path is not a directory", exit_status=127) from None
+        told = f"{shown}: a part of the path is not a directory"
+        raise ProgramError(told, "check the name", exit_status=127) from None
     except OSError as error:
-        raise ProgramError(f"{shown}: {error.strerror}", exit_status=126) from None
+        raise ProgramError(f"{shown}: {error.strerror}", next_step(error), exit_status=126) from None
     if stat.S_ISDIR(mode):
-        raise ProgramError(f"{shown} is a directory", exit_status=126)
+        raise ProgramError(f"{shown} is a directory", "name a program in it", exit_status=126)
     if not stat.S_ISREG(mode):
-        raise ProgramError(f"{shown} is not a regular file", exit_status=126)
+        raise ProgramError(f"{shown} is not a regular file", "name a program", exit_status=126)
     if os.access(path, os.X_OK):
         _check_head(shown, path)
         return
     if not (head := _head(path)):
-        raise ProgramError(f"{shown} is empty", exit_status=126)
+        raise ProgramError(f"{shown} is empty", "was its compiler or the copy interrupted?", exit_status=126)
     if _looks_like_text(head):
         raise ProgramError(
             f"{shown} is not executable; it looks like a load file",
@@ -101,11 +111,11 @@ def _check_head(shown: str, path: bytes) -> None:
     if head.startswith(b"#!"):
         _check_interpreter(shown, head[2:].partition(b"\n")[0])
     elif not head:
-        raise ProgramError(f"{shown} is empty", exit_status=126)
+        raise ProgramError(f"{shown} is empty", "was its compiler or the copy interrupted?", exit_status=126)
     elif _looks_like_text(head):
         raise ProgramError(
             f"{shown} is text that does not begin with #!: this looks like a load file",
-            "a load file is not executable (chmod -x); a script needs a first line like #!/bin/sh",
+            f"{run_it(shown)}a script needs a first line like #!/bin/sh; a load file is not executable (chmod -x)",
             exit_status=126,
         )
 
@@ -115,7 +125,7 @@ def _check_interpreter(shown: str, line: bytes) -> None:
     interpreter = line.replace(b"\t", b" ").strip(b" ").partition(b" ")[0]
     text = clean(os.fsdecode(interpreter))
     if not interpreter.rstrip(b"\r"):
-        raise ProgramError(f"{shown}: its first line #! names no interpreter", exit_status=126)
+        raise ProgramError(f"{shown}: its first line #! names no interpreter", "like #!/bin/sh", exit_status=126)
     if not os.path.exists(interpreter):
         windows = line.endswith(b"\r")
         raise ProgramError(
@@ -124,4 +134,4 @@ def _check_interpreter(shown: str, line: bytes) -> None:
             exit_status=127,
         )
     if os.path.isdir(interpreter) or not os.access(interpreter, os.X_OK):
-        raise ProgramError(f"{shown}: its interpreter {text} is not executable", exit_status=126)
+        raise ProgramError(f"{shown}: its interpreter {text} is not executable", "see the first line", exit_status=126)

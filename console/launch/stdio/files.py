@@ -11,7 +11,7 @@ import os
 import stat
 
 from agents.wire.frames import STDERR, STDOUT
-from console.errors import ConsoleError
+from console.errors import ConsoleError, next_step
 from console.launch.stdio.label import Labeller
 from console.launch.stdio.sink import Sink
 from redmesh.sanitise import clean
@@ -82,7 +82,8 @@ class FilesFront:
                 sink = self._by_name[name] = self._opened(name)
             except OSError as error:
                 who = f" (rank {rank})" if pattern.one_each else ""
-                raise ConsoleError(f"{clean(name)}{who}: {_why(error)}") from None
+                hint = next_step(error, writing=True)
+                raise ConsoleError(f"{clean(name)}{who} cannot be opened: {_why(error)}", hint) from None
         return sink
 
     def _opened(self, name: str) -> Sink:

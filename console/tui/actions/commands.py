@@ -81,22 +81,24 @@ VERBS = {
 
 
 class JobVerb(NamedTuple):
-    """A command for jobs. ``otherwise``: the message if it is impossible."""
+    """A command for jobs. ``otherwise``: the message if it is impossible; ``did``: afterwards."""
 
     label: str
     words: tuple[str, ...]
     otherwise: str
     effect: str = ""
     asks: bool = False
+    did: str = "done"
 
 
 JOB_VERBS = {
-    "hold": JobVerb("Hold", ("mesh", "hold"), "the job has ended, or is held"),
-    "release": JobVerb("Release", ("mesh", "release"), "the job is not held"),
-    "retry": JobVerb("Retry", ("mesh", "retry"), "no task has failed"),
+    "hold": JobVerb("Hold", ("mesh", "hold"), "the job has ended, or is held",
+                    did="no more tasks begin; those that run go on"),
+    "release": JobVerb("Release", ("mesh", "release"), "the job is not held", did="tasks begin again"),
+    "retry": JobVerb("Retry", ("mesh", "retry"), "no task has failed", did="failed and cancelled tasks wait again"),
     "resume": JobVerb("Resume", ("mesh", "job", "resume"), "the job's owner has not been lost"),
     "cancel": JobVerb("Cancel", ("mesh", "cancel"), "the job has ended", asks=True,
-                      effect="What runs is terminated, what waits is not begun."),
+                      effect="What runs is terminated, what waits is not begun.", did="the job ends"),
 }  # fmt: skip
 
 

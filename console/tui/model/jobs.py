@@ -29,10 +29,12 @@ class Job(NamedTuple):
     over: int  # done, failed or cancelled
     created_at: float
     begun_at: float
+    paced: tuple[float, int]  # from when on the rate counts, and how many tasks had run before
     ended_at: float | None
     command: str
     why: str  # the reason of its end
     sections: bool
+    calls: bool  # of a Python program (redmesh.Executor), which alone can submit them again
     path: str
     yods: tuple[tuple[int, int], ...] = ()  # the processes of its launches, each with its start time
     waits: str = ""  # why it waits for processors (console/jobs/waiting.py)
@@ -58,9 +60,9 @@ class Job(NamedTuple):
         return "section" if self.sections else "task"
 
     def rate(self, now: float) -> float:
-        """Tasks a second since its start."""
-        until = self.ended_at or now
-        return self.over / (until - self.begun_at) if self.begun_at and until > self.begun_at else 0.0
+        """Tasks a second: of an ended job since its start, else since it last began to run."""
+        until, (begun, before) = self.ended_at or now, self.paced
+        return max(0, self.finished + self.failed - before) / (until - begun) if begun and until > begun else 0.0
 
     def left_s(self, now: float) -> float | None:
         """Seconds to its end at the present rate; None if unknown."""
@@ -117,6 +119,7 @@ class TaskMap:
         self.ids: list[str] = []  # of sections
         self._firsts = array("q")  # the first number of each run of numbers, and its index
         self._places = array("q")
+        self.last = -1  # the highest number
 
     def __len__(self) -> int:
         return len(self.states)
@@ -125,13 +128,17 @@ class TaskMap:
         """Set all tasks: first and last number and state, in order."""
         self.states.clear()
         self._firsts, self._places = array("q"), array("q")
-        before = None
+        self.last = -1
+        self.add(ranges)
+
+    def add(self, ranges: Iterable[tuple[int, int, str]]) -> None:
+        """Add tasks with higher numbers: the calls of a Python program come one after another."""
         for first, last, state in ranges:
-            if before is None or first != before + 1:
+            if not self.states or first != self.last + 1:
                 self._firsts.append(first)
                 self._places.append(len(self.states))
             self.states += bytes((STATES[state],)) * (last - first + 1)
-            before = last
+            self.last = last
 
     def set(self, first: int, last: int, state: str) -> None:
         """Set the state of tasks."""

@@ -4,7 +4,6 @@ import enum
 from typing import Any, NamedTuple
 
 from agents.wire.control import Message
-from console.launch.events.bad_exits import lines as bad_exit_lines
 from console.launch.events.crashes import Traces
 from console.launch.options.signal_names import signal_name
 from console.tui.format import program_words
@@ -242,6 +241,8 @@ class Run:
         self.output.note(clean(str(event["text"])))
 
     def _bad_exit(self, event: Message) -> None:
+        from console.launch.events.bad_exits import lines as bad_exit_lines  # rare, and slow to import
+
         stop = str(event["stop"])
         for line in bad_exit_lines(event, stop, apart=True):
             self.output.note(clean(line))

@@ -4,6 +4,7 @@ import enum
 import functools
 from collections import Counter
 from collections.abc import Collection, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from console.tui.format import HELD
@@ -201,6 +202,7 @@ class Machine:
         self.last_event = 0
         self.news: list[Event] = []  # starts and ends of launches (console/tui/model/news.py)
         self.nodes: list[Node] = []
+        self.origins: dict[str, str] = {}  # the batch jobs of nodes that joined by `mesh grow`, by the nodes' names
         self.statuses: dict[int, NodeStatus] = {}  # of queried nodes, by id
         self.processors: list[Processor] = []
         self.launchers: dict[int, Launcher] = {}
@@ -307,19 +309,16 @@ class Machine:
 
     def _neighbours(self) -> dict[int, set[int]]:
         """The neighbours of each launcher: on the next processor, or on the same one of the next node."""
+        holders = [row.launcher for row in self.processors]
+        pairs = set(pairwise(holders))
+        for (before, length), (first, count) in pairwise(span for span in self._cells_of_node if span[1]):
+            if max(length, count) > 1:  # otherwise they are next to each other anyway
+                pairs.update(zip(holders[before : before + length], holders[first : first + count], strict=False))
         found: dict[int, set[int]] = {}
-        rows = self.processors
-        for first, count in self._cells_of_node:
-            before = self._cells_of_node[self.node_of(first - 1)][0] if count and first else first
-            for cell in range(first, first + count):
-                one = rows[cell].launcher
-                for other in (
-                    rows[cell - 1].launcher if cell else None,
-                    rows[min(before + cell - first, cell)].launcher,
-                ):
-                    if one is not None and other is not None and one != other:
-                        found.setdefault(one, set()).add(other)
-                        found.setdefault(other, set()).add(one)
+        for one, other in pairs:
+            if one is not None and other is not None and one != other:
+                found.setdefault(one, set()).add(other)
+                found.setdefault(other, set()).add(one)
         return found
 
     def _free_hue(self, number: int, avoid: Collection[int | None]) -> int:
@@ -367,8 +366,7 @@ class Machine:
         launchers = self._take_launchers(picture)
         self.states = bytearray(len(self.processors))
         self._looks = [("", "")] * len(self.processors)
-        for cell in range(len(self.processors)):
-            self._look(cell)
+        self._look_at_all()
         if shape == self._shape():
             changed = {cell for cell, look in enumerate(self._looks) if look != old_looks[cell]}
             return Changed(False, changed, True)
@@ -378,6 +376,18 @@ class Machine:
     def _shape(self) -> tuple[str, list[tuple[int, str]], list[tuple[int, int]]]:
         nodes = [(node.id, node.name) for node in self.nodes]
         return self.topology, nodes, [(row.id, row.node) for row in self.processors]
+
+    def _look_at_all(self) -> None:
+        """Update the looks of all cells. Thousands of them are equal, so each kind is worked out once."""
+        kinds = [(node.state, node.role) for node in self.nodes]
+        known: dict[tuple[object, ...], int] = {}  # the first cell of each kind
+        states, looks, index = self.states, self._looks, self._node_index
+        for cell, row in enumerate(self.processors):
+            first = known.setdefault((kinds[index[row[1]]], row[3:]), cell)
+            if first == cell:
+                self._look(cell)
+            else:
+                states[cell], looks[cell] = states[first], looks[first]
 
     def _look(self, cell: int) -> bool:
         """Update the look of a cell; True if it has changed."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 
-from console.tui.format import elapsed, several
+from console.tui.format import elapsed, program_words, several
+from console.tui.model.jobs import job_of
 from console.tui.model.machine import Event, Launcher
 from redmesh.text import counted
 
@@ -50,8 +50,9 @@ def failed(row: Launcher) -> bool:
 
 
 def name(row: Launcher) -> str:
-    """Its program without the path."""
-    return os.path.basename(row.command.split(" ", 1)[0]) or f"launcher {row.id}"
+    """Its program or script without the path; of a job's workers, the job."""
+    words = program_words(row.command)
+    return " ".join(words) if job_of(row.command) else words[0] if words else f"launcher {row.id}"
 
 
 def how(row: Launcher) -> str:

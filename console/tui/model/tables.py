@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from console.errors import ConsoleError
-from console.jobs.rows import rate_text
 from console.tui.format import clock, elapsed, program_words
 from console.tui.model.jobs import Job
 from console.tui.model.machine import Event, Launcher, Machine, Node, Partition
@@ -71,6 +70,12 @@ def _nodes_of(row: Launcher, machine: Machine) -> str:
             names[machine.nodes[node].name] = None
             at = machine.node_cells(node).stop
     return fold_names(list(names)) if names else ""
+
+
+def _node_reason(row: Node, machine: Machine) -> str:
+    """Why it is in its state; otherwise the batch job that it came from."""
+    why = row.reason + (f" (by {row.by})" if row.by else "")
+    return "; ".join(filter(None, (why, machine.origins.get(row.name, ""))))
 
 
 def _load(node: Node, machine: Machine) -> float:
@@ -149,7 +154,7 @@ NODES = Table(
         Column("side", lambda r, m: str(r.side), lambda r, m: r.side, True, 4, rank=6),
         Column("agent", lambda r, m: r.agent, most=10, rank=5),
         Column("address", lambda r, m: r.address, most=64, rank=4),
-        Column("reason", lambda r, m: r.reason + (f" (by {r.by})" if r.by else ""), most=0),
+        Column("reason", _node_reason, most=0),
     ),
     lambda m: ((node.id, node) for node in m.nodes),
 )  # fmt: skip
@@ -175,6 +180,13 @@ def _job_time(row: Job, _: Machine) -> str:
     return elapsed((row.ended_at or time.time()) - row.begun_at) if row.begun_at else ""
 
 
+def _rate(row: Job, machine: Machine) -> str:
+    from console.jobs.rows import rate_text  # needed only where there are jobs
+
+    del machine
+    return rate_text(row.rate(time.time()))
+
+
 def _left(row: Job, _: Machine) -> str:
     left = row.left_s(time.time())
     return elapsed(left) if left is not None and row.running else ""
@@ -191,8 +203,7 @@ JOBS = Table(
         Column("done", lambda r, m: f"{r.over:,} of {r.tasks:,}", lambda r, m: r.over / max(1, r.tasks), True, 20),
         Column("running", lambda r, m: f"{r.running:,}" if r.running else "", lambda r, m: r.running, True, 9, rank=2),
         Column("failed", lambda r, m: f"{r.failed:,}" if r.failed else "", lambda r, m: r.failed, True, 9),
-        Column("rate", lambda r, m: rate_text(r.rate(time.time())), lambda r, m: r.rate(time.time()), True, 9, True,
-               rank=3),
+        Column("rate", _rate, lambda r, m: r.rate(time.time()), True, 9, True, rank=3),
         Column("time", _job_time, lambda r, m: -r.begun_at, True, 9, True, rank=2),
         Column("left", _left, lambda r, m: r.left_s(time.time()) or 0.0, True, 9, True, rank=1),
         Column("owner", lambda r, m: r.owner, most=16, rank=4),

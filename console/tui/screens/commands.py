@@ -87,17 +87,21 @@ class JobDialogs:
         return {
             "hold": job.live and not held,
             "release": held,
-            "retry": bool(job.failed or (not job.live and unfinished)),
+            "retry": not job.calls and bool(job.failed or (not job.live and unfinished)),
             "cancel": job.live,
-            "resume": job.state in ("owner lost", "suspended"),
+            "resume": not job.calls and job.state in ("owner lost", "suspended"),
         }[name]
 
     def do(self, name: str) -> None:
         """Run the command for the jobs for which it is possible; asks before jobs are cancelled."""
         screen, verb = self._screen, commands.JOB_VERBS[name]
-        jobs = [job for job in self._target() if self.makes_sense(name, job)]
+        chosen = self._target()
+        jobs = [job for job in chosen if self.makes_sense(name, job)]
         if not jobs:
-            screen.notify(f"{verb.label}: {verb.otherwise}", severity="warning", markup=False)
+            why = verb.otherwise
+            if name in ("retry", "resume") and any(job.calls for job in chosen):
+                why = "the calls are a Python program's, which can submit them again"
+            screen.notify(f"{verb.label}: {why}", severity="warning", markup=False)
             return
         if not screen.console.may_change():
             return
@@ -105,7 +109,7 @@ class JobDialogs:
 
         def answered(yes: bool | None) -> None:
             if yes:
-                screen.run_worker(_run(screen, words), group="verbs")
+                screen.run_worker(_run(screen, words, verb.did), group="verbs")
 
         if not verb.asks:
             answered(True)
@@ -114,10 +118,11 @@ class JobDialogs:
         more = f" and {len(jobs) - 3} more" if len(jobs) > 3 else ""
         question = f"{verb.label} job{'s' * (len(jobs) > 1)} {names}{more}?"
         told = f"{verb.effect}\n{commands.shortened(commands.line(words), 200)}"
-        screen.app.push_screen(Confirm(question, told, verb.label), answered)
+        them = "it" if len(jobs) == 1 else "them"
+        screen.app.push_screen(Confirm(question, told, f"{verb.label} {them}", f"Keep {them}"), answered)
 
 
-async def _run(screen: Framed, words: list[str]) -> None:
+async def _run(screen: Framed, words: list[str], did: str = "done") -> None:
     title = commands.shortened(commands.line(words))
     try:
         told = await commands.run(words)
@@ -127,4 +132,4 @@ async def _run(screen: Framed, words: list[str]) -> None:
         told = f"it could not be started: {error.strerror}"
         screen.notify(told, title=title, severity="error", markup=False, timeout=10)
     else:
-        screen.notify(told or "done", title=title, markup=False)
+        screen.notify(told or did, title=title, markup=False)

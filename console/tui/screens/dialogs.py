@@ -232,11 +232,11 @@ class Confirm(ModalScreen[bool]):
     ]
     AUTO_FOCUS = "#cancel"
 
-    def __init__(self, question: str, consequence: str, yes: str) -> None:
+    def __init__(self, question: str, consequence: str, yes: str, no: str = "Cancel") -> None:
         super().__init__()
         self._question = question
         self._consequence = consequence
-        self._yes = yes
+        self._yes, self._no = yes, no
         self._answered = False
 
     def compose(self) -> ComposeResult:
@@ -245,7 +245,7 @@ class Confirm(ModalScreen[bool]):
             yield Static(Content(self._question), id="question")
             yield Static(Content(self._consequence), id="consequence")
             with Horizontal(id="answers"):
-                yield Button("Cancel", id="cancel", compact=True)
+                yield Button(self._no, id="cancel", compact=True)
                 yield Button(Content(f"{self._yes} (y)"), id="yes", compact=True)
 
     def on_button_pressed(self, event: Button.Pressed) -> None:

@@ -154,10 +154,10 @@ class JobScreen(Framed):
         bar = _BAR if room >= 100 else _BAR // 3
         filled = int(done * bar)
         parts = [f"{job.finished:,} of {several(job.tasks, job.noun)} {words[TaskState.DONE]}"]
-        parts += [f"{job.running:,} running"] if job.running else []
-        parts += [rate_text(job.rate(now))] if job.over else []
         left = job.left_s(now)
         parts += [f"{elapsed(left)} left"] if left is not None and job.running else []
+        parts += [f"{job.running:,} running"] if job.running else []
+        parts += [rate_text(job.rate(now))] if job.over else []
         if job.begun_at:
             took = elapsed(max(0.0, (job.ended_at or now) - job.begun_at))
             parts.append(f"took {took}" if job.ended_at else f"for {took}")

@@ -76,7 +76,9 @@ class MeshScreen(Framed):
         if not self.is_current:
             return
         if changed.shape:
-            self._map.rebuild()
+            if not self._map.is_current:
+                self._map.rebuild()
+            self._share_room()  # at once, so that the machine is painted only once
         elif changed.cells:
             self._map.repaint(changed.cells)
         self._update_lists()

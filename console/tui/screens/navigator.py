@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from console.tui.context import AppContext
 from console.tui.model.expressions import ExpressionError, choose
@@ -13,7 +14,9 @@ from console.tui.navigation.presets import Views, config_directory
 from console.tui.screens.base import Framed
 from console.tui.screens.dialogs import Entry
 from console.tui.screens.mesh import MeshScreen
-from console.tui.screens.tables import TableScreen
+
+if TYPE_CHECKING:
+    from console.tui.screens.tables import TableScreen
 
 
 def _verb(text: str, verbs: Iterable[str]) -> str:
@@ -148,14 +151,14 @@ class Navigator:
 
     def _keep(self, link: Link) -> None:
         """Save the view of the table in front, or delete a saved view."""
-        screen, saves, name = self._app.screen, link.kind == "save", link.name
-        if saves and not isinstance(screen, TableScreen):
+        table, saves, name = self._table_in_front(), link.kind == "save", link.name
+        if saves and table is None:
             told = "what is saved is a table's filter and order: go to one first (1 launchers, 3 nodes …)"
         elif not saves and name not in self._views.named:
             told = f"there is no view {name}"
         else:
             try:
-                self._views.name(name, screen.as_view() if saves and isinstance(screen, TableScreen) else None)
+                self._views.name(name, table.as_view() if saves and table else None)
             except OSError as error:
                 told = f"views cannot be written: {error.strerror}"
             else:
@@ -200,7 +203,12 @@ class Navigator:
         return bool(work(screen)) if isinstance(screen, MeshScreen) else False
 
     def _on_table(self, work: Callable[[TableScreen], object]) -> bool:
-        screen = self._app.screen
-        if isinstance(screen, TableScreen):
-            screen.when_mounted(lambda: work(screen))
-        return isinstance(screen, TableScreen)
+        table = self._table_in_front()
+        if table is not None:
+            table.when_mounted(lambda: work(table))
+        return table is not None
+
+    def _table_in_front(self) -> TableScreen | None:
+        from console.tui.screens.tables import TableScreen  # not at the start, where no table is shown
+
+        return self._app.screen if isinstance(self._app.screen, TableScreen) else None

@@ -13,7 +13,7 @@ from agents.job.changes import DirectoryChanges
 from agents.job.description import META
 from console.errors import ConsoleError
 from console.jobs.objects import directory_of, make_directory, opened, summary, uuids
-from console.jobs.rows import queue_row
+from console.jobs.rows import paced, queue_row
 from console.tui.model.jobs import ENDED, Job, Task, TaskMap, TaskState
 from redmesh.sanitise import clean
 from redmesh.state import FAILED, RUNNING, is_uuid, job_path
@@ -166,10 +166,12 @@ def _row(path: str) -> dict[str, Any] | None:
         "over": row["ended"],
         "created_at": float(job["created_at"]),
         "begun_at": float(job.get("begun_at") or 0.0),
+        "paced": paced(job),
         "ended_at": job.get("ended_at"),
         "command": clean(row["command"]),
         "why": clean(str(job.get("why") or "")),
         "sections": json.loads(job[META]).get("sections") is not None,
+        "calls": bool(json.loads(job[META]).get("functions")),
         "path": path,
         "yods": tuple((int(pid), int(started)) for pid, started in json.loads(str(job.get("yods") or "[]"))),
     }
@@ -221,12 +223,15 @@ class JobReading:
             self.changed, self._failed_anew = None, True
         else:
             self.changed, self._failed_anew = set(), False
+            grown = job.states(self.tasks.last)
+            self.tasks.add(grown)
             for _, _, first, last, state, _, _ in job.task_transitions(self._transition):
                 self.tasks.set(first, last, state)
                 self._failed_anew |= state == FAILED
                 at, end = self.tasks.place(first), self.tasks.place(last)
                 if at is not None and end is not None:
                     self.changed.update(range(at, end + 1))
+            self.changed = None if grown else self.changed
         self._failed_anew |= failed != self.tasks.count(TaskState.FAILED)
         self._transition = newest
         if self.sections:
@@ -259,13 +264,10 @@ class JobReading:
 
     def _read_failures(self, job: StateReader) -> None:
         found = []
-        for task in job.failed_last(_MOST_LINES):
-            place, node = self.tasks.place(task.first), task.node
-            last = (task.lines or "").rstrip("\n").rpartition("\n")[2]
-            told = f"exit {task.exit} on {node}" if task.exit is not None else f"on {node}" if node else ""
-            text = clean(f"{told}: {last}" if last else told)
+        for task in job.failures(_MOST_LINES, newest=True):
+            place = self.tasks.place(task.task)
             name = "" if place is None else self.tasks.name(place)
-            found.append(Line(task.ended_at or 0.0, place, name, text, bad=True))
+            found.append(Line(task.at, place, name, clean(task.text), bad=True))
         self.failures = found
 
     def task(self, place: int, *, past: bool = False) -> Task | None:

@@ -1,8 +1,6 @@
-"""Writes less to the terminal, and sooner: only changed cells of a line; keys are handled at once, and in order.
+"""Puts the effect of a key on the screen at once; keys are handled in order.
 
 Textual itself
-- repaints each changed line from the left edge of its widget: 174 KiB a refresh if one cell in a hundred changes, which
-  is noticeable over SSH. Here only the changed cells are written;
 - visits every line of every widget while keys wait. Here unchanged lines are not visited, and large updates are painted
   in slices; keys are handled in between;
 - paints sixty times a second, so that the effect of a key is visible only at the next of these times. Here it is
@@ -12,8 +10,9 @@ Textual itself
 
 All of this depends on Textual's internals, so its version is pinned.
 
-Measured (``python -m tests.bench.handwork``), while a large machine changes: 95 of 100 keys are on the screen within
-4 ms with it, within 38 ms without.
+Measured (``python -m tests.bench.handwork compositor``, Textual 8.2.8, a busy machine) while 1 % of 11,136 processors
+change a second: half of the keys are on the screen within 6 ms with it and 43 ms without at 120×40, 30 and 80 ms at
+340×104. Bytes to the terminal and CPU time do not differ: Textual writes only changed cells too.
 """
 
 from __future__ import annotations

@@ -167,8 +167,10 @@ class KeyBar(Widget):
                 items[name] = _Item(shown, label, binding.key, enabled, binding.id in _NEVER_LEFT_OUT)
             elif group is not None:
                 items[name] = before._replace(shown=f"{before.shown} {shown}", possible=before.possible or enabled)
-        if (list(items.values()), self._more) != (self._items, before_more):
-            self._items = list(items.values())
+        once = {item.label: item for item in reversed(items.values())}  # enter and a letter may do the same
+        unique = [item for item in items.values() if once[item.label] is item]
+        if (unique, self._more) != (self._items, before_more):
+            self._items = unique
             self.refresh()
 
     def render(self) -> Content:

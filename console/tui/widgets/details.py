@@ -83,6 +83,8 @@ class Details(Widget):
         facts.append(("", f"{several(processors, 'processor')}, {node.role}, pool {row.mode}", ""))
         if where:
             facts.append(("place", where, ""))
+        if origin := machine.origins.get(node.name):
+            facts.append(("from", origin, ""))
         facts += self._of_probe(node)
         facts += self._of_ranks(node)
         if node.address:

@@ -52,6 +52,11 @@ class MachineMap(CellGrid):
         self._charted: tuple[object, ...] = ()  # the inputs of the chart
         self._looks: dict[int, tuple[str, str, str]] = {}  # the looks of drawn tiles; removed when they change
         self._tile_at_place: dict[tuple[int, int], int] = {}
+        # Launchers with more neighbours than there are colours, until launchers begin or end: to look for one again
+        # and again took two thirds of the CPU time where many launchers are scattered over a large machine.
+        self._crowded: set[int] = set()
+        self._crowded_among: set[int] = set()
+        self._built = -1  # the machine's shape that was laid out last
         self._labels_out: dict[int, bool] = {}  # by node: whether its name is drawn as out of service
         self.place: Place = MACHINE
         self.whole = True  # everything on one screen; otherwise every processor a tile
@@ -148,11 +153,17 @@ class MachineMap(CellGrid):
         """The number of lines that the map needs, including its frame."""
         return len(self._chart.lines) + self.gutter.height
 
+    @property
+    def is_current(self) -> bool:
+        """True if it was laid out since nodes or processors changed, for example because the window was resized."""
+        return self._built == self._machine.shapes
+
     def rebuild(self) -> None:
         """Lay out again; the cursor stays on its processor."""
         machine = self._machine
         self._anchor = None
         self._looks.clear()
+        self._crowded.clear()
         self.selected = {one for one in self.selected if machine.cell_of(one) is not None}
         size = self.room()
         if not size:
@@ -165,6 +176,7 @@ class MachineMap(CellGrid):
         self._tile_at_place = {self._chart.place(tile): tile for tile in range(self.cells)}
         self._keep_apart(range(self.cells))
         self._labels_out = {at: node.out_of_service for at, node in enumerate(machine.nodes)}
+        self._built = machine.shapes
         super().rebuild()
         self._show_cursor()
         self.post_message(self.LaidOut())
@@ -198,11 +210,19 @@ class MachineMap(CellGrid):
         """Recolour launchers that have the same colour as a neighbour on this map; returns changed cells."""
         changed: set[int] = set()
         hue = self._machine.hue
+        if self._crowded and self._crowded_among != self._machine.launchers.keys():
+            self._crowded.clear()
         for tile in tiles:
             one = self._holder(tile)
             for other in () if one is None else map(self._holder, self._beside(tile)):
                 if other is not None and one is not None and other != one and hue(other) == hue(one):
-                    changed |= self._recolour(max(one, other))
+                    launcher = max(one, other)
+                    if launcher not in self._crowded:
+                        recoloured = self._recolour(launcher)
+                        changed |= recoloured
+                        if not recoloured:
+                            self._crowded.add(launcher)
+                            self._crowded_among = set(self._machine.launchers)
         return changed
 
     def _recolour(self, launcher: int) -> set[int]:

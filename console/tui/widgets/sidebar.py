@@ -91,10 +91,10 @@ class Activity(Widget):
 #: For new users: the actions with their keys, and what they are for.
 _FIRST_STEPS = (
     ("app.launch", "launch a program"),
-    ("map.zoom-in", "zoom in; at a node: its launch"),
-    ("app.launchers", "and 2 to 7: tables, events, jobs"),
+    ("map.zoom-in", "zoom in, then its launch"),
+    ("app.launchers", "to 7: tables, events, jobs"),
     ("app.go-to", "any place or action by name"),
-    ("app.help", "every key; q quits, all runs on"),
+    ("app.help", "every key (q quits)"),
 )
 
 

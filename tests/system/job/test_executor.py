@@ -4,12 +4,14 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import redmesh
 from tests.support.mesh import PrivateMesh
 from tests.support.mpis import python_with
+from tests.support.waiting import wait_until
 from tests.support.yods import one_mesh, yods
 
 __all__ = ["one_mesh", "yods"]
@@ -151,3 +153,70 @@ def test_commands_on_the_job_of_a_running_program(yods: PrivateMesh) -> None:
     finally:
         process.kill()
         process.wait()
+
+
+MANY = """
+import os, sys, time, redmesh
+
+def call(n):
+    if n >= 100:
+        time.sleep(600)
+    if n % 40 == 7:
+        raise ValueError(f"{n} is too many")
+
+executor = redmesh.Executor(1, name="many")
+calls = [executor.submit(call, n) for n in range(2000)]
+print(executor.uuid, flush=True)
+if sys.stdin.readline() == "end\\n":
+    executor.shutdown(cancel_futures=True)
+    print(sum(one.cancelled() for one in calls), flush=True)
+os._exit(0)
+"""
+
+
+def test_calls_that_are_not_sent_yet_are_tasks_that_wait(yods: PrivateMesh) -> None:
+    """``mesh queue`` knows all calls. Those that the program never sent are cancelled with it."""
+    (yods.work / "many.py").write_text(MANY)
+    pipe = subprocess.PIPE
+    process = yods.start(sys.executable, "many.py", stdin=pipe, stdout=pipe, text=True)
+    try:
+        assert process.stdout is not None
+        uuid = process.stdout.readline().strip()
+
+        def row() -> dict[str, Any]:
+            found: dict[str, Any] = next(one for one in yods.json("mesh", "queue", "--all") if one["uuid"] == uuid)
+            return found
+
+        wait_until(lambda: (row()["tasks"], row()["ended"], row()["failed"]) == (2000, 100, 3), "all calls are known")
+        assert row()["left_s"] > 0
+        rows = yods.run("mesh", "job", "tasks", uuid, "--json", "--state", "waiting", check=True).stdout.splitlines()
+        assert json.loads(rows[-1])["last"] == 2000
+        process.communicate("exit\n")
+        done = yods.run("mesh", "wait", uuid)
+        assert done.returncode == 130 and "task 8 failed first: exit 1 on n0: ValueError: 7 is too many" in done.stderr
+        counted = yods.json("mesh", "job", "show", uuid, "--json")["counts"]
+        assert counted == {"done": 97, "failed": 3, "cancelled": 1900}
+        log, shown = (yods.run("mesh", "job", what, uuid, check=True).stdout for what in ("log", "show"))
+        assert "task 48: failed: exit 1 on n0: ValueError: 47 is too many" in log
+        assert "first task 8, exit 1 on n0: ValueError: 7 is too many" in shown
+    finally:
+        process.kill()
+        process.wait()
+
+
+CANCELLED = """
+import redmesh
+
+with redmesh.Executor(1, name="cancelled") as executor:
+    calls = [executor.submit(pow, n, 2) for n in range(30_000)]
+    cancelled = sum(one.cancel() for one in calls)
+    print(executor.uuid, cancelled, sum(not one.cancelled() for one in calls), executor.submit(pow, 2, 2).result())
+"""
+
+
+def test_calls_that_the_program_cancels_are_cancelled_tasks(yods: PrivateMesh) -> None:
+    uuid, *told = yods.run(sys.executable, "-c", CANCELLED, check=True).stdout.split()
+    cancelled, others, result = map(int, told)
+    job = yods.json("mesh", "job", "show", uuid, "--json")
+    assert cancelled > 10_000 and result == 4
+    assert (job["state"], job["counts"]) == ("done", {"done": others + 1, "cancelled": cancelled})

@@ -50,6 +50,8 @@ def test_results_exits_limits_and_last_lines_are_in_the_object(yods: PrivateMesh
     )  # fmt: skip
     job = done.stdout.strip()
     assert done.returncode == 1 and "2 tasks failed: 18 done, 2 failed" in done.stderr
+    assert f"mesh: task 3 failed first: exit 7 on n0: task 3 of {job} try 2 x" in done.stderr
+    assert "task 4: failed: exit 124 on n0: task 4 of" in yods.run("mesh", "job", "log", job, check=True).stdout
     assert sql(yods, job, "SELECT first, attempt, exit FROM task WHERE state = 'failed'") == [
         {"first": 3, "attempt": 2, "exit": 7},
         {"first": 4, "attempt": 2, "exit": 124},
@@ -98,6 +100,9 @@ def test_jobs_are_held_released_cancelled_wait_for_others_and_are_tried_again(yo
     yods.run("mesh", "wait", either, check=True)
     (yods.work / "there").touch()
     yods.run("mesh", "retry", held, after, check=True)
+    assert sql(yods, after, "SELECT value FROM meta WHERE key = 'why' AND value IS NOT NULL") != [
+        {"value": f"job {held[:8]} before it ended: failed"}
+    ], "the reason of the former end stays"
     yods.run("mesh", "wait", held, check=True)
     long = submit(yods, "--array", "1-100", "--limit", "2", "--", "sleep", "1000")
     wait_until(lambda: len(workers(yods)) == 2, "two workers run")

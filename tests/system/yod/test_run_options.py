@@ -52,15 +52,15 @@ def test_links_are_followed_only_where_nobody_else_writes(yods: PrivateMesh) -> 
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (["-output", "no/such"], "no/such: No such file or directory"),
+        (["-output", "no/such"], "no/such cannot be opened: No such file or directory"),
         (["-output", "/dev/full"], "/dev/full cannot be written: No space left on device"),
         (["-error", "/dev/full"], "/dev/full cannot be written: No space left on device"),
-        (["-output", "fifo"], "fifo: it is a pipe that nobody reads"),
-        (["-stdin", "nothere"], "nothere: No such file or directory"),
+        (["-output", "fifo"], "fifo cannot be opened: it is a pipe that nobody reads"),
+        (["-stdin", "nothere"], "nothere cannot be opened: No such file or directory"),
         (["-stdin", "nothere.{rank}"], "nothere.0: No such file or directory"),
-        (["-stdin", "/proc"], "/proc: Is a directory"),
+        (["-stdin", "/proc"], "/proc cannot be opened: Is a directory"),
         (["-stdin", "{node}"], "/n0: Is a directory"),
-        (["-file", "no/such"], "no/such: No such file or directory"),
+        (["-file", "no/such"], "no/such cannot be opened: No such file or directory"),
         (["-file", "/dev/full"], "/dev/full cannot be written: No space left on device"),
     ],
 )
@@ -71,7 +71,7 @@ def test_what_cannot_be_written_or_read_is_one_line(yods: PrivateMesh, options: 
     done = yods.run("yod", *options, "sh", "-c", BOTH)
     assert done.returncode == 125
     [line] = [line for line in done.stderr.splitlines() if line.startswith("yod: ")]
-    assert line.partition(" [RM-")[0].endswith(told)
+    assert told in line
 
 
 def test_a_launch_that_fails_empties_no_file(yods: PrivateMesh) -> None:

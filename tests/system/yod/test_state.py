@@ -87,6 +87,9 @@ def test_it_can_be_asked_and_copied_while_the_launch_runs(yods: PrivateMesh) -> 
     yod.stdin.close()
     assert yod.wait(20) == 0
     assert yods.run("mesh", "job", "watch", job["uuid"], check=True).stdout.endswith("done  2 done\n")
+    for command in (("mesh", "purge"), ("mesh", "job", "purge")):
+        asked = yods.run(*command, "--all")
+        assert asked.returncode == 2 and "--yes" in asked.stderr and os.path.exists(job["path"])
     yods.run("mesh", "job", "purge", job["uuid"], check=True)
     assert not os.path.exists(job["path"])
 

@@ -38,7 +38,7 @@ def test_words_of_the_original_win_their_prefixes() -> None:
 
 
 def test_an_ambiguous_prefix_names_what_it_may_be() -> None:
-    with pytest.raises(UsageError, match="-sz or -show"):
+    with pytest.raises(UsageError, match="-sz, -show"):
         values("-s", "4")
 
 

@@ -8,11 +8,11 @@ import pytest
 from console.cli.mesh.host_progress import Silent
 from console.deploy.hosts.description import Host, read_hosts
 from console.deploy.hosts.host_state_file import HostStateFile
-from console.deploy.hosts.host_states import State
+from console.deploy.hosts.host_states import HostFailed, State
 from console.deploy.mesh import plan
 from console.deploy.mesh.checks import _from_facts
 from console.deploy.mesh.upgrade import refuse_strangers
-from console.deploy.ssh.connection import HostFailed, _host_and_port
+from console.deploy.ssh.connection import _host_and_port
 from console.deploy.ssh.worker_pool import HostTask, WorkerPool, _clock_off
 from console.settings import Settings, load
 

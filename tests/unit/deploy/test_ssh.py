@@ -144,7 +144,7 @@ def test_the_agent_is_the_same_file_twice(tmp_path: Path) -> None:
     with zipfile.ZipFile(io.BytesIO(first)) as archive:
         names = archive.namelist()
     assert {
-        f"agents/{name}" for name in ("pct/launch_child/child.pyc", "yodio/yodio", "yodio/yodio.py", "yodio/yodpdb.py")
+        f"agents/{name}" for name in ("pct/debug/snapshot.pyc", "yodio/yodio", "yodio/yodio.py", "yodio/yodpdb.py")
     } <= set(names)
     assert not [name for name in names if name.startswith(("agents/cpa", "agents/rca", "agents/simulated", "db"))]
 

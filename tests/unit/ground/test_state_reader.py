@@ -48,7 +48,7 @@ def test_tasks(job: StateObject) -> None:
         assert [task.first for task in reader.tasks([DONE, RUNNING], after=1)] == [3]
         assert [task.first for task in reader.tasks(limit=1)] == [1]
         assert reader.tasks([WAITING]) == []
-        assert [(task.exit, task.lines) for task in reader.failed_last(5)] == [(7, "bad\n")]
+        assert [(task.task, task.text) for task in reader.failures(5)] == [(2, "exit 7 on n1: bad")]
         assert reader.states() == [(1, 1, DONE), (2, 2, FAILED), (3, 3, RUNNING)]
         assert reader.progress() == {3: 0.25}
         found = reader.task(2)

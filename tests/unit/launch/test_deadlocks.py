@@ -152,3 +152,28 @@ def test_hints_name_ranks_that_there_are(ranks: dict[int, list[stack_tree.Call]]
         named = idset.read(hint["ranks"])
         assert named and not named & ~everybody
         assert hint["kind"] in ("deadlock", "different-calls", "not-arrived") and hint["text"]
+
+
+def lock(line: int, name: str, *outside: stack_tree.Call) -> list[stack_tree.Call]:
+    """A Python thread that waits for a lock at ``line``."""
+    inside = ("__new_sem_wait_slow64.constprop.0", "libc.so.6", 0, "c"), ("__futex_abstimed_wait", "libc.so.6", 0, "c")
+    return [*outside, (name, "two.py", line, "python"), *inside]
+
+
+def threads(*stacks: list[stack_tree.Call]) -> list[dict[str, str]]:
+    tree: stack_tree.Tree = {}
+    for stack in stacks:
+        stack_tree.add(tree, stack, idset.read("0-2"))
+    return hints(tree, idset.read("0-2"), [])
+
+
+def test_every_thread_waits_for_a_lock() -> None:
+    begin: stack_tree.Call = ("Thread.run", "threading.py", 982, "python")
+    both = threads(lock(6, "first", begin), lock(11, "second"))
+    assert both == [{"kind": "locked", "ranks": "0-2", "text": "every thread waits for a lock: ranks 0-2 in first"
+                     " (two.py:6); ranks 0-2 in second (two.py:11)"}]  # fmt: skip
+
+
+def test_a_thread_that_computes_may_release_the_lock() -> None:
+    assert threads(lock(6, "first"), [("work", "two.py", 20, "python")]) == []
+    assert threads(lock(6, "first"), compute(12)) == []

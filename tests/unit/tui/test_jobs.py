@@ -9,16 +9,18 @@ def job(**more: object) -> Job:
     told: dict[str, object] = {
         "number": 1, "uuid": "960c9c4c-55b1-4832-917b-ec2300c3b454", "name": "sweep", "state": "running", "owner": "",
         "user": "ada", "tasks": 100, "finished": 20, "failed": 5, "running": 4, "over": 25, "created_at": 1.0,
-        "begun_at": 10.0, "ended_at": None, "command": "./solve {}", "why": "", "sections": False, "path": "",
+        "begun_at": 10.0, "paced": (10.0, 0), "ended_at": None, "command": "./solve {}", "why": "", "sections": False,
+        "calls": False, "path": "",
     }  # fmt: skip
     return Job(**{**told, **more})  # type: ignore[arg-type]
 
 
 def test_rate_and_time_left() -> None:
     assert (job().rate(20.0), job().left_s(20.0)) == (2.5, 30.0)
-    ended = job(state="done", over=100, ended_at=60.0)
+    ended = job(state="done", finished=95, over=100, ended_at=60.0)
     assert (ended.rate(1e9), ended.left_s(1e9), ended.live) == (2.0, None, False)
-    assert job(begun_at=0.0).left_s(20.0) is None
+    assert job(begun_at=0.0, paced=(0.0, 0)).left_s(20.0) is None
+    assert job(paced=(110.0, 20)).left_s(111.0) == 15.0, "it was held for 100 s"
 
 
 def test_numbers_may_have_gaps() -> None:
@@ -29,8 +31,11 @@ def test_numbers_may_have_gaps() -> None:
     assert [tasks.place(number) for number in (4, 5, 9, 10, 19, 20, 24, 25)] == [None, 0, 4, None, None, 5, 9, None]
     tasks.set(21, 22, "failed")
     assert tasks.count(TaskState.FAILED) == 2 and tasks.states[6] == tasks.states[7] == TaskState.FAILED
-    tasks.set(24, 30, "done")  # of no task there is
-    assert tasks.count(TaskState.DONE) == 2
+    tasks.add([(25, 26, "running"), (40, 40, "waiting")])
+    assert [tasks.place(number) for number in (24, 25, 26, 27, 40, 41)] == [9, 10, 11, None, 12, None]
+    assert tasks.number(12) == tasks.last == 40
+    tasks.set(39, 45, "done")  # of no task there is
+    assert tasks.count(TaskState.DONE) == 2 and tasks.count(TaskState.RUNNING) == 2
 
 
 def test_many_tasks_share_cells() -> None:

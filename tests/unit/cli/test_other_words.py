@@ -1,0 +1,34 @@
+"""What ``mesh`` says about words of Slurm, GNU parallel and mpiexec, and about words that are missing."""
+
+import pytest
+
+from console.cli.mesh import command
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("", "mesh needs COMMAND (mesh --help"),
+        ("squeue", "mesh queue for jobs, pingd"),
+        ("statsu", "did you mean mesh status?"),
+        ("job sho", "did you mean mesh job show?"),
+        ("job", "one of: list, show,"),
+        ("debug 1 gdb", "RANK is a number, not 'gdb' (usage: mesh debug LAUNCHER RANK"),
+        ("submit -j 4 x", "mesh submit has no option -j (--limit N"),
+        ("submit -j4 x", "(--limit N"),
+        ("submit -n 4 x", "--array 1-N"),
+        ("submit --limt 4 x", "did you mean --limit?"),
+        ("retry --wait", "mesh retry JOB, then mesh wait JOB"),
+        ("retry", "usage: mesh retry JOB [JOB ...]; mesh queue --all"),
+        ("drain n0 disk", "--reason TEXT"),
+        ("drain n0 --reason", "--reason needs a value (usage: mesh drain"),
+        ("mode off 0", "mode is not 'off' (it is one of 'batch'"),
+        ("up -n 4", "--processors N"),
+        ("purge", "mesh purge needs JOB, or --all"),
+        ("purge --all x", "--all excludes JOB"),
+    ],
+)
+def test_an_error_says_what_to_do_next(words: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(words.split()) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("mesh: ") and said.count("\n") == 1 and told in said
