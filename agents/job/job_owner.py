@@ -281,6 +281,8 @@ class JobOwner:
                 job.answered(self._requests[grant.number - 1], "; ".join(grant.words)[:500] or "not granted")
                 if grant.waits and not grant.stopping:
                     job.set_meta(trouble="; ".join(grant.words)[:500])  # asked again, because a node may come back
+            if grant.allocated and not (grant.started or grant.stopping):
+                job.set_meta(trouble="; ".join(grant.words)[:500])  # a load that failed; cleared by the next grant
             if grant.allocated and grant.process.returncode and not self._ending:
                 job.log(f"launch {grant.launcher} ended with {grant.process.returncode}: {'; '.join(grant.words)}")
 
