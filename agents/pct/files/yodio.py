@@ -68,7 +68,10 @@ def load_all_modules() -> List[str]:
     import agents.pmix
     import agents.wire
 
-    loaded = []
+    # The archive's first entry has modules for the first launch (console/deploy/agent/archive.py).
+    loaded = [name for finder in sys.meta_path for name in getattr(finder, "waiting", ())]
+    for name in loaded:
+        importlib.import_module(name)
     packages = [agents.wire, agents.link, agents.linux, agents.pct, agents.pmix]
     for package in packages:  # the list grows during the iteration
         for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):

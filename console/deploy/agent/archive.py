@@ -20,10 +20,10 @@ class Start:
     """Imports the modules of the entry ``START``, because importing them from separate entries takes a third longer."""
 
     def __init__(self, path: str, modules: dict[str, tuple[bool, bytes]]) -> None:
-        self._path, self._modules = path, modules
+        self._path, self.waiting = path, modules
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        found = self._modules.get(name)
+        found = self.waiting.get(name)
         if found is None:
             return None
         place = "%s/%s" % (self._path, name.replace(".", "/"))
@@ -39,7 +39,7 @@ class Start:
     def exec_module(self, module: Any) -> None:
         import marshal
 
-        package, code = self._modules.pop(module.__name__)
+        package, code = self.waiting.pop(module.__name__)
         module.__file__ = module.__spec__.origin + ("/__init__.pyc" if package else ".pyc")
         exec(marshal.loads(code), module.__dict__)
 

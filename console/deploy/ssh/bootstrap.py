@@ -256,16 +256,23 @@ def install(state: str, sha: str, blobs: Blobs) -> str:
 
 def check(path: str, sha: str) -> None:
     """Raise Trouble unless the agent's file has the digest ``sha``: after a power failure it may be incomplete."""
-    # OpenSSL's is six times as fast as Python's own, and the keeper loads OpenSSL anyway.
-    try:
-        from _hashlib import openssl_sha256 as sha256
-    except ImportError:
-        from hashlib import sha256
     with open(path, "rb") as file:
-        if sha256(file.read()).hexdigest() == sha:
+        if digest(file.read()) == sha:
             return
     remove_file(path)
     raise Trouble("agent", "the agent arrived damaged at %s, or was since" % path, "once more: it has been removed")
+
+
+def digest(data: bytes) -> str:
+    """SHA-256 in hexadecimal."""
+    # OpenSSL's is six times as fast as Python's own, and the keeper loads OpenSSL anyway. A site may have disabled it.
+    try:
+        from _hashlib import openssl_sha256
+
+        return str(openssl_sha256(data).hexdigest())
+    except (ImportError, ValueError):
+        own: Any = __import__("_sha256" if sys.version_info < (3, 12) else "_sha2")
+        return str(own.sha256(data).hexdigest())
 
 
 def forget_agents() -> None:

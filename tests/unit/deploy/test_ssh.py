@@ -180,7 +180,8 @@ def test_an_agent_starts_with_little(tmp_path: Path) -> None:
     loaded, launching, handed_out, whole = (set(line.split()) for line in done.stdout.splitlines())
     heavy = {"socket", "signal", "enum", "json", "re", "collections", "hashlib", "_hashlib", "_ssl", "typing"}
     assert not loaded & heavy and set(compiling.AT_START) < loaded
-    assert handed_out and {"agents.pct.launch_child.child", "agents.link.tls", "agents.pmix.server"} < whole
+    assert set(compiling.AT_LAUNCH) <= launching and handed_out
+    assert {"agents.pct.debug.service", "agents.pmix.server"} < whole
     with zipfile.ZipFile(path) as archive:
         start = marshal.loads(archive.read(START))
         alone = {name.removesuffix(".pyc").replace("/", ".") for name in archive.namelist()}
