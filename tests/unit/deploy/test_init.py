@@ -21,7 +21,8 @@ def test_mpi_host_files_become_tables(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"), [("localhost slots=2\n", "mesh up starts"), ("10.0.0.1\n", "address=10.0.0.1"), ("a b\n", "slots=N")]
+    ("text", "told"),
+    [("localhost slots=2\n", "mesh up starts"), ("10.0.0.1\n", "address=10.0.0.1"), ("a b\n", "slots=N")],
 )
 def test_what_is_no_list_of_hosts(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, told: str) -> None:
     file, made = tmp_path / "hosts", tmp_path / "mesh.toml"
