@@ -17,6 +17,7 @@ import json
 import os
 import re
 import sqlite3
+import stat
 import time
 from base64 import b64decode, b64encode
 from itertools import islice
@@ -836,7 +837,10 @@ def _check_format(db: sqlite3.Connection, path: str) -> None:
 
 def _check_there(path: str) -> None:
     try:
-        if os.stat(path).st_size == 0:
+        found = os.stat(path)
+        if not stat.S_ISREG(found.st_mode):
+            raise StateError(f"{path} is not a state object: it is not a file", "a job's file is named UUID.job")
+        if found.st_size == 0:
             raise StateError(f"{path} is not a state object: it is empty", "a job's file is named UUID.job")
     except OSError as error:
         raise StateError(f"{path}: {error.strerror}", "mesh job list prints the jobs there are") from None
@@ -847,7 +851,7 @@ def owned(path: str) -> bool:
     try:
         # Open it for reading only: watchers recognise the owner's death by the closing of a file that was open for
         # writing.
-        fd = os.open(path + ".lock", os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(path + ".lock", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return False
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from agents.yodio.yodfields import has_field
 from redmesh.state import StateError
 
 TYPE_CHECKING = False
@@ -20,11 +21,11 @@ BEGIN_IN, BESIDE = "begin in", "beside"
 
 
 class Description:
-    """A job. ``command`` may contain ``{}``: the task's input, or its number. If it is empty, each input is a line
-    for the shell."""
+    """A job. ``command`` may contain ``{}``, the task's input or its number, and ``{#}``, its number. If it is empty,
+    each input is a line for the shell."""
 
     __slots__ = (
-        "after", "command", "cpus", "cwd", "env", "functions", "gpus", "limit", "max_fails", "name", "output",
+        "after", "command", "cpus", "cwd", "env", "error", "functions", "gpus", "limit", "max_fails", "name", "output",
         "package", "retries", "sections", "standby", "stdin", "time_s",
     )  # fmt: skip
 
@@ -32,7 +33,7 @@ class Description:
         self.command, self.cwd = command, cwd
         self.name = ""
         self.env: Dict[str, str] = {}
-        self.stdin = self.output = ""  # files, with {} in their names
+        self.stdin = self.output = self.error = ""  # files, with {} or {#} in their names
         self.retries, self.max_fails = 0, None  # type: int, Optional[int]
         self.limit = 0  # the most processors; 0: as many as there are tasks
         self.time_s = 0.0  # for each task; 0: none
@@ -46,7 +47,7 @@ class Description:
         #: For a job of sections, else None: ``probe`` (command, time_s, memory_mb, disk_mb), ``recheck_s``,
         #: ``same_node``, ``copies``, ``size`` (ranks of a section), ``mpi`` (their kind), ``stage`` (files are fetched
         #: and sent back), ``settles`` (the owner renames parts). Its inputs are JSON: ``id``, ``words``, ``parts``,
-        #: ``named`` (the words name the parts), ``inputs``.
+        #: ``named`` (the words name the parts), ``inputs``, ``output`` (the file for what it prints).
         self.sections: Optional[Dict[str, Any]] = None
 
     def dump(self) -> str:
@@ -58,12 +59,13 @@ class Description:
         return {
             "uuid": uuid,
             "command": self.command,
-            "places": any("{}" in word for word in self.command),
+            "places": any(map(has_field, self.command)),
             "cwd": self.cwd,
             "env": self.env,
             "time_s": self.time_s,
             "stdin": self.stdin,
             "output": self.output,
+            "error": self.error,
             "functions": self.functions,
             "sections": self.sections,
         }

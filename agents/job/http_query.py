@@ -86,10 +86,7 @@ def _job(job: StateReader, _query: Dict[str, str]) -> Dict[str, Any]:
 
 def _tasks(job: StateReader, query: Dict[str, str]) -> Dict[str, Any]:
     state = query.get("state", "")
-    rows = [one._asdict() for one in job.tasks([state] if state else [], *_part(query))]
-    for row in rows:
-        del row["input"]
-    return {"tasks": rows}
+    return {"tasks": [one._asdict() for one in job.tasks([state] if state else [], *_part(query))]}
 
 
 def _failures(job: StateReader, query: Dict[str, str]) -> Dict[str, Any]:

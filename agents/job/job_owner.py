@@ -755,7 +755,7 @@ class JobOwner:
                 **more,
             )  # fmt: skip
             if change.state == WAITING:
-                job.change(number, number, WAITING, cause=change.cause)
+                job.change(number, number, WAITING, cause=change.cause.replace("failed", f"exit status {status}", 1))
 
         self._owner.record(record)
 

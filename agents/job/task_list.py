@@ -138,10 +138,13 @@ class TaskList:
         """The final state of the job, and the reason."""
         if self.cancelled:
             return (FAILED if self._fails else CANCELLED), self.cancelled
-        failed = self.counts[FAILED]
-        if failed:
-            return FAILED, f"{failed} {self._noun}{'s' if failed > 1 else ''} failed"
+        if self.counts[FAILED]:
+            return FAILED, self._failed()
         return (CANCELLED, "") if self.counts[CANCELLED] else (DONE, "")
+
+    def _failed(self) -> str:
+        failed = self.counts[FAILED]
+        return f"{failed} {self._noun}{'s' if failed > 1 else ''} failed"
 
     # Events
 
@@ -287,7 +290,7 @@ class TaskList:
         """Why the rest of the job must be cancelled; "" if it need not be."""
         if self._max_fails is None or self.counts[FAILED] <= self._max_fails or self.cancelled:
             return ""
-        return f"{self.counts[FAILED]} tasks failed, {self._max_fails} may (--max-fails)"
+        return f"{self._failed()}, {self._max_fails} may (--max-fails)"
 
     def _stop(self, worker: Hashable, number: int) -> Dict[Hashable, int]:
         """Remove a copy from its worker; returns the remaining copies."""

@@ -22,9 +22,11 @@ if TYPE_CHECKING:
     from typing import Any, Deque, Dict, List, Optional, Tuple
 
     from agents.yodio.yodcaller import Caller
+    from agents.yodio.yodfields import PART, file_name, filled
     from agents.yodio.yodio import Channel
 else:
     from yodcaller import Caller
+    from yodfields import PART, file_name, filled
     from yodio import Channel
 
 if TYPE_CHECKING:
@@ -52,6 +54,7 @@ _NOT_STARTED = {
     errno.ENOEXEC: " (a script begins with #!/bin/sh or the like)",
     errno.ENOENT: " (are the program, and the interpreter of a script, on the node?)",
 }
+_ONE_WORD = " (this is one word, and no shell reads it: sh -c '…')"
 _RANK = int(os.environ.get("YOD_RANK", "0"))
 TIMED_OUT = 124  # the exit status of timeout(1)
 
@@ -67,7 +70,7 @@ class Process:
         self.pid, self.pidfd = 0, -1
         self.pipes: Dict[int, str] = {}  # descriptors, each with the name of its stream
         self.tails: Dict[str, bytes] = {}  # the last output of each stream
-        self.output = ""  # its output file
+        self.output = self.errors = ""  # files for its output; without errors, one file takes both streams
         self.error = ""  # the error that its program reported
         self.parts: List[Tuple[str, str]] = []  # files that it writes, with their final names
         self.kept = _LINES
@@ -104,11 +107,13 @@ class Process:
 
     def last_lines(self) -> str:
         """Its last output: from its pipes, or from its file."""
-        if self.output:
+        for stream, path in (("", self.output), ("stderr", self.errors)):
+            if not path:
+                continue
             try:
-                with open(self.output, "rb") as file:
+                with open(path, "rb") as file:
                     file.seek(max(0, os.fstat(file.fileno()).st_size - self.kept))
-                    self.tails[""] = file.read(self.kept)
+                    self.tails[stream] = file.read(self.kept)
             except (OSError, ValueError):
                 pass
         told = ""
@@ -321,7 +326,7 @@ class Worker:
         job = self._job
         text = number if given is None else given
         if job["command"]:
-            words = [word.replace("{}", text) for word in job["command"]]
+            words = [filled(word, number, text) for word in job["command"]]
             if given is not None and not job["places"]:
                 words.append(given)
         else:
@@ -331,17 +336,22 @@ class Worker:
             env["REDMESH_TASK_INPUT"] = given
         if job.get("sections"):
             words, text = self._section(process, json.loads(given or "{}"), env)
-        stdin = job["stdin"].replace("{}", text) if job["stdin"] else os.devnull
+        else:
+            process.output = filled(job["output"], number, file_name(text))
+            process.errors = filled(job.get("error", ""), number, file_name(text))
+        stdin = filled(job["stdin"], number, text) or os.devnull
         actions: List[Tuple[Any, ...]] = [(os.POSIX_SPAWN_OPEN, 0, _checked(stdin), os.O_RDONLY, 0)]
         writers: List[int] = []
-        if job["output"]:
-            process.output = job["output"].replace("{}", _file_name(text))
-            os.close(os.open(process.output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666))
-            actions.append((os.POSIX_SPAWN_OPEN, 1, process.output, os.O_WRONLY | os.O_APPEND, 0))
-            actions.append((os.POSIX_SPAWN_DUP2, 1, 2))
+        for stream, path in ((1, process.output), (2, process.errors)):
+            if path:
+                os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666))
+                actions.append((os.POSIX_SPAWN_OPEN, stream, path, os.O_WRONLY | os.O_APPEND, 0))
+        if process.output:
+            actions += [] if process.errors else [(os.POSIX_SPAWN_DUP2, 1, 2)]
         else:
             writers += [process.pipe(name) for name in (("stdout", "stderr") if job.get("sections") else ("",))]
-            actions += [(os.POSIX_SPAWN_DUP2, writers[0], 1), (os.POSIX_SPAWN_DUP2, writers[-1], 2)]
+            actions += [(os.POSIX_SPAWN_DUP2, writers[0], 1)]
+            actions += [] if process.errors else [(os.POSIX_SPAWN_DUP2, writers[-1], 2)]
         try:
             process.pid = os.posix_spawnp(
                 words[0], words, env, file_actions=actions, setpgroup=0, setsigmask=(), setsigdef=_DEFAULTS
@@ -352,7 +362,8 @@ class Worker:
             if isinstance(error, ValueError):
                 raise
             code = error.errno or 0
-            raise OSError(code, os.strerror(code), words[0] + _NOT_STARTED.get(code, "")) from None
+            hint = _NOT_STARTED.get(code, "") if " " not in words[0] else _ONE_WORD
+            raise OSError(code, os.strerror(code), words[0] + hint) from None
         finally:
             for fd in writers:
                 os.close(fd)
@@ -361,7 +372,7 @@ class Worker:
 
     def _section(self, process: Process, told: Dict[str, Any], env: Dict[str, str]) -> Tuple[List[str], str]:
         """The command and the id of a section; its parts of outputs get names of this attempt."""
-        process.kept, process.stage = _SECTION_LINES, self._stage
+        process.kept, process.stage, process.output = _SECTION_LINES, self._stage, told.get("output", "")
         words: List[str] = told["words"]
         for place, name in enumerate(told["parts"]):
             part = own = f"{name}.redmesh-{process.attempt}"
@@ -372,7 +383,7 @@ class Worker:
                     process.parts.append((own, part))  # the owner gives it its final name
             elif not self._job["sections"].get("settles"):
                 process.parts.append((part, name))
-            words = [word.replace(f"\ue000{place}\ue000", own) for word in words]
+            words = [word.replace(PART.format(place), own) for word in words]
         if self._stage is not None:
             self._stage.fetch(told["inputs"])
         if self._reports is None:
@@ -501,11 +512,6 @@ def _checked(path: str) -> str:
     if not os.access(path, os.R_OK):
         raise OSError(errno.ENOENT, "standard input cannot be read", path)
     return path
-
-
-def _file_name(text: str) -> str:
-    """An input as part of a file name; a path must not lead elsewhere."""
-    return text.replace("/", "_").replace("\0", "_")[:200]
 
 
 def _end_group(pid: int) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import time
 from typing import Any
 
 from agents.job.dependencies import Unmet, elsewhere, unmet
 from agents.job.description import META
+from agents.yodio.yodfields import PART, filled, has_field
 from console.jobs.objects import ENDED
 from redmesh.state import DONE, FAILED, RUNNING, WAITING, owned
 
@@ -73,6 +75,22 @@ def waits(job: dict[str, Any], described: dict[str, Any]) -> bool:
         return bool(unmet(os.path.dirname(job["path"]), described["after"]))
     except Unmet:
         return False
+
+
+def command_line(described: dict[str, Any], number: int, given: str | None) -> str:
+    """The command of a task as a line for the shell; ``given`` is the task's input."""
+    if described.get("sections"):
+        told = json.loads(given or '{"words": [], "parts": []}')
+        words = list(told["words"])
+        for place, part in enumerate(told["parts"]):
+            words = [word.replace(PART.format(place), part) for word in words]
+        return shlex.join(words)
+    if not described["command"]:
+        return given or str(described["name"])
+    words = [filled(word, str(number), str(number) if given is None else given) for word in described["command"]]
+    if given is not None and not any(map(has_field, described["command"])):
+        words.append(given)
+    return shlex.join(words)
 
 
 def rate_text(rate: float) -> str:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from agents.job.description import Description
 from agents.job.start import start_owner
+from agents.yodio.yodfields import PART
 from console.errors import ConsoleError, UsageError
 from console.jobs.objects import ENDED, opened, summary
 from console.jobs.owner_client import NoOwner, ask
@@ -26,8 +27,6 @@ from redmesh.state_reader import StateReader
 _FILE = "sections"
 #: Separates a part's name and the number of its attempt (agents/yodio/yodwork.py).
 ATTEMPT = ".redmesh-"
-#: Placeholder for the path of a part in a section's command; a worker replaces it (agents/yodio/yodwork.py).
-_PLACE = "\ue000{}\ue000"
 
 
 class Made(NamedTuple):
@@ -46,12 +45,13 @@ def make(settings: Settings, job: SectionsJob, *, user: str, digests: bool) -> s
     described = Description(list(job.command), job.cwd)
     described.name, described.limit = job.name, job.limits.processors // job.limits.size * job.limits.size
     described.retries, described.time_s = job.limits.retries, job.limits.section_s or 0.0
+    described.max_fails = job.limits.max_fails
     named = job.names_parts
     described.sections = {
         "recheck_s": job.probe.recheck_s,
         "same_node": job.limits.same_node,
         # Two copies of a section may run at the same time only if each writes its own files.
-        "copies": job.limits.stragglers and (named or job.stage),
+        "copies": job.limits.stragglers and (named or job.stage) and not job.printed,
         "size": job.limits.size,
         "mpi": _mpi_of(job),
         "stage": job.stage,
@@ -70,10 +70,14 @@ def make(settings: Settings, job: SectionsJob, *, user: str, digests: bool) -> s
     for section in job.sections:
         own = [those[section.number] for those in parts] if named or job.stage else []
         ids.append(section.id)
-        words.append(job.words(section, [_PLACE.format(place) for place in range(len(own))] if named else ()))
+        words.append(job.words(section, [PART.format(place) for place in range(len(own))] if named else ()))
         staged = [os.path.relpath(path, job.cwd) for path in job.files_in(section)] if job.stage else []
         told = {"id": section.id, "words": words[-1], "parts": own, "named": named, "inputs": staged}
+        told["output"] = job.printed_by(section)
         inputs.append(json.dumps(told))
+    for directory in {os.path.dirname(job.printed_by(section)) for section in job.sections} - {""}:
+        with contextlib.suppress(OSError):  # it may exist on the nodes
+            os.makedirs(directory, exist_ok=True)
     kept = {
         "name": job.name,
         "ids": ids,
@@ -125,13 +129,13 @@ def read_made(job: StateReader, name: str) -> Made:
 def _read_file(job: StateReader, name: str) -> dict[str, Any]:
     content = job.file(_FILE)
     if content is None:
-        raise ConsoleError(f"{name} is not a job of sections", "mesh queue --all prints the jobs", exit_status=1)
+        raise ConsoleError(f"{name} is not a job of sections", "mesh job tasks JOB shows it", exit_status=1)
     return dict(json.loads(content))
 
 
 def _with_parts(word: str, parts: list[str]) -> str:
     for place, name in enumerate(parts):
-        word = word.replace(_PLACE.format(place), name)
+        word = word.replace(PART.format(place), name)
     return word
 
 

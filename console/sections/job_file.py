@@ -15,7 +15,7 @@ from console.errors import ConsoleError, UsageError
 from console.launch.options.limits import duration
 from console.sections.combine import HOW, Output
 from console.sections.lists import MOST, read_list
-from console.sections.template import Section, command_of, fill
+from console.sections.template import Section, command_of, file_of, fill
 
 _KEYS = {
     "name", "command", "cwd", "parameters", "sections", "section", "inputs", "output", "size", "retries", "time",
@@ -33,7 +33,7 @@ class Limits:
 
     ``size``: ranks of a section. ``mpi``: how they find each other. ``section_s``: time limit of a section in seconds.
     ``processors``: the most that the job uses at the same time (0: all). ``retries``: of a section after its first
-    failure.
+    failure. ``max_fails``: how many sections may fail before the rest is cancelled (None: all).
     """
 
     size: int = 1
@@ -43,6 +43,7 @@ class Limits:
     processors: int = 0
     same_node: bool = False
     stragglers: bool = True
+    max_fails: int | None = None
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ class SectionsJob:
     """A job of sections. ``command``: the words of the template. ``strict``: unknown names in it are errors.
 
     ``stage``: nodes do not share this file system, so inputs are copied there, and parts of outputs back.
+    ``printed``: the file that takes what a section prints; "": the end of it is kept in the state object.
     """
 
     command: tuple[str, ...]
@@ -73,6 +75,7 @@ class SectionsJob:
     probe: Probe = field(default_factory=Probe)
     strict: bool = False
     stage: bool = False
+    printed: str = ""
 
     def words(self, section: Section, parts: Sequence[str] = ()) -> list[str]:
         """The command of one section. ``parts``: the values of ``{part}``, ``{part2}`` …; default: the parts' paths.
@@ -99,6 +102,10 @@ class SectionsJob:
         """A section's part of ``output``, as an absolute path. Raises UsageError."""
         return os.path.join(self.cwd, fill(output.part, section, strict=self.strict))
 
+    def printed_by(self, section: Section) -> str:
+        """The file that takes what a section prints, as an absolute path; "" if there is none. Raises UsageError."""
+        return os.path.join(self.cwd, file_of(self.printed, section)) if self.printed else ""
+
     def check(self) -> None:
         """Check every template and limit before anything runs. Raises UsageError."""
         for section in self.sections:
@@ -111,24 +118,30 @@ class SectionsJob:
             )
         if self.stage:
             self._check_staged()
+        if self.printed:
+            if self.limits.size > 1:
+                raise UsageError("--output is for sections of one rank", "let rank 0 write a file of its own")
+            self._check_apart(
+                [self.printed_by(section) for section in self.sections], "{#} in the name of --output is the number"
+            )
         for output in self.outputs:
             place = os.path.dirname(os.path.join(self.cwd, output.name))
             if os.path.exists(place) and not (os.path.isdir(place) and os.access(place, os.W_OK | os.X_OK)):
                 told = "cannot be written" if os.path.isdir(place) else "is no directory"
                 raise UsageError(f"output {output.name}: {place} {told}", "name another directory")
-            owner: dict[str, str] = {}
-            for section in self.sections:
-                path = self.part(output, section)
-                if path in owner:
-                    raise UsageError(
-                        f"sections {owner[path]} and {section.id} would both write {path}",
-                        f"put {{section}} into the part of output {output.name}: part.{{section}}",
-                    )
-                owner[path] = section.id
-                if path == os.path.join(self.cwd, output.name):
-                    raise UsageError(
-                        f"section {section.id} would write the whole output {path}", "name the part otherwise"
-                    )
+            parts = [self.part(output, section) for section in self.sections]
+            self._check_apart(parts, f"put {{section}} into the part of output {output.name}: part.{{section}}")
+            whole = os.path.join(self.cwd, output.name)
+            if whole in parts:
+                told = f"section {self.sections[parts.index(whole)].id} would write the whole output {whole}"
+                raise UsageError(told, "name the part otherwise")
+
+    def _check_apart(self, paths: Sequence[str], hint: str) -> None:
+        """Raise UsageError if two sections have the same path."""
+        owner: dict[str, str] = {}
+        for path, section in zip(paths, self.sections, strict=True):
+            if owner.setdefault(path, section.id) != section.id:
+                raise UsageError(f"sections {owner[path]} and {section.id} would both write {path}", hint)
 
     def _check_staged(self) -> None:
         for section in self.sections:

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Sequence
 from console.errors import ConsoleError, UsageError
 from console.sections.template import Section
 
-_MARKS = (":::", ":::+", "::::", "::::+")
+#: Words that begin a list of values, or of files with values.
+MARKS = (":::", ":::+", "::::", "::::+")
 MOST = 1_000_000  # sections of a job
 
 
@@ -19,12 +20,12 @@ def split_command(words: Sequence[str]) -> tuple[list[str], list[list[str]]]:
     All combinations of the lists' values are formed, the last list varying fastest. The values of ``:::+`` and
     ``::::+`` are paired with those of the list before.
     """
-    at = next((place for place, word in enumerate(words) if word in _MARKS), len(words))
+    at = next((place for place, word in enumerate(words) if word in MARKS), len(words))
     sources: list[list[tuple[str, ...]]] = []
     rest = list(words[at:])
     while rest:
         mark = rest.pop(0)
-        end = next((place for place, word in enumerate(rest) if word in _MARKS), len(rest))
+        end = next((place for place, word in enumerate(rest) if word in MARKS), len(rest))
         given, rest = rest[:end], rest[end:]
         values = [line for name in given for line in read_list(name)] if mark.startswith("::::") else given
         if mark.endswith("+"):

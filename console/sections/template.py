@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from agents.yodio.yodfields import file_name
 from console.errors import UsageError
 
 #: ``{}`` ``{.}`` ``{/}`` ``{//}`` ``{/.}`` ``{#}``, ``{2}`` ``{2.}`` …, ``{name}``; ``{{`` and ``}}`` in a job file.
@@ -53,6 +54,16 @@ def command_of(words: Sequence[str], section: Section, *, strict: bool = False) 
 def has_field(template: str) -> bool:
     """True if ``template`` has a replacement string of GNU parallel, or ``{section}``."""
     return any(match["name"] in (None, "section") for match in _FIELD.finditer(template))
+
+
+def file_of(template: str, section: Section) -> str:
+    """Fill ``template``, a file name; a ``/`` of a value becomes ``_``. Raises UsageError."""
+    return _FIELD.sub(lambda match: file_name(_filled(match[0], section, strict=False)), template)
+
+
+def fields_of(template: str) -> list[str]:
+    """The replacement strings of GNU parallel in ``template``."""
+    return [match[0] for match in _FIELD.finditer(template) if match["name"] is None]
 
 
 def _filled(template: str, section: Section, *, strict: bool) -> str:

@@ -110,7 +110,9 @@ class Staging:
         self._failed = True
         name = f"{os.fsdecode(error.filename)}: " if error.filename else ""
         text = f"{self._launch.node}: stage-in: {name}{error.strerror}"
-        hint = "-stage-in SRC:DST: SRC is a file of yod's machine; the directory of DST has to exist on the node"
+        hint = ""
+        if error.errno == errno.ENOENT:
+            hint = "-stage-in SRC:DST: SRC is a file of yod's machine; the directory of DST has to exist on the node"
         self._launch.fail(LoadFailed(text, "program", hint=hint))
 
     def fetched(self, channel: int) -> None:

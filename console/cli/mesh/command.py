@@ -18,6 +18,7 @@ Command = Callable[[Settings, argparse.Namespace], int]
 _SETTINGS = ("processors", "nodes", "cpas", "service_nodes", "database", "manager")
 
 
+_TIME_HELP = "time limit of each {}: minutes, M:S, H:M:S, or a number with s, m, h or d"
 _CONFIG, _QUIET = "the configuration file to read", "print only errors; the exit status tells success"
 
 
@@ -522,6 +523,9 @@ def _add_jobs(commands: "argparse._SubParsersAction[_Parser]") -> None:
         if name in ("show", "log", "tasks", "watch", "move"):
             told = "ask this node instead of the tracker; works without CPA and database"
             one.add_argument("--at", metavar="NODE", help=told)
+    made["tasks"].add_argument("task", metavar="TASK", nargs="?", type=_how_many, help="only this task")
+    told = "print GNU parallel's job log: a line for each ended attempt"
+    made["tasks"].add_argument("--joblog", action="store_true", help=told)
     made["tasks"].add_argument(
         "--state", metavar="STATE", help="only tasks in this state: waiting, running, done, failed, cancelled"
     )
@@ -588,10 +592,12 @@ def _add_tasks(submit: _Parser) -> None:
         ("--array", "LIST", "the numbers of the tasks: 1-10000, 1-9:2,20; a final %%N: at most N at a time"),
         ("--tasks", "FILE", "a task for each line of FILE (-: standard input): the program's input, or a shell command"
          " if no program is given"),
-        ("--time", "LIMIT", "time limit of each task: minutes, M:S, H:M:S, or a number with s, m, h or d"),
+        ("--time", "LIMIT", _TIME_HELP.format("task")),
         ("--cwd", "DIR", "the tasks' working directory (default: this one)"),
         ("--stdin", "FILE", "the tasks' standard input; {} in its name is the task's line or number"),
-        ("--output", "FILE", "files for the tasks' output; {} in the name is the task's line or number"),
+        ("--output", "FILE", "files for the tasks' output; {} in the name is the task's line or number, {#} is its"
+         " number"),
+        ("--error", "FILE", "files for standard error alone; {} and {#} as in --output"),
     ):  # fmt: skip
         default = None if word == "--cwd" else ""
         submit.add_argument(word, metavar=metavar, default=default, help=about)
@@ -643,7 +649,14 @@ def _add_sections(commands: "argparse._SubParsersAction[_Parser]") -> None:
     run.add_argument(
         "--same-node", action="store_true", default=None, help="also retry a section on a node where it has failed"
     )
-    run.add_argument("--colsep", metavar="TEXT", help="split every line of a list into columns: {1}, {2}, …")
+    run.add_argument("--time", metavar="LIMIT", default="", help=_TIME_HELP.format("section"))
+    run.add_argument("--max-fails", metavar="N", type=_how_many, help="end the job if more than N sections fail")
+    run.add_argument(
+        "--output", metavar="FILE", default="", help="files for what the sections print, named by replacement strings"
+    )
+    run.add_argument(
+        "--colsep", metavar="TEXT", help="split every line of a list into columns: {1}, {2}, …; \\t is a tab"
+    )
     run.add_argument("--digests", action="store_true", help="compare inputs by SHA-256 instead of size and time")
     run.add_argument(
         "--detach", action="store_true", help="return at once; mesh sections watch then combines the outputs"

@@ -3,24 +3,29 @@
 import argparse
 import json
 import os
+import signal
 import sqlite3
 import sys
 import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from console.cli.map.drawing import table
+from agents.job.description import META
+from console.cli.map.drawing import cut, table
 from console.errors import ConsoleError, UsageError
-from console.jobs.objects import ENDED, delete, directory_of, find, may_go, opened, places, summary, uuids
+from console.jobs.objects import ENDED, delete, directory_of, may_go, opened, places, summary, uuids
+from console.jobs.rows import command_line
 from console.launch.daemons.connect import login_name
 from console.message_codes import coded
+from console.sections.attempts import attempts, joblog
 from console.settings import Settings
-from console.tracker.source import Proxy, drop_copy, source
+from console.tracker.source import Proxy, drop_copy, purge_there, source
 from redmesh.sanitise import clean
 from redmesh.state import job_path, owned
 from redmesh.text import counted
 
 _WIDTH = 200
+_INPUT = 40  # characters of an input in a table
 _MOST_FAILURES = 100  # in the log
 
 
@@ -109,24 +114,57 @@ def show_log(settings: Settings, options: argparse.Namespace) -> int:
 
 def show_tasks(settings: Settings, options: argparse.Namespace) -> int:
     """Print a job's tasks or ranks: a line for each, and for each range of equal tasks."""
-    rows = source(settings, options.job, options.at or "").rows("tasks", state=options.state or "")
+    if options.joblog:
+        return _show_joblog(_here(settings, options.job))
+    found = source(settings, options.job, options.at or "")
+    rows = found.rows("tasks", state=options.state or "")
+    if options.task is not None:
+        rows = [row for row in rows if row["first"] <= options.task <= row["last"]]
+        if not rows:
+            told = f"job {found.uuid[:8]} has no {f'{options.state} ' if options.state else ''}task {options.task}"
+            raise UsageError(clean(told), "mesh job tasks JOB prints all")
+    described = json.loads((found.job() or {}).get(META) or "{}")
+    for row in rows:
+        if described and row["first"] == row["last"]:
+            row["command"] = command_line(described, row["first"], row["input"])
     if options.json:
         for row in rows:
             print(json.dumps(row))
         return 0
-    head = ("TASK", "STATE", "NODE", "TRY", "SECONDS", "EXIT", "PROGRESS", "LAST LINE")
-    _print_table(head, [_task_row(row) for row in rows])
+    head = ("TASK", "STATE", "NODE", "TRY", "SECONDS", "EXIT", "PROGRESS", "INPUT", "LAST LINE")
+    _print_table(head, [_task_row(row, described) for row in rows])
     return 0
 
 
-def _task_row(task: dict[str, Any]) -> tuple[str, ...]:
+def _show_joblog(path: str) -> int:
+    with opened(path) as state:
+        described = json.loads(str(state.meta(META) or "{}"))
+        inputs = {task.first: task.input for task in state.tasks()}
+        found = attempts(state)
+    sys.stdout.writelines(joblog(found, lambda number: command_line(described, number, inputs.get(number))))
+    return 0
+
+
+def _task_row(task: dict[str, Any], described: dict[str, Any]) -> tuple[str, ...]:
     number = str(task["first"]) if task["first"] == task["last"] else f"{task['first']}-{task['last']}"
     begun, ended = task["started_at"], task["ended_at"]
-    seconds = f"{(ended or time.time()) - begun:.1f}" if begun else ""
+    seconds = (ended or time.time()) - begun if begun else None
+    took = "" if seconds is None else f"{seconds:.3f}" if seconds < 10 else f"{seconds:.1f}"
     progress = "" if task["progress"] is None else f"{task['progress']:.0%}"
-    last = (task["lines"] or "").rstrip("\n").rpartition("\n")[2]
+    last = (task["lines"] or "").rstrip("\n").rpartition("\n")[2] or _ended_by(task["exit"], described)
     told = "" if task["exit"] is None else str(task["exit"])
-    return number, task["state"], task["node"] or "", str(task["attempt"]), seconds, told, progress, last
+    given = cut((task.get("command") if described.get("sections") else task.get("input")) or "", _INPUT)
+    return number, task["state"], task["node"] or "", str(task["attempt"]), took, told, progress, given, last
+
+
+def _ended_by(status: int | None, described: dict[str, Any]) -> str:
+    """What an exit status means; "" for one that the program chose."""
+    if status == 124 and described.get("time_s"):
+        return f"time limit of {described['time_s']:g} s"
+    try:
+        return signal.Signals((status or 0) - 128).name
+    except ValueError:
+        return ""
 
 
 def sql(settings: Settings, options: argparse.Namespace) -> int:
@@ -190,7 +228,11 @@ def purge(settings: Settings, options: argparse.Namespace) -> int:
     if not options.jobs:
         raise UsageError("mesh purge needs JOB, or --all", "mesh queue --all lists the jobs")
     for name in options.jobs:
-        path = find(settings, name)
+        found = source(settings, name)
+        path = found.path
+        if not path:
+            purge_there(settings, found)
+            continue
         if owned(path):
             raise ConsoleError(f"job {name} has not ended: its owner process runs", "end the job first", exit_status=1)
         told = summary(path)

@@ -11,12 +11,14 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Any
 
 from agents.job.dependencies import elsewhere
 from agents.job.description import BEGIN_IN, BESIDE, META, Description
 from agents.job.description import read as read_description
 from agents.job.start import CALLS, SOCKET, beside, start_dependents, start_owner
+from agents.yodio.yodfields import file_name, has_field
 from console.cli.map.drawing import table
 from console.deploy.personal.lifecycle import is_up
 from console.deploy.personal.plan import wanted_size
@@ -30,6 +32,8 @@ from console.jobs.waiting import read_lines
 from console.launch.daemons.connect import user
 from console.launch.options.limits import duration
 from console.message_codes import coded
+from console.sections.lists import MARKS
+from console.sections.template import fields_of
 from console.settings import Settings
 from console.tracker.follow import is_followed
 from db.errors import StoreError
@@ -50,6 +54,12 @@ def submit_job(settings: Settings, options: argparse.Namespace) -> int:
         raise UsageError("--array and --tasks exclude each other", "lines of a file are numbered from 1")
     if not words and not options.tasks and not options.functions:
         raise UsageError("no program to run", "mesh submit --array 1-100 -- ./simulate --seed {}")
+    mark = next((word for word in words if word in MARKS), None)
+    if mark:
+        raise UsageError(
+            f"mesh submit reads no list behind {mark}",
+            f"mesh sections run -- … {mark} … does, or the list as lines: printf '%s\\n' a b | mesh submit --tasks -",
+        )
     described = Description(words, os.getcwd() if options.cwd is None else os.path.abspath(options.cwd))
     ranges, limit = parse_array(options.array) if options.array else ([(1, 1)], 0)
     described.name = options.name
@@ -62,17 +72,24 @@ def submit_job(settings: Settings, options: argparse.Namespace) -> int:
     if files:
         described.package = BEGIN_IN if options.cwd is None else BESIDE
     if described.package == BEGIN_IN:
-        described.stdin, described.output = options.stdin, _kept(options.output)
+        described.stdin = options.stdin
+        described.output, described.error = _kept("--output", options.output), _kept("--error", options.error)
     else:
         described.stdin = _absolute(options.stdin, described.cwd)
         described.output = _absolute(options.output, described.cwd)
-    if described.output and "{}" not in described.output and (ranges != [(1, 1)] or options.tasks):
-        raise UsageError(f"--output {described.output}: every task would write the same file", "--output 'out/{}.txt'")
+        described.error = _absolute(options.error, described.cwd)
+    written = {"--output": described.output, "--error": described.error}
+    for option, name in written.items():
+        if name and not has_field(name) and (ranges != [(1, 1)] or options.tasks):
+            raise UsageError(f"{option} {name}: every task would write the same file", f"{option} 'out/{{#}}.txt'")
+        _make_directory(name)
     described.after = parse_after(settings, options.after)
     described.standby = not options.no_standby
     if options.functions:
         described.functions, ranges = json.loads(options.functions), []
-    inputs = _lines(options.tasks) if options.tasks else None
+    inputs = _distinct(_lines(options.tasks), written) if options.tasks else None
+    if not options.quiet and not options.json:
+        _tell_unfilled(described, many=sum(last - first + 1 for first, last in ranges) > 1)
     path = submit(
         settings, described, () if inputs is not None else ranges, inputs,
         user=user(), hold=options.hold, files=stored(files),
@@ -105,10 +122,44 @@ def _absolute(name: str, cwd: str) -> str:
     return os.path.join(cwd, name) if name else ""
 
 
-def _kept(output: str) -> str:
+def _tell_unfilled(described: Description, *, many: bool) -> None:
+    """Say which fields of the command stay as they are, and where its tasks cannot tell which one they are."""
+    words = " ".join(described.command)
+    left = [field for field in fields_of(words) if not has_field(field)]
+    if left:
+        told = f"mesh: {left[0]} stays as it is: mesh submit knows {{}} and {{#}}, mesh sections run the others"
+        print(clean(told), file=sys.stderr)
+    if many and not has_field(words) and "REDMESH_TASK" not in words:
+        told = "mesh: no word of the command has {}, so a task finds its number in $REDMESH_TASK alone"
+        print(told, file=sys.stderr)
+
+
+def _make_directory(name: str) -> None:
+    """Make the directory of the tasks' output files. Where it cannot be made, it may exist on the nodes."""
+    directory = os.path.dirname(name)
+    if directory and not has_field(directory):
+        with suppress(OSError):
+            os.makedirs(directory, exist_ok=True)
+
+
+def _distinct(lines: Iterable[str], written: dict[str, str]) -> Iterator[str]:
+    """The lines of the tasks. Raises UsageError if two tasks would write the same file."""
+    named = [option for option, name in written.items() if name and "{#}" not in name]
+    first: dict[str, int] = {}  # of each name
+    for number, line in enumerate(lines, 1):
+        name = file_name(line) if named else ""
+        if named and first.setdefault(name, number) != number:
+            raise UsageError(
+                f"{named[0]} {written[named[0]]}: tasks {first[name]} and {number} would write one file",
+                "their lines are alike, or begin alike: {#} in the name is the number of the task",
+            )
+        yield line
+
+
+def _kept(option: str, output: str) -> str:
     if output and not os.path.isabs(output):
         raise UsageError(
-            f"--output {clean(output)}: with --file, tasks begin in a directory that is deleted with the job",
+            f"{option} {clean(output)}: with --file, tasks begin in a directory that is deleted with the job",
             "give it an absolute path, or --cwd DIR (the files are then in $REDMESH_FILES)",
         )
     return output
@@ -117,7 +168,10 @@ def _kept(output: str) -> str:
 def _variable(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not name or "\0" in text:
-        raise UsageError(f"--env {clean(text[:60])}: it takes NAME=VALUE, or NAME for the value that it has here")
+        raise UsageError(
+            f"--env {clean(text[:60])}: it takes NAME=VALUE, or NAME for the value that it has here",
+            "--env OMP_NUM_THREADS=4",
+        )
     return name, value if equals else os.environ.get(name, "")
 
 

@@ -4,6 +4,7 @@
 import argparse
 import json
 import os
+import shlex
 import sys
 import threading
 import time
@@ -16,6 +17,7 @@ from console.cli.mesh.queue import ended
 from console.errors import ConsoleError, UsageError
 from console.jobs.objects import directory_of, find, opened, summary, uuids
 from console.launch.daemons.connect import user
+from console.launch.options.limits import duration
 from console.sections.attempts import attempts, joblog
 from console.sections.html_report import page
 from console.sections.job import changed, combined, facts, failed_sections, failures, is_sections, make, read_made
@@ -73,8 +75,10 @@ def _job(options: argparse.Namespace) -> SectionsJob:
             same_node=bool(job.limits.same_node or options.same_node),
             size=options.size or job.limits.size,
             mpi=options.mpi or job.limits.mpi,
+            section_s=duration(options.time) if options.time else job.limits.section_s,
+            max_fails=options.max_fails,
         )
-        job = replace(job, limits=limits)
+        job = replace(job, limits=limits, printed=options.output)
         job.check()
         return job
     command, rows = split_command(words[1:])
@@ -85,8 +89,12 @@ def _job(options: argparse.Namespace) -> SectionsJob:
     limits = Limits(
         retries=3 if options.retries is None else options.retries, processors=options.limit or 0,
         same_node=bool(options.same_node), size=options.size or 1, mpi=options.mpi or "auto",
+        section_s=duration(options.time) if options.time else None, max_fails=options.max_fails,
     )  # fmt: skip
-    job = SectionsJob(tuple(command), tuple(sections_of(rows, options.colsep)), os.getcwd(), command[0], limits=limits)
+    mark = options.colsep and options.colsep.replace("\\t", "\t")
+    job = SectionsJob(
+        tuple(command), tuple(sections_of(rows, mark)), os.getcwd(), command[0], limits=limits, printed=options.output
+    )
     job.check()
     return job
 
@@ -237,16 +245,19 @@ def cancel(settings: Settings, options: argparse.Namespace) -> int:
 
 def report(settings: Settings, options: argparse.Namespace) -> int:
     """Write the report as one HTML file, or as GNU parallel's job log."""
+    if options.joblog and options.job and not set(options.job) <= set("0123456789abcdef-"):
+        told = f"mesh sections report --joblog takes a job, and {clean(options.job)} is the beginning of no UUID"
+        raise UsageError(told, f"--file {clean(options.job)} writes there")
     path = _find(settings, options.job)
     job = summary(path)
     with opened(path) as state:
         made = read_made(state, path)
-        found = [one._replace(number=one.number - 1) for one in attempts(state)]
+        found = attempts(state)
         failed = failures(state, made)
     if options.joblog:
-        text = "".join(joblog(found, lambda number: " ".join(made.words[number])))
+        text = "".join(joblog(found, lambda number: shlex.join(made.words[number - 1])))
     else:
-        names = dict(enumerate(made.ids))
+        names = dict(enumerate(made.ids, 1))
         title = made.name or f"Sections of {os.path.basename(made.cwd)}"
         text = page(title, facts(job, made), found, failed, names, job.get("ended_at") or time.time())
     if options.file == "-":

@@ -113,7 +113,7 @@ def _counted(given: dict[str, Any]) -> bool:
 def _refuse_pairs(given: dict[str, Any], what: str) -> None:
     for word in ("hostfile", "shape"):
         if word in given:
-            raise UsageError(f"{what} and -{word} exclude each other")
+            raise UsageError(f"{what} and -{word} exclude each other", "leave one of them out")
 
 
 def _found(

@@ -71,6 +71,21 @@ def test_a_section_that_fails_finishes_on_another_node_and_the_output_is_whole(y
     assert len(ran_on) == 12 and len({tuple(one) for one in ran_on}) == 12, "no section twice on one node"
 
 
+def test_a_command_line_has_limits_columns_and_a_file_for_each_section(yods: PrivateMesh) -> None:
+    (yods.work / "table").write_text("d/x.gz\t1\nd/y.gz\t2\n")
+    words = ["mesh", "sections", "run", "--time", "1s", "--max-fails", "0", "--retries", "0", "--limit", "1"]
+    named = ["--output", "printed/{1}.{#}", "--colsep", "\\t", "--"]
+    done = yods.run(*words, *named, "echo", "{1/.}", "{2}", "::::", "table", timeout_s=120)
+    assert done.returncode == 0, done.stderr
+    found = {path.name: path.read_text() for path in (yods.work / "printed").iterdir()}
+    assert found == {"d_x.gz.1": "x 1\n", "d_y.gz.2": "y 2\n"}
+    same = yods.run(*words, "--output", "same/{.}", "--", "echo", ":::", "a.b", "a.c")
+    assert same.returncode == 2 and "sections 1 and 2 would both write" in same.stderr
+    slow = yods.run(*words, "--", "sleep", ":::", "60", "60", timeout_s=120)
+    assert slow.returncode == 1 and "the time limit of 1 s" in slow.stderr
+    assert "1 section failed, 0 may (--max-fails)" in slow.stderr
+
+
 def test_a_node_that_fails_the_probe_is_left_out_with_its_reason(yods: PrivateMesh) -> None:
     probe = """'''sh -c "test $YOD_NODE != n2 || { echo no scratch; exit 1; }"'''"""
     job_file(yods, "echo {section} >{part}", probe=probe)

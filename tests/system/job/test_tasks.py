@@ -58,7 +58,51 @@ def test_results_exits_limits_and_last_lines_are_in_the_object(yods: PrivateMesh
     ]
     assert sql(yods, job, "SELECT lines FROM task WHERE first = 9") == [{"lines": f"task 9 of {job} try 1 x\n"}]
     assert sql(yods, job, "SELECT count(*) AS n FROM resource WHERE freed_at IS NULL") == [{"n": 0}]
+    [asked] = sql(yods, job, "SELECT count(*) AS n FROM request")
+    assert asked["n"] > 1, "the first request and further ones"
     assert row(yods, job)["state"] == "failed" and not yods.json("mesh", "queue")
+
+
+def test_no_output_of_a_task_is_written_over_by_another(yods: PrivateMesh) -> None:
+    lines = ["echo one", "echo two >&2", "echo one"]
+    (yods.work / "alike").write_text("\n".join(lines))
+    refused = yods.run("mesh", "submit", "--tasks", "alike", "--output", "new/{}.txt", "--wait")
+    assert refused.returncode == 2 and "tasks 1 and 3 would write one file" in refused.stderr
+    assert "{#}" in refused.stderr
+    submit(yods, "--tasks", "alike", "--output", "new/{#}.out", "--error", "new/{#}.err", "--wait")
+    found = {path.name: path.read_text() for path in (yods.work / "new").iterdir()}
+    assert found == {"1.out": "one\n", "1.err": "", "2.out": "", "2.err": "two\n", "3.out": "one\n", "3.err": ""}
+    job = submit(yods, "--array", "7-8", "--wait", "--", "echo", "{#}", "{}")
+    assert [one["lines"] for one in sql(yods, job, "SELECT lines FROM task")] == ["7 7\n", "8 8\n"]
+
+
+def test_tasks_are_listed_with_their_inputs_and_their_attempts_as_a_job_log(yods: PrivateMesh) -> None:
+    (yods.work / "three").write_text("a b\nc\nd\n")
+    script = "test '{}' = c && kill -SEGV $$; test '{}' != d || exit $((REDMESH_TASK_ATTEMPT + 2))"
+    job = yods.run("mesh", "submit", "--tasks", "three", "--retries", "1", "--wait", "--", "sh", "-c", script)
+    uuid = job.stdout.strip()
+    told = yods.run("mesh", "job", "tasks", uuid, check=True).stdout.splitlines()
+    assert "a b" in told[1] and told[2].split()[-2:] == ["c", "SIGSEGV"]
+    assert [line.split()[0] for line in yods.run("mesh", "job", "tasks", uuid, "3").stdout.splitlines()[1:]] == ["3"]
+    assert yods.run("mesh", "job", "tasks", uuid, "4").returncode == 2
+    (one,) = [json.loads(line) for line in yods.run("mesh", "job", "tasks", uuid, "2", "--json").stdout.splitlines()]
+    assert one["input"] == "c" and one["command"].startswith("sh -c 'test ")
+    log = [line.split("\t") for line in yods.run("mesh", "job", "tasks", uuid, "--joblog").stdout.splitlines()[1:]]
+    ended = sorted((int(line[0]), int(line[6]), int(line[7])) for line in log)  # sequence, exit value, signal
+    assert ended == [(1, 0, 0), (2, 0, 11), (2, 0, 11), (3, 3, 0), (3, 4, 0)]
+    assert all(line[8].startswith("sh -c 'test ") for line in log)
+
+
+def test_what_only_sections_know_is_named_when_a_job_is_submitted(yods: PrivateMesh) -> None:
+    refused = yods.run("mesh", "submit", "--", "touch", "{}", ":::", "a", "b")
+    assert refused.returncode == 2 and "mesh sections run" in refused.stderr
+    (yods.work / "few").write_text("a.b\n")
+    told = yods.run("mesh", "submit", "--tasks", "few", "--wait", "--", "true", "{.}")
+    assert told.returncode == 0 and "{.} stays as it is" in told.stderr
+    numbers = yods.run("mesh", "submit", "--array", "1-2", "--wait", "--", "true")
+    assert "$REDMESH_TASK alone" in numbers.stderr
+    quoted = yods.run("mesh", "submit", "--tasks", "few", "--wait", "--", "cat {} > out")
+    assert quoted.returncode == 1 and "no shell reads it: sh -c" in quoted.stderr
 
 
 def test_lines_of_a_file_are_inputs_or_shell_commands_and_output_goes_to_files(yods: PrivateMesh) -> None:

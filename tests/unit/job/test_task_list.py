@@ -118,9 +118,9 @@ def test_the_verdict_says_why() -> None:
     tasks.add(1, 3)
     tasks.hand_out("w", 1)
     tasks.end("w", 1, 1, failed=True)
-    assert tasks.too_many_failed() == "1 tasks failed, 0 may (--max-fails)"
+    assert tasks.too_many_failed() == "1 task failed, 0 may (--max-fails)"
     assert tasks.cancel(tasks.too_many_failed(), fails=True) == [(2, 3)]
-    assert tasks.verdict() == (FAILED, "1 tasks failed, 0 may (--max-fails)")
+    assert tasks.verdict() == (FAILED, "1 task failed, 0 may (--max-fails)")
 
 
 def test_a_task_whose_copies_all_fail_comes_to_an_end() -> None:
