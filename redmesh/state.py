@@ -587,7 +587,8 @@ class StateObject:
 
         A copy of the file as it is now stays identical if the same statements are run on it in the same order.
         """
-        self.commit()
+        if follower is not None:
+            self.commit()
         self._follower = follower
         self._followed.clear()
 
@@ -664,16 +665,22 @@ class StateObject:
         self._followed.clear()
         if follower is not None:
             follower(0, [])
-        of_limit = "full" in str(error) and self._used() >= self.limit - (64 << 10)
+        try:
+            of_limit = "full" in str(error) and self._used() >= self.limit - (64 << 10)
+        except sqlite3.Error:
+            of_limit = False  # after an error of the disk SQLite does nothing else before a rollback
         try:
             if not of_limit and self._db.in_transaction:
-                self._db.execute("ROLLBACK")  # after an error of the disk SQLite does nothing else any more
-            if self._writes and not self._db.in_transaction:
-                self._writes = False
-                self._changes.clear()
-                self._counts = dict(self._db.execute("SELECT state, sum(last - first + 1) FROM task GROUP BY state"))
+                self._db.execute("ROLLBACK")
         except sqlite3.Error:
             pass  # ``error`` says why
+        if self._writes and not self._db.in_transaction:
+            self._writes = False
+            self._changes.clear()
+            try:
+                self._counts = dict(self._db.execute("SELECT state, sum(last - first + 1) FROM task GROUP BY state"))
+            except sqlite3.Error:
+                pass
         if not of_limit:
             self._use_room()
         if "full" in str(error) and not of_limit:

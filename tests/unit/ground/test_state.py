@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from redmesh import state
-from redmesh.state import StateError, StateFull, StateObject, job_path, new_uuid, open_for_reading
+from redmesh.state import DONE, FAILED, StateError, StateFull, StateObject, job_path, new_uuid, open_for_reading
+from redmesh.state_reader import StateReader
 from tests.support.waiting import wait_until
 
 #: An owner that takes and ends tasks for ever, and tells on stdout how many are committed.
@@ -242,3 +243,22 @@ def test_keys_and_values_have_limits(tmp_path: Path) -> None:
     job.close()
     with pytest.raises(StateError, match="is not the UUID of a job"):
         job_path(str(tmp_path), "../../etc/passwd")
+
+
+def test_a_follower_that_leaves_at_a_failure_changes_neither_reason_nor_end(tmp_path: Path) -> None:
+    """It asked for a commit in the middle of the failure, whose own error then stood as the job's reason."""
+    uuid = new_uuid()
+    job = StateObject.create(job_path(str(tmp_path), uuid), {"uuid": uuid}, durable=False)
+    job.add_array(1, 1000)
+    job.follow(lambda number, _statements: None if number else job.follow(None))
+    job._db.execute("PRAGMA max_page_count = 40")  # stands for a disk with so much room
+    with pytest.raises(StateFull, match="the disk of"):
+        while True:
+            for task in job.take(10, "n1"):
+                job.ended(task.number, 1, 0, started_at=1.0, ended_at=2.0, lines="x" * 3000)
+            job.commit()
+    assert not job.dirty, "what SQLite has rolled back is not committed later"
+    job.finish(FAILED, "the disk is full")
+    job.close()
+    with StateReader(job.path) as reader:
+        assert reader.meta("state") == FAILED and reader.summary()["counts"][DONE] >= 10
