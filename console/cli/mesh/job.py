@@ -3,7 +3,6 @@
 import argparse
 import json
 import os
-import signal
 import sqlite3
 import sys
 import time
@@ -12,9 +11,10 @@ from typing import Any
 
 from agents.job.description import META
 from console.cli.map.drawing import cut, table
+from console.cli.mesh.progress_line import time_text
 from console.errors import ConsoleError, UsageError
 from console.jobs.objects import ENDED, delete, directory_of, find, may_go, opened, places, summary, uuids
-from console.jobs.rows import command_line
+from console.jobs.rows import command_line, queue_row, rate_text
 from console.launch.daemons.connect import login_name
 from console.message_codes import coded
 from console.sections.attempts import attempts, joblog
@@ -22,6 +22,7 @@ from console.settings import Settings
 from console.tracker.source import Proxy, drop_copy, source
 from redmesh.sanitise import clean
 from redmesh.state import job_path, owned
+from redmesh.state_reader import signal_of
 from redmesh.text import counted
 
 _WIDTH = 200
@@ -161,10 +162,7 @@ def _ended_by(status: int | None, described: dict[str, Any]) -> str:
     """What an exit status means; "" for one that the program chose."""
     if status == 124 and described.get("time_s"):
         return f"time limit of {described['time_s']:g} s"
-    try:
-        return signal.Signals((status or 0) - 128).name
-    except ValueError:
-        return ""
+    return signal_of(status)
 
 
 def sql(settings: Settings, options: argparse.Namespace) -> int:
@@ -198,10 +196,18 @@ def watch(settings: Settings, options: argparse.Namespace) -> int:
         progress = f"  {job['progress']:.0%}" if job.get("progress") is not None else ""
         line = f"{_state(job)}  {_tasks(job)}{progress}"
         if line != told:
-            print(f"{_instant(time.time())}  {line}", flush=True)
+            print(f"{_instant(time.time())}  {line}{_pace(job) if not found.node else ''}", flush=True)
             told = line
         if job["state"] in ENDED or job.get("owner_lost"):
             return 0 if job["state"] == "done" else 1
+
+
+def _pace(job: dict[str, Any]) -> str:
+    if META not in job:
+        return ""
+    row = queue_row(job)
+    left = f"  {time_text(row['left_s'])} left" if row["left_s"] is not None else ""
+    return f"  {rate_text(row['rate'])}{left}" if row["rate"] else ""
 
 
 def fetch(settings: Settings, options: argparse.Namespace) -> int:
