@@ -46,8 +46,11 @@ def code_of(message: str) -> str:
 
 
 def coded(message: str, hint: str = "") -> str:
-    """Return a message as it is printed: followed by the hint in parentheses and its number in brackets."""
-    code = code_of(message)
+    """Return a message as it is printed: followed by the hint in parentheses and its number in brackets.
+
+    A message that another command has printed has its number already.
+    """
+    code = "" if message.endswith("]") and " [RM-" in message[-10:] else code_of(message)
     return message + (f" ({hint})" if hint else "") + (f" [{code}]" if code else "")
 
 

@@ -66,7 +66,8 @@ KEYS: tuple[tuple[str, str, Value, int, str], ...] = (
         NAMES,
         (),
         0,
-        "accounts who may change allocation modes and reserve; root and the mesh's owner always may",
+        "accounts that may end and signal any user's launches, drain and reset nodes, change modes and reserve; root "
+        "and the mesh's owner always may",
     ),
     ("cleanup", PATH, "", 0, "the executable that kills what a dead launcher left; empty: our own"),
     ("suspect_s", SECONDS, 5.0, 0, "seconds without a beat after which a node is suspect"),
@@ -80,7 +81,13 @@ KEYS: tuple[tuple[str, str, Value, int, str], ...] = (
         "seconds for which processors are kept for a launcher until its ranks are ready, or yod reports that it loads",
     ),
     ("loading_s", SECONDS, 300.0, 2, "seconds for which processors are kept while a launch loads; yod renews them"),
-    ("silent_s", SECONDS, 10.0, 0, "seconds without a beat after which a launcher that still runs counts as lost"),
+    (
+        "silent_s",
+        SECONDS,
+        10.0,
+        0,
+        "seconds without a beat after which a yod that still exists counts as lost (an end is seen at once)",
+    ),
     ("placement", TEXT, "", 0, "the placement of requests that name none (docs/placement.md); empty: its default"),
     ("nice_grace_s", SECONDS, 300.0, 0, "seconds from the SIGTERM to the SIGKILL of a -nice launch that gives way"),
     ("login", TEXT, "", 0, "the login processor this is, by its name in the mesh; empty: the one the mesh began with"),
@@ -96,6 +103,7 @@ KEYS: tuple[tuple[str, str, Value, int, str], ...] = (
     ("job_limit_mb", COUNT, 1024, 1, "MiB that the state object of one job may grow to"),
     ("job_days", SECONDS, 30.0, 0, "days for which state objects of ended jobs are kept; 0: no limit"),
     ("jobs_mb", COUNT, 10240, 0, "MiB of state objects above which the oldest of ended jobs are deleted; 0: no limit"),
+    ("node_jobs_mb", COUNT, 10240, 0, "MiB of one user's state objects that a node takes; 0: no limit"),
 )
 _BY_NAME = {key[0]: key for key in KEYS}
 #: The section that describes the machine (docs/topology.md), kept unparsed because only ``mesh up`` reads it.
@@ -192,6 +200,7 @@ class Settings:
     job_limit_mb: int
     job_days: float
     jobs_mb: int
+    node_jobs_mb: int
     topology: dict[str, Any] | None  # the section [topology] as it was written; `mesh up` reads it (db/topology)
     console: dict[str, Any] | None  # the section [console] as it was written; console/tui/config.py reads it
     state_dir: str  # STATE of docs/architecture.md

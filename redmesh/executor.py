@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor as _Base
@@ -80,6 +81,7 @@ class Executor(_Base):
                 raise ValueError("max_workers is at least 1")
             words += ["--limit", str(max_workers)]
         job = _submitted([*words, *options], env)
+        _tell_of_machine(job, max_workers)
         self.uuid: str = job["uuid"]
         self._directory: str = job["directory"]
         self._lock = threading.Lock()
@@ -155,6 +157,16 @@ class Executor(_Base):
             for thread in self._threads:
                 thread.join()
 
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: Any) -> None:
+        if kind is not None and issubclass(kind, KeyboardInterrupt):
+            left = len(self._sent) + len(self._waiting)
+            if left:
+                print(
+                    f"\nredmesh: ^C: waiting for {left:,} calls that are left; another ^C ends the program, and with it"
+                    f" the job (mesh cancel {self.uuid[:8]} ends it too)", file=sys.stderr, flush=True,
+                )  # fmt: skip
+        self.shutdown(wait=True)
+
     # Threads
 
     def _send_calls(self) -> None:
@@ -198,8 +210,14 @@ class Executor(_Base):
             if not future.set_running_or_notify_cancel():
                 parts.append(_CALL.pack(self._last, 0))
                 continue
+            try:
+                told = self._packed(self._last, data)
+            except OSError as error:  # a full disk, for example: this call alone has failed
+                _remove(self._call_file(self._last))
+                future.set_exception(error)
+                parts.append(_CALL.pack(self._last, 0))
+                continue
             self._sent[self._last] = future
-            told = self._packed(self._last, data)
             parts.append(_CALL.pack(self._last, len(told)) + told)
             size += len(told)
         return b"".join(parts)
@@ -207,10 +225,13 @@ class Executor(_Base):
     def _packed(self, number: int, data: bytes) -> bytes:
         if len(data) <= _LARGE:
             return _INLINE + data
-        path = os.path.join(self._directory, f"call-{number}")
+        path = self._call_file(number)
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
             file.write(data)
         return _IN_FILE + os.fsencode(path)
+
+    def _call_file(self, number: int) -> str:
+        return os.path.join(self._directory, f"call-{number}")
 
     def _take_results(self) -> None:
         source = self._sock.makefile("rb", _BUFFER)
@@ -244,7 +265,7 @@ class Executor(_Base):
 
     def _ended(self, number: int, how: int, data: bytes) -> None:
         future = self._sent.pop(number)
-        _remove(os.path.join(self._directory, f"call-{number}"))
+        _remove(self._call_file(number))
         if how not in (_RETURNED, _RAISED):
             future.set_exception(BrokenProcessPool(data.decode("utf-8", "replace")))
             return
@@ -310,6 +331,18 @@ def _submitted(words: list[str], env: Mapping[str, str] | None) -> dict[str, Any
         raise RedmeshError(message or f"mesh submit exited with {done.returncode}", exit_status=done.returncode)
     told: dict[str, Any] = json.loads(done.stdout)
     return told
+
+
+def _tell_of_machine(job: dict[str, Any], max_workers: int | None) -> None:
+    """Say that a mesh is started, to a user who looks, and that it has fewer processors than were asked for."""
+    count = job.get("processors")
+    if count is None:
+        return
+    mesh = f"{count:,} processor{'s' * (count != 1)}"
+    if job.get("starts") and (sys.stderr.isatty() or "ipykernel" in sys.modules):
+        print(f"redmesh: no mesh is up: starting a personal mesh of {mesh} (mesh down ends it)", file=sys.stderr)
+    if max_workers is not None and max_workers > count:
+        warnings.warn(f"max_workers is {max_workers:,}, but the mesh has {mesh}", stacklevel=3)
 
 
 def _connected(path: str) -> socket.socket:

@@ -17,6 +17,7 @@ import json
 import os
 import re
 import sqlite3
+import stat
 import time
 from base64 import b64decode, b64encode
 from itertools import islice
@@ -38,6 +39,8 @@ FORMAT = 1
 #: ``application_id`` of the file: "RMJB".
 APPLICATION = 0x524D4A42
 SUFFIX = ".job"
+#: The file beside an object that keeps room on the disk.
+KEPT_ROOM = ".room"
 #: The prefix of a location.
 SCHEME = "redmesh://"
 #: The largest size of an object in bytes, unless its ``limit`` says otherwise.
@@ -46,6 +49,8 @@ LIMIT = 1 << 30
 SOFT = 0.9
 #: Limits in bytes: a key and a value of the job's own, a log line, and the last lines kept of a task.
 MAX_KEY, MAX_VALUE, MAX_TEXT, MAX_LINES = 200, 64 << 10, 4 << 10, 4 << 10
+#: Bytes kept free on the disk for the last records of a job.
+ROOM = 1 << 20
 _PAGE = 4096
 _AT_ONCE = 10_000  # how many tasks of a list one statement inserts
 _BUSY_S = 5.0
@@ -184,6 +189,26 @@ class StateObject:
         self._follower: Optional[Follower] = None
         self._followed: Statements = []  # statements since the last commit
         self.full = self._used() > self.limit * SOFT
+
+    def keep_room(self) -> None:
+        """Keep room on the disk for the end of the job: on a full disk it is used for the last records."""
+        if filesystem_of(os.path.dirname(self.path)) in NETWORK_FILESYSTEMS:
+            return  # there it would have to be written
+        try:
+            fd = os.open(self.path + KEPT_ROOM, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                os.posix_fallocate(fd, 0, ROOM)
+            finally:
+                os.close(fd)
+        except OSError:
+            self._use_room()  # the first record that needs more says so
+
+    def _use_room(self) -> bool:
+        try:
+            os.unlink(self.path + KEPT_ROOM)
+        except OSError:
+            return False
+        return True
 
     @classmethod
     def create(cls, path: str, meta: Dict[str, Value], *, durable: bool = True) -> StateObject:
@@ -597,6 +622,7 @@ class StateObject:
             self.seal()
         finally:
             self._db.close()
+            self._use_room()
             try:
                 os.unlink(self.path + ".lock")
             except OSError:
@@ -638,14 +664,22 @@ class StateObject:
         self._followed.clear()
         if follower is not None:
             follower(0, [])
-        if self._writes and not self._db.in_transaction:
-            self._writes = False
-            self._changes.clear()
-            self._counts = dict(self._db.execute("SELECT state, sum(last - first + 1) FROM task GROUP BY state"))
-        if "full" in str(error) and self._used() < self.limit - (64 << 10):
+        of_limit = "full" in str(error) and self._used() >= self.limit - (64 << 10)
+        try:
+            if not of_limit and self._db.in_transaction:
+                self._db.execute("ROLLBACK")  # after an error of the disk SQLite does nothing else any more
+            if self._writes and not self._db.in_transaction:
+                self._writes = False
+                self._changes.clear()
+                self._counts = dict(self._db.execute("SELECT state, sum(last - first + 1) FROM task GROUP BY state"))
+        except sqlite3.Error:
+            pass  # ``error`` says why
+        if not of_limit:
+            self._use_room()
+        if "full" in str(error) and not of_limit:
             return StateFull(
                 f"the disk of {os.path.dirname(self.path)} is full, or its quota is used up: job {self.uuid} cannot be"
-                " recorded", "make room, then: mesh retry (mesh sections resume)",
+                " recorded", "make room; mesh retry, or mesh sections resume, goes on",
             )  # fmt: skip
         if "full" in str(error):
             return StateFull(
@@ -796,7 +830,10 @@ def _check_format(db: sqlite3.Connection, path: str) -> None:
 
 def _check_there(path: str) -> None:
     try:
-        if os.stat(path).st_size == 0:
+        found = os.stat(path)
+        if not stat.S_ISREG(found.st_mode):
+            raise StateError(f"{path} is not a state object: it is not a file", "a job's file is named UUID.job")
+        if found.st_size == 0:
             raise StateError(f"{path} is not a state object: it is empty", "a job's file is named UUID.job")
     except OSError as error:
         raise StateError(f"{path}: {error.strerror}", "mesh job list prints the jobs there are") from None
@@ -807,7 +844,7 @@ def owned(path: str) -> bool:
     try:
         # Open it for reading only: watchers recognise the owner's death by the closing of a file that was open for
         # writing.
-        fd = os.open(path + ".lock", os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(path + ".lock", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return False
     try:

@@ -25,7 +25,7 @@ NAVIGATION = {
     "Tutorial": ["tutorial", "examples/README"],
     "Guides": [
         "guides/mpi", "guides/pytorch", "guides/why-it-hangs", "guides/ssh-hosts", "guides/one-mesh-for-everybody",
-        "guides/inside-slurm", "guides/sections", "guides/notebooks",
+        "guides/inside-slurm", "guides/slurm", "guides/arrays", "guides/sections", "guides/notebooks",
     ],
     "In depth": [
         "console", "mpi", "stacks", "jobs", "sections", "python", "deployment", "system", "managers", "recording",

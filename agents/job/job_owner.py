@@ -174,6 +174,7 @@ class JobOwner:
         left = json.loads(str(self._job.meta("yods") or "[]"))
         self._job.set_meta(pid=os.getpid(), host=os.uname().nodename, **{HANDED_TO: None})
         self._tasks.held = bool(self._job.meta("held"))
+        self._job.keep_room()
         self._job.commit()
         self._standby.begin()
         # From the loop: a job with nothing left to do ends at once, and would stop a loop that does not run yet.
@@ -877,9 +878,12 @@ class JobOwner:
 
     def _on_failure(self, error: StateError) -> None:
         # The object is full; only the end of the job is still recorded (StateObject.finish).
-        self._tasks.cancel(error.message)
+        why = error.message + (f"; {error.hint}" if error.hint else "")
+        self._tasks.cancel(why)
+        if self._calls is not None:
+            self._calls.cancel(why)
         self._processors.end(kill=True)
-        self._finish(FAILED, error.message)
+        self._finish(FAILED, why)
 
     # The end
 

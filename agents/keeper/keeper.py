@@ -494,6 +494,8 @@ class Keeper:
         """End the manager's clients that hold the job's other nodes (console/deploy/managed/steps.py)."""
         import json
 
+        if "REDMESH_LIFELINES" in os.environ:
+            return  # the nodes end when this process and its daemons have closed the clients' input
         try:
             with open(os.path.join(self._state, "steps.json"), encoding="utf-8") as file:
                 steps = [(int(pid), int(began)) for pid, began in json.load(file)]

@@ -14,17 +14,26 @@ TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, Iterable, List, Optional, Set, Tuple
 
+    #: pid -> parent, session, start time
+    Families = Dict[int, Tuple[int, int, int]]
+
 #: The variable in every rank's environment that identifies strays of a dead launch child: mesh/node/launcher.
 MARK = "REDMESH_LAUNCH"
 
 
 def _stat(pid: int) -> List[bytes]:
     # Fields of /proc/PID/stat from the third on; the second (the name) may contain blanks and parentheses.
+    # Without a file object, which doubles the time: some callers read all processes.
     try:
-        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
-            data = file.read(1024)
+        fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return []
+    try:
+        data = os.read(fd, 1024)
+    except OSError:
+        return []
+    finally:
+        os.close(fd)
     return data[data.rfind(b")") + 2 :].split()
 
 
@@ -85,6 +94,16 @@ def family(pid: int) -> Optional[Tuple[int, int, int]]:
     return int(fields[1]), int(fields[3]), int(fields[19])
 
 
+def families() -> Families:
+    """:func:`family` of every process, by pid."""
+    table = {}
+    for pid in pids():
+        found = family(pid)
+        if found is not None:
+            table[pid] = found
+    return table
+
+
 def pids() -> List[int]:
     """The pids of all processes."""
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
@@ -136,12 +155,15 @@ def environment(pid: int) -> Dict[str, str]:
     return {name.decode("latin-1"): value.decode("latin-1") for name, _, value in pairs}
 
 
-def marked(mark: str) -> List[int]:
-    """Processes whose environment marks them as part of a launch: ``mark`` is mesh/node/launcher, or mesh/node/."""
+def marked(mark: str, among: Optional[Iterable[int]] = None) -> List[int]:
+    """Processes (of ``among``) whose environment marks them as part of a launch.
+
+    ``mark`` is mesh/node/launcher, or mesh/node/.
+    """
     wanted = f"{MARK}={mark}".encode("latin-1")
     whole = not mark.endswith("/")
     found = []
-    for pid in pids():
+    for pid in pids() if among is None else among:
         try:
             with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:
                 data = b"\0" + file.readall()

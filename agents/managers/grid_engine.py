@@ -61,7 +61,7 @@ def spawn(
 
 
 def signal(handle: subprocess.Popen[bytes], number: int) -> None:
-    """qrsh forwards SIGTERM, SIGINT and similar signals to its task."""
+    """Send a signal to qrsh: after SIGTERM its task gets SIGKILL, and then the whole job ends (seen with 8.1.9)."""
     os.kill(handle.pid, number)
 
 

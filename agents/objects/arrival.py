@@ -10,6 +10,10 @@ from agents.wire.control import Message
 from agents.wire.errors import AgentError
 from redmesh.state import LIMIT, SUFFIX, is_uuid, note_arrival
 
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import Optional
+
 
 class Arrival:
     """The bytes of an object that are coming in."""
@@ -21,18 +25,30 @@ class Arrival:
             raise AgentError("that is not an offer of a state object", code="invalid")
         os.makedirs(holder.directory, 0o700, exist_ok=True)
         self.path = os.path.join(holder.directory, f"{self.uuid}{SUFFIX}{PART}{os.getpid()}")
-        self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            os.unlink(self.path)  # of a process that had our pid
+        except FileNotFoundError:
+            pass
+        self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         self._digest = hashlib.sha256()
+        self._error: Optional[OSError] = None
 
     def write(self, data: bytes) -> None:
-        """The next bytes. AgentError for more than were offered; OSError."""
+        """The next bytes. AgentError for more than were offered. An error of the disk is raised at the end, when the
+        sender waits for an answer."""
         self._left -= len(data)
         if self._left < 0:
             raise AgentError("more bytes came than were offered", code="invalid")
+        if self._error is not None:
+            return
         self._digest.update(data)
         view = memoryview(data)
-        while view:
-            view = view[os.write(self._fd, view) :]
+        try:
+            while view:
+                view = view[os.write(self._fd, view) :]
+        except OSError as error:
+            self._error = error
+            os.ftruncate(self._fd, 0)  # others need the room
 
     def finish(self, message: Message, node: str) -> None:
         """All of it is on the disk. AgentError when it is not what was sent, StateError, OSError."""
@@ -41,7 +57,9 @@ class Arrival:
         os.fsync(self._fd)
 
     def verify(self, message: Message) -> None:
-        """AgentError when it is not what was sent."""
+        """AgentError when it is not what was sent, OSError when the disk has not taken it."""
+        if self._error is not None:
+            raise self._error
         if self._left or message["digest"] != self._digest.hexdigest() or message["counter"] != self.counter:
             raise AgentError(f"job {self.uuid} did not arrive as it was sent", "it is sent again", code="invalid")
         os.fsync(self._fd)

@@ -16,9 +16,11 @@ import fcntl
 import hashlib
 import json
 import os
+import sqlite3
 import time
 
 from agents.objects.states import Action, Event, Place, State
+from agents.wire.errors import AgentError
 from redmesh.state import (
     CANCELLED,
     DONE,
@@ -38,14 +40,18 @@ TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional
 
-#: Seconds for which a node says where an object went, and for which it remembers the counters of objects that are not
-#: here; entries kept at most.
-FORWARD_S, REMEMBER_S, MOST_ENTRIES = 600.0, 86400.0, 10_000
+#: Seconds for which a node says where an object went and remembers the counters of objects that are not here (a report
+#: to the tracker may have been lost: docs/decisions/0031); entries kept at most.
+REMEMBER_S, MOST_ENTRIES = 86400.0, 10_000
 #: Seconds for readers of the object to finish before it is sent.
 SEAL_S = 5.0
 STANDBY, FENCED = ".standby", ".fenced"
-_ARRIVED, _SENT, _PLACE, PART = ".arrived", ".sent", ".place", ".part-"
+_ARRIVED, SENT, _PLACE, PART = ".arrived", ".sent", ".place", ".part-"
 _AGAIN_S = 0.02
+_LONGEST_PLACE = 64 << 10
+#: Files of one user's objects on a node at most; bytes of its disk that no object takes; objects that a refusal names.
+MOST_FILES, SPARE, _NAMED = 100_000, 16 << 20, 5
+MIB = 1 << 20
 
 
 class Entry:
@@ -71,7 +77,7 @@ class Entry:
     def forwards(self) -> bool:
         """Whether it says where the object is, or was last: also while it is on its way back, and when that failed."""
         states = (State.GONE, State.ARRIVED, State.ABSENT)
-        return bool(self.address) and self.place.state in states and time.time() - self.at < FORWARD_S
+        return bool(self.address) and self.place.state in states and time.time() - self.at < REMEMBER_S
 
     def came(self) -> None:
         """It is live here: where it went before is of no use any more."""
@@ -92,10 +98,10 @@ class Offer:
 
 
 class Holder:
-    """The objects in ``directory``, which are on ``node``."""
+    """The objects in ``directory``, which are on ``node``. ``limit_mb``: what they may take there; 0: anything."""
 
-    def __init__(self, directory: str, node: str) -> None:
-        self.directory, self.node = directory, node
+    def __init__(self, directory: str, node: str, limit_mb: int = 0) -> None:
+        self.directory, self.node, self.limit_mb = directory, node, limit_mb
 
     def path(self, uuid: str) -> str:
         """Where the live object is. StateError for what is not a UUID."""
@@ -104,7 +110,7 @@ class Holder:
     def readable(self, uuid: str) -> str:
         """The file to answer from: the live object, or one whose receiver has not been heard yet. "" when not here."""
         path = self.path(uuid)
-        return next((one for one in (path, path + _SENT) if os.path.exists(one)), "")
+        return next((one for one in (path, path + SENT) if os.path.exists(one)), "")
 
     def answering(self, uuid: str) -> str:
         """The same, else the copy of an object whose owner nobody can connect to."""
@@ -112,12 +118,12 @@ class Holder:
 
     def uuids(self) -> List[str]:
         """The objects that are live here, or in doubt."""
-        names = {name.partition(SUFFIX)[0] for name in self._names() if name.endswith((SUFFIX, SUFFIX + _SENT))}
+        names = {name.partition(SUFFIX)[0] for name in self._names() if name.endswith((SUFFIX, SUFFIX + SENT))}
         return sorted(name for name in names if is_uuid(name))
 
     def sent(self) -> List[str]:
         """Those that stand still until their receiver is heard, by the names of their files."""
-        ending = SUFFIX + _SENT
+        ending = SUFFIX + SENT
         found = (name[: -len(ending)] for name in self._names() if name.endswith(ending))
         return sorted(uuid for uuid in found if is_uuid(uuid))
 
@@ -184,7 +190,7 @@ class Holder:
             if self._read(offer.uuid).get("state") != State.LIVE.value:
                 # it was made here: who is killed behind the rename leaves a file whose record says what it is
                 self._write(Entry(offer.uuid, {"state": State.LIVE.value, "counter": offer.counter}))
-            os.rename(offer.job.path, offer.job.path + _SENT)
+            os.rename(offer.job.path, offer.job.path + SENT)
             entry.other, entry.address, entry.at = offer.node, offer.address, time.time()
             entry.token = hashlib.sha256(str(offer.job.meta("token")).encode()).hexdigest()
             self._write(entry)
@@ -197,11 +203,11 @@ class Holder:
             if action is Action.FORWARD:
                 entry.at, entry.settled = time.time(), True
                 self._write(entry)
-                _unlink(path + _SENT)
+                _unlink(path + SENT)
             elif action is Action.RESUME:
                 entry.came()
                 self._write(entry)
-                os.rename(path + _SENT, path)
+                os.rename(path + SENT, path)
             return entry.place.state
 
     def store(self, uuid: str, counter: int, path: str, sender: str) -> Action:
@@ -212,7 +218,7 @@ class Holder:
                 os.rename(path, live + _ARRIVED)
                 entry.other, entry.at, entry.settled = entry.other if entry.address else sender, time.time(), False
                 self._write(entry)
-                _unlink(live + _SENT)  # of an attempt that was taken: a newer one exists
+                _unlink(live + SENT)  # of an attempt that was taken: a newer one exists
             return action
 
     def take(self, uuid: str, counter: int) -> Action:
@@ -226,7 +232,7 @@ class Holder:
             elif action is Action.REFUSE:
                 entry.at = time.time()
                 self._write(entry)
-                for ending in (_ARRIVED, _SENT):
+                for ending in (_ARRIVED, SENT):
                     _unlink(live + ending)
             return action
 
@@ -236,6 +242,57 @@ class Holder:
             if counter <= entry.place.counter:
                 entry.settled = True
                 self._write(entry)
+
+    def purge(self, uuid: str) -> None:
+        """Delete the object of a job that has ended. StateError when it has not, or is not here."""
+        with _Locked(self, uuid) as entry:
+            if entry.place.state is not State.LIVE:
+                raise StateError(self.why_not(entry), "mesh job show tells where it is")
+            path = self.path(uuid)
+            if owned(path) or not _has_ended(path):
+                raise StateError(f"job {uuid} has not ended", "mesh cancel ends it where its owner is")
+            for ending in ("", "-wal", "-shm", ".lock"):
+                _unlink(path + ending)
+            entry.place.state, entry.at, entry.settled = State.ABSENT, time.time(), True
+            self._write(entry)
+
+    # room for objects
+
+    def room(self, size: int, instead_of: str = "") -> None:
+        """Raise AgentError unless ``size`` more bytes may be here. ``instead_of``: a file that they replace."""
+        os.makedirs(self.directory, 0o700, exist_ok=True)
+        sizes = {name: _size(os.path.join(self.directory, name)) for name in self._names()}
+        used = sum(sizes.values()) - sizes.get(os.path.basename(instead_of), 0)
+        if self.limit_mb and used + size > self.limit_mb << 20:
+            raise AgentError(
+                f"{self.node} takes {self.limit_mb} MiB of a user's state objects (node_jobs_mb): {used / MIB:.1f} MiB"
+                f" are there, and {size / MIB:.1f} would come", self._what_to_purge(sizes), code="room",
+            )  # fmt: skip
+        if len(sizes) > MOST_FILES:
+            raise AgentError(
+                f"{self.node} has {len(sizes)} files of a user's state objects", self._what_to_purge(sizes), code="room"
+            )
+        if not size:
+            return
+        found = os.statvfs(self.directory)
+        free = found.f_bavail * found.f_frsize
+        if free < size + SPARE:
+            raise AgentError(
+                f"the disk for state objects on {self.node} has {free / MIB:.1f} MiB left, and {size / MIB:.1f} would"
+                " come", self._what_to_purge(sizes), code="room",
+            )  # fmt: skip
+
+    def _what_to_purge(self, sizes: Dict[str, int]) -> str:
+        """The largest objects of ended jobs, for people."""
+        ended: List[str] = []
+        for name in sorted(sizes, key=lambda name: -sizes[name]):
+            uuid = name[: -len(SUFFIX)]
+            path = os.path.join(self.directory, name)
+            if name.endswith(SUFFIX) and is_uuid(uuid) and not owned(path) and _has_ended(path):
+                ended.append(uuid)
+            if len(ended) == _NAMED:
+                break
+        return f"mesh purge {' '.join(ended)}" if ended else "no job there has ended: mesh job move takes one elsewhere"
 
     # standby copies
 
@@ -280,9 +337,9 @@ class Holder:
             path = self.path(uuid)
             if entry.place.handle(Event.FENCED, counter) is not Action.FORWARD:
                 return False
-            for ending in ("", "-wal", "-shm", _SENT):
+            for ending in ("", "-wal", "-shm", SENT):
                 if os.path.exists(path + ending):
-                    os.rename(path + ending, path + FENCED + ending.replace(_SENT, ""))
+                    os.rename(path + ending, path + FENCED + ending.replace(SENT, ""))
             self._write(entry)
             return True
 
@@ -332,29 +389,26 @@ class Holder:
             if not name.endswith(SUFFIX + STANDBY) or owned(path):
                 continue
             try:
-                if time.time() - os.stat(path).st_mtime < REMEMBER_S:
-                    continue
-                with StateReader(path) as job:
-                    ended = job.meta("state") in (DONE, FAILED, CANCELLED)
-            except (StateError, OSError):
+                young = time.time() - os.stat(path).st_mtime < REMEMBER_S
+            except OSError:
                 continue
-            if ended:
+            if not young and _has_ended(path):
                 for ending in ("", "-wal", "-shm", ".lock"):
                     _unlink(path + ending)
 
     # files
 
     def _read(self, uuid: str) -> Dict[str, Any]:
+        path = os.path.join(self.directory, uuid + _PLACE)
         try:
-            with open(os.path.join(self.directory, uuid + _PLACE), encoding="utf-8") as file:
-                told = json.load(file)
+            with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), encoding="utf-8") as file:
+                told = json.loads(file.read(_LONGEST_PLACE))
+            Entry(uuid, told)
         except FileNotFoundError:
             return {}
-        except ValueError:
-            raise StateError(
-                f"{self.directory}/{uuid}{_PLACE} cannot be read: it is not JSON", "remove it if the job is here"
-            ) from None
-        return told if isinstance(told, dict) else {}
+        except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
+            raise StateError(f"{path} is not what a node writes", "remove it if the job is here") from None
+        return dict(told)
 
     def _write(self, entry: Entry) -> None:
         path = os.path.join(self.directory, entry.uuid + _PLACE)
@@ -370,15 +424,15 @@ class Holder:
         """The entry, after what a process that was killed has left undone."""
         entry, path = Entry(uuid, self._read(uuid)), self.path(uuid)
         if entry.place.state is State.LIVE:
-            for beside in (_SENT, _ARRIVED):
+            for beside in (SENT, _ARRIVED):
                 if os.path.exists(path + beside):
                     os.rename(path + beside, path)
             if not os.path.exists(path):
                 entry.place.state = State.ABSENT  # it was purged
         elif entry.place.state in (State.GONE, State.ARRIVED):
-            _unlink(path + _SENT)
+            _unlink(path + SENT)
         elif entry.place.state is State.DOUBT and os.path.exists(path):
-            os.rename(path, path + _SENT)  # power was lost between the two names
+            os.rename(path, path + SENT)  # power was lost between the two names
         elif entry.place.state is State.ABSENT and os.path.exists(path):
             entry.place = Place(State.LIVE, max(entry.place.counter, _counter(path)))  # it was made here
         if entry.place.state is State.GONE and os.path.exists(path) and _counter(path) > entry.place.counter:
@@ -409,6 +463,21 @@ class _Locked:
 
     def __exit__(self, *_: object) -> None:
         os.close(self._fd)
+
+
+def _has_ended(path: str) -> bool:
+    try:
+        with StateReader(path) as job:
+            return job.meta("state") in (DONE, FAILED, CANCELLED)
+    except (StateError, sqlite3.Error):
+        return False  # nothing is deleted because it cannot be read
+
+
+def _size(path: str) -> int:
+    try:
+        return os.lstat(path).st_size
+    except OSError:
+        return 0
 
 
 def _counter(path: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import signal
 import sqlite3
 import time
 
@@ -22,11 +23,19 @@ if TYPE_CHECKING:
 
 _LONGEST, _GULP = 8192, 4096
 _REQUEST_S = 10.0  # for the next request: who is not known yet does not hold a process for longer
+_ANSWER_S = int(LONGEST_WAIT_S) + 60  # for one answer
 _REASONS = {200: "OK", 301: "Moved Permanently", 304: "Not Modified", 400: "Bad Request", 403: "Forbidden"}
 
 
 def serve(choose: "Callable[[str], Holder]", sock: Any) -> None:
     """Answer requests until the peer goes; ``choose`` gives the objects for the job of the first one. OSError."""
+    try:
+        _serve(choose, sock)
+    finally:
+        signal.alarm(0)
+
+
+def _serve(choose: "Callable[[str], Holder]", sock: Any) -> None:
     holder: "Optional[Holder]" = None
     data = b""
     while True:
@@ -40,6 +49,7 @@ def serve(choose: "Callable[[str], Holder]", sock: Any) -> None:
                 return
             data += more
         head, _, data = data.partition(b"\r\n\r\n")
+        signal.alarm(_ANSWER_S)  # a user can make the files hang that an answer needs
         if holder is None:
             try:
                 holder = choose(_uuid_in(head))

@@ -9,6 +9,8 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import signal
+import sqlite3
 import time
 
 from agents.linux import prctl
@@ -38,11 +40,15 @@ _GULP = 256 << 10
 #: Seconds without a word after which the owner of an object is not feeding its standby any more; it says one each
 #: FED_S / 5. Bytes of commits in one message.
 FED_S, _MOST_COMMITS = 10.0, 64 << 20
+#: Seconds of commits after which the room for a user's objects is looked at again.
+_LOOK_S = 1.0
+#: Seconds that a request may take before its process is ended: a user can make the files hang that it needs.
+_REQUEST_S = 900
 #: Beside a copy that is fed: somebody wants to go on with it.
 _CLAIM = ".claim"
 #: Beside a copy that is fed: the login processor on which the job is to go on, as somebody there wants.
 _WANTED = ".wanted"
-_LONGEST_NAME = 255
+_LONGEST_NAME, _LONGEST_ERROR = 255, 300
 #: Seconds that an object process asks about objects in doubt before it leaves that to another.
 _SETTLE_S = 86400.0
 
@@ -63,6 +69,7 @@ class ObjectProcess:
         self._replica: Optional[Replica] = None  # of an object whose owner feeds it
         self._commits = bytearray()
         self._fed = -1  # the lock that says so
+        self._looked = 0.0  # when the room for commits was looked at
         self._body = b""  # what follows the reply
         self._offer_given: Optional[Offer] = None  # to the peer, who fetches an object
 
@@ -73,7 +80,7 @@ class ObjectProcess:
             while (one := self._next()) is not None:
                 kind, payload = one
                 if kind == FILE and self._arrival is not None:
-                    self._arrival.write(payload)
+                    self._arrival.write(payload)  # an error is told with the reply to what ends the bytes
                 elif kind == FILE and self._replica is not None and len(self._commits) < _MOST_COMMITS:
                     self._commits += payload
                 elif kind != CONTROL:
@@ -100,6 +107,13 @@ class ObjectProcess:
         return self._frames.pop(0)
 
     def _handle(self, message: Message) -> None:
+        signal.alarm(_REQUEST_S)
+        try:
+            self._reply(message)
+        finally:
+            signal.alarm(0)
+
+    def _reply(self, message: Message) -> None:
         try:
             reply = self._reply_to(check(OBJECT, message), message)
         except WireError:
@@ -108,6 +122,10 @@ class ObjectProcess:
             reply = {"error": error.as_message()}
         except StateError as error:
             reply = {"error": AgentError(error.message, error.hint, code="state").as_message()}
+        except (sqlite3.Error, MemoryError, RecursionError, TypeError, ValueError, OverflowError) as error:
+            # Files here are their user's: these are not what Redmesh has written.
+            told = f"job {message.get('uuid')} cannot be read on {self._holder.node}: {error!r}"[:_LONGEST_ERROR]
+            reply = {"error": AgentError(told, "its files there are damaged", code="state").as_message()}
         except OSError as error:
             told = f"{self._holder.node}: {error.strerror or error}"
             reply = {"error": AgentError(told, "check the disk of the node", code="disk").as_message()}
@@ -127,6 +145,7 @@ class ObjectProcess:
         entry = self._holder.entry(str(message["uuid"]))
         if entry.place.state is State.LIVE:
             raise AgentError(f"job {entry.uuid} is on {self._holder.node} already", "mesh job show", code="state")
+        self._holder.room(int(message["size"]))
         self._arrival = Arrival(self._holder, message)
         return {}
 
@@ -208,6 +227,10 @@ class ObjectProcess:
     def _held(self, _message: Message) -> Message:
         return {"jobs": self._holder.uuids(), "doubtful": self._holder.doubtful()}
 
+    def _purge(self, message: Message) -> Message:
+        self._holder.purge(str(message["uuid"]))
+        return {}
+
     # a standby: its owner feeds the copy here
 
     def _copy(self, message: Message) -> Message:
@@ -216,6 +239,7 @@ class ObjectProcess:
         holder = self._holder
         if holder.entry(uuid).place.state not in (State.ABSENT, State.GONE):
             raise AgentError(f"job {uuid} is on {holder.node}: it needs no copy there", code="state")
+        holder.room(int(message["size"]), holder.standby(uuid))
         self._arrival = Arrival(holder, message)
         self._fed = _feeding(holder.standby(uuid))
         for ending in (_CLAIM, _WANTED):
@@ -245,6 +269,9 @@ class ObjectProcess:
             raise AgentError(f"somebody says that job {message['uuid']} is to go on here", "ask a CPA", code="state")
         if len(data) != message["size"]:
             raise AgentError(f"{len(data)} bytes of commits came, not {message['size']}", code="invalid")
+        if data and time.monotonic() - self._looked > _LOOK_S:
+            self._looked = time.monotonic()
+            self._holder.room(0)
         replica.apply(data)
         wanted = _read(replica.path + _WANTED)
         if wanted:
@@ -294,7 +321,7 @@ class ObjectProcess:
     _DO = {
         "offer": _offer, "sent": _sent, "take": _take, "settled": _settled, "move": _move, "ask": _ask, "held": _held,
         "give": _give, "confirm": _confirm, "answer": _answer, "copy": _copy, "copied": _copied, "commits": _apply,
-        "standing": _standing, "promote": _promote, "drop": _drop, "want": _want,
+        "standing": _standing, "promote": _promote, "drop": _drop, "want": _want, "purge": _purge,
     }  # fmt: skip
 
 
@@ -345,8 +372,8 @@ def settle(holder: Holder, log: Journal) -> None:
 class NodeObjects:
     """The objects of a node whose processes are all of one user."""
 
-    def __init__(self, directory: str, node: str) -> None:
-        self._holder = Holder(directory, node)
+    def __init__(self, directory: str, node: str, limit_mb: int = 0) -> None:
+        self._holder = Holder(directory, node, limit_mb)
 
     def serve(self, sock: Any, log: Journal, peer: Optional[ObjectPeer]) -> None:
         """Serve one connection; without ``peer`` it is a browser's. Raises OSError, AgentError, StateError."""

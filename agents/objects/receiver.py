@@ -55,6 +55,9 @@ def _given(client: Client, holder: Holder, uuid: str, sender: str) -> Message:
             else:
                 raise WireError("an answer that has neither an object nor a state")
             message = _bytes(client, arrival)
+    except OSError as error:
+        told = f"{holder.directory}: {error.strerror or error}"
+        raise AgentError(told, f"the object is still on {sender}", code="disk") from None
     finally:
         if arrival is not None:
             arrival.close()

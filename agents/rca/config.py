@@ -34,6 +34,7 @@ class Config(NamedTuple):
     public: bool  # system mode: every user of this login processor may connect
     mesh: str = ""
     cpas_afar: tuple[str, ...] = ()  # addresses of CPAs, if this login processor has none
+    job: int = 0  # the process of the batch system's job that the mesh belongs to (the job's script); 0: none
     cpa_port: int = 0  # the port of the first CPA on every other login processor with CPAs
 
     @property
@@ -69,6 +70,7 @@ def read(path: str) -> Config:
             public=bool(whole.get("users")),
             mesh=str(whole["mesh"]),
             cpas_afar=tuple(map(str, whole.get("cpas_afar", ()))),
+            job=int((whole.get("ends_with") or (0,))[0]),
             cpa_port=int(whole.get("cpa_port") or 0),
         )
     except OSError as error:

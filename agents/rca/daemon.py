@@ -236,15 +236,11 @@ class Rca:
         now = time.monotonic()
         gap, self._ticked_at = now - self._ticked_at - TICK_S, now
         if gap > LATE_S:  # this process was stopped, so the others' silence does not count
-            for launcher, _ in self.launchers.values():
-                launcher.forgive(gap)
-            for known in self.nodes.values():
-                known.machine.forgive(gap, now)
-            if self.far is not None:
-                self.far.forgive(gap)
-            self.unregistered = {who: since + gap for who, since in self.unregistered.items()}
-            self._began_at += gap
+            self._forgive(gap, now)
             self.journal.write("late", seconds=round(gap, 3))
+        elif self.config.job and state(self.config.job) == STOPPED:
+            # The batch system suspended the job, and with it the agents of its nodes. It may not know of this process.
+            self._forgive(gap + TICK_S, now)
         self._look_at_socket(now)
         self._look_at_launchers(now)
         self._look_at_unregistered(now)
@@ -256,6 +252,17 @@ class Rca:
         self.cpas.tick(now)
         self._send_due(now)
         self.loop.after(TICK_S, self._tick)
+
+    def _forgive(self, gap: float, now: float) -> None:
+        """Do not count the last ``gap`` seconds of anybody's silence."""
+        for launcher, _ in self.launchers.values():
+            launcher.forgive(gap)
+        for known in self.nodes.values():
+            known.machine.forgive(gap, now)
+        if self.far is not None:
+            self.far.forgive(gap)
+        self.unregistered = {who: since + gap for who, since in self.unregistered.items()}
+        self._began_at += gap
 
     def _look_at_socket(self, now: float) -> None:
         if now - self._looked_at < LOOK_S:

@@ -231,8 +231,8 @@ REQUESTER: Dict[str, Shape] = {"post_back": _shape(post_back=_dict)}
 OBJECT: Dict[str, Shape] = {
     "offer": _shape(uuid=_str, counter=_int, size=_int, sender=_str),
     "sent": _shape(uuid=_str, counter=_int, digest=_str),
-    "take": _shape(uuid=_str, counter=_int),
-    "settled": _shape(uuid=_str, counter=_int),
+    "take": _shape({"uid": _int}, uuid=_str, counter=_int),
+    "settled": _shape({"uid": _int}, uuid=_str, counter=_int),
     "move": _shape({"credential": _str, "mac": _str}, uuid=_str, node=_str, address=_str),
     "give": _shape(uuid=_str, receiver=_str),
     "confirm": _shape(uuid=_str, counter=_int),
@@ -246,6 +246,7 @@ OBJECT: Dict[str, Shape] = {
     "promote": _shape(uuid=_str, counter=_int),
     "drop": _shape(uuid=_str),
     "want": _shape(uuid=_str, login=_str),
+    "purge": _shape(uuid=_str),
 }
 
 #: Messages from a launch child to the PMIx server of its machine.

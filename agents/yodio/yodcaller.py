@@ -4,6 +4,7 @@ function has killed it. Standard library only, Python 3.9."""
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
 import signal
 import struct
@@ -103,7 +104,11 @@ class Caller:
             del self._buffer[:end]
             _, attempt, size, _ = self._called.popleft()
             self._bytes -= size + _CALL.size
-            rows.append([number, attempt, failed, began, ended, why, "", self._packed(number, told)])
+            try:
+                rows.append([number, attempt, failed, began, ended, why, "", self._packed(number, told)])
+            except OSError as error:
+                why = f"its result of {len(told):,} bytes cannot be written: {error.strerror or error}"
+                rows.append([number, attempt, 1, began, ended, why, why, ""])
         if not data:
             rows += self._again()
         self._send()
@@ -132,8 +137,13 @@ class Caller:
         if len(data) <= _INLINE:
             return base64.b64encode(INLINE + data).decode()
         path = os.path.join(self._functions["directory"], f"result-{number}")
-        with yodio.open(path, "wb") as file:
-            file.write(data)
+        try:
+            with yodio.open(path, "wb") as file:
+                file.write(data)
+        except OSError:
+            with contextlib.suppress(OSError):
+                yodio.open(path, "wb").close()  # gives back what a full disk had taken
+            raise
         return base64.b64encode(FILE + path.encode()).decode()
 
     def drop(self) -> List[Tuple[int, int]]:

@@ -9,7 +9,7 @@ import time
 from agents.job.start import AFTER, CALLS, ERRORS, FOLLOWER, SOCKET, beside
 from agents.link.sockets import UnsafeDirectory, own_directory
 from console.errors import ConsoleError
-from redmesh.state import SUFFIX, StateError, is_uuid, owned
+from redmesh.state import KEPT_ROOM, SUFFIX, StateError, is_uuid, owned
 from redmesh.state_reader import StateReader
 
 TYPE_CHECKING = False
@@ -139,7 +139,7 @@ def may_go(path: str) -> bool:
 
 def delete(path: str) -> None:
     """Delete an object and the files beside it. Raises OSError."""
-    names = [path + suffix for suffix in ("", "-wal", "-shm", ".lock")]
+    names = [path + suffix for suffix in ("", "-wal", "-shm", ".lock", KEPT_ROOM)]
     for name in [*names, *(beside(path, suffix) for suffix in (SOCKET, AFTER, ERRORS, FOLLOWER))]:
         try:
             os.unlink(name)

@@ -39,7 +39,7 @@ def queue_row(job: dict[str, Any]) -> dict[str, Any]:
         "running": counts.get(RUNNING, 0),
         "noun": "section" if described.get("sections") else "task",
         "rate": rate,
-        "left_s": left / rate if rate and left else None,
+        "left_s": left / rate if rate and left and job["state"] not in ENDED else None,
         "command": " ".join(job["command"] or ()),
     }
 

@@ -208,6 +208,18 @@ def _proxied(settings: Settings, uuid: str, login: str, told: Mapping[str, Any])
     return found
 
 
+def purge_there(settings: Settings, found: Source) -> None:
+    """Delete the object of an ended job on the node that has it. Raises ConsoleError."""
+    if found.proxied:
+        raise ConsoleError(f"job {found.uuid} is on the login processor {found.proxied}", "mesh purge there")
+    try:
+        found.job()  # finds the node that has the object now
+        with connection.connect(found.address) as client:
+            client.call({"op": "purge", "uuid": found.uuid})
+    except AgentError as error:
+        raise ConsoleError(error.message, error.hint or "mesh job show", exit_status=1) from None
+
+
 def drop_copy(settings: Settings, uuid: str) -> None:
     """Have the node that answers for an object delete its copy; without success, it does so after a day."""
     with contextlib.suppress(AgentError, ConsoleError):

@@ -9,6 +9,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cached_property, partial
 from io import StringIO
 from pathlib import Path
@@ -41,7 +42,7 @@ from console.tui.screens.mesh import MeshScreen
 from console.tui.screens.navigator import Navigator
 from console.tui.sources.database import MachineReader
 from console.tui.sources.grown import GrownNodes
-from console.tui.terminal import crash, hangup
+from console.tui.terminal import crash, hangup, notes
 from console.tui.terminal.clipboard import MOST, by_tmux, sequence
 from console.tui.terminal.compositor import PromptApp
 from console.tui.terminal.suspend import TOOLS, lend
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
 READ_HZ = 4
 _HISTORY = 30  # earlier launches that are read when one ends
 _HEALTH_EVERY_S = 20.0  # each check runs ``mesh status`` in a separate process
+_SETTLED_S = 3.0  # after a change of nodes, until the next check
 _UNPAINTED_S = 0.3  # the longest time without a picture at the start
 #: New objects between two garbage collections. With Python's default of 700, output of 50,000 lines a second causes
 #: seventy collections a second. They find nothing, and took a fifth of the time, up to 140 ms each, while keys waited.
@@ -101,6 +103,9 @@ def _run_screen(watch: Watch) -> Screen[Any]:
     return RunScreen(watch)
 
 
+notes.mend()
+
+
 class ConsoleApp(PromptApp):
     """Modes: ``mesh``, ``launch``, and ``run-N`` for each watched launch."""
 
@@ -126,6 +131,7 @@ class ConsoleApp(PromptApp):
         self.runs: dict[int, Run] = {}
         self.problems: list[str] = []  # problems found by mesh status
         self._reading_s = 0.0
+        self._nodes_changed = asyncio.Event()  # a node came or went: look after health sooner
         self._shown = False  # the first screen may be painted
         self._complete = False  # what is begun after the first reading has begun
         self.trouble = ""  # why the picture is out of date; empty if it is current
@@ -258,6 +264,8 @@ class ConsoleApp(PromptApp):
             self.trouble = ""
             self._read_at = time.monotonic()
             unchanged = picture.counter == self.machine.counter and not picture.whole
+            if picture.nodes and self._complete:
+                self._nodes_changed.set()
             self.machine.origins = self._grown.read()
             changed = self.machine.apply(picture)
             self._gone.update(picture.ended)
@@ -351,7 +359,10 @@ class ConsoleApp(PromptApp):
             if found != self.problems:
                 self.problems = found
                 self.runs_changed.publish(0)
-            await asyncio.sleep(_HEALTH_EVERY_S)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._nodes_changed.wait(), _HEALTH_EVERY_S)
+                await asyncio.sleep(_SETTLED_S)
+            self._nodes_changed.clear()
 
     def action_health(self) -> None:
         """Show a page with the problems."""
@@ -462,8 +473,8 @@ class ConsoleApp(PromptApp):
                     told := lend(self, launcher, rank, tool)
                 ) else None
 
-        rows = [(tool, f"mesh debug {launcher} {rank} {tool}", tool) for tool in TOOLS]
-        self.push_screen(Choosing(f"rank {rank} of launcher {launcher}", rows), chosen)
+        rows = [(tool, does, tool) for tool, does in TOOLS.items()]
+        self.push_screen(Choosing(f"mesh debug {launcher} {rank} …", rows), chosen)
 
     def follow(self, watch: Watch) -> None:
         """Feed a launch's model from its yod until the stream ends."""

@@ -408,6 +408,8 @@ def _not_enough(machine: Machine, demand: Demand, free: int) -> NotEnough:
     are = "is" if free == 1 else "are"
     wanted = ("at least " if demand.at_least else "") + counted(asked, "processor")
     message = f"{wanted} asked for, {free} {are} free{_where(machine, demand)}"
+    if not free:
+        fewer = "showmesh shows who has them; "
     return NotEnough(message, f"{fewer}wait with --wait-for-nodes", free=free)
 
 

@@ -90,7 +90,7 @@ class Browser:
         """Press keys given by name (``enter``, ``escape``, ``tab``); type any other word letter by letter."""
         for key in keys:
             for one in [key] if key in _KEYS else key:
-                name, code, text = _KEYS[one] if one in _KEYS else (one, ord(one.upper()), one)
+                name, code, text = _KEYS[one] if one in _KEYS else (one, _code(one), one)
                 down = {"key": name, "windowsVirtualKeyCode": code, "text": text}
                 await self.call("Input.dispatchKeyEvent", type="keyDown", **down)
                 await self.call("Input.dispatchKeyEvent", type="keyUp", key=name, windowsVirtualKeyCode=code)
@@ -123,3 +123,8 @@ class Browser:
                     await asyncio.sleep(0.05)
         except TimeoutError:
             raise AssertionError(f"not in time: {what}") from None
+
+
+def _code(letter: str) -> int:
+    """The virtual key code; 0 for signs, whose code points are the codes of other keys (a full stop's is Delete's)."""
+    return ord(letter.upper()) if letter.isalnum() else 0

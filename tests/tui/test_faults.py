@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 from rich.traceback import Traceback
+from textual.notifications import Notification
+from textual.widgets._toast import Toast
 from textual.worker import WorkerFailed
 
 from console.tui.terminal import crash
-from tests.support.console import console_on
+from tests.support.console import console_on, opened, until
 from tests.support.fixed_database import busy_machine
 
 BROKEN = """
@@ -92,3 +94,11 @@ def test_a_fault_of_a_worker_is_its_cause(tmp_path: Path) -> None:
     assert "itself: RuntimeError: the worker fell (" in app.crash_line
     (report,) = tmp_path.glob("console-crash-*")
     assert "test_faults.py" in report.read_text(), "the traceback of the cause"
+
+
+async def test_a_note_that_expired_before_it_was_mounted_goes(tmp_path: Path) -> None:
+    """Textual's timer of such a note never ended, and with it nothing else was handled."""
+    async with opened(busy_machine(tmp_path).url, tmp_path) as (app, pilot):
+        note = Toast(Notification("late", timeout=-0.002))
+        await app.screen.mount(note)
+        await until(pilot, lambda: not note.is_attached, "the end of the note")

@@ -255,3 +255,13 @@ async def test_a_large_machine_takes_all_the_room(tmp_path: Path) -> None:
         await pilot.pause(0.5)
         assert "in use now" not in screen_text(app)
     database.close()
+
+
+async def test_a_click_on_the_mark_of_problems_lists_them(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    async with opened(database.url, tmp_path, (120, 40)) as (app, pilot):
+        app.problems = ["n3 is silent"]
+        app.runs_changed.publish(0)
+        await until(pilot, lambda: "▲ 1" in screen_text(app), "the mark")
+        await pilot._pilot.click(offset=(118, 0))
+        await until(pilot, lambda: "n3 is silent" in screen_text(app), "the list")

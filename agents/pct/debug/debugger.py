@@ -82,7 +82,7 @@ def _pdb(pid: int, more: List[str]) -> List[str]:
     raise Refused(
         f"pdb cannot enter {what} while it runs: it has not called redmesh.debug_on_request() (Python 3.14 and later"
         " can be entered without)",
-        "py-spy shows where it is, gdb its C calls; for pdb from the beginning: yod --pty 0 … python3 -m pdb PROGRAM",
+        "py-spy shows where it is, gdb its C calls; for pdb from the beginning: yod -pty … python3 -m pdb PROGRAM",
     )
 
 

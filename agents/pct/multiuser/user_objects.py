@@ -9,14 +9,17 @@ user whose directory has it, and opens nothing before that.
 from __future__ import annotations
 
 import os
+import resource
+import signal
 import stat
 import time
+from itertools import islice
 
 from agents.link import trust
 from agents.link.sockets import give_room
 from agents.linux import prctl
 from agents.objects import http
-from agents.objects.holder import Holder
+from agents.objects.holder import MOST_FILES, SENT, Holder
 from agents.objects.object_process import ObjectProcess, settle
 from agents.pct.errors import LoadFailed
 from agents.pct.multiuser.identity import look_up
@@ -25,12 +28,14 @@ from redmesh.state import SUFFIX, is_uuid
 
 TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Any, Dict, FrozenSet, List, NoReturn
+    from typing import Any, Dict, List, NoReturn, Optional
 
     from agents.link.journal import Journal
     from agents.wire.object_pass import ObjectPeer
 
 _AGAIN_S = 30.0
+#: Seconds after which a user's process that settles is ended, to be started again; bytes of memory of one that serves.
+_ROUND_S, _MEMORY = 120, 2 << 30
 _ENDINGS = (SUFFIX, SUFFIX + ".sent", SUFFIX + ".arrived", ".place")
 #: What a peer without a user's pass may ask for: a node, whether the object that it has sent was taken; root of a login
 #: processor, what a drain needs. Neither gets the objects themselves.
@@ -41,8 +46,9 @@ _OF_ROOT = frozenset(("held", "ask", "move", "take", "settled"))
 class UserObjects:
     """The objects on ``node``. A process that became a user stays that user."""
 
-    def __init__(self, directory: str, node: str, *, root_allowed: bool) -> None:
+    def __init__(self, directory: str, node: str, limit_mb: int = 0, *, root_allowed: bool) -> None:
         self.directory, self.node, self._root_allowed = os.path.join(directory, node), node, root_allowed
+        self._limit_mb = limit_mb  # for each user
 
     def prepare(self) -> None:
         """Make the node's directory. Raises OSError; AgentError if anybody but root may write there."""
@@ -75,15 +81,22 @@ class UserObjects:
             trust.ours().hold()
             user.become_for_good()
             prctl.forbid_tracing()  # the node's key is in this memory
+            # The user's own statements run in this process (agents/objects/replica.py).
+            resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+            if self._limit_mb:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (self._limit_mb << 20, self._limit_mb << 20))
         except LoadFailed as error:
             raise AgentError(error.message, error.hint, code="denied") from None
         except OSError as error:
             raise AgentError(f"{directory}: {error.strerror}", "check the disk of the node", code="disk") from None
-        return Holder(directory, self.node)
+        return Holder(directory, self.node, self._limit_mb)
 
-    def of_job(self, uuid: str) -> Holder:
-        """Become the user who has the object ``uuid``, for good. Raises AgentError if it is not here."""
+    def of_job(self, uuid: str, of_uid: Optional[int] = None) -> Holder:
+        """Become the user who has the object ``uuid``, for good. Raises AgentError if it is not here, or not the user
+        ``of_uid``'s."""
         for uid in self.uids() if is_uuid(uuid) else ():
+            if of_uid not in (None, uid):
+                continue
             if any(os.path.lexists(os.path.join(self.directory, str(uid), uuid + ending)) for ending in _ENDINGS):
                 return self.of_user(uid)
         raise AgentError(f"no job {uuid[:60]} is on {self.node}", "mesh job show asks where it is", code="state")
@@ -105,17 +118,25 @@ class UserObjects:
         elif peer.uid is not None:
             ObjectProcess(self.of_user(peer.uid), sock, log).serve()
         else:
-            _ByJob(self, sock, log, _OF_ROOT if peer.role in ("cpa", "rca") else _OF_NODES).serve()
+            _ByJob(self, sock, log, of_root=peer.role in ("cpa", "rca")).serve()
 
     def in_doubt(self) -> bool:
         """Whether anybody has to be asked about an object that was sent."""
-        return any(Holder(os.path.join(self.directory, str(uid)), self.node).sent() for uid in self.uids())
+        return any(map(self._has_sent, self.uids()))
+
+    def _has_sent(self, uid: int) -> bool:
+        # The PCT itself looks, so a directory that its user has filled must not hold it up.
+        try:
+            with os.scandir(os.path.join(self.directory, str(uid))) as found:
+                return any(one.name.endswith(SUFFIX + SENT) for one in islice(found, MOST_FILES))
+        except OSError:
+            return False
 
     def settle(self, log: Journal) -> None:
         """Have a process of each user ask about that user's objects in doubt, and wait for them."""
         begun = []
         for uid in self.uids():
-            if Holder(os.path.join(self.directory, str(uid)), self.node).sent():
+            if self._has_sent(uid):
                 pid = os.fork()
                 if not pid:
                     self._settle_for(uid, log)
@@ -124,6 +145,7 @@ class UserObjects:
             os.waitpid(pid, 0)
 
     def _settle_for(self, uid: int, log: Journal) -> NoReturn:
+        signal.alarm(_ROUND_S)  # what a user does with these files must not end the settling of others
         try:
             holder = self.of_user(uid)
             settle(holder, log)
@@ -136,23 +158,30 @@ class UserObjects:
 
 
 class _ByJob(ObjectProcess):
-    """A connection of a daemon, which acts for the user of the first job that it names."""
+    """A connection of a daemon, which acts for the user of the first job that it names.
 
-    def __init__(self, objects: UserObjects, sock: Any, log: Journal, may: FrozenSet[str]) -> None:
+    A node names the user whose uid its process has, because that user wrote the files from which the node learned of
+    the job: it reaches no other user's objects.
+    """
+
+    def __init__(self, objects: UserObjects, sock: Any, log: Journal, *, of_root: bool) -> None:
         super().__init__(Holder(objects.directory, objects.node), sock, log)
-        self._objects, self._may, self._became = objects, may, False
+        self._objects, self._of_root, self._became = objects, of_root, -1
 
     def _reply_to(self, op: str, message: Dict[str, Any]) -> Dict[str, Any]:
-        if op not in self._may:
+        if op not in (_OF_ROOT if self._of_root else _OF_NODES):
             raise AgentError(f"{op} needs a pass of the job's user", "mesh job of that user shows one", code="denied")
         if op == "held":
             return self._objects.held()
-        if not self._became:
+        uid = -1 if self._of_root else int(message.get("uid", -1))
+        if self._became < 0:
             try:
-                self._holder = self._objects.of_job(str(message["uuid"]))
+                self._holder = self._objects.of_job(str(message["uuid"]), None if self._of_root else uid)
             except AgentError as error:
                 if op == "take" and error.code == "state":
                     return {"taken": False}  # it knows nothing of it: the sender goes on
                 raise
-            self._became = True
+            self._became = os.getuid()
+        if not self._of_root and uid != self._became:
+            raise AgentError("this connection is another user's", code="denied")
         return super()._reply_to(op, message)

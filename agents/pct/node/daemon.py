@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, NoReturn, Optional, Tuple
 
 MOST_HELPERS = 64  # at the same time; each is a process
+MOST_OF_USER = 12  # of them, for one user's connections about state objects
 #: Seconds for which a tombstone is kept: longer than any load that it may concern can be pending.
 TOMBSTONE_S = 600.0
 POST_BACK_S = 12.0  # for a post-back, however slowly the requester's file system and process answer
@@ -89,6 +90,7 @@ class Pct:
             self._hosted.on_cleared(launcher)
         self._beats = self._make_contact(begins_anew)
         self._ending, self._prepared = 0.0, False
+        self._couriers: Dict[int, int] = {}  # processes for users' connections about state objects, by uid
         self._settling = False  # True while a child asks about state objects whose move is in doubt
         self._settle_objects()
         self._buried: Dict[int, float] = {}  # launchers that were killed here, and when
@@ -271,14 +273,16 @@ class Pct:
         only some of the helpers.
         """
         parts = 4 if peer is None else 1 if peer.uid is None else 2
-        if self._hosted.helpers < MOST_HELPERS // parts:
+        uid = None if peer is None else peer.uid
+        of_user = 0 if uid is None else self._couriers.get(uid, 0)
+        if self._hosted.helpers < MOST_HELPERS // parts and of_user < MOST_OF_USER:
             from agents.objects.object_process import serve_connection
 
             objects = self._objects()
             pid, line = self._fork_child(lambda _line: serve_connection(objects, sock, self._log, peer))
-            self._await_courier(pid, line)
+            self._await_courier(pid, line, uid)
         else:
-            self._log.write("too many helpers")
+            self._log.write("too many helpers", uid=uid)
         sock.close()
 
     def _objects(self) -> Any:
@@ -286,17 +290,25 @@ class Pct:
         if config.system is not None:
             from agents.pct.multiuser.user_objects import UserObjects
 
-            return UserObjects(config.system.objects, config.node, root_allowed=config.system.allow_root)
+            return UserObjects(
+                config.system.objects, config.node, config.objects_mb, root_allowed=config.system.allow_root
+            )
         from agents.objects.object_process import NodeObjects, directory_on
 
-        return NodeObjects(directory_on(config.state, config.node), config.node)
+        return NodeObjects(directory_on(config.state, config.node), config.node, config.objects_mb)
 
-    def _await_courier(self, pid: int, line: Optional[socket.socket]) -> None:
+    def _await_courier(self, pid: int, line: Optional[socket.socket], uid: Optional[int]) -> None:
         if line is None:
             return
         self._hosted.add_image_proxy(pid)
+        if uid is not None:
+            self._couriers[uid] = self._couriers.get(uid, 0) + 1
 
         def ended(_events: int) -> None:
+            if uid is not None:
+                self._couriers[uid] -= 1
+                if not self._couriers[uid]:
+                    del self._couriers[uid]
             self._loop.unwatch(line.fileno())
             line.close()
             self._settle_objects()  # it may have been killed

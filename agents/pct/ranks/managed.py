@@ -17,7 +17,7 @@ from agents.link.loop import READ
 from agents.linux import prctl, processes
 from agents.pct.errors import LoadFailed
 from agents.pct.launch.load import mark
-from agents.pct.ranks.process_tracking import Session
+from agents.pct.ranks.process_tracking import Session, now
 from redmesh.sanitise import clean
 
 TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional, Protocol
 
     from agents.link.loop import Loop
+    from agents.linux.processes import Families
     from agents.pct.launch.load import Load, Program
 
     class Owner(Protocol):
@@ -88,6 +89,7 @@ class ManagedRanks:
         self._loop, self._load, self._program, self._owner = loop, load, program, owner
         self._prepare, self._fail = prepare, fail
         self._waiting: List[Start] = []
+        self._since = now()
         self._expected = len(load.ranks)
         self._connections: Dict[int, Any] = {}  # query sockets, by pid
         self._pidfds: Dict[int, int] = {}
@@ -276,15 +278,14 @@ class ManagedRanks:
         os.close(fd)
         self._owner.ended_elsewhere(pid, signal.SIGKILL if status is None else status)
 
-    def processes(self, pids: List[int]) -> List[int]:
+    def processes(self, pids: List[int], table: Families) -> List[int]:
         """All processes of the launch on this node, found by parents, sessions and the mark in their environment."""
-        found = set(pids) | set(processes.marked(mark(self._load)))
-        for pid in processes.pids():
-            family = processes.family(pid)
-            if family is None or family[1] not in self._sessions:
-                continue
+        # A rank's starter may be older than this object; but what it starts as a rank is not.
+        young = [pid for pid, (_parent, _session, started) in table.items() if started >= self._since]
+        found = set(pids) | set(processes.marked(mark(self._load), young))
+        for pid, (_parent, session, started) in table.items():
             # The id of a session whose leader has exited may be in use again.
-            if family[1] in pids or self._sessions[family[1]].has(pid, family[2]):
+            if session in self._sessions and (session in pids or self._sessions[session].has(pid, started)):
                 found.add(pid)
         for pid in list(found):
             found.update(processes.descendants(pid))

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
     from agents.link.journal import Journal
+    from agents.linux.processes import Families
 
     Process = Tuple[int, int]  # pid and start time
 
@@ -204,10 +205,10 @@ class Record:
             self._contents.sessions[pid] = Session(pid, since, seen, autogroup)
         self._write()
 
-    def living(self) -> List[int]:
+    def living(self, table: Families) -> List[int]:
         """All living processes that are provably the launch's, by the record."""
         contents = self._contents
-        return [pid for pid, _started in belonging(contents.sessions, contents.processes, self._agents)]
+        return [pid for pid, _started in belonging(contents.sessions, contents.processes, self._agents, table)]
 
     def look(self, pids: List[int]) -> None:
         """Record ``pids``, all present processes of the launch. Raises OSError."""
@@ -332,19 +333,17 @@ class ProcessTracking:
         return len(victims)
 
 
-def belonging(sessions: Dict[int, Session], recorded: Set[Process], agents: int) -> List[Process]:
+def belonging(
+    sessions: Dict[int, Session], recorded: Set[Process], agents: int, table: Optional[Families] = None
+) -> List[Process]:
     """All living processes that are provably of the launch with these sessions and processes.
 
     ``agents``: the session that PCT and launch children share. That one of its processes is the launch's proves nothing
-    about the others.
+    about the others. ``table`` is what processes.families() returned a moment ago.
     """
     if not sessions and not recorded:
         return []
-    table: Dict[int, Tuple[int, int, int]] = {}  # pid -> parent, session, start
-    for pid in processes.pids():
-        found = processes.family(pid)
-        if found is not None:
-            table[pid] = found
+    table = processes.families() if table is None else table
     ours: Set[int] = set()
     for pid, (_parent, number, started) in table.items():
         session = sessions.get(number) if number != agents else None

@@ -22,6 +22,7 @@ TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional, Protocol, Tuple
 
+    from agents.linux.processes import Families
     from agents.pct.launch.line_and_gpu_variables import OwnVariables
     from agents.pct.launch.options import RunOptions
     from agents.pct.ranks.managed import ManagedRanks
@@ -247,11 +248,15 @@ class Ranks:
         if rank is not None:
             self._on_exit(rank, status)
 
-    def processes(self) -> List[int]:
-        """Every process of the ranks, and of those being started; not the manager's clients."""
+    def processes(self, table: Optional[Families] = None) -> List[int]:
+        """Every process of the ranks, and of those being started; not the manager's clients.
+
+        ``table`` is what processes.families() returned a moment ago.
+        """
         found = processes.descendants(os.getpid())
         if self._managed is not None:
-            found += [pid for pid in self._managed.processes(list(self._by_pid)) if pid not in found]
+            table = processes.families() if table is None else table
+            found += [pid for pid in self._managed.processes(list(self._by_pid), table) if pid not in found]
             clients = self._managed.clients()
             found = [pid for pid in found if pid not in clients]
         return found

@@ -309,10 +309,11 @@ class LocalRanks:
         self._sweep_timer = self._loop.after(delay, self._sweep_round)
 
     def _victims(self) -> List[int]:
-        found = self.ranks.processes()
-        if self.ranks.elsewhere and self._record is not None:  # orphans of theirs do not become our children
-            found += [pid for pid in self._record.living() if pid not in found and processes.alive(pid)]
-        return found
+        if not self.ranks.elsewhere or self._record is None:
+            return self.ranks.processes()
+        table = processes.families()  # orphans of theirs do not become our children
+        found = self.ranks.processes(table)
+        return found + [pid for pid in self._record.living(table) if pid not in found and processes.alive(pid)]
 
     def _stop(self, pid: int) -> None:
         try:

@@ -24,8 +24,8 @@ def history(settings: Settings, options: argparse.Namespace) -> int:
         print("no launch has ended yet")
         return 0
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 1 << 20
-    head = ("launcher", "ended", "user", "size", "elapsed", "status", "command")
-    print("\n".join(table(head, [_line(row) for row in rows], width, right=(0, 3, 4, 5))))
+    head = ("launcher", "ended", "user", "ranks", "processors", "elapsed", "status", "command")
+    print("\n".join(table(head, [_line(row) for row in rows], width, right=(0, 3, 4, 5, 6))))
     return 0
 
 
@@ -34,11 +34,17 @@ def _line(row: Any) -> tuple[str, ...]:
     told = clean(row.command) + (f"  ({clean(row.reason)})" if row.reason else "")
     ended = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row.ended_at))
     ran = elapsed(row.ended_at - (row.started_at or row.created_at))
-    return str(row.id), ended, clean(row.user), str(row.size), ran, status, told
+    ranks = _ranks(row)
+    return str(row.id), ended, clean(row.user), "-" if ranks is None else str(ranks), str(row.size), ran, status, told
+
+
+def _ranks(row: Any) -> int | None:
+    """The number of ranks, several on a processor with -overcommit; None if the launch never started."""
+    return len(json.loads(row.ranks)) if row.ranks else None
 
 
 def _as_dict(row: Any) -> dict[str, Any]:
     shown = row._asdict()
-    for inner in ("changed", "ranks", "resources"):
+    for inner in ("changed", "resources"):
         shown.pop(inner)
-    return dict(shown, abnormal=bool(row.abnormal))
+    return dict(shown, ranks=_ranks(row), abnormal=bool(row.abnormal))

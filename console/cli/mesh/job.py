@@ -13,13 +13,13 @@ from agents.job.description import META
 from console.cli.map.drawing import cut, table
 from console.cli.mesh.progress_line import time_text
 from console.errors import ConsoleError, UsageError
-from console.jobs.objects import ENDED, delete, directory_of, find, may_go, opened, places, summary, uuids
+from console.jobs.objects import ENDED, delete, directory_of, may_go, opened, places, summary, uuids
 from console.jobs.rows import command_line, queue_row, rate_text
 from console.launch.daemons.connect import login_name
 from console.message_codes import coded
 from console.sections.attempts import attempts, joblog
 from console.settings import Settings
-from console.tracker.source import Proxy, drop_copy, source
+from console.tracker.source import Proxy, drop_copy, purge_there, source
 from redmesh.sanitise import clean
 from redmesh.state import job_path, owned
 from redmesh.state_reader import signal_of
@@ -234,7 +234,11 @@ def purge(settings: Settings, options: argparse.Namespace) -> int:
     if not options.jobs:
         raise UsageError("mesh purge needs JOB, or --all", "mesh queue --all lists the jobs")
     for name in options.jobs:
-        path = find(settings, name)
+        found = source(settings, name)
+        path = found.path
+        if not path:
+            purge_there(settings, found)
+            continue
         if owned(path):
             raise ConsoleError(f"job {name} has not ended: its owner process runs", "end the job first", exit_status=1)
         told = summary(path)

@@ -122,7 +122,7 @@ def _report(settings: Settings, found: Source, node: str, counter: int) -> None:
     except (AgentError, ConsoleError) as error:
         print(
             f"mesh: job {found.uuid} is on {node}, but the tracker does not know it yet: {error.message}"
-            f" (mesh job show {found.uuid} tells it, within 10 minutes)",
+            f" (mesh job show {found.uuid} tells it, within a day)",
             file=sys.stderr,
         )
 

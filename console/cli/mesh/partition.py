@@ -18,7 +18,7 @@ def create(settings: Settings, options: argparse.Namespace) -> int:
     if options.size is None and not options.list:
         raise UsageError("the number of processors is missing", "-sz N, or --list LIST")
     if not options.batch_job:
-        raise UsageError("--batch-job needs the batch system's job id")
+        raise UsageError("--batch-job needs the batch system's job id", "mesh partition create --batch-job ID -sz N")
     request = {
         "op": "partition_create",
         "key": os.urandom(16).hex(),

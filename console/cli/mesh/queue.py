@@ -22,6 +22,8 @@ from agents.job.start import CALLS, SOCKET, beside, start_dependents, start_owne
 from agents.yodio.yodfields import file_name, has_field
 from console.cli.map.drawing import table
 from console.cli.mesh.progress_line import ProgressLine, time_text
+from console.deploy.personal.lifecycle import is_up
+from console.deploy.personal.plan import wanted_size
 from console.errors import ConsoleError, UsageError
 from console.jobs.objects import ENDED, directory_of, find, opened, summary, uuids
 from console.jobs.owner_client import NoOwner, ask, await_end, last_words
@@ -58,8 +60,8 @@ def submit_job(settings: Settings, options: argparse.Namespace) -> int:
     mark = next((word for word in words if word in MARKS), None)
     if mark:
         raise UsageError(
-            f"mesh submit reads no list behind {mark}",
-            f"mesh sections run -- … {mark} … does, or the list as lines: printf '%s\\n' a b | mesh submit --tasks -",
+            f"mesh submit takes no values behind {mark}; mesh sections run does",
+            f"mesh sections run -- {clean(' '.join(words[:8]))}; or --tasks FILE, a task a line",
         )
     described = Description(words, os.getcwd() if options.cwd is None else os.path.abspath(options.cwd))
     ranges, limit = parse_array(options.array) if options.array else ([(1, 1)], 0)
@@ -99,12 +101,25 @@ def submit_job(settings: Settings, options: argparse.Namespace) -> int:
     uuid = os.path.basename(path)[:36]
     if options.json:
         told = {"uuid": uuid, "path": path, "socket": beside(path, SOCKET), "directory": beside(path, CALLS)}
-        print(json.dumps(told), flush=True)
+        print(json.dumps({**told, **(_machine(settings) if options.functions else {})}), flush=True)
     else:
         print(uuid, flush=True)
     if not options.wait:
         return 0
     return _wait(path, quiet=options.quiet or options.json)
+
+
+def _machine(settings: Settings) -> dict[str, Any]:
+    """How many processors the mesh has, and whether it is started now: the user is told."""
+    if not is_up(settings):
+        return {} if settings.hosts or settings.allocation else {
+            "starts": True, "processors": wanted_size(settings).processors
+        }  # fmt: skip
+    try:
+        with open_viewer(settings.database, settings.login) as viewer:
+            return {"processors": len(viewer.read().processors)}
+    except StoreError:
+        return {}
 
 
 def _absolute(name: str, cwd: str) -> str:
@@ -113,11 +128,7 @@ def _absolute(name: str, cwd: str) -> str:
 
 def tell_limit(settings: Settings, limit: int) -> None:
     """Say if the mesh has fewer processors than a job may use."""
-    try:
-        with open_viewer(settings.database, settings.login) as viewer:
-            has = len(viewer.read().processors) if limit > 1 else limit
-    except StoreError:
-        return  # the mesh is not up yet
+    has = int(_machine(settings).get("processors", limit)) if limit > 1 else limit
     if has < limit:
         more = f"; a personal mesh has more after mesh down and mesh up --processors {limit}"
         print(f"mesh: --limit {limit}: the mesh has {counted(has, 'processor')}{more}", file=sys.stderr)
@@ -169,7 +180,10 @@ def _kept(option: str, output: str) -> str:
 def _variable(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not name or "\0" in text:
-        raise UsageError(f"--env {clean(text[:60])}: it takes NAME=VALUE, or NAME for the value that it has here")
+        raise UsageError(
+            f"--env {clean(text[:60])}: it takes NAME=VALUE, or NAME for the value that it has here",
+            "--env OMP_NUM_THREADS=4",
+        )
     return name, value if equals else os.environ.get(name, "")
 
 

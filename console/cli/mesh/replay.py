@@ -63,7 +63,10 @@ def _free(settings: Settings, login: str) -> int:
 def _jobs(options: argparse.Namespace, processors: int) -> list[Job]:
     if options.trace is None:
         if options.jobs < 1 or not 0 < options.load <= 1 or not 0 <= options.days <= 3660:
-            raise UsageError("--jobs is at least 1, --load above 0 and at most 1, --days at most 3660")
+            raise UsageError(
+                "--jobs is at least 1, --load above 0 and at most 1, --days at most 3660",
+                "mesh replay --jobs 1000 --load 0.8",
+            )
         if options.days:
             return generated(processors, days=options.days, load=options.load, seed=options.seed)
         return generated(processors, options.jobs, load=options.load, seed=options.seed)

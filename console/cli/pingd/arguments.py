@@ -16,6 +16,8 @@ WORDS = (
     Word("job", "int", "the processors of this launcher", metavar="ID", original=True, group=_WHICH),
     Word("pbsjob", "text", "the processors of this batch job", metavar="ID", original=True, group=_WHICH),
     Word("mine", "flag", "the processors of my launches and partitions", original=True, group=_WHICH),
+    Word("user", "text", "the processors of the launches and partitions of this user, given by name or uid",
+         metavar="USER", group=_WHICH),
     Word("fast", "flag", "ask no node (pingd never does)", original=True, group=_WHICH),
     Word("verbose", "flag", "also print the columns state, mode, partition and node", original=True, group=_HOW),
     Word("summary", "flag", "print only the totals", original=True, group=_HOW),
@@ -83,7 +85,7 @@ REFUSED = {
     "Debug": ("there is nothing to switch on", "mesh status shows the daemons and where their logs are"),
 }
 #: Words that select; an action needs one of them.
-SELECTORS = ("all", "list", "job", "pbsjob", "mine")
+SELECTORS = ("all", "list", "job", "pbsjob", "mine", "user")
 
 EXTRA = """
 The columns of a row:

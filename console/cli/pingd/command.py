@@ -46,9 +46,11 @@ def _run(given: "Mapping[str, Any]", rest: "Sequence[str]") -> int:
     verbs = [verb for verb in VERBS if verb in given]
     if verbs:
         if len(verbs) > 1:
-            raise UsageError(f"-{verbs[0]} and -{verbs[1]} exclude each other")
+            raise UsageError(f"-{verbs[0]} and -{verbs[1]} exclude each other", "say one after the other")
         if not rest and not any(word in given for word in SELECTORS):
-            raise UsageError(f"-{verbs[0]} has to be told which", "-all, -mine, -job ID, -pbsjob ID or a list")
+            raise UsageError(
+                f"-{verbs[0]} has to be told which", "-all, -mine, -user USER, -job ID, -pbsjob ID or a list"
+            )
         from console.cli.pingd import verbs as pingd_verbs
 
         value = given[verbs[0]] if verbs[0] == "reserve" else ""

@@ -27,16 +27,18 @@ class Selection:
         self._job: int | None = given.get("job")
         self._batch_job: str | None = given.get("pbsjob")
         self._mine = "mine" in given
+        self._user: str | None = given.get("user")
         self._missing: set[str] = set()
         self._wanted: dict[str, Any] | None = None
         if bare and "list" in given:
-            raise UsageError(f"-list and {bare[0]!r}: give one list")
+            raise UsageError(f"-list and {bare[0]!r}: give one list", "separate its parts by commas")
         text = ",".join(bare) or given.get("list")
         if text is not None:
             from console.launch.options.lists import parse_list
 
             self._wanted = parse_list(text)
-        self.is_all = self._wanted is None and self._job is None and self._batch_job is None and not self._mine
+        chosen = (self._wanted, self._job, self._batch_job, self._user)
+        self.is_all = not self._mine and all(one is None for one in chosen)
 
     def ids(self, picture: Picture) -> "set[int] | None":
         """The selected processors; None for all."""
@@ -53,11 +55,10 @@ class Selection:
             name = partition.batch_job if partition else None
             if name is None or self._batch_job not in (name, name.partition(".")[0], leading_number(name)):
                 return False
-        if self._mine:
-            launcher = picture.launchers.get(row.launcher)
-            owner = launcher.uid if launcher is not None else partition.uid if partition is not None else None
-            return bool(owner == os.getuid())
-        return True
+        owner = picture.launchers.get(row.launcher) or partition
+        if self._mine and (owner is None or owner.uid != os.getuid()):
+            return False
+        return self._user is None or (owner is not None and self._user in (owner.user, str(owner.uid)))
 
     def _listed(self, picture: Picture) -> "set[int]":
         assert self._wanted is not None

@@ -235,9 +235,9 @@ def _refuse_nonsense(given: dict[str, Any], rest: list[str]) -> None:
     if not rest and "load" not in given:
         raise UsageError("no program to launch", f"usage: {USAGE}; -help lists the options")
     if given.get("sz") == 0 or given.get("cpus-per-task") == 0:
-        raise UsageError("-sz and -cpus-per-task are at least 1")
+        raise UsageError("-sz and -cpus-per-task are at least 1", "leave them out, or give a larger number")
     if "batch" in given and "interactive" in given:
-        raise UsageError("-batch and -interactive exclude each other")
+        raise UsageError("-batch and -interactive exclude each other", "leave one of them out")
 
 
 def _current_directory(chdir: str) -> bytes:
@@ -268,7 +268,7 @@ def _input(text: str, size: int | None) -> str | int:
     if text in ("shared", "all", "none"):
         return text
     if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise UsageError(f"-input takes shared, all, none or a rank, not {text!r}")
+        raise UsageError(f"-input takes shared, all, none or a rank, not {text!r}", "a file is read by -stdin FILE")
     if size is not None and int(text) >= size:
         raise UsageError(f"-input {text}: the launch has no such rank", f"ranks are 0 to {size - 1}")
     return int(text)
@@ -442,7 +442,7 @@ def _attach(settings: Settings, given: dict[str, Any], rest: list[str]) -> int:
     from console.launch.stdio.frontend import Front, JsonFront
 
     if rest:
-        raise UsageError("--attach takes a launcher's id and no program")
+        raise UsageError("--attach takes a launcher's id and no program", "yod --attach 7")
     request = Request(ProgramOptions(b"", [], {}, b"", 0))
     for word in ("label", "json", "quiet"):
         setattr(request.stdio, word, word in given)
@@ -475,7 +475,7 @@ def _release(settings: Settings, launcher: int, rest: list[str]) -> int:
     from console.launch.attach.client import release
 
     if rest:
-        raise UsageError("-release takes a launcher's id and no program")
+        raise UsageError("-release takes a launcher's id and no program", "yod -release 7")
     _stay(settings, launcher)
     release(settings.run_dir, launcher)
     return 0
@@ -485,7 +485,7 @@ def _feed(settings: Settings, launcher: int, rest: list[str]) -> int:
     from console.launch.attach.client import feed
 
     if rest:
-        raise UsageError("-feed takes a launcher's id and no program")
+        raise UsageError("-feed takes a launcher's id and no program", "yod -feed 7")
     _stay(settings, launcher)
     feed(settings.run_dir, launcher, 0)
     return 0

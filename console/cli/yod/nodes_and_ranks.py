@@ -76,12 +76,12 @@ def _refuse_pairs(given: dict[str, Any]) -> None:
         ("shape", "overcommit"),
     ):
         if one in given and other in given:
-            raise UsageError(f"-{one} and -{other} exclude each other")
+            raise UsageError(f"-{one} and -{other} exclude each other", "leave one of them out")
     if "shape" in given and given.get("cpus-per-task", 1) > 1:
         raise UsageError("-shape and -cpus-per-task exclude each other", "a block's processors each have a rank")
     for word in ("nodes", "tasks-per-node"):
         if given.get(word) == 0:
-            raise UsageError(f"-{word} is at least 1")
+            raise UsageError(f"-{word} is at least 1", "leave it out, or give a larger number")
 
 
 def _hosts(request: Request, path: str, *, sized: bool) -> None:
@@ -105,8 +105,8 @@ def _spread(request: Request, given: dict[str, Any]) -> None:
     if size is None:
         if nodes is None:
             if request.where.wanted is None:
-                raise UsageError("-tasks-per-node needs to know how many: with -nodes or -sz")
-            raise UsageError("-tasks-per-node with a list needs -nodes or -sz")
+                raise UsageError("-tasks-per-node needs to know how many: with -nodes or -sz", "-n 8 -tasks-per-node 2")
+            raise UsageError("-tasks-per-node with a list needs -nodes or -sz", "-n 8 -tasks-per-node 2 -list LIST")
         size = nodes * (each or 1)
     elif nodes is None:
         assert each is not None  # one of the two was given
@@ -114,7 +114,10 @@ def _spread(request: Request, given: dict[str, Any]) -> None:
     elif size < nodes:
         raise UsageError(f"{counted(size, 'rank')} cannot reach {nodes} nodes", "every node gets at least one")
     elif each is not None and size > nodes * each:
-        raise UsageError(f"{size} ranks are more than {each} on each of {counted(nodes, 'node')}")
+        raise UsageError(
+            f"{size} ranks are more than {each} on each of {counted(nodes, 'node')}",
+            "use more nodes, or more ranks on each",
+        )
     request.where.size, request.where.nodes = size, nodes
 
 
@@ -144,7 +147,7 @@ def _export(request: Request, text: str) -> None:
 def _mask(text: str) -> int:
     if text and len(text) <= 4 and set(text) <= set("01234567") and int(text, 8) <= 0o777:
         return int(text, 8)
-    raise UsageError(f"-umask takes an octal mask like 022, not {text!r}")
+    raise UsageError(f"-umask takes an octal mask like 022, not {text!r}", "-umask 022")
 
 
 def retries(text: str) -> int:

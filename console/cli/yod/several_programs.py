@@ -7,7 +7,7 @@ import sys
 
 from console.errors import ConsoleError, UsageError
 from console.launch.options.load_file import SERVICE, Segment, is_load_file, line_of, read
-from console.launch.options.program import find
+from console.launch.options.program import find, run_it
 from console.launch.options.request import Program
 from redmesh.sanitise import clean
 
@@ -42,19 +42,21 @@ def implied_load_file(
         raise UsageError("-N takes no number: it is the original's, for unbuffered output", "-nodes N spreads over N")
     if "timing" in given and rest[0].isdigit():
         raise UsageError("-t is the original's -timing and takes no number", f"a limit is -time {rest[0]}")
+    if "pty" in given and rest[0].isdigit():
+        raise UsageError("-pty takes no rank: the terminal is rank 0's", f"another rank's: -pty-rank {rest[0]}")
     if not is_load_file(os.fsencode(rest[0])):
         raise why
     try:
         read(os.fsencode(rest[0]))
     except UsageError as error:
         told = f"{clean(rest[0])} is not executable, and no load file: {error.message}"
-        hint = f"chmod +x makes it a program; -load {clean(rest[0])} says that it is a load file"
+        hint = f"{run_it(rest[0])}chmod +x makes it a program; -load {clean(rest[0])} says that it is a load file"
         raise UsageError(told, hint) from None
     try:
         return load_file(rest[0], rest[1:], given, wanted)
     except ConsoleError as error:
-        if error.exit_status in (126, 127) and not error.hint:
-            error.hint = f"{clean(rest[0])} is read as a load file; a script needs chmod +x"
+        if error.exit_status in (126, 127) and (not error.hint or run_it(rest[0])):
+            error.hint = f"{run_it(rest[0])}{clean(rest[0])} is read as a load file; a script needs chmod +x"
         raise
 
 
@@ -111,7 +113,7 @@ def _counted(given: dict[str, Any]) -> bool:
 def _refuse_pairs(given: dict[str, Any], what: str) -> None:
     for word in ("hostfile", "shape"):
         if word in given:
-            raise UsageError(f"{what} and -{word} exclude each other")
+            raise UsageError(f"{what} and -{word} exclude each other", "leave one of them out")
 
 
 def _found(

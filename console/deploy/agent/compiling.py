@@ -14,12 +14,15 @@ import marshal
 import os
 import sys
 
-#: What a node's keeper and PCT import before they register, and what the first launch on a node imports.
+#: What a node's keeper and PCT import before they register.
 AT_START = (
     "agents.keeper.__main__",
     "agents.pct.remote.gateway",
     "agents.pct.node.contact",
     "agents.pct.heartbeat.boot_id",
+)
+#: What the first launch on a node imports besides.
+AT_LAUNCH = (
     "agents.pct.launch_child.child",
     "agents.pct.launch_child.load_check",
     "agents.pct.launch_child.payload_transfer",
@@ -72,7 +75,7 @@ def main(directory: str) -> None:
                 os.unlink(path)
     sys.dont_write_bytecode = True
     sys.path.insert(0, directory)
-    for module in AT_START:
+    for module in (*AT_START, *AT_LAUNCH):
         importlib.import_module(module)
     print("\n".join(sorted(name for name in sys.modules if name.partition(".")[0] in ("agents", "redmesh"))))
 

@@ -23,6 +23,8 @@ else:
 
 #: Frames for every host, and the frame with the agent's archive: ``!agent SHA-256 LENGTH``.
 ALL, AGENT = b"*", b"!agent"
+#: The frame after which no request follows: from then on, the end of input ends the node.
+LIFELINE = b"!lifeline"
 _FORWARDED = ("SIGUSR1", "SIGUSR2", "SIGURG", "SIGXCPU", "SIGWINCH")
 
 
@@ -31,10 +33,12 @@ class Frames:
 
     def __init__(self, source: Any, host: str) -> None:
         self._source, self._host, self._buffer = source, host.encode(), b""
+        self.lifeline = False
 
     def _more(self) -> bool:
-        words = self._source.readline().split()
-        if len(words) < 2:
+        words = [] if self.lifeline else self._source.readline().split()
+        self.lifeline = self.lifeline or words[:1] == [LIFELINE]
+        if len(words) < 2 or self.lifeline:
             return False
         content = self._source.read(int(words[-1]))
         if words[0] == AGENT:
@@ -106,10 +110,26 @@ def way_to(login: str) -> tuple[str, str]:
     return "", ""
 
 
-def stay(node: str) -> None:
+def end_with_input(fd: int) -> None:
+    """End the node when the input ends: see ``lifelines`` in steps.py."""
+    import _thread
+
+    def watch() -> None:
+        try:
+            while os.read(fd, 4096):
+                pass
+        except OSError:
+            pass
+        os.kill(os.getpid(), 15)
+
+    _thread.start_new_thread(watch, ())
+
+
+def stay(node: str, lifeline: bool) -> None:
     """Wait until the keeper that this process started exits; then clean up the node."""
     import signal
 
+    given = os.dup(0)
     null = os.open("/dev/null", os.O_RDWR)
     for number in (0, 1, 2):
         os.dup2(null, number)
@@ -124,6 +144,10 @@ def stay(node: str) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, end)
+    if lifeline:
+        end_with_input(given)
+    else:
+        os.close(given)
     ours = False
     while True:
         try:
@@ -175,6 +199,7 @@ def serve(word: str, source: Any) -> None:
     for name in ("AGENT", "HOST_VARIABLE", "HOST", "MESH", "LOGIN", "JOB_STATE"):
         os.environ.pop("REDMESH_" + name, None)
     find_agent(archive)
-    _serve_requests(word + "@" + host, Frames(source, host))
-    stay(node)
+    frames = Frames(source, host)
+    _serve_requests(word + "@" + host, frames)
+    stay(node, frames.lifeline)
     sys.exit(0)

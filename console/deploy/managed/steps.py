@@ -40,7 +40,7 @@ _POLL_S = 0.01
 #: Reads the program for the hosts; compiling its source takes as long as Python's start. Without quotes: see remote.py.
 _FIRST = (
     "import sys;sys.version_info<(3,9) and sys.exit(97);import _frozen_importlib_external as e,marshal;w=sys.argv[1];"
-    "i=sys.stdin.buffer;m,n,k=i.readline().split();c=i.read(int(n));s=i.read(int(k));"
+    "print(chr(10)+w,e.MAGIC_NUMBER.hex(),flush=True);i=sys.stdin.buffer;m,n,k=i.readline().split();c=i.read(int(n));s=i.read(int(k));"
     'exec(marshal.loads(c) if e.MAGIC_NUMBER.hex()==m.decode() else compile(s,"redmesh","exec"));serve(w,i)'
 )
 #: Bytes that a host's shell and a manager's client may print before an answer.
@@ -74,7 +74,8 @@ class Steps:
         word = secrets.token_hex(8)
         # Try this process's interpreter first, because python3 may be a script that takes 90 ms to find one (pyenv).
         own = os.path.realpath(sys.executable)
-        script = ["sh", "-c", FIND_PYTHON, "redmesh", word, _FIRST, own, *PYTHONS]
+        # The shell outlives a signal to the process group: Grid Engine kills a job if a task of it dies of a signal.
+        script = ["sh", "-c", f"trap : HUP INT QUIT TERM;{FIND_PYTHON}", "redmesh", word, _FIRST, own, *PYTHONS]
         files: _SharedFiles | None = None
         if not getattr(self._manager, "streams", True):
             files = _SharedFiles(f"{state_directory(os.environ)}/jobs/{self._settings.allocation}", word)
@@ -94,6 +95,16 @@ class Steps:
         stream = _Stream(process, names, word, files)
         for name in names:
             self._streams[name] = stream
+
+    def lifelines(self) -> list[int]:
+        """Descriptors that the login processor's keeper keeps open until it ends; with it the nodes end.
+
+        For managers that end the whole job if one of their clients is signalled (Grid Engine kills the task of a qrsh
+        that gets SIGTERM, and then the job). Other clients are signalled.
+        """
+        if not getattr(self._manager, "signal_fails_job", False):
+            return []
+        return [stream.lifeline() for stream in self._streams.values()]
 
     def reach(self, host: Host) -> "StepHost":
         """Return a host on which :meth:`prepare` started the process. Raises HostFailed."""
@@ -129,16 +140,30 @@ class _Stream:
         self._answers: dict[str, queue.SimpleQueue[bytes | None]] = {name: queue.SimpleQueue() for name in names}
         self._said: list[str] = []
         self._agents: set[str] = set()
+        self._held = False  # another process keeps the input open
+        # A client of one host is given nothing before the host's process runs: Grid Engine's qrsh forwards what comes
+        # earlier before it has told the host to start the process, which then never starts (seen with 8.1.9).
+        self._waiting: list[bytes] | None = [] if files is None and len(names) == 1 else None
         code, source = _program()
         self._write(f"{MAGIC_NUMBER.hex()} {len(code)} {len(source)}\n".encode() + code + source)
         for target in (self._read, self._listen):
             threading.Thread(target=target, daemon=True).start()
 
     def _write(self, data: bytes) -> None:
+        if self._waiting is not None:
+            self._waiting.append(data)
+            return
         # If the client has exited, waiting for its answer fails and reports that.
         with contextlib.suppress(OSError, ValueError):
             self._input().write(data)
             self._input().flush()
+
+    def _begin(self) -> None:
+        """The process on the only host runs: write what has waited for that."""
+        with self._lock:
+            waiting, self._waiting = self._waiting or [], None
+            for data in waiting:
+                self._write(data)
 
     def _input(self) -> IO[bytes]:
         if self._files is not None:
@@ -179,6 +204,8 @@ class _Stream:
                 continue
             who, _, answer = text[len(self._word) :].partition(b" ")
             name = who[1:].decode("utf-8", "replace") if who.startswith(b"@") else ""
+            if not who and self._waiting is not None and not answer.startswith(b"none"):
+                self._begin()
             if name in self._answers:
                 self._answers[name].put(answer)
             elif answer.startswith(b"none") and len(self._names) == 1:
@@ -191,8 +218,15 @@ class _Stream:
         for line in self.process.stderr:
             self._said = [*self._said[-3:], clean(line.decode("utf-8", "replace").strip())[:300]]
 
+    def lifeline(self) -> int:
+        """Have the processes on the hosts end with their input, from ``let_go`` on; return its descriptor."""
+        self._held = True
+        return self._input().fileno()
+
     def let_go(self) -> None:
         """Close the pipes. The processes on the hosts exit, unless they started keepers, for which they wait."""
+        if self._held:
+            self._write(b"!lifeline\n")
         with contextlib.suppress(OSError, ValueError):
             if self._files is not None:
                 self._write(b"\n")  # a frame without a host marks the end
@@ -292,12 +326,14 @@ def recorded(settings: Settings) -> list[tuple[int, int]]:
     return [(pid, began) for pid, began in rows if processes.alive(pid, began)]
 
 
-def end(settings: Settings) -> int:
-    """End every client, and with it the processes on its hosts; returns how many clients did not exit in time."""
+def end(there: list[tuple[int, int]], *, patient: bool = False) -> int:
+    """End every client, and with it the processes on its hosts; returns how many clients did not exit in time.
+
+    ``patient``: first wait, because their input has ended.
+    """
     import signal
 
-    there = recorded(settings)
-    for number in (signal.SIGTERM, signal.SIGKILL):
+    for number in (0, signal.SIGTERM, signal.SIGKILL) if patient else (signal.SIGTERM, signal.SIGKILL):
         for pid, _began in there:
             with contextlib.suppress(OSError):
                 os.killpg(pid, number)  # a client has its own session, with the processes that it runs here

@@ -66,9 +66,10 @@ def up(settings: Settings, report: Report, only: str = "", labels: Sequence[str]
     if not chosen:
         raise ConsoleError("there is no such host to bring up", "mesh nodes list", exit_status=2)
     lifecycle.make_directories(settings)
+    starter = _starter(settings)
     with (
         lifecycle.locked(settings),
-        crew(settings, report, accept_new=accept_new, starter=_starter(settings)) as workers,
+        crew(settings, report, accept_new=accept_new, starter=starter) as workers,
     ):
         config = _living(settings)
         ledger = HostStateFile(settings.state_dir)
@@ -83,7 +84,7 @@ def up(settings: Settings, report: Report, only: str = "", labels: Sequence[str]
         if started:
             _need_one(errands)
         if config is None:
-            config = _begin(settings, hosts, errands, ledger)
+            config = _begin(settings, hosts, errands, ledger, starter)
         else:
             if not lifecycle.adopt(settings, config):
                 lifecycle.try_now(config)
@@ -162,7 +163,10 @@ class NoHost(ConsoleError):
         self.errands = errands
 
 
-def _begin(settings: Settings, hosts: list[Host], errands: Sequence[HostTask], ledger: HostStateFile) -> dict[str, Any]:
+def _begin(
+    settings: Settings, hosts: list[Host], errands: Sequence[HostTask], ledger: HostStateFile,
+    starter: steps.Steps | None,
+) -> dict[str, Any]:  # fmt: skip
     """Define the machine, and start the login processor's daemons."""
     answered = {errand.name: errand for errand in errands if errand.state is not State.FAILED}
     nodes = plan.plan_nodes(hosts, answered, ledger, settings)
@@ -176,7 +180,7 @@ def _begin(settings: Settings, hosts: list[Host], errands: Sequence[HostTask], l
     lifecycle.write_config(settings, config)
     keys = authority(settings.state_dir, settings.mesh)
     keys.equip_login(config["login"], [ours], config["run"])
-    lifecycle.spawn_keeper(config, anew=True)
+    lifecycle.spawn_keeper(config, anew=True, lifelines=starter.lifelines() if starter is not None else ())
     return config
 
 
@@ -306,6 +310,11 @@ def down(settings: Settings, report: Report, *, force: bool, keep_agent: bool = 
         if lifecycle.is_up(settings) and not force:
             _refuse_while_launches_run(settings)
         ledger = HostStateFile(settings.state_dir)
+        clients = steps.recorded(settings)
+        if settings.allocation and getattr(find_manager(settings), "signal_fails_job", False):
+            was_up = lifecycle.down_locked(settings, force=True)  # the nodes end with the keeper
+            steps.end(clients, patient=True)
+            return Outcome([], config if was_up else None, was_up, time.monotonic() - begun)
         errands = _stop_all(workers, ledger, keep_agent=keep_agent)
         was_up = lifecycle.down_locked(settings, force=True)
         return Outcome(errands, config if was_up else None, was_up, time.monotonic() - begun)
@@ -327,7 +336,7 @@ def _stop_all(
 
 def _stop_job(workers: WorkerPool, ledger: HostStateFile) -> list[HostTask]:
     """End the manager's clients: the starter process on each host then ends its node and removes its files."""
-    if steps.end(workers.settings):
+    if steps.end(steps.recorded(workers.settings)):
         raise ConsoleError("the manager's client processes do not exit", "cancel the job")
     ledger.clear(host.name for host in ledger.has_ours())
     return []

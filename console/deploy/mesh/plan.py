@@ -19,7 +19,7 @@ from console.errors import ConsoleError, UsageError
 from console.settings import Settings
 
 #: Settings that a node's configuration shares with the login processor's.
-SHARED = ("fanout", "service_memory_mb", "suspect_s", "down_s", "silent_s", "failed_s")
+SHARED = ("fanout", "service_memory_mb", "suspect_s", "down_s", "silent_s", "failed_s", "node_jobs_mb")
 
 
 def agent_place(errand: HostTask, settings: Settings) -> tuple[str, int]:

@@ -318,13 +318,17 @@ def write_config(settings: Settings, config: dict[str, Any]) -> None:
     os.symlink(config["run"], link)
 
 
-def spawn_keeper(config: dict[str, Any], *, anew: bool = False) -> "subprocess.Popen[bytes]":
+def spawn_keeper(
+    config: dict[str, Any], *, anew: bool = False, lifelines: Sequence[int] = ()
+) -> "subprocess.Popen[bytes]":
     """Start a keeper, detached from this terminal and from any surrounding launch.
 
-    ``anew``: no part of the mesh runs.
+    ``anew``: no part of the mesh runs. ``lifelines``: descriptors that it and its daemons keep open.
     """
     kept = without_relative(os.environ).items()
     environ = {k: v for k, v in kept if not k.startswith("YOD_") and k != "REDMESH_ALLOCATION_COOKIE"}
+    if lifelines:
+        environ["REDMESH_LIFELINES"] = "1"
     state = config["state"]
     command = start_command("keeper", _kept_program(config, anew))
     with open(f"{state}/log/keeper.stderr", "ab") as log:
@@ -336,6 +340,7 @@ def spawn_keeper(config: dict[str, Any], *, anew: bool = False) -> "subprocess.P
             env=environ,
             cwd="/",
             start_new_session=True,
+            pass_fds=lifelines,
         )
 
 

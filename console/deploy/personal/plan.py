@@ -129,6 +129,7 @@ def keeper_config(
         "silent_s": settings.silent_s,
         "history_days": settings.history_days,
         "history_rows": settings.history_rows,
+        "node_jobs_mb": settings.node_jobs_mb,
     }
 
 

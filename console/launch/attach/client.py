@@ -15,7 +15,7 @@ from agents.wire.errors import WireError
 from agents.wire.frames import CONTROL, STDERR, STDOUT, Decoder
 from agents.wire.messages import check_hello, hello
 from console.errors import ConsoleError
-from console.launch.daemons.connect import elsewhere, yod_owner, yod_socket
+from console.launch.daemons.connect import whereabouts, yod_owner, yod_socket
 from console.launch.events.spool import is_held, spool_path
 from redmesh.sanitise import clean
 from redmesh.text import counted
@@ -222,11 +222,14 @@ def reach_launch(run_dir: str, launcher: int, *, may_be_over: bool = False, runs
                     f"launcher {launcher} runs, but nobody answers at {yod_socket(run_dir, launcher)}",
                     "mesh status tells whether the directory of its socket was removed",
                 )
-            login = elsewhere(run_dir, launcher)
+            login, ended = whereabouts(run_dir, launcher)
             if login:
                 raise ConsoleError(f"launcher {launcher} is on login processor {clean(login)}", "say it there")
+            if ended:
+                told = f"launcher {launcher} does not run: it has ended, or no launch had this number"
+                raise ConsoleError(told, "showmesh and pingd list those that run, mesh history those that have ended")
             raise ConsoleError(
-                f"no launcher {launcher} of yours runs on this login processor", "pingd lists the launchers"
+                f"no launcher {launcher} of yours runs on this login processor", "showmesh and pingd list the launchers"
             )
         time.sleep(0.02)
 

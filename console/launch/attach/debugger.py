@@ -33,7 +33,7 @@ class Debugging:
     def __init__(self, run_dir: str, launcher: int, rank: int, words: list[str]) -> None:
         sock = reach_launch(run_dir, launcher)
         if sock is None:
-            raise ConsoleError(f"launcher {launcher} is over")
+            raise ConsoleError(f"launcher {launcher} is over", "mesh history shows how it ended")
         self._launcher, self._rank = launcher, rank
         self._loop = Loop()
         self._terminal: RawTerminal | None = None

@@ -129,8 +129,11 @@ def stay_on_side(settings: Settings, launcher: int) -> None:
     raise ConsoleError(told, "mesh status shows the daemons")
 
 
-def elsewhere(run: str, launcher: int) -> str:
-    """The login processor of this user's launch ``launcher`` if a CPA says that it is another one; otherwise empty."""
+def whereabouts(run: str, launcher: int) -> tuple[str, bool]:
+    """What a CPA knows of this user's launch ``launcher``: its login processor ("" if it is this one, or unknown).
+
+    And True if no launch with this id runs.
+    """
     from agents.link.client import Client
     from agents.wire.errors import AgentError
 
@@ -138,16 +141,17 @@ def elsewhere(run: str, launcher: int) -> str:
         with open(f"{run}/login", encoding="utf-8") as file:
             here = file.read().strip()
     except OSError:
-        return ""
+        return "", False
     question = {"op": "signal_launchers", "launchers": [launcher], "signal": 0, "elsewhere": True}
     for path in cpa_sockets(run):
         try:
             with Client(path, "launcher", _WHERE_S) as cpa:
-                login = str(cpa.call(question).get("elsewhere", {}).get(str(launcher), ""))
-                return "" if login == here else login
+                reply = cpa.call(question)
+            login = str(reply.get("elsewhere", {}).get(str(launcher), ""))
+            return "" if login == here else login, launcher not in reply.get("launchers", [launcher])
         except AgentError:  # unreachable, or another user's launch: the caller reports that
             continue
-    return ""
+    return "", False
 
 
 def yod_socket(run: str, launcher: int) -> str:

@@ -49,7 +49,7 @@ def options(given: dict[str, Any]) -> StateOptions:
         word = "keep" if "keep" in given else "purge"
         raise UsageError(f"-{word} is about a state object", f"yod -state -{word} …")
     if "keep" in given and "purge" in given:
-        raise UsageError("-keep and -purge exclude each other")
+        raise UsageError("-keep and -purge exclude each other", "leave one of them out")
     return StateOptions(new_uuid(), keep="keep" in given, purge="purge" in given)
 
 

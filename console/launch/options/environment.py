@@ -64,7 +64,9 @@ def parse(text: str) -> Export:
         elif key not in names:
             names.append(key)
     if nothing and (everything or names):
-        raise UsageError("--export: NONE exports nothing: only NAME=VALUE can be given with it")
+        raise UsageError(
+            "--export: NONE exports nothing: only NAME=VALUE can be given with it", "--export NONE,NAME=VALUE"
+        )
     return Export(everything=everything, names=[name for name in names if name not in values], values=values)
 
 
@@ -78,9 +80,15 @@ def _items(text: str) -> list[str]:
             quote = text[equals + 1]
             end = text.find(quote, equals + 2)
             if end < 0:
-                raise UsageError(f"--export: the {quote} in {clean(text)!r} has no end")
+                raise UsageError(
+                    f"--export: the {quote} in {clean(text)!r} has no end",
+                    "quote it for the shell: --export \"ALL,LIST='a,b'\"",
+                )
             if text[end + 1 : end + 2] not in ("", ","):
-                raise UsageError(f"--export: a comma must follow the quote after {clean(text[at:equals])}")
+                raise UsageError(
+                    f"--export: a comma must follow the quote after {clean(text[at:equals])}",
+                    "--export \"ALL,LIST='a,b',NAME\"",
+                )
             comma = end + 1 if end + 1 < len(text) else -1
         item = text[at:comma] if comma >= 0 else text[at:]
         if not item:
@@ -97,16 +105,19 @@ def _items(text: str) -> list[str]:
 def _name(text: str) -> bytes:
     # execve accepts any name without = and NUL, but a blank in a name is always a mistake.
     if not text or "\0" in text or any(char.isspace() for char in text):
-        raise UsageError(f"--export: {clean(text)!r} is not a variable's name")
+        raise UsageError(f"--export: {clean(text)!r} is not a variable's name", "--export ALL,NAME=VALUE")
     name = os.fsencode(text)
     if name in _SECRET:
-        raise UsageError(f"--export: {clean(text)} is never passed to a program")
+        raise UsageError(
+            f"--export: {clean(text)} is never passed to a program",
+            "a process with it could act as the batch system, or as a CPA",
+        )
     return name
 
 
 def _value(name: str, text: str) -> bytes:
     if "\0" in text:
-        raise UsageError(f"--export: the value of {clean(name)} has a NUL byte")
+        raise UsageError(f"--export: the value of {clean(name)} has a NUL byte", "no variable may contain one")
     if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
         text = text[1:-1]
     return os.fsencode(text)

@@ -71,7 +71,7 @@ def _line(words: list[str]) -> tuple[list[str], int | None]:
         if not equals or key not in _COUNTS:
             raise UsageError(f"{clean(word)!r} is not understood", "a line is: node, node slots=N or node:N")
         if slots is not None and key == "slots":
-            raise UsageError("two numbers of ranks for one node")
+            raise UsageError("two numbers of ranks for one node", "a line is: node, node slots=N or node:N")
         slots = _count(value) if key == "slots" else min(slots or _count(value), _count(value))
     return wanted["nodes"], slots
 
@@ -79,4 +79,4 @@ def _line(words: list[str]) -> tuple[list[str], int | None]:
 def _count(text: str) -> int:
     if text.isascii() and text.isdigit() and len(text) < 10 and int(text):
         return int(text)
-    raise UsageError(f"{clean(text)!r} is not a number of ranks")
+    raise UsageError(f"{clean(text)!r} is not a number of ranks", "a line is: node, node slots=N or node:N")

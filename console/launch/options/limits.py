@@ -20,7 +20,9 @@ def warning(text: str, limit_s: float | None) -> tuple[int, float]:
     if not 0 <= before_s < 1e9:
         raise UsageError(f"-signal SIG@T takes seconds before the limit, not {before!r}", "--time 10 --signal USR1@60")
     if limit_s is None:
-        raise UsageError("-signal SIG@T is sent T seconds before the limit: give one with -time")
+        raise UsageError(
+            "-signal SIG@T is sent T seconds before the limit: give one with -time", "-time 10:00 -signal USR1@60"
+        )
     return signal_number(name), before_s
 
 

@@ -54,10 +54,10 @@ def _items(text: str) -> list[str]:
             continue
         depth += (char == "[") - (char == "]")
         if depth not in (0, 1):
-            raise UsageError(f"the brackets in {text!r} do not match")
+            raise UsageError(f"the brackets in {text!r} do not match", "like node[001-064],login1")
         item += char
     if depth:
-        raise UsageError(f"the brackets in {text!r} do not match")
+        raise UsageError(f"the brackets in {text!r} do not match", "like node[001-064],login1")
     return items
 
 
@@ -65,7 +65,7 @@ def _number(text: str, whole: str) -> int:
     if not (text.isascii() and text.isdigit()):
         hint = "showmesh shows the nodes and processors"
         if whole.count(".") == 3:
-            hint = "a node has a name: an address belongs to `address` in a table [[hosts]] of mesh.toml"
+            hint = f"a node has a name of its own: mesh nodes add NAME address={whole}"
         raise UsageError(f"{whole!r} is not a processor number, a range like 25..35 or a node's name", hint)
     if len(text) > 9:
         raise UsageError(f"the number {text} in a list is too large", "showmesh lists the processors that exist")
@@ -80,7 +80,7 @@ def _range(item: str) -> list[int]:
         first, _, last = item.partition("-")
     low, high = _number(first, item), _number(last or first, item)
     if (dots and not last) or high < low:
-        raise UsageError(f"the range {item!r} runs backwards or has no end")
+        raise UsageError(f"the range {item!r} runs backwards or has no end", "like 25..35")
     return [low, high]
 
 
@@ -90,6 +90,9 @@ def _names(item: str) -> list[str]:
         if not _is_name(item):
             name, colon, ranks = item.partition(":")
             hint = f"-list {name} -n {ranks}" if colon and ranks.isdigit() else "showmesh shows the nodes' names"
+            user, at, host = item.partition("@")
+            if at:
+                hint = f"a node has a name of its own: mesh nodes add NAME address={host} user={user}"
             raise UsageError(f"{item!r} is not a node's name", hint)
         return [item]
     inside, _, after = rest.partition("]")
@@ -98,16 +101,16 @@ def _names(item: str) -> list[str]:
         first, dash, last = part.partition("-")
         low, high = _number(first, item), _number(last if dash else first, item)
         if high < low:
-            raise UsageError(f"the range {part!r} in {item!r} runs backwards")
+            raise UsageError(f"the range {part!r} in {item!r} runs backwards", "like node[001-064]")
         if high - low >= MOST or len(heads) + high - low >= MOST:
-            raise UsageError(f"{item!r} names more than {MOST} nodes")
+            raise UsageError(f"{item!r} names more than {MOST} nodes", "give several lists")
         heads += [f"{before}{number:0{len(first)}d}" for number in range(low, high + 1)]
     tails = _names_after(after)
     if len(heads) * len(tails) > MOST:
-        raise UsageError(f"{item!r} names more than {MOST} nodes")
+        raise UsageError(f"{item!r} names more than {MOST} nodes", "give several lists")
     names = [head + tail for head in heads for tail in tails]
     if not _is_name(names[0]):
-        raise UsageError(f"{item!r} is not a node's name")
+        raise UsageError(f"{item!r} is not a node's name", "letters, digits, - and _; or node[01-16] for several")
     return names
 
 
@@ -115,7 +118,7 @@ def _names_after(text: str) -> list[str]:
     if "[" in text:
         return _names(text)
     if text and not _is_name("x" + text):
-        raise UsageError(f"{text!r} cannot stand in a node's name")
+        raise UsageError(f"{text!r} cannot stand in a node's name", "like node[001-064],login1")
     return [text]
 
 
@@ -127,10 +130,10 @@ def _refuse_twice(processors: list[list[int]], nodes: list[str]) -> None:
     end = -1
     for first, last in sorted(processors):
         if first <= end:
-            raise UsageError(f"the list names processor {first} twice")
+            raise UsageError(f"the list names processor {first} twice", "name it once")
         end = last
     seen: set[str] = set()
     for name in nodes:
         if name in seen:
-            raise UsageError(f"the list names node {name} twice")
+            raise UsageError(f"the list names node {name} twice", "name it once")
         seen.add(name)

@@ -108,7 +108,10 @@ def parse(data: bytes, name: str, wanted: dict[str, Any] | None = None, *, count
             raise UsageError(f"{name}:{number}: {error.message}", error.hint) from None
         total += segment.size
         if total > MOST_RANKS:
-            raise UsageError(f"{name}:{number}: more than {MOST_RANKS} ranks up to this line")
+            raise UsageError(
+                f"{name}:{number}: more than {MOST_RANKS} ranks up to this line",
+                "write fewer ranks, or several load files",
+            )
         segments.append(segment)
     if not segments:
         raise UsageError(f"{name}: no program in this load file", "a line is: [-sz N] [-list L] program arguments")
@@ -130,13 +133,13 @@ def line_of(number: int, words: list[bytes], wanted: dict[str, Any] | None, *, c
                 f"a line of a load file has no option {clean(spelled)}", "it may begin with -sz N, -list L or -service"
             )
         if option in own:
-            raise UsageError(f"{spelled} stands here twice")
+            raise UsageError(f"{spelled} stands here twice", "write it once")
         if option in _FLAGS:
             if equals:
-                raise UsageError(f"{spelled} takes no value")
+                raise UsageError(f"{spelled} takes no value", "-service")
         elif not equals:
             if at == len(words):
-                raise UsageError(f"{spelled} needs a value")
+                raise UsageError(f"{spelled} needs a value", "-sz 4, or -list n3")
             value = words[at].decode("utf-8", "replace")
             at += 1
         own[option] = value
@@ -146,10 +149,10 @@ def line_of(number: int, words: list[bytes], wanted: dict[str, Any] | None, *, c
     if program is None:
         raise UsageError("no program behind the variables on this line", "a line is: NAME=VALUE program arguments")
     if not program:
-        raise UsageError("the program's name is empty")
+        raise UsageError("the program's name is empty", "a line is: [-sz N] [-list L] [NAME=VALUE …] program arguments")
     if "service" in own:
         if "list" in own:
-            raise UsageError("-service and -list exclude each other")
+            raise UsageError("-service and -list exclude each other", "leave one of them out")
         return Segment(number, _size(own.get("sz"), None, counted=counted), dict(SERVICE), words[at:])
     lines_own = parse_list(own["list"]) if "list" in own else None
     return Segment(number, _size(own.get("sz"), lines_own, counted=counted), lines_own or wanted, words[at:])
@@ -161,7 +164,7 @@ def _size(text: str | None, own: dict[str, Any] | None, *, counted: bool) -> int
         if text.isascii() and text.isdigit() and len(text) > 9:
             raise UsageError(f"-sz {text}: the number is too large", f"a launch has at most {MOST_RANKS} ranks")
         if not (text.isascii() and text.isdigit()) or not int(text):
-            raise UsageError(f"-sz takes a whole number above 0, not {clean(text)!r}")
+            raise UsageError(f"-sz takes a whole number above 0, not {clean(text)!r}", "-sz 4")
         return int(text)
     if own is None:
         return 1
@@ -222,7 +225,9 @@ def _command(text: str, at: int, line: int, name: str) -> tuple[list[str], int]:
         piece, at = _piece(text, at)
         if at < 0:
             opened = line + text.count("\n", start, -at - 1)
-            raise UsageError(f"{name}:{opened}: the quote that begins here has no end")
+            raise UsageError(
+                f"{name}:{opened}: the quote that begins here has no end", "close it, or write \\' for the quote itself"
+            )
         word.append(piece)
     if word is not None:
         words.append("".join(word))

@@ -132,11 +132,11 @@ def _refuse_pairs(options: OutputOptions, given: Mapping[str, Any]) -> None:
     if options.gather:
         for word in ("json", "label", "output", "detach"):
             if word in given:
-                raise UsageError(f"-gather and -{word} exclude each other")
+                raise UsageError(f"-gather and -{word} exclude each other", "leave one of them out")
     if options.stdin_each is not None and "input" in given:
-        raise UsageError("-stdin with a file for each rank excludes -input")
+        raise UsageError("-stdin with a file for each rank excludes -input", "leave -input out")
     if ("spool" in given or "spool-limit" in given) and "detach" not in given:
-        raise UsageError("-spool and -spool-limit are for what is launched with -detach")
+        raise UsageError("-spool and -spool-limit are for what is launched with -detach", "add -detach")
 
 
 def _topics(text: str, *, quiet: bool) -> frozenset[str]:
@@ -156,8 +156,8 @@ def size(text: str) -> int:
     unit = digits[-1:] if digits[-1:].isalpha() else ""
     number = digits.removesuffix(unit)
     if unit not in _SIZES or not (number.isascii() and number.isdigit() and len(number) < 14):
-        raise UsageError(f"-spool-limit takes bytes, like 512m or 2G, not {text!r}")
+        raise UsageError(f"-spool-limit takes bytes, like 512m or 2G, not {text!r}", "-spool-limit 512m")
     bytes_ = int(number) * _SIZES[unit]
     if bytes_ < 1 << 20:
-        raise UsageError("-spool-limit is at least 1m")
+        raise UsageError("-spool-limit is at least 1m", "-spool-limit 1m")
     return bytes_

@@ -52,7 +52,7 @@ def parse(text: str, option: str, *, quiet: bool = False) -> Pattern:
     parts: list[str | tuple[str, str]] = []
     literal, at = "", 0
     if not text or "\0" in text:
-        raise UsageError(f"{option} takes a file name, not {clean(text)!r}")
+        raise UsageError(f"{option} takes a file name, not {clean(text)!r}", "like out.{rank:04}")
     if "%" in text and not quiet:
         _report_others(text, option)
     while at < len(text):

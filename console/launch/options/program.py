@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 #: The search path of execvp if PATH is not set (confstr(_CS_PATH)).
 _DEFAULT_PATH = b"/bin:/usr/bin"
 _HEAD = 4096  # bytes to read; the kernel itself reads 256
+#: By the end of a script's name, the program that runs it.
+_INTERPRETERS = {".py": "python3", ".sh": "sh", ".pl": "perl", ".R": "Rscript", ".jl": "julia"}
 
 
 class ProgramError(ConsoleError):
@@ -54,6 +56,12 @@ def find(name: str, environ: "Mapping[bytes, bytes]", *, quiet: bool = True) -> 
     if not quiet:
         print(f"yod: {clean(name)} is not in PATH: running ./{clean(name)}", file=sys.stderr)
     return path
+
+
+def run_it(name: str) -> str:
+    """The beginning of a hint for a script whose name says what runs it; otherwise empty."""
+    interpreter = _INTERPRETERS.get(os.path.splitext(name)[1])
+    return f"yod {interpreter} {clean(name)} runs it; " if interpreter else ""
 
 
 def _check(name: str, path: bytes) -> None:
@@ -107,7 +115,7 @@ def _check_head(shown: str, path: bytes) -> None:
     elif _looks_like_text(head):
         raise ProgramError(
             f"{shown} is text that does not begin with #!: this looks like a load file",
-            "a load file is not executable (chmod -x); a script needs a first line like #!/bin/sh",
+            f"{run_it(shown)}a script needs a first line like #!/bin/sh; a load file is not executable (chmod -x)",
             exit_status=126,
         )
 

@@ -148,7 +148,7 @@ def ranks(text: str, size: int | None) -> list[int]:
             low, dots, high = part.strip().partition("-")
         high = high if dots else low
         if not (_number(low) and _number(high) and int(low) <= int(high)):
-            raise UsageError(f"-stracenodes takes ranks (0,4..7) or all, not {text!r}")
+            raise UsageError(f"-stracenodes takes ranks (0,4..7) or all, not {text!r}", "-stracenodes 0-3,7")
         if size is not None and int(high) >= size:
             raise UsageError(f"-stracenodes {text}: there is no rank {high}", f"ranks are 0 to {size - 1}")
         found.update(range(int(low), int(high) + 1))
@@ -166,7 +166,8 @@ def bind(text: str, each: int) -> dict[str, Any]:
         return {"each": each}
     if kind == "map" and colon and all(map(_number, rest.split(","))):
         return {"each": each, "map": [int(cpu) for cpu in rest.split(",")]}
-    raise UsageError(f"-cpu-bind takes none, core or map:0,2,4 …, not {text!r}")
+    hint = "did you mean core?" if kind in ("cores", "rank", "hwthread") else "-cpu-bind map:0,2,4"
+    raise UsageError(f"-cpu-bind takes none, core or map:0,2,4 …, not {text!r}", hint)
 
 
 def sleep(text: str) -> tuple[str, float]:
@@ -182,7 +183,7 @@ def sleep(text: str) -> tuple[str, float]:
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds <= 3600:
-        raise UsageError(f"-sleep {text}: from 0 to 3600 seconds")
+        raise UsageError(f"-sleep {text}: from 0 to 3600 seconds", "-sleep before-go:5")
     return place, seconds
 
 

@@ -24,7 +24,7 @@ def read(given: Mapping[str, Any], options: TransferOptions) -> None:
     options.bcast_libs = "bcast-libs" in given
     options.bcast_share = given.get("bcast-per", "host") == "host"
     if options.bcast_libs and options.bcast == "never":
-        raise UsageError("-bcast-libs and -bcast never exclude each other")
+        raise UsageError("-bcast-libs and -bcast never exclude each other", "leave one of them out")
     directories = []
     for text in given.get("io", ()):
         directory, writable = io_directory(text)
@@ -48,7 +48,7 @@ def _refuse_directory(text: str, directory: str) -> NoReturn:
         raise UsageError(f"-io {clean(text)}: not a directory", f"-io {clean(os.path.dirname(text) or '.')}")
     if name and os.path.isdir(name):
         raise UsageError(f"-io {clean(text)}: no such directory", f"only :ro may follow a name, not :{clean(ending)}")
-    raise UsageError(f"-io {clean(text)}: no such directory")
+    raise UsageError(f"-io {clean(text)}: no such directory", "mkdir it, or name one that exists")
 
 
 def with_yodio(environ: Mapping[bytes, bytes]) -> dict[bytes, bytes]:

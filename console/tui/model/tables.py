@@ -319,12 +319,19 @@ class Rows:
             max(len(column.name), 9 if column.moves else min(column.most or _GROWN, self.widest[i]))
             for i, column in enumerate(columns)
         ]
-        shown = {i for i, column in enumerate(columns) if self.widest[i] or column.moves or i == self.sort}
+        filled = {i for i, column in enumerate(columns) if self.widest[i] or column.moves or i == self.sort}
+        shown = set(filled) if self.order else set(range(len(columns)))
+        dropped = []
         for i in sorted(shown, key=lambda i: -columns[i].rank):
             if sum(natural[i] + 2 for i in shown) - 2 <= room or not columns[i].rank:
                 break
             shown.discard(i)
+            dropped.append(i)
         left = room - sum(natural[i] + 2 for i in shown) + 2
+        for i in reversed(dropped):  # a narrow column may fit where a wide one of lower rank did not
+            if natural[i] + 2 <= left:
+                shown.add(i)
+                left -= natural[i] + 2
         return [0 if i not in shown else natural[i] + (0 if column.most else left) for i, column in enumerate(columns)]
 
 

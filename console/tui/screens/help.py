@@ -86,7 +86,8 @@ class Help(ModalScreen[None]):
         self.query_one(Input).focus()
 
     def _text(self, words: Sequence[str] = ()) -> Content:
-        room = max(24, min(_WIDEST, self.app.size.width * 95 // 100) - 6 - _KEYS)
+        before = min(_KEYS, 4 + max((len(key) for _, rows in self._sections for key, _, _ in rows), default=0))
+        room = max(24, min(_WIDEST, self.app.size.width * 95 // 100) - 6 - before)
         lines: list[Content] = []
         for heading, rows in self._sections:
             keys = [row for row in rows if all(word in " ".join(row).lower() for word in words)]
@@ -102,9 +103,9 @@ class Help(ModalScreen[None]):
                     rest, same = [(f"   {command}", "$quiet")], []
                 else:
                     rest = []
-                lines.append(Content.assemble((f"  {key:<{_KEYS - 2}}", "$primary"), told[0], *rest))
-                lines += [Content(" " * _KEYS + more) for more in told[1:]]
-                lines += [Content.styled(" " * _KEYS + more, "$quiet") for more in same]
+                lines.append(Content.assemble((f"  {key:<{before - 2}}", "$primary"), told[0], *rest))
+                lines += [Content(" " * before + more) for more in told[1:]]
+                lines += [Content.styled(" " * before + more, "$quiet") for more in same]
         return Content("\n").join(lines or [Content("  nothing is called so")])
 
     def action_close(self) -> None:

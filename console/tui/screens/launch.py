@@ -47,6 +47,7 @@ _WORDS = {
     RankState.SIGNALLED: "signalled",
     RankState.LOST: "lost",
 }
+_LONGEST = 32  # columns for a filter in the frame
 
 
 class RunScreen(Framed):
@@ -165,7 +166,8 @@ class RunScreen(Framed):
         scope = whose(output.scope)
         parts = [f"output of {scope}" if scope else "output"]
         if output.wanted != Filter():
-            parts.append("filtered")
+            words = self._filter_words
+            parts.append(f"filtered: {words if len(words) <= _LONGEST else words[: _LONGEST - 1] + '…'}")
         if output.gathered:
             parts.append("gathered")
         if output.search is not None:

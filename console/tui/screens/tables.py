@@ -49,7 +49,7 @@ _EMPTY = {
     "partitions": "there is no partition",
     "nodes": "there is no node",
     "events": "nothing has happened yet",
-    "jobs": "no job is queued or runs; mesh submit -- PROGRAM makes one, e shows what has ended",
+    "jobs": "no job is queued or runs (mesh submit -- PROGRAM); e shows ended jobs",
 }
 MOST_ENDED = 10_000
 _ENDED_EVERY_S = 2.0

@@ -10,7 +10,13 @@ from textual.app import App, SuspendNotSupported
 
 from redmesh.start_command import start_command
 
-TOOLS = ("gdb", "pdb", "strace", "py-spy")
+#: Debuggers, what each shows, and how to leave it.
+TOOLS = {
+    "gdb": "stops it: C frames and values; quit leaves",
+    "pdb": "stops it: Python frames, if it called redmesh.debug_on_request() or has Python 3.14; q leaves",
+    "strace": "its system calls; ^C leaves",
+    "py-spy": "its Python frames once",
+}
 
 
 def lend(app: App[Any], launcher: int, rank: int, tool: str) -> str:

@@ -28,6 +28,8 @@ DARK = Theme(
         "edge": "#3a4250",
         "ink": "#14171c",
         "select": "#3b4659",
+        "alarm": "#b3261e",
+        "alarm-ink": "#ffffff",
         "violet": "#c9a2f2",
     },
 )
@@ -54,6 +56,8 @@ LIGHT = Theme(
         "edge": "#b3bcc7",
         "ink": "#14171c",
         "select": "#c9d8ea",
+        "alarm": "#b3261e",
+        "alarm-ink": "#ffffff",
         "violet": "#6b3fa0",
     },
 )
@@ -79,6 +83,8 @@ CONTRAST = Theme(
         "edge": "#ffffff",
         "ink": "#000000",
         "select": "#004a77",
+        "alarm": "#b3261e",
+        "alarm-ink": "#ffffff",
         "violet": "#d9b8ff",
         "text-disabled": "#d0d0d0",
     },
@@ -107,6 +113,8 @@ MONO = Theme(
         "edge": "#505050",
         "ink": "#101010",
         "select": "#484848",
+        "alarm": "#ffffff",
+        "alarm-ink": "#101010",
         "violet": "#c8c8c8",
         "text-disabled": "#b0b0b0",
     },
@@ -129,8 +137,8 @@ def borrowed(theme: Theme) -> dict[str, str]:
         select = back.blend(Color.parse(made["primary"]), 0.35).hex
     except ColorParseError:
         quiet, edge, select = made["foreground"], made["foreground"], made["panel"]
-    violet = (DARK if theme.dark else LIGHT).variables["violet"]
-    return {"bar": made["panel"], "quiet": quiet, "edge": edge, "ink": ink, "select": select, "violet": violet}
+    fixed = {name: (DARK if theme.dark else LIGHT).variables[name] for name in ("violet", "alarm", "alarm-ink")}
+    return {"bar": made["panel"], "quiet": quiet, "edge": edge, "ink": ink, "select": select, **fixed}
 
 
 class ReadOnce(Stylesheet):

@@ -86,6 +86,12 @@ class TopBar(Widget):
             tabs.append((f"job-{job.id}", f"{mark} {name if len(name) <= 14 else name[:13] + '…'}"))
         return tabs
 
+    async def on_click(self, event: events.Click) -> None:
+        """A click on the mark of problems lists them."""
+        problems = len(self.console.problems)
+        if problems and event.x >= self.size.width - len(f"▲ {problems} "):
+            await self.app.run_action("health")
+
     def _state(self) -> Content:
         console = self.console
         quiet, bad = self.get_visual_style("top-bar--quiet"), self.get_visual_style("top-bar--bad")
@@ -103,7 +109,7 @@ class TopBar(Widget):
             only,
             (f" use {bars}  ", self.get_visual_style("top-bar--bars")) if bars else ("", quiet),
             (f"{counts[State.FREE]:,} of {usable:,} free ", quiet),
-            (f"▲ {len(console.problems)} ", bad + Style.from_meta({"@click": "app.health"}))
+            (f"▲ {len(console.problems)} ", bad)  # no link: a link has the text's colour, which is faint on the mark's
             if console.problems
             else ("● ", self.get_visual_style("top-bar--good")),
         )
@@ -169,6 +175,10 @@ class KeyBar(Widget):
                 items[name] = before._replace(shown=f"{before.shown} {shown}", possible=before.possible or enabled)
         once = {item.label: item for item in reversed(items.values())}  # enter and a letter may do the same
         unique = [item for item in items.values() if once[item.label] is item]
+        self._more = [
+            item for item in {item.label: item for item in reversed(self._more)}.values() if item.label not in once
+        ]
+        self._more.reverse()
         if (unique, self._more) != (self._items, before_more):
             self._items = unique
             self.refresh()

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 
 HOSTS = os.environ.get("STAND_IN_HOSTS", "").split()
 
@@ -44,11 +45,18 @@ def options(words: list[str], valued: dict[str, str], flags: set[str]) -> tuple[
     return found, words
 
 
-def run(commands: list[tuple[list[str], dict[str, str]]], given: bool, taken: bool, label: bool) -> int:
+def run(
+    commands: list[tuple[list[str], dict[str, str]]],
+    given: bool,
+    taken: bool,
+    label: bool,
+    on_signal: "Callable[[], None] | None" = None,
+) -> int:
     """Run ``commands`` like one client, which forwards input and signals to all of them; return the largest status.
 
     ``given``: forward standard input. ``taken``: forward standard output and error. ``label``: prefix output lines with
-    the task's number. The status of a command that a signal killed is the signal's number.
+    the task's number. The status of a command that a signal killed is the signal's number, and
+    ``on_signal`` is called then.
     """
     pipe, null = subprocess.PIPE, subprocess.DEVNULL
     tasks = [
@@ -62,7 +70,8 @@ def run(commands: list[tuple[list[str], dict[str, str]]], given: bool, taken: bo
     def pass_on(number: int, _frame: object) -> None:
         for task in tasks:
             if task.poll() is None:
-                os.killpg(task.pid, number)
+                # qrsh -inherit 8.1.9: SIGTERM to it is SIGKILL for its task
+                os.killpg(task.pid, number if on_signal is None else signal.SIGKILL)
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, pass_on)
@@ -95,7 +104,10 @@ def run(commands: list[tuple[list[str], dict[str, str]]], given: bool, taken: bo
             threading.Thread(target=read, args=(index, task), daemon=True).start()
     if given:
         threading.Thread(target=feed, daemon=True).start()
-    return max(abs(task.wait()) for task in tasks)
+    statuses = [task.wait() for task in tasks]
+    if on_signal is not None and min(statuses) < 0:
+        on_signal()
+    return max(map(abs, statuses))
 
 
 def on_host(name: str) -> str:
@@ -200,7 +212,20 @@ def qrsh(words: list[str]) -> int:
     if "-inherit" not in found:
         refuse("outside of a job")
     on_host(rest[0])
-    return run([(rest[1:], {})], "-nostdin" not in found, True, False)
+    # sge_qmaster: "tightly integrated parallel task failed - killing job" (seen with 8.1.9).
+    return run([(rest[1:], {})], "-nostdin" not in found, True, False, on_signal=kill_job)
+
+
+def kill_job() -> None:
+    """Kill every process of the job, its script too."""
+    mark = f"STAND_IN_REFUSED={os.environ['STAND_IN_REFUSED']}".encode()
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{entry}/environ", "rb") as file:
+                if mark in file.read().split(b"\0") and int(entry) != os.getpid():
+                    os.kill(int(entry), signal.SIGKILL)
+        except OSError:
+            continue
 
 
 def blaunch(words: list[str]) -> int:

@@ -32,9 +32,9 @@ async def test_a_launch_is_watched_in_two_browsers_and_after_a_lost_connection(m
         async with Browser() as first, Browser(900, 600) as second:
             await first.open(address)
             await first.wait_heard("4 of 4 free")
-            small.run("yod", "--detach", "-sz", "2", "python3", str(program), check=True)
-            await first.wait_heard("waits.py")
-            await first.press("a")
+            await first.press("n")
+            await first.wait_heard("new launch")
+            await first.press(f"python3 {program}", "tab", "2", "enter")
             await first.wait_heard("begun on rank 0")
             await first.press("s")
             await first.wait_heard("wait_for_news")

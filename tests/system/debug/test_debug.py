@@ -137,7 +137,7 @@ def test_what_cannot_be(yods: PrivateMesh, begin: Begin, places: str) -> None:
     wait_until(lambda: processes.alive(pid_of(yods, launcher, 0)), "it runs")
     assert "n1: rank 3 has ended" in refused(launcher, "3")
     assert "n0: nosuch is not there (install nosuch on n0)" in refused(launcher, "0", "nosuch")
-    assert "no launcher 99999 of yours runs" in refused("99999", "0")
+    assert "launcher 99999 does not run" in refused("99999", "0")
     assert "pdb cannot enter the rank's program" in refused(launcher, "0", "pdb")
 
 

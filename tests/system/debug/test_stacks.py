@@ -283,7 +283,7 @@ def test_a_deadlock_of_mpi4py_is_named(yods: PrivateMesh, begin: Begin) -> None:
 
 def test_what_there_is_not(yods: PrivateMesh, begin: Begin, places: str) -> None:
     nobody = yods.run("mesh", "stacks", "99999")
-    assert nobody.returncode == 125 and "no launcher 99999 of yours runs" in nobody.stderr
+    assert nobody.returncode == 125 and "launcher 99999 does not run" in nobody.stderr
     launcher = begin("-sz", "2", places)
     beyond = yods.run("mesh", "stacks", launcher, "--ranks", "1-2")
     assert beyond.returncode == 125 and f"launcher {launcher} has ranks 0 to 1" in beyond.stderr

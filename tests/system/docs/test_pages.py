@@ -18,6 +18,7 @@ from tests.support.mpis import ROOT, python_with
 #: Blocks that need hosts, Slurm or a whole installation are ```console, not ```sh; the page says what runs them.
 PAGES = (
     "docs/guides/arrays.md",
+    "docs/guides/slurm.md",
     "docs/guides/notebooks.md",
     *(f"examples/{name}/README.md" for name in ("farm", "hello", "mandelbrot", "python")),
     "docs/tutorial.md",  # the last: it ends the mesh

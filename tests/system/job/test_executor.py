@@ -1,6 +1,7 @@
 """redmesh.Executor on a real mesh: results, exceptions, lost processes, large arguments, cancellation."""
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -220,3 +221,37 @@ def test_calls_that_the_program_cancels_are_cancelled_tasks(yods: PrivateMesh) -
     job = yods.json("mesh", "job", "show", uuid, "--json")
     assert cancelled > 10_000 and result == 4
     assert (job["state"], job["counts"]) == ("done", {"done": others + 1, "cancelled": cancelled})
+
+
+INTERRUPTED = """
+import os, time, redmesh
+
+def call():
+    while not os.path.exists("go on"):
+        time.sleep(0.05)
+
+with redmesh.Executor(500, name="interrupted") as executor:
+    calls = [executor.submit(call) for _ in range(20)]
+    print(executor.uuid, flush=True)
+    calls[-1].result()
+"""
+
+
+def test_a_program_is_told_of_a_small_machine_and_of_what_the_first_interrupt_does(yods: PrivateMesh) -> None:
+    pipe = subprocess.PIPE
+    process = yods.start(sys.executable, "-c", INTERRUPTED, stdout=pipe, stderr=pipe, text=True)
+    try:
+        assert process.stdout is not None and process.stderr is not None
+        uuid = process.stdout.readline().strip()
+        process.send_signal(signal.SIGINT)
+        error = ""
+        while "^C" not in error and (line := process.stderr.readline()):
+            error += line
+        assert "UserWarning: max_workers is 500, but the mesh has 8 processors" in error, error
+        assert "redmesh: ^C: waiting for 20 calls that are left; another ^C ends the program, and with it" in error
+        (yods.work / "go on").touch()
+        process.communicate(timeout=60)
+        assert yods.json("mesh", "job", "show", uuid, "--json")["counts"] == {"done": 20}
+    finally:
+        process.kill()
+        process.wait()

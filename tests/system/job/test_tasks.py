@@ -59,6 +59,8 @@ def test_results_exits_limits_and_last_lines_are_in_the_object(yods: PrivateMesh
     ]
     assert sql(yods, job, "SELECT lines FROM task WHERE first = 9") == [{"lines": f"task 9 of {job} try 1 x\n"}]
     assert sql(yods, job, "SELECT count(*) AS n FROM resource WHERE freed_at IS NULL") == [{"n": 0}]
+    [asked] = sql(yods, job, "SELECT count(*) AS n FROM request")
+    assert asked["n"] > 1, "the first request and further ones"
     assert row(yods, job)["state"] == "failed" and not yods.json("mesh", "queue")
 
 

@@ -3,13 +3,14 @@
 import json
 import os
 import signal
+import time
 from collections.abc import Iterator
 
 import pytest
 
 from agents.linux import processes
 from tests.support.managers.job import NEEDS_GCC, Job
-from tests.support.waiting import wait_until
+from tests.support.waiting import freeze, wait_until
 
 KINDS = ("slurm", "grid_engine", "lsf", "pbs", "pbsdsh", pytest.param("tm", marks=NEEDS_GCC), "flux")
 
@@ -79,6 +80,18 @@ def test_mesh_down_ends_the_manager_s_clients_and_the_next_yod_begins_anew(job: 
     assert job.run("yod", "-sz", "2", "true").returncode == 0
 
 
+def test_mesh_down_leaves_a_job_of_grid_engine_alive() -> None:
+    job = Job("grid_engine")  # its clients' tasks die of SIGKILL if the clients are told to end, and the job with them
+    try:
+        for _ in range(2):
+            assert job.run("yod", "-sz", "2", "true").returncode == 0
+            assert job.run("mesh", "down").returncode == 0
+            wait_until(lambda: job.left() == [job.script.pid], "only the script is left", 30.0)
+        assert not job.refused.exists(), job.refused.read_text()
+    finally:
+        job.close()
+
+
 def test_what_the_manager_ends_ends_its_ranks(job: Job) -> None:
     assert job.run("yod", "-sz", "4", "--detach", "sleep", "300").returncode == 0
     [client] = [pid for pid in job.left() if any(word.endswith("/srun") for word in _arguments(pid)[:3])]
@@ -97,6 +110,27 @@ def test_signals_of_the_manager_reach_the_ranks(job: Job) -> None:
     [client] = [pid for pid in job.left() if any(word.endswith("/srun") for word in _arguments(pid)[:3])]
     processes.send_signal(client, signal.SIGUSR1)
     wait_until(lambda: out.read_text().count("caught") == 4, "every rank has caught the manager's signal")
+
+
+def test_a_job_that_is_suspended_for_longer_than_down_s_keeps_its_launches(job: Job) -> None:
+    (job.directory / "mesh.toml").write_text("suspect_s = 1.0\ndown_s = 2.0\n")
+    assert job.run("yod", "-sz", "4", "--detach", "sleep", "317").returncode == 0
+    # Slurm stops the script and what its daemons started, and does not know of the login processor's RCA and CPA.
+    [client] = [pid for pid in job.left() if any(word.endswith("/srun") for word in _arguments(pid)[:3])]
+    stopped = [job.script.pid, *processes.descendants(client)]
+    [state] = job.jobs.iterdir()
+    log = state / "log" / "rca.jsonl"
+    before = len(log.read_text())
+    for pid in stopped:
+        freeze(pid)
+    until = time.monotonic() + 4.0
+    wait_until(lambda: time.monotonic() > until, "twice down_s is over")
+    for pid in stopped:
+        processes.send_signal(pid, signal.SIGCONT)
+    until = time.monotonic() + 3.0
+    wait_until(lambda: time.monotonic() > until, "longer than down_s is over again")
+    assert "node_down" not in log.read_text()[before:]
+    assert len(_named(job, "sleep")) == 4, "the ranks live"
 
 
 def test_the_managers_are_listed_and_checked(job: Job) -> None:

@@ -24,6 +24,11 @@ def job() -> Iterator[Job]:
     yield from _job("slurm")
 
 
+@pytest.fixture
+def grid_engine() -> Iterator[Job]:
+    yield from _job("grid_engine")
+
+
 def _job(kind: str) -> Iterator[Job]:
     one = Job(kind)
     try:
@@ -67,6 +72,21 @@ def test_what_forks_twice_ends_with_the_launch_and_no_file_is_left(job: Job) -> 
     assert job.run("yod", "--parent=rank", "-kill", "-sz", "2", "sh", "-c", script + "; exit 3").returncode == 3
     wait_until(lambda: not _sleeping("313", "314", "315"), "nothing of the ranks is left")
     job.end()
+    wait_until(lambda: not job.left(), "nothing of the job is left", 30.0)
+
+
+def test_grid_engine_kills_a_job_whose_task_dies_of_a_signal_and_a_rank_does_not_do_that(
+    grid_engine: Job,
+) -> None:
+    job = grid_engine
+    done = job.run("yod", "--parent=rank", "-sz", "2", "sh", "-c", "test $YOD_RANK = 0 || kill -9 $$")
+    assert done.returncode == 128 + signal.SIGKILL and "SIGKILL" in done.stderr, done.stderr
+    done = job.run("yod", "--parent=rank", "-sz", "2", "sh", "-c", "echo alive; kill $$")
+    assert done.stdout.split() == ["alive", "alive"] and "SIGTERM" in done.stderr, done.stderr
+    assert job.script.stdin is not None
+    job.script.stdin.write(b"qrsh -inherit n0 sh -c 'kill -9 $$'\n")
+    job.script.stdin.flush()
+    assert job.script.wait(30) == -signal.SIGKILL, "the stand-in has that rule"
     wait_until(lambda: not job.left(), "nothing of the job is left", 30.0)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,20 +37,11 @@ def mesh(netns_hosts: MakeHosts, sql_server: Server) -> Iterator[SystemMesh]:
 
 
 def test_a_users_objects_are_that_users_alone(mesh: SystemMesh) -> None:
-    script = "test $0 -le 4 || while ! test -e /run/gate; do sleep 0.1; done; yodstate set of $(id -u)"
-    words = (
-        "env",
-        f"PYTHONPATH={':'.join(LIBRARIES)}",
-        "mesh",
-        "submit",
-        "--array",
-        "1-6",
-        "--",
-        "sh",
-        "-c",
-        script,
-        "{}",
-    )
+    script = mesh.home / "step.sh"  # only the login processor has it
+    script.write_text("test $1 -le 4 || while ! test -e /run/gate; do sleep 0.1; done; yodstate set of $(id -u)\n")
+    script.chmod(0o644)
+    libraries = f"PYTHONPATH={':'.join(LIBRARIES)}"
+    words = ("env", libraries, "mesh", "submit", "--array", "1-6", "--file", str(script), "--", "sh", "step.sh", "{}")
     uuid = mesh.as_user("ada", *words, check=True).stdout.strip()
     home = mesh.home / "ada" / "state" / "redmesh" / "jobs" / f"{uuid}.job"
     # its standby is a file of ada's on a node, written by a process of ada's uid
@@ -178,3 +170,151 @@ def address_of(mesh: SystemMesh, node: str) -> str:
     with open_store(mesh.database) as store:
         [(address,)] = store.read(f"SELECT address FROM node WHERE name = '{node}'")
     return str(address).removeprefix("tls://").partition("/")[0]
+
+
+#: What a hostile user does with passes that are his own: NAME RESULT for each attempt.
+HOSTILE = """
+import glob, json, os, sys
+from agents.link import trust
+from agents.link.client import Client
+from agents.objects.connection import connect
+from agents.objects.answers import Question
+from agents.wire.errors import AgentError
+from agents.wire.frames import FILE, frame
+from redmesh.state import StateObject, encode_commit, new_uuid
+mesh, run, adas, one, other = sys.argv[1:]
+trust.use_run(mesh, run)
+with Client(glob.glob(run + "/cpa-*.sock")[0], "admin") as cpa:
+    told = cpa.call({"op": "state_pass", "node": one[-2:], "uid": os.getuid()})
+good = {key: told[key] for key in ("credential", "mac")}
+
+def attempt(name, call):
+    try:
+        told = call()
+        print(name, "|", {key: told[key] for key in told if key != "re"} if isinstance(told, dict) else told)
+    except (AgentError, OSError) as error:
+        print(name, "| refused:", getattr(error, "message", error))
+
+def tell(message, data=b"", passed=good):
+    with connect(one, 20.0, passed) as client:
+        if data:
+            client.send(frame(FILE, data))
+        return client.call(message, 60.0)
+
+def held(address, passed):
+    with connect(address, 20.0, passed) as client:
+        return client.call({"op": "held"})
+
+attempt("other node", lambda: held(other, good))
+text = good["credential"]
+for name, forged in (("other uid", text.replace(str(os.getuid()), str(os.getuid() - 1))), ("cut", text[:-2]),
+                     ("empty", " "), ("huge", text + " " * 60000), ("nested", "[" * 5000)):
+    attempt(name, lambda: held(one, {**good, "credential": forged}))
+for name in (adas, "../21001/" + adas, "/etc/passwd", "", "x" * 60000):
+    for op, more in (("move", {"node": "h9", "address": other}), ("give", {"receiver": "me"}), ("purge", {}),
+                     ("drop", {}), ("take", {"counter": 99, "uid": 21001}), ("promote", {"counter": 99}),
+                     ("want", {"login": "me"})):
+        attempt(f"{op} {name[:12]}", lambda: tell({"op": op, "uuid": name, **more}))
+    attempt(f"ask {name[:12]}", lambda: tell({"op": "ask", "uuid": name, "what": ""})["status"])
+attempt("held", lambda: tell({"op": "held"})["jobs"])
+attempt("offer", lambda: tell({"op": "offer", "uuid": new_uuid(), "counter": 1, "size": 1 << 40, "sender": "x"}))
+mine = new_uuid()
+job = StateObject.create(os.path.join(os.environ["HOME"], mine), {"uuid": mine})
+job.close()
+content = open(os.path.join(os.environ["HOME"], mine), "rb").read()
+import hashlib
+with connect(one, 20.0, good) as client:
+    client.call({"op": "copy", "uuid": mine, "counter": 1, "size": len(content), "sender": "x"})
+    client.send(frame(FILE, content))
+    client.call({"op": "copied", "uuid": mine, "counter": 1, "digest": hashlib.sha256(content).hexdigest()})
+    for statement in ("ATTACH '/tmp/x' AS x", "PRAGMA journal_mode = off", "SELECT load_extension('/tmp/x.so')",
+                      "INSERT INTO value VALUES ('k', zeroblob(2000000000), 0, '', 0)", "VACUUM INTO '/tmp/x'"):
+        data = encode_commit(1, [(statement, [[]])])
+        client.send(frame(FILE, data))
+        told = {"op": "commits", "uuid": mine, "size": len(data)}
+        attempt("commit " + statement[:6], lambda: client.call(told, 60.0))
+    attempt("drop", lambda: client.call({"op": "drop", "uuid": mine}))
+"""
+#: What he does with the files of his own directory on a node, in a process that runs there.
+FILES = """
+import json, os, sys
+home, adas, address, fifo, odd, newer, large = sys.argv[1:]
+os.setgid(21002)
+os.setuid(21002)
+os.chdir(home)
+os.mkfifo(fifo + ".job")
+os.mkfifo(odd + ".place")
+os.symlink("/etc/passwd", odd + ".job")
+open(newer + ".place", "w").write('{"state": "live", "counter": {}, "at": []}')
+with open(newer + ".job", "wb") as file:
+    file.write(b"SQLite format 3\\0" + bytes(range(84)) * 40)
+open(large + ".place", "w").write("[" * 100000)
+open(adas + ".job.sent", "w").write("x")
+told = {"state": "doubt", "counter": 99, "other": "h2", "address": address, "at": 1.0}
+open(adas + ".place", "w").write(json.dumps(told))
+for number in range(3000):
+    open(f"junk-{number}", "w").close()
+"""
+#: Holds connections until its input ends; prints how many were let in.
+CROWD = """
+import glob, os, sys
+from agents.link import trust
+from agents.link.client import Client
+from agents.objects.connection import connect
+from agents.wire.errors import AgentError
+mesh, run, address = sys.argv[1:]
+trust.use_run(mesh, run)
+with Client(glob.glob(run + "/cpa-*.sock")[0], "admin") as cpa:
+    told = cpa.call({"op": "state_pass", "node": address[-2:], "uid": os.getuid()})
+held = []
+for _ in range(40):
+    try:
+        held.append(connect(address, 20.0, {key: told[key] for key in ("credential", "mac")}))
+        held[-1].call({"op": "held"})
+    except (AgentError, OSError):
+        held.pop() if held else None
+print(len(held), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_hostile_user_reaches_nobody_elses_objects_and_holds_up_nobody(mesh: SystemMesh) -> None:
+    libraries = f"PYTHONPATH={':'.join(LIBRARIES)}"
+    submitted = mesh.as_user("ada", "env", libraries, "mesh", "submit", "--wait", "--quiet", "--", "true", check=True)
+    uuid = submitted.stdout.strip()
+    for node in ("h2", "h3"):
+        mesh.as_user("ada", "mesh", "job", "move", uuid, node, check=True)
+    name = json.loads((mesh.state / "keeper.json").read_text())["mesh"]
+    addresses = {node: f"tls://{address_of(mesh, node)}/{node}" for node in ("h1", "h2", "h3")}
+    told = mesh.as_user("bob", "python", "-c", HOSTILE, name, str(mesh.run_dir), uuid, addresses["h1"], addresses["h2"])
+    assert told.returncode == 0, told.stderr
+    results = [line.partition(" | ") for line in told.stdout.splitlines()]
+    harmless = {
+        "take": "{'taken': False}", "drop": "{}", "ask": "404", "held": "[]", "promote": "{'live': False}",
+    }  # fmt: skip
+    for what, _, result in results:
+        assert result.startswith("refused: ") or result == harmless.get(what.split()[0]), (what, result)
+    assert len(results) > 40
+    # his own files on a node: whatever they are, an answer comes, and nothing of ada's changes
+    home = f"{mesh.state}-objects/h1/{USERS['bob']}"
+    names = [new_uuid() for _ in range(4)]
+    mesh.hosts[0].run("python3", "-c", FILES, home, uuid, addresses["h2"], *names, check=True)
+    for one in names:
+        asked = mesh.as_user("bob", "mesh", "job", "show", one, "--at", "h1")
+        assert asked.returncode and "Traceback" not in asked.stderr, asked.stderr
+    wait_until(lambda: "object" in mesh.node_log(mesh.hosts[0]), "its objects were looked at")
+    moved = mesh.as_user("ada", "mesh", "job", "move", uuid, "h2")
+    assert moved.returncode == 0 and "is on h2 (move 3" in moved.stdout, moved.stderr
+    # as many connections as he may have, and ada's are served
+    crowd = mesh.start_as(
+        "bob", "python", "-c", CROWD, name, str(mesh.run_dir), addresses["h2"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert crowd.stdout is not None and crowd.stdin is not None
+    assert 1 <= int(crowd.stdout.readline()) <= 12
+    assert USERS["bob"] in couriers()
+    assert mesh.as_user("ada", "mesh", "job", "show", uuid, check=True).stdout
+    crowd.stdin.close()
+    assert crowd.wait() == 0
+    wait_until(lambda: USERS["bob"] not in couriers(), "his processes have ended")
+    mesh.as_user("ada", "mesh", "job", "move", uuid, login_of(mesh), check=True)

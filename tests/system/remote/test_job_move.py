@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import ssl
 import subprocess
 from collections.abc import Iterator
@@ -12,14 +13,21 @@ from urllib.request import urlopen
 
 import pytest
 
-from redmesh.state import StateObject
+from agents.link import trust
+from agents.link.client import Client
+from agents.wire.errors import AgentError
+from redmesh.state import StateObject, new_uuid
 from tests.support.far_mesh import TlsMesh, while_up
 from tests.support.waiting import patience
 
 
 @pytest.fixture(scope="module")
 def mesh() -> Iterator[TlsMesh]:
-    with while_up(TlsMesh(3, 3)) as made:
+    made = TlsMesh(3, 3)
+    settings = made.home / "config" / "redmesh"
+    settings.mkdir()
+    (settings / "mesh.toml").write_text("node_jobs_mb = 8\n")
+    with while_up(made):
         yield made
 
 
@@ -138,3 +146,50 @@ def test_an_object_that_was_lost_with_its_disk_is_said_to_be_gone(mesh: TlsMesh,
     shown = mesh.run("mesh", "job", "show", job)
     assert shown.returncode == 125 and f"the object of job {job} is gone: n2 had it last" in shown.stderr, shown.stderr
     assert "it had no standby" in shown.stderr
+
+
+def large_job(mesh: TlsMesh, megabytes: int) -> str:
+    """The UUID of an ended job of this size, on the login processor."""
+    uuid = new_uuid()
+    made = StateObject.create(str(mesh.state / "jobs" / f"{uuid}.job"), {"uuid": uuid, "kind": "job", "command": "[]"})
+    made.add_file("package/large", os.urandom(megabytes << 20))
+    made.finish("done")
+    made.close()
+    return uuid
+
+
+def test_a_node_takes_so_much_of_a_user_and_says_what_to_purge(mesh: TlsMesh, job: str) -> None:
+    mesh.run("mesh", "job", "move", job, "n0", check=True)
+    large = [large_job(mesh, 5), large_job(mesh, 5)]
+    mesh.run("mesh", "job", "move", large[0], "n0", check=True)
+    refused = mesh.run("mesh", "job", "move", large[1], "n0")
+    assert refused.returncode == 1 and "n0 takes 8 MiB of a user's state objects (node_jobs_mb)" in refused.stderr
+    assert f"mesh purge {large[0]} " in refused.stderr and job in refused.stderr, "what is there, the largest first"
+    assert json.loads(mesh.run("mesh", "job", "show", large[1], "--json", check=True).stdout)["state"] == "done"
+    # as from a login processor that does not see the node's files
+    trust.use_login(json.loads((mesh.state / "keeper.json").read_text())["mesh"], str(mesh.state))
+    try:
+        with Client(address_of(mesh, "n0"), "object", 20.0) as client:
+            with pytest.raises(AgentError, match="no job"):
+                client.call({"op": "purge", "uuid": large[1]})
+            client.call({"op": "purge", "uuid": large[0]})
+    finally:
+        trust.use(None)
+    assert not path_on(mesh, "n0", large[0]).exists()
+    mesh.run("mesh", "job", "move", large[1], "n0", check=True)
+    mesh.run("mesh", "purge", large[1], check=True)
+
+
+def test_a_full_disk_refuses_an_object_and_the_sender_goes_on(mesh: TlsMesh) -> None:
+    large, there = large_job(mesh, 3), path_on(mesh, "n1", "x").parent
+    there.mkdir(exist_ok=True)
+    if os.geteuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=18m", "small", there]).returncode:
+        pytest.skip("nothing can be mounted here")
+    try:
+        moved = mesh.run("mesh", "job", "move", large, "n1")
+        assert moved.returncode == 1 and "the disk for state objects on n1 has 18.0 MiB left" in moved.stderr, moved
+        assert not [path for path in there.iterdir() if path.stat().st_size], "nothing of it stays there"
+    finally:
+        subprocess.run(["umount", "-l", there], check=True)
+    mesh.run("mesh", "job", "move", large, "n1", check=True)
+    mesh.run("mesh", "purge", large, check=True)

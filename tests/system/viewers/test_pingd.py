@@ -40,6 +40,7 @@ def rows(yods: PrivateMesh, *words: str) -> list[list[str]]:
 def test_selectors_all_have_to_hold(yods: PrivateMesh) -> None:
     _, launcher = launched(yods, 3)
     mine = rows(yods, "-mine")
+    assert rows(yods, "-user", str(os.getuid())) == mine and rows(yods, "-user", "nobody") == []
     assert [row[0] for row in mine] == ["0", "1", "2"] and {row[4] for row in mine} == {str(launcher)}
     assert rows(yods, "-job", str(launcher)) and [row[7] for row in mine] == ["0", "1", "2"]
     assert [row[0] for row in rows(yods, "-mine", "-list", "2..5")] == ["2"]

@@ -100,7 +100,7 @@ def test_stacks_of_a_launch(here: PrivateMesh) -> None:
         assert "nanosleep" in json.dumps(redmesh.stacks(job.launcher, ranks="1-2", which="native")["tree"])
         with pytest.raises(redmesh.RedmeshError, match="has ranks 0 to 3"):
             job.stacks("4")
-    with pytest.raises(redmesh.RedmeshError, match="no launcher 99999 of yours runs"):
+    with pytest.raises(redmesh.RedmeshError, match="launcher 99999 does not run"):
         redmesh.stacks(99999)
 
 

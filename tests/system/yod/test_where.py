@@ -55,6 +55,8 @@ def test_nodes_and_tasks_per_node(mesh8: PrivateMesh) -> None:
     assert ranks_on(mesh8.run("yod", "--nodes=3", "--ntasks-per-node=2", *PLACE)) == [2, 2, 2]
     assert ranks_on(mesh8.run("yod", "-n", "4", "--tasks-per-node", "1", *PLACE)) == [1, 1, 1, 1]
     assert ranks_on(mesh8.run("yod", "-n", "12", "--nodes", "2", "--overcommit", *PLACE)) == [6, 6]
+    ended = mesh8.json("mesh", "history")[-1]
+    assert ended["ranks"] == 12 and ended["size"] <= 8
     assert ranks_on(mesh8.run("yod", "-n", "3", "-c", "2", *PLACE)) == [1, 1, 1], "a rank is never cut in two"
     refused = mesh8.run("yod", "--nodes", "5", "true")
     assert refused.returncode == 125 and "5 nodes" in refused.stderr

@@ -32,6 +32,9 @@ from console.cli.mesh import command
         ("mode off 0", "mode is not 'off' (it is one of 'batch'"),
         ("up -n 4", "--processors N"),
         ("purge", "mesh purge needs JOB, or --all"),
+        ("submit -- echo {} ::: a b", "mesh sections run -- echo {} ::: a b"),
+        ("sections run -j 8 -- echo ::: a", "--limit N"),
+        ("sections run --resume", "mesh sections resume JOB"),
         ("purge --all x", "--all excludes JOB"),
     ],
 )

@@ -14,7 +14,7 @@ from console.launch.options.transfer import read
     [
         ("", "the name given is empty", "-io ."),
         (":ro", "the name given is empty", "-io ."),
-        ("none", "no such directory", ""),
+        ("none", "no such directory", "mkdir it"),
         ("sub/file", "not a directory", "-io sub"),
         ("sub/file:ro", "not a directory", "-io sub"),
         ("sub:rw", "no such directory", "only :ro may follow a name, not :rw"),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from agents.objects.arrival import Arrival
 from agents.objects.holder import REMEMBER_S, Entry, Holder
 from agents.objects.states import Action, Event, State
 from redmesh.state import StateError, StateObject, new_uuid
@@ -86,3 +89,42 @@ def test_a_purged_object_is_not_here_any_more(holder: Holder) -> None:
     assert holder.entry(uuid).place.state is State.LIVE
     os.unlink(holder.path(uuid))
     assert holder.entry(uuid).place.state is State.ABSENT and holder.uuids() == []
+
+
+def test_a_disk_that_fills_up_while_an_object_comes_is_told_at_the_end(tmp_path: Path) -> None:
+    if os.geteuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "small", tmp_path]).returncode:
+        pytest.skip("nothing can be mounted here")
+    try:
+        what = {"uuid": new_uuid(), "counter": 1, "size": 4 << 20, "sender": "n1"}
+        arrival = Arrival(Holder(str(tmp_path), "n0"), what)
+        for _ in range(4):
+            arrival.write(b"x" * (1 << 20))
+        with pytest.raises(OSError, match="No space left"):
+            arrival.finish({**what, "digest": hashlib.sha256(b"x" * (4 << 20)).hexdigest()}, "n0")
+        arrival.close()
+        assert os.listdir(tmp_path) == []
+    finally:
+        subprocess.run(["umount", "-l", tmp_path], check=True)
+
+
+def test_only_an_ended_job_is_purged_and_the_copy_of_a_running_one_is_kept(holder: Holder) -> None:
+    uuid, other = made(holder), made(holder)
+    with pytest.raises(StateError, match="has not ended"):
+        holder.purge(uuid)
+    job = StateObject(holder.path(uuid))
+    job.finish("done")
+    with pytest.raises(StateError, match="has not ended"):
+        holder.purge(uuid)  # its owner is there
+    job.close()
+    long_ago = os.stat(holder.path(uuid)).st_mtime - REMEMBER_S - 1
+    for name in (uuid, other):
+        os.rename(holder.path(name), holder.standby(name))
+        os.utime(holder.standby(name), (long_ago, long_ago))
+    holder.forget_old()
+    assert not os.path.exists(holder.standby(uuid)) and os.path.exists(holder.standby(other))
+    os.rename(holder.standby(other), holder.path(other))
+    job = StateObject(holder.path(other))
+    job.finish("cancelled")
+    job.close()
+    holder.purge(other)
+    assert holder.uuids() == [] and holder.entry(other).place.state is State.ABSENT

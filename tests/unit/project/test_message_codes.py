@@ -27,4 +27,6 @@ def test_what_fits_a_template() -> None:
 
 def test_what_has_no_number_stays_as_it_is() -> None:
     assert coded("Argh", "try again") == "Argh (try again)"
+    forwarded = coded(f"no personal mesh: {coded('not a database file: x', 'give one')}")
+    assert forwarded == "no personal mesh: not a database file: x (give one) [RM-3093]"
     assert coded("the console needs a terminal", "showmesh").endswith(" (showmesh) [RM-1004]")

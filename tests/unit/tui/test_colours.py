@@ -23,7 +23,7 @@ VISIONS = {
 }
 CSS = Path(app.__file__).with_name("app.tcss").read_text()
 LAUNCHERS = [re.search(rf"\.cell-grid--hue-{n},[^}}]*background: (#\w+)", CSS)[1] for n in range(HUES)]  # type: ignore[index]
-STATES = [DARK.warning, DARK.error, DARK.success, "#b3261e"]
+STATES = [DARK.warning, DARK.error, DARK.success, DARK.variables["alarm"]]
 
 
 def seen(colour: str, vision: str) -> Triple:

@@ -51,7 +51,7 @@ class SourcePane(ScrollView, can_focus=False):
             return
         widest = max((sum(cell_len(piece) for _, piece in pieces) for pieces in text.lines), default=0)
         self.virtual_size = Size(widest + self._gutter, len(text.lines))
-        set_title(self, _from_the_end(clean(f"{text.path}:{line}"), self.size.width - 2))
+        set_title(self, _from_the_end(clean(f"{text.path}:{line}"), self.size.width - 6))
         at = line - text.first
         outside = not 0 <= at < len(text.lines)
         where = f"read on {text.node}" if text.node else ""
