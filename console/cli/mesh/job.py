@@ -116,6 +116,8 @@ def show_log(settings: Settings, options: argparse.Namespace) -> int:
 def show_tasks(settings: Settings, options: argparse.Namespace) -> int:
     """Print a job's tasks or ranks: a line for each, and for each range of equal tasks."""
     if options.joblog:
+        if options.json or options.state or options.task is not None:
+            raise UsageError("--joblog excludes --json, --state and TASK", "mesh job tasks JOB --joblog")
         return _show_joblog(_here(settings, options.job))
     found = source(settings, options.job, options.at or "")
     rows = found.rows("tasks", state=options.state or "")
@@ -127,7 +129,7 @@ def show_tasks(settings: Settings, options: argparse.Namespace) -> int:
     described = json.loads((found.job() or {}).get(META) or "{}")
     for row in rows:
         if described and row["first"] == row["last"]:
-            row["command"] = command_line(described, row["first"], row["input"])
+            row["command"] = command_line(described, row["first"], row.get("input"))
     if options.json:
         for row in rows:
             print(json.dumps(row))
@@ -139,7 +141,10 @@ def show_tasks(settings: Settings, options: argparse.Namespace) -> int:
 
 def _show_joblog(path: str) -> int:
     with opened(path) as state:
-        described = json.loads(str(state.meta(META) or "{}"))
+        text = state.meta(META)
+        if not text:
+            raise ConsoleError(f"{path} is of a launch, which has no job log", "mesh job tasks JOB shows its ranks")
+        described = json.loads(str(text))
         inputs = {task.first: task.input for task in state.tasks()}
         found = attempts(state)
     sys.stdout.writelines(joblog(found, lambda number: command_line(described, number, inputs.get(number))))
