@@ -6,6 +6,7 @@ A :class:`StateReader` sees one moment, also while the owner writes. Python 3.9,
 from __future__ import annotations
 
 import json
+import signal
 import sqlite3
 from collections import namedtuple
 
@@ -81,6 +82,20 @@ _TASK, _TRANSITION, _LOG, _RESOURCE = (
     f"SELECT {', '.join(row._fields)} FROM {table}"
     for row, table in ((TaskRow, "task"), (Transition, "transition"), (LogLine, "log"), (Resource, "resource"))
 )
+
+
+def signal_of(status: Optional[int]) -> str:
+    """The signal for which an exit status stands (``SIGSEGV`` for 139); empty for other statuses."""
+    try:
+        return signal.Signals((status or 0) - 128).name
+    except ValueError:
+        return ""
+
+
+def exit_text(status: Optional[int]) -> str:
+    """``3``, ``139 (SIGSEGV)``; empty for None."""
+    name = signal_of(status)
+    return "" if status is None else f"{status} ({name})" if name else str(status)
 
 
 class StateReader:
@@ -167,7 +182,7 @@ class StateReader:
         found = []
         for task in tasks:
             why = (task.lines or "").rstrip().rpartition("\n")[2] or causes.get(task.first, "")
-            how = "" if task.exit is None else f"exit {task.exit}"
+            how = "" if task.exit is None else f"exit {exit_text(task.exit)}"
             told = " ".join(filter(None, (how, f"on {task.node}" if task.node else "")))
             text = ": ".join(filter(None, (told, why)))
             found.append(Failure(task.first, task.ended_at or 0.0, task.node, task.first, text))

@@ -6,13 +6,17 @@ import json
 import os
 import shlex
 import time
+from itertools import pairwise
 from typing import Any
 
 from agents.job.dependencies import Unmet, elsewhere, unmet
 from agents.job.description import META
 from agents.yodio.yodfields import PART, filled, has_field
-from console.jobs.objects import ENDED
+from console.jobs.objects import ENDED, opened
 from redmesh.state import DONE, FAILED, RUNNING, WAITING, owned
+
+#: How the reason begins for which a job waits (console/jobs/waiting.py), where nobody is in front of it.
+FIRST = "first in the line"
 
 
 def queue_row(job: dict[str, Any]) -> dict[str, Any]:
@@ -32,22 +36,42 @@ def queue_row(job: dict[str, Any]) -> dict[str, Any]:
         "tasks": tasks,
         "ended": ended,
         "failed": counts.get(FAILED, 0),
+        "running": counts.get(RUNNING, 0),
+        "noun": "section" if described.get("sections") else "task",
         "rate": rate,
         "left_s": left / rate if rate and left and job["state"] not in ENDED else None,
         "command": " ".join(job["command"] or ()),
     }
 
 
+def waiting_text(why: str, running: int) -> str:
+    """Why a job waits for processors, in brackets. One that runs on others only takes more as they become free."""
+    if running and why.startswith(FIRST):
+        why = "more when free"
+    return f" ({why})" if why else ""
+
+
 def paced(job: dict[str, Any]) -> tuple[float, int]:
     """From when on the rate counts, and how many tasks had run before.
 
-    Of a job that has ended: from its start. Else since it was last released or resumed, or since its program is no
-    longer idle.
+    Of a job that has ended: from its start, without the time in which it was held or had ended before. Else since it
+    was last released or resumed, or since its program is no longer idle.
     """
     begun = float(job.get("begun_at") or 0.0)
-    if job["state"] in ENDED or not begun:
+    if not begun:
         return begun, 0
+    if job["state"] in ENDED:
+        again = float(job.get("paced_at") or 0.0) > begun
+        return (job["ended_at"] - _worked_s(job["path"]) if again else begun), 0
     return float(job.get("paced_at") or begun), int(job.get("paced_from") or 0)
+
+
+def _worked_s(path: str) -> float:
+    """The seconds in which a job that has ended was running and not held."""
+    with opened(path) as state:
+        changes = [(one.at, one.state == RUNNING) for one in state.job_transitions()]
+        changes += [(one.at, one.text == "released") for one in state.log() if one.text in ("held", "released")]
+    return sum(till - at for (at, runs), (till, _) in pairwise(sorted(changes)) if runs)
 
 
 def shown_state(job: dict[str, Any], described: dict[str, Any]) -> str:

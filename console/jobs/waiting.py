@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from console.jobs.rows import FIRST
 from console.settings import Settings
 from db.allocation.limits import shares_of
 from db.allocation.managers import Policy, read_policy
@@ -39,7 +40,7 @@ class Lines:
         of_manager = f" of manager {row.manager}" if row.manager else ""
         if before:
             return f"{counted(len(before), 'request')} in front"
-        return f"first in the line{of_manager}: {counted(row.size, 'processor')} not free yet"
+        return f"{FIRST}{of_manager}: {counted(row.size, 'processor')} not free yet"
 
     def _limit(self, uuid: str, row: Any) -> str:
         assert self._policy is not None

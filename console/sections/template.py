@@ -62,8 +62,9 @@ def file_of(template: str, section: Section) -> str:
 
 
 def fields_of(template: str) -> list[str]:
-    """The replacement strings of GNU parallel in ``template``."""
-    return [match[0] for match in _FIELD.finditer(template) if match["name"] is None]
+    """The replacement strings of GNU parallel in ``template``, but not a shell's ``${1}``."""
+    found = (match for match in _FIELD.finditer(template) if match["name"] is None)
+    return [match[0] for match in found if template[: match.start()][-1:] != "$"]
 
 
 def _filled(template: str, section: Section, *, strict: bool) -> str:

@@ -124,10 +124,9 @@ async def test_why_a_job_waits(tmp_path: Path) -> None:
                 await pilot.press("enter")
                 await until(pilot, lambda: "running (1 request in front)" in screen_text(app), "also in its tab")
                 drop(store, first.request_key)
-                told = "running (first in the line: 1 processor not free yet)"
-                await until(pilot, lambda: told in screen_text(app), "its turn comes")
+                await until(pilot, lambda: "running (more when free)" in screen_text(app), "its turn comes")
                 drop(store, wait.request_key)
-                await until(pilot, lambda: "(first in" not in screen_text(app), "it waits no longer")
+                await until(pilot, lambda: "(more when" not in screen_text(app), "it waits no longer")
     finally:
         state.close()
 

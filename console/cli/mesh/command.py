@@ -580,6 +580,8 @@ def _add_queue(commands: "argparse._SubParsersAction[_Parser]") -> None:
             _add_purge(one)
         else:
             one.add_argument("jobs", metavar="JOB", nargs="+", help="a UUID, or its beginning")
+        if name == "retry":
+            one.add_argument("--max-fails", metavar="N", type=_how_many, help="end the job if more than N tasks fail")
         if name == "wait":
             one.add_argument("--quiet", action="store_true", help="print no summary")
         if name == "wait":

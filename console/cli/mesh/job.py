@@ -3,7 +3,6 @@
 import argparse
 import json
 import os
-import signal
 import sqlite3
 import sys
 import time
@@ -12,9 +11,10 @@ from typing import Any
 
 from agents.job.description import META
 from console.cli.map.drawing import cut, table
+from console.cli.mesh.progress_line import time_text
 from console.errors import ConsoleError, UsageError
 from console.jobs.objects import ENDED, delete, directory_of, may_go, opened, places, summary, uuids
-from console.jobs.rows import command_line
+from console.jobs.rows import command_line, queue_row, rate_text
 from console.launch.daemons.connect import login_name
 from console.message_codes import coded
 from console.sections.attempts import attempts, joblog
@@ -22,6 +22,7 @@ from console.settings import Settings
 from console.tracker.source import Proxy, drop_copy, purge_there, source
 from redmesh.sanitise import clean
 from redmesh.state import job_path, owned
+from redmesh.state_reader import signal_of
 from redmesh.text import counted
 
 _WIDTH = 200
@@ -115,6 +116,8 @@ def show_log(settings: Settings, options: argparse.Namespace) -> int:
 def show_tasks(settings: Settings, options: argparse.Namespace) -> int:
     """Print a job's tasks or ranks: a line for each, and for each range of equal tasks."""
     if options.joblog:
+        if options.json or options.state or options.task is not None:
+            raise UsageError("--joblog excludes --json, --state and TASK", "mesh job tasks JOB --joblog")
         return _show_joblog(_here(settings, options.job))
     found = source(settings, options.job, options.at or "")
     rows = found.rows("tasks", state=options.state or "")
@@ -126,7 +129,7 @@ def show_tasks(settings: Settings, options: argparse.Namespace) -> int:
     described = json.loads((found.job() or {}).get(META) or "{}")
     for row in rows:
         if described and row["first"] == row["last"]:
-            row["command"] = command_line(described, row["first"], row["input"])
+            row["command"] = command_line(described, row["first"], row.get("input"))
     if options.json:
         for row in rows:
             print(json.dumps(row))
@@ -138,7 +141,10 @@ def show_tasks(settings: Settings, options: argparse.Namespace) -> int:
 
 def _show_joblog(path: str) -> int:
     with opened(path) as state:
-        described = json.loads(str(state.meta(META) or "{}"))
+        text = state.meta(META)
+        if not text:
+            raise ConsoleError(f"{path} is of a launch, which has no job log", "mesh job tasks JOB shows its ranks")
+        described = json.loads(str(text))
         inputs = {task.first: task.input for task in state.tasks()}
         found = attempts(state)
     sys.stdout.writelines(joblog(found, lambda number: command_line(described, number, inputs.get(number))))
@@ -161,10 +167,7 @@ def _ended_by(status: int | None, described: dict[str, Any]) -> str:
     """What an exit status means; "" for one that the program chose."""
     if status == 124 and described.get("time_s"):
         return f"time limit of {described['time_s']:g} s"
-    try:
-        return signal.Signals((status or 0) - 128).name
-    except ValueError:
-        return ""
+    return signal_of(status)
 
 
 def sql(settings: Settings, options: argparse.Namespace) -> int:
@@ -198,10 +201,18 @@ def watch(settings: Settings, options: argparse.Namespace) -> int:
         progress = f"  {job['progress']:.0%}" if job.get("progress") is not None else ""
         line = f"{_state(job)}  {_tasks(job)}{progress}"
         if line != told:
-            print(f"{_instant(time.time())}  {line}", flush=True)
+            print(f"{_instant(time.time())}  {line}{_pace(job) if not found.node else ''}", flush=True)
             told = line
         if job["state"] in ENDED or job.get("owner_lost"):
             return 0 if job["state"] == "done" else 1
+
+
+def _pace(job: dict[str, Any]) -> str:
+    if META not in job:
+        return ""
+    row = queue_row(job)
+    left = f"  {time_text(row['left_s'])} left" if row["left_s"] is not None else ""
+    return f"  {rate_text(row['rate'])}{left}" if row["rate"] else ""
 
 
 def fetch(settings: Settings, options: argparse.Namespace) -> int:

@@ -14,6 +14,11 @@ from redmesh.sanitise import clean
 _NO_QUEUES = "leave it out: a mesh has no partitions and accounts"
 _TASKS = "a job has one-processor tasks: --array 1-N or --tasks FILE; yod -n N runs a parallel program"
 _SECTIONS = "mesh sections run has it: mesh sections run --help"
+_LIMIT = "--limit N: at most N processors at a time"
+_LIMIT_OF_TIME = "--time 60s; a number alone is minutes"
+_HOSTS = "leave it out: a job takes the mesh's hosts (mesh init --host NAME)"
+_HALT = "--max-fails N: N+1 failures end the job"
+_JOBLOG = "mesh job tasks JOB --joblog, also later"
 _JSON = "--json, and a filter such as jq"
 
 #: Commands of others.
@@ -28,16 +33,19 @@ _COMMANDS = {
     **dict.fromkeys(("start", "boot"), "mesh up"),
     **dict.fromkeys(("stop", "halt", "shutdown"), "mesh down"),
     "squeue": "mesh queue for jobs, pingd for launches",
+    "parallel": "mesh sections run -- PROGRAM {} ::: A B C, or mesh submit --tasks FILE",
+    "xargs": "mesh submit --tasks - -- PROGRAM",
 }
 #: Words after `mesh COMMAND`, without dashes.
 _WORDS = {
     "submit": {
-        **dict.fromkeys(("j", "jobs"), "--limit N: at most N processors at a time"),
+        **dict.fromkeys(("j", "jobs", "P", "max-procs"), _LIMIT),
         **dict.fromkeys(("n", "np", "ntasks", "N", "nodes", "ntasks-per-node"), _TASKS),
         **dict.fromkeys(("p", "partition", "A", "account", "q", "qos"), _NO_QUEUES),
         **dict.fromkeys(("a", "arg-file"), "--array LIST, or --tasks FILE"),
-        **dict.fromkeys(("o", "e", "error", "results"), "--output FILE takes both streams; {} in it is the task"),
-        **dict.fromkeys(("t", "timeout"), "--time LIMIT"),
+        **dict.fromkeys(("o", "results"), "--output 'DIR/{#}.out', and --error FILE for standard error"),
+        **dict.fromkeys(("t", "timeout"), _LIMIT_OF_TIME),
+        **dict.fromkeys(("S", "sshlogin", "slf", "sshloginfile"), _HOSTS),
         **dict.fromkeys(("J", "job-name"), "--name NAME"),
         **dict.fromkeys(("d", "dependency"), "--after JOB"),
         **dict.fromkeys(("H", "begin"), "--hold, then mesh release JOB"),
@@ -45,28 +53,35 @@ _WORDS = {
         **dict.fromkeys(("i", "input"), "--stdin FILE"),
         **dict.fromkeys(("gres", "gpus", "G"), "--gpus-per-task N"),
         **dict.fromkeys(("mem", "mem-per-cpu"), "leave it out: memory is not limited"),
-        **dict.fromkeys(("colsep", "resume", "resume-failed", "C"), _SECTIONS),
-        **dict.fromkeys(("k", "keep-order", "progress", "bar", "eta"), "mesh job watch JOB, mesh job tasks JOB"),
+        **dict.fromkeys(("colsep", "C", "link", "xapply"), _SECTIONS),
+        **dict.fromkeys(("resume", "resume-failed", "retry-failed"), "mesh retry JOB"),
+        **dict.fromkeys(("progress", "bar", "eta"), "--wait on a terminal, or mesh job watch JOB"),
+        **dict.fromkeys(("k", "keep-order"), "mesh job tasks JOB is in order; --output FILE for each task"),
+        "e": "--error FILE",
         "c": "--cpus-per-task N",
         "W": "--wait",
         "export": "--env NAME=VALUE",
         "wrap": "mesh submit -- sh -c '…'",
-        "joblog": "mesh job tasks JOB; mesh sections report --joblog",
-        "halt": "--max-fails N",
+        "joblog": _JOBLOG,
+        "halt": _HALT,
         "retry": "--retries N",
     },
     "sections": {
-        **dict.fromkeys(("j", "jobs", "P", "max-procs"), "--limit N: at most N processors at a time"),
-        **dict.fromkeys(("joblog",), "mesh sections report --joblog, during the job or after it"),
-        **dict.fromkeys(("resume", "resume-failed"), "mesh sections resume JOB"),
+        **dict.fromkeys(("j", "jobs", "P", "max-procs"), _LIMIT),
+        **dict.fromkeys(("n", "np", "ntasks"), "--size N: ranks of a section; --limit N: processors"),
         **dict.fromkeys(("a", "arg-file"), "mesh sections run -- PROGRAM {} :::: FILE"),
-        **dict.fromkeys(("k", "keep-order", "results", "tag"), "mesh job tasks JOB has the last lines of each"),
-        **dict.fromkeys(("progress", "bar", "eta"), "mesh sections watch"),
-        **dict.fromkeys(("S", "sshlogin", "sshloginfile", "slf"), "mesh init --hostfile FILE, then mesh up"),
-        **dict.fromkeys(("halt", "timeout", "delay"), "a job of tasks has limits: mesh submit --max-fails N --time T"),
+        **dict.fromkeys(("results", "o"), "--output 'DIR/{#}'"),
+        **dict.fromkeys(("t", "timeout"), _LIMIT_OF_TIME),
+        **dict.fromkeys(("S", "sshlogin", "slf", "sshloginfile"), _HOSTS),
+        **dict.fromkeys(("resume", "resume-failed", "retry-failed"), "mesh sections resume JOB"),
+        **dict.fromkeys(("k", "keep-order", "tag"), "mesh job tasks JOB is in order; --output FILE for each section"),
+        **dict.fromkeys(("progress", "bar", "eta", "wait"), "leave it out: a terminal shows how far the job is"),
+        **dict.fromkeys(("link", "xapply"), "::: and :::+"),
+        **dict.fromkeys(("env", "stdin", "file", "after", "hold", "array", "tasks", "error"), "mesh submit has it"),
         "C": "--colsep TEXT",
-        "n": "--size N: N ranks for each section",
-        "dry-run": "yod -dry-run shows where ranks would be; sections are printed by mesh sections status --all",
+        "joblog": "mesh sections report --joblog --file LOG",
+        "halt": _HALT,
+        "dry-run": "mesh sections status --all prints the sections",
     },
     "queue": {
         **dict.fromkeys(("u", "user", "me", "A", "p"), "leave it out: the queue shows the jobs of this account"),

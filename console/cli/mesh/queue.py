@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from agents.job.dependencies import elsewhere
@@ -20,13 +21,14 @@ from agents.job.description import read as read_description
 from agents.job.start import CALLS, SOCKET, beside, start_dependents, start_owner
 from agents.yodio.yodfields import file_name, has_field
 from console.cli.map.drawing import table
+from console.cli.mesh.progress_line import ProgressLine, time_text
 from console.deploy.personal.lifecycle import is_up
 from console.deploy.personal.plan import wanted_size
 from console.errors import ConsoleError, UsageError
 from console.jobs.objects import ENDED, directory_of, find, opened, summary, uuids
 from console.jobs.owner_client import NoOwner, ask, await_end, last_words
 from console.jobs.packaging import collect, stored
-from console.jobs.rows import queue_row, rate_text, waits
+from console.jobs.rows import paced, queue_row, rate_text, waiting_text, waits
 from console.jobs.submission import begin, parse_after, parse_array, submit
 from console.jobs.waiting import read_lines
 from console.launch.daemons.connect import user
@@ -39,7 +41,8 @@ from console.tracker.follow import is_followed
 from db.errors import StoreError
 from db.views.viewer import open_viewer
 from redmesh.sanitise import clean
-from redmesh.state import CANCELLED, FAILED, RUNNING, WAITING, StateError, StateObject, is_uuid, job_path, owned
+from redmesh.state import CANCELLED, DONE, FAILED, RUNNING, WAITING, StateError, StateObject, is_uuid, job_path, owned
+from redmesh.text import counted
 
 _LOOK_S = 0.5
 _WIDTH = 200
@@ -57,8 +60,8 @@ def submit_job(settings: Settings, options: argparse.Namespace) -> int:
     mark = next((word for word in words if word in MARKS), None)
     if mark:
         raise UsageError(
-            f"mesh submit reads no list behind {mark}",
-            f"mesh sections run -- … {mark} … does, or the list as lines: printf '%s\\n' a b | mesh submit --tasks -",
+            f"mesh submit takes no values behind {mark}; mesh sections run does",
+            f"mesh sections run -- {clean(' '.join(words[:8]))}; or --tasks FILE, a task a line",
         )
     described = Description(words, os.getcwd() if options.cwd is None else os.path.abspath(options.cwd))
     ranges, limit = parse_array(options.array) if options.array else ([(1, 1)], 0)
@@ -89,6 +92,7 @@ def submit_job(settings: Settings, options: argparse.Namespace) -> int:
         described.functions, ranges = json.loads(options.functions), []
     inputs = _distinct(_lines(options.tasks), written) if options.tasks else None
     if not options.quiet and not options.json:
+        tell_limit(settings, options.limit)
         _tell_unfilled(described, many=sum(last - first + 1 for first, last in ranges) > 1)
     path = submit(
         settings, described, () if inputs is not None else ranges, inputs,
@@ -106,7 +110,7 @@ def submit_job(settings: Settings, options: argparse.Namespace) -> int:
 
 
 def _machine(settings: Settings) -> dict[str, Any]:
-    """How many processors the mesh has, and whether it is started now: redmesh.Executor tells its user."""
+    """How many processors the mesh has, and whether it is started now: the user is told."""
     if not is_up(settings):
         return {} if settings.hosts or settings.allocation else {
             "starts": True, "processors": wanted_size(settings).processors
@@ -120,6 +124,14 @@ def _machine(settings: Settings) -> dict[str, Any]:
 
 def _absolute(name: str, cwd: str) -> str:
     return os.path.join(cwd, name) if name else ""
+
+
+def tell_limit(settings: Settings, limit: int) -> None:
+    """Say if the mesh has fewer processors than a job may use."""
+    has = int(_machine(settings).get("processors", limit)) if limit > 1 else limit
+    if has < limit:
+        more = f"; a personal mesh has more after mesh down and mesh up --processors {limit}"
+        print(f"mesh: --limit {limit}: the mesh has {counted(has, 'processor')}{more}", file=sys.stderr)
 
 
 def _tell_unfilled(described: Description, *, many: bool) -> None:
@@ -211,19 +223,17 @@ def show_queue(settings: Settings, options: argparse.Namespace) -> int:
         print(json.dumps(told))
         return 0
     head = ("JOB", "NAME", "STATE", "OWNER", "TASKS", "FAILED", "RATE", "LEFT", "COMMAND")
-    rows = [
-        (one["uuid"][:8], one["name"], _state(one), one["owner"], f"{one['ended']:,} of {one['tasks']:,}")
-        + (f"{one['failed']:,}" if one["failed"] else "", rate_text(one["rate"]), _time(one["left_s"]), one["command"])
-        for one in told
-    ]
     width = os.get_terminal_size().columns if sys.stdout.isatty() else _WIDTH
-    for line in table(head, [[clean(cell) for cell in row] for row in rows], width):
+    for line in table(head, [[clean(cell) for cell in _cells(one)] for one in told], width):
         print(line)
     return 0
 
 
-def _state(row: dict[str, Any]) -> str:
-    return f"{row['state']} ({row['why']})" if row["why"] else str(row["state"])
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    state = row["state"] + waiting_text(row["why"], row["running"])
+    ended, failed = f"{row['ended']:,} of {row['tasks']:,}", f"{row['failed']:,}" if row["failed"] else ""
+    paces = (rate_text(row["rate"]), time_text(row["left_s"]))
+    return row["uuid"][:8], row["name"], state, row["owner"], ended, failed, *paces, row["command"]
 
 
 def _jobs(settings: Settings) -> list[dict[str, Any]]:
@@ -257,14 +267,6 @@ def _waits(job: dict[str, Any], described: dict[str, Any]) -> bool:
     return not elsewhere(os.path.dirname(job["path"]), described["after"]) or is_followed(job["path"])
 
 
-def _time(seconds: float | None) -> str:
-    if seconds is None:
-        return ""
-    minutes, seconds = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{seconds:02}"
-
-
 # One job
 
 
@@ -279,9 +281,11 @@ def wait(settings: Settings, options: argparse.Namespace) -> int:
 
 def _wait(path: str, *, quiet: bool) -> int:
     try:
-        job = ended(path)
+        with ProgressLine(path, quiet=quiet):
+            job = ended(path)
     except KeyboardInterrupt:
-        print(f"mesh: the job goes on (mesh wait {os.path.basename(path)[:8]})", file=sys.stderr)
+        name = os.path.basename(path)[:8]
+        print(f"mesh: the job goes on (mesh wait {name} waits again, mesh cancel {name} ends it)", file=sys.stderr)
         return 130
     if not quiet:
         print(_sentence(job), file=sys.stderr)
@@ -319,7 +323,7 @@ def ended(path: str, resume: str = "mesh job resume") -> dict[str, Any]:
 def _sentence(job: dict[str, Any]) -> str:
     row = queue_row(job)
     counts = ", ".join(f"{count:,} {state}" for state, count in sorted((job["counts"] or {}).items()))
-    took = job["ended_at"] - (job.get("begun_at") or job["created_at"])
+    took = job["ended_at"] - (paced(job)[0] or job["created_at"])
     cause = f": {job['why']}" if job.get("why") else ""
     rate = f", {rate_text(row['rate'])}" if row["rate"] else ""
     name = job["uuid"][:8]
@@ -381,10 +385,18 @@ def _release(path: str, job: dict[str, Any]) -> None:
 
 def retry(settings: Settings, options: argparse.Namespace) -> int:
     """Run failed and cancelled tasks again, also of ended jobs."""
-    return _each(settings, options, _retry, ended=True)
+    return _each(settings, options, partial(_retry, max_fails=options.max_fails), ended=True)
 
 
-def _retry(path: str, job: dict[str, Any]) -> None:
+def _retry(path: str, job: dict[str, Any], max_fails: int | None) -> None:
+    counts, name = job["counts"] or {}, job["uuid"][:8]
+    if max_fails is not None and job["state"] not in ENDED:
+        told = f"job {name} has not ended, and --max-fails holds from its next start"
+        raise ConsoleError(told, f"mesh wait {name}, or mesh cancel {name}, then mesh retry", exit_status=1)
+    again = counts.get(FAILED, 0) + counts.get(CANCELLED, 0)
+    if job["state"] in ENDED and sum(counts.values()) == counts.get(DONE, 0):
+        print(f"mesh: job {name}: every task is done", file=sys.stderr)
+        return
     try:
         ask(path, "retry")
     except NoOwner:
@@ -400,10 +412,12 @@ def _retry(path: str, job: dict[str, Any]) -> None:
                 if before in (FAILED, CANCELLED):
                     state.change(first, last, WAITING, cause="mesh retry")
             described.after = [one[:2] for one in described.after]  # jobs on other hosts are asked again
+            described.max_fails = described.max_fails if max_fails is None else max_fails
             state.set_meta(**{META: described.dump()})
             state.set_state(WAITING, "mesh retry")
             state.set_meta(ended_at=None, exit_status=None, why=None, held=0)
         start_owner(path)
+    print(f"mesh: job {name}: {counted(again, 'task')} to run again", file=sys.stderr)
 
 
 def resume(settings: Settings, options: argparse.Namespace) -> int:
@@ -418,7 +432,7 @@ def resume(settings: Settings, options: argparse.Namespace) -> int:
             why = (
                 "has ended (mesh retry tries what is not done again)"
                 if job["state"] in ENDED
-                else "is owned by a process that runs"
+                else "is owned by a process that runs: mesh queue shows it"
             )
             print(f"mesh: job {job['uuid'][:8]} {why}", file=sys.stderr)
             status = 1

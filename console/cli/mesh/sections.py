@@ -6,14 +6,14 @@ import json
 import os
 import shlex
 import sys
-import threading
 import time
 from dataclasses import replace
 from typing import Any
 
 from console.cli.map.drawing import table
+from console.cli.mesh.progress_line import ProgressLine
 from console.cli.mesh.queue import cancel as cancel_job
-from console.cli.mesh.queue import ended
+from console.cli.mesh.queue import ended, tell_limit
 from console.errors import ConsoleError, UsageError
 from console.jobs.objects import directory_of, find, opened, summary, uuids
 from console.launch.daemons.connect import user
@@ -47,8 +47,11 @@ def init(settings: Settings, options: argparse.Namespace) -> int:
 def run(settings: Settings, options: argparse.Namespace) -> int:
     """Make a job of sections, run it to its end, and combine its outputs."""
     job = _job(options)
-    if not job.limits.same_node and job.limits.retries and _nodes(settings) == 1:
-        print("mesh: this mesh has one node: a failed section is not tried there again (--same-node)", file=sys.stderr)
+    if not options.quiet:
+        if not job.limits.same_node and job.limits.retries and _nodes(settings) == 1:
+            told = "this mesh has one node: a failed section is not tried there again (--same-node)"
+            print(f"mesh: {told}", file=sys.stderr)
+        tell_limit(settings, job.limits.processors)
     path = make(settings, job, user=user(), digests=options.digests)
     uuid = os.path.basename(path)[:36]
     print(
@@ -112,46 +115,25 @@ def _nodes(settings: Settings) -> int:
 
 def _see_through(path: str, *, quiet: bool) -> int:
     """Wait for the job's end; print failures, or combine its outputs; return the exit status."""
-    progress = _Progress(path) if not quiet and sys.stderr.isatty() else None
+    name = os.path.basename(path)[:8]
     try:
-        job = ended(path, "mesh sections resume")
+        with ProgressLine(path, quiet=quiet):
+            job = ended(path, "mesh sections resume")
     except KeyboardInterrupt:
-        print(f"mesh: the job goes on (mesh sections watch {os.path.basename(path)[:8]})", file=sys.stderr)
+        what = f"mesh sections watch {name} waits again, mesh sections cancel {name} ends it"
+        print(f"mesh: the job goes on ({what})", file=sys.stderr)
         return 130
-    finally:
-        if progress is not None:
-            progress.close()
     if job["state"] != "done":
         _tell_failures(path, job)
         return int(job.get("exit_status") or 1)
-    for whole, size in combined(path):
-        if not quiet:
-            print(f"mesh: {clean(whole)}: {size:,} bytes", file=sys.stderr)
-    if not quiet:
-        print(f"mesh: {_counts(job)}, {job['ended_at'] - job['created_at']:.1f} s", file=sys.stderr)
+    outputs = combined(path)
+    if quiet:
+        return 0
+    for whole, size in outputs:
+        print(f"mesh: {clean(whole)}: {size:,} bytes", file=sys.stderr)
+    look = "" if outputs else f" (mesh job tasks {name}: what they printed last)"
+    print(f"mesh: {_counts(job)}, {job['ended_at'] - job['created_at']:.1f} s{look}", file=sys.stderr)
     return 0
-
-
-class _Progress:
-    """A progress line on the terminal while the job runs."""
-
-    def __init__(self, path: str) -> None:
-        self._path, self._stop = path, threading.Event()
-        self._thread = threading.Thread(target=self._show, daemon=True)
-        self._thread.start()
-
-    def _show(self) -> None:
-        while not self._stop.wait(0.5):
-            try:
-                print(f"\r\x1b[K{_counts(summary(self._path))}", end="", file=sys.stderr, flush=True)
-            except ConsoleError:
-                continue
-
-    def close(self) -> None:
-        """Remove the line."""
-        self._stop.set()
-        self._thread.join()
-        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
 def _tell_failures(path: str, job: dict[str, Any]) -> None:

@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from enum import IntEnum
 from typing import NamedTuple
 
+from console.jobs.rows import waiting_text
+
 ENDED = ("done", "failed", "cancelled")
 _OF_JOB = re.compile(r"\S*yodwork job ([0-9a-f]{8})\b")  # the command of a job's workers (agents/job/job_owner.py)
 
@@ -47,7 +49,7 @@ class Job(NamedTuple):
     @property
     def shown(self) -> str:
         """Its state, and why it waits."""
-        return f"{self.state} ({self.waits})" if self.waits else self.state
+        return self.state + waiting_text(self.waits, self.running)
 
     @property
     def live(self) -> bool:

@@ -15,7 +15,7 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from console.errors import ConsoleError
-from console.jobs.rows import rate_text
+from console.jobs.rows import rate_text, waiting_text
 from console.tui.actions.registry import bindings
 from console.tui.format import clock, elapsed, several
 from console.tui.model.jobs import WORDS, Job, Task, TaskState
@@ -27,6 +27,7 @@ from console.tui.widgets.grid import CellGrid
 from console.tui.widgets.lines import LineList
 from console.tui.widgets.task_grid import TASK_GLYPHS, TASK_STYLES, JobLines, TaskGrid
 from redmesh.sanitise import clean
+from redmesh.state_reader import exit_text
 
 _TAIL = 12  # last lines of a task beside the map
 _BAR = 30
@@ -144,7 +145,7 @@ class JobScreen(Framed):
         style = _STATES.get(job.state, "$warning")
         first = Content.assemble(
             (f" {job.id} ", "bold reverse"), " ", (job.name or job.command or "…", "bold"),
-            "  ", (job.state, style), (f" ({job.waits})" if job.waits else "", "$warning"),
+            "  ", (job.state, style), (waiting_text(job.waits, job.running), "$warning"),
             (f": {job.why}" if job.why else "", "$error"),
         )  # fmt: skip
         room = max(20, self._head.content_size.width)
@@ -159,7 +160,7 @@ class JobScreen(Framed):
         parts += [f"{job.running:,} running"] if job.running else []
         parts += [rate_text(job.rate(now))] if job.over else []
         if job.begun_at:
-            took = elapsed(max(0.0, (job.ended_at or now) - job.begun_at))
+            took = elapsed(max(0.0, job.ended_at - job.paced[0] if job.ended_at else now - job.begun_at))
             parts.append(f"took {took}" if job.ended_at else f"for {took}")
         second = Content.assemble(
             " ", ("█" * filled, style), ("░" * (bar - filled), "$quiet"), f" {done:4.0%}",
@@ -226,7 +227,7 @@ class JobScreen(Framed):
         facts = [
             ("node", task.node), ("try", str(task.attempt or "")),
             ("began", clock(task.started_at) if task.started_at else ""), ("took", self._took(task)),
-            ("exit", "" if task.exit is None else str(task.exit)), ("input", task.input),
+            ("exit", exit_text(task.exit)), ("input", task.input),
         ]  # fmt: skip
         told += [Content.assemble((f"{key:<7}", "$quiet"), text) for key, text in facts if text]
         lines = task.lines.rstrip("\n").split("\n") if task.lines.strip() else []

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,29 @@ def test_tasks_are_listed_with_their_inputs_and_their_attempts_as_a_job_log(yods
     ended = sorted((int(line[0]), int(line[6]), int(line[7])) for line in log)  # sequence, exit value, signal
     assert ended == [(1, 0, 0), (2, 0, 11), (2, 0, 11), (3, 3, 0), (3, 4, 0)]
     assert all(line[8].startswith("sh -c 'test ") for line in log)
+
+
+def test_a_retry_may_allow_more_failures_and_the_time_before_it_does_not_count(yods: PrivateMesh) -> None:
+    words = ["--array", "1-9", "--limit", "1", "--max-fails", "1", "--wait", "--quiet", "--"]
+    job = yods.run("mesh", "submit", *words, "sh", "-c", "test -e good{} || exit 5").stdout.strip()
+    assert "failed, 1 may (--max-fails)" in yods.run("mesh", "wait", job).stderr
+    told = yods.run("mesh", "retry", "--max-fails", "3", job, check=True).stderr
+    assert "9 tasks to run again" in told
+    assert "failed, 3 may (--max-fails)" in yods.run("mesh", "wait", job).stderr
+    for number in range(1, 10):
+        (yods.work / f"good{number}").touch()
+    yods.run("mesh", "retry", job, check=True)
+    assert yods.run("mesh", "wait", job).returncode == 0
+    ran_s, whole_s = _times(yods, job)
+    assert abs(9 / row(yods, job)["rate"] - ran_s) < 0.1 < whole_s - ran_s
+    assert "every task is done" in yods.run("mesh", "retry", job, check=True).stderr
+
+
+def _times(mesh: PrivateMesh, job: str) -> tuple[float, float]:
+    """The seconds in which a job was running, and those from its begin to its end."""
+    rows = sql(mesh, job, "SELECT at, state FROM transition WHERE first IS NULL ORDER BY id")
+    runs = [(one["at"], after["at"]) for one, after in pairwise(rows) if one["state"] == "running"]
+    return sum(till - at for at, till in runs), runs[-1][1] - runs[0][0]
 
 
 def test_what_only_sections_know_is_named_when_a_job_is_submitted(yods: PrivateMesh) -> None:
