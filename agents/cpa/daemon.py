@@ -185,7 +185,8 @@ class Cpa:
             self._refuse(session, message, AgentError(f"{op}: fault inside {self.name}: {error!r}", "see its log"))
         shown = {key: message[key] for key in LOGGED if message.get(key) is not None}
         took_ms = round((time.monotonic() - began) * 1000, 2)
-        self.journal.write(op, uid=session.peer.uid, ms=took_ms, **({"code": code} if code else {}), **shown)
+        if op not in IDLE or code:  # a log that grows while nothing happens buries what happened
+            self.journal.write(op, uid=session.peer.uid, ms=took_ms, **({"code": code} if code else {}), **shown)
 
     def _count_off(self, session: Session) -> None:
         self._of_session[session] -= 1

@@ -343,8 +343,10 @@ class Operations:
     def _drain(self, uid: int, message: Message) -> Answer:
         self.rights.need_admin(uid, "drain")
         names, by = _names(message), user_name(uid)
-        reason = message.get("reason", "")[:MAX_REASON] or f"taken out by {by}"
-        return Answer({"nodes": nodes_bulk.drain(self.store, names, reason, by)})
+        reason = message.get("reason", "")[:MAX_REASON]
+        since = time.strftime("%Y-%m-%d %H:%M")
+        told = f"{reason} ({by}, {since})" if reason else f"taken out by {by}, {since}"
+        return Answer({"nodes": nodes_bulk.drain(self.store, names, told, by)})
 
     def _resume(self, uid: int, message: Message) -> Answer:
         self.rights.need_admin(uid, "resume")

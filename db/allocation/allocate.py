@@ -341,7 +341,7 @@ def _decide(machine: Machine, demand: Demand, choose: Choose) -> Sequence[int]:
     if demand.login and machine.leaving(demand.login):
         raise NotEnough(
             f"{demand.login} is about to change sides of the machine, so no launch can start from there",
-            "try again when the switches are set, or wait with --wait-for-nodes",
+            "try again when the switches are set, or wait with --wait-for-nodes 600",
         )
     free = candidates(machine, demand)
     if demand.shape is not None:
@@ -409,8 +409,8 @@ def _not_enough(machine: Machine, demand: Demand, free: int) -> NotEnough:
     wanted = ("at least " if demand.at_least else "") + counted(asked, "processor")
     message = f"{wanted} asked for, {free} {are} free{_where(machine, demand)}"
     if not free:
-        fewer = "showmesh shows who has them; "
-    return NotEnough(message, f"{fewer}wait with --wait-for-nodes", free=free)
+        fewer = "showmesh shows who has them and which nodes are out; "
+    return NotEnough(message, f"{fewer}wait with --wait-for-nodes 600", free=free)
 
 
 def _where(machine: Machine, demand: Demand) -> str:

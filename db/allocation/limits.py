@@ -122,7 +122,7 @@ def _check(read: Read, policy: Policy, asker: _Asker, size: int) -> None:
     new_job = job_of(asker.command, *asker[3:]) not in jobs
     told, never = policy.refusal(manager, asker.user, size, has, everywhere, new_job=new_job)
     if told:
-        hint = "ask for fewer" if never else "wait with --wait-for-nodes: it starts when others of yours have ended"
+        hint = "ask for fewer" if never else "wait with --wait-for-nodes 600: it starts when others of yours have ended"
         raise AtLimit(told, hint, never=never)
 
 

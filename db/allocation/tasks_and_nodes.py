@@ -161,7 +161,7 @@ def not_enough(
     left = f"room for {room} on {counted(len(there), 'node')}" if room else "no room"
     left += f" beside {beside}" if beside else ""
     message = f"{source and source + ': '}{counted(tasks, 'rank')}{over} with {what} each asked for, there is {left}"
-    return NotEnough(message, "ask for fewer, or wait with --wait-for-nodes", free=room * shape.each, left=left)
+    return NotEnough(message, "ask for fewer, or wait with --wait-for-nodes 600", free=room * shape.each, left=left)
 
 
 def beyond(machine: Machine, login: str, lists: Sequence[tuple[int, Sequence[int] | None]]) -> str:

@@ -46,7 +46,7 @@ def up(settings: Settings, options: argparse.Namespace) -> int:
     else:
         print(f"mesh is up already: {told}")
     if not done.started:
-        _tell_policy(settings)
+        tell_policy(settings)
     if settings.topology is not None and simulation is None:
         _tell_differences(settings)
     _tell_resumable(settings)
@@ -85,7 +85,7 @@ def _up_hosts(settings: Settings, options: argparse.Namespace) -> int:
         )
         print(f"mesh up: {size}{missing} ({done.took_s:.1f} s)")
     if not done.started:
-        _tell_policy(settings)
+        tell_policy(settings)
     return 1 if done.failed or there is None or there.down else 0
 
 
@@ -117,13 +117,13 @@ def _tell_resumable(settings: Settings) -> None:
         print(f"mesh: job {job['uuid'][:8]} has not ended: mesh job resume {job['uuid'][:8]}", file=sys.stderr)
 
 
-def _tell_policy(settings: Settings) -> None:
-    """Say whether the configured managers and limits differ from those of the running mesh."""
+def tell_policy(settings: Settings) -> bool:
+    """Print whether the configured managers and limits differ from those of the running mesh. True if they do."""
     from console.deploy.personal.lifecycle import found_config
 
     config, _ = found_config(settings)
     if config is None:
-        return
+        return False
     changed = [
         key
         for key in ("managers", "max_processors", "max_jobs")
@@ -134,6 +134,7 @@ def _tell_policy(settings: Settings) -> None:
         print(
             f"mesh: {told}: the mesh that is up has the values it began with (mesh down, then mesh up)", file=sys.stderr
         )
+    return bool(changed)
 
 
 def _tell_differences(settings: Settings) -> None:

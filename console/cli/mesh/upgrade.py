@@ -4,6 +4,7 @@ import argparse
 import json
 
 from console.cli.mesh.host_progress import as_rows, progress
+from console.cli.mesh.up import tell_policy
 from console.deploy.mesh.upgrade import upgrade as bring
 from console.settings import Settings
 from redmesh.text import counted
@@ -23,4 +24,4 @@ def upgrade(settings: Settings, options: argparse.Namespace) -> int:
             else "this machine has"
         )
         print(f"mesh upgrade: {have} this version{failed} ({done.took_s:.1f} s)")
-    return 1 if done.failed else 0
+    return 1 if tell_policy(settings) or done.failed else 0

@@ -66,7 +66,7 @@ def test_refusal_says_how_many_are_free(store: Store, machine: Machine) -> None:
     with pytest.raises(NotEnough) as caught:
         take(store, machine, 1, exclude=range(12, 16))
     assert caught.value.message == "1 processor asked for, 0 are free beside those excluded"
-    assert caught.value.hint == "showmesh shows who has them; wait with --wait-for-nodes" and not caught.value.never
+    assert caught.value.hint.endswith("; wait with --wait-for-nodes 600") and not caught.value.never
     with pytest.raises(NotEnough) as caught:
         take(store, machine, 1, exclude=range(16))
     assert caught.value.never and caught.value.hint == "there is none beside those excluded, also when nothing runs"
