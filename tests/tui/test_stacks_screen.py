@@ -145,7 +145,7 @@ async def test_six_keys_to_the_source_line_and_two_more_to_a_debugger(
     monkeypatch.setattr("console.tui.app.lend", lambda _app, *words: asked.append(words) or "")
     async with app.run_test(size=(120, 40), notifications=True) as pilot:
         keys = Keyboard(pilot)
-        await until(keys, lambda: launcher in app.machine.launchers, "the map")
+        await until(keys, lambda: "launchers (1)" in screen_text(app), "the map")
         await keys.press("a")  # 1: the launch under the cursor
         await until(keys, lambda: app.runs and app.runs[launcher].live, "the run")
         await keys.press("s")  # 2: its stacks

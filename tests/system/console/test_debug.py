@@ -30,7 +30,7 @@ def test_from_the_stacks_to_a_debugger_and_back_and_a_terminal_that_goes(mesh: M
         tmux.press("s")
         tmux.until("2 ranks, taken", "clock_nanosleep")
         tmux.press("d")
-        tmux.until(f"mesh debug {launcher} 0 gdb")
+        tmux.until(f"mesh debug {launcher} 0 …", "C frames")
         tmux.press("Enter")
         tmux.until("(gdb)")
         tmux.press("C-c")  # the debugger's, not the console's

@@ -95,7 +95,7 @@ def test_what_cannot_start_is_said_where_it_was_asked(
 def test_no_such_launcher(yods: PrivateMesh) -> None:
     for command in (["--attach", "999999"], ["-signal", "TERM", "999999"]):
         done = yods.run("yod", *command)
-        assert done.returncode == 125 and "no launcher 999999" in done.stderr and done.stderr.count("\n") == 1
+        assert done.returncode == 125 and "launcher 999999 does not run" in done.stderr and done.stderr.count("\n") == 1
 
 
 def test_much_output_is_replayed_byte_for_byte(yods: PrivateMesh) -> None:

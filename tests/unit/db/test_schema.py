@@ -1,5 +1,7 @@
 """Migrations make what the models say; grants keep the cookies from viewers."""
 
+from pathlib import Path
+
 import pymysql
 import pytest
 
@@ -33,8 +35,16 @@ def test_migrations_make_what_the_models_say(store: Store) -> None:
                 assert (field.column_name,) in indexed, (table, field.name)
 
 
-def test_migrating_twice_does_nothing(database_url: str) -> None:
-    assert migrate(database_url) == []
+@pytest.mark.parametrize("kind", ["sqlite", "mariadb"])
+def test_migrating_twice_does_nothing(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    """On a database of its own: another test may have made viewers' procedures for the shared one."""
+    server: Server | None = request.getfixturevalue("sql_server") if kind == "mariadb" else None
+    url = server.new_database() if server is not None else f"sqlite://{tmp_path}/mesh.db"
+    try:
+        assert migrate(url) != [] and migrate(url) == []
+    finally:
+        if server is not None:
+            server.drop_database(url)
 
 
 def test_names_differ_by_case(store: Store) -> None:
