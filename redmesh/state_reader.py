@@ -78,6 +78,8 @@ else:
     Failure = namedtuple("Failure", "id at node task text")
     Resource = namedtuple("Resource", "node processors granted_at freed_at")
 
+TIMED_OUT = 124  # the exit status of a task that reached its time limit, as of timeout(1)
+
 _TASK, _TRANSITION, _LOG, _RESOURCE = (
     f"SELECT {', '.join(row._fields)} FROM {table}"
     for row, table in ((TaskRow, "task"), (Transition, "transition"), (LogLine, "log"), (Resource, "resource"))
@@ -173,16 +175,19 @@ class StateReader:
         """The tasks that failed first, in order; ``newest``: those that failed last, the latest first."""
         order = "ended_at DESC" if newest else "ended_at, first"
         tasks = self._tasks(f"WHERE state = ? ORDER BY {order} LIMIT ?", FAILED, limit)
-        silent = {task.first for task in tasks if not (task.lines or "").strip()}
+        unsaid = {task.first for task in tasks if task.exit == TIMED_OUT or not (task.lines or "").strip()}
         causes: Dict[int, str] = {}
-        if silent:
+        if unsaid:
             for change in self._transitions("WHERE state = ? AND first IS NOT NULL AND cause IS NOT NULL", FAILED):
-                for number in silent.intersection(range(change.first, change.last + 1)):
+                for number in unsaid.intersection(range(change.first, change.last + 1)):
                     causes[number] = str(change.cause)
         found = []
         for task in tasks:
-            why = (task.lines or "").rstrip().rpartition("\n")[2] or causes.get(task.first, "")
+            cause = causes.get(task.first, "")
+            why = (task.lines or "").rstrip().rpartition("\n")[2] or cause
             how = "" if task.exit is None else f"exit {exit_text(task.exit)}"
+            if task.exit == TIMED_OUT and cause not in ("", why):
+                how += f" ({cause})"
             told = " ".join(filter(None, (how, f"on {task.node}" if task.node else "")))
             text = ": ".join(filter(None, (told, why)))
             found.append(Failure(task.first, task.ended_at or 0.0, task.node, task.first, text))

@@ -453,7 +453,7 @@ class JobOwner:
         """Give out tasks, dismiss workers that can expect none, and end the job when all tasks have ended."""
         if self._over or not self._taken_up:
             return
-        if self._tasks.finished and not self._tasks.held and not self._ending and not self._expects:
+        if self._tasks.finished and not self._leaves_to and not self._ending and not self._expects:
             self._end()
         ready = [worker for worker in self._workers if worker.reply is not None and not worker.stopped]
         for worker in ready:

@@ -78,11 +78,14 @@ def _pdb(pid: int, more: List[str]) -> List[str]:
         return [sys.executable, "-I", _VISITOR, str(pid)]
     if minor.isdigit() and int(minor) >= 14:
         return [interpreter, "-P", "-m", "pdb", "-p", str(pid), *more]
-    what = os.path.basename(interpreter) if minor.isdigit() else "the rank's program"
+    what = os.path.basename(interpreter) or "the rank"
+    if "python" not in what:
+        raise Refused(f"pdb cannot enter {what}: it is no Python", "use gdb")
     raise Refused(
         f"pdb cannot enter {what} while it runs: it has not called redmesh.debug_on_request() (Python 3.14 and later"
         " can be entered without)",
-        "py-spy shows where it is, gdb its C calls; for pdb from the beginning: yod -pty … python3 -m pdb PROGRAM",
+        "py-spy shows where it is, gdb its C calls; for pdb from the beginning, with one rank: yod -pty python3 -m pdb"
+        " PROGRAM",
     )
 
 

@@ -157,7 +157,8 @@ def _task_row(task: dict[str, Any], described: dict[str, Any]) -> tuple[str, ...
     seconds = (ended or time.time()) - begun if begun else None
     took = "" if seconds is None else f"{seconds:.3f}" if seconds < 10 else f"{seconds:.1f}"
     progress = "" if task["progress"] is None else f"{task['progress']:.0%}"
-    last = (task["lines"] or "").rstrip("\n").rpartition("\n")[2] or _ended_by(task["exit"], described)
+    lines = (task["lines"] or "").rstrip("\n").rpartition("\n")[2]
+    last = ": ".join(filter(None, (_ended_by(task["exit"], described), lines)))
     told = "" if task["exit"] is None else str(task["exit"])
     given = cut((task.get("command") if described.get("sections") else task.get("input")) or "", _INPUT)
     return number, task["state"], task["node"] or "", str(task["attempt"]), took, told, progress, given, last

@@ -24,7 +24,7 @@ _JSON = "--json, and a filter such as jq"
 #: Commands of others.
 _COMMANDS = {
     **dict.fromkeys(("ps", "list", "top", "info", "sinfo", "ls"), "showmesh, pingd or mesh status"),
-    **dict.fromkeys(("kill", "scancel"), "mesh cancel JOB for a job; pingd -kill, yod -signal TERM ID for a launch"),
+    **dict.fromkeys(("kill", "scancel"), "yod -signal TERM ID ends a launch, mesh cancel JOB a job"),
     **dict.fromkeys(("run", "exec", "launch", "srun", "alloc", "salloc"), "yod PROGRAM"),
     **dict.fromkeys(("sbatch", "batch"), "mesh submit -- PROGRAM"),
     **dict.fromkeys(("sacct", "acct"), "mesh history for launches, mesh queue --all for jobs"),
@@ -32,6 +32,7 @@ _COMMANDS = {
     **dict.fromkeys(("log", "logs"), "mesh job log JOB; yod --attach ID for a detached launch"),
     **dict.fromkeys(("start", "boot"), "mesh up"),
     **dict.fromkeys(("stop", "halt", "shutdown"), "mesh down"),
+    **dict.fromkeys(("jobs", "launches"), "mesh queue for jobs, showmesh or pingd for launches"),
     "squeue": "mesh queue for jobs, pingd for launches",
     "parallel": "mesh sections run -- PROGRAM {} ::: A B C, or mesh submit --tasks FILE",
     "xargs": "mesh submit --tasks - -- PROGRAM",

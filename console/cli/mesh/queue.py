@@ -68,6 +68,10 @@ def submit_job(settings: Settings, options: argparse.Namespace) -> int:
     described.name = options.name
     described.limit = min(filter(None, (limit, options.limit)), default=0)
     described.retries, described.max_fails = options.retries, options.max_fails
+    if options.functions and options.time:
+        raise UsageError(
+            "a call of redmesh.Executor has no time limit", "leave --time out; result(timeout=…) limits a wait"
+        )
     described.time_s = (duration(options.time) or 0.0) if options.time else 0.0
     described.cpus, described.gpus = options.cpus_per_task, options.gpus_per_task
     described.env = dict(_variable(text) for text in options.env)

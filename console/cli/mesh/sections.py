@@ -47,10 +47,9 @@ def init(settings: Settings, options: argparse.Namespace) -> int:
 def run(settings: Settings, options: argparse.Namespace) -> int:
     """Make a job of sections, run it to its end, and combine its outputs."""
     job = _job(options)
+    if not job.limits.same_node and _nodes(settings) == 1:
+        job = replace(job, limits=replace(job.limits, same_node=True))  # there is no other node to try
     if not options.quiet:
-        if not job.limits.same_node and job.limits.retries and _nodes(settings) == 1:
-            told = "this mesh has one node: a failed section is not tried there again (--same-node)"
-            print(f"mesh: {told}", file=sys.stderr)
         tell_limit(settings, job.limits.processors)
     path = make(settings, job, user=user(), digests=options.digests)
     uuid = os.path.basename(path)[:36]

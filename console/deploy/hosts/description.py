@@ -211,6 +211,9 @@ def _spread(text: str, key: str, names: Sequence[str], where: _Where) -> list[st
     for value in values:
         if value and not _PLAIN.match(value.replace("{name}", "n")):
             where.refuse(key, f"{value!r} is not an address", "an address, a name, or an alias of ~/.ssh/config")
+        user, at, host = value.partition("@")
+        if at and key == "address":
+            where.refuse(key, f"{value!r} has an account in it", f"write address={host} user={user}")
     if len(values) == 1 and ("{name}" in text or len(names) == 1 or not text):
         return [values[0].replace("{name}", name) for name in names]
     if len(values) != len(names):

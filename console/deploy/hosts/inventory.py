@@ -248,7 +248,7 @@ def _rewrite(settings: Settings, change: Callable[[Any], None]) -> None:
     origin = settings.where.get("hosts", settings.file)
     if not settings.file or origin != settings.file:
         where = f"the hosts come from {origin}" if origin else "there is no configuration file"
-        raise UsageError(f"{where}: nothing to change", "mesh init writes a file")
+        raise UsageError(f"{where}: nothing to change", "mesh init writes a file; then the same command again")
     with open(settings.file, encoding="utf-8") as file:
         document = tomlkit.parse(file.read())
         mode = os.fstat(file.fileno()).st_mode & 0o7777

@@ -52,7 +52,7 @@ def test_results_exits_limits_and_last_lines_are_in_the_object(yods: PrivateMesh
     job = done.stdout.strip()
     assert done.returncode == 1 and "2 tasks failed: 18 done, 2 failed" in done.stderr
     assert f"mesh: task 3 failed first: exit 7 on n0: task 3 of {job} try 2 x" in done.stderr
-    assert "task 4: failed: exit 124 on n0: task 4 of" in yods.run("mesh", "job", "log", job, check=True).stdout
+    assert "task 4: failed: exit 124 (the time limit of 2 s is reached) on n0: task 4 of" in yods.run("mesh", "job", "log", job, check=True).stdout
     assert sql(yods, job, "SELECT first, attempt, exit FROM task WHERE state = 'failed'") == [
         {"first": 3, "attempt": 2, "exit": 7},
         {"first": 4, "attempt": 2, "exit": 124},
@@ -146,6 +146,14 @@ def test_lines_of_a_file_are_inputs_or_shell_commands_and_output_goes_to_files(y
         (0, "one\n"),
         (5, "given"),
     ]
+
+
+def test_a_job_that_is_held_while_its_last_tasks_run_ends_with_them(yods: PrivateMesh) -> None:
+    job = submit(yods, "--array", "1-2", "--limit", "2", "--", "sh", "-c", "until [ -e done ]; do sleep 0.05; done")
+    wait_until(lambda: row(yods, job)["running"] == 2, "both run")
+    yods.run("mesh", "hold", job, check=True)
+    (yods.work / "done").touch()
+    assert yods.run("mesh", "wait", job).returncode == 0 and row(yods, job)["state"] == "done"
 
 
 def test_jobs_are_held_released_cancelled_wait_for_others_and_are_tried_again(yods: PrivateMesh) -> None:
