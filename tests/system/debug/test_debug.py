@@ -138,7 +138,7 @@ def test_what_cannot_be(yods: PrivateMesh, begin: Begin, places: str) -> None:
     assert "n1: rank 3 has ended" in refused(launcher, "3")
     assert "n0: nosuch is not there (install nosuch on n0)" in refused(launcher, "0", "nosuch")
     assert "launcher 99999 does not run" in refused("99999", "0")
-    assert "pdb cannot enter the rank's program" in refused(launcher, "0", "pdb")
+    assert "it is no Python" in refused(launcher, "0", "pdb")
 
 
 def test_requests_that_mean_nothing_hurt_nobody(yods: PrivateMesh, begin: Begin, places: str) -> None:

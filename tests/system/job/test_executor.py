@@ -219,7 +219,7 @@ def test_calls_that_the_program_cancels_are_cancelled_tasks(yods: PrivateMesh) -
     uuid, *told = yods.run(sys.executable, "-c", CANCELLED, check=True).stdout.split()
     cancelled, others, result = map(int, told)
     job = yods.json("mesh", "job", "show", uuid, "--json")
-    assert cancelled > 10_000 and result == 4
+    assert cancelled > 100 and result == 4  # how many depends on how soon the window grows
     assert (job["state"], job["counts"]) == ("done", {"done": others + 1, "cancelled": cancelled})
 
 

@@ -52,7 +52,8 @@ def test_results_exits_limits_and_last_lines_are_in_the_object(yods: PrivateMesh
     job = done.stdout.strip()
     assert done.returncode == 1 and "2 tasks failed: 18 done, 2 failed" in done.stderr
     assert f"mesh: task 3 failed first: exit 7 on n0: task 3 of {job} try 2 x" in done.stderr
-    assert "task 4: failed: exit 124 (the time limit of 2 s is reached) on n0: task 4 of" in yods.run("mesh", "job", "log", job, check=True).stdout
+    log = yods.run("mesh", "job", "log", job, check=True).stdout
+    assert "task 4: failed: exit 124 (the time limit of 2 s is reached) on n0: task 4 of" in log
     assert sql(yods, job, "SELECT first, attempt, exit FROM task WHERE state = 'failed'") == [
         {"first": 3, "attempt": 2, "exit": 7},
         {"first": 4, "attempt": 2, "exit": 124},
