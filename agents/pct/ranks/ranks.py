@@ -256,9 +256,12 @@ class Ranks:
         found = processes.descendants(os.getpid())
         if self._managed is not None:
             table = processes.families() if table is None else table
-            found += [pid for pid in self._managed.processes(list(self._by_pid), table) if pid not in found]
             clients = self._managed.clients()
-            found = [pid for pid in found if pid not in clients]
+            # A starter that stays is a child of its client under some managers, and must not be signalled either.
+            spared = {pid for client in clients for pid in (client, *processes.descendants(client))}
+            found = [pid for pid in found if pid not in spared]
+            ours = self._managed.processes(list(self._by_pid), table)
+            found += [pid for pid in ours if pid not in found and pid not in clients]
         return found
 
     @property
