@@ -73,7 +73,11 @@ def find(settings: Settings, text: str) -> str:
         return found[0]
     if found:
         raise ConsoleError(f"{len(found)} jobs begin with {text}", "give more of the UUID; mesh job list prints them")
-    launch = f"launch {text} is ended by yod -signal TERM {text}; " if text.isdigit() and len(text) < 8 else ""
+    launch = (
+        f"launch {text} is ended by yod -signal TERM {text}; "
+        if text.isdigit() and len(text) < 8 and text[0] != "0"
+        else ""
+    )
     raise ConsoleError(
         f"there is no job {text[:60]!r} on this host", f"{launch}mesh job list prints the jobs there are ({directory})"
     )
