@@ -22,7 +22,7 @@ from console.settings import Settings
 from console.tracker.source import Proxy, drop_copy, purge_there, source
 from redmesh.sanitise import clean
 from redmesh.state import job_path, owned
-from redmesh.state_reader import signal_of
+from redmesh.state_reader import TIMED_OUT, signal_of
 from redmesh.text import counted
 
 _WIDTH = 200
@@ -166,7 +166,7 @@ def _task_row(task: dict[str, Any], described: dict[str, Any]) -> tuple[str, ...
 
 def _ended_by(status: int | None, described: dict[str, Any]) -> str:
     """What an exit status means; "" for one that the program chose."""
-    if status == 124 and described.get("time_s"):
+    if status == TIMED_OUT and described.get("time_s"):
         return f"time limit of {described['time_s']:g} s"
     return signal_of(status)
 

@@ -119,7 +119,7 @@ def _rename_this_host(request: Request, settings: Settings) -> None:
     where = request.where
     lists = [where.wanted, where.exclude, *(one.wanted for one in request.program.segments or ())]
     if any(one.get("nodes") for one in lists if one is not None):
-        from console.launch.options.this_host import rename
+        from console.cli.yod.this_host import rename
 
         rename(request, settings.run_dir)
 

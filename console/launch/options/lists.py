@@ -9,7 +9,7 @@ from console.errors import UsageError
 
 #: The most names that a bracket expression may have: more than any machine needs, and a limit for memory.
 MOST = 1_000_000
-#: This host's addresses, which are taken as names (console/launch/options/this_host.py).
+#: This host's addresses, which are taken as names (console/cli/yod/this_host.py).
 LOOPBACK = ("127.0.0.1", "127.0.1.1")
 
 

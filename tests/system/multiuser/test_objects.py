@@ -15,7 +15,7 @@ from redmesh.state import new_uuid
 from tests.support.hosts import MakeHosts
 from tests.support.mariadb import Server
 from tests.support.others import LIBRARIES, python_for_others
-from tests.support.system_mesh import USERS, SystemMesh
+from tests.support.system_mesh import USERS, SystemMesh, running
 from tests.support.waiting import wait_until
 
 ADA = USERS["ada"]
@@ -27,13 +27,8 @@ def mesh(netns_hosts: MakeHosts, sql_server: Server) -> Iterator[SystemMesh]:
     python_for_others()
     os.chmod(sql_server.directory, 0o755)
     made = SystemMesh(netns_hosts(3, users=("ada", "bob")), sql_server)
-    left: list[str] = []
-    try:
-        made.up("--system")
+    with running(made):
         yield made
-    finally:
-        left = made.close()
-    assert not left, "left behind:\n" + "\n".join(left)
 
 
 def test_a_users_objects_are_that_users_alone(mesh: SystemMesh) -> None:

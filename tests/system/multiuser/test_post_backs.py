@@ -21,7 +21,7 @@ from db.store.store import open_store
 from tests.support.hosts import MakeHosts
 from tests.support.mariadb import Server
 from tests.support.others import python_for_others
-from tests.support.system_mesh import USERS, SystemMesh
+from tests.support.system_mesh import USERS, SystemMesh, running
 from tests.support.waiting import wait_until
 
 PORT = 8443  # of the login processor's own network namespace
@@ -120,13 +120,8 @@ def mesh(netns_hosts: MakeHosts, sql_server: Server) -> Iterator[SystemMesh]:
     site = made.site.read_text()
     made.site.write_text(f'post_back_urls = ["https://127.0.0.1:{PORT}"]\n{site}')
     write_certificate(certificate)
-    left: list[str] = []
-    try:
-        made.up("--system")
+    with running(made):
         yield made
-    finally:
-        left = made.close()
-    assert not left, "left behind:\n" + "\n".join(left)
 
 
 def write_certificate(path: Path) -> None:

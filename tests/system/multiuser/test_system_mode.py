@@ -14,7 +14,7 @@ from agents.linux import cgroup
 from tests.support.hosts import MakeHosts, NamespaceHosts
 from tests.support.mariadb import Server
 from tests.support.others import python_for_others
-from tests.support.system_mesh import SystemMesh
+from tests.support.system_mesh import SystemMesh, running
 from tests.support.waiting import wait_until
 
 LEFT = "ls -d /dev/shm/redmesh-2100*/launch-* /run/redmesh-0/*/launch-* 2>/dev/null"
@@ -47,13 +47,8 @@ def mesh(hosts: NamespaceHosts, sql_server: Server) -> Iterator[SystemMesh]:
             )
             (host.directory / name).chmod(0o755)
     made = SystemMesh(hosts, sql_server, prolog="/run/host/prolog", epilog="/run/host/epilog")
-    left: list[str] = []
-    try:
-        made.up("--system")
+    with running(made):
         yield made
-    finally:
-        left = made.close()
-    assert not left, "left behind:\n" + "\n".join(left)
 
 
 @pytest.fixture(autouse=True)
