@@ -108,7 +108,7 @@ class GivenUp(StoreError):
 
 
 class Elsewhere(StoreError):
-    """The RCA of another login processor hears the node, so the silence seen by this RCA does not count."""
+    """Another login processor's RCA receives the node's heartbeats, so its silence at this RCA does not count."""
 
     code = "elsewhere"
 

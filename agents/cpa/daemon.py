@@ -39,7 +39,7 @@ from db.allocation import finish, partitions, waiting_requests
 from db.allocation.scheduling.line import Line, forget_ended
 from db.allocation.types import Live
 from db.errors import DatabaseUnavailable, NotEnough, StoreError
-from db.store.outage import Outage
+from db.store.outage import Outage, is_away
 from db.store.store import Store
 
 LOOK_S, LEAST_S = 1.0, 0.05
@@ -70,7 +70,7 @@ class Cpa:
         trust.use_login(config.mesh, config.state)
         self.logins = Logins(config.login, store, self.operations.machine, granted=config.granted)
         cleanups = Cleanups(loop, list(config.cleanup), variables={"CPA_MESH": config.mesh, "CPA_STATE": config.state})
-        self.lost_nodes = LostNodes(self.operations, self.outage, cleanups, journal)
+        self.lost_nodes = LostNodes(self.loop, self.operations, self.outage, cleanups, journal)
         self.lost = Lost(self.operations, self.outage, cleanups, journal)
         self.interventions = Interventions(loop, config.run, self.operations, self.outage, cleanups, journal)
         self.switching = Switching(loop, self.operations, self.outage, journal)
@@ -297,8 +297,10 @@ class Cpa:
     def _requester_ended(self, pid: int, started: int) -> None:
         try:
             self.outage.guard(lambda: waiting_requests.drop_process(self.store, self.config.login, pid, started))
-        except DatabaseUnavailable:
-            self.loop.after(AWAY_S, lambda: self._requester_ended(pid, started))
+        except StoreError as error:
+            self.journal.write("database_away" if is_away(error) else "fault", reason=error.message)
+            if is_away(error):
+                self.loop.after(AWAY_S, lambda: self._requester_ended(pid, started))
 
     def _launcher_lost(self, session: Session, message: Message) -> None:
         self.rights.need_daemon(session.peer.uid, "launcher_lost")
@@ -372,10 +374,10 @@ class Cpa:
         while self._undo:
             try:
                 self.outage.guard(self._undo[0])
-            except DatabaseUnavailable:
-                return  # the timer tries again
-            except StoreError:
-                pass  # a repeated request has taken it over under another cookie
+            except StoreError as error:
+                if is_away(error):
+                    return  # the timer tries again
+                # Otherwise a repeated request has taken it over under another cookie.
             self._undo.popleft()
             self._released()
 

@@ -346,6 +346,10 @@ class Operations:
         reason = message.get("reason", "")[:MAX_REASON]
         since = time.strftime("%Y-%m-%d %H:%M")
         told = f"{reason} ({by}, {since})" if reason else f"taken out by {by}, {since}"
+        if "after_s" in message:
+            told = f"{reason} ({by})" if reason else f"announced by {by}"
+            taken, drain_at = nodes_bulk.drain_later(self.store, names, max(0.0, float(message["after_s"])), told)
+            return Answer({"nodes": taken, "drain_at": drain_at}, released=True)
         return Answer({"nodes": nodes_bulk.drain(self.store, names, told, by)})
 
     def _resume(self, uid: int, message: Message) -> Answer:
@@ -517,6 +521,11 @@ class Operations:
         Returns the requests that waited too long, and the seconds until the next deadline; None if there is none.
         """
         self.machine.refresh(self.store)
+        drain_at = self.machine.next_drain()
+        if drain_at is not None and drain_at <= self.machine.now:
+            nodes_bulk.drain_due(self.store)
+            self.machine.refresh(self.store)
+            drain_at = self.machine.next_drain()
         if self.machine.drains():  # querying the database would mean reading every node
             nodes_bulk.settle_drained(self.store)
         times = self.store.read_together(
@@ -528,7 +537,7 @@ class Operations:
             late = waiting_requests.drop_late(self.store)
         if expiry is not None and expiry <= now:
             finish.expire_pending(self.store)
-        dues = [at - now for at in (deadline, expiry) if at is not None]
+        dues = [at - now for at in (deadline, expiry, drain_at) if at is not None]
         return late, max(0.0, min(dues)) if dues else None
 
     def keep_ready(self) -> None:

@@ -5,7 +5,7 @@ import sys
 from console.cli.exits import guarded
 from console.cli.map import watch
 from console.cli.map.drawing import KEPT, SERVICE, Cell, Group, cut, draw, elapsed, legend, letters, table
-from console.cli.map.rows import by_node, counts, elapsed_s, login, side_seen, topology_of
+from console.cli.map.rows import by_node, counts, elapsed_s, login, reservations, side_seen, to_be_drained, topology_of
 from console.cli.options.parser import Word, help_text, parse
 from console.errors import UsageError
 from console.settings import load
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from console.cli.map.watch import Render
+    from db.views.viewer import Viewer
 
 WORDS = (
     Word("json", "flag", "print JSON: nodes, processors, launchers, counts"),
@@ -32,11 +33,14 @@ WORDS = (
 ABOUT = """Shows every processor of the mesh, grouped by node, with a letter for each launcher.
 
   . free   + pending: allocated to a launcher that has not started   a-z A-Z 0-9 running   - stale: its node is silent
-  # down   = reserved   : free, but only for the partition of a batch job   , free, on a service node
+  # down   ! drained: out of service by mesh drain   = reserved   : free, but only for the partition of a batch job
+  , free, on a service node
 
 With a topology, the map shows cabinets or racks; | is an open switch, % a board with processors in several states."""
 #: The most nodes out of service that are listed with their reasons.
 _NAMED = 10
+#: The most events that are searched for who made a reservation, and why.
+_EVENTS = 1000
 
 
 def main(arguments: "Sequence[str] | None" = None) -> int:
@@ -61,7 +65,14 @@ def _run(arguments: "Sequence[str]") -> int:
         render = as_json
     elif "full" in given.values:
         render = as_full_text
-    return watch.look(settings, render, every_s=every_s)
+    return watch.look(settings, render, every_s=every_s, need_mesh=True, more=_read_reservations)
+
+
+def _read_reservations(viewer: "Viewer", picture: Picture) -> None:
+    if any(row.reserved_for is not None or row.alloc_mode == "reserved" for row in picture.processors.values()):
+        picture.reservations = reservations(picture, viewer.events(limit=_EVENTS))
+    else:
+        picture.reservations = []
 
 
 def as_text(picture: Picture, width: int) -> list[str]:
@@ -83,18 +94,31 @@ def _text(picture: Picture, width: int, *, full: bool) -> list[str]:
         if cell.state in of_state:
             of_state[cell.state] += 1
     notes = [
-        f"   {glyph} {of_state[state]} of the free are {what}"
+        f"{glyph} {of_state[state]} of the free are {what}"
         for state, glyph, what in (("kept", KEPT, "kept for batch jobs"), ("service", SERVICE, "on service nodes"))
         if of_state[state]
     ]
-    lines += ["", legend(counts(picture)) + "".join(notes)]
+    lines += ["", *_filled([*legend(counts(picture)).split("   "), *notes], width)]
     side = side_seen(picture)
     if side is not None:
         where = f"columns {side.first}..{side.last}"
         lines.append(f"side {side.number}, {where}, is seen alone: what is blank beyond | is another's")
     if picture.launchers:
         lines += ["", *_launchers(picture, letter, width)]
+    if picture.reservations:
+        lines += ["", *(cut(clean(line), width) for line in picture.reservations[:_NAMED])]
     return lines + _out_of_order(picture, width)
+
+
+def _filled(words: "Sequence[str]", width: int) -> list[str]:
+    """The words, three blanks apart, in as many lines as they need."""
+    lines = [words[0]]
+    for word in words[1:]:
+        if len(lines[-1]) + 3 + len(word) > max(width, watch.PLAIN_WIDTH):
+            lines.append(word)
+        else:
+            lines[-1] += f"   {word}"
+    return lines
 
 
 def _map(picture: Picture, cells: "dict[int, Cell]", letter: "dict[int, str]", width: int, full: bool) -> list[str]:
@@ -134,12 +158,11 @@ def _launchers(picture: Picture, letter: "dict[int, str]", width: int) -> list[s
 
 def _out_of_order(picture: Picture, width: int) -> list[str]:
     out = [node for _, node in sorted(picture.nodes.items()) if node.state != "up"]
-    if not out:
-        return []
     lines = [cut(f"{node.name} is {node.state}: {clean(node.reason)}", width) for node in out[:_NAMED]]
     if len(out) > _NAMED:
         lines.append(f"and {len(out) - _NAMED} more nodes")
-    return ["", *lines]
+    lines += [cut(line, width) for line in to_be_drained(picture)]
+    return ["", *lines] if lines else []
 
 
 def as_json(picture: Picture, _width: int) -> list[str]:
@@ -160,10 +183,13 @@ def as_json(picture: Picture, _width: int) -> list[str]:
                 "side": node.side,
                 "state": node.state,
                 "reason": node.reason,
+                "drain_at": node.drain_at,
+                "drain_reason": node.drain_reason,
                 "processors": [_processor(picture, row) for row in rows],
             }
             for node, rows in by_node(picture)
         ],
+        "reservations": picture.reservations,
         "launchers": [
             {
                 "id": row.id,

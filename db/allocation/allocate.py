@@ -28,7 +28,7 @@ from db.store.statements import INSTANT, STAMP, Bound, Ids, Query, among, same, 
 from db.store.store import Row, Store, Transaction
 from redmesh.text import counted
 
-NOT_YOURS = "this request key belongs to somebody else's request"
+NOT_YOURS = "this request key belongs to a request of another user"
 OUTSIDE = "to launch outside a job: unset REDMESH_PARTITION REDMESH_ALLOCATION_COOKIE"
 HOPEFUL = 10_000  # how many requests are remembered as ones that can be met
 
@@ -215,7 +215,9 @@ def allocate(store: Store, machine: Machine, demand: Demand, choose: Choose) -> 
         granted, nodes_changed_at = _look(t, machine, demand)
         ids = plan
         if machine.is_current(t):
-            machine.overtaken = False
+            machine.overtaken, machine.now = False, t.now
+            if ids is not None and len(machine.staying(ids, demand.time_s)) < len(ids):
+                ids = None
         else:
             machine.refresh_inside(t, nodes_changed_at, t.answers[1] if len(t.answers) > 1 else None)
             if ids is not None and (demand.shape is not None or not _are_in(ids, candidates(machine, demand))):
@@ -230,7 +232,12 @@ def allocate(store: Store, machine: Machine, demand: Demand, choose: Choose) -> 
             ids = None
         chosen = ids or decide(machine, fitting, choose)
         limits.check(t.rows, machine, demand, len(chosen))
-        return take(t, machine, demand, chosen)
+        allocation = take(t, machine, demand, chosen)
+        if t.answers[0][0][1] is not None and limits.may_reach(machine, demand):
+            # Its user may have reached a limit now, and be first in a line: then others in the line pass. Because of
+            # ``freed`` the line reads the picture again, which lacks these processors.
+            t.moved_line = t.freed = True
+        return allocation
 
     try:
         allocation = store.run(work, [_state_of_request.bind(request_key=demand.request_key), *machine.question()])
@@ -286,7 +293,7 @@ def candidates(machine: Machine, demand: Demand) -> Sequence[int]:
         free = [one for one in free if one not in out]
     if demand.resources:
         free = machine.with_resources(free, demand.resources)
-    return free
+    return machine.staying(free, demand.time_s)
 
 
 def names_processors(demand: Demand) -> bool:
@@ -300,6 +307,7 @@ def decide(machine: Machine, demand: Demand, choose: Choose) -> Sequence[int]:
     try:
         return _decide(machine, demand, choose)
     except NotEnough as error:
+        error.hint += _leaving(machine, demand)
         if error.never or demand.request_key in machine.hopeful:
             raise
         hint = _beyond(machine, demand) or _never(machine, demand, choose)
@@ -308,7 +316,29 @@ def decide(machine: Machine, demand: Demand, choose: Choose) -> Sequence[int]:
                 machine.hopeful.clear()
             machine.hopeful.add(demand.request_key)  # a waiting request asks again and again
             raise
-        raise NotEnough(error.message, hint, free=error.free, never=True) from None
+        raise NotEnough(error.message, hint + _kept(machine, demand), free=error.free, never=True) from None
+
+
+def _leaving(machine: Machine, demand: Demand) -> str:
+    """The nodes in service that this request cannot use because they will be drained, as the end of a hint; empty for
+    none."""
+    names = machine.leaving_within(demand.time_s) if demand.time_s else []
+    if not names:
+        return ""
+    some = ", ".join(names[:3]) + (" …" if len(names) > 3 else "")
+    return f"; {counted(len(names), 'node')} ({some}) will be drained before this launch's time limit (-time) ends"
+
+
+def _kept(machine: Machine, demand: Demand) -> str:
+    """What reservations keep from this request, as the end of a hint; empty for nothing."""
+    kept = machine.kept_from(demand.user, demand.wanted) if demand.partition is None else {}
+    if not kept:
+        return ""
+    told = [
+        f"{count} {'is' if count == 1 else 'are'} reserved" + (f" for {whose}" if whose else "")
+        for whose, count in list(kept.items())[:5]
+    ]
+    return f"; {', '.join(told)}: showmesh says by whom and why"
 
 
 def check_could_be_met(machine: Machine, demand: Demand, choose: Choose) -> None:
@@ -410,7 +440,8 @@ def _not_enough(machine: Machine, demand: Demand, free: int) -> NotEnough:
     message = f"{wanted} asked for, {free} {are} free{_where(machine, demand)}"
     if not free:
         fewer = "showmesh shows who has them and which nodes are out; "
-    return NotEnough(message, f"{fewer}wait with --wait-for-nodes 600", free=free)
+    more = "; showmesh shows who has the others and which nodes are out" if free else ""
+    return NotEnough(message, f"{fewer}wait with --wait-for-nodes 600{more}", free=free)
 
 
 def _where(machine: Machine, demand: Demand) -> str:
@@ -448,7 +479,7 @@ def _look_at_line(t: Transaction, machine: Machine, demand: Demand, granted: int
     assert row is not None
     head, mine, whose = row
     if mine is not None and whose != demand.uid:
-        raise Denied(NOT_YOURS, "draw a new one")
+        raise Denied(NOT_YOURS, "use a new random key")
     if granted is None and head is not None and (head != mine or machine.policy is not None):
         count = _in_front(t.rows, machine, demand, mine)
         if count:
@@ -482,7 +513,7 @@ def grant_again(t: Transaction, machine: Machine, asker: int, launcher: int) -> 
     assert row is not None
     uid, state, pending_until, partition, processors, resources = row
     if uid != asker:
-        raise Denied(NOT_YOURS, "draw a new one")
+        raise Denied(NOT_YOURS, "use a new random key")
     if state == "ended" or (state == "pending" and pending_until <= t.now):
         raise Expired(f"launcher {launcher} has ended", "start again, with a new request key")
     cookie = cookies.make()
@@ -581,7 +612,7 @@ def _change_exactly(t: Transaction, claim: Bound, count: int) -> None:
         count,
         TakenBesides(
             f"some of {counted(count, 'processor')} were taken by a writer that did not lock the mesh",
-            "see that nothing but CPAs writes to the system database",
+            "make sure that only CPAs write to the system database",
         ),
     )
 
@@ -596,7 +627,10 @@ def _check_row(demand: Demand, row: Row | None) -> None:
     if row is None:
         raise Expired(f"there is no partition {demand.partition}: its job has ended, or never was", OUTSIDE)
     if not cookies.fits(demand.cookie, row[0]):
-        raise Denied(f"the allocation cookie of partition {demand.partition} is another", "take it from the batch job")
+        raise Denied(
+            f"the allocation cookie of partition {demand.partition} is wrong",
+            "use the cookie in the environment of the batch job",
+        )
     if row[1] is not None:
         raise Expired(f"partition {demand.partition} has been destroyed: its batch job has ended", OUTSIDE)
 

@@ -83,8 +83,8 @@ def lowest(total: int, taken: set[int], amount: int) -> list[int]:
     free = [device for device in range(total) if device not in taken]
     if len(free) < amount:
         raise StoreError(
-            "the free amount of a resource does not agree with what launchers hold",
-            "mesh down, mesh up makes them anew",
+            "the amount of a resource in use differs from what launchers have",
+            "mesh down, then mesh up, which counts again",
         )
     return free[:amount]
 

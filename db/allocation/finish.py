@@ -336,7 +336,7 @@ def check_live(store: Store, launcher: int, cookie: str) -> Live:
 
 def _check_cookie(launcher: int, cookie: str, stored: str) -> None:
     if not cookies.fits(cookie, stored):
-        raise Denied(f"the cookie of launcher {launcher} is another", "only the launcher itself may say this")
+        raise Denied(f"the cookie of launcher {launcher} is wrong", "only the launcher itself may send this")
 
 
 def _lost(t: Transaction, launcher: int, row: Row, reason: str) -> Ended:
@@ -388,7 +388,7 @@ def pending(store: Store, launcher: int, cookie: str) -> Grant:
         raise Expired(f"there is no launcher {launcher}", "start again")
     stored, state, until, _, processors, uid = rows[0]
     if not cookies.fits(cookie, stored):
-        raise Denied(f"the cookie of launcher {launcher} is another", "only the launcher itself may say this")
+        raise Denied(f"the cookie of launcher {launcher} is wrong", "only the launcher itself may send this")
     if state != "pending":
         raise Expired(f"launcher {launcher} is {state}: a credential is for its load", "start again")
     return Grant(launcher, uid, until, list(unfold(processors)))

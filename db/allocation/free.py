@@ -17,11 +17,12 @@ from db.machine.sides import DRAINED_FOR_SIDES
 from db.schema.models import Mesh, Node, NodeResource, Processor
 from db.store.orm import pw
 from db.store.ranges import may_be_cut
-from db.store.statements import Bound, Query, statement
+from db.store.statements import NOW, Bound, Query, statement
 from db.store.store import Row, Store, Transaction
 
 Read = Callable[[Bound], list[Row]]
 UP, DRAINING = "up", "draining"
+OUT = (DRAINING, "drained")
 
 
 @statement
@@ -33,10 +34,11 @@ def _changed(*, since: int) -> Query:
 
 @statement
 def _counters() -> Query:
-    """The mesh's boot id and counter, and the last changes of nodes and resources."""
+    """The mesh's boot id and counter, the database's clock, and the last changes of nodes and resources."""
     return Mesh.select(
         Mesh.boot_id,
         Mesh.counter,
+        NOW,
         Node.select(pw.fn.MAX(Node.changed)),
         NodeResource.select(pw.fn.MAX(NodeResource.changed)),
     ).where(Mesh.id == 1)
@@ -56,9 +58,8 @@ def _processors() -> Query:
 
 @statement
 def _nodes_changed(*, since: int) -> Query:
-    return Node.select(Node.id, Node.name, Node.role, Node.address, Node.state, Node.side, Node.reason).where(
-        Node.changed > since
-    )
+    columns = (Node.id, Node.name, Node.role, Node.address, Node.state, Node.side, Node.reason, Node.drain_at)
+    return Node.select(*columns).where(Node.changed > since)
 
 
 @statement
@@ -102,6 +103,7 @@ class _Node(NamedTuple):
     state: str
     side: int
     reason: str
+    drain_at: float | None  # by the database's clock; from then on the node counts as drained
 
 
 #: The alloc mode of a processor, and the user it is reserved for.
@@ -129,6 +131,7 @@ class Machine:
         self.overtaken = False  # True if other CPAs took what was chosen outside the lock
         self.boot_id = ""
         self.counter = -1
+        self.now = 0.0  # the database's clock at the last reading
         self._nodes: dict[int, _Node] = {}
         self._ids_by_name: dict[str, int] = {}
         self._on_node: dict[int, list[int]] = {}
@@ -144,6 +147,7 @@ class Machine:
         self._left: dict[int, dict[str, int]] = {}
         self._totals: dict[int, dict[str, int]] = {}
         self._draining: set[int] = set()
+        self._drain_at: dict[int, float] = {}  # the nodes in service that will be drained
         self._granted: set[int] = set()  # login processors that may be revoked
         # keys of requests that an idle machine could meet, valid while the machine is the same
         self.hopeful: set[str] = set()
@@ -153,10 +157,11 @@ class Machine:
     def refresh(self, store: Store) -> None:
         """Bring the picture up to date, outside every lock."""
         found = store.read_together([_counters.bind(), *self.question()])
-        boot_id, counter, *nodes_changed_at = found[0][0]
+        boot_id, counter, now, *nodes_changed_at = found[0][0]
         # Rows that are read after the counter may be newer than the counter; they are read again the next time.
         changed = found[1] if len(found) > 1 else None
         self._catch_up(store.read, boot_id, counter, max(0, *(at or 0 for at in nodes_changed_at)), changed)
+        self.now = float(now)
 
     def question(self) -> list[Bound]:
         """The query that ``refresh_inside`` needs, to be sent together with the lock; empty before the first
@@ -172,12 +177,13 @@ class Machine:
         ``question``.
         """
         self._catch_up(t.rows, t.boot_id, t.counter, nodes_changed_at, changed)
+        self.now = t.now
 
     def see_inside(self, t: Transaction) -> None:
         """Apply what a transaction has written itself. Call ``forget`` if the transaction is rolled back."""
         if t.freed or not self.is_current(t):
             self._catch_up(t.rows, t.boot_id, t.stamp)
-        self.counter = t.stamp
+        self.counter, self.now = t.stamp, t.now
 
     def hand_inside(
         self, t: Transaction, ids: Sequence[int], partition: int, launcher: int, *, devices: bool = False
@@ -268,6 +274,10 @@ class Machine:
             if row[0] >= FIRST_GRANTED:
                 self._granted.add(row[0])
             (self._draining.add if after.state == DRAINING else self._draining.discard)(row[0])
+            if after.drain_at is None or after.state in OUT:
+                self._drain_at.pop(row[0], None)
+            else:
+                self._drain_at[row[0]] = after.drain_at
             if before is not None and before.side != after.side:
                 self.regrouped += 1
             if before is not None and ((before.state == UP) != (after.state == UP) or before.side != after.side):
@@ -284,6 +294,7 @@ class Machine:
         there = {row[0] for row in read(_granted.bind())}
         for gone in self._granted - there:
             node = self._nodes.pop(gone)
+            self._drain_at.pop(gone, None)
             if self._ids_by_name.get(node.name) == gone:  # the name may be in use again, under another id
                 del self._ids_by_name[node.name]
         self._granted &= there
@@ -357,9 +368,21 @@ class Machine:
         uses = _uses(user, batch, True, service)
         return [one for one in self._node_of if self._fits(one, uses, side)]
 
+    def kept_from(self, user: str, ids: Iterable[int] | None = None) -> dict[str, int]:
+        """How many processors (of ``ids``) are reserved, by the user they are reserved for; "" is nobody.
+
+        Those for ``user`` are left out.
+        """
+        found: dict[str, int] = {}
+        for one in self._mode if ids is None else ids:
+            mode, whose = self._mode.get(one, ("", None))
+            if (mode == "reserved" or whose) and whose != user:
+                found[whose or ""] = found.get(whose or "", 0) + 1
+        return found
+
     def may_have(self, one: int, user: str, service: bool = False, side: int | None = None) -> bool:
         """True if ``user`` could be given this processor on an idle machine; its node is up."""
-        if one not in self._node_of or self._nodes[self._node_of[one]].state != UP:
+        if one not in self._node_of or self._nodes[self._node_of[one]].state != UP or not self.stays(one):
             return False
         return self._fits(one, _uses(user, False, True, service), side)
 
@@ -416,6 +439,35 @@ class Machine:
             for one in self._members.get(partition, ())
             if self._holder[one][1] is None and self._nodes[self._node_of[one]].state == UP
         )
+
+    # Nodes that will be drained at a given time. A launch that has a time limit is not placed where it would still run
+    # then; one without a limit is placed until then. Nothing has to run at that time for this to hold.
+
+    def stays(self, one: int, time_s: float | None = None) -> bool:
+        """True if the node of a processor will not be drained before a launch with this time limit, started now,
+        ends."""
+        at = self._drain_at.get(self._node_of[one])
+        return at is None or self._lasts(at, time_s)
+
+    def staying(self, ids: Sequence[int], time_s: float | None = None) -> Sequence[int]:
+        """Those ids on nodes that will not be drained before a launch with this time limit, started now, ends."""
+        leaving = {node for node, at in self._drain_at.items() if not self._lasts(at, time_s)}
+        return [one for one in ids if self._node_of[one] not in leaving] if leaving else ids
+
+    def _lasts(self, drain_at: float, time_s: float | None) -> bool:
+        return self.now < drain_at and self.now + (time_s or 0.0) <= drain_at
+
+    def leaving_within(self, time_s: float | None) -> list[str]:
+        """The nodes in service that will be drained before a launch with this time limit, started now, ends."""
+        return [
+            self._nodes[node].name
+            for node, at in sorted(self._drain_at.items())
+            if not self._lasts(at, time_s) and self._nodes[node].state == UP
+        ]
+
+    def next_drain(self) -> float | None:
+        """The earliest time at which nodes in service are to be drained; None if there is none."""
+        return min(self._drain_at.values(), default=None)
 
     def in_use(self, partition: int) -> int:
         """How many processors of a partition are allocated to launchers."""
@@ -634,6 +686,14 @@ class Idle(Machine):
     def leaving(self, login: str) -> bool:
         """Always False: every change of sides comes to an end."""
         return False
+
+    def stays(self, one: int, time_s: float | None = None) -> bool:
+        """Always True: a node that will be drained counts as one that is drained, and that counts as up."""
+        return True
+
+    def staying(self, ids: Sequence[int], time_s: float | None = None) -> Sequence[int]:
+        """The ids unchanged; see ``stays``."""
+        return ids
 
     def free_in(self, partition: int) -> list[int]:
         """All processors of a partition."""

@@ -64,9 +64,14 @@ def place_in_line(machine: Machine, user: str, command: str, partition: int | No
 
 def check(read: Read, machine: Machine, demand: Demand, size: int) -> None:
     """Raise AtLimit if ``size`` more processors exceed a limit of this request's user."""
-    policy = machine.policy
-    if policy is not None and policy.limited and demand.partition is None:
-        _check(read, policy, _asker(machine, demand), size)
+    if may_reach(machine, demand):
+        assert machine.policy is not None
+        _check(read, machine.policy, _asker(machine, demand), size)
+
+
+def may_reach(machine: Machine, demand: Demand) -> bool:
+    """True if what this request gets counts towards a limit of its user."""
+    return machine.policy is not None and machine.policy.limited and demand.partition is None
 
 
 def check_ever(machine: Machine, demand: Demand, size: int) -> None:

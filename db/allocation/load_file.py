@@ -35,7 +35,7 @@ def decide(machine: Machine, shape: Shape, free: Sequence[int], choose: Choose) 
     line = shape.segments[short.line]
     source = line.source or f"program {short.line + 1} of the load file"
     beside = "the other programs" if len(shape.segments) > 1 else ""
-    raise shaping.not_enough(machine, shape, short.room, line.tasks, source, beside)
+    raise shaping.not_enough(shape, short.room, line.tasks, source, beside)
 
 
 class _Short(NamedTuple):

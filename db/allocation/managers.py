@@ -198,7 +198,7 @@ def parse(tables: Any, where: str = "manager") -> list[Manager]:
         if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME or not name.isprintable():
             raise Invalid(f"{where}: [[manager]] number {number} needs a name of 1 to {LONGEST_NAME} characters", HINT)
         if any(one.name == name for one in found):
-            raise Invalid(f"{where}: two managers are called {name!r}", "give each a name of its own")
+            raise Invalid(f"{where}: two managers are called {name!r}", "give each another name")
         found.append(_parse_one(table, f"{where}: manager {name!r}"))
     return found
 

@@ -145,6 +145,7 @@ def _decide(t: Transaction, machine: Machine, demand: PartitionDemand, choose: C
     waiting = in_front(t.rows, demand.login)
     side, listed = machine.side_of(demand.login) if demand.login else None, demand.wanted is not None
     free: Sequence[int] = machine.free(demand.user, batch=True, interactive=not waiting, service=listed, side=side)
+    free = machine.staying(free)
     if demand.wanted is not None:
         there = set(free)
         free = [one for one in demand.wanted if one in there]
@@ -155,8 +156,9 @@ def _decide(t: Transaction, machine: Machine, demand: PartitionDemand, choose: C
     if demand.size <= len(free):
         chosen = free[: demand.size] if demand.wanted is not None else choose(free, demand.size)
     if chosen is None:
+        are = "is" if len(free) == 1 else "are"
         raise NotEnough(
-            f"{counted(demand.size, 'processor')} asked for, {len(free)} {'is' if len(free) == 1 else 'are'} free",
+            f"{counted(demand.size, 'processor')} asked for a partition, {len(free)} {are} free",
             f"{counted(waiting, 'interactive request is', 'interactive requests are')} waiting for processors"
             if waiting
             else "ask for fewer, or wait",
@@ -174,7 +176,7 @@ def _create_again(t: Transaction, machine: Machine, demand: PartitionDemand, par
     assert row is not None
     user, batch_job, ended_at, processors, _ = row
     if (user, batch_job) != (demand.user, demand.batch_job):
-        raise Denied("this request key belongs to another request", "draw a new one")
+        raise Denied("this request key belongs to another request", "use a new random key")
     if ended_at is not None:
         raise Expired(f"partition {partition} has been destroyed", "make another, with a new request key")
     admin, allocation = cookies.make(), cookies.make()
@@ -198,7 +200,7 @@ def destroy(store: Store, partition: int, cookie: str | None, force: bool = Fals
             raise Expired(f"there is no partition {partition}", "mesh partition list shows those there are")
         _, _, ended_at, processors, admin_cookie = row
         if cookie is not None and not cookies.fits(cookie, admin_cookie):
-            raise Denied(f"the administration cookie of partition {partition} is another")
+            raise Denied(f"the administration cookie of partition {partition} is wrong")
         if ended_at is not None:
             return []
         live = [found[0] for found in t.rows(_live_inside.bind(partition=partition))]

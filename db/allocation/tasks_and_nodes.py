@@ -63,7 +63,7 @@ def decide(
         count = min(tasks, max(at_least, sum(map(len, there.values())))) if at_least else tasks
         chosen = pick(there, count, None if listed else choose, free)
     if chosen is None:
-        raise not_enough(machine, shape, there, tasks)
+        raise not_enough(shape, there, tasks)
     return [one for task in chosen for one in task]
 
 
@@ -148,7 +148,7 @@ def _nodes(there: _Tasks, among: list[int], count: int, choose: Choose, *, liste
 
 
 def not_enough(
-    machine: Machine, shape: Shape, there: Mapping[int, Sequence[Task]], tasks: int, source: str = "", beside: str = ""
+    shape: Shape, there: Mapping[int, Sequence[Task]], tasks: int, source: str = "", beside: str = ""
 ) -> NotEnough:
     """The error for a request that finds too little in ``there``; ``source``: the line of the load file, if any.
 

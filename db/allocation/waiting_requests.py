@@ -170,11 +170,6 @@ _COLUMNS = (
 
 
 @statement
-def _head(*, partition: int | None) -> Query:
-    return Waiting.select(*_COLUMNS).where(same(Waiting.partition, partition)).order_by(Waiting.id).limit(1)
-
-
-@statement
 def _first_of(*, partition: int | None, login_processor: int, part: str, most: int) -> Query:
     """The first requests of a line. It uses the index of the line, so the length of the line does not matter."""
     return (
@@ -390,7 +385,7 @@ def put(t: Transaction, wait: Wait) -> int:
         row = t.row(_request.bind(request_key=wait.request_key))
         assert row is not None
     elif row[1] != wait.uid:
-        raise Denied("this request key belongs to somebody else's request", "draw a new one")
+        raise Denied("this request key belongs to a request of another user", "use a new random key")
     else:
         t.write(_hold.bind(request=row[0], cpa=wait.cpa, place=wait.place))
     t.moved_line = True
@@ -564,12 +559,6 @@ def _insert(t: Transaction, wait: Wait) -> None:
             **(wait.place_in_line or PlaceInLine())._asdict(),
         )
     )
-
-
-def head(store: Store, partition: int | None = None) -> Waiter | None:
-    """The next request; None if none waits."""
-    rows = store.read(_head.bind(partition=partition))
-    return _waiter(rows[0]) if rows else None
 
 
 def drop(store: Store, request_key: str, cpa: str | None = None) -> bool:

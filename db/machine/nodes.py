@@ -45,7 +45,7 @@ class NodeRow(NamedTuple):
     agent: str
     state_at: float
     by: str = ""  # who caused the last change
-    rca: str = ""  # the login processor whose RCA hears the node
+    rca: str = ""  # the login processor whose RCA receives the node's heartbeats
     side: int = 1
 
     @classmethod
@@ -178,6 +178,16 @@ def _out_of_service() -> Query:
 
 
 @statement
+def _to_be_drained() -> Query:
+    return Node.select(Node.name, Node.drain_at, Node.drain_reason).where(Node.drain_at.is_null(False))
+
+
+@statement
+def _set_drain_at(*, name: str, at: float, reason: str) -> Query:
+    return Node.update({Node.drain_at: at, Node.drain_reason: reason}).where(Node.name == name)
+
+
+@statement
 def _delete_nodes() -> Query:
     """Delete all nodes but granted login processors, which outlive a boot."""
     return Node.delete().where(Node.id < FIRST_GRANTED)
@@ -219,6 +229,8 @@ def insert_node(
             Node.side: side,
             Node.rca: "",
             Node.side_from: side_from,
+            Node.drain_at: None,
+            Node.drain_reason: "",
             Node.changed: STAMP,
         }
     )
@@ -338,9 +350,9 @@ def define_machine(
     """Define the machine as ``nodes``, with a new boot.
 
     Node 0 is the login processor ``login``. Launchers of an earlier boot are ended as lost in reboot; processors keep
-    their alloc mode and reservation, drained nodes stay drained. If the boot id is the present one, no launcher is
-    ended, and Invalid is raised if the machine differs. ``refuse_others``: also raise Invalid if the database belongs
-    to another mesh that was not taken down.
+    their alloc mode and reservation, drained nodes stay drained, and nodes that will be drained later keep the time. If
+    the boot id is the present one, no launcher is ended, and Invalid is raised if the machine differs.
+    ``refuse_others``: also raise Invalid if the database belongs to another mesh that was not taken down.
     """
     specs = [NodeSpec(0, login, role="login"), *nodes]
     _check(specs)
@@ -381,7 +393,7 @@ def _check(specs: Sequence[NodeSpec]) -> None:
         seen: set[Any] = set()
         for value in values:
             if value in seen:
-                raise Invalid(f"the machine has {what} {value!r} twice", "give every one its own")
+                raise Invalid(f"the machine has {what} {value!r} twice", "give each a different one")
             seen.add(value)
 
 
@@ -463,6 +475,7 @@ def _replace_nodes(
     t: Transaction, specs: Sequence[NodeSpec], sides: Mapping[int, int], near: Mapping[tuple[int, str], int]
 ) -> None:
     out_of_service = {row[0]: row[1:] for row in t.rows(_out_of_service.bind())}
+    to_be_drained = t.rows(_to_be_drained.bind())
     t.change(_delete_nodes.bind())
     for _, name, _ in t.rows(_near_since.bind()):
         if any(spec.name == name for spec in specs):
@@ -492,6 +505,8 @@ def _replace_nodes(
             )
         )
     t.insert_rows(rows)
+    for name, at, reason in to_be_drained:
+        t.change(_set_drain_at.bind(name=name, at=at, reason=reason))
     t.insert_rows(
         [
             insert_resource.bind(node=spec.id, name=what, total=total)
@@ -517,7 +532,7 @@ def node_up(
     """Record that a node's PCT registered; returns whether that is new. Raises Invalid for an unknown node, or
     GivenUp.
 
-    ``rca``: the RCA that hears the node from now on; reports of other RCAs about its silence no longer count.
+    ``rca``: the RCA that receives the node's heartbeats from now on; other RCAs' reports of its silence do not count.
     """
     return store.run(lambda t: _registered(t, node, boot_id, incarnation, address, agent, rca))
 
@@ -551,7 +566,9 @@ def node_down(
 
 def _need_ours(row: NodeRow, rca: str) -> None:
     if rca and row.rca not in ("", rca):
-        raise Elsewhere(f"{row.name} is heard by {row.rca}", "what it says there counts")
+        raise Elsewhere(
+            f"the heartbeats of {row.name} go to the RCA of {row.rca}", "only the RCA there reports about it"
+        )
 
 
 def give_up(store: Store, node: str, launcher: int, reason: str, by: str) -> None:
@@ -601,7 +618,10 @@ def _registered(t: Transaction, node: str, boot_id: str, incarnation: int, addre
     row = find_node(t, node)
     if is_late(row.boot_id, row.incarnation, boot_id, incarnation, NodeEvent.REGISTERED):
         if row.incarnation >= GIVEN_UP:
-            raise GivenUp(f"{node} was given up under boot id {boot_id}", "it has to clear itself first")
+            raise GivenUp(
+                f"{node} was given up under boot id {boot_id}",
+                "its PCT must first kill what is left there, and register with a new boot id",
+            )
         return False
     if (row.boot_id, row.incarnation, row.address, row.agent) != (boot_id, incarnation, address, agent):
         life = {"boot_id": boot_id, "address": address, "agent": agent}

@@ -38,6 +38,25 @@ def _node(*, name: str) -> Query:
 
 
 @statement
+def _set_drain_at(*, ids: Ids, at: float | None, reason: str) -> Query:
+    return Node.update({Node.drain_at: at, Node.drain_reason: reason, Node.changed: STAMP}).where(among(Node.id, ids))
+
+
+@statement
+def _to_be_drained(*, ids: Ids) -> Query:
+    """Those of these nodes that will be drained at a given time."""
+    return Node.select(Node.id).where(among(Node.id, ids), Node.drain_at.is_null(False))
+
+
+@statement
+def _due() -> Query:
+    """Nodes in service whose time to be drained has come."""
+    return Node.select(Node.name, Node.drain_reason).where(
+        Node.drain_at <= INSTANT, Node.state.not_in(["draining", "drained"])
+    )
+
+
+@statement
 def _empty() -> Query:
     """Draining nodes on which nothing runs."""
     busy = Processor.select(Processor.node).where(Processor.launcher.is_null(False))
@@ -141,21 +160,71 @@ def drain(store: Store, nodes: Sequence[str], reason: str, by: str) -> list[str]
     """Drain nodes: what runs there continues, nothing new starts. Returns those for which it is new. Raises Invalid."""
 
     def work(t: Transaction) -> list[str]:
-        rows = _rows(t, nodes)
-        moved = _moving(rows, NodeEvent.DRAIN)
-        _move(t, moved, NodeEvent.DRAIN, reason, by, each=True)
-        t.change(_set_absent.bind(ids=[row.id for row in moved if row.state is NodeState.DOWN and row.is_there]))
-        busy = {row[0] for row in t.rows(_busy.bind(ids=[row.id for row in moved]))}
-        empty = [row._replace(state=NodeState.DRAINING) for row in moved if row.id not in busy]
-        _move(t, empty, NodeEvent.EMPTIED, reason, by, each=True)
-        return _named(nodes, moved)
+        return _named(nodes, _drain(t, _rows(t, nodes), reason, by))
 
     return store.run(work)
 
 
+def _drain(t: Transaction, rows: Sequence[NodeRow], reason: str, by: str) -> list[NodeRow]:
+    moved = _moving(rows, NodeEvent.DRAIN)
+    _move(t, moved, NodeEvent.DRAIN, reason, by, each=True)
+    t.change(_set_absent.bind(ids=[row.id for row in moved if row.state is NodeState.DOWN and row.is_there]))
+    busy = {row[0] for row in t.rows(_busy.bind(ids=[row.id for row in moved]))}
+    empty = [row._replace(state=NodeState.DRAINING) for row in moved if row.id not in busy]
+    _move(t, empty, NodeEvent.EMPTIED, reason, by, each=True)
+    _cancel_drain_at(t, moved)
+    return moved
+
+
+def drain_later(store: Store, nodes: Sequence[str], after_s: float, reason: str) -> tuple[list[str], float]:
+    """Have nodes drained in so many seconds, by the database's clock.
+
+    From that time on no placement uses them (db.allocation.free), whether or not a CPA has run ``drain_due``. Returns
+    those nodes that are in service, and the time. Raises Invalid.
+    """
+
+    def work(t: Transaction) -> tuple[list[str], float]:
+        at = t.now + after_s
+        rows = _moving(_rows(t, nodes), NodeEvent.DRAIN)
+        t.change(_set_drain_at.bind(ids=[row.id for row in rows], at=at, reason=reason))
+        t.freed = True  # the time may be later than one that was set before
+        if rows:
+            text = f"will be drained in {after_s:.0f} s" + (f": {reason}" if reason else "")
+            t.event("drain_at", f"{_several(rows)} {text}", node=rows[0].id)
+        return _named(nodes, rows), at
+
+    return store.run(work)
+
+
+def drain_due(store: Store) -> None:
+    """Drain the nodes whose time has come; called by the CPA's timer."""
+
+    def work(t: Transaction) -> None:
+        alike: dict[str, list[str]] = {}
+        for name, reason in t.rows(_due.bind()):
+            alike.setdefault(reason, []).append(name)
+        for reason, names in alike.items():
+            _drain(t, _rows(t, names), reason, "")
+
+    store.run(work)
+
+
+def _cancel_drain_at(t: Transaction, rows: Sequence[NodeRow]) -> list[NodeRow]:
+    """Forget when these nodes were to be drained; returns those for which a time was set."""
+    found = {row[0] for row in t.rows(_to_be_drained.bind(ids=[row.id for row in rows]))}
+    t.change(_set_drain_at.bind(ids=sorted(found), at=None, reason=""))
+    return [row for row in rows if row.id in found]
+
+
+def _several(rows: Sequence[NodeRow]) -> str:
+    return rows[0].name if len(rows) == 1 else f"{len(rows)} nodes ({rows[0].name} … {rows[-1].name})"
+
+
 def resume(store: Store, nodes: Sequence[str], by: str) -> list[str]:
-    """Return drained nodes to service as soon as their PCTs are there. Returns those for which it is new. Raises
-    Invalid."""
+    """Return drained nodes to service as soon as their PCTs are there; nodes that would be drained later stay.
+
+    Returns the nodes for which one of these is new. Raises Invalid.
+    """
 
     def work(t: Transaction) -> list[str]:
         rows = _rows(t, nodes)
@@ -163,7 +232,11 @@ def resume(store: Store, nodes: Sequence[str], by: str) -> list[str]:
         absent = _moving([row for row in rows if not row.is_there], NodeEvent.RESUME_ABSENT)
         _move(t, back, NodeEvent.RESUME, "", "", each=True)
         _move(t, absent, NodeEvent.RESUME_ABSENT, NOT_YET, by, each=True)
-        return _named(nodes, [*back, *absent])
+        kept = _cancel_drain_at(t, rows)
+        if kept:
+            t.freed = True
+            t.event("drain_at", f"{_several(kept)} will not be drained", node=kept[0].id)
+        return _named(nodes, [*back, *absent, *kept])
 
     return store.run(work)
 
@@ -239,9 +312,8 @@ def _move(
                 ]
             )
             continue
-        names = those[0].name if len(those) == 1 else f"{len(those)} nodes ({those[0].name} … {those[-1].name})"
         verb = "is" if len(those) == 1 else "are"
-        t.event(f"node_{state}", f"{names} {verb} {state}{why}", node=those[0].id)
+        t.event(f"node_{state}", f"{_several(those)} {verb} {state}{why}", node=those[0].id)
     return sum(map(len, moved.values()))
 
 
@@ -260,7 +332,7 @@ def add_nodes(store: Store, boot_id: str, specs: Sequence[NodeSpec]) -> None:
 def _add(t: Transaction, boot_id: str, specs: Sequence[NodeSpec]) -> None:
     found = t.row(topology_text.bind())
     if t.boot_id != boot_id:
-        raise Invalid("the mesh has begun anew meanwhile", "mesh status")
+        raise Invalid("the mesh was restarted meanwhile", "mesh status")
     if found is not None and found[0] and any(spec.processors or spec.role != "login" for spec in specs):
         raise Invalid("a machine with a [topology] cannot grow while it is up", "mesh down, then mesh up")
     there = {row[1]: row[0] for row in t.rows(_names.bind())}

@@ -1,8 +1,8 @@
-"""The RCAs of several login processors: where each listens, which nodes it hears, and what follows if it is lost.
+"""The RCAs of several login processors: their addresses, the nodes of each, and what happens if one is lost.
 
-The row of a login processor has the state of its RCA: ``up`` if the RCA said so itself, ``suspect`` if another RCA
-misses it, ``down`` if it has not objected for long. A revoked login processor has no row. Each function is one
-transaction.
+The nodes of an RCA are those that send heartbeats to it. The row of a login processor has the state of its RCA: ``up``
+if the RCA has reported that itself, ``suspect`` if another RCA reports silence, ``down`` if the RCA has not
+contradicted such a report for long. A revoked login processor has no row. Each function is one transaction.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _boot_id() -> Query:
 
 @statement
 def _heard() -> Query:
-    """Nodes, with the login processor whose RCA hears each."""
+    """Nodes, each with the login processor whose RCA receives its heartbeats."""
     return Node.select(Node.name, Node.rca).where(Node.role != "login").order_by(Node.id)
 
 
@@ -61,7 +61,7 @@ def _names_heard_by(*, login: str) -> Query:
 
 @statement
 def _unhear(*, login: str) -> Query:
-    """Clear the RCA of the nodes that this login processor's RCA hears."""
+    """Clear the RCA of the nodes that send heartbeats to this login processor's RCA."""
     return Node.update({Node.rca: "", Node.changed: STAMP}).where(Node.rca == login)
 
 
@@ -111,7 +111,7 @@ def _heard_in_state(*, login: str, state: str) -> Query:
 
 
 class FarNodes(NamedTuple):
-    """The nodes of the mesh, and those that a certain RCA heard last."""
+    """The nodes of the mesh, and those whose last heartbeats went to a certain RCA."""
 
     boot_id: str
     nodes: list[str]
@@ -119,7 +119,7 @@ class FarNodes(NamedTuple):
 
 
 class Revoked(NamedTuple):
-    """What a revoked login processor still had: live launchers, batch partitions, and nodes that its RCA heard."""
+    """What a revoked login processor still had: live launchers, batch partitions, and nodes of its RCA."""
 
     launchers: list[int]
     partitions: list[int]
@@ -127,7 +127,7 @@ class Revoked(NamedTuple):
 
 
 def far_nodes(store: Store, login: str) -> FarNodes:
-    """What an RCA must know of the mesh to hear its nodes."""
+    """The data about the mesh that an RCA needs to receive heartbeats."""
     boot, rows = store.read_together([_boot_id.bind(), _heard.bind()])
     return FarNodes(str(boot[0][0]), [row[0] for row in rows], [row[0] for row in rows if row[1] == login])
 
@@ -167,11 +167,11 @@ def silent(store: Store, login: str, reason: str, by: str) -> bool:
 
 
 def lost(store: Store, login: str, reason: str, by: str) -> bool:
-    """Record that an RCA is still silent: nodes that nobody has heard since are down, and their boot ids are given
-    up.
+    """Record that an RCA is still silent: nodes that no RCA has heard from since are down, and their boot ids are
+    given up.
 
-    Does nothing and returns False if the RCA, or a node that it hears, has reported meanwhile: the reporter is then the
-    one that cannot reach it.
+    Does nothing and returns False if the RCA, or a node of it, has reported meanwhile: then the RCA that reported the
+    silence is the one that cannot reach it.
     """
 
     def work(t: Transaction) -> bool:
@@ -192,8 +192,8 @@ def lost(store: Store, login: str, reason: str, by: str) -> bool:
 def revoke(store: Store, login: str, by: str) -> Revoked:
     """Revoke a login processor. Raises Invalid if it is unknown, or if the mesh was brought up on it.
 
-    Deletes its row and its waiting requests; no CPA serves it from now on. The nodes that it heard have no RCA until
-    they register with another one. Its launches are not touched.
+    Deletes its row and its waiting requests; no CPA serves it from now on. The nodes of its RCA have no RCA until they
+    register with another one. Its launches are not changed.
     """
 
     def work(t: Transaction) -> Revoked:
@@ -228,7 +228,7 @@ def left_behind(store: Store) -> Revoked:
 def _login(t: Transaction, name: str) -> NodeRow:
     row = find_node(t, name)
     if t.row(_is_login.bind(node=row.id)) is None:
-        raise Invalid(f"{name} is not a login processor", "mesh login grant makes one")
+        raise Invalid(f"{name} is not a login processor", "mesh login grant adds one")
     return row
 
 

@@ -55,7 +55,7 @@ def _set(t: Transaction, ids: Sequence[int], change: Bound, text: str) -> None:
     if not ids:
         raise Invalid("no processors are named")
     if t.change(change) != len(set(ids)):
-        raise Invalid("one of these processors is not of this mesh", "showmesh shows those there are")
+        raise Invalid("one of these processors does not exist in this mesh", "showmesh shows those there are")
     t.freed = True
     _tell(t, ids, text)
 

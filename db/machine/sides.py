@@ -405,7 +405,7 @@ def _undrain(t: Transaction, by: str) -> None:
 
 
 def kept_open(section: Mapping[str, Any] | None, before: str | None) -> dict[str, Any] | None:
-    """A topology that is defined anew with the switches open that were: a boot closes nothing behind anybody's back."""
+    """The new topology with the same switches open as before, because a boot must not close switches."""
     if section is None or section.get("kind") != Mesh.kind or not before:
         return None if section is None else dict(section)
     old = json.loads(before)

@@ -25,13 +25,13 @@ def _connected() -> Query:
     return _PROCESSES.select(one.HOST).where(pw.fn.DATABASE() == one.DB, pw.fn.CONNECTION_ID() != one.ID)
 
 
-def signs_of_life(store: Store, url: str, is_locked: Callable[[], bool], watch_s: float = WATCH_S) -> str:
-    """The evidence, within ``watch_s``, that a mesh uses the database at ``url``; empty if there is none. Raises
+def signs_of_life(store: Store, url: str, is_locked: Callable[[], bool]) -> str:
+    """The evidence, within ``WATCH_S``, that a mesh uses the database at ``url``; empty if there is none. Raises
     StoreError.
 
     ``is_locked()``: True if a keeper holds the lock beside an SQLite file.
     """
-    until = time.monotonic() + watch_s
+    until = time.monotonic() + WATCH_S
     before = store.read(counter.bind())[0][0]
     while True:
         if sqlite_path(url) is not None:
@@ -45,7 +45,7 @@ def signs_of_life(store: Store, url: str, is_locked: Callable[[], bool], watch_s
             return "it was written to a moment ago"
         if time.monotonic() >= until:
             return ""
-        time.sleep(_LOOK_S)
+        time.sleep(_LOOK_S)  # poll: a database does not report changes
 
 
 def launchers_alive(store: Store) -> int:

@@ -47,7 +47,7 @@ def at(account: Account) -> str:
 def text(value: str) -> str:
     """A quoted text literal. Raises Invalid for text that no statement can carry."""
     if not _can_be_sent(value):
-        raise Invalid("a name or password of a database account holds a control character or a question mark")
+        raise Invalid("a name or password of a database account contains a control character or a question mark")
     return "'" + value.replace("\\", "\\\\").replace("'", "''") + "'"
 
 

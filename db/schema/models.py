@@ -59,6 +59,8 @@ class Node(pw.Model):
     side = pw.IntegerField(default=1)
     rca = pw.CharField(max_length=255, default="")
     side_from = pw.BigIntegerField(default=0)
+    drain_at = pw.DoubleField(null=True)
+    drain_reason = pw.CharField(max_length=600, default="")
     changed = pw.BigIntegerField(index=True)
 
     class Meta:

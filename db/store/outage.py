@@ -16,6 +16,11 @@ LONGEST_S = 1.0
 TIMES = 20
 
 
+def is_away(error: Exception) -> bool:
+    """True if the database cannot be used now: it does not answer, or its file was moved away."""
+    return getattr(error, "code", "") == DatabaseUnavailable.code
+
+
 class Outage:
     """The known state of the database. ``clock`` is monotonic seconds."""
 

@@ -39,9 +39,9 @@ class WriterLock:
                 if time.monotonic() > deadline:
                     raise DatabaseUnavailable(
                         f"another process has held the system database for {patience_s:g} s",
-                        f"see who holds it: fuser {self.path}",
+                        f"find that process: fuser {self.path}",
                     ) from None
-            time.sleep(pause_s)
+            time.sleep(pause_s)  # poll: an flock with a time limit
             pause_s = min(pause_s * 1.5, LONGEST_PAUSE_S)
 
     def release(self) -> None:

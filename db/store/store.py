@@ -313,7 +313,7 @@ class Store:
                     raise DatabaseUnavailable(
                         f"the system database is busy: {drivers.reason(error)}", "try again"
                     ) from error
-            time.sleep(pause_s * (0.5 + random.random()))
+            time.sleep(pause_s * (0.5 + random.random()))  # the back-off of a transaction that the database rolled back
             pause_s = min(pause_s * 2, 0.1)
 
     def change_alone(self, statement: Bound) -> int:
@@ -485,7 +485,7 @@ class Store:
         try:
             _, mesh, *answers = self._begin(asks)
             if not mesh:
-                raise SchemaError(f"{self.url} holds no mesh yet", "start one: mesh up")
+                raise SchemaError(f"{self.url} contains no mesh yet", "start one: mesh up")
             transaction = Transaction(self, self._of_mesh(mesh[0]), answers)
             self._inside = True
             result = work(transaction)

@@ -48,6 +48,13 @@ def mysql_options(url: str) -> dict[str, Any]:
         options["user"] = unquote(parts.username)
     if parts.password:
         options["password"] = unquote(parts.password)
+        try:
+            options["password"].encode("latin-1")
+        except UnicodeEncodeError:
+            told = f"the driver cannot send the password in the database URL {without_password(url)}"
+            raise BadUrl(
+                told, "is it the … of an example? mesh db init wrote whole URLs into cpa.url and view.url"
+            ) from None
     query = parse_qs(parts.query)
     unknown = sorted(set(query) - {"unix_socket", "ssl_ca", "galera"})
     if unknown:

@@ -39,5 +39,7 @@ def from_json(text: str | None) -> Topology:
     try:
         section = json.loads(text)
     except ValueError as error:
-        raise TopologyError(f"the topology in the database is not JSON: {error}", "define the mesh anew") from None
+        raise TopologyError(
+            f"the topology in the database is not JSON: {error}", "mesh down, then mesh up, which stores it again"
+        ) from None
     return parse(section)

@@ -97,7 +97,7 @@ class Cluster:
     def _hang(self, nodes: list[str], path: Path) -> None:
         for node in nodes:
             if node in self._paths:
-                raise TopologyError(f"[topology] node {node!r:.60} stands in two places", "name every node once")
+                raise TopologyError(f"[topology] node {node!r:.60} is named twice", "name every node once")
             self._paths[node] = path
 
 
@@ -112,7 +112,7 @@ def _root(below: dict[str, list[str]]) -> str:
                     f"[topology.switches.{name}] names the switch {child!r:.60}, which is not described"
                 )
             if child in above:
-                raise TopologyError(f"[topology.switches] {child!r:.60} hangs under both {above[child]} and {name}")
+                raise TopologyError(f"[topology.switches] {child!r:.60} is below both {above[child]} and {name}")
             above[child] = name
     roots = [name for name in below if name not in above]
     if len(roots) != 1:

@@ -66,7 +66,7 @@ class Section:
     def _plain(self, name: str) -> str:
         # Names appear on many people's terminals, where an escape sequence would act.
         if not name.isprintable():
-            raise TopologyError(f"[{self._where}] {name!r:.60} holds a character that cannot be shown")
+            raise TopologyError(f"[{self._where}] {name!r:.60} contains a character that cannot be shown")
         return name
 
     def tables(self, key: str) -> list[Section]:

@@ -137,7 +137,7 @@ class Mesh:
             router = self.service_routers[seat]
             columns = self.service_columns
         else:
-            raise TopologyError(f"there is no processor {processor}", f"they go from 0 to {self.size - 1}")
+            raise TopologyError(f"there is no processor {processor}", f"ids are from 0 to {self.size - 1}")
         rest, z = divmod(rest, self.depth)
         column, row = divmod(rest, self.rows)
         return columns[column], row * self.routers + router, z
@@ -308,7 +308,7 @@ def _switches(tables: list[Section], columns: int) -> list[Switch]:
         if after >= columns - 1:
             raise TopologyError(f"[topology] switch {name!r:.40} stands after column {after}, where no column follows")
         if after in found or name in names:
-            raise TopologyError(f"[topology] switch {name!r:.40}: its name or its column has one already")
+            raise TopologyError(f"[topology] switch {name!r:.40}: another switch has the same name or the same column")
         found[after] = Switch(name, after)
         names.add(name)
     return [found[after] for after in sorted(found)]

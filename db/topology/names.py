@@ -46,7 +46,7 @@ def _names(item: str, where: str) -> list[str]:
         return [before]
     ranges, _, after = rest.partition("]")
     if "[" in after:
-        raise TopologyError(f"[{where}] {item[:60]!r} has two pairs of brackets", "one pair a name")
+        raise TopologyError(f"[{where}] {item[:60]!r} has two pairs of brackets", "use one pair in each name")
     return [f"{before}{number}{after}" for span in ranges.split(",") for number in _numbers(span.strip(), item, where)]
 
 

@@ -109,7 +109,7 @@ def registered(store: Store) -> list[str]:
 
 
 def unheard(store: Store) -> set[str]:
-    """Nodes whose PCT is up and that no RCA hears."""
+    """Nodes whose PCT is up and whose heartbeats no RCA receives."""
     return {str(name) for (name,) in store.read(_unheard.bind())}
 
 

@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from typing import Any
 
 MeshRow = namedtuple("MeshRow", "boot_id name topology schema_version counter trimmed_to booted_at")
-NodeRow = namedtuple("NodeRow", "id name role address state reason by boot_id incarnation agent state_at side changed")
+NodeRow = namedtuple(
+    "NodeRow",
+    "id name role address state reason by boot_id incarnation agent state_at side drain_at drain_reason changed",
+)
 ProcessorRow = namedtuple("ProcessorRow", "id node slot alloc_mode reserved_for partition launcher changed")
 PartitionRow = namedtuple(
     "PartitionRow",
@@ -43,7 +46,7 @@ def typed(kind: type[Any], rows: Iterable[tuple[Any, ...]]) -> list[Any]:
     return list(map(tuple.__new__, repeat(kind), rows))
 
 
-STATES = ("free", "pending", "busy", "stale", "down", "reserved")
+STATES = ("free", "pending", "busy", "stale", "down", "drained", "reserved")
 
 
 def processor_state(
@@ -54,8 +57,10 @@ def processor_state(
     ``launcher_state`` is the state of the launcher that has the processor, or None. In a partition without a launcher,
     a processor is free for that partition only.
     """
-    if node_state in ("down", "drained") or (node_state == "draining" and launcher_state is None):
+    if node_state == "down":
         return "down"
+    if node_state == "drained" or (node_state == "draining" and launcher_state is None):
+        return "drained"
     if node_state == "suspect":
         return "stale"
     if launcher_state is not None:

@@ -297,6 +297,8 @@ class Picture:
         self.processors: dict[int, Any] = {}
         self.launchers: dict[int, Any] = {}
         self.partitions: dict[int, Any] = {}
+        #: A line for each reservation in force; only a caller that wants them reads them.
+        self.reservations: list[str] = []
 
     def update(self, viewer: Viewer) -> Reading:
         """Read and apply what is new; returns it, for callers that repaint only that."""
@@ -335,8 +337,8 @@ def _no_side(login: str) -> StoreError:
     if login:
         return Invalid(f"there is no node {login[:80]!r} in this mesh", "`login` is to be one of its login processors")
     return Invalid(
-        "the mesh has no login processor any more whose side this account of its database sees",
-        "mesh db init --view-login makes another, for one that the mesh has",
+        "the login processor of this database account does not exist in the mesh any more",
+        "mesh db init --view-login creates an account for another login processor",
     )
 
 

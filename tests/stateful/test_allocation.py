@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -33,6 +34,7 @@ from db.allocation.types import Allocation, Demand
 from db.errors import Denied, Expired, NotEnough
 from db.machine import reservations
 from db.machine.nodes import node_down, node_suspect, node_up
+from db.machine.nodes_bulk import drain_later, resume
 from db.schema.migrate import migrate
 from db.store.ranges import unfold
 from db.store.store import open_store
@@ -42,6 +44,9 @@ from tests.support.stores import LOGIN, define, demand, empty, first, key
 
 NODES, SLOTS = 4, 3
 TOTAL = NODES * SLOTS
+#: Far enough from each other that no step of a test takes as long.
+TIMES = st.sampled_from([None, 1000.0, 3000.0])
+LEAVES = st.sampled_from([0.0, 2000.0, 4000.0])
 SIZES = st.integers(1, TOTAL + 1)
 NODE_NAMES = st.sampled_from([f"n{number}" for number in range(NODES)])
 
@@ -103,12 +108,15 @@ class Books(RuleBasedStateMachine):
             self.rows(
                 "SELECT COUNT(*) FROM processor p JOIN node n ON n.id = p.node"
                 f" WHERE n.state = 'up' AND p.launcher IS NULL AND {whose}"
+                " AND (n.drain_at IS NULL OR (n.drain_at > ? AND n.drain_at >= ?))",
+                time.time(),
+                time.time() + (asked.time_s or 0.0),
             )[0][0]
         )
 
-    @rule(target=launches, cpa=st.integers(0, 1), size=SIZES)
-    def launch(self, cpa: int, size: int) -> Any:
-        taken = self.ask(cpa, demand(size))
+    @rule(target=launches, cpa=st.integers(0, 1), size=SIZES, time_s=TIMES)
+    def launch(self, cpa: int, size: int, time_s: float | None) -> Any:
+        taken = self.ask(cpa, demand(size, time_s=time_s))
         return taken if taken is not None else multiple()
 
     @rule(target=launches, cpa=st.integers(0, 1), size=st.integers(1, 4), job=jobs)
@@ -213,6 +221,14 @@ class Books(RuleBasedStateMachine):
     @rule(name=NODE_NAMES)
     def node_returns(self, name: str) -> None:
         node_up(self.store, name, "b1", 1, f"/run/x/{name}.sock", "0.1.0")
+
+    @rule(name=NODE_NAMES, after_s=LEAVES)
+    def node_will_leave(self, name: str, after_s: float) -> None:
+        drain_later(self.store, [name], after_s, "it leaves")
+
+    @rule(name=NODE_NAMES)
+    def node_stays(self, name: str) -> None:
+        resume(self.store, [name], "ada")
 
     @rule(ids=st.sets(st.integers(0, TOTAL - 1), min_size=1), mode=st.sampled_from(reservations.MODES))
     def change_mode(self, ids: set[int], mode: str) -> None:

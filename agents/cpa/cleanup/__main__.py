@@ -9,6 +9,7 @@ import json
 import os
 import sys
 
+from agents.cpa.cleanup.runner import NO_PCT
 from agents.link import trust
 from agents.link.acceptor import allow_many_files
 from agents.link.link import Caller
@@ -46,7 +47,7 @@ class Cleanup:
         try:
             caller = Caller(self._loop, connect_now(address), "cleanup", lambda _caller, _reason: None)
         except (OSError, AgentError) as error:
-            told = f"its PCT does not answer: {getattr(error, 'strerror', None) or error}"
+            told = f"{NO_PCT}: {getattr(error, 'strerror', None) or error}"
             self.left.update(dict.fromkeys(names, told))
             return
 

@@ -1,10 +1,12 @@
-"""Nodes of other machines that a running launch lost: cleaned or given up before their processors are freed."""
+"""Nodes that a running launch lost: cleaned, or given up, before their processors are freed."""
 
+import time
 from collections.abc import Callable, Sequence
 
-from agents.cpa.cleanup.runner import ENDED_WITH, Cleanups
+from agents.cpa.cleanup.runner import ENDED_WITH, NO_PCT, Cleanups
 from agents.cpa.operations import Operations
 from agents.link.journal import Journal
+from agents.link.loop import Loop
 from agents.wire.address import SCHEME
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
@@ -16,13 +18,21 @@ from db.views.daemon_reads import given_up
 
 Done = Callable[[AgentError | StoreError | None], None]
 BY = "cpa"
+#: A node of this machine is not given up: its PCT kills what is left, and its keeper starts a PCT again that died.
+#: Seconds until a PCT that does not exist is not waited for any more, because the node is down, and until one that
+#: exists is not; and, in the same order, until the clean-up runs again.
+RESTART_S, HERE_S = 3.0, 60.0
+RESTARTED_S, AGAIN_S = 0.2, 1.0
 
 
 class LostNodes:
     """Handles the ``lost`` nodes of a *finish*. The requester continues when no other launch can meet what is left
     there."""
 
-    def __init__(self, operations: Operations, outage: Outage, cleanups: Cleanups, journal: Journal) -> None:
+    def __init__(
+        self, loop: Loop, operations: Operations, outage: Outage, cleanups: Cleanups, journal: Journal
+    ) -> None:
+        self._loop = loop
         self._operations, self._outage, self._cleanups, self._journal = operations, outage, cleanups, journal
 
     def settle(self, message: Message, done: Done) -> None:
@@ -33,12 +43,24 @@ class LostNodes:
             done(None)
             return
 
+        here = {node["name"] for node in nodes if not node["address"].startswith(SCHEME)}
+        began = time.monotonic()
+
+        def clean_up() -> None:
+            self._cleanups.run(launcher, nodes, cleaned)
+
         def cleaned(clean: bool, said: str) -> None:
             left = {} if clean else told_of([node["name"] for node in nodes], said)
+            reasons = [why for name, why in left.items() if name in here]
+            restarts = all(why.startswith(NO_PCT) for why in reasons)
+            if reasons and time.monotonic() - began < (RESTART_S if restarts else HERE_S):
+                self._loop.after(RESTARTED_S if restarts else AGAIN_S, clean_up)
+                return
+            left = {name: why for name, why in left.items() if name not in here}
             self._journal.write("lost_nodes", launcher=launcher, nodes=[node["name"] for node in nodes], left=left)
             done(self._give_up(launcher, left))
 
-        self._cleanups.run(launcher, nodes, cleaned)
+        clean_up()
 
     def _nodes(self, launcher: int, cookie: str, names: set[str]) -> list[dict[str, str]]:
         try:

@@ -12,6 +12,8 @@ from agents.link.loop import Loop, Timer
 
 LIMIT_S = 10.0
 ENDED_WITH = "the clean-up ended with"
+#: The begin of a reason of the built-in clean-up: the node has no PCT now.
+NO_PCT = "its PCT does not answer"
 AT_ONCE = 8  # after a reboot of a login processor, hundreds may be lost together
 
 Then = Callable[[bool, str], None]

@@ -7,7 +7,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 
 from agents.cpa.config import Config
-from agents.cpa.line.places import CONNECTION, read_place
+from agents.cpa.line.places import read_place
 from agents.link.journal import Journal
 from agents.link.link import Caller
 from agents.link.loop import Loop, Timer
@@ -197,8 +197,3 @@ class Delivery:
             self._process.kill()
             self._process.wait()
         self._process = None
-
-
-def is_outside(place: str) -> bool:
-    """True if a post-back goes to a place that this module delivers to."""
-    return place not in ("", CONNECTION)

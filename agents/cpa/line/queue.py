@@ -22,7 +22,7 @@ from agents.wire.errors import AgentError
 from db.allocation import waiting_requests
 from db.allocation.allocate import check_right
 from db.errors import NotEnough, StoreError
-from db.store.outage import Outage
+from db.store.outage import Outage, is_away
 
 #: Requests of one user that may wait at this CPA, and their total size in bytes.
 MOST_WAITING, WAITING_BYTES = 2048, 4 << 20
@@ -224,7 +224,7 @@ class Queue:
                 self._outage.guard(lambda key=key: waiting_requests.drop(self._store, key, self._address))  # type: ignore[misc]
                 self._abandoned.discard(key)
         except StoreError as error:
-            self._journal.write("fault" if not _is_away(error) else "database_away", reason=error.message)
+            self._journal.write("fault" if not is_away(error) else "database_away", reason=error.message)
         self._arm()
 
     def _look(self) -> None:
@@ -278,7 +278,7 @@ class Queue:
                 return
             self._refuse(waiter.session, waiter.message, error)
         except (StoreError, AgentError) as error:
-            if _is_away(error):
+            if is_away(error):
                 self._away = True
                 return
             self._refuse(waiter.session, waiter.message, error)
@@ -289,7 +289,7 @@ class Queue:
         try:
             self._enqueue(waiter.session.peer.uid, waiter.message, max(0.001, waiter.deadline - time.monotonic()))
         except StoreError as error:
-            if _is_away(error):
+            if is_away(error):
                 self._away = True
                 return
             # Its login processor was revoked; requests of other login processors may wait here too.
@@ -321,8 +321,3 @@ def wait_of(uid: int, message: Message, key: str, size: int, wait_s: float) -> w
         wait_s=wait_s,
         time_s=message.get("time_s"),
     )
-
-
-def _is_away(error: StoreError | AgentError) -> bool:
-    """True if the database cannot be used now: it does not answer, or its file was moved away."""
-    return error.code == "database"

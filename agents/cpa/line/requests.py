@@ -82,8 +82,18 @@ class Requests:
             cpa=self._address,
             place_in_line=self._operations.place_in_line(uid, message),
         )
-        held = self._sessions.get(uuid)
-        if place == CONNECTION:
+        in_front, unconfirmed = self._enter(session, wait)
+        self._journal.write("request", uid=uid, uuid=uuid, count=count, partial=wait.partial, before=in_front)
+        session.reply(message, {"acknowledged": True, "free": free, "before": in_front})
+        return unconfirmed
+
+    def _enter(self, session: Session, wait: waiting_requests.Wait) -> tuple[int, list[line.Unconfirmed]]:
+        """Hold a request here and put it into its line; what was held before is held again if that fails.
+
+        Returns how many requests are in front, and its earlier grants that are unconfirmed.
+        """
+        uuid, held = wait.request_key, self._sessions.get(wait.request_key)
+        if wait.place == CONNECTION:
             if held is None and sum(one is session for one in self._sessions.values()) >= MOST_HELD:
                 raise AgentError(f"{MOST_HELD} requests wait on this connection", "open another", code="busy")
             self._sessions[uuid] = session
@@ -99,11 +109,9 @@ class Requests:
             else:
                 self._sessions[uuid] = held
             raise
-        if place == CONNECTION:
+        if wait.place == CONNECTION:
             self._outside.discard(uuid)
-        self._journal.write("request", uid=uid, uuid=uuid, count=count, partial=wait.partial, before=in_front)
-        session.reply(message, {"acknowledged": True, "free": free, "before": in_front})
-        return unconfirmed
+        return in_front, unconfirmed
 
     def _limit_user(self, uid: int) -> None:
         count = self._outage.guard(lambda: waiting_requests.count_of(self._store, uid))
@@ -175,7 +183,7 @@ class Requests:
         meanwhile."""
         gone = {uuid for uuid, held in self._sessions.items() if held is session}
         self._sent = {sent for sent in self._sent if sent[0] not in gone}
-        for uuid in [uuid for uuid, held in self._sessions.items() if held is session]:
+        for uuid in gone:
             del self._sessions[uuid]
 
 

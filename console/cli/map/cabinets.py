@@ -56,7 +56,7 @@ def _band(
 ) -> list[tuple[str, int]]:
     """A row of cabinets: its lines, each with its width in columns."""
     wide, each, compressed = sizes
-    lines = _head(mesh, row, columns, each, cut, compressed)
+    lines = _head(row, columns, each, cut, compressed)
     for z in range(mesh.depth):
         cage, board = divmod(z, mesh.boards)
         name = f"c{cage}" if board == 0 else ""
@@ -78,7 +78,7 @@ def _band(
     return lines
 
 
-def _head(mesh: Mesh, row: int, columns: range, each: int, cut: set[int], compressed: bool) -> list[tuple[str, int]]:
+def _head(row: int, columns: range, each: int, cut: set[int], compressed: bool) -> list[tuple[str, int]]:
     step = 1 if each > 3 else 5
     line, at = f"r{row:<{_LEFT - 1}}", _LEFT
     for column in columns:

@@ -4,7 +4,9 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 #: The glyph of every state, in the legend's order; busy processors show their launcher's letter instead.
-GLYPHS = {"free": ".", "pending": "+", "busy": "a", "stale": "-", "down": "#", "reserved": "="}
+GLYPHS = {"free": ".", "pending": "+", "busy": "a", "stale": "-", "down": "#", "drained": "!", "reserved": "="}
+#: States that totals leave out where no processor is in them, so that a line has room in 80 columns.
+RARE = ("drained",)
 #: Free, but only for a batch job's partition; counted as free.
 KEPT = ":"
 #: Free, but on a service node: allocated only if requested by name.
@@ -12,7 +14,7 @@ SERVICE = ","
 _FREE = {"kept": KEPT, "service": SERVICE}
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 
-_COLOURS = {"free": "2", "pending": "33", "stale": "35", "down": "31", "reserved": "36"}
+_COLOURS = {"free": "2", "pending": "33", "stale": "35", "down": "31", "drained": "33", "reserved": "36"}
 _LAUNCHER_COLOURS = ("32", "34", "33", "36", "92", "94", "93", "96", "95", "35")
 
 
@@ -107,8 +109,12 @@ def painted(glyphs: Iterable[tuple[str, str]]) -> str:
 
 
 def legend(counts: dict[str, int]) -> str:
-    """Every state with its glyph and how many processors are in it."""
-    return "   ".join(f"{glyph} {state} {counts.get(state, 0)}" for state, glyph in GLYPHS.items())
+    """Every state with its glyph and how many processors are in it; drained ones only if there are any."""
+    return "   ".join(
+        f"{glyph} {state} {counts.get(state, 0)}"
+        for state, glyph in GLYPHS.items()
+        if state not in RARE or counts.get(state)
+    )
 
 
 def elapsed(seconds: float) -> str:

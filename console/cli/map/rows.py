@@ -1,6 +1,8 @@
 """Data from the database's rows for showmesh and pingd: names, ranks, elapsed times, counts."""
 
-from db.store.ranges import unfold
+import time
+
+from db.store.ranges import fold, unfold
 from db.views.rows import STATES
 from db.views.viewer import Picture
 
@@ -19,6 +21,47 @@ def by_node(picture: Picture) -> "Iterator[tuple[Any, list[Any]]]":
         cells.setdefault(row.node, []).append(row)
     for node in sorted(cells):
         yield picture.nodes[node], sorted(cells[node], key=lambda row: row.slot)
+
+
+def reservations(picture: Picture, events: "list[Any]") -> list[str]:
+    """A line for each reservation in force: which processors, for whom, by whom and why, as the events tell it."""
+    left = {one for one, row in picture.processors.items() if row.reserved_for is not None}
+    left |= {one for one, row in picture.processors.items() if row.alloc_mode == "reserved"}
+    lines: list[str] = []
+    for event in reversed(events):
+        ids, _, text = event.text.partition(": ")
+        if event.kind != "mode" or not left:
+            continue
+        try:
+            these = left.intersection(unfold(ids))
+        except ValueError:
+            continue
+        if these:
+            lines.append(f"{fold(sorted(these))}: {text}")
+            left -= these
+    unknown: dict[str, list[int]] = {}  # their events were deleted
+    for one in sorted(left):
+        whose = picture.processors[one].reserved_for
+        unknown.setdefault(f"reserved for {whose}" if whose else "mode reserved", []).append(one)
+    return [f"{fold(these)}: {text}" for text, these in unknown.items()] + lines[::-1]
+
+
+def to_be_drained(picture: Picture) -> list[str]:
+    """A line for each group of nodes that will be drained at the same time for the same reason, the next first."""
+    alike: dict[tuple[float, str], list[str]] = {}
+    for _, node in sorted(picture.nodes.items()):
+        if node.drain_at is not None:
+            alike.setdefault((node.drain_at, node.drain_reason), []).append(node.name)
+    if not alike:
+        return []
+    from redmesh.idset import fold_names  # rarely needed
+    from redmesh.sanitise import clean
+
+    return [
+        f"{fold_names(names)} will be drained at {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(at))}"
+        + (f": {clean(reason)}" if reason else "")
+        for (at, reason), names in sorted(alike.items())
+    ]
 
 
 _topologies: "dict[str, Any]" = {}

@@ -2,17 +2,26 @@
 
 import argparse
 import sys
+import time
+from datetime import datetime
 
+from console.cli.options.times import seconds_until
 from console.deploy.mesh.cpas import ask_cpa
 from console.errors import UsageError
 from console.launch.daemons.connect import login_name
 from console.launch.options.lists import parse_list
 from console.settings import Settings
+from redmesh.text import counted
 
 
 def drain(settings: Settings, options: argparse.Namespace) -> int:
-    """Drain nodes: what runs there continues, nothing new starts; state objects move to other nodes."""
+    """Drain nodes: what runs there continues, nothing new starts; state objects move to other nodes.
+
+    With ``--at``, the CPAs do so at that time, and state objects stay.
+    """
     names = _nodes(options.list)
+    if options.at is not None:
+        return _later(settings, names, options)
     ask_cpa(settings, {"op": "drain", "nodes": names, "reason": options.reason})
     from console.tracker.evacuation import evacuate, hand_over_all
 
@@ -25,8 +34,21 @@ def drain(settings: Settings, options: argparse.Namespace) -> int:
     return 0
 
 
+def _later(settings: Settings, names: list[str], options: argparse.Namespace) -> int:
+    after_s = seconds_until(options.at, datetime.now())
+    # The clock that counts is the database's: it gets a number of seconds.
+    reply = ask_cpa(settings, {"op": "drain", "nodes": names, "reason": options.reason, "after_s": after_s})
+    for name in names:
+        if name not in reply["nodes"]:
+            print(f"mesh: {name} is drained already", file=sys.stderr)
+    if reply["nodes"]:
+        at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(reply["drain_at"]))
+        print(f"{counted(len(reply['nodes']), 'node')} will be drained at {at}; mesh resume takes it back")
+    return 0
+
+
 def resume(settings: Settings, options: argparse.Namespace) -> int:
-    """Return drained nodes to service."""
+    """Return drained nodes to service; nodes that would be drained later stay in service."""
     names = _nodes(options.list)
     back = ask_cpa(settings, {"op": "resume", "nodes": names})["nodes"]
     for name in names:

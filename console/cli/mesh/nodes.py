@@ -4,6 +4,7 @@ import argparse
 import json
 import shutil
 import sys
+import time
 from typing import Any
 
 from console.cli.map.drawing import table
@@ -31,7 +32,7 @@ def show(settings: Settings, options: argparse.Namespace) -> int:
             "auto" if host.processors < 0 else str(host.processors),
             host.role,
             host.mode or "-",
-            states.get(host.name, {}).get("state", "-"),
+            _state_text(states.get(host.name)),
             " ".join(host.labels),
         )
         for host in hosts
@@ -46,15 +47,25 @@ def _states(settings: Settings) -> dict[str, dict[str, Any]]:
 
     try:
         with open_viewer(settings.database, settings.login) as viewer:
-            return {node.name: {"state": node.state, "reason": node.reason} for node in viewer.read().nodes}
+            return {
+                node.name: {"state": node.state, "reason": node.reason, "drain_at": node.drain_at}
+                for node in viewer.read().nodes
+            }
     except StoreError:
         return {}
+
+
+def _state_text(found: dict[str, Any] | None) -> str:
+    if found is None:
+        return "-"
+    at = found["drain_at"]
+    return str(found["state"]) + ("" if at is None else time.strftime(", drain %m-%d %H:%M", time.localtime(at)))
 
 
 def _as_row(host: Host, states: dict[str, dict[str, Any]]) -> dict[str, Any]:
     row = host._asdict()
     row.update({key: "auto" for key in ("processors", "gpus") if row[key] < 0})
-    return {**row, "state": None, "reason": None, **states.get(host.name, {})}
+    return {**row, "state": None, "reason": None, "drain_at": None, **states.get(host.name, {})}
 
 
 def add(settings: Settings, options: argparse.Namespace) -> int:
@@ -65,7 +76,8 @@ def add(settings: Settings, options: argparse.Namespace) -> int:
 
 def remove(settings: Settings, options: argparse.Namespace) -> int:
     """Remove hosts from the description."""
-    return _say(settings, "removed", inventory.remove(settings, options.names))
+    when = "a mesh that is up keeps its nodes until mesh down"
+    return _say(settings, "removed", inventory.remove(settings, options.names), when)
 
 
 def change(settings: Settings, options: argparse.Namespace) -> int:
@@ -73,7 +85,7 @@ def change(settings: Settings, options: argparse.Namespace) -> int:
     return _say(settings, "changed", inventory.change(settings, options.names, inventory.values_of(options.value)))
 
 
-def _say(settings: Settings, what: str, names: list[str]) -> int:
+def _say(settings: Settings, what: str, names: list[str], when: str = "the next mesh up takes it up") -> int:
     some = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-    print(f"{what} in {settings.file}: {some}; the next mesh up takes it up")
+    print(f"{what} in {settings.file}: {some}; {when}")
     return 0

@@ -50,7 +50,9 @@ def destroy(settings: Settings, options: argparse.Namespace) -> int:
             cookie = file.read().strip()
     except FileNotFoundError:
         raise ConsoleError(
-            f"partition {options.partition} was not made on this login processor", "mesh partition list", exit_status=1
+            f"partition {options.partition} was not created on this login processor",
+            "mesh partition list",
+            exit_status=1,
         ) from None
     ask_cpa(
         settings,

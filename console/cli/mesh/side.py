@@ -97,7 +97,7 @@ def _when_it_can_be(settings: Settings, request: dict[str, Any], wait_s: float) 
                 now = time.monotonic()
                 if now > min(deadline, answered + _SILENT_S):
                     raise
-            time.sleep(_AGAIN_S)
+            time.sleep(_AGAIN_S)  # no CPA or database answers: ask again
     except BaseException:
         _give_up(settings, request)
         raise
@@ -120,7 +120,7 @@ def _give_up(settings: Settings, request: dict[str, Any]) -> None:
                     f"the switches are as they were, but nodes may be kept out of service for them: {error.message}",
                     f"when the database answers again: mesh side set {' '.join(now)}",
                 ) from None
-        time.sleep(_AGAIN_S)
+        time.sleep(_AGAIN_S)  # no CPA or database answers: ask again
 
 
 def _nodes(count: int) -> str:
@@ -137,7 +137,7 @@ def _new_keys(settings: Settings) -> None:
             return
         if not any(node.state == "down" and node.reason == TO_BE_WIPED for node in far) or time.monotonic() > deadline:
             break
-        time.sleep(_AGAIN_S)
+        time.sleep(_AGAIN_S)  # poll: a database does not report changes
     from console.deploy.trust.key_rotation import rotate  # imports cryptography, only for machines with keys
 
     try:

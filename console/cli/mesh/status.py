@@ -8,7 +8,7 @@ from typing import Any
 
 from agents.link.client import Client, Unreachable
 from console.cli.map.drawing import legend
-from console.cli.map.rows import counts
+from console.cli.map.rows import counts, to_be_drained
 from console.deploy.personal import evidence_of_life, lifecycle
 from console.deploy.personal.plan import size_of
 from console.deploy.personal.program_snapshot import runs_another
@@ -26,17 +26,22 @@ NAMED = 5
 
 
 def status(settings: Settings, options: argparse.Namespace) -> int:
-    """Print the state of the mesh; returns 1 if none is up, or if part of it is missing."""
+    """Print the state of the mesh; returns 1 if none is up, or if part of it is missing.
+
+    A user of a system mesh neither reads the keeper's files nor reaches its socket, which are root's: the keeper is
+    left out then.
+    """
     found = _find_out(settings)
     print(json.dumps(found) if options.json else "\n".join(_as_text(found)))
     return 0 if found["healthy"] else 1
 
 
 def _find_out(settings: Settings) -> dict[str, Any]:
-    config, trouble = lifecycle.found_config(settings)
-    keeper = _ask(f"{settings.run_dir}/keeper.sock", {"op": "status"})
+    of_root = bool(settings.system and os.geteuid())
+    config, trouble = (None, "") if of_root else lifecycle.found_config(settings)
+    keeper = None if of_root else _ask(f"{settings.run_dir}/keeper.sock", {"op": "status"})
     rca = _ask(f"{settings.run_dir}/rca.sock", {"op": "status"})
-    unheard = "" if keeper and rca else _unheard(settings)
+    unheard = "" if of_root or (keeper and rca) else _unheard(settings)
     if unheard:
         keeper = _ask(f"{settings.run_dir}/keeper.sock", {"op": "status"})
         rca = _ask(f"{settings.run_dir}/rca.sock", {"op": "status"})
@@ -44,16 +49,16 @@ def _find_out(settings: Settings) -> dict[str, Any]:
         os.path.basename(path)[:-5]: evidence_of_life.answers(path)
         for path in sorted(glob.glob(f"{glob.escape(settings.run_dir)}/cpa-*.sock"))
     }
-    database, machine = _database(settings)
+    database, size, machine = _database(settings)
     up = bool(keeper or rca or any(cpas.values()) or unheard)
     free = _free(settings.state_dir)
     failing = any("reason" in one for one in keeper["daemons"]) if keeper else False
-    complete = bool(keeper and rca and cpas and all(cpas.values()) and not database and machine)
+    complete = bool((keeper or of_root) and rca and cpas and all(cpas.values()) and not database and machine)
     return {
         "mesh": settings.mesh,
         "up": up,
         "healthy": complete and not (machine["nodes_out"] or failing) and (free is None or free >= ROOM),
-        "size": str(size_of(config)) if config else None,
+        "size": str(size_of(config)) if config else size if of_root else None,
         "trouble": "" if not up else unheard if not keeper and not rca else trouble if config is None else "",
         "state": settings.state_dir,
         "state_free": free,
@@ -61,6 +66,7 @@ def _find_out(settings: Settings) -> dict[str, Any]:
         "run": settings.run_dir,
         "database": without_password(settings.database),
         "database_error": database,
+        "of_root": of_root,
         "auto": keeper["auto"] if keeper else None,
         "keeper": keeper["pid"] if keeper else None,
         "daemons": keeper["daemons"] if keeper else [],
@@ -92,20 +98,28 @@ def _ask(path: str, request: dict[str, Any]) -> dict[str, Any] | None:
         return None
 
 
-def _database(settings: Settings) -> tuple[str, dict[str, Any]]:
+def _database(settings: Settings) -> tuple[str, str | None, dict[str, Any]]:
+    """An error or "", the size of the machine, and what the database says of it."""
     picture = Picture()
     try:
         with open_viewer(settings.database, settings.login) as viewer:
             picture.update(viewer)
     except StoreError as error:
-        return error.message, {"nodes_out": [], "nodes_told": [], "processors": {}, "launchers": 0, "partitions": 0}
+        return (
+            error.message,
+            None,
+            {"nodes_out": [], "nodes_told": [], "to_be_drained": [], "processors": {}, "launchers": 0, "partitions": 0},
+        )
     out = [
         {"name": node.name, "state": node.state, "reason": node.reason}
         for _, node in sorted(picture.nodes.items())
         if node.state != "up"
     ]
     sizes = {"launchers": len(picture.launchers), "partitions": len(picture.partitions)}
-    return "", {"nodes_out": out, "nodes_told": _nodes_out(out), "processors": counts(picture), **sizes}
+    nodes = len({one.node for one in picture.processors.values()})
+    size = f"{counted(len(picture.processors), 'processor')} on {counted(nodes, 'node')}"
+    told = {"nodes_out": out, "nodes_told": _nodes_out(out), "to_be_drained": to_be_drained(picture)}
+    return "", size, {**told, "processors": counts(picture), **sizes}
 
 
 def _free(directory: str) -> int | None:
@@ -118,6 +132,8 @@ def _free(directory: str) -> int | None:
 
 
 def _as_text(found: dict[str, Any]) -> list[str]:
+    if not found["up"] and found["of_root"]:
+        return [f"no mesh answers at {found['run']}: its administrator starts it (mesh up, as root)"]
     if not found["up"]:
         return ["no mesh is up", f"state       {found['state']}"]
     auto = ", ends when idle" if found["auto"] else ""
@@ -127,7 +143,8 @@ def _as_text(found: dict[str, Any]) -> list[str]:
     gone = "DOES NOT ANSWER" if found["trouble"] else "GONE: daemons are not restarted (mesh up gives a new one)"
     keeper = f"pid {found['keeper']}" if found["keeper"] else gone
     cpas = ", ".join(name if answers else f"{name} DOES NOT ANSWER" for name, answers in found["cpas"].items())
-    lines += [f"keeper      {keeper}", f"CPAs        {cpas or 'NONE'}"]
+    lines += [] if found["of_root"] else [f"keeper      {keeper}"]
+    lines.append(f"CPAs        {cpas or 'NONE'}")
     events = f", {counted(found['rca_events'], 'event waits', 'events wait')} for a CPA" if found["rca_events"] else ""
     lines.append("RCA         " + (f"answers{events}" if found["rca"] else "DOES NOT ANSWER"))
     lines.append(
@@ -142,7 +159,7 @@ def _as_text(found: dict[str, Any]) -> list[str]:
         lines.append(
             "in use      " + f"{counted(found['launchers'], 'launcher')}, {counted(found['partitions'], 'partition')}"
         )
-    lines += [f"node        {told}" for told in found["nodes_told"]]
+    lines += [f"node        {told}" for told in [*found["nodes_told"], *found["to_be_drained"]]]
     if found["another_program"]:
         lines.append("program     of another version than is installed now; mesh upgrade changes it, launches run on")
     full = "" if found["state_free"] is None or found["state_free"] >= ROOM else ": " + _full(found["state_free"])

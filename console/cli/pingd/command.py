@@ -4,7 +4,7 @@ import sys
 
 from console.cli.exits import guarded
 from console.cli.map import watch
-from console.cli.map.drawing import elapsed
+from console.cli.map.drawing import RARE, elapsed
 from console.cli.map.rows import by_node, counts, elapsed_s, login, ranks_by_processor
 from console.cli.options.parser import help_text, parse
 from console.cli.pingd.arguments import ABOUT, EXTRA, REFUSED, SELECTORS, USAGE, VERBS, WORDS
@@ -100,7 +100,9 @@ class View:
 
     def _totals(self, picture: Picture, rows: "list[dict[str, Any]]") -> list[str]:
         found, launchers, partitions = self._counted(picture, rows)
-        total = f"Total: {len(rows)}" + "".join(f"   {state}: {number}" for state, number in found.items())
+        total = f"Total: {len(rows)}" + "".join(
+            f"   {state}: {number}" for state, number in found.items() if number or state not in RARE
+        )
         return [total, f"Launchers: {launchers}   partitions: {partitions}"]
 
     def _counted(self, picture: Picture, rows: "list[dict[str, Any]]") -> "tuple[dict[str, int], int, int]":

@@ -31,11 +31,15 @@ _NEVER = float("inf")
 
 
 class Daemons:
-    """yod's connections to its mesh: directories, the session with the RCA, connections to CPAs."""
+    """yod's connections to its mesh: directories, the session with the RCA, connections to CPAs.
 
-    __slots__ = ("cpa", "rca", "run_dir", "state_dir")
+    ``in_job``: the mesh is that of a batch system's job.
+    """
 
-    def __init__(self, run_dir: str, state_dir: str, rca: Registration, cpa: Authority) -> None:
+    __slots__ = ("cpa", "in_job", "rca", "run_dir", "state_dir")
+
+    def __init__(self, run_dir: str, state_dir: str, rca: Registration, cpa: Authority, in_job: bool = False) -> None:
+        self.in_job = in_job
         self.run_dir, self.state_dir, self.rca, self.cpa = run_dir, state_dir, rca, cpa
 
 
@@ -124,10 +128,10 @@ class Allocation:
 
     def _finish(self, processor_error: bool, reason: str) -> dict[str, Any]:
         launch = self._launch
-        status, plan = launch.exit_status, launch.ranks.plan
+        status = launch.exit_status
         finish = self.cookied("finish", exit_status=status, processor_error=processor_error, reason=reason[:200])
-        if launch.outcome.lost_nodes and plan is not None and any(n.address[:1] != "/" for n in plan.nodes):
-            finish["lost"] = launch.outcome.lost_nodes  # for nodes of this machine, PCTs clean up by themselves
+        if launch.outcome.lost_nodes and launch.ranks.plan is not None:
+            finish["lost"] = launch.outcome.lost_nodes  # their processors are free when the nodes are clean
         return finish
 
     def free(self, processor_error: bool, reason: str, then: Then | None = None) -> None:

@@ -1,1 +1,1 @@
-"""Who gets processors that become free: the line of waiting requests, who may pass, and who gives way."""
+"""Which requests get processors that become free: the waiting line, back-filling, and preemption."""

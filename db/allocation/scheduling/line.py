@@ -214,10 +214,17 @@ class Line:
         sides: dict[tuple[int, bool], list[int]] = {}
         for login, side, leaving in self._machine.logins(service=True):
             sides.setdefault((side, leaving), []).append(login)
-        parts = self._machine.policy.parts if self._machine.policy is not None else ("",)
-        for logins in sides.values():
-            for part in parts:
-                self._serve_line(t, None, logins, part)
+        policy = self._machine.policy
+        parts, limited = (policy.parts, policy.limited) if policy is not None else (("",), False)
+        while True:
+            before = len(self._new[0])
+            self._new[1].clear()
+            for logins in sides.values():
+                for part in parts:
+                    self._serve_line(t, None, logins, part)
+            # What a user gets in one line may reach a limit of theirs in another, where others then pass.
+            if not limited or len(self._new[0]) == before:
+                break
         if t.freed or t.moved_line:
             every = [login for logins in sides.values() for login in logins]
             for partition in waiting_requests.partitions_waited_for(t):
@@ -366,6 +373,9 @@ class Line:
         ends = [
             backfill.End(until, sum(map(may_have, unfold(processors)))) for until, processors in t.rows(_ends.bind())
         ]
+        horizon = max([t.now, *(end.at or 0.0 for end in ends)]) + sum(one.time_s or 0.0 for one in asked)
+        if (drain_at := self._machine.next_drain()) is not None and drain_at < horizon:
+            return  # nodes will be drained meanwhile, so numbers do not tell when a request can start
         for place in backfill.may_start(t.now, free.pop(), ends, asked):
             waiter, demand, choose = plain[place]
             try:
@@ -390,7 +400,7 @@ def ask(store: Store, wait: Wait) -> tuple[Waiter | None, int, list[Unconfirmed]
     def work(t: Transaction) -> tuple[Waiter | None, int, list[Unconfirmed]]:
         (whose,), (before,) = t.answers[0] or [(None,)], (waiting_requests.of_key(t.rows, wait.request_key),)
         if whose[0] not in (None, wait.uid) or (before is not None and before.uid != wait.uid):
-            raise Denied("this request key belongs to somebody else's request", "draw a new one")
+            raise Denied("this request key belongs to a request of another user", "use a new random key")
         unconfirmed: list[Unconfirmed] = []
         if whose[0] is not None:
             t.write(_hold_unconfirmed.bind(request_key=wait.request_key, cpa=wait.cpa, place=wait.place))
@@ -417,7 +427,7 @@ def cancel(store: Store, request_key: str, uid: int) -> tuple[int, list[int]]:
         waiter = waiting_requests.of_key(t.rows, request_key)
         rows = [Unconfirmed._make(row) for row in t.rows(_unconfirmed_of.bind(request_key=request_key))]
         if any(whose != uid for whose in [*([waiter.uid] if waiter else []), *(row.uid for row in rows)]):
-            raise Denied("this request is somebody else's")
+            raise Denied("this request belongs to another user")
         if waiter is not None:
             waiting_requests.leave(t, waiter)
         for row in rows:

@@ -190,6 +190,7 @@ def _useful(machine: Machine, demand: Demand) -> Callable[[Sequence[int]], int]:
             one not in out
             and (listed is None or one in listed)
             and machine.may_have(one, demand.user, service=service, side=side)
+            and machine.stays(one, demand.time_s)
             and (place is None or machine.is_in_part(one, place.part))
             for one in ids
         )

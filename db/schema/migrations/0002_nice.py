@@ -1,4 +1,4 @@
-"""Launchers of low priority (yod -nice), and until when one that has been told to end may go on."""
+"""Launchers of low priority (yod -nice), and when one that is being preempted will be killed."""
 
 from __future__ import annotations
 

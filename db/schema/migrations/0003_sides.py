@@ -1,4 +1,4 @@
-"""The side of the machine that a node is on (db/machine/sides.py): switch columns stand in mesh.topology, open or
+"""The side of the machine that a node is on (db/machine/sides.py): switch columns are in mesh.topology, open or
 closed."""
 
 from __future__ import annotations

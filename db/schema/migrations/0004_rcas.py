@@ -1,5 +1,5 @@
-"""Which login processor's RCA hears a node (db/machine/rcas.py); ``by`` says who moved it last, maybe an
-administrator."""
+"""Which login processor's RCA receives a node's heartbeats (db/machine/rcas.py); ``by`` says who changed it last, which
+may be an administrator."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
 """The system database away: refused in time with the cause, and all works again by itself when it is back."""
 
 import os
+import resource
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -169,3 +171,25 @@ def test_a_database_newer_than_the_code_is_refused_with_a_clear_error(make_daemo
     made.start("cpa-0")
     ask = Ask(made, allocation(1))
     assert ask.code() == "database" and "999" in ask.answer.message and "newer" in ask.answer.message
+
+
+def test_the_end_of_one_that_waits_ends_no_cpa_whose_database_file_is_away(make_daemons: Make) -> None:
+    made = make_daemons(8, 2)
+    cpa = made.start("cpa-0")
+    made.nodes_up()
+    with made.client() as client:
+        client.call(allocation(8))
+    with subprocess.Popen(["sleep", "600"]) as process:
+        try:
+            waits = Ask(made, allocation(8, pid=process.pid, wait_s=12.0))
+            wait_until(lambda: made.rows("SELECT COUNT(*) FROM waiting") == [(1,)], "it is in the line")
+            (made.state / "mesh.db").rename(made.state / "away.db")
+            resource.prlimit(cpa.pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))  # as if the disk were full
+            assert Ask(made, allocation(1, wait_s=5.0)).code() == "database", "its connection is gone"
+            resource.prlimit(cpa.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        finally:
+            process.kill()
+    wait_until(lambda: any(line["event"] == "database_away" for line in made.log("cpa-0")), "the CPA has seen both")
+    (made.state / "away.db").rename(made.state / "mesh.db")
+    wait_until(lambda: made.rows("SELECT COUNT(*) FROM waiting") == [(0,)], "it is out of the line")
+    assert cpa.poll() is None and waits.code() != "granted"

@@ -213,8 +213,8 @@ def test_a_launch_that_waits_outlives_its_reservation(mesh: MakeMesh, sql_server
     wait_until(lambda: private.json("showmesh")["states"]["busy"] == 4, "it runs")
     waiter = private.start("yod", "-sz", "4", "--wait-for-nodes", "100", "echo", "ran", stdout=subprocess.PIPE)
     with open_store(url) as store:
-        wait_until(lambda: waiting_requests.head(store), "it waits")
-        one = waiting_requests.head(store)
+        wait_until(lambda: waiting_requests.line(store), "it waits")
+        one = waiting_requests.of_key(store.read, waiting_requests.line(store)[0][0])
         assert one is not None
         keeper, cpa = private.pid_of("keeper"), private.pid_of("cpa-0")
         freeze(keeper)  # no other CPA yet
@@ -250,7 +250,7 @@ def test_a_mesh_goes_down_without_its_database_and_says_that_it_was_not_told(
     site.up()
     assert site.run("yod", "-sz", "4", "true").returncode == 0
     site.run("mesh", "down", check=True)
-    assert site.json("showmesh")["states"]["down"] == 4
+    assert json.loads(site.run("showmesh", "--json").stdout)["states"]["down"] == 4
 
 
 def test_a_mesh_up_without_its_database_ends_no_launch(site: PrivateMesh, sql_server: Server) -> None:

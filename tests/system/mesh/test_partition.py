@@ -52,7 +52,7 @@ def test_the_administration_cookie_is_kept_privately(batch: PrivateMesh) -> None
     cookie = kept.read_text().strip()
     assert len(cookie) == 16 and cookie not in batch.logs(10_000)
     wrong = batch.run("mesh", "partition", "destroy", "99")
-    assert wrong.returncode == 1 and "not made on this login processor" in wrong.stderr
+    assert wrong.returncode == 1 and "not created on this login processor" in wrong.stderr
 
 
 def test_a_partition_with_a_launch_in_it_goes_by_force_alone(batch: PrivateMesh) -> None:

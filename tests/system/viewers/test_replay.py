@@ -32,9 +32,9 @@ def replayed(mesh: MakeMesh, database: str, *words: str) -> tuple[PrivateMesh, B
     made.run("mesh", "up", "--cpas", "4", "--simulate", str(MACHINE), check=True)
     told = made.json("mesh", "replay", *words)
     assert told["jobs"] == JOBS and told["too_large"] == 0 and 0 < told["utilisation"] <= 1
-    assert made.json("showmesh")["states"] == dict.fromkeys(("pending", "busy", "stale", "down", "reserved"), 0) | {
-        "free": 11136
-    }
+    assert made.json("showmesh")["states"] == dict.fromkeys(
+        ("pending", "busy", "stale", "down", "drained", "reserved"), 0
+    ) | {"free": 11136}
     with open_viewer(made.database) as viewer:
         rows = viewer.history(10 * JOBS)
         assert not viewer.waiting()

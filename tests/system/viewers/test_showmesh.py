@@ -15,6 +15,8 @@ import pytest
 
 from console.cli import showmesh
 from console.cli.pingd import command
+from db.machine.nodes import shut_down
+from db.machine.nodes_bulk import drain
 from tests.support.fixed_database import FixedDatabase, Row
 from tests.support.waiting import wait_until
 
@@ -72,7 +74,7 @@ def test_json_says_the_same(database: FixedDatabase, capsys: Captured) -> None:
     set_use(database)
     assert showmesh.main(["--json"]) == 0
     got = json.loads(capsys.readouterr().out)
-    assert got["states"] == {"free": 0, "pending": 2, "busy": 5, "stale": 4, "down": 4, "reserved": 1}
+    assert got["states"] == {"free": 0, "pending": 2, "busy": 5, "stale": 4, "down": 4, "drained": 0, "reserved": 1}
     assert [node["name"] for node in got["nodes"]] == ["n0", "n1", "n2", "n3"]
     cell = got["nodes"][1]["processors"][3]
     assert (cell["id"], cell["state"], cell["reserved_for"]) == (7, "reserved", "lin")
@@ -81,6 +83,25 @@ def test_json_says_the_same(database: FixedDatabase, capsys: Captured) -> None:
         (2, "b", "pending"),
     ]
     assert "cookie" not in json.dumps(got)
+
+
+def test_a_mesh_that_was_taken_down_is_told_from_one_whose_nodes_are_down(
+    database: FixedDatabase, capsys: Captured
+) -> None:
+    for node in ("n0", "n1", "n2"):
+        database.down(node)
+    drain(database.store, ["n3"], "disk", "root")
+    assert showmesh.main([]) == 0
+    out, error = capsys.readouterr()
+    assert "# down 12   ! drained 4" in out and out.startswith("n0 ####") and "n3 !!!!" in out and not error
+    [(boot_id,)] = database.store.read("SELECT boot_id FROM mesh")
+    shut_down(database.store, boot_id, "mesh down by ada")
+    for words in ([], ["--json"]):
+        assert showmesh.main(words) == 1
+        out, error = capsys.readouterr()
+        assert (
+            error.startswith("showmesh: the mesh is not up: mesh down by ada (mesh up starts it) [RM-") and "n3" in out
+        )
 
 
 def test_processors_kept_for_a_batch_job_are_marked(database: FixedDatabase, capsys: Captured) -> None:

@@ -20,9 +20,9 @@ def test_the_alphabet_is_small_then_large_then_digits() -> None:
 
 
 def test_every_state_of_a_processor_has_its_own_glyph() -> None:
-    assert list(GLYPHS) == ["free", "pending", "busy", "stale", "down", "reserved"]
+    assert list(GLYPHS) == ["free", "pending", "busy", "stale", "down", "drained", "reserved"]
     marks = [glyph for state, glyph in GLYPHS.items() if state != "busy"]
-    assert len(set(marks)) == 5 and not set(marks) & set(LETTERS)
+    assert len(set(marks)) == 6 and not set(marks) & set(LETTERS)
 
 
 @given(st.sets(st.integers(1, 1 << 40), max_size=200))
@@ -73,6 +73,7 @@ def test_nodes_of_different_length_keep_their_columns() -> None:
 
 def test_the_legend_names_and_counts_every_state() -> None:
     assert legend({"free": 3, "busy": 2}) == (". free 3   + pending 0   a busy 2   - stale 0   # down 0   = reserved 0")
+    assert "   # down 0   ! drained 1   " in legend({"drained": 1})
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0, "00:00:00"), (-3, "00:00:00"), (142614.9, "39:36:54")])

@@ -18,7 +18,7 @@ MESH = MeshRow("b007", "main", None, 1, 0, 0, 0.0)
 
 
 def node(id: int, state: str = "up") -> object:
-    return NodeRow(id, f"n{id}", "compute", "/run/x", state, "", "", "b007", 1, "0.1.0", 1.0, 1, 1)
+    return NodeRow(id, f"n{id}", "compute", "/run/x", state, "", "", "b007", 1, "0.1.0", 1.0, 1, None, "", 1)
 
 
 def processor(id: int, launcher: int | None = None) -> object:

@@ -309,7 +309,7 @@ def test_nobody_overtakes_those_who_wait(store: Store, machine: Machine) -> None
     with pytest.raises(NotEnough):
         take(store, machine, 1)
     assert len(allocate(store, machine, asked, first).processors) == 8
-    assert waiting_requests.head(store) is None
+    assert not waiting_requests.line(store)
     assert take(store, machine, 1)
 
 

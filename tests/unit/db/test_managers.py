@@ -114,6 +114,26 @@ def test_whoever_is_at_a_limit_is_passed_and_keeps_the_place(store: Store, machi
     assert grants(served) == [("ada", 2)]
 
 
+def test_who_reaches_a_limit_by_another_launch_is_passed_at_once(store: Store, machine: Machine, served: Line) -> None:
+    take(store, machine, 6, user="bob", uid=1001, pid=3)
+    line.ask(store, asks(machine, 8, "ada", pid=1))  # 6 are free
+    line.ask(store, asks(machine, 2, "cy", pid=2))
+    assert grants(served) == []
+    take(store, machine, 3, command="rtm", pid=1)  # with what waits, ada would have 11 of 10
+    assert grants(served) == [("cy", 2)]
+
+
+def test_who_reaches_a_limit_in_another_line_is_passed_at_once(store: Store, machine: Machine, served: Line) -> None:
+    take(store, machine, 2, user="cy", uid=1002, command="rtm", pid=2)
+    bob = take(store, machine, 6, user="bob", uid=1001, pid=3)
+    line.ask(store, asks(machine, 3, "ada", "rtm", pid=1))  # 2 are free
+    line.ask(store, asks(machine, 1, "cy", "rtm", pid=2))
+    line.ask(store, asks(machine, 8, "ada", pid=1))
+    assert grants(served) == []
+    give_back(store, bob)
+    assert grants(served) == [("ada", 8), ("cy", 1)]
+
+
 def test_partial_requests_get_as_much_as_the_limit_leaves(store: Store, machine: Machine, served: Line) -> None:
     line.ask(store, asks(machine, 12, "cy", pid=2, partial=True))
     [grant] = served.taken()[0]

@@ -47,7 +47,7 @@ def test_a_size_that_was_not_known(store: Store) -> None:
 @pytest.mark.parametrize(
     ("boot", "spec", "why"),
     [
-        ("another", NodeSpec(9, "new", [16]), "begun anew"),
+        ("another", NodeSpec(9, "new", [16]), "restarted meanwhile"),
         (BOOT, NodeSpec(9, "new", [15]), "belong to another node"),
         (BOOT, NodeSpec(1, "n0", [16]), "has processors already"),
         (BOOT, NodeSpec(9, "n0", [16]), "is node 1, not 9"),

@@ -27,10 +27,10 @@ def test_first_in_first_out(store: Store) -> None:
     waits = [wait(size) for size in (3, 1, 2)]
     assert [waiting_requests.enqueue(store, one) for one in waits] == [0, 1, 2]
     assert waiting_requests.enqueue(store, waits[1]) == 1, "asked again, it keeps its place"
-    head = waiting_requests.head(store)
-    assert head is not None and (head.request_key, head.size) == (waits[0].request_key, 3)
+    head = waiting_requests.of_key(store.read, waits[0].request_key)
+    assert head is not None and head.size == 3 and waiting_requests.line(store)[0][0] == head.request_key
     assert waiting_requests.drop(store, waits[0].request_key) and not waiting_requests.drop(store, waits[0].request_key)
-    assert waiting_requests.head(store).request_key == waits[1].request_key
+    assert waiting_requests.line(store)[0][0] == waits[1].request_key
     assert [key for key, _, _ in waiting_requests.line(store)] == [waits[1].request_key, waits[2].request_key]
 
 
@@ -41,7 +41,7 @@ def test_a_vanished_process_leaves_the_queue(store: Store) -> None:
     waiting_requests.enqueue(store, stays)
     assert waiting_requests.drop_process(store, LOGIN, 5, 1) == 1
     assert waiting_requests.drop_process(store, "n0", 5, 2) == 0
-    assert waiting_requests.head(store).request_key == stays.request_key
+    assert waiting_requests.line(store)[0][0] == stays.request_key
 
 
 def test_late_and_orphaned_requests_are_dropped(store: Store, machine: Machine) -> None:
@@ -54,7 +54,7 @@ def test_late_and_orphaned_requests_are_dropped(store: Store, machine: Machine) 
     partitions.destroy(store, made.partition, made.admin_cookie)
     assert [one.request_key for one in waiting_requests.drop_late(store)] == [orphan.request_key]
     assert waiting_requests.drop_late(store) == []
-    assert waiting_requests.head(store).request_key == stays.request_key
+    assert waiting_requests.line(store)[0][0] == stays.request_key
     for wrong in (0, -1, float("inf"), float("nan")):
         with pytest.raises(Invalid):
             waiting_requests.enqueue(store, wait(wait_s=wrong))
@@ -62,8 +62,8 @@ def test_late_and_orphaned_requests_are_dropped(store: Store, machine: Machine) 
 
 def test_secrets_are_not_stored(store: Store) -> None:
     define(store)
-    waiting_requests.enqueue(store, wait(request={"size": 4, "cookie": "hush", "key": "hush"}))
-    assert waiting_requests.head(store).request == {"size": 4}
+    waiting_requests.enqueue(store, one := wait(request={"size": 4, "cookie": "hush", "key": "hush"}))
+    assert waiting_requests.of_key(store.read, one.request_key).request == {"size": 4}
 
 
 def count(store: Store, table: str) -> int:

@@ -101,7 +101,7 @@ def test_one_that_is_revoked_is_known_to_nobody_and_what_it_launched_is_told(sto
     seen.update(viewer)
     viewer.close()
     assert OTHER not in {node.name for node in seen.nodes.values()}
-    assert waiting_requests.head(store) is None
+    assert not waiting_requests.line(store)
     assert [name for name, *_ in nodes_out(store, 0.0).logins] == [LOGIN]
     assert store.read("SELECT rca FROM node WHERE name IN ('n0', 'n1') ORDER BY id") == [("",), (LOGIN,)]
     assert {live.launcher for live in finish.launchers_of(store, LOGIN)} == {ours.launcher}

@@ -21,7 +21,7 @@ def test_everything_has_ended_and_nothing_is_there(store: Store, machine: Machin
     shut_down(store, "b1", "the mesh was idle")
     picture = read(database_url)
     assert not picture.launchers and not picture.partitions
-    assert {picture.state(one) for one in picture.processors} == {"down"}
+    assert {picture.state(one) for one in picture.processors} == {"down", "drained"}
     assert [(node.state, node.reason) for node in picture.nodes.values()] == [
         ("up", ""),
         *[("down", "the mesh was idle")] * 3,

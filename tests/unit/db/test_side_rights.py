@@ -38,9 +38,9 @@ def sides(sql_server: Server) -> Iterator[tuple[Store, str]]:
         for login in (LEFT, RIGHT):
             take(store, machine, login, 2)
         # so many nodes that the server looks at the launchers first
-        more = [(100 + n, f"more{n}", "compute", "", "up", "", "", "", 0, "", "", 0.0, 2, 1) for n in range(2000)]
+        more = [(100 + n, f"more{n}", "compute", "", "up", "", "", "", 0, "", "", 0.0, 2, 1, "") for n in range(2000)]
         columns = ("id", "name", "role", "address", "state", "reason", "by", "boot_id", "incarnation", "agent", "rca")
-        store.run(lambda t: insert(t, "node", (*columns, "state_at", "side", "side_from"), more))
+        store.run(lambda t: insert(t, "node", (*columns, "state_at", "side", "side_from", "drain_reason"), more))
         store.execute("ANALYZE TABLE node, launcher").fetchall()
         yield store, url
 

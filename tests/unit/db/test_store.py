@@ -359,7 +359,16 @@ def test_urls_are_read_and_shown_without_password() -> None:
     }  # fmt: skip
     assert without_password("mysql://u:pw@h/d") == "mysql://u:***@h/d"
     assert without_password("sqlite:///x") == "sqlite:///x"
-    for bad in ("sqlite:x.db", "sqlite://x.db", "postgres://h/d", "mysql://h", "mysql://h:x/d", "mysql://h/d?y=1", ""):
+    for bad in (
+        "sqlite:x.db",
+        "sqlite://x.db",
+        "postgres://h/d",
+        "mysql://h",
+        "mysql://h:x/d",
+        "mysql://h/d?y=1",
+        "mysql://u:…@h/d",
+        "",
+    ):
         with pytest.raises(BadUrl) as caught:
             open_store(bad)
         assert caught.value.exit_status == 2

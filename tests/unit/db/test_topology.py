@@ -169,7 +169,7 @@ def test_every_processor_is_on_exactly_one_side(mesh: Mesh) -> None:
         ({"switches": [{"name": "a", "after": 1, "side": "left"}]}, "'side'"),
         ({"switches": [{"after": 1}]}, "lacks name"),
         ({"switches": [{"name": "a=b", "after": 1}]}, "no command could name it"),
-        ({"switches": [{"name": "a\x1b[2J", "after": 1}]}, "'a\\x1b[2J' holds a character that cannot be shown"),
+        ({"switches": [{"name": "a\x1b[2J", "after": 1}]}, "'a\\x1b[2J' contains a character that cannot be shown"),
         ({"kind": "racks", "racks": {"a\x1b[2J": ["n1"]}}, "cannot be shown"),
         ({"kind": "racks", "racks": {"a": ["n\u202e1"]}}, "cannot be shown"),
         ({"switches": ["a"]}, "must be a table, not a text"),

@@ -79,7 +79,7 @@ def test_hops_in_a_tree_are_the_shortest_way_over_its_cables() -> None:
         ({"kind": "racks"}, "lacks the table [topology.racks]"),
         ({"kind": "racks", "racks": ["a"]}, "must be a table"),
         ({"kind": "racks", "racks": {"r1": 4}}, "topology.racks] r1"),
-        ({"kind": "racks", "racks": {"r1": ["n1"], "r2": ["n[1-2]"]}}, "'n1' stands in two places"),
+        ({"kind": "racks", "racks": {"r1": ["n1"], "r2": ["n[1-2]"]}}, "'n1' is named twice"),
         ({"kind": "racks", "racks": {"r1": ["n[1-"]}}, "brackets"),
         ({"kind": "racks", "racks": {"r1": ["n[3-1]"]}}, "backwards"),
         ({"kind": "racks", "racks": {"r1": ["n[a]"]}}, "not a range"),
@@ -92,7 +92,7 @@ def test_hops_in_a_tree_are_the_shortest_way_over_its_cables() -> None:
         ({"kind": "tree", "switches": {"a": {"switches": ["b"]}, "b": {"switches": ["a"]}}}, "has 0"),
         ({"kind": "tree", "switches": {"r": {}, "a": {"switches": ["b"]}, "b": {"switches": ["a"]}}}, "circle"),
         ({"kind": "tree", "switches": {"r": {"switches": ["a", "b"]}, "a": {"switches": ["c"]},
-                                       "b": {"switches": ["c"]}, "c": {}}}, "under both"),
+                                       "b": {"switches": ["c"]}, "c": {}}}, "below both"),
         ({"kind": "tree", "switches": {"a": {"node": ["n1"]}}}, "'node'"),
     ],
 )  # fmt: skip
