@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import IO, Any, Self
 
 from redmesh.errors import LaunchFailed, NotLaunched, RedmeshError
-from redmesh.events import Allocated, End, Event, Exit, Output, Result, Started, read_event
+from redmesh.events import Allocated, Event, Exit, Output, Result, Started, read_event
 from redmesh.start_command import start_command
 
 PIPE = subprocess.PIPE
@@ -41,7 +41,6 @@ class Launch:
         if not isinstance(given, int):
             given.close()
         self._exits: dict[int, Exit] = {}
-        self._end: End | None = None
         self._early: list[Event] = []  # events that signal() has read and that the iterator has not yet returned
         assert self._process.stdout is not None
         # read without buffering, so that blocking and asynchronous readers may mix
@@ -113,8 +112,6 @@ class Launch:
             self.launcher = event.launcher
         elif isinstance(event, Started):
             self.started = True
-        elif isinstance(event, End):
-            self._end = event
         return event
 
     def _over(self) -> None:

@@ -21,6 +21,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor as _Base
 from concurrent.futures import Future
+from concurrent.futures._base import PENDING
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
@@ -39,6 +40,10 @@ _FIRST, _AHEAD, _AHEAD_S = 64, 8192, 0.5
 _BEGIN_S = 60.0
 #: Seconds between messages that tell the owner how many calls there are, while some wait here.
 _TELL_S = 0.1
+#: The jobs in whose calls this process runs, the innermost first (agents/yodio/yodcaller.py).
+_CALLERS = "REDMESH_JOB_CALLERS"
+#: Seconds after which an Executor in a call checks why it has no processors, at first and at most.
+_LOOK_S, _LOOK_MOST_S = 2.0, 60.0
 _BUFFER = 256 << 10
 
 
@@ -75,6 +80,9 @@ class Executor(_Base):
             "cloudpickle": cloudpickle.__version__,
             "path": [os.path.abspath(entry) for entry in sys.path],
         }
+        callers = [uuid for uuid in os.environ.get(_CALLERS, "").split(",") if uuid]
+        if callers:
+            told["callers"] = callers
         words = ["--functions", json.dumps(told), "--name", name or "redmesh.Executor", "--retries", str(retries)]
         if max_workers is not None:
             if max_workers < 1:
@@ -91,13 +99,23 @@ class Executor(_Base):
         self._last = self._told = 0  # the number of the last call sent; how many calls the owner knows of
         self._told_at = 0.0
         self._window = _FIRST
-        self._closed = False
+        self._closed = self._drops = False
         self._broken = ""
-        self._sock = _connected(job["socket"])
+        self._served = threading.Event()  # a call has ended, or none will
+        self._socket = str(job["socket"])
+        self._sock = _connected(self._socket)
         self._send_control({"op": "functions", "id": 1})
         self._threads = [threading.Thread(target=one, daemon=True) for one in (self._send_calls, self._take_results)]
         for thread in self._threads:
             thread.start()
+        if callers:
+            threading.Thread(target=self._watch_line, args=(callers,), daemon=True).start()
+
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            "a redmesh.Executor cannot be sent to a call: submit from the program itself, or open another Executor in"
+            " the call"
+        )
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Schedule ``fn(*args, **kwargs)``. Raises RuntimeError after :meth:`shutdown`."""
@@ -152,6 +170,7 @@ class Executor(_Base):
             if cancel_futures:
                 for future, _ in self._waiting:
                     future.cancel()
+                self._drops = True
             self._more.notify_all()
         if wait:
             for thread in self._threads:
@@ -183,7 +202,7 @@ class Executor(_Base):
                     if self._broken:
                         return
                     batch = self._batch()
-                    ends = self._closed and not self._waiting
+                    ends, drops = self._closed and not self._waiting, self._drops
                     count = self._last + len(self._waiting)
                 if batch:
                     self._sock.sendall(_FRAME.pack(_FILE, len(batch)) + batch)
@@ -191,6 +210,8 @@ class Executor(_Base):
                     self._told, self._told_at = count, time.monotonic()
                     self._send_control({"op": "submitted", "count": count})
                 if ends:
+                    if drops:
+                        self._send_control({"op": "drop"})
                     self._send_control({"op": "close", "id": 2})
                     return
         except OSError as error:
@@ -244,9 +265,13 @@ class Executor(_Base):
                     message = json.loads(payload)
                     if message.get("op") == "cancelled":
                         why = str(message["reason"])
+                    if message.get("op") == "dropped":
+                        for first, last in message["ranges"]:
+                            self._drop(first, last)
                     if message.get("re") == 2 and not self._sent:
                         break
                     continue
+                self._served.set()
                 for number, how, data in _results(payload):
                     self._ended(number, how, data)
                     count += 1
@@ -260,8 +285,44 @@ class Executor(_Base):
             pass
         if self._sent or self._waiting or not self._closed:
             self._break(why)
+        self._served.set()
         self._sock.close()
         source.close()
+
+    def _watch_line(self, callers: list[str]) -> None:
+        """In a call of another Executor: end this job if it can never have a processor, because the callers, which
+        wait for it, have them all."""
+        pause = _LOOK_S
+        while not self._served.wait(pause):
+            pause = min(2 * pause, _LOOK_MOST_S)
+            why = _stuck(self.uuid)
+            if not why:
+                continue
+            reason = (
+                f"an Executor in a call of job {callers[0][:8]} can never run: {why}, and keeps them until its own"
+                " Executor is shut down; open that one with a smaller max_workers, start a larger mesh (mesh up"
+                " --processors N), or call the function in the call itself"
+            )
+            payload = json.dumps({"op": "cancel", "id": 3, "reason": reason}).encode()
+            try:
+                with _connected(self._socket) as sock:
+                    sock.sendall(_FRAME.pack(_CONTROL, len(payload)) + payload)
+                    sock.recv(1)
+            except (OSError, RedmeshError):
+                continue
+            return
+
+    def _drop(self, first: int, last: int) -> None:
+        """Cancel calls that the owner had, and that no worker has got."""
+        for number in range(first, last + 1):
+            future = self._sent.pop(number, None)
+            if future is None:
+                continue
+            _remove(self._call_file(number))
+            with future._condition:
+                future._state = PENDING  # it was never running: a future that has been sent only cannot be cancelled
+            future.cancel()
+            future.set_running_or_notify_cancel()
 
     def _ended(self, number: int, how: int, data: bytes) -> None:
         future = self._sent.pop(number)
@@ -343,6 +404,18 @@ def _tell_of_machine(job: dict[str, Any], max_workers: int | None) -> None:
         print(f"redmesh: no mesh is up: starting a personal mesh of {mesh} (mesh down ends it)", file=sys.stderr)
     if max_workers is not None and max_workers > count:
         warnings.warn(f"max_workers is {max_workers:,}, but the mesh has {mesh}", stacklevel=3)
+
+
+def _stuck(uuid: str) -> str:
+    """Why the job can never have processors, from ``mesh queue``; "" if it may have some later, or if that is not
+    known."""
+    command = [*start_command("mesh"), "queue", "--json"]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    try:
+        rows = json.loads(done.stdout)
+        return next((str(row["why"]) for row in rows if row["uuid"] == uuid and row["stuck"]), "")
+    except (ValueError, KeyError, TypeError):
+        return ""
 
 
 def _connected(path: str) -> socket.socket:

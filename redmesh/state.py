@@ -41,6 +41,8 @@ APPLICATION = 0x524D4A42
 SUFFIX = ".job"
 #: The file beside an object that keeps room on the disk.
 KEPT_ROOM = ".room"
+#: The ending of another state of an object, kept beside it (agents/objects/carry.py); a number follows.
+OTHER = ".other-"
 #: The prefix of a location.
 SCHEME = "redmesh://"
 #: The largest size of an object in bytes, unless its ``limit`` says otherwise.
@@ -51,6 +53,7 @@ SOFT = 0.9
 MAX_KEY, MAX_VALUE, MAX_TEXT, MAX_LINES = 200, 64 << 10, 4 << 10, 4 << 10
 #: Bytes kept free on the disk for the last records of a job.
 ROOM = 1 << 20
+_CERTAIN_ROOM = 64 << 20  # on a disk that is not full
 _PAGE = 4096
 _AT_ONCE = 10_000  # how many tasks of a list one statement inserts
 _BUSY_S = 5.0
@@ -95,6 +98,14 @@ class StateError(Exception):
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message + (f" ({hint})" if hint else ""))
         self.message, self.hint = message, hint
+
+
+class StateGone(StateError):
+    """The file of the object was deleted, or another one has its name, while its owner had it open."""
+
+
+class StateBusy(StateError):
+    """Another process owns or reads the object."""
 
 
 class StateFull(StateError):
@@ -151,17 +162,18 @@ class StateObject:
         """
         _check_there(path)
         self.path = path
-        self._lock = _lock(path)
+        self._lock = take_lock(path)
         try:
+            _check_there(path)  # another process may have carried it away while it had the lock
             self._db = _connect(path)
+            self._file = _identity(path)
             try:
                 self._prepare(durable)
             except BaseException:
                 self._db.close()
                 raise
         except BaseException:
-            os.unlink(path + ".lock")
-            os.close(self._lock)
+            give_lock(path, self._lock)
             raise
 
     def _prepare(self, durable: bool) -> None:
@@ -294,13 +306,27 @@ class StateObject:
         self._write("INSERT INTO task (first, last, state) VALUES (?, ?, ?)", (first, last, WAITING))
         self._count(WAITING, last - first + 1)
 
+    def check_room(self) -> None:
+        """Raise StateFull if uncommitted tasks leave too little room for their results."""
+        self.full = self._used() > self.limit * SOFT
+        self._room("task")
+
+    def raise_limit(self, limit: int) -> None:
+        """Let the object grow to ``limit`` bytes, if that is more than before."""
+        if limit > self.limit:
+            self._limit_pages(limit // _PAGE)
+            self.set_meta(limit=limit)
+            self.limit = limit
+            self.full = self._used() > limit * SOFT
+
     def add_list(self, inputs: Iterable[str], first: int = 1) -> int:
-        """Add a task for each of ``inputs``, and return the number of inputs."""
+        """Add a task for each of ``inputs``, and return the number of inputs. Raises StateFull."""
         number, rest = first, iter(inputs)
         while texts := list(islice(rest, _AT_ONCE)):
             rows = [(one, one, WAITING, text) for one, text in enumerate(texts, number)]
             self._writemany("INSERT INTO task (first, last, state, input) VALUES (?, ?, ?, ?)", rows)
             number += len(texts)
+            self.check_room()
         self._count(WAITING, number - first)
         return number - first
 
@@ -553,6 +579,20 @@ class StateObject:
                 f" {self.limit >> 20} MiB", "results of tasks still are; raise job_limit_mb for the next job",
             )  # fmt: skip
 
+    def mark_unsure(self) -> None:
+        """Say in a copy that it may lack the last commits of its owner, without making it a later state."""
+        if self.meta("state") not in (DONE, FAILED, CANCELLED):
+            self._guarded(lambda: self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, 1)", (UNSURE,)))
+
+    def contains(self, other: StateObject) -> bool:
+        """True if the last change, log line and value of ``other`` are recorded here too: it is an earlier state of
+        this object, not another continuation of the job."""
+        for table, key, same in (("transition", "id", "="), ("log", "id", "="), ("value", "key", ">=")):
+            last = other._db.execute(f"SELECT {key}, at FROM {table} ORDER BY at DESC, {key} DESC LIMIT 1").fetchone()
+            if last and not self._db.execute(f"SELECT 1 FROM {table} WHERE {key} = ? AND at {same} ?", last).fetchone():
+                return False
+        return True
+
     # Transactions
 
     @property
@@ -599,6 +639,17 @@ class StateObject:
         self.set_meta(ended_at=time.time(), **entries)
         self.commit()
 
+    def check_name(self) -> None:
+        """Raise StateGone if the file that was opened is certainly no longer there under its name, nor on its way to a
+        node. A file system that does not answer is no evidence of that."""
+        found = _identity(self.path)
+        if found is None or self._file is None or found == self._file:
+            return
+        if _identity(self.path + ".sent") in (None, self._file):
+            return
+        what = "replaced by another file" if found != _NO_FILE else "deleted"
+        raise StateGone(f"{self.path} was {what} while its job ran", "mesh cancel and mesh purge end a job")
+
     def seal(self) -> bool:
         """Turn the object into exactly one file that can be read from anywhere, for copying or because its job has
         ended.
@@ -624,11 +675,7 @@ class StateObject:
         finally:
             self._db.close()
             self._use_room()
-            try:
-                os.unlink(self.path + ".lock")
-            except OSError:
-                pass
-            os.close(self._lock)
+            give_lock(self.path, self._lock)
 
     def _begin(self) -> None:
         if not self._writes:
@@ -666,7 +713,8 @@ class StateObject:
         if follower is not None:
             follower(0, [])
         try:
-            of_limit = "full" in str(error) and self._used() >= self.limit - (64 << 10)
+            # SQLite may have rolled back already, so that the file is small again: then the disk says which it was.
+            of_limit = "full" in str(error) and (self._used() >= self.limit - (64 << 10) or _has_room(self.path))
         except sqlite3.Error:
             of_limit = False  # after an error of the disk SQLite does nothing else before a rollback
         try:
@@ -691,7 +739,8 @@ class StateObject:
         if "full" in str(error):
             return StateFull(
                 f"the state object of job {self.uuid} is full: its limit is {self.limit >> 20} MiB",
-                f"or the disk of {os.path.dirname(self.path)} is full; raise job_limit_mb, or make room",
+                f"or the disk of {os.path.dirname(self.path)} is full; raise job_limit_mb, or make room, and mesh retry"
+                " goes on",
             )
         return StateError(f"{self.path} cannot be written: {error}", "check the disk; sqlite3 FILE .recover reads it")
 
@@ -784,11 +833,26 @@ def open_for_reading(path: str) -> sqlite3.Connection:
             return _reading(address, path)
         except sqlite3.OperationalError:
             if os.access(os.path.dirname(path) or ".", os.W_OK):
+                _roll_back(path)
                 return _read_again(address, path)
             # The shared memory of the log cannot be created in this directory, so nobody writes there.
             return _reading(address + "&immutable=1", path)
     except sqlite3.Error as error:
         raise damaged(path, error) from None
+
+
+def _roll_back(path: str) -> None:
+    """Undo the change during which the last owner was killed: a journal beside the object, which reading alone leaves.
+
+    SQLite does it for whoever may write, unless the one who changes the object is alive: its lock on the file says so.
+    """
+    if not os.path.exists(path + "-journal") or owned(path) or os.stat(path).st_uid != os.geteuid():
+        return
+    db = _connect(path)
+    try:
+        db.execute("SELECT 1 FROM meta").fetchone()
+    finally:
+        db.close()
 
 
 def _read_again(address: str, path: str) -> sqlite3.Connection:
@@ -868,6 +932,30 @@ def damaged(path: str, error: Exception) -> StateError:
     return StateError(f"{path} cannot be read: {error}", "sqlite3 FILE .recover saves what can be read of it")
 
 
+#: What ``_identity`` says where there is certainly no file.
+_NO_FILE = (0, 0)
+
+
+def _has_room(path: str) -> bool:
+    """True if the disk of a file certainly has room for more than a few records."""
+    try:
+        found = os.statvfs(os.path.dirname(os.path.abspath(path)))
+    except OSError:
+        return False
+    return found.f_bavail * found.f_frsize > _CERTAIN_ROOM
+
+
+def _identity(path: str) -> Optional[Tuple[int, int]]:
+    """Device and number of a file; _NO_FILE if there is none, None if that cannot be told."""
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return _NO_FILE
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 def sync_directory(directory: str) -> None:
     """Make changes of names in a directory survive a loss of power. Raises OSError."""
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -887,8 +975,9 @@ def _quoted(path: str) -> str:
     return os.path.abspath(path).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
 
 
-def _lock(path: str) -> int:
-    """Take the write lock and return its descriptor. Raises StateError if another process has it.
+def take_lock(path: str) -> int:
+    """Take the write lock of the object ``path``, which need not exist, and return its descriptor. Raises StateBusy if
+    another process has it, and StateError.
 
     The lock is on a separate file, because SQLite's own use of the object would drop a lock on it
     (sqlite.org/howtocorrupt.html, 2.2).
@@ -906,8 +995,17 @@ def _lock(path: str) -> int:
                 raise
             os.close(fd)
     except BlockingIOError:
-        raise StateError(
+        raise StateBusy(
             f"{path} belongs to another process, which runs", "only the owner of a job writes; others may read"
         ) from None
     except OSError as error:
         raise StateError(f"{path}.lock: {error.strerror}", "check the directory") from None
+
+
+def give_lock(path: str, lock: int) -> None:
+    """Give up the write lock of the object ``path``."""
+    try:
+        os.unlink(path + ".lock")
+    except OSError:
+        pass
+    os.close(lock)

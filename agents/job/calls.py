@@ -78,6 +78,14 @@ class Calls:
         if self._size > _MOST:
             self.flush()
 
+    def drop(self, ranges: List[Tuple[int, int]]) -> None:
+        """Tell the program which calls no worker will get, because it has asked for that."""
+        for first, last in ranges:
+            for number in range(first, last + 1):
+                self.inputs.pop(number, None)
+        if self.client is not None:
+            self.client.send({"op": "dropped", "ranges": ranges})
+
     def cancel(self, reason: str) -> None:
         """Tell the program why calls without a result will have none."""
         if self.client is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 
 from redmesh.state import CANCELLED, DONE, FAILED, SUFFIX, StateError, job_path
 from redmesh.state_reader import StateReader
@@ -42,8 +43,12 @@ def elsewhere(directory: str, after: Sequence[Sequence[str]]) -> List[str]:
 
 
 def unmet(directory: str, after: Sequence[Sequence[str]]) -> List[str]:
-    """The jobs that have not ended, or whose end is not known here. Raises Unmet if one ended otherwise than required,
-    or does not exist. A third element of an ``after`` is the state in which a job ended on another host."""
+    """The jobs that have not ended, or whose end is not known here. A third element of an ``after`` is the state in
+    which a job ended on another host.
+
+    Raises Unmet if one ended otherwise than required, or was deleted. Raises StateError if one exists and cannot be
+    read, because that is no evidence of its end.
+    """
     waits = []
     for uuid, wanted, *ended in after:
         if not ended and has_left(directory, uuid):
@@ -51,10 +56,13 @@ def unmet(directory: str, after: Sequence[Sequence[str]]) -> List[str]:
             continue
         try:
             state = ended[0] if ended else _state_of(directory, uuid)
-        except StateError as error:
+        except FileNotFoundError:
             if wanted == ANY:
                 continue
-            raise Unmet(f"job {uuid[:8]} cannot be read: {error.message}") from None
+            raise Unmet(
+                f"job {uuid[:8]} was deleted, so it is not known whether it was done: submit this job again without"
+                f" --after {uuid[:8]}"
+            ) from None
         if state in (FAILED, CANCELLED) and wanted == OK:
             raise Unmet(f"job {uuid[:8]} before it ended: {state}")
         if state not in (DONE, FAILED, CANCELLED):
@@ -63,5 +71,19 @@ def unmet(directory: str, after: Sequence[Sequence[str]]) -> List[str]:
 
 
 def _state_of(directory: str, uuid: str) -> object:
-    with StateReader(job_path(directory, uuid)) as job:
-        return job.meta("state")
+    path = job_path(directory, uuid)
+    try:
+        with StateReader(path) as job:
+            return job.meta("state")
+    except (StateError, sqlite3.Error) as error:
+        try:
+            os.stat(path)
+        except FileNotFoundError:
+            raise  # the object was deleted
+        except OSError:
+            pass
+        told = error.message if isinstance(error, StateError) else str(error)
+        raise StateError(
+            f"job {uuid[:8]}, after which this job starts, cannot be read: {told}",
+            "mesh job resume tries again; mesh release starts this job without waiting",
+        ) from None

@@ -5,6 +5,7 @@ agents/job/task_list.py is the state machine; this module has the sockets, timer
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import struct
@@ -20,7 +21,7 @@ from agents.job.relay_frames import HELLO, OVER, pack_answer, parse
 from agents.job.sections.nodes import Node, SectionNodes
 from agents.job.sections.teams import Team
 from agents.job.standby import AHEAD, Standby
-from agents.job.start import SOCKET, beside, start_dependents
+from agents.job.start import CALLS, SOCKET, beside, start_dependents
 from agents.job.state_requests import Owner
 from agents.job.task_list import Pace, TaskList
 from agents.link.acceptor import Acceptor
@@ -31,7 +32,7 @@ from agents.linux.processes import state as process_state
 from agents.wire.control import decode
 from agents.wire.errors import WireError
 from agents.wire.frames import CONTROL, FILE
-from redmesh.state import CANCELLED, DONE, FAILED, HANDED_TO, RUNNING, UNSURE, WAITING, StateError
+from redmesh.state import CANCELLED, DONE, FAILED, HANDED_TO, RUNNING, UNSURE, WAITING, StateError, StateGone
 from redmesh.text import counted
 
 TYPE_CHECKING = False
@@ -133,23 +134,11 @@ class JobOwner:
         self._copies = bool(rules and rules["copies"])
         self._settles = bool(rules and rules.get("settles"))  # the owner renames parts, not the workers
         self._parts: Dict[int, List[str]] = {}  # of running sections
-        words = ["-worker-of", self._path, "-kill", "-quiet", "-input", "none"]
-        words += ["-mpi", "none", "-rendezvous", "none"] if rules is None or self._size == 1 else ["-mpi", rules["mpi"]]
-        if rules and rules.get("stage"):
-            words += ["-io", self._described.cwd]
-        if self._described.cpus > 1:
-            words += ["-cpus-per-task", str(self._described.cpus)]
-        if self._described.gpus:
-            words += ["-gpus-per-task", str(self._described.gpus)]
-        if self._described.functions:
-            words += ["-io", self._described.functions["directory"]]
         self._package = Package(job) if self._described.package else None
-        if self._package is not None:
-            words += ["-stage-in", self._package.path]
         self._calls = Calls() if self._described.functions else None
         self._last_end = 0.0  # of a task
         self._processors = Processors(
-            loop, [*words, "yodwork", *self._shown()], self._described.limit,
+            loop, self._worker_words(), self._described.limit,
             on_asked=self._on_asked, on_granted=self._on_granted, on_over=self._on_grant_over,
             on_hopeless=self._on_hopeless, unit=self._size,
         )  # fmt: skip
@@ -158,6 +147,23 @@ class JobOwner:
         self._began: Dict[int, float] = {}  # running sections: when the first copy was started
         self._looks = False  # True if excluded nodes and slow sections are checked after a pause
         self._waits_for = ""  # the process that must exit before the job is resumed
+
+    def _worker_words(self) -> List[str]:
+        """The arguments of the yods that start workers."""
+        described, rules = self._described, self._described.sections
+        words = ["-worker-of", self._path, "-kill", "-quiet", "-input", "none"]
+        words += ["-mpi", "none", "-rendezvous", "none"] if rules is None or self._size == 1 else ["-mpi", rules["mpi"]]
+        if rules and rules.get("stage"):
+            words += ["-io", described.cwd]
+        if described.cpus > 1:
+            words += ["-cpus-per-task", str(described.cpus)]
+        if described.gpus:
+            words += ["-gpus-per-task", str(described.gpus)]
+        if described.functions:
+            words += ["-io", described.functions["directory"]]
+        if self._package is not None:
+            words += ["-stage-in", self._package.path]
+        return [*words, "yodwork", *self._shown()]
 
     def _shown(self) -> List[str]:
         """The command of the workers' launches in showmesh, pingd and the history: the job, and its program."""
@@ -521,7 +527,7 @@ class JobOwner:
         Returns False if the object is full: the owner's failure ends the job.
         """
         self._owner.commit()
-        return not self._job.dirty
+        return not (self._over or self._job.dirty)  # a failed commit was rolled back, and has ended the job
 
     def _hand_out(self, worker: Worker, task: List[Any]) -> None:
         if self._settles:
@@ -764,6 +770,7 @@ class JobOwner:
     def _record(self, change: Change) -> None:
         if self._calls is not None and change.state != WAITING:
             self._calls.ended(change.number, 1, change.cause, "")
+            self._calls.flush()  # there may be no worker left whose results would be sent with this one
         number, ended_at = change.number, None if change.state == WAITING else time.time()
         if change.state == RUNNING:  # another copy still runs
             self._owner.record(lambda job: job.log(f"a copy was given up: {change.cause}", task=number))
@@ -776,8 +783,10 @@ class JobOwner:
         op, number = message.get("op"), message.get("id", 0)
         link = connection.link
         assert link is not None
-        if op == "submitted" and connection.client and self._calls is not None:
-            if isinstance(count := message.get("count"), int) and not self._ending:
+        if op in ("submitted", "drop") and connection.client and self._calls is not None:
+            if op == "drop":
+                self._drop(self._calls)
+            elif isinstance(count := message.get("count"), int) and not self._ending:
                 self._on_submitted(self._calls, count)
             return
         if op == "wait":
@@ -826,13 +835,21 @@ class JobOwner:
         link.send({"re": number})
         self._serve()
 
+    def _drop(self, calls: Calls) -> None:
+        """Cancel the calls that wait: the program wants no more results."""
+        dropped = self._tasks.drop()
+        for first, last in dropped:
+            self._change(first, last, CANCELLED, "cancelled by the program")
+        calls.drop(dropped)
+        self._serve()
+
     def _move(self, login: str) -> None:
         """Continue the job on another login processor, if possible. Raises StateError."""
         if self._ending or self._leaves_to:
-            raise StateError(f"job {self._job.uuid} ends, or moves, already", "mesh job show")
+            raise StateError(f"job {self._job.uuid} is ending or being moved already", "mesh job show")
         if not self._standby.node:
             raise StateError(
-                f"job {self._job.uuid} cannot move: it has no standby, whose copy would go on",
+                f"job {self._job.uuid} cannot move: it has no standby, whose copy would become the object",
                 "a job gets one after 3 s where another host is up; mesh job log names it",
             )
         self._standby.leave(login)
@@ -848,7 +865,7 @@ class JobOwner:
             self._owner.record(lambda job: job.log(f"the job stays here: {reason}"))
             return
         self._leaves_to = login
-        self._owner.record(lambda job: job.log(f"the job goes on on {login}: no task begins here any more"))
+        self._owner.record(lambda job: job.log(f"the job continues on {login}: no more tasks start here"))
         self._tasks.held = True
         self._loop.after(_STAGE_S, self._leave_now)
         self._serve()
@@ -879,6 +896,9 @@ class JobOwner:
         self._loop.after(0.0, self._serve)
 
     def _on_failure(self, error: StateError) -> None:
+        if isinstance(error, StateGone):
+            self._on_fenced(f"{error.message}: its tasks were ended")
+            return
         # The object is full; only the end of the job is still recorded (StateObject.finish).
         why = error.message + (f"; {error.hint}" if error.hint else "")
         self._tasks.cancel(why)
@@ -905,7 +925,7 @@ class JobOwner:
         self._end_if_free()
 
     def _on_fenced(self, reason: str) -> None:
-        """The standby has taken over the job: write nothing any more."""
+        """The standby has taken over the job, or the object is gone: write nothing any more."""
         self._over = self._ending = self._fenced = True
         print(f"job {self._job.uuid}: {reason}", file=sys.stderr, flush=True)
         self._owner.stop()
@@ -927,9 +947,9 @@ class JobOwner:
     def _record_suspension(self, job: StateObject) -> None:
         if self._leaves_to:
             job.set_meta(**{HANDED_TO: self._leaves_to})
-            job.set_state(WAITING, f"on its way to {self._leaves_to}: mesh job resume goes on with it")
+            job.set_state(WAITING, f"being moved to {self._leaves_to}: mesh job resume continues it")
         else:
-            job.set_state(WAITING, "suspended: mesh job resume goes on with it")
+            job.set_state(WAITING, "suspended: mesh job resume continues it")
 
     def _finish(self, state: str, cause: str) -> None:
         if not self._over:
@@ -946,6 +966,11 @@ class JobOwner:
             self._job.close()
         except StateError:
             pass  # recorded as far as there was room
+        if self._calls is not None and self._calls.client is None:
+            import shutil  # slow to import, and needed once
+
+            # large calls and results of a program that was killed, which nobody will read
+            shutil.rmtree(beside(self._job.path, CALLS), ignore_errors=True)
         self._leave(state)
         self._on_end()
 
@@ -955,7 +980,8 @@ class JobOwner:
         if self._acceptor is not None and self._sock is not None:
             self._acceptor.close()
             self._sock.close()
-            os.unlink(self._path)
+            with contextlib.suppress(OSError):  # a directory that is read-only now keeps no dependent from starting
+                os.unlink(self._path)
         for connection, number in self._waiters:
             if connection.link is not None:
                 connection.link.send({"re": number, "state": state})

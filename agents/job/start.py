@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 
@@ -12,7 +13,7 @@ from redmesh.state_reader import StateReader
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, List
+    from typing import Dict, Iterable, List
 
 #: Files beside the object: the socket of the owner, the jobs that wait for the job's end, the owner's stderr, the
 #: directory of large calls and results of redmesh.Executor, the lock of the process that waits for jobs elsewhere.
@@ -48,7 +49,19 @@ def start_owner(path: str) -> None:
 def _environment(path: str) -> Dict[bytes, bytes]:
     with StateReader(path) as job:
         variables = job.file(ENVIRONMENT)
-    return _with_our_mesh(parse_environment(variables)) if variables is not None else dict(os.environb)
+    found = _with_our_mesh(parse_environment(variables)) if variables is not None else dict(os.environb)
+    return {**found, **_mesh_of_batch_job(os.path.dirname(os.path.dirname(os.path.abspath(path))))}
+
+
+def _mesh_of_batch_job(state: str) -> Dict[bytes, bytes]:
+    """REDMESH_JOB, where ``state`` is the directory of the mesh of a batch job: this job's variables are not the
+    task's."""
+    try:
+        with open(os.path.join(state, "keeper.json"), encoding="utf-8") as file:
+            in_job = "ends_with" in json.load(file)
+    except (OSError, ValueError):
+        return {}
+    return {b"REDMESH_JOB": os.fsencode(state)} if in_job else {}
 
 
 def _with_our_mesh(variables: Dict[bytes, bytes]) -> Dict[bytes, bytes]:
@@ -68,22 +81,31 @@ def _with_our_mesh(variables: Dict[bytes, bytes]) -> Dict[bytes, bytes]:
 
 def wait_for(directory: str, other: str, uuid: str) -> None:
     """Have job ``uuid`` started when job ``other`` ends. Raises OSError."""
-    with open(os.path.join(directory, other + AFTER), "a") as file:
-        file.write(f"{uuid}\n")
+    with open(os.path.join(directory, other + AFTER), "a+") as file:
+        file.seek(0)
+        if f"{uuid}\n" not in file:
+            file.write(f"{uuid}\n")
+
+
+def dependents(path: str) -> List[str]:
+    """The UUIDs of the jobs that wait for the end of the job at ``path``."""
+    try:
+        with open(beside(path, AFTER)) as file:
+            return [uuid for uuid in dict.fromkeys(line.strip() for line in file) if is_uuid(uuid)]
+    except FileNotFoundError:
+        return []
 
 
 def start_dependents(path: str) -> List[str]:
     """Start the jobs that wait for the end of the job at ``path``; returns their UUIDs."""
-    try:
-        with open(beside(path, AFTER)) as file:
-            uuids = [line.strip() for line in file]
-    except FileNotFoundError:
-        return []
+    return start_beside(path, dependents(path))
+
+
+def start_beside(path: str, uuids: Iterable[str]) -> List[str]:
+    """Start the jobs ``uuids``, whose objects are beside ``path``; returns the UUIDs of those that exist."""
     started = []
-    for uuid in dict.fromkeys(uuids):
+    for uuid in uuids:
         dependent = os.path.join(os.path.dirname(path), uuid + SUFFIX)
-        if not is_uuid(uuid):
-            continue
         try:
             start_owner(dependent)
             started.append(uuid)

@@ -73,6 +73,7 @@ class Owner:
         replies, self._replies = self._replies, []
         if not self._failed:
             try:
+                self.job.check_name()
                 self.job.commit()
             except StateError as error:
                 self._fail(error)
@@ -85,7 +86,9 @@ class Owner:
         self._failed = True
         replies, self._replies = self._replies, []
         for reply, _ in replies:
-            reply(_refused(StateError(f"job {self.job.uuid} was given to its standby", "mesh job show finds it")))
+            reply(
+                _refused(StateError(f"job {self.job.uuid} is now live at its former standby", "mesh job show finds it"))
+            )
 
     def _fail(self, error: StateError) -> None:
         if not self._failed:

@@ -34,8 +34,9 @@ MOST_LOST = 5
 _AHEAD_S, MOST_AHEAD, _ALONE_S = 0.1, 256, 0.25
 #: The weight of the newest task in the mean.
 _NEWEST = 0.1
-#: Tasks in advance before the first one has ended.
-_FIRST = 2
+#: Tasks in advance before the first one has ended: it may take hours, and a task behind it would wait while later
+#: workers are idle.
+_FIRST = 1
 
 
 class Event(Enum):
@@ -254,6 +255,14 @@ class TaskList:
         self._held_by.pop(worker, None)
         return changes
 
+    def drop(self) -> List[Tuple[int, int]]:
+        """Forget what waits: these ranges. What runs goes on, and its results alone decide how the job ends."""
+        dropped = sorted(self._waiting)
+        for first, last in dropped:
+            self._count(WAITING, first - last - 1)
+        self._waiting.clear()
+        return dropped
+
     def cancel(self, reason: str, *, fails: bool = False) -> List[Tuple[int, int]]:
         """Cancel what waits: these ranges. What runs is ended by its workers, and then by :meth:`killed`.
 
@@ -261,11 +270,9 @@ class TaskList:
         """
         if not self.cancelled:
             self.cancelled, self._fails = reason, fails
-        cancelled = sorted(self._waiting)
+        cancelled = self.drop()
         for first, last in cancelled:
-            self._count(WAITING, first - last - 1)
             self._count(CANCELLED, last - first + 1)
-        self._waiting.clear()
         return cancelled
 
     def killed(self, worker: Hashable, number: int, attempt: int) -> Optional[Change]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-from agents.job.changes import wait_for_change
-from agents.job.http_query import Answer, answer, refused
+from agents.objects.changes import wait_for_change
 from agents.objects.connection import connect
+from agents.objects.http_query import Answer, answer, refused
 from agents.objects.states import State
 from agents.wire.address import SCHEME
 from agents.wire.errors import AgentError, WireError
@@ -24,7 +24,7 @@ LONGEST_WAIT_S = 60.0
 #: How many nodes are asked for one object, each named by the one before.
 MOST_HOPS = 5
 _ANSWER_S = 10.0
-#: An object may come and go while it is looked for.
+#: How often an object is looked for, because it may be moved meanwhile.
 _LOOKS = 5
 
 
@@ -46,7 +46,7 @@ def ask(holder: Holder, uuid: str, what: str, query: Dict[str, str], known: str 
             entry = holder.entry(uuid)
             if entry.place.state not in (State.LIVE, State.DOUBT):
                 break
-            # It arrived between the two looks; the next one finds it.
+            # It arrived between the two checks; the next check finds it.
     except (StateError, OSError) as error:
         return refused(404, getattr(error, "message", str(error)), getattr(error, "hint", ""))
     if entry.forwards:
@@ -96,9 +96,9 @@ class Question:
             there = str(told.headers.get("Location", ""))
             if not there.startswith(SCHEME) and os.path.dirname(there) != os.path.dirname(address):
                 raise AgentError(
-                    f"{address} sends us to {there[:100]!r}, which is not a node of this mesh", code="denied"
+                    f"{address} refers to {there[:100]!r}, which is not a node of this mesh", code="denied"
                 )
             address = there
         raise AgentError(
-            f"job {self.uuid} has moved {MOST_HOPS} times while it was looked for", "ask again", code="state"
+            f"job {self.uuid} has moved {MOST_HOPS} times while it was searched for", "ask again", code="state"
         )

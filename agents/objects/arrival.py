@@ -1,4 +1,4 @@
-"""The bytes of an object on their way into a file: beside the others, under a name that nobody looks at."""
+"""Receives the bytes of an object into a file beside the other objects, under a name that no other process opens."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Arrival:
-    """The bytes of an object that are coming in."""
+    """An object that is being received."""
 
     def __init__(self, holder: Holder, message: Message) -> None:
         self.uuid, self.counter = str(message["uuid"]), int(message["counter"])
@@ -26,7 +26,7 @@ class Arrival:
         os.makedirs(holder.directory, 0o700, exist_ok=True)
         self.path = os.path.join(holder.directory, f"{self.uuid}{SUFFIX}{PART}{os.getpid()}")
         try:
-            os.unlink(self.path)  # of a process that had our pid
+            os.unlink(self.path)  # left by a process that had our pid
         except FileNotFoundError:
             pass
         self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -34,11 +34,11 @@ class Arrival:
         self._error: Optional[OSError] = None
 
     def write(self, data: bytes) -> None:
-        """The next bytes. AgentError for more than were offered. An error of the disk is raised at the end, when the
-        sender waits for an answer."""
+        """Write the next bytes. Raises AgentError if there are more than were offered. A disk error is raised at the
+        end, when the sender waits for a reply."""
         self._left -= len(data)
         if self._left < 0:
-            raise AgentError("more bytes came than were offered", code="invalid")
+            raise AgentError("more bytes were sent than were offered", code="invalid")
         if self._error is not None:
             return
         self._digest.update(data)
@@ -51,21 +51,23 @@ class Arrival:
             os.ftruncate(self._fd, 0)  # others need the room
 
     def finish(self, message: Message, node: str) -> None:
-        """All of it is on the disk. AgentError when it is not what was sent, StateError, OSError."""
+        """Keep the complete object. Raises AgentError if it differs from what was sent, StateError or OSError."""
         self.verify(message)
         note_arrival(self.path, self.counter, node)
         os.fsync(self._fd)
 
     def verify(self, message: Message) -> None:
-        """AgentError when it is not what was sent, OSError when the disk has not taken it."""
+        """Raise AgentError if the bytes differ from those that were sent, OSError if the disk failed."""
         if self._error is not None:
             raise self._error
         if self._left or message["digest"] != self._digest.hexdigest() or message["counter"] != self.counter:
-            raise AgentError(f"job {self.uuid} did not arrive as it was sent", "it is sent again", code="invalid")
+            raise AgentError(
+                f"the bytes of job {self.uuid} were damaged or incomplete on arrival", "move it again", code="invalid"
+            )
         os.fsync(self._fd)
 
     def close(self) -> None:
-        """Forget what has not been kept."""
+        """Delete the file unless it was kept."""
         os.close(self._fd)
         try:
             os.unlink(self.path)

@@ -17,13 +17,13 @@ _passes: Optional[Passes] = None
 
 
 def use(passes: Optional[Passes]) -> None:
-    """Have ``passes`` give what is shown to the node of that name, because this process has no certificate."""
+    """Use the pass that ``passes`` returns for a node, because this process has no certificate."""
     global _passes
     _passes = passes
 
 
 def shown_to(node: str) -> Shown:
-    """The pass for a node; empty where a certificate is enough. Raises AgentError."""
+    """The pass for a node; empty if this process has a certificate. Raises AgentError."""
     return _passes(node) if _passes is not None else {}
 
 

@@ -1,13 +1,14 @@
-"""The state objects that one node holds, as files: what agents/objects/states.py decides, made to last.
+"""The state objects of one node as files. agents/objects/states.py decides, this module records the decisions.
 
     UUID.job            live: its owner may open it
-    UUID.job.arrived    whole, waits for the sender's word
-    UUID.job.sent       sent, waits for the receiver's word: nobody can own it
-    UUID.job.standby    the copy of an object that is live elsewhere, fed by its owner: nobody can own it
-    UUID.job.fenced     was live here when the tracker gave the object to its standby: kept for people
-    UUID.place          the node's state and counter, and where the object went: JSON, replaced whole
+    UUID.job.arrived    complete; waits until the sender says *take*
+    UUID.job.sent       sent; waits for the receiver's reply: no process can own it
+    UUID.job.standby    the copy of an object that is live elsewhere; its owner sends it commits: no process can own it
+    UUID.job.fenced     was live here when the tracker gave the object to its standby: kept for the user to look at
+    UUID.place          the node's state and counter, and where the object went: JSON, replaced as a whole
 
-Whoever is killed between two steps leaves files that the next one to look puts in order (:meth:`Holder.entry`).
+If a process is killed between two steps, the next process that opens the entry repairs its files
+(:meth:`Holder.entry`).
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from redmesh.state_reader import StateReader
 
 TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional
+    from typing import Any, Dict, List
 
 #: Seconds for which a node says where an object went and remembers the counters of objects that are not here (a report
 #: to the tracker may have been lost: docs/decisions/0031); entries kept at most.
@@ -46,7 +47,7 @@ REMEMBER_S, MOST_ENTRIES = 86400.0, 10_000
 #: Seconds for readers of the object to finish before it is sent.
 SEAL_S = 5.0
 STANDBY, FENCED = ".standby", ".fenced"
-_ARRIVED, SENT, _PLACE, PART = ".arrived", ".sent", ".place", ".part-"
+ARRIVED, SENT, _PLACE, PART = ".arrived", ".sent", ".place", ".part-"
 _AGAIN_S = 0.02
 _LONGEST_PLACE = 64 << 10
 #: Files of one user's objects on a node at most; bytes of its disk that no object takes; objects that a refusal names.
@@ -55,7 +56,7 @@ MIB = 1 << 20
 
 
 class Entry:
-    """What a node knows of one object. ``other`` and ``address``: the node it went to, or comes from."""
+    """What a node knows about one object. ``other`` and ``address``: the node it was sent to, or comes from."""
 
     __slots__ = ("address", "at", "other", "place", "settled", "token", "uuid")
 
@@ -64,10 +65,10 @@ class Entry:
         self.place = Place(_STATES.get(str(told.get("state")), State.ABSENT), int(told.get("counter", 0)))
         self.other, self.address = str(told.get("other", "")), str(told.get("address", ""))
         self.at, self.settled = float(told.get("at", 0.0)), bool(told.get("settled"))
-        self.token = str(told.get("token", ""))  # the SHA-256 of the object's
+        self.token = str(told.get("token", ""))  # the SHA-256 of the object's token
 
     def told(self) -> Dict[str, Any]:
-        """As it stands in the file."""
+        """The content of the file ``UUID.place``."""
         return {
             "state": self.place.state.value, "counter": self.place.counter, "other": self.other,
             "address": self.address, "at": self.at, "settled": self.settled, "token": self.token,
@@ -75,12 +76,12 @@ class Entry:
 
     @property
     def forwards(self) -> bool:
-        """Whether it says where the object is, or was last: also while it is on its way back, and when that failed."""
+        """True if the entry says where the object is, or was last, also while the object is sent back."""
         states = (State.GONE, State.ARRIVED, State.ABSENT)
         return bool(self.address) and self.place.state in states and time.time() - self.at < REMEMBER_S
 
     def came(self) -> None:
-        """It is live here: where it went before is of no use any more."""
+        """The object is live here: forget where it was sent before."""
         self.other, self.address, self.at = "", "", time.time()
 
 
@@ -88,7 +89,7 @@ _STATES = {one.value: one for one in (State.ABSENT, State.ARRIVED, State.LIVE, S
 
 
 class Offer:
-    """An object that is being sent: its owner for that time, so that nobody else changes it."""
+    """An object that is being sent. The sender owns the object meanwhile, so no other process changes it."""
 
     __slots__ = ("address", "counter", "job", "node", "size", "uuid")
 
@@ -98,37 +99,37 @@ class Offer:
 
 
 class Holder:
-    """The objects in ``directory``, which are on ``node``. ``limit_mb``: what they may take there; 0: anything."""
+    """The objects in ``directory``, which are on ``node``. ``limit_mb``: the most MiB of all of them; 0: no limit."""
 
     def __init__(self, directory: str, node: str, limit_mb: int = 0) -> None:
         self.directory, self.node, self.limit_mb = directory, node, limit_mb
 
     def path(self, uuid: str) -> str:
-        """Where the live object is. StateError for what is not a UUID."""
+        """The path of the live object. Raises StateError if ``uuid`` is not a UUID."""
         return job_path(self.directory, uuid)
 
     def readable(self, uuid: str) -> str:
-        """The file to answer from: the live object, or one whose receiver has not been heard yet. "" when not here."""
+        """The file for answers: the live object, or one whose receiver has not replied yet; "" if neither is here."""
         path = self.path(uuid)
         return next((one for one in (path, path + SENT) if os.path.exists(one)), "")
 
     def answering(self, uuid: str) -> str:
-        """The same, else the copy of an object whose owner nobody can connect to."""
+        """The same, otherwise the standby copy of an object on a login processor, to which no process can connect."""
         return self.readable(uuid) or next((one for one in (self.standby(uuid),) if os.path.exists(one)), "")
 
     def uuids(self) -> List[str]:
-        """The objects that are live here, or in doubt."""
+        """The UUIDs of objects that are live here, or in doubt."""
         names = {name.partition(SUFFIX)[0] for name in self._names() if name.endswith((SUFFIX, SUFFIX + SENT))}
         return sorted(name for name in names if is_uuid(name))
 
     def sent(self) -> List[str]:
-        """Those that stand still until their receiver is heard, by the names of their files."""
+        """The UUIDs of objects in doubt (their receiver has not replied), from the names of their files."""
         ending = SUFFIX + SENT
         found = (name[: -len(ending)] for name in self._names() if name.endswith(ending))
         return sorted(uuid for uuid in found if is_uuid(uuid))
 
     def doubtful(self) -> List[str]:
-        """Those of them whose receiver can be asked."""
+        """The objects in doubt whose receiver has an address."""
         return [uuid for uuid in self.sent() if self.entry(uuid).address]
 
     def _names(self) -> List[str]:
@@ -140,21 +141,20 @@ class Holder:
     # one object
 
     def entry(self, uuid: str) -> Entry:
-        """What is known of an object, its files put in order. StateError, OSError."""
+        """The entry of an object, after its files were repaired. Raises StateError or OSError."""
         with _Locked(self, uuid) as entry:
             return entry
 
-    def offer(self, uuid: str, node: str, address: str, job: Optional[StateObject] = None) -> Offer:
-        """Begin to send a live object: raise its counter, close its log. ``job``: as its owner has it open. StateError.
+    def offer(self, uuid: str, node: str, address: str) -> Offer:
+        """Begin to send a live object: raise its counter, and merge its log. Raises StateError.
 
-        Nothing is recorded but in the object: what is killed while it sends has sent nothing. Until :meth:`stop` the
-        caller is its owner.
+        Only the object itself is changed, so a sender that is killed has sent nothing. The caller owns the object
+        until :meth:`stop`.
         """
         with _Locked(self, uuid) as entry:
             if entry.place.state is not State.LIVE:
-                raise StateError(self.why_not(entry), "mesh job show tells where it is")
-            mine = job is None
-            job = job or StateObject(self.path(uuid))
+                raise StateError(self.why_not(entry), "mesh job show says where it is")
+            job = StateObject(self.path(uuid))
             try:
                 entry.place.counter = max(entry.place.counter, int(job.meta("counter") or 0))
                 entry.place.handle(Event.MOVE)
@@ -162,11 +162,11 @@ class Holder:
                 until = time.monotonic() + SEAL_S
                 while not job.seal():
                     if time.monotonic() > until:
-                        raise StateError(f"job {uuid} cannot be sent: somebody reads it without end", "try again")
-                    time.sleep(_AGAIN_S)  # SQLite tells nobody when a reader has gone; bounded by SEAL_S
+                        raise StateError(f"job {uuid} cannot be sent: a process keeps reading it", "try again")
+                    # SQLite does not report when a reader has closed the file; SEAL_S limits the wait.
+                    time.sleep(_AGAIN_S)
             except BaseException:
-                if mine:
-                    job.close()
+                job.close()
                 raise
             return Offer(job, node, address, entry.place.counter)
 
@@ -174,21 +174,21 @@ class Holder:
         """Why an object cannot be moved from here."""
         state = entry.place.state
         if state is State.DOUBT:
-            return f"job {entry.uuid} stands still: {entry.other} has not said yet whether it has the job"
+            return f"job {entry.uuid} is in doubt: {entry.other} has not confirmed yet whether it has the job"
         if state is State.GONE:
             return f"job {entry.uuid} has moved to {entry.other}"
         if state is State.ARRIVED:
-            return f"job {entry.uuid} is on its way to {self.node}"
+            return f"job {entry.uuid} is being moved to {self.node}"
         return f"no job {entry.uuid} is on {self.node}"
 
     def stop(self, offer: Offer) -> None:
-        """The receiver has it whole: put it out of every owner's reach here, for good unless the receiver refuses."""
+        """The receiver has the complete object: rename it, so that no process here can own it."""
         with _Locked(self, offer.uuid) as entry:
             entry.place = Place(State.OFFERED, max(entry.place.counter, offer.counter))
             if entry.place.handle(Event.CONFIRMED, offer.counter) is not Action.STOP:
-                raise StateError(f"job {offer.uuid} was moved by somebody else meanwhile", "mesh job show")
+                raise StateError(f"job {offer.uuid} was moved by another command meanwhile", "mesh job show")
             if self._read(offer.uuid).get("state") != State.LIVE.value:
-                # it was made here: who is killed behind the rename leaves a file whose record says what it is
+                # it was created here: if this process is killed after the rename, the record says what the file is
                 self._write(Entry(offer.uuid, {"state": State.LIVE.value, "counter": offer.counter}))
             os.rename(offer.job.path, offer.job.path + SENT)
             entry.other, entry.address, entry.at = offer.node, offer.address, time.time()
@@ -197,7 +197,7 @@ class Holder:
         offer.job.close()
 
     def answered(self, uuid: str, counter: int, event: Event) -> State:
-        """The receiver has answered *take* (TAKEN, REFUSED): where we stand now."""
+        """Handle the receiver's reply to *take* (TAKEN or REFUSED); returns the new state."""
         with _Locked(self, uuid) as entry:
             action, path = entry.place.handle(event, counter), self.path(uuid)
             if action is Action.FORWARD:
@@ -211,43 +211,43 @@ class Holder:
             return entry.place.state
 
     def store(self, uuid: str, counter: int, path: str, sender: str) -> Action:
-        """All bytes of an attempt are in the file ``path``, synced: keep it, unless it is too old."""
+        """All bytes of an attempt are in the file ``path``, and synced: keep it, unless the attempt is too old."""
         with _Locked(self, uuid) as entry:
             action, live = entry.place.handle(Event.STORED, counter), self.path(uuid)
             if action is Action.KEEP:
-                os.rename(path, live + _ARRIVED)
+                os.rename(path, live + ARRIVED)
                 entry.other, entry.at, entry.settled = entry.other if entry.address else sender, time.time(), False
                 self._write(entry)
-                _unlink(live + SENT)  # of an attempt that was taken: a newer one exists
+                _unlink(live + SENT)  # left by an attempt that was taken: there is a newer one
             return action
 
     def take(self, uuid: str, counter: int) -> Action:
-        """The sender has stopped for ``counter``: ADOPT or SAY_TAKEN when it is live here or was, else REFUSE."""
+        """Handle *take* for ``counter``. Returns ADOPT or SAY_TAKEN if the object is or was live here, else REFUSE."""
         with _Locked(self, uuid) as entry:
             action, live = entry.place.handle(Event.TAKE, counter), self.path(uuid)
             if action is Action.ADOPT:
                 entry.came()
                 self._write(entry)
-                os.rename(live + _ARRIVED, live)
+                os.rename(live + ARRIVED, live)
             elif action is Action.REFUSE:
                 entry.at = time.time()
                 self._write(entry)
-                for ending in (_ARRIVED, SENT):
+                for ending in (ARRIVED, SENT):
                     _unlink(live + ending)
             return action
 
     def settled(self, uuid: str, counter: int) -> None:
-        """The sender knows that the object is here: what is remembered for its sake need not be."""
+        """The sender knows that the object is here: forget what was recorded about the sender."""
         with _Locked(self, uuid) as entry:
             if counter <= entry.place.counter:
                 entry.settled = True
                 self._write(entry)
 
     def purge(self, uuid: str) -> None:
-        """Delete the object of a job that has ended. StateError when it has not, or is not here."""
+        """Delete the object of a job that has ended. Raises StateError if the job has not ended, or is not here."""
         with _Locked(self, uuid) as entry:
             if entry.place.state is not State.LIVE:
-                raise StateError(self.why_not(entry), "mesh job show tells where it is")
+                raise StateError(self.why_not(entry), "mesh job show says where it is")
             path = self.path(uuid)
             if owned(path) or not _has_ended(path):
                 raise StateError(f"job {uuid} has not ended", "mesh cancel ends it where its owner is")
@@ -259,7 +259,7 @@ class Holder:
     # room for objects
 
     def room(self, size: int, instead_of: str = "") -> None:
-        """Raise AgentError unless ``size`` more bytes may be here. ``instead_of``: a file that they replace."""
+        """Raise AgentError if there is no room for ``size`` bytes. ``instead_of``: a file that they replace."""
         os.makedirs(self.directory, 0o700, exist_ok=True)
         sizes = {name: _size(os.path.join(self.directory, name)) for name in self._names()}
         used = sum(sizes.values()) - sizes.get(os.path.basename(instead_of), 0)
@@ -283,7 +283,7 @@ class Holder:
             )  # fmt: skip
 
     def _what_to_purge(self, sizes: Dict[str, int]) -> str:
-        """The largest objects of ended jobs, for people."""
+        """The hint: the command that deletes the largest objects of ended jobs."""
         ended: List[str] = []
         for name in sorted(sizes, key=lambda name: -sizes[name]):
             uuid = name[: -len(SUFFIX)]
@@ -297,22 +297,22 @@ class Holder:
     # standby copies
 
     def standby(self, uuid: str) -> str:
-        """Where the standby copy of an object is, whether there is one or not."""
+        """The path of the standby copy of an object, whether it exists or not."""
         return self.path(uuid) + STANDBY
 
     def stand_by(self, uuid: str, counter: int, path: str, sender: str) -> None:
-        """A whole copy of the object of ``sender`` is in the file ``path``: it is the standby. StateError when a later
-        life of the object is known here."""
+        """Make the file ``path`` the standby copy of the object of ``sender``. Raises StateError if a later state of
+        the object is known here."""
         with _Locked(self, uuid) as entry:
             if entry.place.state not in (State.ABSENT, State.GONE) or counter < entry.place.counter:
-                raise StateError(f"{self.node} knows a later state of job {uuid}", "mesh job show tells where it is")
+                raise StateError(f"{self.node} knows a later state of job {uuid}", "mesh job show says where it is")
             for ending in ("-wal", "-shm"):
                 _unlink(self.standby(uuid) + ending)
             os.rename(path, self.standby(uuid))
             sync_directory(self.directory)
 
     def promote(self, uuid: str, counter: int) -> Action:
-        """The tracker has given the object to the copy here, as its move ``counter``: PROMOTE when it is live now."""
+        """The tracker gave the object to the copy here, as move ``counter``. Returns PROMOTE if it became live."""
         with _Locked(self, uuid) as entry:
             standby = self.standby(uuid)
             if not os.path.exists(standby):
@@ -320,16 +320,16 @@ class Holder:
             action = entry.place.handle(Event.PROMOTED, counter)
             if action is Action.PROMOTE:
                 note_takeover(standby, counter, self.node)
-                os.rename(standby, self.path(uuid))  # before the entry: a file that is there is live
+                os.rename(standby, self.path(uuid))  # before the entry is written: a file with this name is live
                 entry.came()
                 entry.settled = True
                 self._write(entry)
             return action
 
     def fence(self, uuid: str, counter: int, node: str, address: str) -> bool:
-        """The tracker has the object on ``node`` under a higher counter: put the file here aside; whether it was live.
+        """The tracker has the object on ``node`` under a higher counter: rename the file here; returns if it was live.
 
-        Nobody may own it meanwhile.
+        The caller makes sure that no process owns the object meanwhile.
         """
         with _Locked(self, uuid) as entry:
             entry.other, entry.address = node, address
@@ -344,8 +344,8 @@ class Holder:
             return True
 
     def forget_old(self) -> None:
-        """Delete entries of objects that are not here any more and that nobody can ask about, and what arrived and was
-        never taken, or only in part."""
+        """Delete entries of objects that are no longer here and that no node asks about, and files that arrived only in
+        part or were never taken."""
         old = []
         self._forget_arrivals()
         self._forget_copies()
@@ -367,7 +367,7 @@ class Holder:
         for name in self._names():
             uuid, _, ending = name.partition(SUFFIX)
             path = os.path.join(self.directory, name)
-            if not is_uuid(uuid) or not ending.startswith((PART, _ARRIVED)):
+            if not is_uuid(uuid) or not ending.startswith((PART, ARRIVED)):
                 continue
             try:
                 age_s = now - os.stat(path).st_mtime
@@ -376,8 +376,8 @@ class Holder:
             if age_s < REMEMBER_S:
                 continue
             with _Locked(self, uuid) as entry:
-                if entry.place.state is State.ARRIVED and ending == _ARRIVED:
-                    entry.place.state = State.ABSENT  # its counter stays: this attempt is refused from now on
+                if entry.place.state is State.ARRIVED and ending == ARRIVED:
+                    entry.place.state = State.ABSENT  # its counter is kept, so this attempt is refused from now on
                     self._write(entry)
                 _unlink(path)
 
@@ -407,7 +407,9 @@ class Holder:
         except FileNotFoundError:
             return {}
         except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
-            raise StateError(f"{path} is not what a node writes", "remove it if the job is here") from None
+            raise StateError(
+                f"{path} was not written by a node of Redmesh", "remove it if the object of the job is here"
+            ) from None
         return dict(told)
 
     def _write(self, entry: Entry) -> None:
@@ -421,10 +423,10 @@ class Holder:
         sync_directory(self.directory)
 
     def _ordered(self, uuid: str) -> Entry:
-        """The entry, after what a process that was killed has left undone."""
+        """The entry, after completing the step in which an earlier process was killed."""
         entry, path = Entry(uuid, self._read(uuid)), self.path(uuid)
         if entry.place.state is State.LIVE:
-            for beside in (SENT, _ARRIVED):
+            for beside in (SENT, ARRIVED):
                 if os.path.exists(path + beside):
                     os.rename(path + beside, path)
             if not os.path.exists(path):
@@ -432,22 +434,24 @@ class Holder:
         elif entry.place.state in (State.GONE, State.ARRIVED):
             _unlink(path + SENT)
         elif entry.place.state is State.DOUBT and os.path.exists(path):
-            os.rename(path, path + SENT)  # power was lost between the two names
+            os.rename(path, path + SENT)  # the power failed between the two renames
         elif entry.place.state is State.ABSENT and os.path.exists(path):
-            entry.place = Place(State.LIVE, max(entry.place.counter, _counter(path)))  # it was made here
+            entry.place = Place(State.LIVE, max(entry.place.counter, _counter(path)))  # it was created here
         if entry.place.state is State.GONE and os.path.exists(path) and _counter(path) > entry.place.counter:
-            entry.place = Place(State.LIVE, _counter(path))  # a standby copy, whose record was not written any more
+            entry.place = Place(
+                State.LIVE, _counter(path)
+            )  # a standby copy; the process was killed before it wrote the record
         return entry
 
 
 class _Locked:
-    """One process at a time changes what is known of an object."""
+    """A lock: one process at a time changes the entry of an object."""
 
     def __init__(self, holder: Holder, uuid: str) -> None:
         self._holder, self._uuid = holder, uuid
 
     def __enter__(self) -> Entry:
-        self._holder.path(self._uuid)  # no UUID, no file
+        self._holder.path(self._uuid)  # raises StateError if it is not a UUID, before a file is created
         try:
             os.makedirs(self._holder.directory, 0o700, exist_ok=True)
             path = os.path.join(self._holder.directory, ".moves")

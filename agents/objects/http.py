@@ -1,4 +1,4 @@
-"""HTTP on a node's port, for one connection: reading alone, of objects whose token is shown."""
+"""HTTP on a node's port, for one connection: read-only, for clients that send the token of the object."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import signal
 import sqlite3
 import time
 
-from agents.job.http_query import Answer, refused
 from agents.objects.answers import LONGEST_WAIT_S, ask
+from agents.objects.http_query import Answer, refused
 from agents.wire.address import parse
 from agents.wire.errors import AgentError
 from redmesh.state import StateError, is_uuid
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from agents.objects.holder import Holder
 
 _LONGEST, _GULP = 8192, 4096
-_REQUEST_S = 10.0  # for the next request: who is not known yet does not hold a process for longer
-_ANSWER_S = int(LONGEST_WAIT_S) + 60  # for one answer
+_REQUEST_S = 10.0  # for the next request, so that an unknown client does not keep a process for longer
+_ANSWER_S = int(LONGEST_WAIT_S) + 60  # for one reply
 _REASONS = {200: "OK", 301: "Moved Permanently", 304: "Not Modified", 400: "Bad Request", 403: "Forbidden"}
 
 
 def serve(choose: "Callable[[str], Holder]", sock: Any) -> None:
-    """Answer requests until the peer goes; ``choose`` gives the objects for the job of the first one. OSError."""
+    """Answer requests until the client closes; ``choose`` returns the objects of the first request. Raises OSError."""
     try:
         _serve(choose, sock)
     finally:
@@ -39,7 +39,9 @@ def _serve(choose: "Callable[[str], Holder]", sock: Any) -> None:
     holder: "Optional[Holder]" = None
     data = b""
     while True:
-        until = time.monotonic() + _REQUEST_S  # a request that comes byte by byte gets no longer
+        until = (
+            time.monotonic() + _REQUEST_S
+        )  # this limit holds for the whole request, so that slow clients do not extend it
         while b"\r\n\r\n" not in data:
             if (left_s := until - time.monotonic()) <= 0:
                 return
@@ -49,7 +51,7 @@ def _serve(choose: "Callable[[str], Holder]", sock: Any) -> None:
                 return
             data += more
         head, _, data = data.partition(b"\r\n\r\n")
-        signal.alarm(_ANSWER_S)  # a user can make the files hang that an answer needs
+        signal.alarm(_ANSWER_S)  # a user can make the files hang that a reply needs
         if holder is None:
             try:
                 holder = choose(_uuid_in(head))
@@ -68,7 +70,7 @@ def _serve(choose: "Callable[[str], Holder]", sock: Any) -> None:
 
 
 def answer_request(holder: Holder, head: bytes) -> Answer:
-    """The answer to a request, of which ``head`` is all but the empty line."""
+    """The reply to a request; ``head`` is the request without its empty line."""
     first, *lines = head.decode("latin-1").split("\r\n")
     method, _, rest = first.partition(" ")
     target = rest.partition(" ")[0]
@@ -102,7 +104,7 @@ def _not_shown() -> Answer:
 
 
 def _query(text: str) -> Dict[str, str]:
-    """``a=1&b=2``; nothing that is asked here needs an escape."""
+    """Parse ``a=1&b=2``; no value here needs an escape."""
     pairs: "Tuple[Tuple[str, str, str], ...]" = tuple(one.partition("=") for one in text.split("&") if one)
     return {name: value for name, _, value in pairs}
 
@@ -125,10 +127,10 @@ def _digest_of(holder: Holder, uuid: str) -> str:
 
 
 def _elsewhere(told: Answer, path: str) -> Answer:
-    """The address that a browser opens; without the token, which is for whoever asks to carry."""
+    """A redirection to the HTTPS address of the object. It lacks the token, which the client sends again."""
     try:
         there = parse(told.headers["Location"])
-    except AgentError:  # a node of the same machine, which has no port
+    except AgentError:  # a node of the same machine has no port
         return refused(404, "the job has moved to a node that has no port", "mesh job show asks it")
     host = f"[{there.host}]" if ":" in there.host else there.host
     return Answer(301, {**told.headers, "Location": f"https://{host}:{there.port}{path}"}, told.body)

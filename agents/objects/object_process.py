@@ -1,7 +1,7 @@
-"""The process that serves one connection about state objects: it receives one, sends one, answers about one.
+"""The process that serves one connection about state objects: it receives, sends or answers about an object.
 
-The PCT forks it and stays out of the way of files and their synchronisation. Nothing about objects is in the PCT's
-memory: who is killed here leaves files, which the next one puts in order (agents/objects/holder.py).
+The PCT forks this process, and so does not wait for files or for their synchronisation. The PCT's memory has nothing
+about objects. If this process is killed, the next one repairs the files (agents/objects/holder.py).
 """
 
 from __future__ import annotations
@@ -34,53 +34,53 @@ if TYPE_CHECKING:
     from agents.wire.frames import Frame
     from agents.wire.object_pass import ObjectPeer
 
-#: Seconds without a word after which a connection is given up; that ``move`` waits for the receiver's word.
+#: Seconds without data after which a connection is closed; seconds for which ``move`` waits for the receiver's reply.
 STILL_S, MOVE_S = 90.0, 5.0
 _GULP = 256 << 10
-#: Seconds without a word after which the owner of an object is not feeding its standby any more; it says one each
-#: FED_S / 5. Bytes of commits in one message.
+#: Seconds without a message after which an owner no longer counts as connected to its standby (it sends a message
+#: every FED_S / 5). Bytes of commits in one message.
 FED_S, _MOST_COMMITS = 10.0, 64 << 20
-#: Seconds of commits after which the room for a user's objects is looked at again.
+#: Seconds after which the room for a user's objects is checked again while commits arrive.
 _LOOK_S = 1.0
-#: Seconds that a request may take before its process is ended: a user can make the files hang that it needs.
+#: Seconds after which the process of a request is killed, because a user can make the files hang that it needs.
 _REQUEST_S = 900
-#: Beside a copy that is fed: somebody wants to go on with it.
+#: A file beside a copy that receives commits: a process wants to continue the job with this copy.
 _CLAIM = ".claim"
-#: Beside a copy that is fed: the login processor on which the job is to go on, as somebody there wants.
+#: A file beside a copy that receives commits: the login processor on which a process wants to continue the job.
 _WANTED = ".wanted"
 _LONGEST_NAME, _LONGEST_ERROR = 255, 300
-#: Seconds that an object process asks about objects in doubt before it leaves that to another.
+#: Seconds for which an object process asks about objects in doubt; then another process continues.
 _SETTLE_S = 86400.0
 
 
 def directory_on(state: str, node: str) -> str:
-    """Where the objects of ``node`` are: nodes of one machine share its STATE."""
+    """The directory of the objects of ``node``; nodes of one machine share a STATE."""
     return os.path.join(state, "jobs", node)
 
 
 class ObjectProcess:
-    """One connection: ``sock`` is a stream, blocking, whose peer may ask for anything that is in OBJECT."""
+    """One connection: ``sock`` is a blocking stream; its peer may send every request in OBJECT."""
 
     def __init__(self, holder: Holder, sock: Any, log: Journal) -> None:
         self._holder, self._sock, self._log = holder, sock, log
         self._decoder = Decoder()
         self._frames: List[Frame] = []
         self._arrival: Optional[Arrival] = None
-        self._replica: Optional[Replica] = None  # of an object whose owner feeds it
+        self._replica: Optional[Replica] = None  # the copy to which an owner sends its commits
         self._commits = bytearray()
-        self._fed = -1  # the lock that says so
-        self._looked = 0.0  # when the room for commits was looked at
-        self._body = b""  # what follows the reply
-        self._offer_given: Optional[Offer] = None  # to the peer, who fetches an object
+        self._fed = -1  # the lock that shows that an owner is connected
+        self._looked = 0.0  # when the room for commits was last checked
+        self._body = b""  # the bytes that follow the reply
+        self._offer_given: Optional[Offer] = None  # the object that the peer fetches
 
     def serve(self) -> None:
-        """Answer until the peer goes. OSError, WireError."""
+        """Answer requests until the peer closes the connection. Raises OSError or WireError."""
         greeted = False
         try:
             while (one := self._next()) is not None:
                 kind, payload = one
                 if kind == FILE and self._arrival is not None:
-                    self._arrival.write(payload)  # an error is told with the reply to what ends the bytes
+                    self._arrival.write(payload)  # an error is in the reply to the request that ends the bytes
                 elif kind == FILE and self._replica is not None and len(self._commits) < _MOST_COMMITS:
                     self._commits += payload
                 elif kind != CONTROL:
@@ -123,7 +123,7 @@ class ObjectProcess:
         except StateError as error:
             reply = {"error": AgentError(error.message, error.hint, code="state").as_message()}
         except (sqlite3.Error, MemoryError, RecursionError, TypeError, ValueError, OverflowError) as error:
-            # Files here are their user's: these are not what Redmesh has written.
+            # The files belong to the user, who may have changed them.
             told = f"job {message.get('uuid')} cannot be read on {self._holder.node}: {error!r}"[:_LONGEST_ERROR]
             reply = {"error": AgentError(told, "its files there are damaged", code="state").as_message()}
         except OSError as error:
@@ -184,7 +184,7 @@ class ObjectProcess:
         self._holder.forget_old()
         return {"counter": moved.counter, "live": moved.live, "paused_s": round(moved.paused_s, 4)}
 
-    # a login processor, which nobody can connect to, fetches an object
+    # requests of a login processor that fetches an object (no process can connect to a login processor)
 
     def _give(self, message: Message) -> Message:
         uuid = str(message["uuid"])
@@ -231,7 +231,7 @@ class ObjectProcess:
         self._holder.purge(str(message["uuid"]))
         return {}
 
-    # a standby: its owner feeds the copy here
+    # requests of an owner that sends its commits to the standby copy here
 
     def _copy(self, message: Message) -> Message:
         self._end_feeding()
@@ -243,7 +243,7 @@ class ObjectProcess:
         self._arrival = Arrival(holder, message)
         self._fed = _feeding(holder.standby(uuid))
         for ending in (_CLAIM, _WANTED):
-            _unlink(holder.standby(uuid) + ending)  # the owner has asked the tracker since
+            _unlink(holder.standby(uuid) + ending)  # since then the owner has asked the tracker
         return {}
 
     def _copied(self, message: Message) -> Message:
@@ -264,9 +264,11 @@ class ObjectProcess:
         replica, data = self._replica, bytes(self._commits)
         self._commits.clear()
         if replica is None or replica.path != self._holder.standby(str(message["uuid"])):
-            raise AgentError(f"no copy of job {message['uuid']} is fed here", code="invalid")
+            raise AgentError(f"no copy of job {message['uuid']} receives commits here", code="invalid")
         if os.path.exists(replica.path + _CLAIM):
-            raise AgentError(f"somebody says that job {message['uuid']} is to go on here", "ask a CPA", code="state")
+            raise AgentError(
+                f"another process has claimed the copy of job {message['uuid']} here", "ask a CPA", code="state"
+            )
         if len(data) != message["size"]:
             raise AgentError(f"{len(data)} bytes of commits came, not {message['size']}", code="invalid")
         if data and time.monotonic() - self._looked > _LOOK_S:
@@ -275,14 +277,16 @@ class ObjectProcess:
         replica.apply(data)
         wanted = _read(replica.path + _WANTED)
         if wanted:
-            _unlink(replica.path + _WANTED)  # told once: the owner says what comes of it
+            _unlink(replica.path + _WANTED)  # reported once: the owner decides
         return {"commits": replica.commits, "wanted": wanted}
 
     def _want(self, message: Message) -> Message:
-        """Somebody on a login processor wants the job to go on there: its owner hears of it with its next commits."""
+        """A process on a login processor wants to continue the job there; the owner is told at its next commits."""
         path = self._holder.standby(str(message["uuid"]))
         if not owned(path):
-            raise AgentError(f"no owner feeds a copy of job {message['uuid']} here", "mesh job show", code="state")
+            raise AgentError(
+                f"no owner sends commits to a copy of job {message['uuid']} here", "mesh job show", code="state"
+            )
         with open(os.open(path + _WANTED, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w") as file:
             file.write(str(message["login"])[:_LONGEST_NAME])
         return {}
@@ -297,15 +301,17 @@ class ObjectProcess:
         uuid, counter = str(message["uuid"]), int(message["counter"])
         if owned(self._holder.standby(uuid)):
             with open(self._holder.standby(uuid) + _CLAIM, "w"):
-                pass  # its owner hears of it within FED_S / 5, and asks the tracker
-            raise AgentError(f"the owner of job {uuid} still feeds its standby", "try again in 10 s", code="state")
+                pass  # the owner is told within FED_S / 5, and asks the tracker
+            raise AgentError(
+                f"the owner of job {uuid} is still connected to its standby", "try again in 10 s", code="state"
+            )
         action = self._holder.promote(uuid, counter)
         self._log.write("object standby", uuid=uuid, counter=counter, what=action.value)
         live = self._holder.entry(uuid).place
         return {"live": live.state is State.LIVE and live.counter >= counter}
 
     def _drop(self, message: Message) -> Message:
-        """The job has ended, or has another standby: its owner says so."""
+        """The owner reports that the job has ended, or has another standby."""
         self._end_feeding()
         for ending in ("", "-wal", "-shm", ".lock", _CLAIM, _WANTED):
             _unlink(self._holder.standby(str(message["uuid"])) + ending)
@@ -341,18 +347,18 @@ def _read(path: str) -> str:
 
 
 def _feeding(path: str) -> int:
-    """The lock that says that an owner feeds the copy at ``path``, until it is closed. AgentError when another does."""
+    """The lock on the copy at ``path``, held until it is closed. Raises AgentError if another owner holds it."""
     fd = os.open(path + ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(fd)
-        raise AgentError("another connection feeds this copy", "try again in 10 s", code="state") from None
+        raise AgentError("another owner is connected to this copy", "try again in 10 s", code="state") from None
     return fd
 
 
 def settle(holder: Holder, log: Journal) -> None:
-    """Ask about every object in doubt until there is none."""
+    """Ask about every object in doubt until no object is in doubt."""
     until, pause_s = time.monotonic() + _SETTLE_S, sender.AGAIN_S
     while doubtful := holder.doubtful():
         for uuid in doubtful:
@@ -365,7 +371,7 @@ def settle(holder: Holder, log: Journal) -> None:
                 log.write("object settled", uuid=uuid, state=state.value)
         if time.monotonic() > until:
             return
-        time.sleep(pause_s)  # a process that does nothing else
+        time.sleep(pause_s)  # this process does nothing else
         pause_s = min(pause_s * 2, sender.LONGEST_AGAIN_S)
 
 
@@ -376,23 +382,23 @@ class NodeObjects:
         self._holder = Holder(directory, node, limit_mb)
 
     def serve(self, sock: Any, log: Journal, peer: Optional[ObjectPeer]) -> None:
-        """Serve one connection; without ``peer`` it is a browser's. Raises OSError, AgentError, StateError."""
+        """Serve one connection; without ``peer`` it is an HTTP connection. Raises OSError, AgentError or StateError."""
         if peer is not None:
             ObjectProcess(self._holder, sock, log).serve()
         else:
             http.serve(lambda _uuid: self._holder, sock)
 
     def in_doubt(self) -> bool:
-        """Whether anybody has to be asked about an object that was sent."""
+        """True if a receiver has to be asked about an object that was sent."""
         return bool(self._holder.doubtful())
 
     def settle(self, log: Journal) -> None:
-        """Ask until nothing is in doubt."""
+        """Ask until no object is in doubt."""
         settle(self._holder, log)
 
 
 def serve_connection(objects: Any, sock: Any, log: Journal, peer: Optional[ObjectPeer]) -> NoReturn:
-    """In a forked process of the PCT: serve one connection, and exit. Without ``peer`` it is a browser's."""
+    """In a forked process of the PCT: serve one connection, and exit. Without ``peer`` it is an HTTP connection."""
     prctl.set_name(b"redmesh-object")
     sock.settimeout(STILL_S)
     try:
@@ -404,7 +410,7 @@ def serve_connection(objects: Any, sock: Any, log: Journal, peer: Optional[Objec
 
 
 def be_settler(objects: Any, log: Journal) -> NoReturn:
-    """In a forked process of the PCT: settle, and exit."""
+    """In a forked process of the PCT: ask about objects in doubt, and exit."""
     prctl.set_name(b"redmesh-object")
     objects.settle(log)
     os._exit(0)

@@ -1,7 +1,7 @@
-"""Fetching an object from the node that holds it, for a login processor: nobody can connect to it to send. Blocking.
+"""Fetches an object from the node that holds it to a login processor, to which no node can connect. Blocking.
 
-The same steps and the same table as a move that the sender begins; where a connection ends between them, the next
-fetch goes on.
+The steps and the table of states are those of a move that the sender begins. If the connection is lost between two
+steps, the next fetch continues.
 """
 
 from __future__ import annotations
@@ -23,11 +23,13 @@ _LONGEST_S = ANSWER_S * 6
 
 
 def fetch(holder: Holder, uuid: str, address: str, sender: str) -> int:
-    """Have the object at ``address``, the node ``sender``, live in ``holder``: its counter. AgentError, StateError."""
+    """Fetch the object from the node ``sender`` at ``address``; returns its counter. AgentError, StateError."""
     while True:
         with connect(address, _LONGEST_S) as client:
             reply = _given(client, holder, uuid, sender)
-            counter = int(reply["doubt"])  # the node has stopped for it: now it is ours, or never will be
+            counter = int(
+                reply["doubt"]
+            )  # the node has stopped using it: from now on the object is live here, or this attempt is refused for ever
             taken = holder.take(uuid, counter) in (Action.ADOPT, Action.SAY_TAKEN)
             client.call({"op": "answer", "uuid": uuid, "counter": counter, "taken": taken})
             if taken:
@@ -36,7 +38,7 @@ def fetch(holder: Holder, uuid: str, address: str, sender: str) -> int:
 
 
 def _given(client: Client, holder: Holder, uuid: str, sender: str) -> Message:
-    """The node's word that it has stopped, after the bytes are on our disk, or from an earlier time."""
+    """The node's message that it has stopped using the object, whose bytes are on this disk now or since earlier."""
     client.tell({"op": "give", "id": 0, "uuid": uuid, "receiver": holder.node})
     message, arrival = client.receive(), None
     try:
@@ -64,7 +66,7 @@ def _given(client: Client, holder: Holder, uuid: str, sender: str) -> Message:
 
 
 def _bytes(client: Client, arrival: Arrival) -> Message:
-    """Write what comes, until a message does."""
+    """Write received bytes until a message arrives; returns the message."""
     while True:
         kind, payload = client.receive_frame()
         if kind == FILE:

@@ -19,10 +19,9 @@ from redmesh.state import StateError
 
 TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Callable, Dict, Optional
+    from typing import Dict, Optional
 
     from agents.link.client import Client
-    from redmesh.state import StateObject
 
 #: Seconds for the other node to answer; between questions whether it has the object, doubled up to the last value.
 ANSWER_S, AGAIN_S, LONGEST_AGAIN_S = 10.0, 0.05, 5.0
@@ -40,19 +39,18 @@ class Moved:
 
 
 def move(
-    holder: Holder, uuid: str, node: str, address: str, *, job: Optional[StateObject] = None,
+    holder: Holder, uuid: str, node: str, address: str, *,
     patience_s: float = ANSWER_S, shown: Optional[Dict[str, str]] = None,
 ) -> Moved:  # fmt: skip
     """Move an object to ``node``. StateError or AgentError means that it is still live here.
 
-    ``job``: the object as opened by its owner; it is closed when it has been moved, or is in doubt. ``shown``: the pass
-    of its user for ``node``.
+    ``shown``: the pass of its user for ``node``.
     """
     client = connect(address, ANSWER_S, shown)
     try:
         client.call({"op": "standing", "uuid": uuid})  # its process is there: the job pauses from now on
         began = time.monotonic()
-        offer = holder.offer(uuid, node, address, job)
+        offer = holder.offer(uuid, node, address)
     except BaseException:
         client.close()
         raise
@@ -63,8 +61,7 @@ def move(
             state = _take(client, holder, uuid, offer.counter)
     except BaseException as error:
         if os.path.exists(offer.job.path):  # nothing was promised, so it is live here
-            if job is None:
-                offer.job.close()
+            offer.job.close()
             raise
         if not isinstance(error, (AgentError, OSError)):
             raise
@@ -72,7 +69,7 @@ def move(
     if state is State.DOUBT:
         state = ask_until(holder, uuid, began + patience_s)
     if state is State.LIVE:
-        raise StateError(f"job {uuid} is still on {holder.node}: {node} has not taken it", "try again")
+        raise StateError(f"job {uuid} is still on {holder.node}: {node} did not receive it", "try again")
     return Moved(offer.counter, state is not State.DOUBT, time.monotonic() - began)
 
 
@@ -108,12 +105,12 @@ def ask_again(holder: Holder, uuid: str) -> State:
         return State.DOUBT
 
 
-def ask_until(holder: Holder, uuid: str, until: float, wait: Callable[[float], None] = time.sleep) -> State:
+def ask_until(holder: Holder, uuid: str, until: float) -> State:
     """Ask until the receiver answers, or until ``until`` (monotonic)."""
     pause_s = AGAIN_S
     while True:
         state = ask_again(holder, uuid)
         if state is not State.DOUBT or time.monotonic() + pause_s > until:
             return state
-        wait(pause_s)
+        time.sleep(pause_s)  # poll: the receiver does not report that it can be reached again
         pause_s = min(pause_s * 2, LONGEST_AGAIN_S)

@@ -32,7 +32,10 @@ class Caller:
     """A process that runs functions for one worker."""
 
     def __init__(self, job: Dict[str, Any], env: Dict[str, str]) -> None:
-        self._functions, self._env = job["functions"], env
+        self._functions = job["functions"]
+        # An Executor in a call knows by this that its callers wait for it.
+        callers = [job["uuid"], *self._functions.get("callers", ())]
+        self._env = {**env, "REDMESH_JOB_CALLERS": ",".join(callers)}
         self._waiting: Deque[Tuple[int, int, str]] = deque()  # number, attempt, data as base64
         self._called: Deque[Tuple[int, int, int, str]] = deque()  # the same with the size in bytes
         self._bytes = 0

@@ -384,9 +384,9 @@ def _list(*arguments: str) -> None:
 
 
 _USAGE = """usage: yodio cat FILE…           print files of the login processor
-       yodio get FILE [HERE]     copy one to this node
-       yodio put HERE FILE       copy one there; - is standard input
-       yodio ls [-l] [DIR]…      names there (-l: bytes and time of the last change)
+       yodio get FILE [HERE]     copy a file to this node
+       yodio put HERE FILE       copy a file there; HERE may be - for standard input
+       yodio ls [-l] [DIR]…      list directories there (-l: bytes and time of the last change)
 FILE and DIR: below the directories of yod --io; a relative name is below the first of them."""
 
 

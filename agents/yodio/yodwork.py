@@ -280,10 +280,22 @@ class Worker:
             else:
                 os.chdir(job["cwd"])
         except OSError as error:
-            self._job["wrong"] = f"the directory cannot be entered: {job['cwd']} on {_HOST}: {error.strerror}"
+            told = f"the directory cannot be entered: {job['cwd']} on {_HOST}: {error.strerror}"
+            other = " (--cwd DIR names another, --file takes files along)" if self._is_plain() else ""
+            self._job["wrong"] = f"{told}; every node needs it{other}"
         if job.get("functions"):
-            self._caller = Caller(job, self._env)
+            try:
+                self._caller = Caller(job, self._env)
+            except OSError as error:
+                python = job["functions"]["python"]
+                told = f"the program's Python {python} cannot be run on {_HOST}: {error.strerror}"
+                self._job["wrong"] = f"{told}; every node needs it at that path"
+                return
             self._poll.register(self._caller.results, select.POLLIN)
+
+    def _is_plain(self) -> bool:
+        """True for a job of mesh submit, False for sections and functions."""
+        return not (self._job.get("sections") or self._job.get("functions"))
 
     def _cancel(self) -> None:
         while self._queue:

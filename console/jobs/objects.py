@@ -9,7 +9,7 @@ import time
 from agents.job.start import AFTER, CALLS, ERRORS, FOLLOWER, SOCKET, beside
 from agents.link.sockets import UnsafeDirectory, own_directory
 from console.errors import ConsoleError
-from redmesh.state import KEPT_ROOM, SUFFIX, StateError, is_uuid, owned
+from redmesh.state import KEPT_ROOM, OTHER, SUFFIX, StateError, is_uuid, owned
 from redmesh.state_reader import StateReader
 
 TYPE_CHECKING = False
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 #: Final states of a job.
 ENDED = ("done", "failed", "cancelled")
-_SHORTEST = 4  # the fewest digits that may name a job
+SHORTEST = 4  # the fewest digits that may name a job
 
 
 def directory_of(state_dir: str) -> str:
@@ -65,7 +65,7 @@ def find(settings: Settings, text: str) -> str:
     directory = directory_of(settings.state_dir)
     found = [
         os.path.join(place, uuid + SUFFIX)
-        for place in (places(directory) if len(text) >= _SHORTEST else ())
+        for place in (places(directory) if len(text) >= SHORTEST else ())
         for uuid in uuids(place)
         if uuid.startswith(text)
     ]
@@ -145,6 +145,10 @@ def may_go(path: str) -> bool:
 def delete(path: str) -> None:
     """Delete an object and the files beside it. Raises OSError."""
     names = [path + suffix for suffix in ("", "-wal", "-shm", ".lock", KEPT_ROOM)]
+    number = 1
+    while os.path.exists(f"{path}{OTHER}{number}"):  # other states of the job, which agents/objects/carry.py has kept
+        names.append(f"{path}{OTHER}{number}")
+        number += 1
     for name in [*names, *(beside(path, suffix) for suffix in (SOCKET, AFTER, ERRORS, FOLLOWER))]:
         try:
             os.unlink(name)

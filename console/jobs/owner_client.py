@@ -44,7 +44,7 @@ def await_end(path: str) -> None:
 def _await_exit(path: str) -> None:
     deadline = time.monotonic() + _BEGIN_S
     while owned(path) and time.monotonic() < deadline:
-        time.sleep(_LOOK_S)
+        time.sleep(_LOOK_S)  # poll: the owner is another session's process, whose end is seen by its lock
 
 
 def _exchange(path: str, message: dict[str, Any], limit_s: float | None) -> dict[str, Any]:

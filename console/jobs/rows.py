@@ -6,14 +6,17 @@ import json
 import os
 import shlex
 import time
+from collections.abc import Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
 from agents.job.dependencies import Unmet, elsewhere, unmet
 from agents.job.description import META
 from agents.yodio.yodfields import PART, filled, has_field
-from console.jobs.objects import ENDED, opened
-from redmesh.state import DONE, FAILED, RUNNING, WAITING, owned
+from console.errors import ConsoleError
+from console.jobs.objects import ENDED, opened, summary
+from redmesh.state import DONE, FAILED, RUNNING, WAITING, StateError, job_path, owned
 
 #: How the reason begins for which a job waits (console/jobs/waiting.py), where nobody is in front of it.
 FIRST = "first in the line"
@@ -85,10 +88,25 @@ def shown_state(job: dict[str, Any], described: dict[str, Any]) -> str:
             return f"waits for {job['waits_for']}"
         return f"no processors: {job['trouble']}" if job.get("trouble") else str(job["state"])
     if waits(job, described):
-        told = "after " + ",".join(uuid[:8] for uuid, *_ in described["after"])
-        left = elsewhere(os.path.dirname(job["path"]), described["after"])
-        return told + (f" ({', '.join(uuid[:8] for uuid in left)} on another host)" if left else "")
+        return "after " + ",".join(_awaited(os.path.dirname(job["path"]), one) for one in described["after"])
     return "suspended" if job["state"] == WAITING and job.get("begun_at") else "owner lost"
+
+
+def _awaited(directory: str, after: Sequence[str]) -> str:
+    """A job for whose end another one waits, and why the wait may be long: where the job is, or that it needs a
+    command before it continues."""
+    uuid, _, *ended = after
+    state = ""
+    if elsewhere(directory, [after]):
+        state = "on another host"
+    elif not ended:
+        with suppress(ConsoleError):  # deleted, and its end does not matter (:any)
+            other = summary(job_path(directory, uuid))
+            if other.get(META):
+                state = shown_state(other, json.loads(other[META]))
+            elif other.get("owner_lost"):
+                state = "owner lost"
+    return uuid[:8] + (f" ({state})" if state in ("on another host", "held", "suspended", "owner lost") else "")
 
 
 def waits(job: dict[str, Any], described: dict[str, Any]) -> bool:
@@ -97,7 +115,7 @@ def waits(job: dict[str, Any], described: dict[str, Any]) -> bool:
         return False
     try:
         return bool(unmet(os.path.dirname(job["path"]), described["after"]))
-    except Unmet:
+    except (Unmet, StateError):
         return False
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -21,6 +22,8 @@ _PART = re.compile(r"(\d{1,13})(?:-(\d{1,13})(?::(\d{1,13}))?)?")
 #: The most tasks in ranges with a step, because each of these tasks is a row of the state object.
 _MOST_APART = 10_000_000
 _MOST = 1 << 40
+#: After so many ranges the room in the object is checked.
+_AT_ONCE = 10_000
 #: Variables of a surrounding launch, which must not reach the tasks.
 _FOREIGN = (b"YOD_", b"SLURM_", b"PMI_", b"PMIX_", b"REDMESH_TASK", b"REDMESH_JOB", b"REDMESH_FILES")
 
@@ -101,15 +104,25 @@ def submit(
             job.add_file(ENVIRONMENT, pack_environment(variables))
             for name, content, mode in files:
                 job.add_file(name, content, mode)
-            for first, last in ranges:
+            for number, (first, last) in enumerate(ranges, 1):
                 job.add_array(first, last)
+                if number % _AT_ONCE == 0:
+                    job.check_room()
             if inputs is not None and not job.add_list(inputs):
                 raise UsageError("--tasks has no tasks: every line is empty", "one task a line")
             job.commit()
             job.close()
         except BaseException:
-            delete(path)  # on a full disk a part of the object may exist
+            with contextlib.suppress(OSError):  # the first error says why
+                delete(path)  # on a full disk a part of the object may exist
             raise
+    except StateError as error:
+        raise ConsoleError(error.message, error.hint) from None
+    except OSError as error:
+        raise ConsoleError(
+            f"{directory}: the job cannot be written: {error.strerror}", "check the disk, then submit it again"
+        ) from None
+    try:
         if not hold:
             begin(path, described.after)
     except StateError as error:
@@ -129,7 +142,7 @@ def begin(path: str, after: Sequence[Sequence[str]]) -> None:
         wait_for(directory, other, uuid)  # before the other job is checked, because it may end meanwhile
     try:
         waits = unmet(directory, after)
-    except Unmet:
+    except (Unmet, StateError):
         waits = []  # the owner records the reason
     if not waits or elsewhere(directory, after):  # it follows jobs that have gone to other hosts
         start_owner(path)

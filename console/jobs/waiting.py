@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from console.jobs.foreign import job_of
 from console.jobs.rows import FIRST
 from console.settings import Settings
 from db.allocation.limits import shares_of
@@ -16,21 +17,35 @@ from redmesh.text import counted
 
 
 class Lines:
-    """The requests that wait for processors, and the live launchers of the machine, as of one reading."""
+    """The requests that wait for processors, and the live launchers and the processors of the machine, as of one
+    reading. ``processors``: those of nodes that are not drained."""
 
-    def __init__(self, policy: Policy | None, waiting: Sequence[Any], live: Sequence[Any]) -> None:
-        self._policy, self._waiting, self._live = policy, waiting, live
+    def __init__(
+        self, policy: Policy | None, waiting: Sequence[Any], live: Sequence[Any], processors: Sequence[Any]
+    ) -> None:
+        self._policy, self._waiting, self._live, self._processors = policy, waiting, live, processors
         self._by_process = {(row.pid, row.pid_started): row for row in waiting}
 
-    def why(self, uuid: str, processes: Sequence[Sequence[int]]) -> str:
-        """Why a job with these launchers waits; "" if none of them waits."""
-        found = [self._by_process[pid, started] for pid, started in processes if (pid, started) in self._by_process]
-        return self._why(uuid, found[0]) if found else ""
+    def why(self, uuid: str, processes: Sequence[Sequence[int]], callers: Sequence[str] = ()) -> tuple[str, bool]:
+        """Why a job with these launchers waits; "" if none of them waits. The second is true if it waits for ever,
+        because the jobs ``callers``, which wait for this one, have all that it could get."""
+        row = next((found for one in processes if (found := self._by_process.get((one[0], one[1])))), None)
+        if row is None:
+            return "", False
+        limit = self._limit(uuid, row, self._live) if self._policy is not None and row.partition is None else ""
+        if callers and len(processes) == 1:  # with further launches it has processors
+            names = {caller[:8] for caller in callers}
+            theirs = [one for one in self._live if one.uid == row.uid and job_of(one.command) in names]
+            if limit and self._limit(uuid, row, theirs):
+                return f"job {callers[0][:8]}, which waits for it, has all that its user may have ({limit})", True
+            ids = {one.id for one in theirs}
+            scope = [one for one in self._processors if row.partition is None or one.partition == row.partition]
+            if theirs and all(one.launcher in ids for one in scope):
+                whole = f"{'all ' if len(scope) > 1 else 'the '}{counted(len(scope), 'processor')}"
+                return f"job {callers[0][:8]}, which waits for it, has {whole} of the mesh", True
+        return limit or self._place(row), False
 
-    def _why(self, uuid: str, row: Any) -> str:
-        limit = self._limit(uuid, row) if self._policy is not None and row.partition is None else ""
-        if limit:
-            return limit
+    def _place(self, row: Any) -> str:
         before = [
             one
             for one in self._waiting
@@ -42,14 +57,14 @@ class Lines:
             return f"{counted(len(before), 'request')} in front"
         return f"{FIRST}{of_manager}: {counted(row.size, 'processor')} not free yet"
 
-    def _limit(self, uuid: str, row: Any) -> str:
+    def _limit(self, uuid: str, row: Any, launchers: Sequence[Any]) -> str:
         assert self._policy is not None
         manager = next((one for one in self._policy.managers if one.name == row.manager), None)
         if manager is None:
             return ""
         live = [
             (one.user, one.command, one.size, one.login_processor, one.pid, one.pid_started)
-            for one in self._live
+            for one in launchers
             if one.uid == row.uid
         ]
         has, everywhere, jobs = shares_of(self._policy, manager, live)
@@ -69,7 +84,9 @@ def read_lines(settings: Settings) -> Lines | None:
         return None
     batch = {one.id for one in reading.partitions if one.batch_job is not None}
     live = [one for one in reading.launchers if one.ended_at is None and one.partition not in batch]
-    return Lines(_policy(settings), waiting, live)
+    drained = {node.id for node in reading.nodes if node.state == "drained"}
+    processors = [one for one in reading.processors if one.node not in drained]
+    return Lines(_policy(settings), waiting, live, processors)
 
 
 def _policy(settings: Settings) -> Policy | None:

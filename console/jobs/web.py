@@ -1,4 +1,4 @@
-"""``mesh job serve``: jobs of this host over HTTP on loopback, for browsers and programs (agents/job/http_query.py)."""
+"""``mesh job serve``: jobs of this host over HTTP on loopback (agents/objects/http_query.py)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from agents.job.changes import wait_for_change
-from agents.job.http_query import Answer, answer, refused
+from agents.objects.changes import wait_for_change
+from agents.objects.http_query import Answer, answer, refused
 from console.jobs.objects import summary, uuids
 from redmesh.state import is_uuid, job_path
 

@@ -23,6 +23,8 @@ SIGINT, SIGKILL, SIGTERM = 2, 9, 15
 
 #: Seconds from an unattended SIGTERM (yod was terminated, -kill) to SIGKILL.
 GRACE_S = 5.0
+#: The same after a signal to yod in a job of a batch system, which usually sent it and kills the job 30 s later itself.
+JOB_GRACE_S = 30.0
 #: Seconds without progress after which a step is given up: a step in general, and the clean-up of a launch that never
 #: ran, which may be short because a tree cleans up by itself when yod's link to its root closes.
 STEP_S, CLEAR_S = 9.0, 2.0
@@ -160,10 +162,15 @@ class Launch:
     The methods named in ``TRANSITIONS`` handle the events; each returns the next state.
     """
 
-    def __init__(self, *, bad_exit_ends: bool, retries: int = 0, for_job: bool = False) -> None:
-        """``for_job``: the ranks are workers of a job, whose owner ends a launch that it no longer needs."""
+    def __init__(
+        self, *, bad_exit_ends: bool, retries: int = 0, for_job: bool = False, grace_s: float = GRACE_S
+    ) -> None:
+        """``for_job``: the ranks are workers of a job, whose owner ends a launch that it no longer needs.
+
+        ``grace_s``: seconds between SIGTERM and SIGKILL for the ranks, after a signal to yod.
+        """
         self.state = State.ALLOCATING
-        self._for_job = for_job
+        self._for_job, self._grace_s = for_job, grace_s
         self.bad_exit_ends = bad_exit_ends
         self.launcher = 0
         self.ranks = Ranks()
@@ -398,10 +405,10 @@ class Launch:
             self._do(Do.STATUS, "a rank ended badly: ending the others (SIGTERM)")
             self._terminate()
 
-    def _terminate(self) -> None:
+    def _terminate(self, grace_s: float = GRACE_S) -> None:
         self.terminated = True
         self._do(Do.SIGNAL, SIGTERM, None)
-        self._do(Do.GRACE, GRACE_S)
+        self._do(Do.GRACE, grace_s)
 
     def _kill(self) -> None:
         self.killed = True
@@ -469,7 +476,7 @@ class Launch:
         if self.terminated or self.killed:
             self._kill()
         else:
-            self._terminate()
+            self._terminate(self._grace_s)
         return State.RUNNING
 
     def grace_over(self) -> State:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import time
 from collections.abc import Mapping, Sequence
 
 from console.sections.attempts import Attempt
@@ -106,8 +105,3 @@ def _span(seconds: float) -> str:
     if seconds < 100:
         return f"{seconds:.1f} s"
     return f"{seconds / 60:.1f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
-
-
-def instant(at: float) -> str:
-    """A time in UTC for people."""
-    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(at))

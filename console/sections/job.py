@@ -209,10 +209,10 @@ def failed_sections(path: str, ids: Sequence[str]) -> list[int]:
     return [numbers[one] for one in ids] or [one for one, state in states.items() if state in (FAILED, CANCELLED)]
 
 
-def resume(path: str, only: Sequence[int] | None = None) -> int:
+def resume(path: str, only: Sequence[int] | None = None, *, limit_mb: int) -> int:
     """Run all sections again that are not done, on any node; return their number. Raises ConsoleError.
 
-    ``only``: of the failed and cancelled sections, run only these.
+    ``only``: of the failed and cancelled sections, run only these. ``limit_mb``: the size that the object may have.
     """
     job = summary(path)
     missing: int = sum(count for state, count in (job["counts"] or {}).items() if state != DONE)
@@ -227,6 +227,7 @@ def resume(path: str, only: Sequence[int] | None = None) -> int:
         if job["state"] in ENDED:
             state = StateObject(path)
             try:
+                state.raise_limit(limit_mb << 20)
                 for first, last, before, _ in list(state.ranges()):
                     if before == RUNNING or (before in (FAILED, CANCELLED) and only is None):
                         state.change(first, last, WAITING, cause="mesh sections resume")

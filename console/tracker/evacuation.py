@@ -77,15 +77,15 @@ def hand_over_all(settings: Settings, names: list[str], say: Callable[[str], Non
             continue  # a launch ends with its yod, which nobody can move
         login = next(others, "")
         if not login:
-            say(f"job {uuid} goes on on {home}: no other login processor is up")
+            say(f"job {uuid} continues on {home}: no other login processor is up")
             continue
         try:
             ask(path, "move", node=login)
             await_move(settings, uuid, url_on(home, uuid))
         except (AgentError, ConsoleError) as error:
-            say(f"job {uuid} goes on on {home}: {error.message}")
+            say(f"job {uuid} continues on {home}: {error.message}")
             continue
-        say(f"job {uuid} goes on on {login}; where that has no CPA: mesh job resume {uuid} there")
+        say(f"job {uuid} continues on {login}; where that has no CPA: mesh job resume {uuid} there")
         moved += 1
     return moved
 
@@ -106,7 +106,7 @@ def _sent(
         say(f"the state object of job {uuid} stays on {name}: {error.message}")
         return False
     if not told["live"]:
-        say(f"the state object of job {uuid} stands still: {other[0]} has not said yet whether it has it")
+        say(f"the state object of job {uuid} is in doubt: {other[0]} has not confirmed yet whether it has it")
         return False
     say(f"the state object of job {uuid} went from {name} to {other[0]}")
     try:

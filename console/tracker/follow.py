@@ -41,7 +41,7 @@ def follow(settings: Settings, options: argparse.Namespace) -> int:
                 ended = [(uuid, state) for uuid in left if (state := _end_of(settings, uuid))]
             except (AgentError, ConsoleError):
                 # On its way, or its node or every CPA is down: no evidence that it has ended.
-                time.sleep(pause_s)
+                time.sleep(pause_s)  # nobody answers: ask again
                 pause_s = min(pause_s * 2, _AGAIN_MOST_S)
                 continue
             pause_s = _AGAIN_S

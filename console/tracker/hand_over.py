@@ -136,7 +136,7 @@ def await_move(settings: Settings, uuid: str, url: str) -> dict[str, Any]:
         found = ask_cpa(settings, {"op": "state_locate", "uuid": uuid})
         if found["url"] != url:
             return found
-        time.sleep(5 * _LOOK_S)
+        time.sleep(5 * _LOOK_S)  # poll: a CPA does not report changes of a location
     raise ConsoleError(
         f"job {uuid} has not moved within {_LONGEST_S:g} s", "mesh job log tells why it stays", exit_status=1
     )

@@ -8,19 +8,20 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from agents.job.changes import wait_for_change
-from agents.job.http_query import Answer, answer, refused
 from agents.link import trust
 from agents.objects import connection
 from agents.objects.answers import Question
+from agents.objects.changes import wait_for_change
 from agents.objects.holder import Holder
+from agents.objects.http_query import Answer, answer, refused
 from agents.objects.sender import ask_again
 from agents.objects.states import State
 from agents.wire.address import SCHEME
 from agents.wire.errors import AgentError
 from console.deploy.mesh.cpas import ask_cpa
 from console.errors import ConsoleError
-from console.jobs.objects import directory_of, find
+from console.jobs.foreign import ForeignJob, find
+from console.jobs.objects import directory_of
 from console.launch.daemons.connect import login_name, mesh_name
 from console.settings import Settings
 from db.errors import StoreError
@@ -107,6 +108,8 @@ def source(settings: Settings, text: str, at: str = "") -> Source:
     try:
         path = find(settings, text)
         return Source(os.path.basename(path).removesuffix(SUFFIX), path)
+    except ForeignJob:
+        raise
     except ConsoleError as error:
         uuid = _moved_from_here(settings, text) or text
         if not is_uuid(uuid):
@@ -174,7 +177,7 @@ def _tracked(settings: Settings, uuid: str) -> Source:
     if told["proxied"] and told["standby"] != node:
         return _proxied(settings, uuid, node, told)
     found = Source(uuid, address=address_of(settings, node, told["addresses"]))
-    goes_on = f"mesh job resume {uuid} goes on with its standby on {told['standby']}" if told["standby"] else ""
+    goes_on = f"mesh job resume {uuid} continues with its standby on {told['standby']}" if told["standby"] else ""
     try:
         answered, found.address = Question(uuid).follow(found.address)
     except AgentError as error:
@@ -203,12 +206,12 @@ def _proxied(settings: Settings, uuid: str, login: str, told: Mapping[str, Any])
     except AgentError as error:
         why = f"its standby does not answer: {error.message}"
     if why:
-        lost = f"if {login} is lost, mesh job resume {uuid} goes on with its standby"
+        lost = f"if {login} is lost, mesh job resume {uuid} continues with its standby"
         raise ConsoleError(f"job {uuid} is on the login processor {login}, and {why}", f"ask on {login}; {lost}")
     return found
 
 
-def purge_there(settings: Settings, found: Source) -> None:
+def purge_there(found: Source) -> None:
     """Delete the object of an ended job on the node that has it. Raises ConsoleError."""
     if found.proxied:
         raise ConsoleError(f"job {found.uuid} is on the login processor {found.proxied}", "mesh purge there")

@@ -1,5 +1,7 @@
-"""Jobs of tasks beside xargs and HyperQueue, an array of a million, and functions beside ``ProcessPoolExecutor``."""
+"""Jobs of tasks beside xargs and HyperQueue, an array of a million, and functions beside ``ProcessPoolExecutor`` and
+dask.distributed."""
 
+import importlib.util
 import json
 import subprocess
 import sys
@@ -34,6 +36,29 @@ if __name__ == "__main__":
             told.append([rate(executor, chunk) for chunk in (1, 100) for executor in (ours, theirs)])
     print(json.dumps(told))
 """
+#: The same beside dask, which is so slow that one call of its ``map`` a turn is enough. It sends calls of a batch
+#: together; each is one task, as with our chunks of 1.
+_DASK = """
+import json, time, redmesh
+from dask.distributed import Client, LocalCluster
+def nothing(n):
+    return n
+def ours(executor):
+    began = time.perf_counter()
+    for _ in executor.map(nothing, range({calls})):
+        pass
+    return {calls} / (time.perf_counter() - began)
+def theirs(client):
+    began = time.perf_counter()
+    client.gather(client.map(nothing, range({calls}), pure=False))
+    return {calls} / (time.perf_counter() - began)
+if __name__ == "__main__":
+    cluster = LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None)
+    with redmesh.Executor(2) as executor, cluster, Client(cluster) as client:
+        ours(executor), client.gather(client.map(nothing, range(200), pure=False))
+        print(json.dumps([[ours(executor), theirs(client)] for _ in range({runs})]))
+"""
+DASK_RUNS = 3
 
 
 def tasks() -> list[Row]:
@@ -91,10 +116,24 @@ def functions() -> list[Row]:
     with mesh(2, 1) as one:
         program = one.work / "calls.py"
         program.write_text(_CALLS.format(calls=CALLS, runs=RUNS))
-        told = json.loads(one.run(sys.executable, str(program), check=True, timeout_s=300).stdout)
-    medians = [sorted(column)[len(column) // 2] for column in zip(*told, strict=True)]
-    return [
+        medians = _medians(one, program)
+        dask = None
+        if importlib.util.find_spec("distributed") is None:
+            print("no dask.distributed here", file=sys.stderr)
+        else:
+            program.write_text(_DASK.format(calls=CALLS, runs=DASK_RUNS))
+            dask = _medians(one, program)
+    rows = [
         Row(f"{CALLS:,} calls by Executor.map, chunk 1 (calls/s)", "ProcessPoolExecutor(2)", *medians[:2],
             Bar(0.4, 0.8, at_least=True)),
         Row("the same, chunk 100", "ProcessPoolExecutor(2)", *medians[2:], Bar(0.2, 0.5, at_least=True)),
     ]  # fmt: skip
+    if dask is not None:
+        rows.append(Row("the same, chunk 1", "dask LocalCluster, 2 workers", *dask, Bar(4, 8, at_least=True)))
+    return rows
+
+
+def _medians(one: PrivateMesh, program: Path) -> list[float]:
+    """The median of each column that a program prints."""
+    told = json.loads(one.run(sys.executable, str(program), check=True, timeout_s=600).stdout)
+    return [sorted(column)[len(column) // 2] for column in zip(*told, strict=True)]

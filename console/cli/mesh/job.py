@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from agents.job.description import META
+from agents.job.start import dependents, start_beside
 from console.cli.map.drawing import cut, table
 from console.cli.mesh.progress_line import time_text
 from console.errors import ConsoleError, UsageError
@@ -147,7 +148,9 @@ def _show_joblog(path: str) -> int:
         described = json.loads(str(text))
         inputs = {task.first: task.input for task in state.tasks()}
         found = attempts(state)
-    sys.stdout.writelines(joblog(found, lambda number: command_line(described, number, inputs.get(number))))
+    lines = joblog(found, lambda number: command_line(described, number, inputs.get(number)))
+    shows = sys.stdout.isatty()  # a file gets the commands as they are
+    sys.stdout.writelines(clean(line, keep="\t\n") if shows else line for line in lines)
     return 0
 
 
@@ -243,7 +246,7 @@ def purge(settings: Settings, options: argparse.Namespace) -> int:
         found = source(settings, name)
         path = found.path
         if not path:
-            purge_there(settings, found)
+            purge_there(found)
             continue
         if owned(path):
             raise ConsoleError(f"job {name} has not ended: its owner process runs", "end the job first", exit_status=1)
@@ -255,7 +258,9 @@ def purge(settings: Settings, options: argparse.Namespace) -> int:
             )  # fmt: skip
         if told["kind"] == "job" and told["counter"]:
             drop_copy(settings, told["uuid"])
+        waiting = [] if told["state"] in ENDED else dependents(path)
         delete(path)
+        start_beside(path, waiting)  # they fail with that reason, or start (--after JOB:any)
     return 0
 
 
@@ -311,7 +316,7 @@ def _here(settings: Settings, text: str) -> str:
     found = source(settings, text)
     if not found.path:
         raise ConsoleError(
-            f"job {found.uuid} is on {found.node}; this needs its object here",
+            f"job {found.uuid} is on {found.node}; this command needs the job's object on this host",
             f"mesh job move {found.uuid} {login_name(settings)} brings it", exit_status=1,
         )  # fmt: skip
     return found.path

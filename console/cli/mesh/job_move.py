@@ -54,8 +54,8 @@ def move(settings: Settings, options: argparse.Namespace) -> int:
         raise ConsoleError(error.message, error.hint or "mesh job show", exit_status=1) from None
     if not told["live"]:
         print(
-            f"mesh: job {found.uuid} stands still: {options.node} has not said yet whether it has the job. Nobody"
-            f" changes it until then; it is asked again and again",
+            f"mesh: job {found.uuid} is in doubt: {options.node} has not confirmed yet whether it has the job. No"
+            f" process changes the object until then; the nodes repeat the question",
             file=sys.stderr,
         )
         return 1
@@ -73,7 +73,7 @@ def _handed_over(settings: Settings, found: Source, login: str) -> int:
         told = await_move(settings, found.uuid, url)
     except AgentError as error:
         raise ConsoleError(error.message, error.hint or "mesh job show", exit_status=1) from None
-    print(f"job {found.uuid} goes on on {login} (move {told['counter']})")
+    print(f"job {found.uuid} continues on {login} (move {told['counter']})")
     node = str(told["url"]).removeprefix(SCHEME).partition("/")[0]
     if node != login:
         print(
@@ -96,7 +96,7 @@ def _handed_to_us(settings: Settings, uuid: str, home: str) -> bool:
             return False
         raise ConsoleError(error.message, error.hint or "mesh job show", exit_status=1) from None
     start_owner(there_or_brought(settings, uuid))
-    print(f"job {uuid} goes on on {home}")
+    print(f"job {uuid} continues on {home}")
     return True
 
 
@@ -109,7 +109,9 @@ def _fetched(settings: Settings, found: Source) -> int:
         counter = fetch(holder, found.uuid, found.address, found.node)
     except (AgentError, StateError) as error:
         raise ConsoleError(
-            f"job {found.uuid} is not here yet: {error.message}", "mesh job move again: it goes on", exit_status=1
+            f"job {found.uuid} is not here yet: {error.message}",
+            "run mesh job move again, which continues",
+            exit_status=1,
         ) from None
     _report(settings, found, login_name(settings), counter)
     print(f"job {found.uuid} is on {login_name(settings)} (move {counter})")

@@ -25,18 +25,20 @@ from console.cli.mesh.progress_line import ProgressLine, time_text
 from console.deploy.personal.lifecycle import is_up
 from console.deploy.personal.plan import wanted_size
 from console.errors import ConsoleError, UsageError
-from console.jobs.objects import ENDED, directory_of, find, opened, summary, uuids
+from console.jobs.foreign import ForeignJob, find, is_admin, job_of
+from console.jobs.objects import ENDED, SHORTEST, directory_of, make_directory, opened, summary, uuids
 from console.jobs.owner_client import NoOwner, ask, await_end, last_words
 from console.jobs.packaging import collect, stored
 from console.jobs.rows import paced, queue_row, rate_text, waiting_text, waits
 from console.jobs.submission import begin, parse_after, parse_array, submit
 from console.jobs.waiting import read_lines
-from console.launch.daemons.connect import user
+from console.launch.daemons.connect import reach, user
+from console.launch.daemons.cpa import connect_any
 from console.launch.options.limits import duration
 from console.message_codes import coded
 from console.sections.lists import MARKS
 from console.sections.template import fields_of
-from console.settings import Settings
+from console.settings import Settings, state_directory
 from console.tracker.follow import is_followed
 from db.errors import StoreError
 from db.views.viewer import open_viewer
@@ -52,6 +54,43 @@ _LONGEST = 32_000
 
 def submit_job(settings: Settings, options: argparse.Namespace) -> int:
     """Submit a job and print its UUID; with --wait, run it to its end."""
+    described = _describe(options)
+    ranges, limit = parse_array(options.array) if options.array else ([(1, 1)], 0)
+    described.limit = min(filter(None, (limit, options.limit)), default=0)
+    files = collect(options.files, settings.job_limit_mb)
+    if files:
+        described.package = BEGIN_IN if options.cwd is None else BESIDE
+    written = _name_streams(described, options, many=ranges != [(1, 1)] or bool(options.tasks))
+    described.after = parse_after(settings, options.after)
+    if options.functions:
+        described.functions, ranges = json.loads(options.functions), []
+    inputs = _distinct(_lines(options.tasks), written) if options.tasks else None
+    if not options.quiet and not options.json:
+        tell_limit(settings, options.limit)
+        if not options.hold:
+            tell_start(settings)
+        _tell_unfilled(described, many=sum(last - first + 1 for first, last in ranges) > 1)
+    if not options.hold:
+        need_mesh_of_job(settings)
+    path = submit(
+        settings, described, () if inputs is not None else ranges, inputs,
+        user=user(), hold=options.hold, files=stored(files),
+    )  # fmt: skip
+    uuid = os.path.basename(path)[:36]
+    if settings.system and not options.hold:
+        _tell_unreachable(settings)
+    if options.json:
+        told = {"uuid": uuid, "path": path, "socket": beside(path, SOCKET), "directory": beside(path, CALLS)}
+        print(json.dumps({**told, **(_machine(settings) if options.functions else {})}), flush=True)
+    else:
+        print(uuid, flush=True)
+    if not options.wait:
+        return 0
+    return _wait(path, quiet=options.quiet or options.json)
+
+
+def _describe(options: argparse.Namespace) -> Description:
+    """What the options say of a job's tasks, without their numbers and files. Raises UsageError."""
     words = options.words[1:] if options.words[:1] == ["--"] else options.words
     if options.array and options.tasks:
         raise UsageError("--array and --tasks exclude each other", "lines of a file are numbered from 1")
@@ -63,21 +102,25 @@ def submit_job(settings: Settings, options: argparse.Namespace) -> int:
             f"mesh submit takes no values behind {mark}; mesh sections run does",
             f"mesh sections run -- {clean(' '.join(words[:8]))}; or --tasks FILE, a task a line",
         )
-    described = Description(words, os.getcwd() if options.cwd is None else os.path.abspath(options.cwd))
-    ranges, limit = parse_array(options.array) if options.array else ([(1, 1)], 0)
-    described.name = options.name
-    described.limit = min(filter(None, (limit, options.limit)), default=0)
-    described.retries, described.max_fails = options.retries, options.max_fails
     if options.functions and options.time:
         raise UsageError(
             "a call of redmesh.Executor has no time limit", "leave --time out; result(timeout=…) limits a wait"
         )
+    described = Description(words, _here() if options.cwd is None else _absolute_directory(options.cwd))
+    described.name = options.name
+    described.retries, described.max_fails = options.retries, options.max_fails
     described.time_s = (duration(options.time) or 0.0) if options.time else 0.0
     described.cpus, described.gpus = options.cpus_per_task, options.gpus_per_task
     described.env = dict(_variable(text) for text in options.env)
-    files = collect(options.files, settings.job_limit_mb)
-    if files:
-        described.package = BEGIN_IN if options.cwd is None else BESIDE
+    described.standby = not options.no_standby
+    return described
+
+
+def _name_streams(described: Description, options: argparse.Namespace, *, many: bool) -> dict[str, str]:
+    """Set the files of the tasks' standard streams and make their directories; returns the files that are written.
+
+    ``many``: the job has several tasks, which must not write one file. Raises UsageError.
+    """
     if described.package == BEGIN_IN:
         described.stdin = options.stdin
         described.output, described.error = _kept("--output", options.output), _kept("--error", options.error)
@@ -87,43 +130,63 @@ def submit_job(settings: Settings, options: argparse.Namespace) -> int:
         described.error = _absolute(options.error, described.cwd)
     written = {"--output": described.output, "--error": described.error}
     for option, name in written.items():
-        if name and not has_field(name) and (ranges != [(1, 1)] or options.tasks):
+        if name and not has_field(name) and many:
             raise UsageError(f"{option} {name}: every task would write the same file", f"{option} 'out/{{#}}.txt'")
         _make_directory(name)
-    described.after = parse_after(settings, options.after)
-    described.standby = not options.no_standby
-    if options.functions:
-        described.functions, ranges = json.loads(options.functions), []
-    inputs = _distinct(_lines(options.tasks), written) if options.tasks else None
-    if not options.quiet and not options.json:
-        tell_limit(settings, options.limit)
-        _tell_unfilled(described, many=sum(last - first + 1 for first, last in ranges) > 1)
-    path = submit(
-        settings, described, () if inputs is not None else ranges, inputs,
-        user=user(), hold=options.hold, files=stored(files),
-    )  # fmt: skip
-    uuid = os.path.basename(path)[:36]
-    if options.json:
-        told = {"uuid": uuid, "path": path, "socket": beside(path, SOCKET), "directory": beside(path, CALLS)}
-        print(json.dumps({**told, **(_machine(settings) if options.functions else {})}), flush=True)
+    return written
+
+
+def _tell_unreachable(settings: Settings) -> None:
+    """Say that a job waits because the mesh of this machine's users is down: only root can start it."""
+    sock = connect_any(settings.run_dir, os.getpid())
+    if sock is None:
+        print(f"mesh: no mesh answers in {settings.run_dir}: the job waits until root starts it", file=sys.stderr)
     else:
-        print(uuid, flush=True)
-    if not options.wait:
-        return 0
-    return _wait(path, quiet=options.quiet or options.json)
+        sock.close()
+
+
+def need_mesh_of_job(settings: Settings) -> None:
+    """Inside a batch job, bring its mesh up. The owner of a job cannot, because it lacks the batch job's variables."""
+    if settings.allocation:
+        reach(settings, os.getpid(), lambda text: print(f"mesh: {text}", file=sys.stderr))[1].close()
+
+
+def starts_personal(settings: Settings) -> bool:
+    """True if no mesh is up, so that the first launch starts a personal one."""
+    return not (settings.hosts or settings.allocation or settings.system or is_up(settings))
+
+
+def tell_start(settings: Settings) -> None:
+    """Say that the job starts a personal mesh, if it does."""
+    if starts_personal(settings):
+        size = counted(wanted_size(settings).processors, "processor")
+        print(f"mesh: no mesh is up: the job starts a personal mesh of {size} (mesh down ends it)", file=sys.stderr)
 
 
 def _machine(settings: Settings) -> dict[str, Any]:
     """How many processors the mesh has, and whether it is started now: the user is told."""
+    if starts_personal(settings):
+        return {"starts": True, "processors": wanted_size(settings).processors}
     if not is_up(settings):
-        return {} if settings.hosts or settings.allocation else {
-            "starts": True, "processors": wanted_size(settings).processors
-        }  # fmt: skip
+        return {}
     try:
         with open_viewer(settings.database, settings.login) as viewer:
             return {"processors": len(viewer.read().processors)}
     except StoreError:
         return {}
+
+
+def _here() -> str:
+    try:
+        return os.getcwd()
+    except OSError as error:
+        raise UsageError(
+            f"the working directory cannot be used: {error.strerror}", "cd to a directory that exists, or --cwd /DIR"
+        ) from None
+
+
+def _absolute_directory(name: str) -> str:
+    return os.path.normpath(name if os.path.isabs(name) else os.path.join(_here(), name))
 
 
 def _absolute(name: str, cwd: str) -> str:
@@ -222,7 +285,10 @@ def show_queue(settings: Settings, options: argparse.Namespace) -> int:
     told = [queue_row(job) for job in jobs]
     lines = read_lines(settings) if any(job["state"] not in ENDED for job in jobs) else None
     for one, job in zip(told, jobs, strict=True):
-        one["why"] = lines.why(job["uuid"], json.loads(str(job.get("yods") or "[]"))) if lines is not None else ""
+        one["why"], one["stuck"] = "", False
+        if lines is not None:
+            callers = (json.loads(job[META]).get("functions") or {}).get("callers", ())
+            one["why"], one["stuck"] = lines.why(job["uuid"], json.loads(str(job.get("yods") or "[]")), callers)
     if options.json:
         print(json.dumps(told))
         return 0
@@ -230,6 +296,9 @@ def show_queue(settings: Settings, options: argparse.Namespace) -> int:
     width = os.get_terminal_size().columns if sys.stdout.isatty() else _WIDTH
     for line in table(head, [[clean(cell) for cell in _cells(one)] for one in told], width):
         print(line)
+    others = _told_of_others(settings) if settings.system else []
+    if others:
+        print("\n".join(["", *others]))
     return 0
 
 
@@ -319,9 +388,9 @@ def ended(path: str, resume: str = "mesh job resume") -> dict[str, Any]:
             words = last_words(path)
             raise ConsoleError(
                 f"job {job['uuid'][:8]} has lost its owner" + (f": {words}" if words else ""),
-                f"{resume} {job['uuid'][:8]} goes on with it", exit_status=1,
+                f"{resume} {job['uuid'][:8]} continues it", exit_status=1,
             )  # fmt: skip
-        time.sleep(_LOOK_S if lost_at == 0.0 else 0.1)
+        time.sleep(_LOOK_S if lost_at == 0.0 else 0.1)  # poll: there is no owner to wait for
 
 
 def _sentence(job: dict[str, Any]) -> str:
@@ -369,6 +438,7 @@ def _hold(path: str, job: dict[str, Any]) -> None:
 
 def release(settings: Settings, options: argparse.Namespace) -> int:
     """Release held jobs."""
+    need_mesh_of_job(settings)
     return _each(settings, options, _release)
 
 
@@ -380,24 +450,28 @@ def _release(path: str, job: dict[str, Any]) -> None:
             _refuse_ended(state)
             state.set_meta(held=0)
             described = read_description(state)
-            left = elsewhere(os.path.dirname(path), described.after)
-            if left and not job.get("held"):  # whoever releases a job that is not held does not wait for them
-                described.after = [one for one in described.after if one[0] not in left]
+            if described.after and not job.get("held"):  # instead of waiting for other jobs
+                described.after = []
                 state.set_meta(**{META: described.dump()})
         begin(path, described.after)
 
 
 def retry(settings: Settings, options: argparse.Namespace) -> int:
     """Run failed and cancelled tasks again, also of ended jobs."""
-    return _each(settings, options, partial(_retry, max_fails=options.max_fails), ended=True)
+    need_mesh_of_job(settings)
+    return _each(
+        settings, options, partial(_retry, max_fails=options.max_fails, limit_mb=settings.job_limit_mb), ended=True
+    )
 
 
-def _retry(path: str, job: dict[str, Any], max_fails: int | None) -> None:
+def _retry(path: str, job: dict[str, Any], max_fails: int | None, limit_mb: int) -> None:
     counts, name = job["counts"] or {}, job["uuid"][:8]
     if max_fails is not None and job["state"] not in ENDED:
         told = f"job {name} has not ended, and --max-fails holds from its next start"
         raise ConsoleError(told, f"mesh wait {name}, or mesh cancel {name}, then mesh retry", exit_status=1)
     again = counts.get(FAILED, 0) + counts.get(CANCELLED, 0)
+    if job["state"] in ENDED:  # its object or disk was full: others have not ended either
+        again += counts.get(WAITING, 0) + counts.get(RUNNING, 0)
     if job["state"] in ENDED and sum(counts.values()) == counts.get(DONE, 0):
         print(f"mesh: job {name}: every task is done", file=sys.stderr)
         return
@@ -408,10 +482,11 @@ def _retry(path: str, job: dict[str, Any], max_fails: int | None) -> None:
             described = read_description(state)
             if described.functions:
                 raise ConsoleError(
-                    f"job {job['uuid'][:8]} is of a Python program: its calls went with the program",
+                    f"job {job['uuid'][:8]} belongs to a Python program, and its calls are lost with the program",
                     "submit them again in the program",
                     exit_status=1,
                 ) from None
+            state.raise_limit(limit_mb << 20)
             for first, last, before, _ in state.ranges():
                 if before in (FAILED, CANCELLED):
                     state.change(first, last, WAITING, cause="mesh retry")
@@ -420,7 +495,7 @@ def _retry(path: str, job: dict[str, Any], max_fails: int | None) -> None:
             state.set_meta(**{META: described.dump()})
             state.set_state(WAITING, "mesh retry")
             state.set_meta(ended_at=None, exit_status=None, why=None, held=0)
-        start_owner(path)
+        begin(path, () if job.get("begun_at") else described.after)
     print(f"mesh: job {name}: {counted(again, 'task')} to run again", file=sys.stderr)
 
 
@@ -449,6 +524,7 @@ def resume(settings: Settings, options: argparse.Namespace) -> int:
             )
             status = 1
             continue
+        need_mesh_of_job(settings)
         start_owner(job["path"])
         resumed.append(job["uuid"])
     if options.json:
@@ -461,13 +537,40 @@ def resume(settings: Settings, options: argparse.Namespace) -> int:
 def _found(settings: Settings, name: str) -> str:
     """Return the path of a job on this host; fetch its object if it is on another node, or if its node was lost."""
     try:
-        return find(settings, name)
+        return to_run_again(settings, name, ended=False)
+    except ForeignJob:
+        raise
     except ConsoleError:
         if not is_uuid(name):
             raise
     from console.tracker.standby import bring
 
     return bring(settings, name)
+
+
+def to_run_again(settings: Settings, name: str, *, ended: bool = True) -> str:
+    """Return the path of a job on this host. Inside a batch job, carry an object of an earlier one into its mesh.
+
+    ``ended``: carry a job that has ended too. Raises ConsoleError.
+    """
+    try:
+        return find(settings, name)
+    except ConsoleError:
+        outside = directory_of(state_directory(os.environ))
+        found = [uuid for uuid in uuids(outside) if len(name) >= SHORTEST and uuid.startswith(name)]
+        if not settings.allocation or len(found) != 1:
+            raise
+    path = job_path(outside, found[0])
+    if owned(path) or (summary(path)["state"] in ENDED and not ended):
+        return path
+    from agents.objects.carry import carry
+
+    directory = directory_of(settings.state_dir)
+    make_directory(directory)
+    try:
+        return carry(path, directory, f"resumed in batch job {settings.allocation}")
+    except (StateError, OSError) as error:
+        raise ConsoleError(f"job {name} cannot be had: {error}", f"its object is {path}") from None
 
 
 def suspend_all(settings: Settings, *, force: bool) -> None:
@@ -477,7 +580,7 @@ def suspend_all(settings: Settings, *, force: bool) -> None:
     running = [path for path in paths if owned(path) and summary(path).get(META)]
     if running and not force:
         names = ", ".join(os.path.basename(path)[:8] for path in running[:5])
-        hint = "wait for them, or suspend them with mesh down --force: mesh job resume goes on with them"
+        hint = "wait for them, or suspend them with mesh down --force: mesh job resume continues them"
         raise ConsoleError(f"jobs have not ended: {names}", hint, exit_status=1)
     for path in running:
         try:
@@ -497,7 +600,7 @@ def _each(
     """Call ``do`` for every named job; returns 1 if one of them had a wrong state."""
     status = 0
     for name in options.jobs:
-        path = find(settings, name)
+        path = to_run_again(settings, name) if ended else find(settings, name)
         job = summary(path)
         if not job.get(META):
             raise ConsoleError(
@@ -533,3 +636,30 @@ class _opened:
 
     def __exit__(self, *_exception: object) -> None:
         self._state.close()
+
+
+def _told_of_others(settings: Settings) -> list[str]:
+    """Lines about the launches and requests of other users: a table for administrators, one line for the others."""
+    try:
+        with open_viewer(settings.database, settings.login) as viewer:
+            live = [one for one in viewer.read().launchers if one.ended_at is None and one.uid != os.geteuid()]
+            waiting = [one for one in viewer.waiting() if one.uid != os.geteuid()]
+    except StoreError:
+        return []
+    if not live and not waiting:
+        return []
+    if is_admin(settings):
+        return _foreign_table(live, waiting)
+    runs = f"{counted(len(live), 'launch', 'launches')} on {counted(sum(one.size for one in live), 'processor')}"
+    waits = counted(len(waiting), "request waits", "requests wait")
+    return [f"of other users: {runs}; {waits} (showmesh shows the launches)"]
+
+
+def _foreign_table(live: list[Any], waiting: list[Any]) -> list[str]:
+    sizes: dict[tuple[str, str], int] = {}
+    for one in live:
+        key = (clean(one.user), job_of(one.command) or f"launch {one.id}")
+        sizes[key] = sizes.get(key, 0) + one.size
+    rows = [(whose, job, "running", str(size)) for (whose, job), size in sorted(sizes.items())]
+    rows += [(clean(one.user), "", "waiting", str(one.size)) for one in waiting]
+    return table(("USER", "JOB", "STATE", "PROCESSORS"), rows, 200, right=(3,))

@@ -4,6 +4,7 @@
 import argparse
 import json
 import os
+import re
 import shlex
 import sys
 import time
@@ -13,9 +14,11 @@ from typing import Any
 from console.cli.map.drawing import table
 from console.cli.mesh.progress_line import ProgressLine
 from console.cli.mesh.queue import cancel as cancel_job
-from console.cli.mesh.queue import ended, tell_limit
+from console.cli.mesh.queue import ended, need_mesh_of_job, starts_personal, tell_limit, tell_start, to_run_again
+from console.deploy.personal.plan import wanted_size
 from console.errors import ConsoleError, UsageError
-from console.jobs.objects import directory_of, find, opened, summary, uuids
+from console.jobs.foreign import find
+from console.jobs.objects import directory_of, opened, summary, uuids
 from console.launch.daemons.connect import user
 from console.launch.options.limits import duration
 from console.sections.attempts import attempts, joblog
@@ -30,6 +33,8 @@ from redmesh.sanitise import clean
 from redmesh.state import CANCELLED, FAILED, job_path
 from redmesh.text import counted
 
+#: Replacement strings that only GNU parallel has.
+_UNKNOWN = re.compile(r"\{(?:%|=[^}]*=|\.{2,3}|/\.{2,3}|\+[./]+)\}")
 _SHOWN = 5  # the most failures whose last lines are printed
 
 
@@ -51,6 +56,10 @@ def run(settings: Settings, options: argparse.Namespace) -> int:
         job = replace(job, limits=replace(job.limits, same_node=True))  # there is no other node to try
     if not options.quiet:
         tell_limit(settings, job.limits.processors)
+        if not options.json:
+            tell_start(settings)
+            _tell_unfilled(job.command)
+    need_mesh_of_job(settings)
     path = make(settings, job, user=user(), digests=options.digests)
     uuid = os.path.basename(path)[:36]
     print(
@@ -68,7 +77,10 @@ def _job(options: argparse.Namespace) -> SectionsJob:
     words = list(options.words)
     if words[:1] != ["--"]:
         if len(words) != 1:
-            raise UsageError("give a job file, or a command behind --", "mesh sections run -- program {} ::: a b c")
+            raise UsageError(
+                "give a job file, or a command behind --",
+                "mesh sections run -- program {} ::: a b c; whole commands from a file: mesh submit --tasks FILE",
+            )
         job = read(words[0])
         limits = replace(
             job.limits,
@@ -102,14 +114,24 @@ def _job(options: argparse.Namespace) -> SectionsJob:
 
 
 def _nodes(settings: Settings) -> int:
-    """The number of nodes of the mesh; 0 if it is not up yet."""
+    """The number of nodes of the mesh, or of the personal mesh that the job will start; 0 if unknown."""
     from db.views.viewer import open_viewer
 
+    if starts_personal(settings):
+        return wanted_size(settings).nodes
     try:
         with open_viewer(settings.database, settings.login) as viewer:
             return len({processor.node for processor in viewer.read().processors})
     except StoreError:
         return 0
+
+
+def _tell_unfilled(command: tuple[str, ...]) -> None:
+    """Say which replacement strings of GNU parallel stay as they are."""
+    found = _UNKNOWN.search(" ".join(command))
+    if found:
+        told = f"mesh: {found[0]} stays as it is: {{}} {{.}} {{/}} {{//}} {{/.}} {{#}} and {{1}} are replaced"
+        print(clean(told), file=sys.stderr)
 
 
 def _see_through(path: str, *, quiet: bool) -> int:
@@ -196,25 +218,30 @@ def watch(settings: Settings, options: argparse.Namespace) -> int:
 
 def resume(settings: Settings, options: argparse.Namespace) -> int:
     """Run the sections that are not done, and combine the outputs."""
-    path = _find(settings, options.job)
+    path = to_run_again(settings, options.job) if options.job else _find(settings, None)
     found = changed(path, read(options.file) if options.file else None)
     if found and not options.anyway:
         lines = "".join(f"\n    {clean(line)}" for line in found)
         raise ConsoleError(
-            f"what the job was made of has changed:{lines}",
-            "--anyway goes on; mesh sections run begins a new job", exit_status=1,
+            f"inputs or settings of the job have changed:{lines}",
+            "--anyway continues; mesh sections run starts a new job", exit_status=1,
         )  # fmt: skip
     if summary(path)["state"] != "done":
-        print(f"mesh: {counted(resume_job(path), 'section')} to run", file=sys.stderr)
+        need_mesh_of_job(settings)
+        print(f"mesh: {counted(resume_job(path, limit_mb=settings.job_limit_mb), 'section')} to run", file=sys.stderr)
     return _see_through(path, quiet=False)
 
 
 def retry(settings: Settings, options: argparse.Namespace) -> int:
     """Run failed sections again: all, or the named ones."""
-    path = _find(settings, options.job)
+    path = to_run_again(settings, options.job) if options.job else _find(settings, None)
     numbers = failed_sections(path, options.section or ())
     if numbers:
-        print(f"mesh: {counted(resume_job(path, numbers), 'section')} to run", file=sys.stderr)
+        need_mesh_of_job(settings)
+        print(
+            f"mesh: {counted(resume_job(path, numbers, limit_mb=settings.job_limit_mb), 'section')} to run",
+            file=sys.stderr,
+        )
     return _see_through(path, quiet=False)
 
 
@@ -242,7 +269,7 @@ def report(settings: Settings, options: argparse.Namespace) -> int:
         title = made.name or f"Sections of {os.path.basename(made.cwd)}"
         text = page(title, facts(job, made), found, failed, names, job.get("ended_at") or time.time())
     if options.file == "-":
-        print(text, end="")
+        print(clean(text, keep="\t\n") if sys.stdout.isatty() else text, end="")
         return 0
     try:
         with open(options.file, "w", encoding="utf-8", errors="replace") as file:
@@ -264,4 +291,4 @@ def _find(settings: Settings, name: str | None) -> str:
                 return path
         except ConsoleError:
             continue
-    raise ConsoleError("there is no job of sections on this host", "mesh sections run makes one", exit_status=1)
+    raise ConsoleError("there is no job of sections on this host", "mesh sections run creates one", exit_status=1)

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 
+from agents.job.start import start_dependents
 from agents.job.state_requests import Owner
 from console.errors import ConsoleError, UsageError
 from console.jobs.objects import directory_of, make_directory, sweep
@@ -76,6 +77,7 @@ def run_recorded(
         _close(state.owner)
     if state.purge and not status:
         os.unlink(job.path)
+    start_dependents(job.path)
     try:
         sweep(directory, settings.job_days, settings.jobs_mb)
     except OSError:

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from agents.job.changes import DirectoryChanges
 from agents.job.description import META
+from agents.objects.changes import DirectoryChanges
 from console.errors import ConsoleError
 from console.jobs.objects import directory_of, make_directory, opened, summary, uuids
 from console.jobs.rows import paced, queue_row
@@ -127,7 +127,7 @@ class JobsReader:
         if told is None:
             return self.jobs.pop(number, None) is not None
         line = self._line if told["yods"] and told["state"] not in ENDED else None
-        row = Job(number, **{**told, "waits": clean(line.why(uuid, told["yods"])) if line is not None else ""})
+        row = Job(number, **{**told, "waits": clean(line.why(uuid, told["yods"])[0]) if line is not None else ""})
         if self.jobs.get(number) == row:
             return False
         self.jobs[number] = row

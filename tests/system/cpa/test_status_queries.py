@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agents.job.http_query import answer
+from agents.objects.http_query import answer
 from redmesh.state import StateObject, new_uuid, open_for_reading
 from tests.support.daemons import Make
 from tests.support.mariadb import Server

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import redmesh
-from tests.support.mesh import PrivateMesh
+from tests.support.mesh import MakeMesh, PrivateMesh
 from tests.support.mpis import python_with
 from tests.support.waiting import wait_until
 from tests.support.yods import one_mesh, yods
@@ -223,6 +223,45 @@ def test_calls_that_the_program_cancels_are_cancelled_tasks(yods: PrivateMesh) -
     assert (job["state"], job["counts"]) == ("done", {"done": others + 1, "cancelled": cancelled})
 
 
+STOPPED = """
+import os, time, redmesh
+
+def call():
+    open("begun", "w").close()
+    while not os.path.exists("stop"):
+        time.sleep(0.02)
+
+executor = redmesh.Executor(1, name="stopped")
+calls = [executor.submit(call) for _ in range(40)]
+while not os.path.exists("begun"):
+    time.sleep(0.02)
+executor.shutdown(wait=False, cancel_futures=True)
+while not any(one.cancelled() for one in calls):
+    time.sleep(0.02)
+open("stop", "w").close()
+executor.shutdown()
+print(executor.uuid, sum(one.cancelled() for one in calls), sum(one.done() for one in calls))
+"""
+
+
+def test_a_shutdown_cancels_the_calls_that_no_worker_has(yods: PrivateMesh) -> None:
+    uuid, cancelled, ended = yods.run(sys.executable, "-c", STOPPED, check=True).stdout.split()
+    job = yods.json("mesh", "job", "show", uuid, "--json")
+    assert int(cancelled) > 30 and int(ended) == 40, "a worker has a few in advance"
+    assert (job["state"], job["counts"]) == ("done", {"done": 40 - int(cancelled), "cancelled": int(cancelled)})
+
+
+def test_large_arguments_of_a_program_that_was_killed_do_not_stay(yods: PrivateMesh) -> None:
+    program = "import os, redmesh, signal; e = redmesh.Executor(1); e.submit(pow, 2, 2).result(); print(e.uuid)"
+    program += "; e.submit(len, bytes(8 << 20)); f = e.submit(__import__('time').sleep, 1000)"
+    program += "; e.submit(len, bytes(8 << 20)); os.sys.stdout.flush(); wait = __import__('time').sleep"
+    program += "\nwhile not f._state == 'RUNNING' or e._waiting: wait(0.01)\nos.kill(os.getpid(), signal.SIGKILL)"
+    uuid = yods.run(sys.executable, "-c", program).stdout.strip()
+    yods.run("mesh", "wait", uuid)
+    directory = yods.state / "jobs" / f"{uuid}.calls"
+    wait_until(lambda: not directory.exists(), "the calls' files are deleted")
+
+
 INTERRUPTED = """
 import os, time, redmesh
 
@@ -255,3 +294,74 @@ def test_a_program_is_told_of_a_small_machine_and_of_what_the_first_interrupt_do
     finally:
         process.kill()
         process.wait()
+
+
+LOST = """
+import json, os, signal
+import redmesh
+
+def end_the_worker():
+    os.kill(os.getppid(), signal.SIGKILL)
+
+nowhere = {"python": "/nowhere/python3", "minor": "3", "cloudpickle": "3", "path": []}
+told = []
+for options in ([], ["--functions", json.dumps(nowhere)]):  # the last of two --functions holds
+    with redmesh.Executor(1, options=options) as executor:
+        error = executor.submit(end_the_worker).exception()
+        told.append([type(error).__name__, str(error)])
+print(json.dumps(told))
+"""
+
+
+def test_calls_fail_with_the_reason_if_no_worker_is_left_to_run_them(yods: PrivateMesh) -> None:
+    done = yods.run(sys.executable, "-c", LOST, check=True)
+    lost, nowhere = json.loads(done.stdout)
+    assert lost[0] == "BrokenProcessPool" and "workers were lost with this task" in lost[1]
+    assert nowhere[0] == "BrokenProcessPool" and "the program's Python /nowhere/python3 cannot be run on" in nowhere[1]
+
+
+NESTED = """
+import os, sys, time, redmesh
+
+def nested(n, of):
+    import redmesh
+    open(f"call-{of}-{n}", "w").close()
+    while not all(os.path.exists(f"call-{of}-{one}") for one in range(of)):
+        time.sleep(0.02)
+    with redmesh.Executor(1, name="inner") as inner:
+        return inner.submit(pow, n, 2).result()
+
+count = int(sys.argv[1])
+with redmesh.Executor(count, name="outer") as executor:
+    calls = [executor.submit(nested, n, count) for n in range(count)]
+    print(executor.uuid, flush=True)
+    print([str(one.exception() or one.result()) for one in calls])
+    try:
+        executor.submit(lambda: executor)
+    except TypeError as error:
+        print(error)
+"""
+
+
+def test_a_call_whose_executor_can_never_run_fails_and_one_that_only_waits_does_not(mesh: MakeMesh) -> None:
+    private = mesh(2, 1)
+    (private.work / "nested.py").write_text(NESTED)
+    held = private.start("yod", "cat", stdin=subprocess.PIPE)
+    assert held.stdin is not None
+    wait_until(lambda: private.json("showmesh")["states"]["busy"] == 1, "a launch has a processor")
+    outer = private.start(sys.executable, "nested.py", "1", stdout=subprocess.PIPE, text=True)
+
+    def inner() -> list[tuple[str, bool]]:
+        rows = private.json("mesh", "queue")
+        return [(one["why"], one["stuck"]) for one in rows if one["name"] == "inner" and one["why"]]
+
+    assert wait_until(inner, "the inner job waits") == [("first in the line: 1 processor not free yet", False)]
+    held.stdin.close()
+    out, _ = outer.communicate(timeout=60)
+    _, results, refused = out.splitlines()
+    assert results == "['0']" and "a redmesh.Executor cannot be sent to a call" in refused
+
+    done = private.run(sys.executable, "nested.py", "2", check=True)
+    uuid, results = done.stdout.splitlines()[:2]
+    reason = f"an Executor in a call of job {uuid[:8]} can never run: job {uuid[:8]}, which waits for it, has all 2"
+    assert results.count(reason) == 2 and "max_workers" in results

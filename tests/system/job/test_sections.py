@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.mesh import PrivateMesh
+from tests.support.mesh import MakeMesh, PrivateMesh
 from tests.support.waiting import wait_until
 from tests.support.yods import one_mesh, yods
 from tests.system.job.test_tasks import row, sql
@@ -57,6 +57,16 @@ def job_file(mesh: PrivateMesh, script: str, count: int = 12, retries: int = 3, 
 
 def newest(mesh: PrivateMesh) -> str:
     return str(mesh.json("mesh", "queue", "--all")[-1]["uuid"])
+
+
+def test_the_first_job_of_all_knows_that_its_mesh_has_one_node(mesh: MakeMesh) -> None:
+    """The job starts the mesh; on a mesh of one node a section is tried again on that node."""
+    private = mesh(2, 1, up=False, REDMESH_PROCESSORS="2")
+    command = 'echo {%} >>tried; [ "$(wc -l <tried)" = 3 ]'
+    done = private.run("mesh", "sections", "run", "--", "sh", "-c", command, "{}", ":::", "a")
+    assert done.returncode == 0, done.stderr
+    assert "the job starts a personal mesh of 2 processors (mesh down ends it)" in done.stderr
+    assert "{%} stays as it is" in done.stderr and (private.work / "tried").read_text() == "{%}\n" * 3
 
 
 def test_a_section_that_fails_finishes_on_another_node_and_the_output_is_whole(yods: PrivateMesh) -> None:

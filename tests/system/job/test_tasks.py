@@ -2,10 +2,15 @@
 
 import json
 import os
+import re
 import signal
+import subprocess
+import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from tests.support.mesh import MakeMesh, PrivateMesh
 from tests.support.waiting import freeze, wait_until
@@ -51,9 +56,9 @@ def test_results_exits_limits_and_last_lines_are_in_the_object(yods: PrivateMesh
     )  # fmt: skip
     job = done.stdout.strip()
     assert done.returncode == 1 and "2 tasks failed: 18 done, 2 failed" in done.stderr
-    assert f"mesh: task 3 failed first: exit 7 on n0: task 3 of {job} try 2 x" in done.stderr
+    assert re.search(rf"mesh: task 3 failed first: exit 7 on n\d: task 3 of {job} try 2 x", done.stderr), done.stderr
     log = yods.run("mesh", "job", "log", job, check=True).stdout
-    assert "task 4: failed: exit 124 (the time limit of 2 s is reached) on n0: task 4 of" in log
+    assert re.search(r"task 4: failed: exit 124 \(the time limit of 2 s is reached\) on n\d: task 4 of", log), log
     assert sql(yods, job, "SELECT first, attempt, exit FROM task WHERE state = 'failed'") == [
         {"first": 3, "attempt": 2, "exit": 7},
         {"first": 4, "attempt": 2, "exit": 124},
@@ -95,6 +100,14 @@ def test_tasks_are_listed_with_their_inputs_and_their_attempts_as_a_job_log(yods
     assert all(line[8].startswith("sh -c 'test ") for line in log)
 
 
+def test_a_job_log_on_a_terminal_has_no_escape_sequences_of_commands(yods: PrivateMesh) -> None:
+    job = submit(yods, "--wait", "--quiet", "--", "true", "\x1b[2J")
+    words = ["mesh", "job", "tasks", job, "--joblog"]
+    assert "\x1b[2J" in yods.run(*words, check=True).stdout
+    shown = yods.run(sys.executable, "-c", "import pty, sys; pty.spawn(sys.argv[1:])", *words, check=True).stdout
+    assert "\x1b" not in shown and "[2J" in shown
+
+
 def test_a_retry_may_allow_more_failures_and_the_time_before_it_does_not_count(yods: PrivateMesh) -> None:
     words = ["--array", "1-9", "--limit", "1", "--max-fails", "1", "--wait", "--quiet", "--"]
     job = yods.run("mesh", "submit", *words, "sh", "-c", "test -e good{} || exit 5").stdout.strip()
@@ -116,6 +129,36 @@ def _times(mesh: PrivateMesh, job: str) -> tuple[float, float]:
     rows = sql(mesh, job, "SELECT at, state FROM transition WHERE first IS NULL ORDER BY id")
     runs = [(one["at"], after["at"]) for one, after in pairwise(rows) if one["state"] == "running"]
     return sum(till - at for at, till in runs), runs[-1][1] - runs[0][0]
+
+
+def test_a_retry_goes_on_under_the_limit_of_now_and_a_list_that_fills_the_object_is_refused(yods: PrivateMesh) -> None:
+    small = yods.work / "small.toml"
+    small.write_text("job_limit_mb = 1\n")
+    words = ["mesh", "--config", str(small), "submit", "--wait", "--quiet", "--tasks"]
+    (yods.work / "lines").write_text("yes\n")
+    job = yods.run(*words, "lines", "--", "test", "-e").stdout.strip()
+    limit = "SELECT value FROM meta WHERE key = 'limit'"
+    assert sql(yods, job, limit) == [{"value": 1 << 20}]
+    (yods.work / "yes").touch()
+    yods.run("mesh", "retry", job, check=True)
+    assert yods.run("mesh", "wait", job).returncode == 0 and sql(yods, job, limit) == [{"value": 1 << 30}]
+    (yods.work / "lines").write_text("".join(f"{number:0550}\n" for number in range(20_000)))
+    assert "its limit is 1 MiB" in yods.run(*words, "lines", "--", "true").stderr
+
+
+def test_a_submission_that_was_killed_is_no_job(yods: PrivateMesh) -> None:
+    """Half of its tasks are not run, nor does it count as done."""
+    before = {path.stem for path in (yods.state / "jobs").glob("*.job")}
+    process = yods.start("mesh", "submit", "--tasks", "-", "--", "echo", stdin=subprocess.PIPE)
+    try:
+        wait_until(lambda: {path.stem for path in (yods.state / "jobs").glob("*.job")} - before, "the object is made")
+    finally:
+        process.kill()
+        process.wait()
+    (job,) = {one["uuid"] for one in yods.json("mesh", "queue")} - before
+    yods.run("mesh", "job", "resume", job, check=True)
+    told = yods.run("mesh", "wait", job)
+    assert told.returncode == 1 and "submit it again" in told.stderr
 
 
 def test_what_only_sections_know_is_named_when_a_job_is_submitted(yods: PrivateMesh) -> None:
@@ -150,8 +193,9 @@ def test_lines_of_a_file_are_inputs_or_shell_commands_and_output_goes_to_files(y
 
 
 def test_a_job_that_is_held_while_its_last_tasks_run_ends_with_them(yods: PrivateMesh) -> None:
-    job = submit(yods, "--array", "1-2", "--limit", "2", "--", "sh", "-c", "until [ -e done ]; do sleep 0.05; done")
-    wait_until(lambda: row(yods, job)["running"] == 2, "both run")
+    waits = "touch runs-{}; until [ -e done ]; do sleep 0.05; done"
+    job = submit(yods, "--array", "1-2", "--limit", "2", "--", "sh", "-c", waits)
+    wait_until(lambda: len(list(yods.work.glob("runs-*"))) == 2, "both run, neither behind the other")
     yods.run("mesh", "hold", job, check=True)
     (yods.work / "done").touch()
     assert yods.run("mesh", "wait", job).returncode == 0 and row(yods, job)["state"] == "done"
@@ -163,8 +207,8 @@ def test_jobs_are_held_released_cancelled_wait_for_others_and_are_tried_again(yo
     either = submit(yods, "--after", f"{held}:any", "--", "true")
     assert [(one["state"], one["owner"]) for one in yods.json("mesh", "queue")] == [
         ("held", ""),
-        (f"after {held[:8]}", ""),
-        (f"after {held[:8]}", ""),
+        (f"after {held[:8]} (held)", ""),
+        (f"after {held[:8]} (held)", ""),
     ]
     yods.run("mesh", "release", held, check=True)
     assert yods.run("mesh", "wait", held).returncode == 1
@@ -188,6 +232,41 @@ def test_jobs_are_held_released_cancelled_wait_for_others_and_are_tried_again(yo
     assert sql(yods, long, "SELECT DISTINCT state FROM task") == [{"state": "cancelled"}]
     wait_until(lambda: not workers(yods), "the workers have exited")
     assert yods.run("mesh", "cancel", long).returncode == 1
+
+
+def test_no_job_waits_for_ever_for_one_that_was_deleted_held_retried_or_is_a_launch(yods: PrivateMesh) -> None:
+    first = submit(yods, "--hold", "--", "true")
+    second, released = submit(yods, "--after", first, "--", "true"), submit(yods, "--after", first, "--", "true")
+    third = submit(yods, "--after", f"{second}:any", "--", "true")
+    yods.run("mesh", "release", released, check=True)
+    yods.run("mesh", "wait", released, check=True)  # it does not wait for the first one
+    yods.run("mesh", "job", "purge", "--force", first, check=True)
+    yods.run("mesh", "wait", third, check=True)
+    done = yods.run("mesh", "wait", second)
+    assert done.returncode == 1 and f"job {first[:8]} was deleted" in done.stderr
+
+    launch = yods.start("yod", "-state", "cat", stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+    uuid = launch.stderr.readline().split()[2].decode()
+    held = submit(yods, "--hold", "--after", uuid, "--", "true")
+    yods.run("mesh", "cancel", held, check=True)
+    yods.run("mesh", "retry", held, check=True)
+    assert row(yods, held)["state"] == f"after {uuid[:8]}"
+    launch.stdin.close()
+    yods.run("mesh", "wait", held, check=True)
+
+
+def test_what_a_job_waits_for_cannot_be_read_which_is_no_end(yods: PrivateMesh) -> None:
+    first = submit(yods, "--hold", "--", "true")
+    second = submit(yods, "--after", f"{first}:any", "--", "true")
+    path = yods.state / "jobs" / f"{first}.job"
+    kept = path.read_bytes()
+    path.write_bytes(b"x" * len(kept))
+    yods.run("mesh", "job", "resume", second, check=True)
+    said, told = path.with_name(f"{second}.err"), f"job {first[:8]}, after which this job starts, cannot be read"
+    wait_until(lambda: told in said.read_text(), "the process that would have started the job says so")
+    path.write_bytes(kept)
+    yods.run("mesh", "release", first, check=True)
+    yods.run("mesh", "wait", first, second, check=True)
 
 
 def test_a_worker_that_is_killed_loses_nothing_and_only_its_task_runs_twice(yods: PrivateMesh) -> None:
@@ -229,6 +308,24 @@ def test_a_task_that_has_begun_is_known_to_the_successor_of_an_owner_killed_at_o
     yods.run("mesh", "wait", job, check=True)
     [attempts] = sql(yods, job, "SELECT attempt FROM task WHERE first = 3")
     assert ran(yods, "struck").count(3) == 2 and attempts == {"attempt": 2}
+
+
+@pytest.mark.parametrize("what", ["deleted", "replaced by another file"])
+def test_an_owner_whose_object_is_gone_ends_its_tasks_and_says_so(yods: PrivateMesh, what: str) -> None:
+    job = submit(yods, "--array", "1-1000", "--", "sh", "-c", f"echo $0 >> {what[:3]}; sleep 0.1", "{}")
+    wait_until(lambda: len(ran(yods, what[:3])) >= 2, "tasks run")
+    path = yods.state / "jobs" / f"{job}.job"
+    aside = yods.work / "aside"
+    aside.write_bytes(path.read_bytes())
+    other = aside.read_bytes()
+    if what == "deleted":
+        path.unlink()
+    else:
+        aside.rename(path)
+    errors = path.with_suffix(".err")
+    wait_until(lambda: f"{path} was {what} while its job ran: its tasks were ended" in errors.read_text(), "it is told")
+    wait_until(lambda: not workers(yods), "no worker is left")
+    assert path.exists() == (what != "deleted") and (not path.exists() or path.read_bytes() == other)
 
 
 def test_a_first_submission_makes_the_state_directory_its_users_alone(mesh: MakeMesh) -> None:

@@ -7,7 +7,7 @@ import os
 import sqlite3
 import traceback
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -93,7 +93,7 @@ class HandedOver:
 
         def begun() -> bool:
             nonlocal moving
-            if self.has("no task begins here") or not self.spec.exists():
+            if self.has("no more tasks start here") or not self.spec.exists():
                 return True
             if moving.poll() is not None:  # another job's step has killed the CPA that it asked
                 moving = self.mesh.start("mesh", "job", "move", self.uuid, OTHER_LOGIN, env=env)
@@ -154,8 +154,12 @@ class HandedOver:
         here = live[0] != self.there
         told = shown(self.mesh.run if here else self.other.run, self.uuid)
         if not here:
-            asked = self.mesh.run("mesh", "job", "show", self.uuid)  # of its standby, if it had one at its end
-            assert f"the login processor {OTHER_LOGIN}" in asked.stderr + asked.stdout, asked
+
+            def asked() -> bool:  # its standby, if it had one at its end; the report of the last move may be on its way
+                done = self.mesh.run("mesh", "job", "show", self.uuid)
+                return f"the login processor {OTHER_LOGIN}" in done.stderr + done.stdout
+
+            wait_until(asked, f"{self.step}: here it is known that the object is there", 30.0, 0.5)
         assert told["counts"] == {"done": TASKS}, (self.step, told["counts"])
         db = sqlite3.connect(live[0])
         try:
@@ -176,10 +180,16 @@ def test_whoever_is_killed_at_whichever_step(mesh: TlsMesh, other: OtherLogin) -
         job.end()
         job.check()
 
-    with ThreadPoolExecutor(4) as pool:
-        faults = [
-            f"{name}:\n{''.join(traceback.format_exception(error)[-3:])}"
-            for name, begun in [(name, pool.submit(run, number, name)) for number, name in enumerate(names)]
-            if (error := begun.exception())
-        ]
+    # A CPA that is killed makes other hand-overs take another way, without the step that they wait for.
+    numbered = list(enumerate(names))
+    of_cpa = [one for one in numbered if "CPA" in one[1]]
+    begun: list[tuple[str, Future[None]]] = []
+    for together in ([one for one in numbered if one not in of_cpa], *([one] for one in of_cpa)):
+        with ThreadPoolExecutor(4) as pool:
+            begun += [(name, pool.submit(run, number, name)) for number, name in together]
+    faults = [
+        f"{name}:\n{''.join(traceback.format_exception(error)[-3:])}"
+        for name, one in begun
+        if (error := one.exception())
+    ]
     assert not faults, "\n".join(faults)

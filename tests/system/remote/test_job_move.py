@@ -17,7 +17,8 @@ from agents.link import trust
 from agents.link.client import Client
 from agents.wire.errors import AgentError
 from redmesh.state import StateObject, new_uuid
-from tests.support.far_mesh import TlsMesh, while_up
+from tests.support.far_mesh import FarMesh, TlsMesh, while_up
+from tests.support.hosts import MakeHosts
 from tests.support.waiting import patience
 
 
@@ -193,3 +194,19 @@ def test_a_full_disk_refuses_an_object_and_the_sender_goes_on(mesh: TlsMesh) -> 
         subprocess.run(["umount", "-l", there], check=True)
     mesh.run("mesh", "job", "move", large, "n1", check=True)
     mesh.run("mesh", "purge", large, check=True)
+
+
+def test_an_object_that_was_moved_to_a_host_outlives_mesh_down(netns_hosts: MakeHosts) -> None:
+    with while_up(FarMesh(netns_hosts(1))) as mesh:
+        mesh.run("yod", "-state", "-keep", "-sz", "1", "sh", "-c", "yodstate set answer 42", check=True)
+        uuid = str(mesh.json("mesh", "job", "list")[-1]["uuid"])
+        mesh.run("mesh", "job", "move", uuid, "h1", check=True)
+        down = mesh.run("mesh", "down", check=True)
+        assert f"h1 keeps the state objects of jobs moved there ({uuid[:8]})" in down.stdout
+        (place,) = next(iter(mesh.hosts)).home.glob(".local/state/redmesh/nodes/*-h1")
+        assert [path.name for path in place.iterdir()] == ["jobs"]
+        mesh.up()
+        assert mesh.json("mesh", "job", "show", uuid)["values"] == {"answer": "42"}
+        mesh.run("mesh", "job", "purge", uuid, check=True)
+        assert json.loads(mesh.run("mesh", "down", "--json", check=True).stdout)["hosts"][0]["kept_jobs"] == []
+        assert not place.exists()

@@ -233,6 +233,21 @@ def test_a_damaged_object_is_found_when_it_is_opened(tmp_path: Path) -> None:
         StateObject(job.path)
 
 
+def test_what_a_killed_owner_left_half_written_is_undone_for_readers(tmp_path: Path) -> None:
+    job = made(tmp_path)
+    job.set("phase", "2")
+    job.close()
+    half = (
+        "import os, sqlite3, sys; db = sqlite3.connect(sys.argv[1], isolation_level=None);"
+        "db.execute('PRAGMA cache_size = 1'); db.execute('BEGIN'); db.execute('UPDATE value SET value = 3');"
+        "db.executemany('INSERT INTO log (at, text) VALUES (0, ?)', [('x' * 4000,)] * 100); os._exit(0)"
+    )
+    subprocess.run([sys.executable, "-c", half, job.path], check=True)
+    assert os.path.exists(job.path + "-journal")
+    assert open_for_reading(job.path).execute("SELECT value FROM value").fetchall() == [("2",)]
+    assert not os.path.exists(job.path + "-journal")
+
+
 def test_keys_and_values_have_limits(tmp_path: Path) -> None:
     job = made(tmp_path)
     for key, value in (("", "x"), ("k" * 201, "x"), ("k", "x" * 65537)):

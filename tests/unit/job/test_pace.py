@@ -5,7 +5,7 @@ from agents.job.task_list import MOST_AHEAD, Pace
 
 def test_short_tasks_go_in_batches_long_ones_alone_and_the_last_ones_are_shared() -> None:
     pace = Pace()
-    assert pace.ahead(1000, 2) == 2  # nothing is known yet
+    assert pace.ahead(1000, 2) == 1  # the first may take hours
     pace.took(0.001)
     assert pace.ahead(1000, 2) == 100
     assert pace.ahead(10, 4) == 3  # others have theirs

@@ -51,7 +51,7 @@ def test_a_job_begins_when_the_one_before_it_has_ended_as_it_wants(tmp_path: Pat
     job.finish(DONE)
     assert unmet(str(tmp_path), [[uuid, "ok"]]) == []
     job.close()
-    with pytest.raises(Unmet, match="cannot be read"):
+    with pytest.raises(Unmet, match="was deleted"):
         unmet(str(tmp_path), [[new_uuid(), "ok"]])
 
 

@@ -371,6 +371,13 @@ def test_kill_after_the_grace_when_a_rank_does_not_listen() -> None:
     assert launch.handle(E.GRACE_OVER) == []
 
 
+def test_the_grace_after_a_signal_to_yod_is_not_that_after_a_bad_exit() -> None:
+    for event, grace_s in (((E.TERMINATE, 15), 30.0), ((E.EXITS, exits(EXIT_3)), 5.0)):
+        launch = Launch(bad_exit_ends=True, grace_s=30.0)
+        actions, _ = play([*RUN, event], launch)
+        assert (Do.GRACE, grace_s) in actions
+
+
 def test_a_failed_node_is_reported_and_a_bad_program_is_not() -> None:
     for event, reported in ((NODE_FAILED, True), (FAILED, False)):
         launch = Launch(bad_exit_ends=False)

@@ -38,7 +38,7 @@ def test_nobody_can_own_an_object_in_doubt_and_its_answer_decides(holder: Holder
     uuid = stopped(holder)
     with pytest.raises(StateError):
         StateObject(holder.path(uuid))
-    with pytest.raises(StateError, match="stands still"):
+    with pytest.raises(StateError, match="in doubt"):
         holder.offer(uuid, "n2", "")
     assert holder.doubtful() == [uuid] and holder.readable(uuid)
     assert holder.answered(uuid, 7, Event.REFUSED) is State.DOUBT, "of another attempt"

@@ -8,7 +8,7 @@ import select
 import struct
 import time
 
-from agents.job.http_query import etag
+from agents.objects.http_query import etag
 from redmesh.state import StateError
 
 TYPE_CHECKING = False
