@@ -27,6 +27,10 @@ SYNOPSIS
     signal(handle, number) -> None     send a signal to what ``spawn`` or ``spawn_all`` started
     alive(handle) -> bool              whether that still runs
     time_left(environ) -> float|None   seconds until the manager ends the allocation; None: unknown, or no limit
+    ending(environ) -> float|None
+                                       after a signal to all processes of the job, daemons too: seconds from that
+                                       signal until the manager kills them; None: the job goes on, the signal was
+                                       a user's
     submit(environ, count, limit, options) -> str
                                        submit a job of ``count`` nodes that only waits; return its name
     allocation(environ, job) -> {str: str}|None
@@ -64,7 +68,7 @@ ENTRY_POINTS = "redmesh.managers"
 #: Names that a manager must define, and names that it may define.
 REQUIRED = ("detect", "hosts", "job_id", "spawn", "distributed")
 OPTIONAL = ("streams", "spawn_all", "spawn_ranks", "labelled", "host_variable", "signal_fails_job", "signal",
-            "alive", "time_left", "submit", "allocation", "cancel")  # fmt: skip
+            "alive", "time_left", "ending", "submit", "allocation", "cancel")  # fmt: skip
 #: A manager that reports more hosts or slots than this is at fault.
 MOST = 1 << 20
 

@@ -47,7 +47,8 @@ __all__ = [
 
 
 # How long an example takes says more of the machine's other work than of ours.
-hypothesis.settings.register_profile("shared machine", deadline=None)
+_SLOW = [hypothesis.HealthCheck.too_slow]
+hypothesis.settings.register_profile("shared machine", deadline=None, suppress_health_check=_SLOW)
 hypothesis.settings.load_profile("shared machine")
 
 

@@ -10,6 +10,7 @@ from agents.cpa.daemon import Cpa
 from agents.link.acceptor import allow_many_files
 from agents.link.journal import Journal
 from agents.link.loop import Loop
+from agents.linux.ending import expect_signals, on_terminate
 from agents.wire.errors import AgentError
 from db.errors import StoreError
 from db.store.store import open_store
@@ -37,8 +38,9 @@ def main(arguments: list[str]) -> int:
     except OSError as error:
         print(f"cpa: {error}", file=sys.stderr)
         return 1
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.on_signal(number, cpa.stop)
+    if config.signalled:
+        expect_signals(config.state)
+    on_terminate(loop, cpa.stop, signal.SIGTERM, signal.SIGINT)
     try:
         loop.run()
     except Exception as error:

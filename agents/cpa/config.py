@@ -35,6 +35,7 @@ class Config(NamedTuple):
     nice_grace_s: float
     mesh: str
     public: bool  # system mode: every user of this login processor may connect
+    signalled: bool = False  # the batch system sends signals to daemons too (agents/linux/ending.py)
     granted: bool = False  # another login processor's mesh up granted it, and may revoke it
     pending_s: float = 60.0
     loading_s: float = 300.0
@@ -76,6 +77,7 @@ def read(path: str) -> Config:
             history_days=float(whole.get("history_days", 30)),
             history_rows=int(whole.get("history_rows", 10_000)),
             placement=str(whole.get("placement") or "default"),
+            signalled=bool(whole.get("signalled_by")),
             nice_grace_s=float(whole.get("nice_grace_s", 300.0)),
             pending_s=float(whole.get("pending_s", 60.0)),
             loading_s=float(whole.get("loading_s", 300.0)),

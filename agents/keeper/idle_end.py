@@ -6,6 +6,7 @@ import os
 
 from agents.link.link import Caller
 from agents.link.sockets import connect_now
+from agents.linux import processes
 from agents.pct.ranks.process_tracking import launchers_on_record
 from agents.wire.errors import AgentError
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 #: The longest pause in seconds between two checks.
 CHECK_S = 60.0
+_LONGEST_TITLE = 4096
 
 
 class IdleEnd:
@@ -67,6 +69,23 @@ def jobs_run(state: str) -> bool:
     from redmesh.state import owned  # imports SQLite, which a keeper without jobs does not need
 
     return any(owned(os.path.join(directory, name[: -len(".lock")])) for name in locks)
+
+
+def job_owners(state: str) -> List[int]:
+    """The owners of the jobs of the mesh with this STATE; each has the path of its object in its title."""
+    found = []
+    for pid in processes.pids():
+        try:
+            if os.stat(f"/proc/{pid}").st_uid != os.geteuid():
+                continue
+            with open(f"/proc/{pid}/cmdline", "rb", buffering=0) as file:
+                mark, _, rest = file.read(_LONGEST_TITLE).partition(b" ")
+        except OSError:
+            continue
+        place = os.path.dirname(os.fsdecode(rest.partition(b" ")[2]))  # the end of the title may be cut off
+        if mark == b"redmesh-job" and place == os.path.join(state, "jobs") and processes.alive(pid):
+            found.append(pid)
+    return found
 
 
 def running_launchers(run: str, state: str) -> List[int]:

@@ -9,7 +9,7 @@ import time
 from agents.keeper import daemon_processes
 from agents.keeper.daemon_states import Action, Daemon, Event, State
 from agents.keeper.errors import Busy, KeeperError
-from agents.keeper.idle_end import IdleEnd, jobs_run, running_launchers
+from agents.keeper.idle_end import IdleEnd, job_owners, jobs_run, running_launchers
 from agents.keeper.orphans import Orphans
 from agents.keeper.spawn import fork_pct, last_words, size_of, spawn_program
 from agents.link.journal import Journal
@@ -20,7 +20,7 @@ from agents.link.resolver import Names
 from agents.link.server import Server, Session
 from agents.link.sockets import LOOK_S, connect_now, own_directory, peer
 from agents.link.trust import Trust
-from agents.linux import prctl, processes
+from agents.linux import ending, prctl, processes
 from agents.pct.launch_child.spares import prepare
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
@@ -28,8 +28,9 @@ from agents.wire.messages import KEEPER
 
 TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Optional, Tuple
+    from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
+    from agents.keeper.job_end import JobEnd
     from agents.link.loop import Timer
 
 #: Seconds: for daemons of one kind to end; for a CPA to record that the mesh is down.
@@ -41,6 +42,11 @@ LEAVING_S = 0.5
 #: A living daemon has this long to create its socket again, if RUN was removed while the mesh had no keeper.
 SOCKET_S, _SOCKET_AGAIN_S = 4 * LOOK_S, 0.1
 _LOCK_TRIES, _LOCK_S = 10, 0.01
+#: Seconds for owners of jobs to record what ran, and between two looks whether they have.
+OWNERS_S, _OWNERS_AGAIN_S = 5.0, 0.05
+#: In the state directory of a batch job's mesh: the directories of its hosts, and how many directories are above the
+#: one that a host's keeper removes (console/deploy/managed/starter.py): of the host, of all hosts, of the mesh.
+_NODES, _ABOVE = "nodes", 3
 
 
 class Kept:
@@ -88,8 +94,9 @@ class Keeper:
         self._no_place = ""  # the reason why it could not be created
         self._orphans = Orphans(self._loop, self._log, lambda: {kept.pid for kept in self._kept})
         self._loop.on_signal(signal.SIGCHLD, self._reap)
+        self._job_end = self._expect_signals()
         for number in (signal.SIGTERM, signal.SIGINT):
-            self._loop.on_signal(number, lambda: self._end("the keeper was told by a signal"))
+            self._loop.on_signal(number, self._on_terminate)
         self._loop.on_signal(signal.SIGHUP, self._try_now)
 
     def _try_certificate(self) -> None:
@@ -102,6 +109,24 @@ class Keeper:
             Trust(config["mesh"], f"{config['trust']}/ca.pem", f"{config['trust']}/node.pem").client()
         except ImportError as error:
             raise KeeperError(f"this Python has no ssl module: {error}", "python in mesh.toml names another") from None
+
+    def _expect_signals(self) -> Optional[JobEnd]:
+        manager = str(self._config.get("signalled_by") or "")
+        if not manager:
+            return None
+        from agents.keeper.job_end import JobEnd  # only in a batch system's job
+
+        ending.forget(self._state)
+        ending.expect_signals(self._state)
+        self._loop.on_signal(signal.SIGQUIT, lambda: None)
+        cpas = [kept.socket_path for kept in self._of_kind("cpa")]
+        return JobEnd(self._loop, self._log, manager, cpas, lambda: bool(self._launchers()), self._end)
+
+    def _on_terminate(self) -> None:
+        if self._job_end is not None and not ending.is_meant():
+            self._job_end.signalled()
+        else:
+            self._end("the keeper was told by a signal")
 
     def _take_lock(self) -> int:
         fd = os.open(os.path.join(self._state, "mesh.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -189,7 +214,10 @@ class Keeper:
         def on_end(_events: int) -> None:
             self._loop.unwatch(handle)
             os.close(handle)
-            self._end("the job has ended")
+            if self._job_end is not None and self._config["ends_with"] != "parent":
+                self._job_end.script_ended()
+            else:
+                self._end("the job has ended")
 
         if handle < 0:
             self._loop.after(0, lambda: self._end("the job has ended"))
@@ -440,9 +468,31 @@ class Keeper:
         if self._ending:
             return
         self._log.write("ending", reason=reason)
+        if self._job_end is not None:
+            self._announce_end()
         self._end_reason = reason
         self._ending = ["pct", "rca", "cpa"]
-        self._begin_ending()
+        if self._config.get("ends_with", "parent") != "parent":
+            self._end_owners(time.monotonic() + OWNERS_S, set())
+        else:
+            self._begin_ending()
+
+    def _announce_end(self) -> None:
+        try:
+            ending.announce(self._state)
+        except OSError as error:  # then the daemons are killed after END_S
+            self._log.write("cannot announce the end", reason=str(error))
+
+    def _end_owners(self, deadline: float, asked: Set[int]) -> None:
+        """Suspend the jobs of a mesh that ends with its batch job: their owners are no children of ours."""
+        owners, late = job_owners(self._state), time.monotonic() > deadline
+        for pid in owners:
+            if late or pid not in asked:
+                processes.send_signal(pid, signal.SIGKILL if late else signal.SIGTERM)
+        if not owners or late:
+            self._begin_ending()
+        else:
+            self._loop.after(_OWNERS_AGAIN_S, lambda: self._end_owners(deadline, {*asked, *owners}))
 
     def _begin_ending(self) -> None:
         if self._ending[0] == "cpa" and not self._told:
@@ -508,6 +558,50 @@ class Keeper:
                 except OSError:
                     pass
 
+    def _carry_objects(self) -> bool:
+        """Carry the state objects that are here to their user's directory; False if one has to stay."""
+        target, ours = self._config.get("keep_jobs"), os.path.join(self._state, "jobs")
+        if not target or not os.path.isdir(ours):
+            return True
+        from agents.objects.carry import carry_all  # few jobs have such objects
+
+        try:
+            own_directory(target)
+            carried, refused = carry_all(ours, target, f"the batch job of its mesh ended: kept in {target}")
+        except (OSError, AgentError) as error:
+            carried, refused = [], [str(error)]
+        if carried or refused:
+            self._log.write("state objects kept", carried=carried, refused=refused)
+        return not refused
+
+    def _leave_nothing(self, node: bool) -> None:
+        """Remove what the mesh of a batch job had here. Where the hosts share a directory, objects of the other hosts
+        stay until their own keepers have carried them."""
+        import shutil
+
+        from agents.objects.carry import has_objects
+
+        if node:
+            place = os.path.dirname(os.path.dirname(self._state))
+            shutil.rmtree(place, ignore_errors=True)
+            _remove_empty(os.path.dirname(place), _ABOVE)
+            return
+        if not has_objects(os.path.join(self._state, _NODES)):
+            shutil.rmtree(self._state, ignore_errors=True)
+            return
+        for name in os.listdir(self._state):
+            place = os.path.join(self._state, name)
+            if name == _NODES:
+                continue
+            if os.path.isdir(place) and not os.path.islink(place):
+                shutil.rmtree(place, ignore_errors=True)
+            else:
+                try:
+                    os.unlink(place)
+                except OSError:
+                    pass
+        _remove_empty(os.path.join(self._state, _NODES), _ABOVE - 1)  # the others may have been quicker
+
     def _finish(self) -> None:
         me = os.getpid()
         for _ in range(100):  # processes of a dead PCT's launches that we inherited as subreaper
@@ -526,7 +620,19 @@ class Keeper:
             node = self._config["ends_with"] == "parent"
             if not node:
                 self._end_steps()
-            place = os.path.dirname(os.path.dirname(self._state)) if node else self._state
-            shutil.rmtree(place, ignore_errors=True)
+            if self._carry_objects():
+                self._leave_nothing(node)
         self._loop.stop()
         os.close(self._lock)
+
+
+def _remove_empty(directory: str, count: int) -> None:
+    """Remove a directory and those above it, ``count`` in all, as far as nothing is in them."""
+    for _ in range(count):
+        try:
+            os.rmdir(directory)
+        except FileNotFoundError:
+            pass
+        except OSError:
+            return
+        directory = os.path.dirname(directory)

@@ -154,7 +154,7 @@ def _alone(directory: str) -> int:
         except BlockingIOError:
             if time.monotonic() > deadline:
                 return fd
-            time.sleep(0.005)
+            time.sleep(0.005)  # poll: an flock with a time limit
         except OSError:
             return fd  # the file system has no such locks
 

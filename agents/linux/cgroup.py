@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from typing import List
 
 
-def parent_directory(mounts: str = "/proc/self/mountinfo", own: str = "/proc/self/cgroup") -> str:
+def parent_directory() -> str:
     """The directory of this process's own group if groups can be created in it; otherwise "".
 
     They can be created if a group was delegated to us (systemd's Delegate=, a container), or by root.
     """
     try:
-        with open(own, encoding="utf-8") as file:
+        with open("/proc/self/cgroup", encoding="utf-8") as file:
             path = next((line[3:].rstrip("\n") for line in file if line.startswith("0::/")), "")
-        with open(mounts, encoding="utf-8") as file:
+        with open("/proc/self/mountinfo", encoding="utf-8") as file:
             lines = [line.split() for line in file]
     except OSError:
         return ""

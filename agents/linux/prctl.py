@@ -82,10 +82,10 @@ def become_subreaper() -> None:
         _fail()
 
 
-def die_with_parent(number: int = signal.SIGKILL) -> None:
-    """Have the kernel send ``number`` when the parent dies; the caller must check getppid afterwards. Cleared by a
-    setuid exec."""
-    if _prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0):
+def die_with_parent() -> None:
+    """Have the kernel send SIGKILL when the parent dies; the caller must check getppid afterwards. Cleared by a setuid
+    exec."""
+    if _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0):
         _fail()
 
 

@@ -218,12 +218,10 @@ def send_signal(pid: int, number: int, started: int = 0) -> bool:
 as_root: Optional[Callable[[Callable[[], Any]], Any]] = None
 
 
-def kill_all(victims: Iterable[int], spare: Optional[Set[int]] = None) -> List[int]:
+def kill_all(victims: Iterable[int]) -> List[int]:
     """SIGKILL each process; returns those that may not be killed."""
     refused = []
     for pid in victims:
-        if spare and pid in spare:
-            continue
         try:
             send_signal(pid, signal.SIGKILL)
         except PermissionError:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 #: slurmctld creates every step, so steps requested from each host at once would only queue there.
 distributed = False
 labelled = True
+#: States of a job that ends or has ended.
+_ENDS = ("BF", "CA", "CD", "CG", "DL", "F", "NF", "OOM", "PR", "RQ", "RV", "SE", "TO")
+_ASK_S = 3.0  # for squeue and scontrol, while the keeper waits
 #: The variable that names the host in each process that ``spawn_all`` starts.
 host_variable = "SLURMD_NODENAME"
 #: Variables of the job's script and of a surrounding srun that our srun would take as options.
@@ -147,6 +150,27 @@ def time_left(environ: Mapping[str, str]) -> Optional[float]:
     if environ.get("SLURM_JOB_END_TIME", "").isdigit():
         return int(environ["SLURM_JOB_END_TIME"]) - time.time()
     return _seconds(ask(["squeue", "--noheader", "--format=%L", f"--jobs={environ['SLURM_JOB_ID']}"], environ).strip())
+
+
+def ending(environ: Mapping[str, str]) -> Optional[float]:
+    """KillWait of Slurm's configuration if the job ends, as its state says; otherwise None.
+
+    SIGTERM and KillWait are in the manual page of slurm.conf; job states in that of squeue.
+    """
+    words = ["squeue", "--noheader", "--states=all", "--format=%t", f"--jobs={environ['SLURM_JOB_ID']}"]
+    try:
+        state = ask(words, environ, _ASK_S).strip()
+    except ManagerError as error:
+        if "Invalid job id" not in error.message:
+            raise
+        state = "CD"  # Slurm has forgotten the job
+    if state not in _ENDS:
+        return None
+    for line in ask(["scontrol", "show", "config"], environ, _ASK_S).splitlines():
+        name, _, value = line.partition("=")
+        if name.strip() == "KillWait":
+            return float(value.split()[0])
+    raise ManagerError("scontrol show config names no KillWait", "")
 
 
 def _seconds(text: str) -> Optional[float]:

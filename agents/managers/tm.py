@@ -136,7 +136,7 @@ def main(words: Sequence[str]) -> int:
             while pending and tasks.started:  # a task that has not started has no signal to receive
                 tasks.signal(pending.pop(0))
             if not tasks.step():
-                time.sleep(_LATER_S if tasks.started else _SOON_S)
+                time.sleep(_LATER_S if tasks.started else _SOON_S)  # poll: libtorque has no descriptor to wait for
     except (OSError, TMError) as error:
         print(f"{library}: {error}", file=sys.stderr)
         return 1

@@ -7,6 +7,7 @@ import sys
 from agents.link.acceptor import allow_many_files
 from agents.link.journal import Journal
 from agents.link.loop import Loop
+from agents.linux.ending import expect_signals, on_terminate
 from agents.rca.config import ConfigError, read
 from agents.rca.daemon import Rca
 from agents.wire.errors import AgentError
@@ -28,8 +29,9 @@ def main(arguments: list[str]) -> int:
     except OSError as error:
         print(f"rca: {error}", file=sys.stderr)
         return 1
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.on_signal(number, rca.stop)
+    if config.signalled:
+        expect_signals(config.state)
+    on_terminate(loop, rca.stop, signal.SIGTERM, signal.SIGINT)
     try:
         loop.run()
     except Exception as error:

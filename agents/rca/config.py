@@ -35,6 +35,7 @@ class Config(NamedTuple):
     mesh: str = ""
     cpas_afar: tuple[str, ...] = ()  # addresses of CPAs, if this login processor has none
     job: int = 0  # the process of the batch system's job that the mesh belongs to (the job's script); 0: none
+    signalled: bool = False  # the batch system sends signals to daemons too (agents/linux/ending.py)
     cpa_port: int = 0  # the port of the first CPA on every other login processor with CPAs
 
     @property
@@ -71,6 +72,7 @@ def read(path: str) -> Config:
             mesh=str(whole["mesh"]),
             cpas_afar=tuple(map(str, whole.get("cpas_afar", ()))),
             job=int((whole.get("ends_with") or (0,))[0]),
+            signalled=bool(whole.get("signalled_by")),
             cpa_port=int(whole.get("cpa_port") or 0),
         )
     except OSError as error:

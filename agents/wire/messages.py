@@ -155,7 +155,7 @@ CPA: Dict[str, Shape] = {
     "signal_launchers": _shape({"login": _str, "elsewhere": _bool}, launchers=_list, signal=_int),
     "kill_launchers": _shape({"login": _str}, launchers=_list),
     "reset": _shape({"nodes": _list, "login": _str}, launchers=_list),
-    "drain": _shape({"reason": _str, "login": _str}, nodes=_list),
+    "drain": _shape({"reason": _str, "login": _str, "after_s": _num}, nodes=_list),
     "resume": _shape({"login": _str}, nodes=_list),
     "launchers_of": _shape({"waiting": _bool}, login=_str),
     "launcher_lost": _shape(login=_str, pid=_int, pid_started=_int, reason=_str),

@@ -38,12 +38,12 @@ def hasten() -> None:
 
 
 def seal(key: bytes, data: bytes) -> bytes:
-    """HMAC-SHA256 (RFC 2104) of ``data``; ``key`` must not be longer than a block."""
+    """HMAC-SHA256 (RFC 2104) of ``data``; ValueError if ``key`` is longer than a block."""
+    if len(key) > _BLOCK:
+        raise ValueError("a key longer than a block of SHA-256")
     if _fast is not None:
         return bytes(_fast(key, data, "sha256"))
     padded = key.ljust(_BLOCK, b"\0")
-    if len(padded) > _BLOCK:
-        raise ValueError("a key longer than a block of SHA-256")
     inner = sha256(padded.translate(_INNER) + data).digest()
     return sha256(padded.translate(_OUTER) + inner).digest()
 

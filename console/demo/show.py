@@ -132,7 +132,7 @@ def demonstrate() -> int:
             stage.run("mesh", "down", "--force")
         deadline = time.monotonic() + 3
         while (left := marked(home)) and time.monotonic() < deadline:
-            time.sleep(0.02)
+            time.sleep(0.02)  # poll: these processes are no children
         if left or os.listdir(stage.env["XDG_RUNTIME_DIR"]):
             failure = f"left behind: processes {left}, files {os.listdir(stage.env['XDG_RUNTIME_DIR'])}"
     except (subprocess.SubprocessError, RuntimeError, ValueError, BrokenPipeError) as error:

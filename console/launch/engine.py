@@ -15,7 +15,7 @@ from console.launch.daemons.allocation import Allocation, told
 from console.launch.daemons.connect import user, yod_socket
 from console.launch.daemons.root_link import RootLink
 from console.launch.events.stream import Stream, stamped
-from console.launch.states import Do, Event, Launch, State
+from console.launch.states import GRACE_S, JOB_GRACE_S, Do, Event, Launch, State
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -98,6 +98,7 @@ class Engine:
             bad_exit_ends=request.stdio.batch or request.kill,
             retries=request.where.retries,
             for_job=request.state is not None and bool(request.state.socket),
+            grace_s=JOB_GRACE_S if daemons.in_job else GRACE_S,
         )
         self.allocation = Allocation(daemons, asked, self.launch, self.handle)
         self.front = make_front(loop, request, self.on_output_written, self.on_output_broken)
@@ -238,6 +239,9 @@ class Engine:
         message, hint, exit_status = told(error)
         names = (self.request.where.exclude or {}).get("nodes", ())
         variable = next((name for name in names if repr(name) in message and name.isupper()), "")
+        wanted = (self.request.where.wanted or {}).get("nodes", ())
+        if any(message == f"there is no node {name!r} in this mesh" for name in wanted):
+            hint += "; mesh init --host NAME (or --hostfile FILE), then mesh up, makes a mesh of other hosts"
         if variable:
             hint = f"-x is -exclude; Open MPI's -x {variable} is -export ALL,{variable}, and ALL alone is the default"
         return message, hint, exit_status

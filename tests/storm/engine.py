@@ -513,6 +513,8 @@ class Storm:
 
     def _see_mesh_up(self) -> None:
         self._wait(lambda: self._up is None or self._up.poll() is not None, 2 * DEADLINE_S)
+        # a mesh down that is still to be refused would be granted when the launches have ended
+        self._wait(lambda: not any(command.words[:2] == ["mesh", "down"] for command in self.commands), DEADLINE_S)
         command = self.run("mesh", "up", allowed_s=2 * DEADLINE_S)
         self._wait(lambda: command.poll() is not None, 2 * DEADLINE_S + 5)
         if command.poll() != 0:

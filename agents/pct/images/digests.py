@@ -8,7 +8,7 @@ import os
 import stat
 import time
 
-from agents.pct.images.store import ImageError, own_directory
+from agents.pct.images.store import ImageError, own_place
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,8 +38,7 @@ class Digests:
         if ram_disk:
             base = os.path.join(ram_disk, f"redmesh-{os.geteuid()}")
             self._shared = os.path.join(base, "digests")
-            own_directory(base)
-            own_directory(self._shared)
+            own_place(self._shared)
 
     def steps(self, path: str) -> Generator[float, None, Tuple[str, int]]:
         """Compute digest and size of the file at ``path`` in steps of some milliseconds; yields how long to wait.

@@ -3,7 +3,7 @@
 Layout, all 0700 and the user's own (in system mode this runs as the user, never as root):
 
     RAMDISK/redmesh-UID/
-        lock                      held for a moment around every change of links
+        lock                      held for a moment around every change of links; ``discard`` removes it with the rest
         images/SIZE-SHA256        a whole image, checked; each launch that uses it has a hard link
         images/SIZE-SHA256.part   an image that is arriving; its writer holds a flock on it
         launch-NAMESPACE-PID-STARTED-NAME/…  one launch child's files: hard links under the programs' own names, and
@@ -19,6 +19,7 @@ import errno
 import fcntl
 import os
 import stat
+import time
 
 from agents.linux import processes
 from agents.pct.errors import PctError, whose
@@ -50,6 +51,10 @@ def _namespace() -> int:
 _NAMESPACE = _namespace()
 #: Prefixes of the shared memory segments to which a launch child keeps links.
 SEGMENTS = ("mpich_shm_", "mpich_vci_")
+#: How often a launch child begins anew because the directories were removed under its hands.
+_ATTEMPTS = 20
+#: Seconds for which nothing removes directories that were just made.
+_YOUNG_S = 0.05
 _HEXADECIMAL = frozenset("0123456789abcdef")
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -128,11 +133,25 @@ class Store:
         self.base = os.path.join(ram_disk, f"redmesh-{os.geteuid()}")
         self._images = os.path.join(self.base, "images")
         self._shares = False
-        own_directory(self.base)
-        own_directory(self._images)
         self.directory = launch_directory(name, ram_disk)
+        attempts = 1
+        while not self._make(last=attempts >= _ATTEMPTS):
+            attempts += 1
+
+    def _make(self, *, last: bool) -> bool:
+        """Make the directories; False if ``discard`` removed them meanwhile, and this is not the ``last`` attempt."""
+        own_directory(self.base)
         try:
-            os.mkdir(self.directory, 0o700)  # like O_EXCL: an existing directory is not ours
+            with _Lock(self.base) as lock:
+                if not lock.is_current() and not last:
+                    return False
+                own_directory(self._images)
+                os.mkdir(self.directory, 0o700)  # like O_EXCL: an existing directory is not ours
+                return True
+        except FileNotFoundError as error:
+            if last:
+                raise _failed(self.directory, error) from None
+            return False
         except OSError as error:
             raise _failed(self.directory, error) from None
 
@@ -161,8 +180,11 @@ class Store:
         """Remove this launch's files, and the images that nobody else uses. Running programs keep theirs."""
         _remove_directory(self.directory)
         if self._shares:
-            with _Lock(self.base):
-                _drop_unused(self._images)
+            try:
+                with _Lock(self.base):
+                    _drop_unused(self._images)
+            except FileNotFoundError:
+                pass  # another PCT of the user ended, and was the last one to use the place
 
     def image_path(self, digest: str, size: int) -> str:
         """The path of the host's copy."""
@@ -385,6 +407,51 @@ def sweep(ram_disk: str = RAM_DISK) -> List[str]:
     return removed
 
 
+def discard(ram_disk: str = RAM_DISK) -> bool:
+    """Remove this user's directory in the RAM disk if no launch has files in it. Returns whether it was removed.
+
+    A launch child that starts meanwhile waits for the lock, finds that it is not the current one, and begins anew.
+    """
+    base = os.path.join(ram_disk, f"redmesh-{os.geteuid()}")
+    try:
+        own_directory(base, make=False)
+        if _is_young(os.lstat(base).st_mtime) and not os.path.lexists(os.path.join(base, "lock")):
+            return False  # a launch child has made it a moment ago, and is about to make the lock
+        with _Lock(base, wait=False) as lock:  # its holder may be stopped
+            if not lock.is_current() or lock.is_young() or _has_launches(base):
+                return False
+            if _is_computing(os.path.join(base, "digests")):
+                return False
+            for name in ("images", "digests"):
+                _remove_directory(os.path.join(base, name))
+            os.unlink(os.path.join(base, "lock"))
+            os.rmdir(base)  # fails if a launch child has just begun without the lock, for shared memory alone
+            return True
+    except (OSError, ImageError):
+        return False
+
+
+def _has_launches(base: str) -> bool:
+    return any(name.startswith("launch-") for name in os.listdir(base))
+
+
+def _is_computing(digests: str) -> bool:
+    """True if a process reads a file for its digest (agents/pct/images/digests.py): it holds a lock there."""
+    try:
+        locks = [name for name in os.listdir(digests) if name.endswith(".lock")]
+    except FileNotFoundError:
+        return False
+    for name in locks:
+        fd = os.open(os.path.join(digests, name), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(fd)
+    return False
+
+
 def remove_segment(path: str) -> None:
     """Remove a shared memory segment that a launch of this user left, if it exists."""
     try:
@@ -455,14 +522,40 @@ def _drop_unused(images: str) -> None:
             continue
 
 
+def _is_young(changed: float) -> bool:
+    return abs(time.time() - changed) < _YOUNG_S
+
+
 class _Lock:
     """A lock held around every change of links, for microseconds."""
 
-    def __init__(self, base: str) -> None:
-        self._fd = os.open(os.path.join(base, "lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    def __init__(self, base: str, *, wait: bool = True) -> None:
+        self._path, self._how = os.path.join(base, "lock"), fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB)
+        flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._made = False
+        try:
+            self._fd = os.open(self._path, flags)
+        except FileNotFoundError:
+            self._fd, self._made = os.open(self._path, flags | os.O_CREAT, 0o600), True
 
-    def __enter__(self) -> None:
-        fcntl.flock(self._fd, fcntl.LOCK_EX)
+    def __enter__(self) -> _Lock:
+        try:
+            fcntl.flock(self._fd, self._how)
+        except OSError:
+            os.close(self._fd)
+            raise
+        return self
+
+    def is_current(self) -> bool:
+        """True unless ``discard`` has removed this lock while we waited for it."""
+        try:
+            return os.path.samestat(os.fstat(self._fd), os.lstat(self._path))
+        except FileNotFoundError:
+            return False
+
+    def is_young(self) -> bool:
+        """True if another process made the lock a moment ago, and is about to put something into the directory."""
+        return not self._made and _is_young(os.fstat(self._fd).st_mtime)  # nobody writes to the lock
 
     def __exit__(self, *_: object) -> None:
         os.close(self._fd)
@@ -471,17 +564,36 @@ class _Lock:
 def own_directory(path: str, *, make: bool = True) -> None:
     """Ensure that ``path`` is a private directory of ours. Raises ImageError for a link, or a directory that others
     may enter."""
-    try:
-        if make:
-            try:
-                os.mkdir(path, 0o700)
-            except FileExistsError:
-                pass
-        found = os.lstat(path)
-    except OSError as error:
-        raise _failed(path, error) from None
+    found = None
+    for attempt in range(_ATTEMPTS):
+        try:
+            if make:
+                try:
+                    os.mkdir(path, 0o700)
+                except FileExistsError:
+                    pass
+            found = os.lstat(path)
+            break
+        except OSError as error:
+            removed = make and error.errno == errno.ENOENT and os.path.isdir(os.path.dirname(path))
+            if not removed or attempt == _ATTEMPTS - 1:
+                raise _failed(path, error) from None
+    assert found is not None
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
         raise InTheWay(f"{path} is not a directory of our own", "somebody else made it: remove it, or ask who did")
+
+
+def own_place(path: str) -> None:
+    """``own_directory`` for ``path`` and the user's directory around it, which ``discard`` may remove between the
+    two."""
+    base = os.path.dirname(path)
+    for attempt in range(_ATTEMPTS):
+        own_directory(base)
+        try:
+            return own_directory(path)
+        except ImageError:
+            if attempt == _ATTEMPTS - 1 or os.path.isdir(base):
+                raise
 
 
 def _failed(path: str, error: OSError) -> ImageError:

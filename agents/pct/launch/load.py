@@ -187,16 +187,6 @@ def runs(nodes: List[Dict[str, Any]], fanout: int) -> List[List[Dict[str, Any]]]
     return [nodes[cuts[i] : cuts[i + 1]] for i in range(count)]
 
 
-def height(count: int, fanout: int) -> int:
-    """The number of tree levels that ``count`` nodes below one node need."""
-    levels = 0
-    while count > 0:
-        levels += 1
-        longest = -(-count // min(fanout, count))
-        count = longest - 1
-    return levels
-
-
 def child_window(window: int, children: int) -> int:
     """The initial credit of each of ``children`` links, in bytes."""
     return max(SMALLEST_WINDOW, window // max(1, children))

@@ -137,7 +137,7 @@ class RunOptions:
     def born(self) -> None:
         """Called right after the fork."""
         if self._where == AFTER_FORK:
-            time.sleep(self._sleep_s)
+            time.sleep(self._sleep_s)  # the option -sleep itself
 
     def before_exec(self, rank: int) -> None:
         """Called right before the exec. Raises OSError."""
@@ -151,7 +151,7 @@ class RunOptions:
         if rank in self.cpus:
             os.sched_setaffinity(0, self.cpus[rank])
         if self._where == BEFORE_EXEC:
-            time.sleep(self._sleep_s)
+            time.sleep(self._sleep_s)  # the option -sleep itself
 
     def prepare_from_outside(self, rank: int, pid: int) -> None:
         """As ``before_exec``, for a process that the batch system has started. Raises OSError."""

@@ -67,17 +67,23 @@ def pmix_directory(run: str, launcher: int, machine: int) -> str:
 
 def clear_files(run: str, node: str, launcher: int) -> None:
     """Remove a launch's files in RUN; files shared by its launch children go with the last of them."""
-    for path in (f(run, node, launcher) for f in (launch_socket, rank_map, file_socket)):
-        try:
-            os.unlink(path)
-        except OSError:
-            pass
+    _unlink(launch_socket(run, node, launcher))
+    _unlink(file_socket(run, node, launcher))
     if os.path.isdir(os.path.join(run, "pmix")) and not _has_launch_child(run, launcher):
         import shutil  # slow to import, and few launches have such a server
 
         for name in os.listdir(os.path.join(run, "pmix")):
             if name.startswith(f"{launcher}-"):
                 shutil.rmtree(os.path.join(run, "pmix", name), ignore_errors=True)
+    # Last: if this process is killed before it has removed all, the PCT finds the launch by this file (launchers_here).
+    _unlink(rank_map(run, node, launcher))
+
+
+def _unlink(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        pass
 
 
 def _has_launch_child(run: str, launcher: int) -> bool:

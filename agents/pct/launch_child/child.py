@@ -15,6 +15,7 @@ from agents.link.lean import signal, socket
 from agents.link.link import Link
 from agents.link.loop import Loop
 from agents.linux import processes
+from agents.linux.ending import on_terminate
 from agents.pct.errors import FAULT, LoadFailed
 from agents.pct.launch.context import LaunchContext
 from agents.pct.launch.load import Load, child_load, child_window, rank_map, read_load, read_program, runs
@@ -89,7 +90,7 @@ class Launch:
         self._machine = LaunchMachine()
         self._loop = Loop()
         self._loop.on_signal(signal.SIGCHLD, self._on_child_signal)
-        self._loop.on_signal(signal.SIGTERM, self._on_terminate)
+        on_terminate(self._loop, self._on_terminate, signal.SIGTERM)
         self._began = time.monotonic()
         self._message: Optional[Message] = None
         self._common = b""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import shutil
 
-from agents.pct.images.store import RAM_DISK, ImageError, launch_directory, own_directory, remove_segment
+from agents.pct.images.store import RAM_DISK, ImageError, launch_directory, own_place, remove_segment
 
 TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
@@ -33,8 +33,7 @@ class MpichMemory:
         self._paths = [os.path.join(ram_disk, segment) for segment in segments(pmi_name, host)]
         self._directory = launch_directory(name, ram_disk)
         try:
-            own_directory(os.path.dirname(self._directory))
-            own_directory(self._directory)
+            own_place(self._directory)
             for path in self._paths:
                 os.symlink(path, os.path.join(self._directory, os.path.basename(path)))
         except (ImageError, OSError):

@@ -18,9 +18,9 @@ import time
 from agents.link.link import Link
 from agents.link.sockets import connect_now
 from agents.link.sockets import own_directory as own_socket_directory
-from agents.linux import prctl
+from agents.linux import ending, prctl
 from agents.pct.errors import LoadFailed
-from agents.pct.images.store import RAM_DISK, ImageError, launch_directory, own_directory
+from agents.pct.images.store import RAM_DISK, ImageError, launch_directory, own_place
 from agents.pct.launch.paths import pmix_directory
 from agents.pct.mpi.fences import VALUE_MAX
 from agents.pct.mpi.process_mapping import first_rank, host_of
@@ -70,7 +70,7 @@ class SharedMemory:
 
     def __init__(self, name: str, ram_disk: str = RAM_DISK) -> None:
         self._directory = ""
-        self._path, self._base = launch_directory(name, ram_disk), os.path.join(ram_disk, f"redmesh-{os.geteuid()}")
+        self._path = launch_directory(name, ram_disk)
 
     def variables(self, environments: List[Dict[bytes, bytes]]) -> Dict[str, str]:
         """Variables for Open MPI, except those set by the user: the ranks' ``environments``, the first one for all."""
@@ -82,8 +82,7 @@ class SharedMemory:
         if not names:
             return {}
         try:
-            own_directory(self._base)
-            own_directory(self._path)
+            own_place(self._path)
         except ImageError:
             return {}  # no usable RAM disk: continue without it
         self._directory = self._path
@@ -409,6 +408,8 @@ def _be_server(line: socket.socket, job: "Dict[str, Any]") -> "NoReturn":
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
+        if not ending.is_meant():  # ranks need the server while they end; it ends with its line
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
         fd = line.detach()
         os.closerange(3, fd)
         os.closerange(fd + 1, 1 << 20)

@@ -147,6 +147,7 @@ def sweep_all(ram_disk: str = RAM_DISK) -> int:
                 os.setresgid(_NOBODY, _NOBODY, _NOBODY)
                 os.setresuid(uid, uid, uid)
                 store.sweep(ram_disk)
+                store.discard(ram_disk)
                 os._exit(0)
             prolog_epilog.wait_for(child, _SWEEP_S)
     except Exception:  # a user may have created anything there

@@ -13,6 +13,7 @@ from agents.link.loop import READ, Loop
 from agents.link.server import Server, Session
 from agents.link.sockets import LOOK_S, own_directory
 from agents.linux import prctl, processes
+from agents.linux.ending import on_terminate
 from agents.pct.errors import FAULT, PctError
 from agents.pct.heartbeat.clock import MeshTime
 from agents.pct.heartbeat.session import Beats
@@ -21,7 +22,7 @@ from agents.pct.launch_child.endpoint import NodeContext
 from agents.pct.launch_child.spares import Spares, prepare, serve_launches
 from agents.pct.node.config import PctConfig, read_config
 from agents.pct.node.incarnation import incarnation_file, next_incarnation, pct_socket, write_incarnation
-from agents.pct.node.launches import Hosted, Kill
+from agents.pct.node.launches import Hosted, Kill, discard_place
 from agents.pct.node.listener import LaunchListener
 from agents.pct.ranks.process_tracking import ProcessTracking
 from agents.wire.control import Message, decode
@@ -80,8 +81,7 @@ class Pct:
         self._tracking = ProcessTracking(config.state, config.node, self._log)
         self._hosted = Hosted(self._loop, config.mesh, config.node, config.run, self._log, self._tracking)
         self._loop.on_signal(signal.SIGCHLD, self._hosted.reap)
-        self._loop.on_signal(signal.SIGTERM, self._end)
-        self._loop.on_signal(signal.SIGINT, self._end)
+        on_terminate(self._loop, self._end, signal.SIGTERM, signal.SIGINT)
         if config.system is not None:
             self._clean_up_for_users(config)
         self._hosted.adopt()
@@ -515,6 +515,7 @@ class Pct:
             os.unlink(pct_socket(self._config.run, self._config.node))
         except OSError:
             pass
+        discard_place()
         self._log.write("pct ended")
         self._loop.stop()
 

@@ -41,6 +41,14 @@ def sweep(ram_disk: str = "/dev/shm") -> int:
     return 0
 
 
+def discard_place(ram_disk: str = "/dev/shm") -> None:
+    """Remove this user's directory in the RAM disk, unless a launch has files there. Called when a PCT ends."""
+    if os.path.isdir(f"{ram_disk}/redmesh-{os.geteuid()}"):
+        from agents.pct.images.store import discard
+
+        discard(ram_disk)
+
+
 def keep_ready() -> None:
     """Import what a launch child with a payload needs, so that the next ones save 15 ms each."""
     import hashlib  # noqa: F401

@@ -431,7 +431,7 @@ def _failure(node: str, rank: Rank, program: Program, step: int, code: int) -> L
     reason = os.strerror(code)
     if step == CHDIR:
         where = os.fsdecode(program.cwd)
-        hint = "the directory has to exist on the node; -chdir DIR names another"
+        hint = "the directory has to exist on the node; -chdir /tmp names another, -io DIR takes one along"
         return LoadFailed(f"{node}: cannot enter {where}: {reason}", "program", 125, rank.number, hint)
     if step == SETUP:
         return LoadFailed(f"{node}: cannot prepare rank {rank.number}: {reason}", whose(code), 125, rank.number)

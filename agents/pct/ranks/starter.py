@@ -43,7 +43,7 @@ def connect(environ: "dict[bytes, bytes]") -> "tuple[_socket.socket, bytes]":
         except ConnectionRefusedError:
             if time.monotonic() > give_up:
                 _die("no launch child of host %r waits for this rank" % host.decode("utf-8", "replace"))
-            time.sleep(_POLL_S)
+            time.sleep(_POLL_S)  # poll: an abstract socket does not report its creation
     peer = sock.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)
     if int.from_bytes(peer[4:8], sys.byteorder) != posix.geteuid():
         _die("who answers is another user's process")
@@ -82,7 +82,7 @@ def new_session() -> None:
             posix.setpgid(0, posix.getpgid(posix.getppid()))
         except OSError:
             return
-        time.sleep(_POLL_S)
+        time.sleep(_POLL_S)  # poll: a process group does not report that it is empty
 
 
 def receive(sock: "_socket.socket") -> "tuple[list[bytes], list[int]]":

@@ -17,6 +17,6 @@ def chosen_launch(settings: Settings, given: int | None) -> int:
     if len(mine) == 1:
         return int(mine[0].id)
     if not mine:
-        raise UsageError("no launch of yours runs", "showmesh shows everybody's")
+        raise UsageError("no launch of yours runs", "showmesh shows the launches of all users")
     some = ", ".join(f"{one.id} ({clean(one.command)[:30]})" for one in mine[:5])
     raise UsageError(f"{len(mine)} launches of yours run", f"say which: {some}{' …' if len(mine) > 5 else ''}")

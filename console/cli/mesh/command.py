@@ -63,6 +63,14 @@ def _run(arguments: Sequence[str] | None) -> int:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     given = {key: getattr(options, key, None) for key in _SETTINGS}
     settings = load(given, config=options.config or "")
+    if settings.system and os.geteuid() and getattr(options, "of_root", False):
+        from console.errors import ConsoleError
+
+        file = settings.file or "REDMESH_SYSTEM"
+        raise ConsoleError(
+            f"{options.of_command.prog} is for root: {file} describes a mesh for all users",
+            f"ask an administrator, or sudo {options.of_command.prog}",
+        )
     command: Command = options.command
     return command(settings, options)
 
@@ -171,7 +179,7 @@ def _add_life(commands: "argparse._SubParsersAction[_Parser]") -> None:
     down = commands.add_parser("down", help="end the mesh", description="End the mesh, and every launch on it.")
     down.add_argument("--force", action="store_true", help="do not ask, even if launches run")
     down.add_argument("--keep-agent", action="store_true", help="leave the agent's file on the hosts")
-    down.set_defaults(command=_lazily("down", "down"))
+    down.set_defaults(command=_lazily("down", "down"), of_root=True)
     for one in (up, down, simulate):
         one.add_argument("--json", action="store_true", help="print JSON: the result for each host")
 
@@ -204,10 +212,10 @@ def _add_hosts(commands: "argparse._SubParsersAction[_Parser]") -> None:
     doctor = commands.add_parser(
         "doctor", help="check every host and explain how to fix what is wrong", description="Check every host."
     )
-    doctor.set_defaults(command=_lazily("doctor", "examine"))
+    doctor.set_defaults(command=_lazily("doctor", "examine"), of_root=True)
     told = "install this version on a running mesh; launches continue"
     upgrade = commands.add_parser("upgrade", help=told, description=f"{told.capitalize()}.")
-    upgrade.set_defaults(command=_lazily("upgrade", "upgrade"))
+    upgrade.set_defaults(command=_lazily("upgrade", "upgrade"), of_root=True)
     for one in (show, doctor, upgrade):
         one.add_argument("--only", metavar="LIST", default="", help="only these hosts, for example node[001-004]")
         one.add_argument("--label", metavar="WORD", action="append", default=[], help="only hosts with this label")
@@ -222,7 +230,7 @@ def _add_trust(commands: "argparse._SubParsersAction[_Parser]") -> None:
     rotate = which.add_parser("rotate", help="replace CA and keys; launches continue")
     for one, name in ((show, "show"), (rotate, "rotate")):
         one.add_argument("--json", action="store_true", help="print JSON")
-        one.set_defaults(command=_lazily("trust", name))
+        one.set_defaults(command=_lazily("trust", name), of_root=True)
 
 
 def _add_logins(commands: "argparse._SubParsersAction[_Parser]") -> None:
@@ -237,12 +245,12 @@ def _add_logins(commands: "argparse._SubParsersAction[_Parser]") -> None:
     join = which.add_parser("join", help="on that machine: become the login processor of the file")
     for one, name in ((grant, "grant"), (join, "join")):
         one.add_argument("file", metavar="FILE", help="the file; it contains private keys (join: - is standard input)")
-        one.set_defaults(command=_lazily("login", name))
+        one.set_defaults(command=_lazily("login", name), of_root=True)
     revoke = which.add_parser("revoke", help="remove a login processor, and replace all keys that it knew")
     revoke.add_argument("name", metavar="NAME", help="the login processor")
     revoke.add_argument("--force", action="store_true", help="do not ask, even if launches run from there")
     revoke.add_argument("--json", action="store_true", help="print JSON")
-    revoke.set_defaults(command=_lazily("login", "revoke"))
+    revoke.set_defaults(command=_lazily("login", "revoke"), of_root=True)
 
 
 def _add_looks(commands: "argparse._SubParsersAction[_Parser]") -> None:
@@ -352,10 +360,10 @@ def _add_administration(commands: "argparse._SubParsersAction[_Parser]") -> None
     drain = commands.add_parser("drain", help=about, description=f"{about.capitalize()}.")
     drain.add_argument("list", metavar="NODES", help="for example n[0-3],n7")
     drain.add_argument("--reason", metavar="TEXT", default="", help="a reason, shown to all users")
+    drain.add_argument("--at", metavar="WHEN", help="later: +1:30:00, now+2hours, 22:00, 2030-12-24T18:00")
     drain.set_defaults(command=_lazily("drain", "drain"))
-    resume = commands.add_parser(
-        "resume", help="put nodes back into service", description="Put nodes back into service."
-    )
+    about = "put nodes back into service, or keep them there (drain --at)"
+    resume = commands.add_parser("resume", help=about, description=f"{about.capitalize()}.")
     resume.add_argument("list", metavar="NODES", help="for example n[0-3],n7")
     resume.set_defaults(command=_lazily("drain", "resume"))
 
@@ -375,7 +383,7 @@ def _add_managers(commands: "argparse._SubParsersAction[_Parser]") -> None:
     shrink = commands.add_parser("shrink", help=about, description=f"{about.capitalize()} (docs/managers.md).")
     shrink.add_argument("job", metavar="JOB", help="the job, as `mesh grow --list` prints it")
     shrink.add_argument("--force", action="store_true", help="do not wait for launches on the nodes")
-    shrink.add_argument("--when-due", action="store_true", help="wait until shortly before the job's time limit")
+    shrink.add_argument("--when-due", action="store_true", help="do so when the nodes are drained")
     shrink.set_defaults(command=_lazily("grow", "shrink"))
     told = "the batch system that this command runs in"
     manager = commands.add_parser("manager", help=told, description=f"{told.capitalize()} (docs/managers.md).")
@@ -502,36 +510,44 @@ def _add_jobs(commands: "argparse._SubParsersAction[_Parser]") -> None:
     made["take-over"] = which.add_parser("take-over")  # started by a CPA
     made["follow"] = which.add_parser("follow")  # what the owner of a job becomes that waits for one elsewhere
     for name, one in made.items():
-        if name == "purge":
-            _add_purge(one)
-        elif name == "serve":
-            one.add_argument("jobs", metavar="JOB", nargs="*", help="print the address of this job's page")
-            one.add_argument("--port", metavar="N", type=int, default=0, help="the port (default: any free one)")
-        elif name == "take-over":
-            one.add_argument("jobs", metavar="JOB", nargs="+")
-        elif name == "resume":
-            one.add_argument("jobs", metavar="JOB", nargs="*", help="a UUID, or its beginning")
-            one.add_argument("--json", action="store_true", help="print JSON: the UUIDs")
-        elif name != "list":
-            one.add_argument("job", metavar="JOB", help="a UUID, its beginning, or the path of an object")
-        if name not in ("purge", "fetch", "watch", "serve", "move", "resume", "standby", "take-over", "follow"):
-            one.add_argument("--json", action="store_true", help="print JSON")
+        _add_job_arguments(name, one)
         ours = {"standby": "stand_by", "take-over": "go_on", "follow": "follow", "move": "move"}
         command = {"list": "show_list", "log": "show_log", "tasks": "show_tasks", **ours}.get(name, name)
         module = {"resume": "queue"}.get(name, "job_move" if name in ours else "job")
         one.set_defaults(command=_lazily(module, command))
-        if name in ("show", "log", "tasks", "watch", "move"):
-            told = "ask this node instead of the tracker; works without CPA and database"
-            one.add_argument("--at", metavar="NODE", help=told)
-    made["tasks"].add_argument("task", metavar="TASK", nargs="?", type=_how_many, help="only this task")
-    told = "print GNU parallel's job log: a line for each ended attempt"
-    made["tasks"].add_argument("--joblog", action="store_true", help=told)
-    made["tasks"].add_argument(
-        "--state", metavar="STATE", help="only tasks in this state: waiting, running, done, failed, cancelled"
-    )
-    made["sql"].add_argument("query", metavar="QUERY")
-    made["move"].add_argument("node", metavar="NODE")
-    made["fetch"].add_argument("file", metavar="FILE")
+
+
+def _add_job_arguments(name: str, one: argparse.ArgumentParser) -> None:
+    if name == "purge":
+        _add_purge(one)
+    elif name == "serve":
+        one.add_argument("jobs", metavar="JOB", nargs="*", help="print the address of this job's page")
+        one.add_argument("--port", metavar="N", type=int, default=0, help="the port (default: any free one)")
+    elif name == "take-over":
+        one.add_argument("jobs", metavar="JOB", nargs="+")
+    elif name == "resume":
+        one.add_argument("jobs", metavar="JOB", nargs="*", help="a UUID, or its beginning")
+        one.add_argument("--json", action="store_true", help="print JSON: the UUIDs")
+    elif name != "list":
+        one.add_argument("job", metavar="JOB", help="a UUID, its beginning, or the path of an object")
+    if name in ("list", "show", "log", "tasks", "sql"):
+        one.add_argument("--json", action="store_true", help="print JSON")
+    if name in ("show", "log", "tasks", "watch", "move"):
+        told = "ask this node instead of the tracker; works without CPA and database"
+        one.add_argument("--at", metavar="NODE", help=told)
+    if name == "tasks":
+        one.add_argument("task", metavar="TASK", nargs="?", type=_how_many, help="only this task")
+        told = "print GNU parallel's job log: a line for each ended attempt"
+        one.add_argument("--joblog", action="store_true", help=told)
+        one.add_argument(
+            "--state", metavar="STATE", help="only tasks in this state: waiting, running, done, failed, cancelled"
+        )
+    elif name == "sql":
+        one.add_argument("query", metavar="QUERY")
+    elif name == "move":
+        one.add_argument("node", metavar="NODE")
+    elif name == "fetch":
+        one.add_argument("file", metavar="FILE")
 
 
 def _add_purge(purge: argparse.ArgumentParser) -> None:
@@ -634,7 +650,19 @@ def _add_sections(commands: "argparse._SubParsersAction[_Parser]") -> None:
         if name not in ("init", "run"):
             one.add_argument("job", metavar="JOB", nargs="?", help="UUID, or its beginning (default: the newest)")
     made["init"].add_argument("file", metavar="FILE")
-    run = made["run"]
+    _add_sections_run(made["run"])
+    made["status"].add_argument("--all", action="store_true", help="also sections that wait or have finished")
+    made["status"].add_argument("--json", action="store_true", help="print JSON")
+    made["resume"].add_argument("--anyway", action="store_true", help="even if the command or an input has changed")
+    made["resume"].add_argument("--file", metavar="JOB.toml", help="also compare the job with this file")
+    made["retry"].add_argument("--section", metavar="ID", action="append", help="only this section; may be repeated")
+    made["report"].add_argument("--joblog", action="store_true", help="write GNU parallel's job log instead")
+    made["report"].add_argument(
+        "--file", metavar="FILE", default="-", help="the file to write (default: standard output)"
+    )
+
+
+def _add_sections_run(run: argparse.ArgumentParser) -> None:
     run.add_argument("--limit", metavar="N", type=_positive, help="at most N processors at a time")
     run.add_argument(
         "--retries", metavar="N", type=_how_many, help="run a failed section up to N more times (default: 3)"
@@ -665,15 +693,6 @@ def _add_sections(commands: "argparse._SubParsersAction[_Parser]") -> None:
     )
     run.add_argument("--json", action="store_true", help="print JSON")
     run.add_argument("words", metavar="JOB.toml | -- PROGRAM", nargs=argparse.REMAINDER)
-    made["status"].add_argument("--all", action="store_true", help="also sections that wait or have finished")
-    made["status"].add_argument("--json", action="store_true", help="print JSON")
-    made["resume"].add_argument("--anyway", action="store_true", help="even if the command or an input has changed")
-    made["resume"].add_argument("--file", metavar="JOB.toml", help="also compare the job with this file")
-    made["retry"].add_argument("--section", metavar="ID", action="append", help="only this section; may be repeated")
-    made["report"].add_argument("--joblog", action="store_true", help="write GNU parallel's job log instead")
-    made["report"].add_argument(
-        "--file", metavar="FILE", default="-", help="the file to write (default: standard output)"
-    )
 
 
 def _positive(text: str) -> int:

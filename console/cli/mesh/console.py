@@ -14,7 +14,9 @@ def console(settings: Settings, options: argparse.Namespace) -> int:
     """Run the full-screen console."""
     served = "TEXTUAL_DRIVER" in os.environ  # mesh serve: a browser is the terminal
     if not served and not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise ConsoleError("the console needs a terminal", "showmesh, pingd and mesh status do without", exit_status=2)
+        raise ConsoleError(
+            "the console needs a terminal", "showmesh, pingd and mesh status need no terminal", exit_status=2
+        )
     gc.disable()  # until the first picture: there is no garbage yet, and collections take a fifth of the start
     from console.tui.app import ConsoleApp, run
 

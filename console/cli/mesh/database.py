@@ -72,7 +72,7 @@ def _make_sqlite(settings: Settings, url: str) -> None:
         up = lifecycle.is_up(settings)
         if up and not os.path.exists(sqlite_path(url) or ""):
             raise ConsoleError(
-                f"{sqlite_path(url)} is missing, and a mesh is up that uses it: no other one was made",
+                f"{sqlite_path(url)} is missing, and a mesh that uses it is up: no new database was created",
                 "put the file back, or mesh down --force",
             )
         _say_steps(url, migrate(url, make_file=not up))

@@ -31,7 +31,7 @@ def examine(settings: Settings, options: argparse.Namespace) -> int:
     else:
         print("\n".join(line for one in found for line in _as_lines(one)))
         ill = sum(not one.well for one in found)
-        are = "is" if len(found) - ill == 1 else "are"
+        are = "is" if len(found) == 1 or len(found) - ill == 1 else "are"
         print(f"{len(found) - ill} of {counted(len(found), 'host')} {are} well")
     return 0 if all(one.well for one in found) else 1
 
@@ -44,7 +44,7 @@ def _examine_here(settings: Settings, options: argparse.Namespace, here: list[Da
     for danger in here:
         print(f"{danger.code}: {danger.message} – {danger.hint}")
     if not here:
-        print("a logout ends nothing of a mesh of this machine")
+        print("this machine: well (a logout does not end a mesh here)")
     print("the configuration describes no hosts to look at (mesh init writes one)")
     return 0
 

@@ -8,7 +8,10 @@ import sys
 from agents.wire.errors import AgentError
 from console.cli.mesh.queue import suspend_all
 from console.deploy.personal import lifecycle
-from console.settings import Settings
+from console.jobs.objects import directory_of, uuids
+from console.settings import Settings, state_directory
+from redmesh.state import job_path
+from redmesh.text import counted
 
 
 def down(settings: Settings, options: argparse.Namespace) -> int:
@@ -40,6 +43,7 @@ def _down_hosts(settings: Settings, options: argparse.Namespace) -> int:
     from console.deploy.mesh.growth import cancel_all
 
     force = options.force
+    ours = uuids(directory_of(settings.state_dir)) if settings.allocation else []
     while True:
         try:
             with progress(options.json) as report:
@@ -60,4 +64,13 @@ def _down_hosts(settings: Settings, options: argparse.Namespace) -> int:
         print(f"mesh down, but something may be left on {names}: mesh down once more when they can be reached")
     else:
         print("mesh down" if done.started or done.errands else "no mesh is up")
+    if not options.json:
+        outside = directory_of(state_directory(os.environ))
+        carried = sum(os.path.exists(job_path(outside, uuid)) for uuid in ours)
+        if carried:
+            print(f"state objects of {counted(carried, 'job')} are kept in {outside}")
+        for host in done.errands:
+            if host.kept_jobs:
+                some = ", ".join(uuid[:8] for uuid in host.kept_jobs[:5]) + (" …" if len(host.kept_jobs) > 5 else "")
+                print(f"{host.name} keeps the state objects of jobs moved there ({some}): mesh up serves them")
     return 1 if done.failed else 0

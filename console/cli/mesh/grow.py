@@ -74,7 +74,7 @@ def _until(drain_at: float | None) -> str:
 
 
 def _start_watcher(job: str) -> None:
-    """Start the process that drains the nodes before the job's time limit. It ends with the job's nodes."""
+    """Start the process that empties the drained nodes and ends the job before its time limit. It ends with them."""
     variables = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_JOB_")}
     subprocess.Popen(
         [*start_command("mesh"), "shrink", "--when-due", job], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,

@@ -100,6 +100,7 @@ def as_rows(errands: "Sequence[HostTask]") -> list[dict[str, Any]]:
             "hint": errand.failure.hint if errand.failure else None,
             "python": errand.facts.get("version"),
             "took_s": round(errand.took_s, 3),
+            "kept_jobs": errand.kept_jobs,
         }
         for errand in errands
     ]

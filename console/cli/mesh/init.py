@@ -14,7 +14,7 @@ def init(settings: Settings, options: argparse.Namespace) -> int:
     """Write a configuration file with comments."""
     sizes = hostfile.read(options.hostfile, "--host") if options.hostfile else {}
     if sizes and sizes.keys() <= {"localhost", *LOOPBACK}:
-        told = f"{options.hostfile} names no machine but this one"
+        told = f"{options.hostfile} names no host besides this machine"
         raise UsageError(told, "mesh up starts a mesh on this machine without a configuration")
     inventory.init(options.file, options.host, sizes)
     found = f" with {counted(len(sizes), 'host')} of {options.hostfile}" if sizes else ""

@@ -19,6 +19,7 @@ _LIMIT_OF_TIME = "--time 60s; a number alone is minutes"
 _HOSTS = "leave it out: a job takes the mesh's hosts (mesh init --host NAME)"
 _HALT = "--max-fails N: N+1 failures end the job"
 _JOBLOG = "mesh job tasks JOB --joblog, also later"
+_PIPE = "cut the input into files, and give each task one (split -n l/8; --tasks or ::::)"
 _JSON = "--json, and a filter such as jq"
 
 #: Commands of others.
@@ -58,6 +59,7 @@ _WORDS = {
         **dict.fromkeys(("resume", "resume-failed", "retry-failed"), "mesh retry JOB"),
         **dict.fromkeys(("progress", "bar", "eta"), "--wait on a terminal, or mesh job watch JOB"),
         **dict.fromkeys(("k", "keep-order"), "mesh job tasks JOB is in order; --output FILE for each task"),
+        **dict.fromkeys(("pipe", "pipepart", "block"), _PIPE),
         "e": "--error FILE",
         "c": "--cpus-per-task N",
         "W": "--wait",
@@ -78,6 +80,14 @@ _WORDS = {
         **dict.fromkeys(("k", "keep-order", "tag"), "mesh job tasks JOB is in order; --output FILE for each section"),
         **dict.fromkeys(("progress", "bar", "eta", "wait"), "leave it out: a terminal shows how far the job is"),
         **dict.fromkeys(("link", "xapply"), "::: and :::+"),
+        **dict.fromkeys(("pipe", "pipepart", "block", "cat", "fifo"), _PIPE),
+        **dict.fromkeys(("N", "L", "m", "X", "max-args", "max-lines", "xargs"), "a section has one row: {1} {2}"),
+        **dict.fromkeys(("u", "ungroup", "lb", "line-buffer", "linebuffer"), "--output 'out/{#}': all of it, in files"),
+        **dict.fromkeys(("q", "quote"), "leave it out: no shell reads the command"),
+        **dict.fromkeys(("transfer", "transferfile", "return", "trc", "basefile"), "stage = true in a job file"),
+        **dict.fromkeys(("wd", "workdir", "chdir"), "leave it out: sections run in the current directory"),
+        "header": "table = 'FILE.csv' in a job file: the header names the parameters",
+        "I": "leave it out: the replacement string is {}",
         **dict.fromkeys(("env", "stdin", "file", "after", "hold", "array", "tasks", "error"), "mesh submit has it"),
         "C": "--colsep TEXT",
         "joblog": "mesh sections report --joblog --file LOG",

@@ -26,7 +26,7 @@ def record(settings: Settings, options: argparse.Namespace) -> int:
         deadline = None if options.seconds is None else time.monotonic() + options.seconds
         try:
             while (left := options.every if deadline is None else deadline - time.monotonic()) > 0:
-                time.sleep(min(options.every, left))
+                time.sleep(min(options.every, left))  # the interval of the recording
                 recorder.step()
         except KeyboardInterrupt:
             pass

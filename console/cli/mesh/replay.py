@@ -55,7 +55,7 @@ def _free(settings: Settings, login: str) -> int:
     if taken:
         raise ConsoleError(
             f"{taken} of {counted(len(compute), 'processor')} {'is' if taken == 1 else 'are'} not free",
-            "replay on a machine of its own",
+            "replay on a mesh that runs nothing else",
         )
     return len(compute)
 

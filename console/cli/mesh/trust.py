@@ -16,7 +16,7 @@ def show(settings: Settings, options: argparse.Namespace) -> int:
     """Print the accepted CAs, and the stage of a key rotation."""
     if not os.path.exists(os.path.join(settings.state_dir, "trust", "ca.key")):
         raise ConsoleError(
-            "this mesh has no certificates: its nodes are on this machine", "mesh up with hosts makes them"
+            "this mesh has no certificates: its nodes are on this machine", "mesh up of a mesh over SSH creates them"
         )
     keys = authority(settings.state_dir, settings.mesh)
     told: dict[str, Any] = {
@@ -36,7 +36,7 @@ def show(settings: Settings, options: argparse.Namespace) -> int:
         print(f"{what:9} SHA-256 {fingerprint}")
     print(f"until {time.strftime('%Y-%m-%d', time.gmtime(keys.expires_at))}")
     if keys.stage is not Stage.SETTLED:
-        print("a change of keys is under way: mesh trust rotate goes on with it")
+        print("a change of keys is under way: mesh trust rotate continues it")
     for name in sorted(keys.revoked):
         print(f"{clean(name)} was revoked, and knows keys that are accepted: mesh login revoke {clean(name)} goes on")
     return 0

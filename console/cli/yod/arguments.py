@@ -236,7 +236,7 @@ WORDS = (
     Word("config", "text", "the configuration file to read", metavar="FILE", group="Others"),
     Word("manager", "text", "the batch system whose job is used, or none", metavar="NAME", group="Others"),
     Word("parent", "daemon|rank",
-        "in a job of a batch system, the parent of the ranks: daemon (our agents; default) or rank "
+        "in a job of a batch system, the parent of the ranks: daemon (the agents of Redmesh; default) or rank "
         "(the batch system starts every rank)", metavar="daemon|rank", group=_HOW),
     Word("fanout", "int", "the number of children of a node in the tree of the launch", metavar="K", group="Others"),
     Word("version", "flag", "print the version", group="Others"),

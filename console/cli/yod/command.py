@@ -346,14 +346,11 @@ def _engine(settings: Settings, request: Request, on_running: Callable[[int], No
     # The CPA works while we import the rest.
     from console.launch.daemons.allocation import Daemons
     from console.launch.engine import Engine
-    from console.launch.stdio.frontend import Front, JsonFront
 
     _choose_mpi(settings, request)
     # Each node of a job has its own RUN, so its PCTs cannot share a server or memory, even on one machine.
     request.mpi.apart = bool(settings.allocation)
-    make: Any = JsonFront if request.stdio.json else Front
-    if on_running is not None:
-        make, on_running = _spooled(settings, request, on_running)
+    make, on_running = _front(settings, request, on_running)
     features: list[Feature] = []
     if request.run is not None or request.output is not None:
         from console.launch.features.selection import features_of
@@ -361,21 +358,33 @@ def _engine(settings: Settings, request: Request, on_running: Callable[[int], No
         features = features_of(request)
         if managed:
             features.append(_managed_parent(settings))
+    daemons = Daemons(run, settings.state_dir, rca, cpa, bool(settings.allocation))
+    engine = Engine(loop, request, daemons, allocation, make, on_running, features)
+    if request.state is None:
+        return engine.run()
+    if request.state.socket:
+        from console.launch.features.workers import run_for_job
+
+        return run_for_job(engine, engine.run, request.state)
+    from console.launch.features.state import run_recorded
+
+    return run_recorded(engine, engine.run, loop, request, settings)
+
+
+def _front(
+    settings: Settings, request: Request, on_running: Callable[[int], None] | None
+) -> tuple[Callable[..., Any], Callable[[int], None] | None]:
+    """Return the factory of the launch's frontend, and the function to call once the launch runs."""
+    from console.launch.stdio.frontend import Front, JsonFront
+
+    make: Callable[..., Any] = JsonFront if request.stdio.json else Front
+    if on_running is not None:
+        make, on_running = _spooled(settings, request, on_running)
     if request.output is not None:
         from console.launch.features.files import front_maker
 
         make = front_maker(make, request.output)
-    daemons = Daemons(run, settings.state_dir, rca, cpa)
-    engine = Engine(loop, request, daemons, allocation, make, on_running, features)
-    if request.state is not None:
-        if request.state.socket:
-            from console.launch.features.workers import run_for_job
-
-            return run_for_job(engine, engine.run, request.state)
-        from console.launch.features.state import run_recorded
-
-        return run_recorded(engine, engine.run, loop, request, settings)
-    return engine.run()
+    return make, on_running
 
 
 def _managed_parent(settings: Settings) -> Feature:

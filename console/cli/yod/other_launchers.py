@@ -63,6 +63,7 @@ _HINTS = {
     "mca": "-export ALL,OMPI_MCA_NAME=VALUE",
     "gmca": "-export ALL,OMPI_MCA_NAME=VALUE",
     "tune": "-export ALL,OMPI_MCA_NAME=VALUE",
+    "usize": "leave it out: yod starts all ranks at once",
     "launcher": _DAEMONS,
     "rsh": _DAEMONS,
     "bootstrap": _DAEMONS,

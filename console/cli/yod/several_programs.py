@@ -29,9 +29,10 @@ def load_file(path: str, arguments: list[str], given: dict[str, Any], wanted: di
         )
     wanted = dict(SERVICE) if "service" in given else wanted
     segments = read(os.fsencode(path), wanted, counted=_counted(given))
+    programs = _found(segments, [f"{name}:{segment.line}" for segment in segments], given, wanted)
     if "sz" in given and not ("quiet" in given or "batch" in given):
         print(f"yod: -sz {given['sz']} is ignored: the lines of {name} have sizes of their own", file=sys.stderr)
-    return _found(segments, [f"{name}:{segment.line}" for segment in segments], given, wanted)
+    return programs
 
 
 def implied_load_file(
@@ -55,8 +56,9 @@ def implied_load_file(
     try:
         return load_file(rest[0], rest[1:], given, wanted)
     except ConsoleError as error:
-        if error.exit_status in (126, 127) and (not error.hint or run_it(rest[0])):
-            error.hint = f"{run_it(rest[0])}{clean(rest[0])} is read as a load file; a script needs chmod +x"
+        if error.exit_status in (126, 127):
+            read_as = f"{clean(rest[0])} is not executable and is read as a load file"
+            error.hint = f"{run_it(rest[0])}{read_as}; a script needs chmod +x"
         raise
 
 

@@ -22,20 +22,30 @@ TEXT, COUNT, PORT, COUNT_OR_AUTO, WORDS = "text", "whole number", "port", 'whole
 HOST_KEYS: tuple[tuple[str, str, str], ...] = (
     ("name", TEXT, "the node's name; `node[001-064]` makes 64 hosts that are alike"),
     ("address", TEXT, "what SSH connects to: an address, a name, an alias of ~/.ssh/config; default: the node's name"),
-    ("port", PORT, "the port of its sshd; default: ~/.ssh/config's, else 22"),
-    ("user", TEXT, "the account there; default: ~/.ssh/config's, else the caller's"),
-    ("processors", COUNT_OR_AUTO, "how many processors it has; auto, the default: as many as the agent counts there"),
-    ("gpus", COUNT_OR_AUTO, "how many GPUs it has; auto, the default: as many as the agent counts there"),
+    ("port", PORT, "the port of the host's sshd; default: the one of ~/.ssh/config, else 22"),
+    ("user", TEXT, "the account on the host; default: the one of ~/.ssh/config, else your user name"),
+    (
+        "processors",
+        COUNT_OR_AUTO,
+        "the number of processors of the host; auto (default): as many as the agent counts there",
+    ),
+    ("gpus", COUNT_OR_AUTO, "the number of GPUs of the host; auto (default): as many as the agent counts there"),
     ("role", TEXT, "compute (the default), service (in no pool, reached by `yod -service`) or login"),
-    ("mode", TEXT, "whom its processors serve: interactive or batch; default: what `mesh mode` set last"),
+    ("mode", TEXT, "whom the processors serve: interactive or batch; default: what `mesh mode` set last"),
     ("labels", WORDS, "words of your own, by which `mesh nodes`, `mesh up` and `mesh doctor` select"),
-    ("python", TEXT, "its Python, an absolute path or a name on PATH; default: the first found that is 3.9 or newer"),
-    ("agent_address", TEXT, "the address its agent listens on; default: the one SSH came in by"),
-    ("agent_port", PORT, "the port its agent listens on; default: `agent_port` of the configuration"),
+    (
+        "python",
+        TEXT,
+        "the Python of the agent, an absolute path or a name on PATH; default: the first one found "
+        "that is 3.9 or newer",
+    ),
+    ("agent_address", TEXT, "the address on which the agent listens; default: the one to which SSH has connected"),
+    ("agent_port", PORT, "the port on which the agent listens; default: `agent_port` of the configuration"),
     (
         "cpas",
         COUNT,
-        "of a login processor: CPAs of its own, for MySQL or MariaDB; default: 0, it asks those of others",
+        "of a login processor: the number of CPAs that it runs (needs MySQL or MariaDB); default: "
+        "0, it uses the CPAs of others",
     ),
 )
 _KINDS = {name: kind for name, kind, _meaning in HOST_KEYS}

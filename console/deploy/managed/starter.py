@@ -16,7 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from console.deploy.ssh.bootstrap import base, own_directory, processes, read, stop, write
+    from console.deploy.ssh.bootstrap import announce, base, own_directory, processes, read, stop, write
     from console.deploy.ssh.bootstrap import serve as _serve_requests
 else:
     _serve_requests = serve  # noqa: F821 (bootstrap.py precedes this text)
@@ -25,6 +25,8 @@ else:
 ALL, AGENT = b"*", b"!agent"
 #: The frame after which no request follows: from then on, the end of input ends the node.
 LIFELINE = b"!lifeline"
+#: Bytes of a line at most: srun cuts longer ones in two after 1,024.
+LONGEST = 1000
 _FORWARDED = ("SIGUSR1", "SIGUSR2", "SIGURG", "SIGXCPU", "SIGWINCH")
 
 
@@ -110,23 +112,30 @@ def way_to(login: str) -> tuple[str, str]:
     return "", ""
 
 
-def end_with_input(fd: int) -> None:
+def end_with_input(fd: int, state: str) -> None:
     """End the node when the input ends: see ``lifelines`` in steps.py."""
     import _thread
+    import signal
 
     def watch() -> None:
+        # The main thread, which waits for the keeper, would not wake up for a signal that this thread gets.
+        signal.pthread_sigmask(signal.SIG_BLOCK, range(1, signal.NSIG))
         try:
             while os.read(fd, 4096):
                 pass
         except OSError:
             pass
+        announce(state)
         os.kill(os.getpid(), 15)
 
     _thread.start_new_thread(watch, ())
 
 
-def stay(node: str, lifeline: bool) -> None:
-    """Wait until the keeper that this process started exits; then clean up the node."""
+def stay(node: str, lifeline: bool, forwards: bool) -> None:
+    """Wait until the keeper that this process started exits; then clean up the node.
+
+    ``forwards``: the manager signals this process alone, so forward to the ranks what is for them.
+    """
     import signal
 
     given = os.dup(0)
@@ -134,8 +143,13 @@ def stay(node: str, lifeline: bool) -> None:
     for number in (0, 1, 2):
         os.dup2(null, number)
     state = place_of(node)
+
+    def forward(number: int, _frame: object) -> None:
+        if forwards:
+            to_ranks(state, number)
+
     for name in _FORWARDED:
-        signal.signal(getattr(signal, name), lambda number, _frame: to_ranks(state, number))
+        signal.signal(getattr(signal, name), forward)
 
     def end(_number: int, _frame: object) -> None:
         for pid, kind in processes(state).items():
@@ -145,7 +159,7 @@ def stay(node: str, lifeline: bool) -> None:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, end)
     if lifeline:
-        end_with_input(given)
+        end_with_input(given, state)
     else:
         os.close(given)
     ours = False
@@ -165,6 +179,8 @@ def remove_empty_directories(path: str) -> None:
     for _ in range(4):  # HOST, nodes, the job, all jobs
         try:
             os.rmdir(path)
+        except FileNotFoundError:
+            pass  # the keeper has removed it
         except OSError:
             return
         path = os.path.dirname(path)
@@ -196,10 +212,11 @@ def serve(word: str, source: Any) -> None:
     if ours:
         os.environ["SSH_CONNECTION"] = f"{theirs} 0 {ours} {free_port(ours)}"
     os.environ["XDG_STATE_HOME"] = os.path.join(os.environ["REDMESH_JOB_STATE"], "nodes", host)
-    for name in ("AGENT", "HOST_VARIABLE", "HOST", "MESH", "LOGIN", "JOB_STATE"):
+    forwards = not os.environ.get("REDMESH_SIGNALS_ALL")
+    for name in ("AGENT", "HOST_VARIABLE", "HOST", "MESH", "LOGIN", "JOB_STATE", "SIGNALS_ALL"):
         os.environ.pop("REDMESH_" + name, None)
     find_agent(archive)
     frames = Frames(source, host)
-    _serve_requests(word + "@" + host, frames)
-    stay(node, frames.lifeline)
+    _serve_requests(word + "@" + host, frames, LONGEST)
+    stay(node, frames.lifeline, forwards)
     sys.exit(0)

@@ -43,6 +43,8 @@ _FIRST = (
     "print(chr(10)+w,e.MAGIC_NUMBER.hex(),flush=True);i=sys.stdin.buffer;m,n,k=i.readline().split();c=i.read(int(n));s=i.read(int(k));"
     'exec(marshal.loads(c) if e.MAGIC_NUMBER.hex()==m.decode() else compile(s,"redmesh","exec"));serve(w,i)'
 )
+#: Signals that do not end the shell above: as names for its ``trap``.
+_TRAPPED = "HUP INT QUIT TERM USR1 USR2 ALRM XCPU VTALRM PROF IO PWR"
 #: Bytes that a host's shell and a manager's client may print before an answer.
 _MOST_NOISE = 1 << 20
 
@@ -75,7 +77,7 @@ class Steps:
         # Try this process's interpreter first, because python3 may be a script that takes 90 ms to find one (pyenv).
         own = os.path.realpath(sys.executable)
         # The shell outlives a signal to the process group: Grid Engine kills a job if a task of it dies of a signal.
-        script = ["sh", "-c", f"trap : HUP INT QUIT TERM;{FIND_PYTHON}", "redmesh", word, _FIRST, own, *PYTHONS]
+        script = ["sh", "-c", f"trap : {_TRAPPED};{FIND_PYTHON}", "redmesh", word, _FIRST, own, *PYTHONS]
         files: _SharedFiles | None = None
         if not getattr(self._manager, "streams", True):
             files = _SharedFiles(f"{state_directory(os.environ)}/jobs/{self._settings.allocation}", word)
@@ -86,6 +88,7 @@ class Steps:
             "REDMESH_JOB_STATE": self._place,
             "REDMESH_AGENT": build.path_for(sys.implementation.cache_tag, build.archives(self._settings)),
             "REDMESH_HOST": names[0],
+            "REDMESH_SIGNALS_ALL": "1" if hasattr(self._manager, "ending") else "",
             "REDMESH_HOST_VARIABLE": getattr(self._manager, "host_variable", "") if len(names) > 1 else "",
         }
         if len(names) > 1:
@@ -99,10 +102,9 @@ class Steps:
     def lifelines(self) -> list[int]:
         """Descriptors that the login processor's keeper keeps open until it ends; with it the nodes end.
 
-        For managers that end the whole job if one of their clients is signalled (Grid Engine kills the task of a qrsh
-        that gets SIGTERM, and then the job). Other clients are signalled.
+        For managers whose client does not forward SIGTERM. Other clients are signalled.
         """
-        if not getattr(self._manager, "signal_fails_job", False):
+        if not end_with_input(self._manager):
             return []
         return [stream.lifeline() for stream in self._streams.values()]
 
@@ -117,6 +119,15 @@ class Steps:
         """Release the clients: they, and the processes on the hosts, continue."""
         for stream in set(self._streams.values()):
             stream.let_go()
+
+
+def end_with_input(manager: Any) -> bool:
+    """True if a node ends with its client's input, because a signalled client would have the node killed.
+
+    After SIGTERM to a qrsh, Grid Engine kills its task, and then the job; srun kills the tasks of its step. SIGTERM to
+    the task itself does not end a node where Slurm may have sent it (agents/linux/ending.py).
+    """
+    return getattr(manager, "signal_fails_job", False) or hasattr(manager, "ending")
 
 
 def own_addresses() -> list[str]:
@@ -194,6 +205,7 @@ class _Stream:
     def _read(self) -> None:
         assert self._files is not None or self.process.stdout is not None
         noise = 0
+        begun: dict[str, bytes] = {}  # of answers, by host: what came in earlier lines
         for line in self._files.lines(self.process) if self._files is not None else self.process.stdout or ():
             label, colon, rest = line.partition(b": ")
             text = rest if colon and label.strip().isdigit() else line
@@ -203,7 +215,11 @@ class _Stream:
                     break
                 continue
             who, _, answer = text[len(self._word) :].partition(b" ")
-            name = who[1:].decode("utf-8", "replace") if who.startswith(b"@") else ""
+            name = who[1:].rstrip(b"+").decode("utf-8", "replace") if who.startswith(b"@") else ""
+            if who.endswith(b"+"):
+                begun[name] = begun.get(name, b"") + answer.rstrip(b"\r\n")
+                continue
+            answer = begun.pop(name, b"") + answer
             if not who and self._waiting is not None and not answer.startswith(b"none"):
                 self._begin()
             if name in self._answers:
@@ -263,7 +279,7 @@ class _SharedFiles:
                 yield from whole
                 if over and not data:
                     return
-                time.sleep(_POLL_S)
+                time.sleep(_POLL_S)  # poll: a file on a shared disk does not report growth
 
     def remove(self) -> None:
         """Remove the files."""
@@ -340,7 +356,7 @@ def end(there: list[tuple[int, int]], *, patient: bool = False) -> int:
         deadline = time.monotonic() + END_S
         while there and time.monotonic() < deadline:
             there = [one for one in there if processes.alive(*one)]
-            time.sleep(_POLL_S)
+            time.sleep(_POLL_S)  # poll: clients of an earlier command are no children
         if not there:
             break
     return len(there)

@@ -59,7 +59,7 @@ def examine(settings: Settings, report: Report, only: str = "", labels: Sequence
         errands = workers.errands(hosts)
         workers.each(errands, workers.look)
         found = {errand.name: _from_facts(errand, settings, config) for errand in errands}
-        _from_network(workers, settings, config, errands, found)
+        _from_network(workers, settings, errands, found)
         _from_mesh(settings, config, errands, found)
         for errand in errands:
             errand.handle(Event.ORDERED)
@@ -115,7 +115,6 @@ def _from_agent(errand: HostTask, settings: Settings, config: dict[str, Any] | N
 def _from_network(
     workers: WorkerPool,
     settings: Settings,
-    config: dict[str, Any] | None,
     errands: Sequence[HostTask],
     found: dict[str, list[Finding]],
 ) -> None:

@@ -8,9 +8,11 @@ import json
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from agents.managers import registry
+from agents.objects.changes import Changes
 from agents.wire.errors import AgentError
 from console.deploy.hosts.description import Host, read_hosts
 from console.deploy.hosts.host_state_file import HostStateFile
@@ -31,6 +33,8 @@ from redmesh.managers import ManagerError
 #: Nodes are drained this long before the manager's limit, or for the last quarter of a shorter job.
 DRAIN_S = 60.0
 _POLL_S = 0.5
+#: Seconds between two looks at the record of a process that waits for a job's limit, if nobody changes the record.
+_LOOK_S = 5.0
 
 
 class Grown(NamedTuple):
@@ -50,9 +54,13 @@ class Grown(NamedTuple):
         return self.ends_at - min(DRAIN_S, (self.ends_at - self.began_at) / 4)
 
 
+def _record_path(settings: Settings) -> str:
+    return f"{settings.state_dir}/grown.json"
+
+
 def recorded(settings: Settings) -> list[Grown]:
     """The jobs whose nodes belong to the mesh. Raises ConsoleError if the record is unreadable."""
-    path = f"{settings.state_dir}/grown.json"
+    path = _record_path(settings)
     try:
         with open(path, encoding="utf-8") as file:
             return [Grown(**row) for row in json.load(file)]
@@ -64,7 +72,7 @@ def recorded(settings: Settings) -> list[Grown]:
 
 
 def _record(settings: Settings, rows: Sequence[Grown]) -> None:
-    write_private(f"{settings.state_dir}/grown.json", json.dumps([row._asdict() for row in rows]).encode() + b"\n")
+    write_private(_record_path(settings), json.dumps([row._asdict() for row in rows]).encode() + b"\n")
 
 
 def _manager(name: str) -> Any:
@@ -144,7 +152,7 @@ def _join(settings: Settings, manager: Any, job: str, report: Report) -> tuple[G
             ledger = HostStateFile(settings.state_dir)
             config = hosts.grow_by(workers, settings, config, members, errands, ledger)
             ledger.clear(names)  # ``mesh down`` does not reach these hosts over SSH: it cancels their job
-            _resume(settings, names)
+            _enlist(settings, grown)
             await_nodes(cpa_url(settings), config, errands)
     return grown, errands
 
@@ -161,9 +169,18 @@ def _refuse_taken(settings: Settings, config: dict[str, Any], names: Sequence[st
             raise ConsoleError(f"the mesh has a node {name} already", "exclude that host by an option of the manager")
 
 
-def _resume(settings: Settings, names: Sequence[str]) -> None:
-    # A node that was here before left drained.
-    ask_cpa(settings, {"op": "resume", "nodes": list(names)})
+def _enlist(settings: Settings, grown: Grown) -> None:
+    # A node that was here before left drained. From now on the database knows when the nodes leave: no process of ours
+    # has to be there then.
+    ask_cpa(settings, {"op": "resume", "nodes": grown.nodes})
+    if grown.drain_at is not None:
+        after_s = max(0.0, grown.drain_at - time.time())
+        request = {"op": "drain", "nodes": grown.nodes, "reason": _reason(grown), "after_s": after_s}
+        ask_cpa(settings, request)
+
+
+def _reason(grown: Grown) -> str:
+    return f"job {grown.job} of {grown.manager} ends"
 
 
 def shrink(
@@ -179,7 +196,7 @@ def shrink(
         raise ConsoleError(f"no nodes of a job {job} belong to this mesh", "mesh grow --list", exit_status=2)
     try:
         if grown.nodes:  # none: `mesh grow` was killed while the job waited
-            ask_cpa(settings, {"op": "drain", "nodes": grown.nodes, "reason": f"job {job} of {grown.manager} ends"})
+            ask_cpa(settings, {"op": "drain", "nodes": grown.nodes, "reason": _reason(grown)})
         evacuate(grown.nodes)
         if not force:
             _await_empty(settings, grown, tell)
@@ -206,7 +223,13 @@ def _await_empty(settings: Settings, grown: Grown, tell: Callable[[str], None]) 
 
 
 def shrink_when_due(settings: Settings, job: str, evacuate: Callable[[list[str]], object]) -> None:
-    """Shrink shortly before the manager's limit; return earlier if the job's nodes have left."""
+    """Shrink shortly before the manager's limit; return earlier if the job's nodes have left.
+
+    The nodes are drained without this: it moves the state objects away, and ends the job once nothing runs.
+    """
+    wait: Callable[[float], object] = time.sleep  # poll, where no watch of inotify is left
+    with suppress(OSError):
+        wait = Changes(_record_path(settings)).wait
     while grown := next((row for row in recorded(settings) if row.job == job), None):
         if grown.drain_at is None:
             return
@@ -214,7 +237,7 @@ def shrink_when_due(settings: Settings, job: str, evacuate: Callable[[list[str]]
         if left <= 0:
             shrink(settings, job, force=False, evacuate=evacuate, tell=lambda _text: None)
             return
-        time.sleep(min(left, 5.0))
+        wait(min(left, _LOOK_S))
 
 
 def cancel_all(settings: Settings) -> None:

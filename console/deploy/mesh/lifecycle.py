@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from agents.managers import registry
 from console.deploy.agent import build
 from console.deploy.hosts.allocation import find_manager
 from console.deploy.hosts.description import Host, read_hosts, selected
@@ -25,7 +26,8 @@ from console.deploy.personal.schema import extend
 from console.deploy.ssh.worker_pool import HostTask, Report, WorkerPool, crew
 from console.deploy.trust.authority import authority
 from console.errors import ConsoleError
-from console.settings import Settings
+from console.jobs.objects import directory_of
+from console.settings import Settings, state_directory
 from db.store.store import open_store
 from db.views.deployment_reads import registered
 
@@ -174,7 +176,11 @@ def _begin(
     listen = plan.joined((ours, plan.login_port(settings, ours)))
     config = plan.login_config(settings, nodes, os.urandom(4).hex(), listen)
     if settings.allocation:
-        config["ends_with"] = list(steps.job_process(find_manager(settings)))
+        manager = find_manager(settings)
+        config["ends_with"] = list(steps.job_process(manager))
+        if hasattr(manager, "ending"):
+            config["signalled_by"] = registry.find(os.environ, settings.manager)[0]
+        config["keep_jobs"] = directory_of(state_directory(os.environ))
     lifecycle.define_mesh(settings, config)
     _set_modes(settings, hosts, nodes)
     lifecycle.write_config(settings, config)
@@ -261,7 +267,7 @@ def _await_cpa(config: dict[str, Any]) -> None:
     # A PCT that starts before the CPAs repeats its registration; if no CPA comes up, await_nodes reports it.
     deadline = time.monotonic() + _CPA_S
     while not evidence_of_life.answers(f"{config['run']}/cpa-0.sock") and time.monotonic() < deadline:
-        time.sleep(_POLL_S)
+        time.sleep(_POLL_S)  # poll: a socket does not report its creation
 
 
 def _place(
@@ -311,7 +317,7 @@ def down(settings: Settings, report: Report, *, force: bool, keep_agent: bool = 
             _refuse_while_launches_run(settings)
         ledger = HostStateFile(settings.state_dir)
         clients = steps.recorded(settings)
-        if settings.allocation and getattr(find_manager(settings), "signal_fails_job", False):
+        if settings.allocation and steps.end_with_input(find_manager(settings)):
             was_up = lifecycle.down_locked(settings, force=True)  # the nodes end with the keeper
             steps.end(clients, patient=True)
             return Outcome([], config if was_up else None, was_up, time.monotonic() - begun)
@@ -336,7 +342,10 @@ def _stop_all(
 
 def _stop_job(workers: WorkerPool, ledger: HostStateFile) -> list[HostTask]:
     """End the manager's clients: the starter process on each host then ends its node and removes its files."""
-    if steps.end(steps.recorded(workers.settings)):
+    patient = bool(workers.settings.allocation) and steps.end_with_input(find_manager(workers.settings))
+    if patient:
+        lifecycle.down_locked(workers.settings, force=True)  # its keeper holds the clients' input
+    if steps.end(steps.recorded(workers.settings), patient=patient):
         raise ConsoleError("the manager's client processes do not exit", "cancel the job")
     ledger.clear(host.name for host in ledger.has_ours())
     return []
@@ -353,7 +362,7 @@ def _stop(errand: HostTask, keep_agent: bool) -> None:
         login_hosts.leave(errand)
         return
     errand.handle(Event.ORDERED)
-    errand.ask("stop", keep_agent=keep_agent)
+    errand.kept_jobs = errand.ask("stop", keep_agent=keep_agent)["jobs"]
     errand.handle(Event.DONE)
     errand.close()
 

@@ -162,7 +162,7 @@ def _await_nodes(store: Store, config: dict[str, Any], heard: Sequence[str], say
         left = sorted(unheard(store) & set(heard))
         if not left or time.monotonic() > deadline:
             break
-        time.sleep(_POLL_S)
+        time.sleep(_POLL_S)  # poll: a database does not report changes
     if left:
         some = ", ".join(left[:5]) + (" …" if len(left) > 5 else "")
         say(f"not heard of since, and down soon unless they are: {some}")

@@ -104,7 +104,7 @@ def _change_login(settings: Settings, config: dict[str, Any], before: dict[str, 
     pcts = {str(node["name"]) for node in config["nodes"] if not node.get("address")}
     lifecycle.kill(daemons.pop("keeper", 0), signal.SIGKILL)  # after SIGTERM it would end the mesh
     for name, pid in daemons.items():  # after SIGTERM a PCT would end its launches
-        lifecycle.kill(pid, signal.SIGKILL if name in pcts else signal.SIGTERM)
+        lifecycle.kill(pid, signal.SIGKILL if name in pcts else lifecycle.end_signal(config))
     lifecycle.spawn_keeper(config)
     lifecycle.until(lambda: lifecycle.keeper_lives(config), AGAIN_S, "the keeper does not answer")
     # Wait for the CPAs too: otherwise the next launch may find none, because no local node is waited for.

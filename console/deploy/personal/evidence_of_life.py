@@ -88,7 +88,7 @@ def await_sockets(config: dict[str, Any]) -> list[str]:
         whole = False
         if time.monotonic() > deadline:
             return missing
-        time.sleep(_POLL_S * (5 if missing else 1))
+        time.sleep(_POLL_S * (5 if missing else 1))  # poll: sockets do not report their creation
 
 
 def _names(run: str) -> list[str]:

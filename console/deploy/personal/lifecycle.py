@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agents.link.client import Client, Unreachable
 from agents.link.sockets import UnsafeDirectory, own_directory
+from agents.linux import ending
 from agents.wire.errors import AgentError
 from console.deploy.personal import evidence_of_life
 from console.deploy.personal.evidence_of_life import answers, lives
@@ -155,7 +156,7 @@ def adopt(settings: Settings, config: dict[str, Any]) -> bool:
                 f"the new keeper of the mesh that is up {what}: no process of the mesh was ended{said}",
                 f"the logs are in {config['state']}/log",
             )
-        time.sleep(_POLL_S)
+        time.sleep(_POLL_S)  # poll: a socket does not report its creation
     keeper.returncode = 0  # it continues to run; this prevents a ResourceWarning of Popen
     return True
 
@@ -373,7 +374,12 @@ def try_now(config: dict[str, Any]) -> None:
 
 def restart(config: dict[str, Any], name: str) -> None:
     """Restart a daemon, which then reads ``keeper.json`` again: terminate it, and the keeper starts it again."""
-    kill(daemons(config).get(name, 0), signal.SIGTERM)
+    kill(daemons(config).get(name, 0), end_signal(config))
+
+
+def end_signal(config: dict[str, Any]) -> int:
+    """The signal that ends a CPA or an RCA while its mesh goes on; it may be killed at any moment."""
+    return signal.SIGKILL if config.get("signalled_by") else signal.SIGTERM
 
 
 def kill(pid: int, number: int) -> None:
@@ -422,7 +428,7 @@ def _await_nodes(settings: Settings, config: dict[str, Any], patience_s: float) 
     try:
         with watch(cpa_url(settings)) as store:
             while absent(store)[0] and keeper_lives(config) and time.monotonic() < deadline:
-                time.sleep(_POLL_S * 10)
+                time.sleep(_POLL_S * 10)  # poll: a database does not report changes
     except StoreError:
         pass  # the caller reads from the database what is up, and reports it
 
@@ -445,7 +451,7 @@ def _wait(settings: Settings, config: dict[str, Any], keeper: "subprocess.Popen[
                 few = ", ".join(names) + (" …" if count > len(names) else "")
                 what = f"nodes that did not come up: {count} ({few})" if count else "the keeper is silent"
                 return f"{what} within {patience_s:.0f} s"
-            time.sleep(max(_POLL_S, nodes * 1e-5))
+            time.sleep(max(_POLL_S, nodes * 1e-5))  # poll: a database does not report changes
     return ""
 
 
@@ -467,7 +473,7 @@ def _ended(settings: Settings, config: dict[str, Any]) -> None:
         if time.monotonic() > deadline:
             some = ", ".join(f"{name} (process {pid})" for pid, (_, name) in list(left.items())[:3])
             raise ConsoleError(f"the keeper ended before its daemons: {some} still run", "mesh down once more")
-        time.sleep(_POLL_S)
+        time.sleep(_POLL_S)  # poll: daemons are no children of this command
     forget(settings, config)
     if "boot_id" in config and not config.get("granted") and not _database_knows(settings, config):
         tell_database(settings, config)
@@ -488,6 +494,7 @@ def _end_by_signal(settings: Settings, config: dict[str, Any], force: bool) -> N
             f"{told}, nor is its process seen from here: it holds {settings.state_dir}/mesh.lock",
             "mesh down on the host, or in the container, where mesh up was run",
         )
+    _announce_end(config)
     kill(keepers[0], signal.SIGTERM)
     _ended(settings, config)
 
@@ -496,6 +503,7 @@ def _end_without_keeper(settings: Settings, config: dict[str, Any], trouble: str
     """End the daemons that a killed keeper left, if no other keeper can be started because keeper.json is unusable."""
     if not force:
         raise ConsoleError(f"the daemons that are left have no keeper, and none can be started: {trouble}", FORCE)
+    _announce_end(config)
     for kind in (
         evidence_of_life.PCT,
         evidence_of_life.SIMULATED,
@@ -507,6 +515,13 @@ def _end_without_keeper(settings: Settings, config: dict[str, Any], trouble: str
             if what == kind:
                 kill(pid, signal.SIGTERM)
     _ended(settings, config)
+
+
+def _announce_end(config: dict[str, Any]) -> None:
+    # Otherwise daemons in the job of some batch systems take no signal for their end.
+    if config.get("signalled_by"):
+        with contextlib.suppress(OSError):  # what does not obey is killed
+            ending.announce(config["state"])
 
 
 def _database_knows(settings: Settings, config: dict[str, Any]) -> bool:
@@ -548,6 +563,7 @@ def _take_down(settings: Settings, config: dict[str, Any], keeper: "subprocess.P
     if any(kind == evidence_of_life.LAUNCH for kind, _ in evidence_of_life.processes(settings.state_dir).values()):
         return False
     if keeper.poll() is None:
+        _announce_end(config)
         keeper.terminate()  # it ends its daemons first
         try:
             keeper.wait(END_S)
@@ -574,6 +590,9 @@ def forget(settings: Settings, config: dict[str, Any] | None) -> None:
         os.unlink(f"{settings.state_dir}/run")
     except FileNotFoundError:
         pass
+    from agents.pct.node.launches import discard_place
+
+    discard_place()  # digests that yod has computed on a host without a PCT
 
 
 def until(true: Any, timeout_s: float, what: str) -> None:
@@ -581,4 +600,4 @@ def until(true: Any, timeout_s: float, what: str) -> None:
     while not true():
         if time.monotonic() > deadline:
             raise ConsoleError(f"{what} within {timeout_s:.0f} s", "its log is in the state directory, under log/")
-        time.sleep(_POLL_S)
+        time.sleep(_POLL_S)  # poll: a condition of any kind

@@ -199,7 +199,7 @@ def await_daemons(node: str) -> tuple[int, int]:
             told = ", ".join("%s (process %d)" % one for one in missing)
             hint = "kill -CONT continues a process that is stopped; mesh down --force ends the mesh"
             raise Trouble("agent", "its %s runs, but does not answer in %s: nothing was ended" % (told, run), hint)
-        time.sleep(0.02)
+        time.sleep(0.02)  # poll: sockets do not report their creation
 
 
 def pct_socket(node: str) -> str:
@@ -444,6 +444,7 @@ def said(path: str) -> str:
 def end(state: str, run: str, patience_s: float) -> int:
     """End the keeper and all processes of the node; returns how many had to be killed after the time-out."""
     killed = 0
+    announce(state)
     pid = keeper(state, run)
     if pid and not gone(pid, 15, patience_s):
         killed += kill_tree(pid)
@@ -461,6 +462,15 @@ def end(state: str, run: str, patience_s: float) -> int:
     return killed
 
 
+def announce(state: str) -> None:
+    """Have the node's daemons obey the SIGTERM that follows (agents/linux/ending.py)."""
+    try:
+        with open(os.path.join(state, "ending"), "w"):
+            pass
+    except OSError:
+        pass  # nothing is there, or the disk is full: what does not obey is killed
+
+
 def gone(pid: int, number: int, patience_s: float) -> bool:
     deadline = time.monotonic() + patience_s
     try:
@@ -468,7 +478,7 @@ def gone(pid: int, number: int, patience_s: float) -> bool:
         while time.monotonic() < deadline:
             if is_dead(pid):
                 return True
-            time.sleep(0.01)
+            time.sleep(0.01)  # poll: not a child, and pidfds need Python 3.9 with Linux 5.3
     except OSError:
         return True
     return False
@@ -501,26 +511,70 @@ def kill_tree(pid: int) -> int:
                 killed += 1
             except OSError:
                 pass
-        time.sleep(0.02)
+        time.sleep(0.02)  # the kernel ends them
     return killed
 
 
 def stop(node: str, keep_agent: bool, blobs: Blobs) -> Answer:
-    """End the node, and remove all its files."""
+    """End the node, and remove all its files but state objects, which are nowhere else.
+
+    ``jobs`` in the answer: the UUIDs of these.
+    """
     state, run = place(node)
     was = keeper(state, run)
     there = os.path.isdir(state)
     killed = end(state, run, 20)
     remove_tree(run)
     remove_empty(os.path.dirname(run))
-    remove_tree(state)
+    kept = jobs_in(os.path.join(state, "jobs"))
+    if not kept:
+        remove_tree(state)
+    elif not os.path.islink(state):
+        for name in names_in(state):
+            if name != "jobs":
+                remove_file(os.path.join(state, name))
+                remove_tree(os.path.join(state, name))
     if not keep_agent:
         forget_agents()
     images = "/dev/shm/redmesh-%d" % os.geteuid()
     busy = names_in(os.path.join(images, "images")) + [name for name in names_in(images) if name.startswith("launch-")]
     if not busy and not os.path.exists(os.path.dirname(run)):
         remove_tree(images)
-    return {"was": bool(was), "there": there, "killed": killed}
+    return {"was": bool(was), "there": there, "killed": killed, "jobs": kept}
+
+
+def jobs_in(path: str) -> list[str]:
+    """UUIDs of the state objects below a directory, but not of those whose only file there is a copy of an ended job.
+
+    The files are described in agents/objects/holder.py.
+    """
+    found = set()
+    for node in names_in(path):
+        for name in names_in(os.path.join(path, node)):
+            uuid, middle, ending = name.partition(".job")
+            if middle and (
+                ending in ("", ".sent", ".arrived", ".fenced")
+                or (ending == ".standby" and not has_ended(os.path.join(path, node, name)))
+            ):
+                found.add(uuid)
+    return sorted(found)
+
+
+def has_ended(path: str) -> bool:
+    """True if a state object says that its job has ended; False if that is not known."""
+    try:
+        import sqlite3
+    except ImportError:
+        return False
+    try:
+        job = sqlite3.connect(path)
+        try:
+            found = job.execute("SELECT value FROM meta WHERE key = 'state'").fetchone()
+        finally:
+            job.close()
+    except sqlite3.Error:
+        return False
+    return bool(found) and found[0] in ("done", "failed", "cancelled")
 
 
 def remove_tree(path: str) -> None:
@@ -584,8 +638,11 @@ def log(node: str, blobs: Blobs) -> Answer:
     return {"keeper": keeper(state, run), "pct": listener(pct_socket(node)), "log": told}
 
 
-def serve(word: str, source: Any) -> None:
-    """Answer requests until the end of input."""
+def serve(word: str, source: Any, longest: int = 0) -> None:
+    """Answer requests until the end of input.
+
+    ``longest``: bytes of a line at most (0: any); the lines of an answer but its last then begin with ``word`` and +.
+    """
     try:
         from _json import encode_basestring_ascii as quoted
     except ImportError:
@@ -617,6 +674,10 @@ def serve(word: str, source: Any) -> None:
             code = {28: "space", 13: "permission", 30: "permission", 122: "space"}.get(error.errno or 0, "system")
             what = "%s: %s" % (error.filename, error.strerror) if error.filename else str(error.strerror or error)
             answer = {"code": code, "error": what, "hint": ""}
-        out = ("\n%s %s\n" % (word, text(answer))).encode("ascii", "backslashreplace")
-        sys.stdout.buffer.write(out)
+        out = text(answer).encode("ascii", "backslashreplace")
+        each = longest - len(word) - 2 if longest else len(out)
+        lines = [out[at : at + each] for at in range(0, len(out), each)]
+        for number, line in enumerate(lines, 1):
+            mark = word.encode() + (b"+" if number < len(lines) else b"")
+            sys.stdout.buffer.write(b"\n%s %s\n" % (mark, line))
         sys.stdout.buffer.flush()

@@ -61,7 +61,7 @@ class Ssh:
                     raise HostFailed(
                         "ssh", f"{route.where}: {error}", "its sshd may be out of places (MaxStartups), or no sshd"
                     ) from None
-                time.sleep(again_s)
+                time.sleep(again_s)  # the server refused a connection: a later one may find a place
         raise AssertionError("unreachable")
 
     def _try(self, route: Route, depth: int, deadline: float) -> paramiko.Transport:
@@ -198,7 +198,10 @@ class Ssh:
             return
         what = f"tried {', '.join(tried)}" if tried else "there is none to try"
         port = f" -p {route.port}" if route.port != 22 else ""
-        hint = f"is there an account {route.user!r}? ssh-copy-id{port} {route.user}@{route.host} gives it our key"
+        hint = (
+            f"is there an account {route.user!r} with a home, and not locked (there: passwd -S {route.user})?"
+            f" ssh-copy-id{port} {route.user}@{route.host} gives it our key"
+        )
         raise HostFailed("auth", f"{route.where} accepts none of your keys ({what})", hint)
 
     def _candidates(self, route: Route, tried: list[str]) -> Any:

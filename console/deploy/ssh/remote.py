@@ -18,7 +18,6 @@ from redmesh.sanitise import clean
 if TYPE_CHECKING:  # imports paramiko, which a mesh of a batch job does not need
     from console.deploy.ssh.connection import Connection
 
-OLDEST = (3, 9)
 #: Names of Python to try after ``python3``, which is too old on some systems.
 PYTHONS = ("python3", *(f"python3.{minor}" for minor in (13, 12, 11, 14, 10, 9)), "/usr/libexec/platform-python")
 #: The most bytes that an account's start-up files may print before the answers.
@@ -45,6 +44,7 @@ class Remote:
         self._python = host.python
         self._word = secrets.token_hex(8)
         self._noise, self._unread = 0, b""
+        self._said = b""  # the last line of the account's shell that was no answer; nologin says there why it ends
         names = (host.python,) if host.python else PYTHONS
         line = command_line(["sh", "-c", FIND_PYTHON, "redmesh", self._word, FIRST, *names])
         self._channel = connection.run(line, timeout_s)
@@ -99,6 +99,7 @@ class Remote:
                     raise self._no_python(line[len(mark) :])
                 if line.startswith(mark):
                     return line[len(mark) :]
+                self._said = line or self._said
                 continue
             try:
                 data = self._channel.recv(1 << 16)
@@ -124,9 +125,10 @@ class Remote:
             self._channel.settimeout(1.0)
             while len(said) < 1 << 16 and (more := self._channel.recv_stderr(1 << 14)):
                 said += more
-        lines = said.decode("utf-8", "replace").strip().splitlines()
+        lines = (said.strip() or self._unread.strip() or self._said).decode("utf-8", "replace").strip().splitlines()
         told = f": {clean(lines[-1])[:200]}" if lines else ""
-        return HostFailed("shell", f"its shell ended without an answer{told}", "does `ssh HOST true` work?")
+        hint = "does `ssh HOST true` work? An account whose shell is nologin or false cannot log in (usermod -s)"
+        return HostFailed("shell", f"its shell ended without an answer{told}", hint)
 
     def close(self) -> None:
         """Disconnect."""

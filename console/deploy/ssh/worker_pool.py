@@ -73,6 +73,7 @@ class HostTask:
         self.failure: HostFailed | None = None
         self.remote: Answers | None = None
         self.clock_off_s = 0.0  # the host's clock minus this machine's
+        self.kept_jobs: list[str] = []  # UUIDs of the state objects that stay on the host after its node has ended
         self.began = time.monotonic()
         self.took_s = 0.0
 

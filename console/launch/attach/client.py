@@ -231,7 +231,7 @@ def reach_launch(run_dir: str, launcher: int, *, may_be_over: bool = False, runs
             raise ConsoleError(
                 f"no launcher {launcher} of yours runs on this login processor", "showmesh and pingd list the launchers"
             )
-        time.sleep(0.02)
+        time.sleep(0.02)  # poll: a socket does not report its creation
 
 
 def _was_removed(run_dir: str) -> bool:

@@ -34,7 +34,7 @@ class Debugging:
         sock = reach_launch(run_dir, launcher)
         if sock is None:
             raise ConsoleError(f"launcher {launcher} is over", "mesh history shows how it ended")
-        self._launcher, self._rank = launcher, rank
+        self._launcher = launcher
         self._loop = Loop()
         self._terminal: RawTerminal | None = None
         self._greeted = self._over = self._from_file = False

@@ -69,7 +69,7 @@ def reach(settings: Settings, start: int, status: Callable[[str], None]) -> tupl
             deadline = now + CPA_S
         if now > deadline:
             raise ConsoleError(f"no CPA answers in {run} within {CPA_S:.0f} s", "mesh status shows the daemons")
-        time.sleep(_POLL_S)
+        time.sleep(_POLL_S)  # poll: a socket does not report its creation
 
 
 def _is_changed(settings: Settings) -> bool:

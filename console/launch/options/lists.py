@@ -6,6 +6,7 @@ Numbers are processor ids; names mean all processors of those nodes. A range has
 from typing import Any
 
 from console.errors import UsageError
+from redmesh.idset import fold_ranks
 
 #: The most names that a bracket expression may have: more than any machine needs, and a limit for memory.
 MOST = 1_000_000
@@ -31,13 +32,7 @@ def parse_list(text: str) -> dict[str, Any]:
 
 def fold(ids: list[int]) -> str:
     """Fold processor ids in their order: ``[0, 1, 2, 8]`` gives ``0..2,8``."""
-    runs: list[list[int]] = []
-    for number in ids:
-        if runs and runs[-1][1] + 1 == number:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    return ",".join(str(first) if first == last else f"{first}..{last}" for first, last in runs)
+    return fold_ranks(ids).replace("-", "..")
 
 
 def _items(text: str) -> list[str]:

@@ -92,6 +92,8 @@ def _open(option: str, name: str, flags: int) -> int:
         return fd
     except OSError as error:
         hint = next_step(error, writing=bool(flags & os.O_CREAT))
+        if option == "-stdin" and name in ("all", "none"):  # Open MPI's --stdin
+            hint = f"-stdin takes a file; -input {name} says which ranks read standard input"
         raise ConsoleError(f"{option} {clean(name)} cannot be opened: {error.strerror}", hint) from None
 
 

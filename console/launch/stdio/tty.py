@@ -18,7 +18,6 @@ class RawTerminal:
         signal.signal(signal.SIGTTOU, signal.SIG_IGN)
         self._guard, self._line = self._start_guard()
         tty.setraw(fd, termios.TCSADRAIN)
-        self._raw = termios.tcgetattr(fd)
         self.restored = False
 
     def _start_guard(self) -> tuple[int, int]:

@@ -64,12 +64,11 @@ class Images:
         loop: Loop,
         request: Request,
         plan: Plan,
-        launcher: int,
         root: Link,
         say: Callable[[str], None],
         fail: Fail,
     ) -> None:
-        self._loop, self._request, self._plan, self._launcher = loop, request, plan, launcher
+        self._loop, self._request, self._plan = loop, request, plan
         self._root, self._say, self._fail = root, say, fail
         self._files: list[Travelling] = []
         self._announced = False
@@ -274,7 +273,7 @@ def read_large(request: Request) -> None:
         known, say_at = digests(), time.monotonic() + _SAY_AFTER_S
         for path in programs(request):
             for wait_s in known.steps(path):
-                time.sleep(wait_s)
+                time.sleep(wait_s)  # another process computes this digest
                 if time.monotonic() > say_at and not (request.stdio.quiet or request.stdio.batch):
                     say_at = math.inf
                     print(f"yod: reading {clean(os.path.basename(path))}, which travels", file=sys.stderr)

@@ -26,7 +26,7 @@ class Staged:
 
     def __init__(self, request: Request, plan: Plan, launcher: int) -> None:
         self._plan, self._launcher = plan, launcher
-        self._cwd = os.fsdecode(request.program.cwd)
+        self._here = _current_directory()  # not -chdir's, which is on the nodes
         self._in = [stage_in(text) for text in request.transfer.stage_in]
         self._out = [stage_out(text) for text in request.transfer.stage_out]
         self._unfinished: set[str] = set()
@@ -42,7 +42,7 @@ class Staged:
         """
         pattern, target = self._in[number]
         name = self._fill(pattern, rank)
-        path = os.path.join(self._cwd, name)
+        path = os.path.join(self._here, name)
         try:
             # Never block: a pipe without a writer would delay the whole launch.
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -66,7 +66,7 @@ class Staged:
 
     def destination(self, number: int, rank: int, told: dict[str, Any]) -> tuple[int, Callable[[int], None]]:
         """Open a temporary file for a stage-out; return its descriptor, and a function that renames it at the end."""
-        path = os.path.join(self._cwd, self._fill(self._out[number][1], rank))
+        path = os.path.join(self._here, self._fill(self._out[number][1], rank))
         if os.path.isdir(path):
             path = os.path.join(path, os.path.basename(self._fill(self._out[number][0], rank)))
         os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -90,3 +90,10 @@ class Staged:
                 os.unlink(part)
             except OSError:
                 pass
+
+
+def _current_directory() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:  # removed: relative names then fail, absolute ones do not need it
+        return ""

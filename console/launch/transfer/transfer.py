@@ -39,7 +39,7 @@ class Transfer:
     ) -> None:
         self._complain = complain
         self._request, self._plan, self._launcher, self._root = request, plan, launcher, root
-        self._images = Images(loop, request, plan, launcher, root, say, fail)
+        self._images = Images(loop, request, plan, root, say, fail)
         self._files: Files | None = None
         root.on_drained = self._on_drained
 

@@ -18,7 +18,7 @@ NEEDS_GCC = pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc for t
 BIN = Path(sys.executable).parent
 #: The client programs of each manager that tests/support/managers/stand_in.py simulates.
 CLIENTS = {
-    "slurm": ("srun",),
+    "slurm": ("srun", "squeue", "scontrol"),
     "grid_engine": ("qrsh",),
     "lsf": ("blaunch",),
     "pbs": ("pbs_tmrsh",),

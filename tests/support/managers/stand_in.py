@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Stands in for the clients of batch systems that are not installed here: every "host" is this machine.
 
-The name of the symbolic link chooses the client: srun, sbatch, squeue, scancel, qrsh, blaunch, pbs_tmrsh, pbsdsh, flux.
-An option that is not in the client's documentation ends it with status 64, and is written to $STAND_IN_REFUSED.
-Sources: srun(1), sbatch(1), squeue(1), scancel(1) of Slurm 22.05; qrsh(1) of Grid Engine 8.1.9; the reference of LSF
-10.1, "blaunch"; pbs_tmrsh(8) and pbsdsh(1B) of OpenPBS 20; flux-exec(1), flux-resource(1), flux-getattr(1).
+The name of the symbolic link chooses the client: srun, sbatch, squeue, scancel, scontrol, qrsh, blaunch, pbs_tmrsh,
+pbsdsh, flux. An option that is not in the client's documentation ends it with status 64, and is written to
+$STAND_IN_REFUSED. Sources: srun(1), sbatch(1), squeue(1), scancel(1), scontrol(1) of Slurm 22.05; qrsh(1) of Grid
+Engine 8.1.9; the reference of LSF 10.1, "blaunch"; pbs_tmrsh(8) and pbsdsh(1B) of OpenPBS 20; flux-exec(1),
+flux-resource(1), flux-getattr(1).
 """
 
 import json
@@ -45,18 +46,37 @@ def options(words: list[str], valued: dict[str, str], flags: set[str]) -> tuple[
     return found, words
 
 
+def descendants(pid: int) -> list[int]:
+    """The processes that descend from ``pid``, as far as their parents live."""
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
+            children = [int(child) for child in file.read().split()]
+    except OSError:
+        return []
+    return [one for child in children for one in (child, *descendants(child))]
+
+
+def signal_all(pids: list[int], number: int) -> None:
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except OSError:
+            pass  # it has just ended
+
+
 def run(
     commands: list[tuple[list[str], dict[str, str]]],
     given: bool,
     taken: bool,
     label: bool,
     on_signal: "Callable[[], None] | None" = None,
+    of_step: bool = False,
 ) -> int:
     """Run ``commands`` like one client, which forwards input and signals to all of them; return the largest status.
 
     ``given``: forward standard input. ``taken``: forward standard output and error. ``label``: prefix output lines with
     the task's number. The status of a command that a signal killed is the signal's number, and
-    ``on_signal`` is called then.
+    ``on_signal`` is called then. ``of_step``: as srun does it.
     """
     pipe, null = subprocess.PIPE, subprocess.DEVNULL
     tasks = [
@@ -70,8 +90,10 @@ def run(
     def pass_on(number: int, _frame: object) -> None:
         for task in tasks:
             if task.poll() is None:
-                # qrsh -inherit 8.1.9: SIGTERM to it is SIGKILL for its task
-                os.killpg(task.pid, number if on_signal is None else signal.SIGKILL)
+                if of_step:  # seen with 22.05: all processes of the step get it; SIGTERM to srun is SIGKILL for them
+                    signal_all([task.pid, *descendants(task.pid)], signal.SIGKILL if number == 15 else number)
+                else:  # qrsh -inherit 8.1.9: SIGTERM to it is SIGKILL for its task
+                    os.killpg(task.pid, number if on_signal is None else signal.SIGKILL)
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, pass_on)
@@ -80,9 +102,12 @@ def run(
     def read(index: int, task: "subprocess.Popen[bytes]") -> None:
         assert task.stdout is not None
         for line in task.stdout:
-            with lock:
-                sys.stdout.buffer.write(b"%d: %s" % (index, line))
-                sys.stdout.buffer.flush()
+            # srun ends a longer line after 1,024 bytes, and labels the rest as a line of its own (seen with 22.05)
+            for at in range(0, len(line), 1024):
+                part = line[at : at + 1024]
+                with lock:
+                    sys.stdout.buffer.write(b"%d: %s" % (index, part if part.endswith(b"\n") else part + b"\n"))
+                    sys.stdout.buffer.flush()
 
     def feed() -> None:
         while data := os.read(0, 1 << 16):
@@ -132,7 +157,7 @@ def srun(words: list[str]) -> int:
     if found["--nodes"] != str(len(each)) or found["--ntasks"] != str(len(names)):
         refuse("nodes, tasks and the list differ")
     os.chdir(found.get("--chdir", "."))
-    return run([(argv, {"SLURMD_NODENAME": name}) for name in names], True, True, "--label" in found)
+    return run([(argv, {"SLURMD_NODENAME": name}) for name in names], True, True, "--label" in found, of_step=True)
 
 
 def _job_file() -> str:
@@ -173,7 +198,14 @@ def sbatch(words: list[str]) -> int:
 
 
 def squeue(words: list[str]) -> int:
-    found, _rest = options(words, {"--format": ".+", "--jobs": r"\d+"}, {"--noheader"})
+    found, _rest = options(words, {"--format": ".+", "--jobs": r"\d+", "--states": "all"}, {"--noheader"})
+    if found["--format"] == "%t":  # of the job that this runs in; a test may have written its state
+        try:
+            with open(os.environ["STAND_IN_REFUSED"] + ".state", encoding="utf-8") as file:
+                print(file.read())
+        except OSError:
+            print("R")
+        return 0
     ends = _jobs().get(found["--jobs"])
     if ends is None:
         print("slurm_load_jobs error: Invalid job id specified", file=sys.stderr)
@@ -184,6 +216,13 @@ def squeue(words: list[str]) -> int:
     fields = {"%T": "RUNNING", "%N": ",".join(HOSTS), "%C": str(count * int(os.environ["STAND_IN_SLOTS"]))}
     fields |= {"%D": str(count), "%L": left}
     print("|".join(fields[field] for field in found["--format"].split("|")))
+    return 0
+
+
+def scontrol(words: list[str]) -> int:
+    if words != ["show", "config"]:
+        refuse("not documented, or not known here")
+    print("KillOnBadExit           = 0\nKillWait                = 5 sec")
     return 0
 
 
@@ -200,8 +239,9 @@ def scancel(words: list[str]) -> int:
                         continue
                 with open(f"/proc/{entry}/environ", "rb") as variables:
                     ours = f"STAND_IN_REFUSED={os.environ['STAND_IN_REFUSED']}".encode()
-                    if ours in variables.read().split(b"\0"):
-                        os.kill(int(entry), signal.SIGTERM)
+                    if ours not in variables.read().split(b"\0"):
+                        continue
+                signal_all(descendants(int(entry)), signal.SIGTERM)
             except OSError:
                 pass
     return 0
@@ -272,7 +312,7 @@ def flux(words: list[str]) -> int:
 
 if __name__ == "__main__":
     commands = {
-        "srun": srun, "sbatch": sbatch, "squeue": squeue, "scancel": scancel, "qrsh": qrsh, "blaunch": blaunch,
-        "pbs_tmrsh": pbs_tmrsh, "pbsdsh": pbsdsh, "flux": flux,
+        "srun": srun, "sbatch": sbatch, "squeue": squeue, "scancel": scancel, "scontrol": scontrol,
+        "qrsh": qrsh, "blaunch": blaunch, "pbs_tmrsh": pbs_tmrsh, "pbsdsh": pbsdsh, "flux": flux,
     }  # fmt: skip
     sys.exit(commands[os.path.basename(sys.argv[0])](sys.argv[1:]))

@@ -173,6 +173,8 @@ def test_libraries_travel_and_are_found(yods: PrivateMesh) -> None:
 def test_a_writer_elsewhere_on_the_host_that_stands_still_stops_nobody(yods: PrivateMesh, large: Path) -> None:
     """Another launch writes the same image and has been stopped: after a moment everybody takes a copy of his own."""
     data = large.read_bytes()
+    for folder in (STORE, STORE / "images"):
+        folder.mkdir(mode=0o700, exist_ok=True)  # the last mesh of this host removed them
     part = STORE / "images" / f"{len(data)}-{hashlib.sha256(data).hexdigest()}.part"
     with part.open("wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

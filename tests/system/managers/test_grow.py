@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,8 @@ def standing(loopback_hosts: Any, tmp_path: Path) -> Iterator[LoopbackMesh]:
         mesh.run("mesh", "down", "--force")
         # a cancelled job ends by itself, after `mesh shrink` and `mesh down`
         wait_until(lambda: not mesh.left_on_hosts(), "nothing of the mesh is on any host", 20.0)
+        # who waits for the jobs' limits ends when the record of them changes
+        wait_until(lambda: not any("--when-due" in one for one in mesh.processes().values()), "no shrink waits", 20.0)
         left = [str(path) for path in tmp_path.rglob("*") if path.name in ("keeper.json", "grown")] + mesh.close()
     assert not left, left
 
@@ -56,9 +59,15 @@ def test_a_mesh_grows_by_a_job_and_shrinks_again(standing: LoopbackMesh) -> None
     standing.run("mesh", "job", "move", kept, "b0", check=True)
     [row] = _grown(standing)
     assert row["nodes"] == ["b0", "b1"] and 3000 < row["drain_at"] - row["began_at"] < 3600
+    leaving = [node["drain_at"] for node in standing.json("showmesh")["nodes"]]
+    assert leaving[0] is None and all(abs(at - row["drain_at"]) < patience(30) for at in leaving[1:])
+    refused = standing.run("yod", "-sz", "6", "-time", "2h", "true")
+    assert refused.returncode == 125 and "2 nodes (b0, b1) will be drained" in refused.stderr
+    standing.run("yod", "-sz", "2", "-time", "2h", "true", check=True)
     assert standing.run("mesh", "shrink", job, check=True).stdout == f"mesh shrank by 2 nodes of job {job}\n"
     assert _grown(standing) == []
     assert "lo1" in standing.run("mesh", "job", "show", kept, check=True).stdout, "its object left with the node"
+    standing.run("mesh", "job", "purge", kept, check=True)  # or mesh down would leave it on lo1
     refused = standing.run("yod", "-sz", "6", "true")
     assert refused.returncode == 125
     again = _job(standing)  # the same hosts come back
@@ -71,6 +80,21 @@ def test_nodes_are_drained_before_the_time_limit(standing: LoopbackMesh) -> None
     _job(standing, "--time", f"{limit // 60}:{limit % 60:02}")
     wait_until(lambda: not _grown(standing), "the job's nodes have left", 30.0)
     standing.run("yod", "-sz", "2", "true", check=True)
+
+
+def test_nodes_are_drained_when_nobody_watches(standing: LoopbackMesh) -> None:
+    limit = round(patience(12.0))
+    _job(standing, "--time", f"{limit // 60}:{limit % 60:02}")
+    for pid, words in standing.processes().items():
+        if "--when-due" in words:
+            os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: _states(standing)[1:] == ["drained"] * 2, "the nodes are drained", 60.0)
+    assert _grown(standing) and _states(standing)[0] == "up"
+    standing.run("yod", "-sz", "2", "true", check=True)
+
+
+def _states(mesh: LoopbackMesh) -> list[str]:
+    return [node["state"] for node in mesh.json("showmesh")["nodes"]]
 
 
 def test_what_cannot_grow_is_refused(standing: LoopbackMesh) -> None:

@@ -5,6 +5,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -102,6 +103,48 @@ def test_what_the_manager_ends_ends_its_ranks(job: Job) -> None:
     )
 
 
+CHECKPOINT = "trap 'sleep 1; echo saved >>{out}; exit 0' TERM; echo ready >>{out}; while :; do sleep 0.05; done"
+DEAF = "trap '' TERM; echo ready >>{out}; while :; do sleep 0.05; done"
+
+
+def _launched(job: Job, script: str) -> Path:
+    """Start four ranks in the background; returns the file that they write to."""
+    out = job.directory / "said"
+    done = job.run("yod", "-sz", "4", "--detach", "sh", "-c", script.format(out=out))
+    assert done.returncode == 0, done.stderr
+    wait_until(lambda: out.exists() and out.read_text().count("ready") == 4, "every rank waits")
+    return out
+
+
+def _signal_steps(job: Job) -> None:
+    """Send SIGTERM as Slurm does, to all processes of the job's steps."""
+    [client] = [pid for pid in job.left() if any(word.endswith("/srun") for word in _arguments(pid)[:3])]
+    for pid in processes.descendants(client):
+        processes.send_signal(pid, signal.SIGTERM)
+
+
+def test_a_user_s_sigterm_leaves_ranks_time_to_finish_and_the_mesh_up(job: Job) -> None:
+    out = _launched(job, CHECKPOINT)
+    _signal_steps(job)
+    wait_until(lambda: out.read_text().count("saved") == 4, "every rank has written its checkpoint")
+    again = job.run("yod", "-sz", "4", "--wait-for-nodes", "30", "true")
+    assert again.returncode == 0 and "starting one" not in again.stderr, again.stderr
+
+
+@pytest.mark.parametrize(("script", "saved"), [(CHECKPOINT, 4), (DEAF, 0)], ids=["checkpoint", "deaf"])
+def test_a_cancelled_job_leaves_ranks_time_to_finish_and_then_nothing(job: Job, script: str, saved: int) -> None:
+    out = _launched(job, script)
+    (job.directory / "refused.state").write_text("CG")
+    _signal_steps(job)
+    job.script.terminate()
+    job.script.wait(30)
+    # a process that is just being executed has no environment to know it by: its files are waited for too
+    wait_until(
+        lambda: not job.left() and not (job.jobs.exists() and os.listdir(job.jobs)), "nothing of the job is left", 30.0
+    )
+    assert out.read_text().count("saved") == saved
+
+
 def test_signals_of_the_manager_reach_the_ranks(job: Job) -> None:
     out = job.directory / "caught"
     script = f"trap 'echo caught >>{out}; exit 0' USR1; echo ready >>{out}; while :; do sleep 0.05; done"
@@ -110,6 +153,8 @@ def test_signals_of_the_manager_reach_the_ranks(job: Job) -> None:
     [client] = [pid for pid in job.left() if any(word.endswith("/srun") for word in _arguments(pid)[:3])]
     processes.send_signal(client, signal.SIGUSR1)
     wait_until(lambda: out.read_text().count("caught") == 4, "every rank has caught the manager's signal")
+    again = job.run("yod", "-sz", "4", "--wait-for-nodes", "30", "true")
+    assert again.returncode == 0 and "starting one" not in again.stderr, again.stderr
 
 
 def test_a_job_that_is_suspended_for_longer_than_down_s_keeps_its_launches(job: Job) -> None:
@@ -148,6 +193,45 @@ def test_a_second_shell_sees_the_job_s_mesh(job: Job) -> None:
     state = json.loads(job.run("mesh", "manager", "list", "--json").stdout)["state"]
     done = job.run("env", "-u", "SLURM_JOB_ID", "-u", "TMPDIR", f"REDMESH_JOB={state}", "showmesh", "--json")
     assert json.loads(done.stdout)["states"]["free"] == 4, done.stderr
+
+
+def test_state_objects_outlive_the_job_and_are_gone_on_with_in_another(job: Job) -> None:
+    gate, other = job.directory / "gate", Job("slurm")
+    try:
+        script = f"yodstate log task $0; test $0 = 1 || while ! test -e {gate}; do sleep 0.1; done"
+        [uuid] = job.run("mesh", "submit", "--array", "1-3", "--", "sh", "-c", script, "{}").stdout.split()
+        first = '"done": 1'
+        wait_until(lambda: first in job.run("mesh", "job", "show", uuid, "--json").stdout, "one task is done")
+        job.end()
+        wait_until(lambda: not job.left(), "nothing of the job is left", 30.0)
+        assert not os.path.exists(job.jobs) or not os.listdir(job.jobs)
+        kept = job.directory / "state" / "redmesh" / "jobs" / f"{uuid}.job"
+        assert [path.name for path in kept.parent.iterdir()] == [kept.name]
+        gate.touch()
+        mine = {"XDG_STATE_HOME": str(job.directory / "state")}
+        resumed = other.run("mesh", "job", "resume", uuid, **mine)
+        assert resumed.returncode == 0 and not kept.exists(), resumed.stderr
+        assert other.run("mesh", "wait", uuid, **mine).returncode == 0
+        down = other.run("mesh", "down", **mine)
+        assert f"state objects of 1 job are kept in {kept.parent}" in down.stdout, down.stderr
+        told = other.run("mesh", "job", "log", uuid, REDMESH_MANAGER="none", **mine).stdout
+        assert "the batch job of its mesh ended" in told and "resumed in batch job slurm-here.17" in told
+    finally:
+        other.close()
+
+
+def test_the_standby_copy_outlives_a_job_whose_first_host_is_lost(job: Job) -> None:
+    [uuid] = job.run("mesh", "submit", "--array", "1-9", "--", "sleep", "60").stdout.split()
+    wait_until(lambda: [*job.jobs.rglob(f"{uuid}.job.standby")], "there is a copy on another host", 30.0)
+    [owner] = [pid for pid in job.left() if " ".join(_arguments(pid)).startswith(f"redmesh-job {uuid}")]
+    processes.send_signal(owner, signal.SIGKILL)
+    for path in job.jobs.glob(f"*/jobs/{uuid}.job*"):
+        path.unlink()
+    job.end()
+    wait_until(lambda: not job.left(), "nothing of the job is left", 30.0)
+    assert not os.path.exists(job.jobs) or not os.listdir(job.jobs)
+    kept = job.directory / "state" / "redmesh" / "jobs"
+    assert [path.name for path in kept.iterdir()] == [f"{uuid}.job"]
 
 
 def _named(job: Job, name: str) -> list[int]:

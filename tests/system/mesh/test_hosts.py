@@ -123,7 +123,11 @@ def test_hosts_that_fail_stop_no_other(loopback: MakeLoopback, hosts: LoopbackHo
     pinned = f"[127.0.1.2]:{hosts[1].port} {hosts.keys.host_public}"
     assert pinned in hosts.keys.known_hosts.read_text().splitlines()
     assert mesh.run("mesh", "up").returncode == 1
+    (hosts.home / ".bashrc").write_text("echo This account is currently not available.; exit 1\n")  # as nologin does
+    told = mesh.run("mesh", "doctor", "--only", "good,nouser").stdout
     (hosts.home / ".bashrc").unlink()
+    assert "shell: its shell ended without an answer: This account is currently not available. – " in told
+    assert "with a home, and not locked (there: passwd -S " in told
 
 
 def _ill(hosts: LoopbackHosts) -> list[dict[str, Any]]:

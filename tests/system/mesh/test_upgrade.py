@@ -12,7 +12,7 @@ from tests.support.mesh import MakeMesh, PrivateMesh
 from tests.support.waiting import wait_until
 
 #: What schema 3 had not yet.
-LATER = (("node", "rca"), ("partition", "login_processor"), ("node", "side_from"))
+LATER = (("node", "rca"), ("partition", "login_processor"), ("node", "side_from"), ("node", "drain_at"))
 
 
 @pytest.fixture(params=("sqlite", "mariadb"))

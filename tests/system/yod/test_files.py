@@ -264,6 +264,12 @@ def test_stage_in_and_out(yods: PrivateMesh, data: Path) -> None:
         assert (results / f"r{rank:03}").read_bytes() == str(rank).encode() * 100000
 
 
+def test_staged_names_count_from_where_yod_was_started(yods: PrivateMesh, data: Path, tmp_path: Path) -> None:
+    words = ["-stage-in", "data/hello", "-stage-in", "data/hello:there", "-stage-out", "there:from-chdir"]
+    yods.run("yod", "-chdir", str(tmp_path), *words, "sh", "-c", "cmp $YOD_STAGE/hello there", check=True)
+    assert (tmp_path / "there").read_bytes() == (yods.work / "from-chdir").read_bytes() == (data / "hello").read_bytes()
+
+
 def test_staging_that_cannot_be(yods: PrivateMesh, data: Path) -> None:
     ran = yods.work / "ran"
     missing = yods.run("yod", "-sz", "3", "-stage-in", "none", "-stage-out", "x:y", "touch", str(ran))

@@ -39,6 +39,7 @@ ROWS: dict[str, tuple[list[str], int, list[str], str]] = {
         "text is not executable, and no load file: text:2: the quote .* -load text says",
     ),
     "no load file, said so": (["-load", "text"], 2, [], "text:2: the quote that begins here has no end"),
+    "load file, in truth a source": (["-sz", "2", "source.c"], 127, [], "^yod: source.c:1: /.: no such .*is read as a"),
     "load file, no room": (["twice"], 125, [], "twice:2: 1 rank .* there is no room beside the other programs"),
     "-sz": (["-sz", "3", "echo", "x"], 0, ["x", "x", "x"], ""),
     "-sz, default": (["echo", "x"], 0, ["x"], ""),
@@ -47,6 +48,7 @@ ROWS: dict[str, tuple[list[str], int, list[str], str]] = {
     "-list, some of it": (["-list", "2,5,9", "-sz", "2", "sh", "-c", NODES], 0, ["n1", "n2"], ""),
     "-list, all of it": (["-list", "2,5,9", "true"], 125, [], "there is no processor 9 in this mesh"),
     "-list, too few": (["-list", "2,9", "-sz", "2", "true"], 125, [], "there is no processor 9 in this mesh"),
+    "-list, no such node": (["-list", "n77", "true"], 125, [], "no node 'n77' .*showmesh shows .*mesh init --host"),
     "-list, one dot": (["-list", "1.3", "sh", "-c", NODES], 0, ["n0", "n1", "n1"], ""),
     "-list, three dots": (["-list", "1...3", "sh", "-c", NODES], 0, ["n0", "n1", "n1"], ""),
     "-batch": (["-batch", "-sz", "2", "sh", "-c", "[ $YOD_RANK = 1 ] && exit 3; exec sleep 60"], 3, [], "SIGTERM"),
@@ -105,6 +107,7 @@ ROWS: dict[str, tuple[list[str], int, list[str], str]] = {
     "-s all": (["-s", "all", "x"], 2, [], "-s WHO is -input WHO"),
     "-p": (["-p", "debug", "x"], 2, [], "a mesh has no partitions"),
     "--kill-on-bad-exit=1": (["--kill-on-bad-exit=1", "x"], 2, [], "leave out =1"),
+    "-stdin all": (["-stdin", "all", "cat"], 125, [], "-stdin all cannot be opened: .*-input all"),
     "-gdb": (["-gdb", "x"], 2, [], "mesh debug ID RANK"),
     "-tv": (["-tv", "x"], 2, [], "--mpir-stub"),
     "-outfile-pattern": (["-outfile-pattern", "x", "x"], 2, [], "-output FILE, with {rank} in it"),
@@ -139,6 +142,7 @@ def files(yods: PrivateMesh) -> PrivateMesh:
         "text": "one\nit's\n",
         "local": "localhost slots=4\n",
         "slots": "n1 slots=1\n",
+        "source.c": "/* a program\n * in C */\nint main(void) { return 0; }\n",
         "twice": "-list 1 true\n-list 1 true\n",
     }
     for name, text in texts.items():

@@ -128,6 +128,10 @@ def test_both_ways_of_sealing_are_hmac_sha256(key: bytes, data: bytes) -> None:
         seal._fast = before
 
 
-def test_a_key_that_is_longer_than_a_block_is_refused() -> None:
+@pytest.mark.parametrize("with_openssl", [False, True])
+def test_a_key_that_is_longer_than_a_block_is_refused(monkeypatch: pytest.MonkeyPatch, with_openssl: bool) -> None:
+    monkeypatch.setattr(seal, "_fast", None)
+    if with_openssl:
+        seal.hasten()
     with pytest.raises(ValueError, match="longer than a block"):
         seal.seal(b"k" * 65, b"")

@@ -2,11 +2,13 @@
 
 import contextlib
 import errno
+import fcntl
 import hashlib
 import os
 import signal
 import stat
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,7 +19,7 @@ from hypothesis import strategies as st
 from agents.linux import processes
 from agents.pct.images import store as image
 from agents.pct.images.chunks import MappedFile
-from agents.pct.images.store import ImageError, NoRoom, Store, sweep
+from agents.pct.images.store import ImageError, NoRoom, Store, discard, own_place, sweep
 from tests.support.forking import forks
 
 DATA = b"#!/bin/sh\necho it runs\nexit 0\n" + os.urandom(300_000)
@@ -127,6 +129,41 @@ def test_what_a_killed_launch_left_is_swept_and_what_lives_stays(ram: str, fork)
     kill(half)
     assert sorted(name.rpartition("-")[2] for name in sweep(ram)) == ["2", "3"]
     assert images(ram) == [f"5-{other}"] and os.path.exists(os.path.join(mine.directory, "other"))
+
+
+def test_the_users_directory_goes_when_no_launch_has_files_there(ram: str) -> None:
+    base = os.path.join(ram, f"redmesh-{os.geteuid()}")
+    assert not discard(ram)
+    store = Store("n0-1", ram)
+    fill(store.want(DIGEST, len(DATA), "job"))
+    assert not discard(ram) and Path(store.directory, "job").read_bytes() == DATA
+    store.remove()
+    own_place(os.path.join(base, "digests"))
+    with open(os.path.join(base, "digests", "a-file.lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert not discard(ram), "somebody computes a digest"
+    os.utime(os.path.join(base, "lock"), (0, 0))
+    assert discard(ram) and os.listdir(ram) == []
+    store.remove()  # also of one that comes too late
+    Path(base).mkdir(0o700)
+    Path(base, "of-somebody").touch()
+    assert not discard(ram) and os.listdir(base) == ["of-somebody"]
+
+
+def test_who_starts_while_the_directory_is_removed_begins_anew(ram: str) -> None:
+    """A process discards as often as it can; each launch that begins meanwhile gets its directories."""
+    script = "import sys; from agents.pct.images.store import discard\nwhile True: discard(sys.argv[1])"
+    other = os.path.join(ram, f"redmesh-{os.geteuid()}", "launch-other")
+    with subprocess.Popen([sys.executable, "-c", script, ram], cwd=Path(__file__).parents[3]) as process:
+        try:
+            for number in range(100):
+                store = Store(f"n0-{number}", ram)
+                assert Path(fill(store.want(DIGEST, len(DATA), "job"))).read_bytes() == DATA
+                store.remove()
+                own_place(other)
+                os.rmdir(other)
+        finally:
+            process.kill()
 
 
 def test_a_pid_used_again_does_not_keep_what_is_stale(ram: str) -> None:

@@ -35,14 +35,6 @@ def test_runs_cut_everything_once_and_evenly(count: int, fanout: int) -> None:
     assert not cut or max(map(len, cut)) - min(map(len, cut)) <= 1
 
 
-@given(st.integers(0, 300), st.integers(1, 64))
-def test_height_is_the_depth_of_the_cut_tree(count: int, fanout: int) -> None:
-    def depth(nodes: list[Any]) -> int:
-        return max((1 + depth(run[1:]) for run in plan.runs(nodes, fanout)), default=0)
-
-    assert plan.height(count, fanout) == depth(list(range(count)))
-
-
 def test_a_load_is_read() -> None:
     load = plan.read_load(LOAD)
     assert (load.name, load.place, load.ranks, load.window) == ("n1", 0, [0, 1], 1 << 24)

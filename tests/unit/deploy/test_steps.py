@@ -1,0 +1,38 @@
+"""Answers of hosts through a manager's client that labels lines and cuts long ones."""
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from console.deploy.managed.steps import _Stream
+from console.deploy.ssh import bootstrap
+
+#: As in console/deploy/managed/starter.py, which is no module of its own.
+LONGEST = 1000
+
+
+def test_answers_longer_than_a_line_of_the_client_arrive_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    config = json.dumps({"nodes": ["n" * 500] * 8})
+    lines = []
+    for label, host in enumerate(("n0", "n1")):
+        (tmp_path / "redmesh" / "nodes" / f"mesh-{host}").mkdir(parents=True)
+        (tmp_path / "redmesh" / "nodes" / f"mesh-{host}" / "keeper.json").write_text(config)
+        bootstrap.serve(f"w@{host}", io.BytesIO(f"('facts', {{'node': 'mesh-{host}'}}, [])\n".encode()), LONGEST)
+        said = capfdbinary.readouterr().out.splitlines()
+        assert max(map(len, said)) <= LONGEST < 1024
+        lines.append([b"%d: %s\n" % (label, line) for line in said])
+    mixed = b"".join(line for pair in zip(*lines, strict=True) for line in pair)
+    command = [sys.executable, "-S", "-c", f"import os; os.write(1, {mixed!r}); os.read(0, 1)"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as client:
+        stream = _Stream(client, ["n0", "n1"], "w", None)
+        for host in ("n0", "n1"):
+            answer = json.loads(stream.answer(host, 20.0))
+            assert answer["config"] == config and answer["state"].endswith(f"mesh-{host}")
