@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from rich.console import Console, RenderableType
 from textual.binding import Binding, BindingType
 from textual.filter import Monochrome
+from textual.notifications import Notification
 from textual.screen import Screen
 from textual.signal import Signal
 from textual.worker import WorkerFailed
@@ -27,7 +28,7 @@ from console.tui.actions import commands
 from console.tui.actions.action import Action
 from console.tui.actions.registry import bindings
 from console.tui.config import Session, preferences
-from console.tui.format import elapsed
+from console.tui.format import elapsed, program_words
 from console.tui.model.health import problems
 from console.tui.model.jobs import Job, job_of
 from console.tui.model.launch import Phase, Run
@@ -191,6 +192,14 @@ class ConsoleApp(PromptApp):
         self.notify(
             f"{counted(len(text.splitlines()), 'line', form=',')} copied" if "\n" in text else "copied", timeout=2
         )
+
+    def _unnotify(self, notification: Notification, refresh: bool = True) -> None:
+        """A note that goes makes room for older ones."""
+        super()._unnotify(notification, refresh=True)
+
+    def _check_resize(self) -> None:
+        super()._check_resize()
+        self._refresh_notifications()  # another window has room for more notes, or for fewer
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """The variables of the console's style sheet for Textual's own themes."""
@@ -492,7 +501,7 @@ class ConsoleApp(PromptApp):
             took = f" after {elapsed(run.elapsed_s)}" if run.elapsed_s else ""
             if self.preferences.notes:
                 self.notify(
-                    f"{run.name or 'launcher'} ({run.launcher}): exit {run.exit_status}{took}",
+                    f"{run.name or 'launcher'} ({run.launcher}): {run.how}{took}",
                     severity="error" if run.failed else "information", markup=False, timeout=8,
                 )  # fmt: skip
             if self.preferences.bell:
@@ -606,14 +615,21 @@ class ConsoleApp(PromptApp):
     def action_choose_tab(self) -> None:
         """Choose from all tabs, including those that do not fit into the bar."""
         rows: list[tuple[str, str, str]] = [(mode, "", mode) for mode in ("mesh", "launch", *TABLES)]
-        rows += [(str(launcher), run.command, f"run-{launcher}") for launcher, run in self.runs.items()]
-        rows += [(job.id, job.name or job.command, f"job-{job.id}") for job in self.open_jobs]
+        rows += [(str(one), " ".join(program_words(run.command)), f"run-{one}") for one, run in self.runs.items()]
+        rows += [(job.id, job.name or " ".join(program_words(job.command)), f"job-{job.id}") for job in self.open_jobs]
         self.push_screen(Choosing("tabs", rows), lambda mode: self.action_show(mode) if mode else None)
 
     @property
     def open_jobs(self) -> list[Job]:
         """Jobs with a tab."""
         return [self.machine.jobs[number] for number in self.jobs if number in self.machine.jobs]
+
+    def action_command_palette(self) -> None:
+        """Open the palette."""
+        from console.tui.screens.palette import Palette
+
+        if not isinstance(self.screen, Palette):
+            self.push_screen(Palette())
 
     def action_help(self) -> None:
         """Show every key of the screen in front."""

@@ -1,6 +1,10 @@
-"""Short forms of times and amounts."""
+"""Short forms of times, amounts and texts."""
 
 import time
+
+from rich.cells import cell_len, set_cell_size
+
+from redmesh.sanitise import clean
 
 HELD = "‖"  # the glyph of ranks that are held at their first instruction
 
@@ -59,3 +63,24 @@ def near_end(path: str) -> str:
     """The last two parts of a long path, which distinguish sockets of one machine; other addresses unchanged."""
     parts = path.rsplit("/", 2)
     return f"…/{parts[1]}/{parts[2]}" if path.startswith("/") and path.count("/") > 3 else path
+
+
+def fitted(text: str, columns: int) -> str:
+    """The text, cut off with a mark if it has more columns; a wide character, which has two, is never split."""
+    return text if cell_len(text) <= columns else set_cell_size(text, columns - 1).rstrip() + "…"
+
+
+def one_line(text: str, stop: int = 8) -> str:
+    """A line of a program or a file, sanitised, its tabs as spaces. Tab stops count columns, as a terminal does."""
+    if "\t" not in text or text.isascii():
+        return clean(text.expandtabs(stop))
+    line, column = "", 0
+    first, *rest = text.split("\t")
+    for before, part in zip([first, *rest], [*rest, None], strict=True):
+        shown = clean(before)
+        column += cell_len(shown)
+        line += shown
+        if part is not None:
+            gap = stop - column % stop
+            line, column = line + " " * gap, column + gap
+    return line

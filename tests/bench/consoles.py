@@ -22,13 +22,27 @@ from tests.support.big_machine import BigDatabase, storm
 
 CELLS, HZ = 104, 4  # one in a hundred of 10,368, a second
 _START = "import sys; from console.cli.mesh.command import main; sys.exit(main())"
+#: An application of Textual's that shows a text for each of two keys, and does nothing else.
+_BARE = """
+from textual.app import App
+from textual.widgets import Static
+
+class Bare(App):
+    def compose(self):
+        yield Static("nothing busy")
+
+    def on_key(self, event):
+        self.query_one(Static).update("processor 2 and" if event.key == "l" else "processor 0 and")
+
+Bare().run()
+"""
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Screen:
     """``mesh console`` on a pseudo-terminal that is read all the time."""
 
-    def __init__(self, database: str, home: Path, columns: int, rows: int) -> None:
+    def __init__(self, database: str, home: Path, columns: int, rows: int, start: str = _START) -> None:
         self.written = 0
         self._recent = b""
         self._news = threading.Condition()
@@ -39,7 +53,7 @@ class Screen:
                "TERM": "xterm-256color", "COLORTERM": "truecolor"}  # fmt: skip
         self.began = time.perf_counter()
         self.process = subprocess.Popen(
-            [sys.executable, "-P", "-c", _START, "console"], stdin=slave, stdout=slave, stderr=slave, env=env, cwd=home
+            [sys.executable, "-P", "-c", start, "console"], stdin=slave, stdout=slave, stderr=slave, env=env, cwd=home
         )
         os.close(slave)
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -94,9 +108,9 @@ class Screen:
 
 
 @contextlib.contextmanager
-def screen(database: str, home: Path, columns: int = 120, rows: int = 40) -> Iterator[Screen]:
+def screen(database: str, home: Path, columns: int = 120, rows: int = 40, start: str = _START) -> Iterator[Screen]:
     """One on the map, ended afterwards."""
-    one = Screen(database, home, columns, rows)
+    one = Screen(database, home, columns, rows, start)
     try:
         one.until("busy")
         yield one
@@ -144,7 +158,7 @@ def console_map() -> list[Row]:
         with changing(database):
             with screen(database.url, home) as one:
                 rows += _watched(one, "120×40")
-                rows.append(_keys(one))
+                rows += _keys(one, home)
                 rows.append(Row("console's memory, 11,136 processors (MiB)", "1 MiB", one.memory_mib, 1.0,
                                 Bar(110, 70)))  # fmt: skip
             with screen(database.url, home, 340, 104) as one:
@@ -167,19 +181,50 @@ def _watched(one: Screen, where: str) -> list[Row]:
     ]
 
 
-def _keys(one: Screen) -> Row:
+def _keys(one: Screen, home: Path) -> list[Row]:
     """From a key to what it changes: the cursor goes right and left, and the details with it."""
+    with bare(home) as other:
+        took, bare_took = in_turns(one, other, (("l", "processor 2 and"), ("h", "processor 0 and")))
+    return key_rows("same load", took, bare_took, Bar(16, 5))
+
+
+@contextlib.contextmanager
+def bare(home: Path) -> Iterator[Screen]:
+    """An application of Textual's that only shows a text for each of two keys, ended afterwards."""
+    with screen("", home, start=_BARE) as one:
+        yield one
+
+
+def in_turns(one: Screen, other: Screen, keys: tuple[tuple[str, str], ...]) -> tuple[list[float], list[float]]:
+    """Milliseconds from keys of the console, and of the bare application in between, to what they change."""
     chance = random.Random(3)
-    for _ in range(2):
-        one.key("l", "processor 2 and"), one.key("h", "processor 0 and")
-    took = []
-    for _ in range(150):
-        for key, text in (("l", "processor 2 and"), ("h", "processor 0 and")):
+    took: list[float] = []
+    bare_took: list[float] = []
+    for _ in range(152):
+        for (key, text), (bare_key, shown) in zip(
+            keys, (("l", "processor 2 and"), ("h", "processor 0 and")), strict=True
+        ):
             time.sleep(chance.uniform(0.01, 0.06))
             took.append(1000 * one.key(key, text))
-    p99 = sorted(took)[int(0.99 * len(took))]
-    print(f"key to screen: median {statistics.median(took):.1f} ms, p99 {p99:.1f} ms", file=sys.stderr)
-    return Row("key to changed screen, same load, p99 (ms)", "1 ms", p99, 1.0, Bar(16, 5))
+            bare_took.append(1000 * other.key(bare_key, shown))
+    return took[4:], bare_took[4:]  # the first ones load code
+
+
+def key_rows(load: str, took: list[float], bare_took: list[float], bar: Bar, most: float = 2.0) -> list[Row]:
+    """The 99th percentile in milliseconds, and beside that of the bare application on the same machine meanwhile.
+    ``most``: how many of the bare application's medians the console's may be."""
+    p99, bare_p99 = (sorted(some)[int(0.99 * len(some))] for some in (took, bare_took))
+    print(
+        f"key to screen, {load}: median {statistics.median(took):.1f} ms, p99 {p99:.1f} ms; "
+        f"bare: median {statistics.median(bare_took):.1f} ms, p99 {bare_p99:.1f} ms",
+        file=sys.stderr,
+    )
+    return [
+        Row(f"key to changed screen, {load}, p99 (ms)", "1 ms", p99, 1.0, bar),
+        Row(f"key to changed screen, {load}, median (ms)", "a bare Textual application",
+            statistics.median(took), statistics.median(bare_took), Bar(most, most / 2)),
+        Row(f"key to changed screen, {load}, p99 (ms)", "a bare Textual application", p99, bare_p99, Bar(3, 1)),
+    ]  # fmt: skip
 
 
 def _start(database: BigDatabase, home: Path) -> Row:

@@ -1,6 +1,7 @@
 """``make screenshots``: writes pictures of the console on a real mesh with real launches into screenshots/."""
 
 import asyncio
+import os
 import re
 import shutil
 import subprocess
@@ -69,6 +70,7 @@ def main() -> int:
     folder = look or FOLDER
     folder.mkdir(exist_ok=True)
     mesh = PrivateMesh(64, 4)
+    os.environ.update(mesh.env)  # the console runs mesh status, which is to find this mesh
     try:
         launchers = begin(mesh)
         for theme in ("dark", "light", "mono") if look else ("dark",):

@@ -15,8 +15,8 @@ from agents.wire import control
 from console.launch.events.spool import spool_path
 from console.tui.app import ConsoleApp
 from console.tui.model.launch import Phase
+from console.tui.widgets.grids.rank_grid import RankGrid
 from console.tui.widgets.machine_map import MachineMap
-from console.tui.widgets.rank_grid import RankGrid
 from console.tui.widgets.table import TableView
 from tests.support.console import Keyboard, opened, screen_text, until
 from tests.support.fixed_database import FixedDatabase, Row, busy_machine

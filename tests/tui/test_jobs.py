@@ -6,7 +6,7 @@ from typing import Any
 
 from agents.job.description import META, Description
 from console.tui.screens.job import JobScreen
-from console.tui.widgets.task_grid import TaskGrid
+from console.tui.widgets.grids.task_grid import TaskGrid
 from db.allocation.waiting_requests import Wait, drop, enqueue
 from db.store.store import open_store
 from redmesh.state import RUNNING, StateObject, job_path, new_uuid
@@ -157,8 +157,9 @@ async def test_a_job_comes_and_goes(tmp_path: Path) -> None:
     async with opened(database.url, tmp_path, (100, 30)) as (app, pilot):
         await pilot.press("J")
         await until(pilot, lambda: "no job is queued or runs" in screen_text(app), "none")
+        assert "Filter" in screen_text(app) and "Hold" not in screen_text(app) and "Sort" not in screen_text(app)
         state = made(tmp_path, "late", 3)
-        await until(pilot, lambda: "late" in screen_text(app), "it came")
+        await until(pilot, lambda: "late" in screen_text(app) and "Hold" in screen_text(app), "it came")
         await pilot.press("colon", *"job late", "enter")
         await until(pilot, lambda: "tasks (3)" in screen_text(app), "by its name")
         state.finish("cancelled", "mesh cancel")

@@ -1,5 +1,6 @@
 """The map's zoom, selection and actions, over machines with a structure."""
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 
 from console.tui.actions import commands
 from console.tui.map.zoom import MACHINE
+from console.tui.model.machine import HUES
 from console.tui.screens.dialogs import Confirm, Entry
 from console.tui.screens.mesh import MeshScreen
 from console.tui.widgets.machine_map import MachineMap
@@ -227,3 +229,25 @@ async def test_two_hundred_launches_at_once(tmp_path: Path) -> None:
         await until(pilot, lambda: "launchers (200)" in screen_text(app), "all of them")
         await pilot.press("1", "G")
         await until(pilot, lambda: "job199" in screen_text(app), "the last one in the table")
+
+
+async def test_launches_are_told_apart_without_colours(tmp_path: Path) -> None:
+    """Three of the colours were one grey, and two others another."""
+    database = busy_machine(tmp_path)
+    async with opened(database.url, tmp_path, (120, 40)) as (app, pilot):
+        app.theme = "redmesh-mono"
+        await until(pilot, lambda: app.has_class("-theme-redmesh-mono"), "the theme")
+        await pilot.pause(0.1)
+        for widget, group in (("#map", "cell-grid"), ("#launchers", "launcher-list")):
+            looks = [
+                app.screen.query_one(widget).get_component_styles(f"{group}--hue-{number}") for number in range(HUES)
+            ]
+            greys = sorted(look.background.brightness for look in looks)
+            assert all(b - a > 0.08 for a, b in pairwise(greys)), greys
+            assert all(abs(look.color.brightness - look.background.brightness) > 0.4 for look in looks)
+        styles: dict[str, set[Any]] = {}
+        for strip in app.screen._compositor.render_strips():
+            for text, style, _ in strip:
+                if text.strip() in ("a", "b", "d") and style is not None and style.bgcolor is not None:
+                    styles.setdefault(text.strip(), set()).add(style.bgcolor.triplet)
+        assert not styles["a"] & styles["b"] and not styles["b"] & styles["d"]

@@ -13,16 +13,16 @@ from console.tui.model.output import STDERR
 from console.tui.screens.dialogs import Confirm
 from console.tui.screens.launch import RunScreen
 from console.tui.screens.mesh import MeshScreen
+from console.tui.widgets.grids.rank_grid import RankGrid
 from console.tui.widgets.launch_summary import Completion
 from console.tui.widgets.output import OutputPane
-from console.tui.widgets.rank_grid import RankGrid
 from tests.support.console import Keyboard, opened, screen_text, until
 from tests.support.fixed_database import FixedDatabase, Row, busy_machine
 from tests.support.scripted_yod import ScriptedYod
 
 
 def running(yod: ScriptedYod, size: int = 8) -> None:
-    yod.hello("./solve --grid 64", size)
+    yod.hello("/home/ada/programs/solve --grid 64", size)
     yod.event("allocated", launcher=1, partition=1, nodes=[{"name": "n0", "processors": list(range(size))}])
     yod.started(["n0"] * size)
 
@@ -37,6 +37,7 @@ async def test_a_launch_is_watched_to_its_end(tmp_path: Path) -> None:
         running(yod)
         await pilot.press("a")
         await until(pilot, lambda: "running 8" in screen_text(app), "all ranks run")
+        assert "solve --grid 64 " in screen_text(app) and "/home/ada" not in screen_text(app)
         yod.output(3, b"hello from three\n")
         await until(pilot, lambda: "  3 │ hello from three" in screen_text(app), "what rank 3 wrote")
         for rank in range(6):
@@ -49,7 +50,7 @@ async def test_a_launch_is_watched_to_its_end(tmp_path: Path) -> None:
         yod.hang_up()
         await until(pilot, lambda: "exit status 139" in screen_text(app), "the completion table")
         text = screen_text(app)
-        assert "exit 139 after 2.5 s" in text and "✗ 1 solve" in text
+        assert "exit 139 (SIGSEGV) after 2.5 s" in text and "✗ 1 solve" in text
         assert "rank 6" in text and "SIGSEGV" in text and "rank 0-5" in text
         await until(pilot, lambda: "TERM" not in screen_text(app), "no signal is offered: nothing is left to take it")
         await pilot.press("t")

@@ -14,6 +14,7 @@ from console.tui.screens.stacks.beside import BesideScreen
 from console.tui.screens.stacks.stacks import StacksScreen
 from console.tui.sources.source_files import SourceFiles
 from console.tui.widgets.output import OutputPane
+from console.tui.widgets.stacks.source_pane import ending
 from console.tui.widgets.stacks.stack_tree import StackTree
 from tests.support.console import Keyboard, screen_text, until
 from tests.support.mesh import MakeMesh
@@ -22,6 +23,13 @@ from tests.support.mesh import MakeMesh
 def call(function: str, ranks: str, *children: object, **facts: object) -> dict[str, object]:
     return {"function": function, "file": "x.c", "line": 3, "language": "c", "ranks": ranks, **facts,
             "children": list(children)}  # fmt: skip
+
+
+def test_the_end_of_a_long_path_has_whole_names() -> None:
+    path = "/home/ada/programs/mesh/work/deadlock.c:11"
+    assert [ending(path, width) for width in (42, 30, 24, 14)] == [
+        path, "…/mesh/work/deadlock.c:11", "…/work/deadlock.c:11", "…deadlock.c:11",
+    ]  # fmt: skip
 
 
 TREE = [

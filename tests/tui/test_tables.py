@@ -14,7 +14,7 @@ from console.tui.screens.tables import TableScreen
 from console.tui.widgets.machine_map import MachineMap
 from tests.support.big_machine import racks, storm
 from tests.support.console import opened, screen_text, until
-from tests.support.fixed_database import busy_machine
+from tests.support.fixed_database import FixedDatabase, Row, busy_machine
 
 
 async def test_launchers_partitions_nodes_and_events_are_tables(tmp_path: Path) -> None:
@@ -185,3 +185,20 @@ async def test_ten_thousand_rows(tmp_path: Path) -> None:
         await pilot.press("k")
         await pilot.pause(0.2)
         assert len(drawn) < 400  # a screen or a few, never the table
+
+
+async def test_lists_have_the_programs_name_and_the_mark_of_the_order(tmp_path: Path) -> None:
+    database = FixedDatabase(tmp_path)
+    database.put(Row((0, 1), "/srv/very/long/path/solve --steps 7"))
+    async with opened(database.url, tmp_path, (120, 40)) as (app, pilot):
+        await pilot.press("4")
+        await until(pilot, lambda: "time ↓ " in screen_text(app), "the column by which the events are sorted")
+        await pilot.press("r")
+        await until(pilot, lambda: "time ↑ " in screen_text(app), "the other order")
+        for keys in (["1"], ["ctrl+p", *"attach"], ["escape", "m"]):
+            await pilot.press(*keys)
+            await until(pilot, lambda: "solve --steps 7" in screen_text(app), f"the program after {keys}")
+            lines = [
+                line for line in screen_text(app).split("\n") if "solve --steps 7" in line and "command " not in line
+            ]
+            assert lines and not [line for line in lines if "/srv" in line], screen_text(app)

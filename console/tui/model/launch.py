@@ -11,6 +11,9 @@ from console.tui.model.output import Output
 from redmesh.idset import fold_names, fold_ranks
 from redmesh.sanitise import clean
 
+#: The exit status of a launch is that of a shell: after a signal, its number and this.
+SIGNALLED = 128
+
 
 class Phase(enum.Enum):
     """The phase of a launch, as far as known."""
@@ -112,6 +115,18 @@ class Run:
     def name(self) -> str:
         """The program's name; for an interpreter, the script's."""
         return next(iter(program_words(self.command)), "")
+
+    @property
+    def shown(self) -> str:
+        """The command without the program's directory, as in all lists."""
+        return " ".join(program_words(self.command))
+
+    @property
+    def how(self) -> str:
+        """How it ended: ``exit 3``, ``exit 139 (SIGSEGV)``."""
+        signals = {end.signal for end in self.ends.values()}
+        number = (self.exit_status or 0) - SIGNALLED
+        return f"exit {self.exit_status}" + (f" ({signal_name(number)})" if number in signals - {0} else "")
 
     @property
     def live(self) -> bool:

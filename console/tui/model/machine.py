@@ -65,11 +65,18 @@ class Node(NamedTuple):
     state_at: float = 0.0
     by: str = ""  # the user who drained it
     side: int = 1
+    drain_at: float | None = None
+    drain_reason: str = ""
 
     @property
     def out_of_service(self) -> bool:
         """True if nothing can run there."""
         return self.state in OUT_OF_SERVICE
+
+    @property
+    def why(self) -> str:
+        """The reason of its state and whose it is; a reason of ``mesh drain`` names the user itself."""
+        return self.reason + (f" (by {self.by})" if self.by and f"({self.by}, " not in self.reason else "")
 
 
 class NodeStatus(NamedTuple):
@@ -184,8 +191,6 @@ def _state(node: str, role: str, mode: str, reserved: str | None, held: str | No
     state = _STATES[processor_state(node, mode, reserved, held)]
     if state is State.FREE and (role == "service" or in_partition):
         return State.HELD if in_partition else State.SERVICE
-    if state is State.DOWN and node in ("draining", "drained"):
-        return State.DRAINED
     return State.DRAINING if state is State.BUSY and node == "draining" else state
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterable
 
+from console.launch.options.signal_names import signal_name
 from console.tui.format import elapsed, program_words, several
 from console.tui.model.jobs import job_of
+from console.tui.model.launch import SIGNALLED
 from console.tui.model.machine import Event, Launcher
 from redmesh.text import counted
 
-_SIGNALLED = 128  # a shell's exit status after a signal
 _KEPT = 500
 
 
@@ -60,8 +62,8 @@ def how(row: Launcher) -> str:
     status = row.exit_status
     if status is None:
         what = "ended, nobody knows how"
-    elif status > _SIGNALLED:
-        what = f"exit {status} (signal {status - _SIGNALLED})"
+    elif SIGNALLED < status < SIGNALLED + signal.NSIG:
+        what = f"exit {status} ({signal_name(status - SIGNALLED)})"
     else:
         what = f"exit {status}"
     took = f" after {elapsed((row.ended_at or 0.0) - row.started_at)}" if row.started_at else ""

@@ -4,7 +4,9 @@ import codecs
 import re
 from typing import NamedTuple
 
-from redmesh.sanitise import clean
+from rich.cells import cell_len
+
+from console.tui.format import one_line
 
 STDOUT, STDERR = 2, 3  # the kinds of frames they come in (docs/protocol.md)
 NOTE = 0  # lines of yod itself, between the ranks' lines
@@ -18,6 +20,7 @@ _SLACK = 2_048  # lines are dropped in groups, because each drop moves the list
 
 _COLOURS = re.compile("\x1b\\[[0-9;:]*[mK]")
 _ERASE = re.compile("\x1b\\[([0-2]?)K")
+_BEGUN = re.compile("\x1b(\\[[0-9;:]*)?$")  # an escape sequence whose end was not read yet
 #: A line that is overwritten repeatedly keeps its place while at most this many lines came after it.
 _STAYS = 20
 
@@ -136,7 +139,10 @@ class Output:
         if rest:
             self._open[key] = rest
         longest = max(map(len, parts), default=0)
-        if longest <= MAX_LINE and "".join(parts).isprintable():  # the usual case
+        joined = "".join(parts)
+        if longest <= MAX_LINE and joined.isprintable():  # the usual case
+            if not joined.isascii():
+                longest = max(map(cell_len, parts))
             now = self.now
             self._lines += [Line(rank, stream, part, now) for part in parts]
             self._characters += len(text) - len(rest)
@@ -145,8 +151,10 @@ class Output:
             for part in parts:
                 self._append(rank, stream, part)
         if "\r" in rest:
-            line, at = _overwritten(rest)
-            self._open[key] = f"{line}\r{line[:at]}"  # the same line and cursor after any number of overwrites
+            begun = _BEGUN.search(rest)
+            later = begun[0] if begun else ""
+            line, before = _overwritten(rest.removesuffix(later))
+            self._open[key] = f"{line}\r{before}{later}"  # the same line and cursor after any number of overwrites
             self._draw_over(key, line)
         self._trim()
 
@@ -160,7 +168,7 @@ class Output:
             before = self._lines[number - self.first]
             line = self._lines[number - self.first] = Line(*key, _cleaned(text)[:MAX_LINE], self.now)
             self._characters += len(line.text) - len(before.text)
-            self.longest = max(self.longest, len(line.text))
+            self.longest = max(self.longest, cell_len(line.text))
             self.redrawn += 1
 
     def note(self, text: str) -> None:
@@ -184,7 +192,7 @@ class Output:
             self._lines.append(Line(rank, stream, piece, self.now))
             self._characters += len(piece)
             if stream != NOTE:  # notes are wrapped
-                self.longest = max(self.longest, len(piece))
+                self.longest = max(self.longest, cell_len(piece))
 
     def _trim(self) -> None:
         excess = len(self._lines) - self._max_lines
@@ -204,19 +212,37 @@ def _cleaned(text: str) -> str:
     """A line as a terminal shows it, without colours; other control characters become visible."""
     if text.isprintable():
         return text
-    return clean((_overwritten(text)[0] if "\r" in text else _COLOURS.sub("", text)).expandtabs(8))
+    return one_line(_overwritten(text)[0] if "\r" in text else _COLOURS.sub("", text))
 
 
-def _overwritten(text: str) -> tuple[str, int]:
-    """A line after its carriage returns and erasures, as on a terminal, and the cursor's column."""
-    line, at = "", 0
+def _overwritten(text: str) -> tuple[str, str]:
+    """A line after its carriage returns and erasures, as on a terminal, and its part before the cursor."""
+    line: list[str] = []  # the text of each column
+    at = 0
     for drawn in text.split("\r"):
         at = 0
         for i, piece in enumerate(_ERASE.split(drawn)):
             if not i % 2:
-                piece = _COLOURS.sub("", piece)
-                line = line[:at] + piece + line[at + len(piece) :]
-                at += len(piece)
+                cells = _columns(_COLOURS.sub("", piece))
+                end = at + len(cells)
+                if line[end : end + 1] == [""]:
+                    line[end] = " "  # the left half of a wide character was overwritten
+                line[at:end] = cells
+                at = end
             else:  # the erased part: 0 after the cursor, 1 before it, 2 all
-                line = " " * at + (line[at:] if piece == "1" else "") if piece in ("1", "2") else line[:at]
-    return line, at
+                line = [" "] * at + (line[at:] if piece == "1" else []) if piece in ("1", "2") else line[:at]
+    return "".join(line), "".join(line[:at])
+
+
+def _columns(text: str) -> list[str]:
+    """The text of each column: the second column of a wide character is empty, accents are with their letter."""
+    if text.isascii():
+        return list(text)
+    found: list[str] = []
+    for character in text:
+        width = 1 if character.isascii() else cell_len(character)
+        if width:
+            found += [character, *[""] * (width - 1)]
+        elif found:
+            found[-1 if found[-1] else -2] += character
+    return found

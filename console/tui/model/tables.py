@@ -11,12 +11,15 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
+from rich.cells import cell_len
+
 from console.errors import ConsoleError
 from console.tui.format import clock, elapsed, program_words
 from console.tui.model.jobs import Job
 from console.tui.model.machine import Event, Launcher, Machine, Node, Partition
 from redmesh.idset import fold_names
 
+_MEASURED = 1_000  # with more rows, columns keep the width of texts that are gone
 _GROWN = 30  # the least width of the column that takes the rest
 
 
@@ -73,9 +76,15 @@ def _nodes_of(row: Launcher, machine: Machine) -> str:
 
 
 def _node_reason(row: Node, machine: Machine) -> str:
-    """Why it is in its state; otherwise the batch job that it came from."""
-    why = row.reason + (f" (by {row.by})" if row.by else "")
-    return "; ".join(filter(None, (why, machine.origins.get(row.name, ""))))
+    """Why it is in its state, when it will be drained, and the batch job that it came from."""
+    return "; ".join(filter(None, (row.why, drain_text(row), machine.origins.get(row.name, ""))))
+
+
+def drain_text(node: Node) -> str:
+    """``drained at 22:00:00: REASON`` for a node that will be drained; otherwise empty."""
+    if node.drain_at is None:
+        return ""
+    return f"drained at {clock(node.drain_at)}" + (f": {node.drain_reason}" if node.drain_reason else "")
 
 
 def _load(node: Node, machine: Machine) -> float:
@@ -294,8 +303,7 @@ class Rows:
         columns = self.table.columns
         texts = tuple("" if column.moves else column.text(row, machine) for column in columns)
         for i, text in enumerate(texts):
-            if len(text) > self.widest[i]:
-                self.widest[i] = len(text)
+            self.widest[i] = max(self.widest[i], cell_len(text))
         whole = (
             text if column.whole is None else column.whole(row) for column, text in zip(columns, texts, strict=True)
         )
@@ -315,11 +323,14 @@ class Rows:
     def widths(self, room: int) -> list[int]:
         """The width of each column in the given space, 0 if it is left out; gaps are two columns wide."""
         columns = self.table.columns
-        natural = [
-            max(len(column.name), 9 if column.moves else min(column.most or _GROWN, self.widest[i]))
-            for i, column in enumerate(columns)
-        ]
-        filled = {i for i, column in enumerate(columns) if self.widest[i] or column.moves or i == self.sort}
+        widest = self.widest
+        natural = self._natural(widest)
+        if sum(natural) + 2 * len(natural) - 2 > room and self._kept and len(self._kept) <= _MEASURED:
+            # A text that is gone takes no room from others. While there is room for all, columns stay where they are.
+            texts = zip(*(row.texts for row in self._kept.values()), strict=True)
+            widest = [max(map(cell_len, column)) for column in texts]
+            natural = self._natural(widest)
+        filled = {i for i, column in enumerate(columns) if widest[i] or column.moves or i == self.sort}
         shown = set(filled) if self.order else set(range(len(columns)))
         dropped = []
         for i in sorted(shown, key=lambda i: -columns[i].rank):
@@ -333,6 +344,13 @@ class Rows:
                 shown.add(i)
                 left -= natural[i] + 2
         return [0 if i not in shown else natural[i] + (0 if column.most else left) for i, column in enumerate(columns)]
+
+    def _natural(self, widest: list[int]) -> list[int]:
+        """The width that each column would have, by the widths of its texts."""
+        return [
+            max(len(column.name), 9 if column.moves else min(column.most or _GROWN, width))
+            for column, width in zip(self.table.columns, widest, strict=True)
+        ]
 
 
 def as_records(rows: Rows, keys: Sequence[int]) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ from collections import Counter, deque
 from rich.cells import cell_len, set_cell_size
 
 from console.tui.format import elapsed, program_words, several
+from console.tui.format import fitted as cut_off
 from console.tui.model.machine import Event, Machine, State
 
 # The usage of the machine in the last minutes, as a line of bars or as a chart. No I/O.
@@ -58,7 +59,10 @@ Line = list[Part]
 LEAST = 6  # with fewer lines nothing useful fits
 _MOST_CHART = 14
 _WIDE = 70  # columns for whole sentences
-_BROAD = 104  # columns for the users of a node, or the reason why it is unusable
+_BROAD = 104  # columns for a node's usage in words, if the names of launchers leave room for them
+_USAGE = 5  # the parts of a node's line before its reason and its launchers
+_APART = 2  # columns between the launchers of a node
+_LEAST_NAME = 6  # with fewer columns for each name, the letters stand alone
 _AXIS = 5  # columns for ``100% ``
 
 
@@ -93,16 +97,34 @@ def _chart(usage: Usage, width: int, height: int) -> list[Line]:
 def _nodes(machine: Machine, nodes: list[int], width: int) -> list[Line]:
     names = min(24, max(len(machine.nodes[index].name) for index in nodes))
     states = max(len(machine.nodes[index].state) for index in nodes)
-    return [_node(machine, index, names, states, width) for index in nodes]
+    users = [_users(machine, index) for index in nodes]
+    rows = list(zip(nodes, users, strict=True))
+    wordy = [_node(machine, index, names, states, held, width, brief=False) for index, held in rows]
+    if width >= _BROAD and all(_has_names(line, width) for line in wordy):
+        return wordy
+    return [_node(machine, index, names, states, held, width, brief=True) for index, held in rows]
 
 
-def _node(machine: Machine, index: int, names: int, states: int, width: int) -> Line:
-    """Name, state, usage and users of a node; or why it is unusable."""
+def _has_names(line: Line, width: int) -> bool:
+    """Whether the line of a node fits, with the whole name of the program of each launcher."""
+    cut = any(text == " " or "…" in "".join(text.split()[1:2]) for text, _ in line[_USAGE:])
+    return not cut and sum(cell_len(text) for text, _ in line) <= width + _APART
+
+
+def _users(machine: Machine, index: int) -> list[tuple[int, int]]:
+    """The launchers on a node, each with its number of processors."""
+    held = Counter(machine.processors[cell].launcher for cell in machine.node_cells(index))
+    return sorted((one, count) for one, count in held.items() if one is not None)
+
+
+def _node(
+    machine: Machine, index: int, names: int, states: int, holders: list[tuple[int, int]], width: int, *, brief: bool
+) -> Line:
+    """Name, state, usage and users of a node; or why it is unusable. ``brief``: the usage without words."""
     node, cells = machine.nodes[index], machine.node_cells(index)
-    held = Counter(machine.processors[cell].launcher for cell in cells)
     free = sum(machine.states[cell] in (State.FREE, State.SERVICE) for cell in cells)
-    busy = len(cells) - held[None]
-    gauge = 20 if width >= _BROAD else 8
+    busy = sum(count for _, count in holders)
+    gauge = 8 if brief else 20
     full = round(gauge * busy / len(cells))
     told = f"  {busy:>3} of {several(len(cells), 'processor')} in use, {free:>3} free  "
     line: Line = [
@@ -110,27 +132,44 @@ def _node(machine: Machine, index: int, names: int, states: int, width: int) -> 
         (f"{node.state:<{states}}  ", "quiet" if node.state == "up" else "bad"),
         ("━" * full, "bars"),
         ("─" * (gauge - full), "quiet"),
-        (told if width >= _BROAD else f"  {busy:>3}/{len(cells)} ", "quiet"),
+        (f"  {busy:>3}/{len(cells)} " if brief else told, "quiet"),
     ]
     if node.reason:
         line.append((f"{node.reason}  ", "bad"))
-    holders = sorted((one, count) for one, count in held.items() if one is not None)
-    room = (width - sum(len(text) for text, _ in line)) // max(1, len(holders)) - 14 if width >= _BROAD else 0
-    for number, count in holders:
-        line += _holder(machine, number, count, room)
+    return line + _holders(machine, holders, width - sum(cell_len(text) for text, _ in line))
+
+
+def _holders(machine: Machine, holders: list[tuple[int, int]], room: int) -> Line:
+    """The launchers of a node with their processors: whole commands, or programs, or what fits of their names."""
+    commands = []
+    for number, _ in holders:
+        launcher = machine.launchers.get(number)
+        commands.append(program_words(launcher.command) if launcher is not None else [])
+    counts = [f" {count}× " for _, count in holders]
+    room -= sum(3 + len(count) + _APART for count in counts)
+    names = [" ".join(words) for words in commands]
+    most = _share([cell_len(name) for name in names], room)
+    programs = [" ".join(words[:1]) for words in commands]
+    if any(most < min(cell_len(name), cell_len(one) + _LEAST_NAME) for name, one in zip(names, programs, strict=True)):
+        names, most = programs, _share([cell_len(one) for one in programs], room)
+    named = most >= _LEAST_NAME or sum(map(cell_len, names)) <= room
+    line: Line = []
+    for (number, _), count, name in zip(holders, counts, names, strict=True):
+        launcher = machine.launchers.get(number)
+        pending = launcher is not None and launcher.state == "pending"
+        badge, style = ("+", "pending") if pending else (machine.letter(number), f"hue-{machine.hue(number)}")
+        told = f"{count}{cut_off(name, max(most, 1))}{' ' * _APART}" if named else " "
+        line += [(f" {badge} ", style), (told, "")]
     return line
 
 
-def _holder(machine: Machine, number: int, count: int, room: int) -> Line:
-    launcher = machine.launchers.get(number)
-    pending = launcher is not None and launcher.state == "pending"
-    badge = ("+", "pending") if pending else (machine.letter(number), f"hue-{machine.hue(number)}")
-    if room < 8:
-        return [(f" {badge[0]} ", badge[1]), (" ", "")]
-    command = " ".join(program_words(launcher.command)) if launcher is not None else ""
-    if len(command) > room:
-        command = command[: room - 1] + "…"
-    return [(f" {badge[0]} ", badge[1]), (f" {count}× {command}   ", "")]
+def _share(wanted: list[int], room: int) -> int:
+    """The widest column that all can have: narrow ones leave what they do not need to the others."""
+    left, most = room, 0
+    for i, width in enumerate(sorted(wanted)):
+        most = left // (len(wanted) - i)
+        left -= min(width, most)
+    return most
 
 
 def _event(event: Event, now: float, width: int) -> Line:

@@ -90,9 +90,9 @@ class Views:
         write_json(self._file, {name: one._asdict() for name, one in named.items()})
 
 
-def config_directory(environ: Any = os.environ) -> str:
+def config_directory() -> str:
     """The directory of the user's mesh.toml."""
-    home = environ.get("XDG_CONFIG_HOME", "")
+    home = os.environ.get("XDG_CONFIG_HOME", "")
     return os.path.join(home if home.startswith("/") else os.path.expanduser("~/.config"), "redmesh")
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.dom import DOMNode
+from textual.geometry import Offset
 from textual.screen import ModalScreen
 from textual.widget import Widget
 from textual.widgets import Static
@@ -18,7 +19,10 @@ from console.tui.actions.action import Action
 from console.tui.actions.registry import MOVING, bindings, changes, of
 from console.tui.context import AppContext, context
 from console.tui.terminal.compositor import PromptScreen
+from console.tui.terminal.removed import without_removed
 from console.tui.widgets.bars import KeyBar, TopBar, set_subtitle, set_title
+
+ResultT = TypeVar("ResultT")
 
 
 class Framed(PromptScreen):
@@ -74,10 +78,18 @@ def _binds(node: DOMNode, name: str) -> bool:
     return any(one.id == name for several in node._bindings.key_to_bindings.values() for one in several)
 
 
+class Dialog(ModalScreen[ResultT]):
+    """A screen over the present one."""
+
+    def get_widget_and_offset_at(self, x: int, y: int) -> tuple[Widget | None, Offset | None]:
+        """The widget at a position, where a text selection begins."""
+        return without_removed(self, super().get_widget_and_offset_at(x, y))
+
+
 # A page of text over the screen: scrolled by keys, closed by escape.
 
 
-class Page(ModalScreen[None]):
+class Page(Dialog[None]):
     """A titled page of lines, already sanitised."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("page")

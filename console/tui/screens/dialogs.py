@@ -10,11 +10,12 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Label, OptionList, Static
 from textual.widgets.option_list import Option
 
 from console.tui.actions.registry import bindings
+from console.tui.screens.base import Dialog
+from console.tui.terminal.removed import Options
 from console.tui.widgets.bars import set_subtitle, set_title
 from console.tui.widgets.inputs import CleanInput
 
@@ -35,7 +36,7 @@ class Line(CleanInput):
         await super()._on_key(event)
 
 
-class Entry(ModalScreen[str | None]):
+class Entry(Dialog[str | None]):
     """The dialog of an input line; the result is the text, or None if the user gave up.
 
     After each change ``told`` gets the text so far, may act on it, and returns a line about it, which is shown; a line
@@ -139,7 +140,7 @@ class Entry(ModalScreen[str | None]):
 # A list from which one item is chosen.
 
 
-class Choosing(ModalScreen[Any]):
+class Choosing(Dialog[Any]):
     """Rows of title, explanation and value; typing filters them. The result is the chosen value, or None."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("choosing")
@@ -162,7 +163,7 @@ class Choosing(ModalScreen[Any]):
             set_title(frame, self._title)
             set_subtitle(frame, "enter takes it, escape closes" + (", delete forgets" if self._forget else ""))
             yield CleanInput(placeholder="type to narrow the list", compact=True)
-            yield OptionList()
+            yield Options()
 
     def on_mount(self) -> None:
         """Show all rows."""
@@ -222,7 +223,7 @@ class Choosing(ModalScreen[Any]):
 # A question before an irreversible action. Enter cancels.
 
 
-class Confirm(ModalScreen[bool]):
+class Confirm(Dialog[bool]):
     """Asks the question; the result is True if the answer is yes."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -11,13 +11,12 @@ from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
 from console.tui.actions.action import command_line
 from console.tui.actions.registry import HEADINGS, of
 from console.tui.context import AppContext
-from console.tui.screens.base import Framed
+from console.tui.screens.base import Dialog, Framed
 from console.tui.widgets.inputs import CleanInput
 
 _WIDEST = 104  # columns of the page
@@ -46,7 +45,7 @@ def key_name(app: App[Any], key: str) -> str:
     return {"esc": "escape", "⏎": "enter", "⇥": "tab", "^": "ctrl+"}.get(shown, shown)
 
 
-class Help(ModalScreen[None]):
+class Help(Dialog[None]):
     """A page of keys and what they do."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

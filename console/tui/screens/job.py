@@ -23,9 +23,9 @@ from console.tui.screens.base import Framed, Page
 from console.tui.screens.commands import JobDialogs
 from console.tui.sources.jobs import JobReading, JobsReader
 from console.tui.widgets.bars import set_subtitle, set_title
-from console.tui.widgets.grid import CellGrid
+from console.tui.widgets.grids.grid import CellGrid
+from console.tui.widgets.grids.task_grid import TASK_GLYPHS, TASK_STYLES, JobLines, TaskGrid
 from console.tui.widgets.lines import LineList
-from console.tui.widgets.task_grid import TASK_GLYPHS, TASK_STYLES, JobLines, TaskGrid
 from redmesh.sanitise import clean
 from redmesh.state_reader import exit_text
 

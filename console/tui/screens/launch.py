@@ -25,12 +25,12 @@ from console.tui.screens.stacks.stacks import StacksScreen
 from console.tui.sources.launch import Watch
 from console.tui.sources.yod import AttachError
 from console.tui.widgets.bars import set_subtitle, set_title
-from console.tui.widgets.grid import CellGrid
+from console.tui.widgets.grids.grid import CellGrid
+from console.tui.widgets.grids.rank_grid import RANK_GLYPHS, RankGrid
 from console.tui.widgets.inputs import Prompt
 from console.tui.widgets.launch_summary import Completion, heading, volume, whose
 from console.tui.widgets.lines import LineList
 from console.tui.widgets.output import OutputPane
-from console.tui.widgets.rank_grid import RANK_GLYPHS, RankGrid
 from redmesh.idset import fold_ranks
 from redmesh.sanitise import clean
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from textual import on
 from textual.binding import BindingType
-from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.containers import Container, Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Input, Label, Static
@@ -24,6 +24,8 @@ from console.tui.screens.base import Framed, Page
 from console.tui.screens.dialogs import Choosing
 from console.tui.widgets.bars import set_subtitle
 from console.tui.widgets.inputs import Choice, CleanInput, Prompt
+from console.tui.widgets.lines import LineList
+from console.tui.widgets.offers import EarlierLaunches, FreeNodes
 
 
 class Field(CleanInput):
@@ -38,7 +40,9 @@ class LaunchScreen(Framed):
     TITLE_FOR_HELP = "launch"
     AUTO_FOCUS = "#command"
     BINDINGS: ClassVar[list[BindingType]] = bindings("launch")
-    PLACES = ("launch", "field", "choice")
+    PLACES = ("launch", "field", "choice", "lines")
+    HORIZONTAL_BREAKPOINTS = [*Framed.HORIZONTAL_BREAKPOINTS, (170, "-broad")]  # what fills the form stands beside it
+    VERTICAL_BREAKPOINTS = [*Framed.VERTICAL_BREAKPOINTS, (50, "-high")]  # … or below it
 
     def compose(self) -> Iterable[Widget]:
         """Fields, the command line, and its error."""
@@ -46,7 +50,12 @@ class LaunchScreen(Framed):
         form.border_title = "new launch"
         line = Static(id="yod-line")
         line.border_title = "the same in a shell"
-        body = Vertical(form, line, Static(id="launch-note"), id="launch-body")
+        earlier, nodes = EarlierLaunches(id="earlier"), FreeNodes(self.console.machine, id="free-nodes")
+        earlier.border_title, nodes.border_title = "launches of before", "nodes with free processors"
+        for one in (earlier, nodes):
+            set_subtitle(one, "a click fills the form")
+        main = Vertical(form, line, Static(id="launch-note"), id="launch-main")
+        body = Container(main, Vertical(earlier, nodes, id="launch-offers"), id="launch-body")
         return self.framed(body, Prompt(id="prompt"))
 
     def on_mount(self) -> None:
@@ -55,6 +64,31 @@ class LaunchScreen(Framed):
         self._presets = Presets(self.console.settings.state_dir, config_directory())
         self.console.machine_changed.subscribe(self, lambda _: self._update())
         self._update()
+        self._show_earlier()
+
+    def on_screen_resume(self) -> None:
+        """Show what has changed meanwhile."""
+        self._update()
+        self._show_earlier()
+
+    def on_resize(self) -> None:
+        """A larger window may have room for the lists."""
+        self.call_after_refresh(self._update)
+
+    def _show_earlier(self) -> None:
+        self.query_one(EarlierLaunches).show(self._presets.named, self._presets.history)
+
+    @on(LineList.Chosen, "#earlier")
+    def _earlier_chosen(self, event: LineList.Chosen) -> None:
+        self.fill(self.query_one(EarlierLaunches).form(event.key))
+        self.query_one("#command").focus()
+
+    @on(LineList.Chosen, "#free-nodes")
+    def _node_chosen(self, event: LineList.Chosen) -> None:
+        where, size = self.query_one(FreeNodes).where(event.key)
+        if size:
+            self.fill_in(where, size)
+            self.query_one("#command").focus()
 
     def fill_in(self, where: str, size: int) -> None:
         """Take processors selected on the map."""
@@ -99,6 +133,9 @@ class LaunchScreen(Framed):
         free = machine.counts()[State.FREE]
         box = self.query_one("#form")
         set_subtitle(box, f"{free:,} of {several(machine.cells, 'processor')} free")
+        nodes = self.query_one(FreeNodes)
+        if self.query_one("#launch-offers").display:
+            nodes.update_nodes()
 
     def _note(self, text: str, *, bad: bool = False) -> None:
         note = self.query_one("#launch-note", Static)
@@ -150,6 +187,7 @@ class LaunchScreen(Framed):
     def _remember(self, launcher: int, form: Form) -> None:
         try:
             self._presets.launched(launcher, form)
+            self._show_earlier()
         except OSError as error:
             self.notify(f"the launch is not remembered: {error.strerror}", severity="warning", markup=False)
 

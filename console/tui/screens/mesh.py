@@ -23,7 +23,7 @@ from console.tui.screens.dialogs import Entry
 from console.tui.sources.node import Probe
 from console.tui.widgets.bars import set_subtitle, set_title
 from console.tui.widgets.details import Details
-from console.tui.widgets.grid import CellGrid
+from console.tui.widgets.grids.grid import CellGrid
 from console.tui.widgets.lines import LineList
 from console.tui.widgets.machine_map import Legend, MachineMap
 from console.tui.widgets.sidebar import Activity, LauncherList

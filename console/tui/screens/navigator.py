@@ -64,7 +64,7 @@ class Navigator:
 
         def told(text: str) -> str:
             if not text.strip():
-                return "a place (node NAME, launcher ID, user NAME, events …) or an action (drain, theme, help …)"
+                return "node NAME, launcher ID, user NAME, events … or an action: drain, theme …"
             if verb := _verb(text, verbs):
                 action = verbs[verb][0]
                 told = " · ".join(filter(None, (action.meaning, action.command)))

@@ -6,14 +6,93 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
-from textual.command import DiscoveryHit, Hit, Hits, Provider
+from textual import events, on
+from textual.app import ComposeResult
+from textual.await_complete import AwaitComplete
+from textual.command import (
+    Command,
+    CommandInput,
+    CommandList,
+    CommandPalette,
+    DiscoveryHit,
+    Hit,
+    Hits,
+    Provider,
+    SearchIcon,
+)
+from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.dom import DOMNode
+from textual.geometry import Offset
+from textual.widget import Widget
+from textual.widgets import Input, LoadingIndicator, OptionList
 
 from console.tui.actions.action import Action, command_line
 from console.tui.actions.registry import of
 from console.tui.context import AppContext, context
+from console.tui.format import program_words
 from console.tui.screens.base import Framed
+from console.tui.terminal.removed import ignore_removed_option, without_removed
+
+
+class Commands(CommandList, can_focus=False):
+    """The palette's list, which changes with each typed letter."""
+
+    async def _on_click(self, event: events.Click) -> None:
+        ignore_removed_option(self, event)
+
+
+class Palette(CommandPalette):
+    """Textual's command palette, which takes one answer.
+
+    Textual's own took a second click on an entry as a second answer: it left the screen below too and ran the entry
+    twice, or failed because its list was empty by then.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(id="--command-palette")
+        self._answered = False
+
+    def compose(self) -> ComposeResult:
+        """As Textual's, with a list of our own."""
+        with Vertical(id="--container"):
+            with Horizontal(id="--input"):
+                yield SearchIcon()
+                yield CommandInput(placeholder="Search for commands…", select_on_focus=False)
+            with Vertical(id="--results"):
+                yield Commands()
+                yield LoadingIndicator()
+
+    def get_widget_and_offset_at(self, x: int, y: int) -> tuple[Widget | None, Offset | None]:
+        """The widget at a position, where a text selection begins."""
+        return without_removed(self, super().get_widget_and_offset_at(x, y))
+
+    @on(OptionList.OptionSelected)
+    def _chosen(self, event: OptionList.OptionSelected) -> None:
+        event.stop()
+        event.prevent_default()
+        if not self._answered and isinstance(event.option, Command):
+            self._cancel_gather_commands()
+            self.app.post_message(CommandPalette.Closed(option_selected=True))
+            self.app.delay_update()
+            self.dismiss()
+            self.app.call_later(event.option.hit.command)
+
+    @on(Input.Submitted)
+    def _submitted(self, event: Input.Submitted) -> None:
+        if self._answered:
+            event.prevent_default()
+
+    def _on_click(self, event: events.Click) -> None:  # type: ignore[override]
+        if self._answered:
+            event.prevent_default()
+
+    def dismiss(self, result: Any = None) -> AwaitComplete:
+        """Close; a second call does nothing."""
+        if self._answered:
+            return AwaitComplete()
+        self._answered = True
+        return super().dismiss(result)
 
 
 class _Entry(NamedTuple):
@@ -52,10 +131,13 @@ class ActionCommands(Provider):
             if action.method != "command_palette":
                 yield self._entry(action, screen, node)
         for launcher, run in list(console.runs.items()):
-            yield _Entry(f"Run {launcher}", run.command, partial(console.action_show, f"run-{launcher}"))
+            yield _Entry(
+                f"Run {launcher}", " ".join(program_words(run.command)), partial(console.action_show, f"run-{launcher}")
+            )
         for launcher, row in list(console.machine.launchers.items()):
             if launcher not in console.runs:
-                yield _Entry(f"Attach {launcher}", row.command, partial(console.attach, launcher))
+                told = " ".join(program_words(row.command))
+                yield _Entry(f"Attach {launcher}", told, partial(console.attach, launcher))
 
     def _entry(self, action: Action, screen: Any, node: DOMNode) -> _Entry:
         framed = isinstance(screen, Framed)

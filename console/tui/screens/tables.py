@@ -53,6 +53,8 @@ _EMPTY = {
 }
 MOST_ENDED = 10_000
 _ENDED_EVERY_S = 2.0
+#: Actions for rows, by their methods: hidden while no row is shown.
+_OF_ROWS = frozenset(("sort", "reverse", "mark", "mark_all", "attach", "on_map", "copy", "do", "act", "export"))
 _ASKED_AT_ONCE = 8  # nodes queried at once; each on another machine needs a TLS connection
 
 
@@ -81,6 +83,7 @@ class TableScreen(Framed):
         self._ended_at, self._reads_later = 0.0, False
         self._counter = -1
         self._second = 0
+        self._empty: bool | None = None
 
     def compose(self) -> Iterable[Widget]:
         """The table, and beside it the details."""
@@ -151,6 +154,9 @@ class TableScreen(Framed):
         marked = f"{len(self.view.marked):,} marked · " if self.view.marked else ""
         by = f"{marked}sorted by {self.table.columns[rows.sort].name} {'↓' if rows.reverse else '↑'}"
         set_subtitle(self.view, self.console.trouble[:60] if self.console.trouble else by)
+        if self._empty is not (empty := not rows.order):
+            self._empty = empty
+            self.refresh_bindings()
 
     def _show_details(self) -> None:
         key = self.view.key
@@ -313,9 +319,11 @@ class TableScreen(Framed):
         return {key: value for key, value in facts.items() if value}
 
     def possible(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Hide actions that this table does not have."""
+        """Hide actions that this table does not have, and what needs rows while it has none."""
         if not self.is_mounted:
             return True
+        if action in _OF_ROWS and not self.rows.order:
+            return False
         verb = parameters[0] if action == "do" and parameters else ""
         if action == "ended":
             return self.table in (LAUNCHERS, JOBS)

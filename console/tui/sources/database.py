@@ -146,10 +146,12 @@ def _partition(row: Any) -> Partition:
 def _nodes(rows: list[Any]) -> list[Node]:
     if not rows:
         return []
-    number, name, role, address, state, reason, by, _, incarnation, agent, state_at, side, _ = zip(*rows, strict=True)
+    number, name, role, address, state, reason, by, _, incarnation, agent, state_at, side, drain_at, drain_reason, _ = (
+        zip(*rows, strict=True)
+    )
     columns = (
         number, _texts(name), role, state, _texts(reason), _texts(address), _texts(agent), _numbers(incarnation, 0),
-        _numbers(state_at, 0.0), _texts(by), _numbers(side, 1),
+        _numbers(state_at, 0.0), _texts(by), _numbers(side, 1), drain_at, _texts(drain_reason),
     )  # fmt: skip
     return typed(Node, zip(*columns, strict=True))
 

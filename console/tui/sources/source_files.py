@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import stat
 
 from console.errors import ConsoleError
 from console.launch.attach import stacks
 from console.tui.model.stacks.source import Place, SourceText, pieces
+from console.tui.sources.unawaited import unawaited
 from redmesh.sanitise import clean
 
 _LARGEST = 8 << 20
@@ -29,7 +29,7 @@ class SourceFiles:
         for key in ((place.path, -1), (place.path, part)):
             if key in self._read:
                 return self._read[key]
-        found = await asyncio.to_thread(self._fetch, place, part, live)
+        found = await unawaited(self._fetch, place, part, live)
         while len(self._read) >= _KEPT:
             self._read.pop(next(iter(self._read)))
         self._read[place.path, part if found.node or found.why else -1] = found

@@ -19,8 +19,10 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from rich.cells import cell_len
 from rich.console import Console
 from textual import events
 from textual._compositor import Compositor, CompositorMap, CompositorUpdate, LayoutUpdate
@@ -30,6 +32,8 @@ from textual.screen import Screen
 from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import Input
+
+from console.tui.terminal.removed import without_removed
 
 _AT_ONCE_S = 0.03  # changes within this time after a key are painted at once
 _ALONE_S = 0.008  # within this time after a key nothing else is painted, because a key's changes cause further changes
@@ -108,6 +112,18 @@ class CellsCompositor(Compositor):
         self.put_off = older + due[taken:]
         return CellsUpdate(pieces)
 
+    def _render_chops(self, crop: Region, is_rendered_line: Callable[[int], bool]) -> Sequence[Mapping[int, Strip]]:
+        """The strips of each line by their columns, for a repaint of the whole screen.
+
+        Textual also cuts a line where a covered widget begins or ends. It so tears a wide character in a note or a
+        dialog that stands over such an edge, until the line is painted again.
+        """
+        chops: list[dict[int, Strip]] = [{} for _ in range(self.size.height)]
+        for x, y, strip in sorted(self._paint([crop]), key=_column):
+            if is_rendered_line(y):
+                chops[y][x] = strip
+        return chops
+
     def _paint(self, regions: list[Region]) -> list[Piece]:
         """Paint only the requested lines of each widget, from front to back until everything is covered."""
         screen = self.size.region
@@ -129,14 +145,51 @@ class CellsCompositor(Compositor):
             strips = widget.render_lines(Region(0, first - region.y, region.width, max(lines) - first + 1))
             for y in lines:
                 cut, rest = _cut(open_spans.pop(y), x, right)
-                pieces += [Piece(a, y, strips[y - first].crop(a - region.x, b - region.x)) for a, b in cut]
+                for a, b in cut:
+                    left, end = self._whole(widget, region.x, strips[y - first], y, (a, b))
+                    pieces.append(Piece(left, y, strips[y - first].crop(left - region.x, end - region.x)))
                 if rest:
                     open_spans[y] = rest
         return pieces
 
+    def _whole(self, widget: Widget, x: int, strip: Strip, y: int, span: tuple[int, int]) -> tuple[int, int]:
+        """The columns with the other halves of the wide characters at their ends, which what was removed had covered.
+        ``x``: where the strip begins."""
+        a, b = span
+        if _splits(strip, a - x) and self._is_in_front(widget, a - 1, y):
+            a -= 1
+        if _splits(strip, b - x) and self._is_in_front(widget, b, y):
+            b += 1
+        return a, b
+
+    def _is_in_front(self, widget: Widget, x: int, y: int) -> bool:
+        """Whether the widget is the one that is seen at a position."""
+        seen = (one for one, (region, clip) in self.visible_widgets.items() if region.intersection(clip).contains(x, y))
+        return next(seen, None) is widget
+
+
+def _splits(strip: Strip, column: int) -> bool:
+    """Whether a wide character has one half on each side of the column."""
+    for segment in strip:
+        if column <= 0:
+            return False
+        length = segment.cell_length
+        if column < length:
+            for character in "" if segment.text.isascii() else segment.text:
+                column -= cell_len(character)
+                if column <= 0:
+                    return column < 0
+            return False
+        column -= length
+    return False
+
 
 def _top(region: Region) -> int:
     return region.y
+
+
+def _column(piece: Piece) -> int:
+    return piece.x
 
 
 def _cut(spans: Spans, left: int, right: int) -> tuple[Spans, Spans]:
@@ -179,15 +232,8 @@ class PromptScreen(Screen[None]):
         super()._forward_event(event)
 
     def get_widget_and_offset_at(self, x: int, y: int) -> tuple[Widget | None, Offset | None]:
-        """The widget at a position, where a text selection begins. A removed widget, which has no parent, stays in the
-        layout until the next layout.
-
-        Textual fails on such a widget (``container.region`` of None).
-        """
-        widget, offset = super().get_widget_and_offset_at(x, y)
-        if widget is not None and widget is not self and widget.parent is None:
-            return None, None
-        return widget, offset
+        """The widget at a position, where a text selection begins."""
+        return without_removed(self, super().get_widget_and_offset_at(x, y))
 
     async def _on_idle(self, event: events.Idle) -> None:
         if self._dirty_widgets and not self._layout_required and time.monotonic() - self._pressed_at < _AT_ONCE_S:

@@ -13,7 +13,7 @@ from textual.style import Style
 from textual.widget import Widget
 
 from console.tui.context import AppContext, context
-from console.tui.format import HELD, elapsed
+from console.tui.format import HELD, elapsed, fitted
 from console.tui.model.launch import Phase
 from console.tui.model.machine import State
 
@@ -78,12 +78,12 @@ class TopBar(Widget):
         tabs = [("mesh", "Mesh"), ("launch", "Launch"), (table, table.capitalize())]
         for launcher, run in self.console.runs.items():
             mark = HELD if run.held and run.live else _MARKS.get(run.phase) or ("✗" if run.failed else "✓")
-            name = run.name if len(run.name) <= 14 else run.name[:13] + "…"
+            name = fitted(run.name, 14)
             tabs.append((f"run-{launcher}", f"{mark} {launcher} {name}".rstrip()))
         for job in self.console.open_jobs:
             mark = "▸" if job.live else "✓" if job.state == "done" else "✗"
             name = job.name or job.id
-            tabs.append((f"job-{job.id}", f"{mark} {name if len(name) <= 14 else name[:13] + '…'}"))
+            tabs.append((f"job-{job.id}", f"{mark} {fitted(name, 14)}"))
         return tabs
 
     async def on_click(self, event: events.Click) -> None:

@@ -18,6 +18,7 @@ from textual.widget import Widget
 
 from console.tui.format import amount, clock, elapsed, near_end, several
 from console.tui.model.machine import Event, Launcher, Machine, Node, Processor, State
+from console.tui.model.tables import drain_text
 from console.tui.widgets.bars import set_title
 from redmesh.idset import fold_ranks
 
@@ -79,7 +80,9 @@ class Details(Widget):
         since = f" for {elapsed(machine.now - node.state_at)}" if node.state_at else ""
         facts: list[Fact] = [("node", f"{node.name}, {node.state}{since}", bad)]
         if node.reason:
-            facts.append(("reason", node.reason + (f" (by {node.by})" if node.by else ""), bad))
+            facts.append(("reason", node.why, bad))
+        if node.drain_at is not None:
+            facts.append(("", drain_text(node), ""))
         facts.append(("", f"{several(processors, 'processor')}, {node.role}, pool {row.mode}", ""))
         if where:
             facts.append(("place", where, ""))

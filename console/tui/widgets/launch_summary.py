@@ -9,20 +9,20 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.content import Content
 
-from console.tui.format import amount, elapsed, several
+from console.tui.format import amount, elapsed, fitted, several
 from console.tui.model.launch import Phase, RankState, Row, Run
 from console.tui.model.output import Output
+from console.tui.widgets.grids.rank_grid import RANK_GLYPHS
 from console.tui.widgets.lines import LineList
-from console.tui.widgets.rank_grid import RANK_GLYPHS
 from redmesh.idset import fold_ranks
 
 
 def heading(run: Run, trouble: str, now: float, room: int) -> Content:
-    """Number, command, phase, and what else fits into ``room`` columns. ``now``: by the clock of the events."""
+    """Number, program, phase, and what else fits into ``room`` columns. ``now``: by the clock of the events."""
     style = {Phase.RUNNING: "$success", Phase.ENDED: "$error" if run.failed else "$success"}.get(run.phase, "$warning")
     what: str = run.phase.value
     if run.phase is Phase.ENDED:
-        what = f"exit {run.exit_status}" + (f" after {run.elapsed_s:.1f} s" if run.elapsed_s is not None else "")
+        what = run.how + (f" after {run.elapsed_s:.1f} s" if run.elapsed_s is not None else "")
     elif run.phase is Phase.RUNNING and run.held:
         what, style = "held at the first instruction", "$warning"
     elif run.phase is Phase.RUNNING and run.started_at is not None:
@@ -32,7 +32,7 @@ def heading(run: Run, trouble: str, now: float, room: int) -> Content:
     elif run.phase is Phase.GONE and trouble:
         what = trouble
     right = Content.assemble(("  ", ""), (what, style))
-    left = Content.assemble((f" {run.launcher} ", "bold reverse"), " ", (run.command or "…", "bold"))
+    left = Content.assemble((f" {run.launcher} ", "bold reverse"), " ", (run.shown or "…", "bold"))
     wanted = min(left.cell_length, room * 2 // 3)  # the command has priority over the rest
     facts = [several(run.size, "rank"), run.user, f"partition {run.partition}" if run.partition else ""]
     for fact in filter(None, facts):
@@ -104,12 +104,12 @@ class Completion(LineList):
         who = f"rank {row.ranks}"
         where = f" on {row.nodes}" if row.nodes else ""
         if cell_len(who + where) > room:
-            who = set_cell_size(who, min(len(who), room - 12)) + "…"
+            who = fitted(who, room - 11)
             where = where if cell_len(who + where) <= room else ""
         return [
             Segment(f" {RANK_GLYPHS[row.state]} ", mark),
             Segment(set_cell_size(f" {row.what}", 24), base),
-            Segment(set_cell_size(who, min(len(who), room)), base),
+            Segment(set_cell_size(who, min(cell_len(who), room)), base),
             Segment(set_cell_size(where, room - min(cell_len(who), room)), quiet),
             Segment(time.rjust(17) + " ", quiet),
         ]

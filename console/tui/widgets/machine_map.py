@@ -17,7 +17,7 @@ from console.tui.map.charts import Chart
 from console.tui.map.layout import TIGHTEST, Lines
 from console.tui.map.zoom import MACHINE, Place, Structure
 from console.tui.model.machine import GLYPHS, HUES, MIXED, Machine, State
-from console.tui.widgets.grid import CellGrid
+from console.tui.widgets.grids.grid import CellGrid
 
 #: A tile for several processors shows the first of these states that one of them has.
 _WORST = ((State.DOWN, "down"), (State.STALE, "stale"), (State.DRAINED, "drained"))

@@ -20,6 +20,7 @@ from textual.selection import Selection as Selected
 from textual.strip import Strip
 
 from console.tui.actions.registry import bindings
+from console.tui.format import fitted
 from console.tui.model.filter import Filter, Selection
 from console.tui.model.gather import Gathered
 from console.tui.model.launch import Run
@@ -389,8 +390,7 @@ class OutputPane(ScrollView, can_focus=True):
         """Time, rank, a rule; for further lines of a wrapped one only the rule."""
         hue = "note" if line.stream == NOTE else f"rank-{line.rank % HUES}"
         room = self._who_width
-        if len(who) > room:
-            who = who[: room - 1] + "…"
+        who = fitted(who, room)
         segments = [
             Segment((who if first else "").rjust(room), self._look(hue)),
             Segment(" │ " if line.stream not in (STDERR, NOTE) else " ┊ ", self._look("rule")),

@@ -297,8 +297,9 @@ class TableView(ScrollView, can_focus=True):
             width = self._widths[i] if i < len(self._widths) else 0
             if not width:
                 continue
-            arrow = ("▾" if rows.reverse else "▴") if i == rows.sort else ""
-            name = column.name + arrow if cell_len(column.name + arrow) <= width else column.name
+            arrow = ("↓" if rows.reverse else "↑") if i == rows.sort else ""
+            names = (f"{column.name} {arrow}", f"{column.name}{arrow}") if arrow else ()
+            name = next((one for one in names if cell_len(one) <= width), column.name)
             text = name.rjust(width) if column.right else name.ljust(width)
             style = self._look("sorted" if i == rows.sort else "head")
             segments += [Segment(text, style), Segment(" " * _GAP, self._look("head"))]

@@ -1,13 +1,14 @@
 """The section [console], copying, the session, bars of use."""
 
 import base64
+import re
 from pathlib import Path
 
 import pytest
 
 from console.settings import ConfigurationError, load
 from console.tui.actions.action import command_line
-from console.tui.actions.docs_page import updated
+from console.tui.actions.docs_page import BEGIN, updated
 from console.tui.actions.registry import ALL, bindings
 from console.tui.config import Session, preferences
 from console.tui.model import usage as activity
@@ -139,3 +140,9 @@ def test_a_chart_of_use_fits_in_every_width() -> None:
 def test_the_page_has_every_action() -> None:
     page = (Path(__file__).parents[3] / "docs/console.md").read_text()
     assert updated(page) == page, "python -m console.tui.actions.docs_page docs"
+
+
+def test_every_key_in_the_pages_text_is_bound() -> None:
+    text, _, _ = (Path(__file__).parents[3] / "docs/console.md").read_text().partition(BEGIN)
+    bound = {key for action in ALL.values() for key in action.keys.split(",")}
+    assert not set(re.findall(r"`([A-Za-z]|ctrl\+[a-z])`", text)) - bound

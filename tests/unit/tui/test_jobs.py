@@ -2,7 +2,7 @@
 
 from console.tui.model.jobs import Job, TaskMap, TaskState, job_of
 from console.tui.model.tables import JOBS
-from console.tui.widgets.task_grid import TaskGrid
+from console.tui.widgets.grids.task_grid import TaskGrid
 
 
 def job(**more: object) -> Job:

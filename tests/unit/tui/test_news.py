@@ -21,7 +21,7 @@ def test_each_begin_and_end_is_told_once() -> None:
     assert [(event.launcher, event.kind) for event in ended] == [
         (7, "launch_ended"), (9, "launch_failed"), (8, "launch_failed"),
     ]  # fmt: skip
-    assert "exit 139 (signal 11)" in ended[1].text and "nobody knows how" in ended[2].text
+    assert "exit 139 (SIGSEGV)" in ended[1].text and "nobody knows how" in ended[2].text
     assert news.ended(gone) == []
     assert len({event.id for event in news.events}) == 4 and all(event.id < 0 for event in news.events)
 
@@ -35,5 +35,6 @@ def test_events_of_launches_stay_when_all_is_read_anew_and_stand_by_their_times(
 
 
 def test_many_ends_are_one_note() -> None:
+    assert "exit 255 after" in note([row(7, 255, 12.0)])  # no signal has the number 127
     assert note([row(7, 3, 12.0)]).startswith("launcher 7, heat: exit 3 after")
     assert note([row(number, number % 2, 12.0) for number in range(10)]) == "10 launches ended, 5 failed"

@@ -187,6 +187,13 @@ def test_saving_without_a_spool_writes_what_is_kept(tmp_path: Path) -> None:
         (b"abcdef\r\x1b[Kxy\n", "xy"),
         (b"abcdef\r\x1b[32mxy\x1b[0m\x1b[K\n", "xy"),
         (b"abc\x1b[2K\rz\n", "z"),
+        ("漢字漢字\rab\n".encode(), "ab字漢字"),
+        ("漢字漢字\rabc\n".encode(), "abc 漢字"),  # half of a wide character is overwritten, the other half cleared
+        ("abcdef\r漢\n".encode(), "漢cdef"),
+        ("e\u0301f\rx\n".encode(), "xf"),  # the accent has no column of its own
+        ("漢字\ra\x1b[K\n".encode(), "a"),
+        ("漢\ra\rbcd\n".encode(), "bcd"),
+        ("ab漢字\r漢\x1b[1K\n".encode(), "  漢字"),
     ],
 )
 def test_a_carriage_return_draws_over_the_line_as_a_terminal_does(written: bytes, shown: str) -> None:

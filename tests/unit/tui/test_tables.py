@@ -119,6 +119,22 @@ def test_columns_fit_or_are_as_few_as_can_be(room: int, table: object) -> None:
         assert sum(shown) + 2 * (len(shown) - 1) == room  # nothing is left over
 
 
+def test_a_text_that_is_gone_takes_no_room_from_others() -> None:
+    made = many(12)
+    rows = Rows(NODES, made)
+    rows.refresh()
+    before = rows.widths(70)
+    for reason in ("a long and very long reason", ""):
+        made.apply(Picture(False, 2, 101.0, "main", [Node(4, "n3", state="up", reason=reason)], [], [], []))
+        rows.refresh()
+        assert (rows.widths(70) == before) is not bool(reason)
+
+
+def test_a_reason_names_its_user_once() -> None:
+    assert Node(1, "n0", reason="a fan is loud", by="root").why == "a fan is loud (by root)"
+    assert Node(1, "n0", reason="a fan is loud (root, 2026-11-26 20:31)", by="root").why.count("root") == 1
+
+
 def test_csv_has_what_is_shown_and_no_formula() -> None:
     rows = Rows(LAUNCHERS, many())
     rows.refresh()

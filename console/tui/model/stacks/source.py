@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from console.tui.format import one_line
 from console.tui.model.stacks.rows import Row
 from redmesh import idset
-from redmesh.sanitise import clean
 
 _TAB = 4
 Piece = tuple[str, str]  # a kind of token ("" for plain text), and the text
@@ -61,7 +61,7 @@ def standing(tree: Sequence[Mapping[str, Any]], path: str) -> dict[int, str]:
 
 def pieces(lines: Sequence[str], path: str) -> list[list[Piece]]:
     """Lines split into tokens by Pygments; plain text for unknown languages. Everything is sanitised."""
-    plain = [clean(line.expandtabs(_TAB)) for line in lines]
+    plain = [one_line(line, _TAB) for line in lines]
     # Imported with the first file that is shown.
     from pygments.lexers import get_lexer_for_filename  # type: ignore[import-untyped]
     from pygments.util import ClassNotFound  # type: ignore[import-untyped]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
@@ -26,6 +25,7 @@ from console.tui.screens.base import Framed
 from console.tui.screens.dialogs import Entry
 from console.tui.screens.stacks.beside import BesideScreen
 from console.tui.sources.source_files import SourceFiles
+from console.tui.sources.unawaited import unawaited
 from console.tui.widgets.bars import set_subtitle, set_title
 from console.tui.widgets.lines import LineList
 from console.tui.widgets.stacks.source_pane import SourcePane
@@ -106,7 +106,7 @@ class StacksScreen(Framed):
     async def _take(self) -> None:
         ranks = None if self._ranks is None else fold_ranks(sorted(self._ranks))
         try:
-            told = await asyncio.to_thread(
+            told = await unawaited(
                 stacks.take, self.console.settings.run_dir, self._run.launcher, ranks=ranks, which=self._kind
             )
         except ConsoleError as error:

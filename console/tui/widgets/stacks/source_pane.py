@@ -51,7 +51,7 @@ class SourcePane(ScrollView, can_focus=False):
             return
         widest = max((sum(cell_len(piece) for _, piece in pieces) for pieces in text.lines), default=0)
         self.virtual_size = Size(widest + self._gutter, len(text.lines))
-        set_title(self, _from_the_end(clean(f"{text.path}:{line}"), self.size.width - 6))
+        set_title(self, ending(clean(f"{text.path}:{line}"), self.size.width - 6))
         at = line - text.first
         outside = not 0 <= at < len(text.lines)
         where = f"read on {text.node}" if text.node else ""
@@ -130,6 +130,11 @@ class SourcePane(ScrollView, can_focus=False):
         return Strip([*gutter, *code.crop(left, left + room)]).adjust_cell_length(width, ground)
 
 
-def _from_the_end(path: str, width: int) -> str:
-    """The end of a path, which is more useful than its beginning."""
-    return path if len(path) <= width or width < 8 else "…" + path[1 - width :]
+def ending(path: str, width: int) -> str:
+    """The end of a path, which is more useful than its beginning; whole names where they fit."""
+    if cell_len(path) <= width or width < 8:
+        return path
+    end = path
+    while "/" in end and cell_len(end) + 2 > width:
+        end = end.partition("/")[2]
+    return f"…/{end}" if cell_len(end) + 2 <= width else "…" + path[1 - width :]

@@ -12,7 +12,7 @@ from console.tui.actions.registry import bindings
 from console.tui.format import HELD
 from console.tui.map.layout import Block, Layout, Lines
 from console.tui.model.launch import RankState, Run
-from console.tui.widgets.grid import CellGrid
+from console.tui.widgets.grids.grid import CellGrid
 
 #: Readable without colour: every state has its own glyph.
 RANK_GLYPHS = {

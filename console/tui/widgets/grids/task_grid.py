@@ -11,7 +11,7 @@ from console.tui.format import clock
 from console.tui.map.layout import Block, Layout, Lines
 from console.tui.model.jobs import TaskMap, TaskState
 from console.tui.sources.jobs import Line
-from console.tui.widgets.grid import CellGrid
+from console.tui.widgets.grids.grid import CellGrid
 from console.tui.widgets.lines import LineList
 
 #: Readable without colour: every state has its own glyph.
