@@ -4,7 +4,7 @@
 
 int main(int argc, char **argv)
 {
-    int rank, size, token = 0;
+    int rank, size, token = 0, back = 0;
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
@@ -15,8 +15,8 @@ int main(int argc, char **argv)
     MPI_Request sent; /* not MPI_Send: with one rank it would wait for itself */
     MPI_Isend(&token, 1, MPI_INT, (rank + 1) % size, 0, MPI_COMM_WORLD, &sent);
     if (rank == 0) {
-        MPI_Recv(&token, 1, MPI_INT, size - 1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        printf("the token went around %d ranks: %d\n", size, token);
+        MPI_Recv(&back, 1, MPI_INT, size - 1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE); /* token is still being sent */
+        printf("the token went around %d ranks: %d\n", size, back);
     }
     MPI_Wait(&sent, MPI_STATUS_IGNORE);
     MPI_Finalize();
