@@ -1,9 +1,10 @@
 """Hosts that a test may ssh to: network namespaces (for root), or sshds on loopback (for any user).
 
 A namespace host has its own address, host name, processes (the kernel kills them all when its init exits), HOME, /tmp,
-/run, /dev/shm, boot id and, with cgroup v2, its own hierarchy. It shares the machine's other files, like a network file
-system. A bridge in another network namespace, the *login processor*, connects the hosts; the login processor has the
-machine's files. The namespaces have no names on the machine, so a test run that is killed leaves none behind.
+/run, /dev/shm, boot id and, with cgroup v2, its own hierarchy; its /etc is a copy of the machine's. It shares the
+machine's other files, like a network file system. A bridge in another network namespace, the *login processor*,
+connects the hosts; the login processor has the machine's files but /etc. The namespaces have no names on the machine,
+so a test run that is killed leaves none behind.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ ip link set lo up; ip link set eth0 up; ip addr add "$ADDRESS/24" dev eth0
 [ -z "$RATE" ] || tc qdisc add dev eth0 root tbf rate "$RATE" burst 256kb latency 50ms
 mount -t sysfs sysfs /sys
 mkdir -p /sys/fs/cgroup 2>/dev/null && mount -t cgroup2 cgroup2 /sys/fs/cgroup 2>/dev/null || true
+mount --bind "$ETC" /etc
 for f in hosts passwd group; do mount --bind "$H/$f" /etc/$f; done
 mount -t tmpfs -o mode=755,size=16m run /run
 mkdir -p /run/sshd /run/host /run/project /run/python
@@ -124,7 +126,7 @@ class NamespaceHost:
             "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "H": str(self.directory), "NAME": self.name,
             "ADDRESS": self.address, "RATE": self.hosts.rate, "USERS": " ".join(self.hosts.users),
             "SHM": self.hosts.shm, "SMALL_HOME": self.hosts.small_home,
-            "PROJECT": str(Path(__file__).parents[2]), "PYTHON": sys.base_prefix,
+            "PROJECT": str(Path(__file__).parents[2]), "PYTHON": sys.base_prefix, "ETC": str(self.hosts.etc),
         }  # fmt: skip
         self._enter_cgroup = self._cgroup()
         command = [*_DIE_WITH_US, "unshare", "--net", "--mount", "--uts", "--ipc", "--pid", "--cgroup",
@@ -312,7 +314,17 @@ class NamespaceHosts:
     def __getitem__(self, index: int) -> NamespaceHost:
         return self._all[index]
 
+    @property
+    def etc(self) -> Path:
+        """A copy of /etc, which is /etc on every host.
+
+        What replaces a file of the machine's /etc (useradd, a package) unmounts everything that is mounted on the file,
+        in every namespace.
+        """
+        return self.directory / "etc"
+
     def _write_etc(self, count: int) -> None:
+        subprocess.run(["cp", "-a", "/etc", str(self.etc)], stderr=subprocess.DEVNULL)  # files may vanish meanwhile
         lines = ["127.0.0.1 localhost", f"{LOGIN_ADDRESS} h0", *(f"{_PREFIX}{i} h{i}" for i in range(1, count + 1))]
         (self.directory / "hosts").write_text("\n".join(lines) + "\n")
         ids = [(user, _FIRST_UID + index) for index, user in enumerate(self.users)]
@@ -323,7 +335,8 @@ class NamespaceHosts:
 
     def _start_hub(self) -> None:
         script = (
-            'hostname h0; for f in hosts passwd group; do mount --bind "$D/$f" /etc/$f; done; '
+            'hostname h0; mount --bind "$D/etc" /etc; '
+            'for f in hosts passwd group; do mount --bind "$D/$f" /etc/$f; done; '
             'ip link set lo up; ip link add br0 type bridge; ip addr add "$A/24" dev br0; ip link set br0 up; '
             "echo up; exec sleep infinity"
         )

@@ -448,7 +448,8 @@ def test_a_node_that_is_wiped_has_nothing_of_any_user(mesh: SystemMesh) -> None:
     """Each user's directory is swept as that user, before the node says that it is clean."""
     host = mesh.hosts[0]
     plant = (
-        "d=/dev/shm/redmesh-%d; mkdir -p -m 700 $d/images; l=$d/launch-$(stat -Lc %%i /proc/self/ns/pid)-4000000-1-x; "
+        "d=/dev/shm/redmesh-%d; mkdir -p -m 700 $d $d/images; "
+        "l=$d/launch-$(stat -Lc %%i /proc/self/ns/pid)-4000000-1-x; "
     )
     plant += "mkdir -m 700 $l; echo old > $l/program; ln $l/program $d/images/4-00; chown -R %d:%d $d"
     for uid in (21001, 21002):
