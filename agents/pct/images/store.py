@@ -3,7 +3,8 @@
 Layout, all 0700 and the user's own (in system mode this runs as the user, never as root):
 
     RAMDISK/redmesh-UID/
-        lock                      held for a moment around every change of links; ``discard`` removes it with the rest
+        lock                      held for a moment around every change of links; ``discard`` removes it with the rest.
+                                  A holder that is stopped (SIGSTOP) is waited for once, for LOCK_S seconds
         images/SIZE-SHA256        a whole image, checked; each launch that uses it has a hard link
         images/SIZE-SHA256.part   an image that is arriving; its writer holds a flock on it
         launch-NAMESPACE-PID-STARTED-NAME/…  one launch child's files: hard links under the programs' own names, and
@@ -51,6 +52,10 @@ def _namespace() -> int:
 _NAMESPACE = _namespace()
 #: Prefixes of the shared memory segments to which a launch child keeps links.
 SEGMENTS = ("mpich_shm_", "mpich_vci_")
+#: Seconds that a process waits for the lock. A launch child that waits answers neither its parent nor its launcher, so
+#: this is less than a fetch's STALL_S: the node of the stopped holder is named, not the nodes that wait for it.
+LOCK_S = 1.0
+_LOCK_AGAIN_S = 0.001
 #: How often a launch child begins anew because the directories were removed under its hands.
 _ATTEMPTS = 20
 #: Seconds for which nothing removes directories that were just made.
@@ -133,6 +138,7 @@ class Store:
         self.base = os.path.join(ram_disk, f"redmesh-{os.geteuid()}")
         self._images = os.path.join(self.base, "images")
         self._shares = False
+        self._lock_s = LOCK_S
         self.directory = launch_directory(name, ram_disk)
         attempts = 1
         while not self._make(last=attempts >= _ATTEMPTS):
@@ -142,7 +148,8 @@ class Store:
         """Make the directories; False if ``discard`` removed them meanwhile, and this is not the ``last`` attempt."""
         own_directory(self.base)
         try:
-            with _Lock(self.base) as lock:
+            # Without the lock nothing removes the directories either: ``discard`` needs it.
+            with self.lock() as lock:
                 if not lock.is_current() and not last:
                     return False
                 own_directory(self._images)
@@ -154,6 +161,13 @@ class Store:
             return False
         except OSError as error:
             raise _failed(self.directory, error) from None
+
+    def lock(self) -> _Lock:
+        """The store's lock, for a ``with`` statement, which may not get it (``held``)."""
+        lock = _Lock(self.base, self._lock_s)
+        if not lock.held:
+            self._lock_s = 0.0  # its holder is stopped: do not wait for it at each step
+        return lock
 
     def want(self, digest: str, size: int, name: str, *, share: bool = True, folder: str = "") -> "Arriving":
         """Announce an image of ``size`` bytes with SHA-256 ``digest``, to be run as ``name``. Raises NoRoom or
@@ -181,8 +195,9 @@ class Store:
         _remove_directory(self.directory)
         if self._shares:
             try:
-                with _Lock(self.base):
-                    _drop_unused(self._images)
+                with self.lock() as lock:
+                    if lock.held:  # otherwise the next launch that ends here removes them, or ``sweep``
+                        _drop_unused(self._images)
             except FileNotFoundError:
                 pass  # another PCT of the user ended, and was the last one to use the place
 
@@ -204,8 +219,9 @@ class Arriving:
         self.state = "theirs"
         self.received = 0
         self._store = store
-        self._whole = store.image_path(digest, size) if share else path
-        self._part = self._whole + ".part"
+        self._whole = store.image_path(digest, size)
+        if not share:
+            self._write_own()
         self._fd = -1
         self._hash: Any = None
         self._written_at = 0
@@ -215,19 +231,27 @@ class Arriving:
         if self.state != "theirs":
             return self.state
         try:
+            if self._share:
+                self._step_shared()
             if not self._share:
                 self.state = "mine" if self._claim() else "theirs"
-            else:
-                with _Lock(self._store.base):
-                    if self._link():
-                        self.state = "here"
-                    elif self._claim():
-                        self.state = "mine"
         except OSError as error:
             raise _failed(self._whole, error) from None
         if self.state == "mine":
             self._reserve()
         return self.state
+
+    def _step_shared(self) -> None:
+        with self._store.lock() as lock:
+            if not lock.held:
+                self._write_own()
+            elif self._link():
+                self.state = "here"
+            elif self._claim():
+                self.state = "mine"
+
+    def _write_own(self) -> None:
+        self._share, self._whole = False, self.path
 
     def _link(self) -> bool:
         try:
@@ -239,7 +263,7 @@ class Arriving:
     @property
     def part(self) -> str:
         """The path of the incomplete image, for forwarding it."""
-        return self._part
+        return self._whole + ".part"
 
     @property
     def whole(self) -> str:
@@ -250,7 +274,7 @@ class Arriving:
         """True if its writer has written since the last call."""
         before = self._written_at
         try:
-            self._written_at = os.stat(self._part).st_mtime_ns
+            self._written_at = os.stat(self.part).st_mtime_ns
         except OSError:
             pass
         return self._written_at != before
@@ -258,13 +282,13 @@ class Arriving:
     def _claim(self) -> bool:
         import hashlib  # OpenSSL's; its import takes 5 ms, which only a writer pays
 
-        fd = _locked(self._part)
+        fd = _locked(self.part)
         if fd >= 0 and os.fstat(fd).st_size:
             # The part of a dead writer is worthless, because nobody checked it. But a process with its descriptor may
             # still read it.
-            os.unlink(self._part)
+            os.unlink(self.part)
             os.close(fd)
-            fd = _locked(self._part)
+            fd = _locked(self.part)
         if fd < 0:
             return False
         self._fd = fd
@@ -282,7 +306,7 @@ class Arriving:
             raise
         except OSError as error:
             self.abandon()
-            raise _failed(self._part, error) from None
+            raise _failed(self.part, error) from None
 
     def write(self, offset: int, data: Union[bytes, memoryview]) -> None:
         """Write the next piece. If it is not the next, or exceeds the announced size, discards everything and raises
@@ -322,7 +346,7 @@ class Arriving:
             self.abandon()
             if error.errno == errno.EFAULT:  # the mapped source file was truncated
                 raise Missing(f"{self.path}: the file it is copied from was cut short") from None
-            raise _failed(self._part, error) from None
+            raise _failed(self.part, error) from None
 
     def finish(self) -> str:
         """All pieces are here: check and publish. Returns the path to run. Raises ImageError for a wrong length or
@@ -341,18 +365,26 @@ class Arriving:
         try:
             os.fchmod(self._fd, 0o500)  # several launches may run it, so none may write it
             if self._share:
-                with _Lock(self._store.base):
-                    self._let_go()
-                    os.link(self._part, self.path)
-                    os.rename(self._part, self._whole)
+                self._publish()
             else:
                 self._let_go()
-                os.rename(self._part, self._whole)
+                os.rename(self.part, self._whole)
         except OSError as error:
             self.abandon()
             raise _failed(self.path, error) from None
         self.state = "here"
         return self.path
+
+    def _publish(self) -> None:
+        with self._store.lock() as lock:
+            if lock.held:
+                self._let_go()
+                os.link(self.part, self.path)
+                os.rename(self.part, self._whole)
+            else:  # keep it for this launch: other processes could replace ``part`` after ``_let_go``
+                os.link(self.part, self.path)
+                os.unlink(self.part)
+                self._let_go()
 
     def _let_go(self) -> None:
         # Close before it gets its name, because a file that is open for writing cannot be executed.
@@ -363,7 +395,7 @@ class Arriving:
         """Discard an incomplete image; another PCT of this host may begin anew. Does nothing to a complete one."""
         if self.state == "mine":
             try:
-                os.unlink(self._part)
+                os.unlink(self.part)
             except OSError:
                 pass
             if self._fd >= 0:
@@ -400,8 +432,9 @@ def sweep(ram_disk: str = RAM_DISK) -> List[str]:
             _remove_directory(os.path.join(base, name))
             removed.append(name)
     try:
-        with _Lock(base):
-            _drop_unused(os.path.join(base, "images"))
+        with _Lock(base) as lock:
+            if lock.held:
+                _drop_unused(os.path.join(base, "images"))
     except OSError:
         pass
     return removed
@@ -417,8 +450,8 @@ def discard(ram_disk: str = RAM_DISK) -> bool:
         own_directory(base, make=False)
         if _is_young(os.lstat(base).st_mtime) and not os.path.lexists(os.path.join(base, "lock")):
             return False  # a launch child has made it a moment ago, and is about to make the lock
-        with _Lock(base, wait=False) as lock:  # its holder may be stopped
-            if not lock.is_current() or lock.is_young() or _has_launches(base):
+        with _Lock(base, 0.0) as lock:
+            if not lock.held or not lock.is_current() or lock.is_young() or _has_launches(base):
                 return False
             if _is_computing(os.path.join(base, "digests")):
                 return False
@@ -527,23 +560,37 @@ def _is_young(changed: float) -> bool:
 
 
 class _Lock:
-    """A lock held around every change of links, for microseconds."""
+    """A lock held around every change of links, for microseconds.
 
-    def __init__(self, base: str, *, wait: bool = True) -> None:
-        self._path, self._how = os.path.join(base, "lock"), fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB)
+    ``held`` is False if another process has kept it for ``wait_s`` seconds: that process is stopped.
+    """
+
+    def __init__(self, base: str, wait_s: float = LOCK_S) -> None:
+        self._path = os.path.join(base, "lock")
         flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
         self._made = False
         try:
             self._fd = os.open(self._path, flags)
         except FileNotFoundError:
             self._fd, self._made = os.open(self._path, flags | os.O_CREAT, 0o600), True
-
-    def __enter__(self) -> _Lock:
         try:
-            fcntl.flock(self._fd, self._how)
+            self.held = self._take(wait_s)
         except OSError:
             os.close(self._fd)
             raise
+
+    def _take(self, wait_s: float) -> bool:
+        deadline = time.monotonic() + wait_s
+        while True:
+            try:
+                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return True
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    return False
+            time.sleep(_LOCK_AGAIN_S)  # poll: flock has no time-out
+
+    def __enter__(self) -> _Lock:
         return self
 
     def is_current(self) -> bool:

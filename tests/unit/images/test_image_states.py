@@ -166,6 +166,29 @@ def test_who_starts_while_the_directory_is_removed_begins_anew(ram: str) -> None
             process.kill()
 
 
+@pytest.mark.timeout(20)
+def test_who_keeps_the_lock_while_it_is_stopped_holds_up_nobody(ram: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A launch child that was stopped with the lock held up every launch of its user on the host."""
+    monkeypatch.setattr(image, "LOCK_S", 0.05)
+    waiting, writing = Store("n0-1", ram), Store("n0-2", ram)
+    shared = writing.want(DIGEST, len(DATA), "job")
+    late = waiting.want(DIGEST, len(DATA), "job")
+    assert (shared.state, late.state) == ("mine", "theirs")
+    with open(os.path.join(writing.base, "lock")) as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert Path(fill(shared)).read_bytes() == DATA, "for its own launch"
+        assert late.step() == "mine" and Path(fill(late)).read_bytes() == DATA
+        begins = Store("n0-3", ram)
+        assert Path(fill(begins.want(DIGEST, len(DATA), "job"))).read_bytes() == DATA
+        assert sweep(ram) == [] and not discard(ram)
+        for store in (writing, waiting, begins):
+            store.remove()
+    assert images(ram) == []
+    again = Store("n0-4", ram)
+    fill(again.want(DIGEST, len(DATA), "job"))
+    assert images(ram) == [f"{len(DATA)}-{DIGEST}"], "shared as before"
+
+
 def test_a_pid_used_again_does_not_keep_what_is_stale(ram: str) -> None:
     store = Store("n0-1", ram)
     pid, started = os.getpid(), processes.start_time(os.getpid())
