@@ -5,6 +5,7 @@ the load factor, so that a test fails because of the product, not because of oth
 """
 
 import functools
+import math
 import os
 import signal
 import subprocess
@@ -20,17 +21,22 @@ T = TypeVar("T")
 _REFERENCE_S = 0.06
 #: The largest load factor: a hang must be noticed even on the busiest machine.
 _MOST = 10.0
+#: The kernel counts the runnable processes every 5 s, so a shorter period has no average.
+_PERIOD_S = 10.0
+#: (time.monotonic, load average of the last minute), noted when a test looks at the load.
+_loads: list[tuple[float, float]] = []
 
 
 def wait_until(probe: Callable[[], T], what: str, timeout_s: float = 10.0, step_s: float = 0.02) -> T:
     """Return the first true value of ``probe``; raise AssertionError naming ``what`` on a timeout."""
     began = time.monotonic()
+    _waiting_processes()
     while True:
         elapsed = time.monotonic() - began
         value = probe()
         if value:
             return value
-        if elapsed > timeout_s and elapsed > patience(timeout_s) and elapsed > timeout_s * load_factor():
+        if elapsed > timeout_s and not _in_time(elapsed, timeout_s, began):
             raise AssertionError(f"not within {elapsed:.1f} s: {what} (last: {value!r})")
         time.sleep(step_s)
 
@@ -70,7 +76,15 @@ class Process(subprocess.Popen[Any]):
 def within(seconds: float, began: float) -> bool:
     """Return whether less than ``seconds``, times the load factor, have passed since ``began`` (time.monotonic)."""
     elapsed = time.monotonic() - began
-    return elapsed < seconds or elapsed < patience(seconds) or elapsed < seconds * load_factor()
+    return elapsed < seconds or _in_time(elapsed, seconds, began)
+
+
+def _in_time(elapsed: float, limit_s: float, began: float) -> bool:
+    return (
+        elapsed < patience(limit_s)
+        or elapsed < limit_s * _capped(_waiting_since(began))
+        or elapsed < limit_s * load_factor()
+    )
 
 
 def patience(seconds: float) -> float:
@@ -94,8 +108,27 @@ def _at_the_beginning() -> float:
 
 
 def _waiting_processes() -> float:
-    """Return the load average of the last minute per CPU."""
-    return os.getloadavg()[0] / len(os.sched_getaffinity(0))
+    """Return the load average of the last minute per CPU; note it for ``_waiting_since``."""
+    now, load = time.monotonic(), os.getloadavg()[0]
+    if not _loads or now - _loads[-1][0] > 1.0:
+        _loads.append((now, load))
+        del _loads[:-600]
+    return load / len(os.sched_getaffinity(0))
+
+
+def _waiting_since(began: float) -> float:
+    """Return how many processes per CPU were runnable since ``began``, or a few seconds earlier; 0 if not known.
+
+    The load may have ended before a limit is compared with it. The kernel's average is load = before · d + runnable ·
+    (1 - d) with d = exp(-seconds / 60).
+    """
+    now, load = time.monotonic(), os.getloadavg()[0]
+    earlier = [(at, before) for at, before in _loads if at <= min(began, now - _PERIOD_S)]
+    if not earlier:
+        return 0.0
+    at, before = earlier[-1]
+    decay = math.exp((at - now) / 60.0)
+    return (load - before * decay) / (1.0 - decay) / len(os.sched_getaffinity(0))
 
 
 def _measure() -> float:
