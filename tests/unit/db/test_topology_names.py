@@ -73,12 +73,13 @@ def test_a_slow_server_of_names_holds_up_nobody(tmp_path: Path) -> None:
         f'ip link set lo up; mount -t proc proc /proc; mount --bind {tmp_path}/resolv.conf /etc/resolv.conf; exec "$@"'
     )
     alone = ("unshare", "-mnp", "--fork", "--kill-child", "sh", "-c", prepare, "sh")
-    slow_s = min(patience(1.0), 8.0)  # two answers one after the other take less than the resolver's timeout
+    slow_s = min(patience(2.0), 8.0)  # two answers one after the other take less than the resolver's timeout
     words = [*alone, sys.executable, "-P", "-c", SCRIPT, str(slow_s), str(patience(20))]
     environ = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[3])}
     done = subprocess.run(words, capture_output=True, text=True, timeout=patience(40), env=environ)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert told["first"] == [None, None] and told["last"] == [[2, ["10.9.8.7", 7117]], None], told
-    assert told["told"] == 1 and told["took_s"] > 0.9 * slow_s and told["gap_s"] < 0.6 * slow_s, told
+    # a loop that waited for an answer would stand still for slow_s; a busy machine stops it for a part of that
+    assert told["told"] == 1 and told["took_s"] > 0.9 * slow_s and told["gap_s"] < 0.9 * slow_s, told
     assert told["children"] and "Z" not in told["children"], "who looked names up is waited for"
