@@ -20,12 +20,18 @@ from agents.pct.debug.snapshot import Snapshot
 from agents.pct.files.yodio import YODIO
 from redmesh import idset
 from tests.support.places import paths, places
-from tests.support.waiting import freeze, wait_until
+from tests.support.waiting import freeze, patience, wait_until
 
 __all__ = ["places"]
 
 Begin = Callable[..., list[list[int]]]
 Told = tuple[Any, list[list[Any]]]  # tree, missing
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit for one tool on one rank is that of an idle machine, on which gdb takes a fifth of it."""
+    monkeypatch.setattr(snapshot, "RANK_S", patience(snapshot.RANK_S))
 
 
 @pytest.fixture
