@@ -206,11 +206,17 @@ def test_calls_that_are_not_sent_yet_are_tasks_that_wait(yods: PrivateMesh) -> N
 
 
 CANCELLED = """
-import redmesh
+import os, time, redmesh
+
+def hold():
+    while not os.path.exists("cancelled"):
+        time.sleep(0.02)
 
 with redmesh.Executor(1, name="cancelled") as executor:
-    calls = [executor.submit(pow, n, 2) for n in range(30_000)]
+    # the worker ends no call before they are cancelled, however busy the machine is
+    calls = [executor.submit(hold), *(executor.submit(pow, n, 2) for n in range(30_000))]
     cancelled = sum(one.cancel() for one in calls)
+    open("cancelled", "w").close()
     print(executor.uuid, cancelled, sum(not one.cancelled() for one in calls), executor.submit(pow, 2, 2).result())
 """
 
@@ -219,7 +225,7 @@ def test_calls_that_the_program_cancels_are_cancelled_tasks(yods: PrivateMesh) -
     uuid, *told = yods.run(sys.executable, "-c", CANCELLED, check=True).stdout.split()
     cancelled, others, result = map(int, told)
     job = yods.json("mesh", "job", "show", uuid, "--json")
-    assert cancelled > 100 and result == 4  # how many depends on how soon the window grows
+    assert cancelled > 29_000 and result == 4, "a worker has a few in advance"
     assert (job["state"], job["counts"]) == ("done", {"done": others + 1, "cancelled": cancelled})
 
 
