@@ -222,14 +222,29 @@ def killed_and_resumed(mesh: PrivateMesh, server: Server, survey: Survey, what: 
         server.kill()
         time.sleep(0.5)
         server.start()
-    # The second round kills the processes that were being started during the first one.
-    for _ in range(2 if what == "the owner's host" else 1):
-        _send([pid for pid, words in mesh.processes().items() if any(one in words for one in KILLS[what])], 9)
+    _kill_at_once(mesh, KILLS[what])
     mesh.up()
     wait_until(lambda: resumed(mesh, survey, job), "the job is resumed to its end", 120.0)
     survey.check(job)
     assert not list(survey.directory.glob("*.redmesh-*")), "an attempt has left its file"
     return before
+
+
+def _kill_at_once(mesh: PrivateMesh, words: tuple[str, ...]) -> None:
+    """Kill the processes with one of ``words`` in their command lines, also those that are being started.
+
+    All are stopped before the first is killed. A yod that sees the keeper die would start a mesh of another size.
+    """
+    stopped: set[int] = set()
+
+    def others() -> list[int]:
+        found = mesh.processes().items()
+        return [pid for pid, line in found if pid not in stopped and any(word in line for word in words)]
+
+    while pids := others():
+        _send(pids, signal.SIGSTOP)
+        stopped.update(pids)
+    _send(list(stopped), signal.SIGKILL)
 
 
 def resumed(mesh: PrivateMesh, survey: Survey, job: str) -> bool:
