@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -74,7 +75,8 @@ def done(path: Path) -> int:
 def kill_owner(job: Job) -> None:
     """End the owner, its standby process and its yods, as the loss of their host does."""
     for pid in [job.old, *processes.children(job.old)]:
-        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # a yod whose task has just ended
+            os.kill(pid, signal.SIGKILL)
 
 
 def test_a_job_goes_on_after_the_disk_of_its_owner_is_gone(mesh: TlsMesh) -> None:
