@@ -27,7 +27,10 @@ ALL, AGENT = b"*", b"!agent"
 LIFELINE = b"!lifeline"
 #: Bytes of a line at most: srun cuts longer ones in two after 1,024.
 LONGEST = 1000
-_FORWARDED = ("SIGUSR1", "SIGUSR2", "SIGURG", "SIGXCPU", "SIGWINCH")
+#: Those of agents/linux/ending.py, and two that end no process.
+_FORWARDED = (
+    "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGXCPU", "SIGVTALRM", "SIGPROF", "SIGIO", "SIGPWR", "SIGURG", "SIGWINCH",
+)  # fmt: skip
 
 
 class Frames:

@@ -116,11 +116,22 @@ def _launched(job: Job, script: str) -> Path:
     return out
 
 
-def _signal_steps(job: Job) -> None:
-    """Send SIGTERM as Slurm does, to all processes of the job's steps."""
+def _signal_steps(job: Job, number: int = signal.SIGTERM) -> None:
+    """Send a signal as Slurm does, to all processes of the job's steps."""
     [client] = [pid for pid in job.left() if any(word.endswith("/srun") for word in _arguments(pid)[:3])]
     for pid in processes.descendants(client):
-        processes.send_signal(pid, signal.SIGTERM)
+        processes.send_signal(pid, number)
+
+
+@pytest.mark.parametrize("name", ["USR1", "USR2", "ALRM", "XCPU", "VTALRM", "PROF", "IO", "PWR", "INT", "HUP", "QUIT"])
+def test_a_signal_for_the_ranks_leaves_the_mesh_up(job: Job, name: str) -> None:
+    out = _launched(
+        job, f"trap 'echo saved >>{{out}}; exit 0' {name}; echo ready >>{{out}}; while :; do sleep 0.05; done"
+    )
+    _signal_steps(job, signal.Signals[f"SIG{name}"])
+    wait_until(lambda: out.read_text().count("saved") == 4, "every rank has caught the signal")
+    again = job.run("yod", "-sz", "4", "--wait-for-nodes", "30", "true")
+    assert again.returncode == 0 and "starting one" not in again.stderr, again.stderr
 
 
 def test_a_user_s_sigterm_leaves_ranks_time_to_finish_and_the_mesh_up(job: Job) -> None:
