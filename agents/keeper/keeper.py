@@ -44,9 +44,10 @@ SOCKET_S, _SOCKET_AGAIN_S = 4 * LOOK_S, 0.1
 _LOCK_TRIES, _LOCK_S = 10, 0.01
 #: Seconds for owners of jobs to record what ran, and between two looks whether they have.
 OWNERS_S, _OWNERS_AGAIN_S = 5.0, 0.05
-#: In the state directory of a batch job's mesh: the directories of its hosts, and how many directories are above the
-#: one that a host's keeper removes (console/deploy/managed/starter.py): of the host, of all hosts, of the mesh.
-_NODES, _ABOVE = "nodes", 3
+#: In the state directory of a batch job's mesh: the directories of its hosts. How many directories are above the one
+#: that a host's keeper removes (console/deploy/managed/starter.py): of the host, of all hosts, of the mesh, of all jobs,
+#: of the user; and how many of these are above the mesh's own.
+_NODES, _ABOVE, _ABOVE_MESH = "nodes", 5, 2
 
 
 class Kept:
@@ -94,6 +95,7 @@ class Keeper:
         self._no_place = ""  # the reason why it could not be created
         self._orphans = Orphans(self._loop, self._log, lambda: {kept.pid for kept in self._kept})
         self._loop.on_signal(signal.SIGCHLD, self._reap)
+        self._look: Optional[Timer] = None
         self._job_end = self._expect_signals()
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.on_signal(number, self._on_terminate)
@@ -187,7 +189,7 @@ class Keeper:
             idle_s = float(self._config.get("idle_s", 1800))
             cpas = [kept.socket_path for kept in self._of_kind("cpa")]
             IdleEnd(self._loop, idle_s, cpas, self._may_end_idle, lambda: self._end("the mesh was idle"))
-        self._loop.after(LOOK_S, self._look_at_socket)
+        self._look = self._loop.after(LOOK_S, self._look_at_socket)
         if self._config.get("ends_with"):
             self._watch_owner(*self._owner())
         self._loop.run()
@@ -266,7 +268,7 @@ class Keeper:
 
     def _look_at_socket(self) -> None:
         """Create RUN again if logind removed it at the last logout."""
-        self._loop.after(LOOK_S, self._look_at_socket)
+        self._look = self._loop.after(LOOK_S, self._look_at_socket)
         try:
             if self._server.listen_again():
                 self._back_at, self._no_place = time.monotonic(), ""
@@ -588,6 +590,7 @@ class Keeper:
             return
         if not has_objects(os.path.join(self._state, _NODES)):
             shutil.rmtree(self._state, ignore_errors=True)
+            _remove_empty(os.path.dirname(self._state), _ABOVE_MESH)  # the hosts' keepers may have been quicker
             return
         for name in os.listdir(self._state):
             place = os.path.join(self._state, name)
@@ -612,6 +615,8 @@ class Keeper:
             self._reap()
             time.sleep(0.01)  # the kernel is ending them; nothing else is served any more
         self._server.close()
+        if self._look is not None:
+            self._look.cancel()  # it may be due before the loop stops, and would create RUN again
         import shutil  # slow to import, and needed once
 
         shutil.rmtree(self._run, ignore_errors=True)

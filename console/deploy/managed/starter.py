@@ -179,7 +179,7 @@ def stay(node: str, lifeline: bool, forwards: bool) -> None:
 
 def remove_empty_directories(path: str) -> None:
     """Remove the directory of this host, and those above it that were made for its job, if nothing else is there."""
-    for _ in range(4):  # HOST, nodes, the job, all jobs
+    for _ in range(5):  # HOST, nodes, the job, all jobs, the user
         try:
             os.rmdir(path)
         except FileNotFoundError:

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import sqlite3
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,7 +46,7 @@ def test_yod_uses_every_slot_of_the_job_and_nothing_outlives_it(any_job: Job) ->
     assert again.returncode != 0 and "4" in again.stderr, "the job has four slots"
     any_job.end()
     wait_until(lambda: not any_job.left(), "nothing of the job is left", 30.0)
-    assert not os.path.exists(any_job.jobs) or not os.listdir(any_job.jobs)
+    assert not any_job.jobs.parent.exists()
 
 
 def test_ranks_descend_from_what_the_manager_started(job: Job) -> None:
@@ -150,10 +151,23 @@ def test_a_cancelled_job_leaves_ranks_time_to_finish_and_then_nothing(job: Job, 
     job.script.terminate()
     job.script.wait(30)
     # a process that is just being executed has no environment to know it by: its files are waited for too
-    wait_until(
-        lambda: not job.left() and not (job.jobs.exists() and os.listdir(job.jobs)), "nothing of the job is left", 30.0
-    )
+    wait_until(lambda: not job.left() and not job.jobs.parent.exists(), "nothing of the job is left", 30.0)
     assert out.read_text().count("saved") == saved
+
+
+def test_no_directory_is_left_if_the_hosts_agents_end_before_the_job_s_keeper(job: Job) -> None:
+    assert job.run("yod", "-sz", "4", "true").returncode == 0
+    [client] = [pid for pid in job.left() if any(word.endswith("/srun") for word in _arguments(pid)[:3])]
+    [keeper] = {pid for pid in job.left() if "keeper" in _arguments(pid)} - set(processes.descendants(client))
+    (job.directory / "refused.state").write_text("CG")
+    freeze(keeper)
+    try:
+        _signal_steps(job)
+        wait_until(lambda: not processes.descendants(client), "the hosts' agents have ended", 30.0)
+        job.end()
+    finally:
+        processes.send_signal(keeper, signal.SIGCONT)
+    wait_until(lambda: not job.left() and not job.jobs.parent.exists(), "nothing of the job is left", 30.0)
 
 
 def test_signals_of_the_manager_reach_the_ranks(job: Job) -> None:
@@ -215,7 +229,7 @@ def test_state_objects_outlive_the_job_and_are_gone_on_with_in_another(job: Job)
         wait_until(lambda: first in job.run("mesh", "job", "show", uuid, "--json").stdout, "one task is done")
         job.end()
         wait_until(lambda: not job.left(), "nothing of the job is left", 30.0)
-        assert not os.path.exists(job.jobs) or not os.listdir(job.jobs)
+        assert not job.jobs.parent.exists()
         kept = job.directory / "state" / "redmesh" / "jobs" / f"{uuid}.job"
         assert [path.name for path in kept.parent.iterdir()] == [kept.name]
         gate.touch()
@@ -231,6 +245,22 @@ def test_state_objects_outlive_the_job_and_are_gone_on_with_in_another(job: Job)
         other.close()
 
 
+def test_no_socket_is_left_if_an_object_in_use_delays_the_keeper_s_end(job: Job) -> None:
+    """The keeper looks every 2 s whether its sockets are there, and waits 5 s for the object."""
+    [uuid] = job.run("mesh", "submit", "--wait", "--", "true").stdout.split()
+    [path] = job.jobs.glob(f"*/jobs/{uuid}.job")
+    reader = sqlite3.connect(path)
+    try:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM meta").fetchone()
+        job.end()
+        wait_until(lambda: not job.left(), "nothing of the job runs", 30.0)
+        assert path.exists(), "it was waited for in vain"
+        assert os.listdir(job.jobs.parent) == ["jobs"]
+    finally:
+        reader.close()
+
+
 def test_the_standby_copy_outlives_a_job_whose_first_host_is_lost(job: Job) -> None:
     [uuid] = job.run("mesh", "submit", "--array", "1-9", "--", "sleep", "60").stdout.split()
     wait_until(lambda: [*job.jobs.rglob(f"{uuid}.job.standby")], "there is a copy on another host", 30.0)
@@ -240,7 +270,7 @@ def test_the_standby_copy_outlives_a_job_whose_first_host_is_lost(job: Job) -> N
         path.unlink()
     job.end()
     wait_until(lambda: not job.left(), "nothing of the job is left", 30.0)
-    assert not os.path.exists(job.jobs) or not os.listdir(job.jobs)
+    assert not job.jobs.parent.exists()
     kept = job.directory / "state" / "redmesh" / "jobs"
     assert [path.name for path in kept.iterdir()] == [f"{uuid}.job"]
 
