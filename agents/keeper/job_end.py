@@ -18,7 +18,7 @@ from redmesh.managers import ManagerError
 
 TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Callable, Optional, Sequence
+    from typing import Callable, Optional, Sequence, Tuple
 
     from agents.link.journal import Journal
     from agents.link.lean import Socket
@@ -30,6 +30,9 @@ END_S, END_PART = 2.0, 0.4
 LOOK_S, NODE_S = 0.1, 1.0
 #: Seconds for the batch system to know that the job ends, after its script has exited.
 KNOWN_S = 1.0
+#: Seconds after which a manager that did not answer is asked again, and from the signal to the last question: KillWait
+#: is 30 by default, and the manager may be slow just when jobs end.
+AGAIN_S, LAST_S = 1.0, 60.0
 #: Seconds for a CPA to answer.
 ANSWER_S = 0.5
 _ENDS = "the batch system ends the job"
@@ -61,9 +64,12 @@ class JobEnd:
 
     def _ask(self) -> None:
         self._asking = False
-        left_s = self._left()
+        left_s, answered = self._left()
         if left_s is not None:
             self._leave(left_s)
+        elif not answered and time.monotonic() < self._since + LAST_S:
+            self._asking = True
+            self._loop.after(AGAIN_S, self._ask)
 
     def script_ended(self) -> None:
         """The job's script has exited. What still runs has the batch system's notice, or is about to have it."""
@@ -72,7 +78,7 @@ class JobEnd:
             self._if_idle(lambda idle: self._on_script_end(idle, time.monotonic() + KNOWN_S))
 
     def _on_script_end(self, idle: bool, deadline: float) -> None:
-        left_s = None if idle else self._left()
+        left_s = None if idle else self._left()[0]
         if left_s is not None:
             self._leave(left_s)
         elif idle or time.monotonic() >= deadline:
@@ -80,15 +86,16 @@ class JobEnd:
         else:
             self._loop.after(2 * LOOK_S, lambda: self._on_script_end(idle, deadline))
 
-    def _left(self) -> Optional[float]:
-        """Seconds from the signal to the manager's SIGKILL; None if the job goes on, or the manager does not say."""
+    def _left(self) -> Tuple[Optional[float], bool]:
+        """Seconds from the signal to the manager's SIGKILL, or None; and whether the manager answered: then None means
+        that the job goes on."""
         try:
             left_s: Optional[float] = registry.load(self._manager).ending(os.environ)
         except ManagerError as error:
             self._log.write("the manager does not say whether the job ends", reason=error.message)
-            return None
+            return None, False
         self._log.write("signal of the manager", job_ends_in_s=left_s)
-        return left_s
+        return left_s, True
 
     def _leave(self, left_s: float) -> None:
         if not self._deadline:

@@ -45,8 +45,8 @@ _LOCK_TRIES, _LOCK_S = 10, 0.01
 #: Seconds for owners of jobs to record what ran, and between two looks whether they have.
 OWNERS_S, _OWNERS_AGAIN_S = 5.0, 0.05
 #: In the state directory of a batch job's mesh: the directories of its hosts. How many directories are above the one
-#: that a host's keeper removes (console/deploy/managed/starter.py): of the host, of all hosts, of the mesh, of all jobs,
-#: of the user; and how many of these are above the mesh's own.
+#: that a host's keeper removes (console/deploy/managed/starter.py): of the host, of all hosts, of the mesh, of all
+#: jobs, of the user; and how many of these are above the mesh's own.
 _NODES, _ABOVE, _ABOVE_MESH = "nodes", 5, 2
 
 

@@ -199,12 +199,18 @@ def sbatch(words: list[str]) -> int:
 
 def squeue(words: list[str]) -> int:
     found, _rest = options(words, {"--format": ".+", "--jobs": r"\d+", "--states": "all"}, {"--noheader"})
-    if found["--format"] == "%t":  # of the job that this runs in; a test may have written its state
+    if found["--format"] == "%t":  # of the job that this runs in; a test may have written its state, "": no answer
         try:
             with open(os.environ["STAND_IN_REFUSED"] + ".state", encoding="utf-8") as file:
-                print(file.read())
+                state = file.read()
         except OSError:
-            print("R")
+            state = "R"
+        if not state:
+            with open(os.environ["STAND_IN_REFUSED"] + ".asked", "a", encoding="utf-8"):
+                pass
+            print("slurm_load_jobs error: Unable to contact slurm controller (connect failure)", file=sys.stderr)
+            return 1
+        print(state)
         return 0
     ends = _jobs().get(found["--jobs"])
     if ends is None:

@@ -155,6 +155,20 @@ def test_a_cancelled_job_leaves_ranks_time_to_finish_and_then_nothing(job: Job, 
     assert out.read_text().count("saved") == saved
 
 
+def test_a_manager_that_does_not_answer_when_the_job_ends_is_asked_again(job: Job) -> None:
+    assert job.run("yod", "-sz", "4", "true").returncode == 0
+    state, asked = job.directory / "refused.state", job.directory / "refused.asked"
+    state.touch()
+    _signal_steps(job)
+    keepers = [pid for pid in job.left() if "keeper" in _arguments(pid)]
+    for pid in keepers:
+        processes.send_signal(pid, signal.SIGTERM)
+    wait_until(asked.exists, "somebody has asked in vain", 30.0)
+    state.write_text("CG")
+    wait_until(lambda: not any(processes.alive(pid) for pid in keepers), "the mesh has ended", 30.0)
+    assert job.script.poll() is None
+
+
 def test_no_directory_is_left_if_the_hosts_agents_end_before_the_job_s_keeper(job: Job) -> None:
     assert job.run("yod", "-sz", "4", "true").returncode == 0
     [client] = [pid for pid in job.left() if any(word.endswith("/srun") for word in _arguments(pid)[:3])]
