@@ -6,6 +6,7 @@ process and the workers unpickle data.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -99,7 +100,7 @@ class Executor(_Base):
         self._last = self._told = 0  # the number of the last call sent; how many calls the owner knows of
         self._told_at = 0.0
         self._window = _FIRST
-        self._closed = self._drops = False
+        self._closed = self._drops = self._told_end = False
         self._broken = ""
         self._served = threading.Event()  # a call has ended, or none will
         self._socket = str(job["socket"])
@@ -171,7 +172,12 @@ class Executor(_Base):
                 for future, _ in self._waiting:
                     future.cancel()
                 self._drops = True
+            late = cancel_futures and self._told_end
             self._more.notify_all()
+        if late:  # after an earlier shutdown, whose thread sends nothing any more
+            self._threads[0].join()
+            with contextlib.suppress(OSError):  # every call has ended meanwhile
+                self._send_control({"op": "drop"})
         if wait:
             for thread in self._threads:
                 thread.join()
@@ -194,7 +200,7 @@ class Executor(_Base):
                 with self._lock:
                     while not self._broken:
                         pause = self._untold_s()
-                        if self._waiting and len(self._sent) < self._window:
+                        if self._may_send():
                             break
                         if pause == 0.0 or (self._closed and not self._waiting):
                             break
@@ -203,6 +209,7 @@ class Executor(_Base):
                         return
                     batch = self._batch()
                     ends, drops = self._closed and not self._waiting, self._drops
+                    self._told_end = ends
                     count = self._last + len(self._waiting)
                 if batch:
                     self._sock.sendall(_FRAME.pack(_FILE, len(batch)) + batch)
@@ -217,6 +224,10 @@ class Executor(_Base):
         except OSError as error:
             self._break(f"the job's owner has exited: {error}")
 
+    def _may_send(self) -> bool:
+        """True if a call waits here that may be sent now. Cancelled calls need no place in the window."""
+        return bool(self._waiting) and (self._drops or len(self._sent) < self._window)
+
     def _untold_s(self) -> float | None:
         """Seconds until the owner is told of further calls that wait here; None if it knows of all."""
         if not self._waiting or self._last + len(self._waiting) <= self._told:
@@ -225,9 +236,10 @@ class Executor(_Base):
 
     def _batch(self) -> bytes:
         parts, size = [], 0
-        while self._waiting and len(self._sent) < self._window and size < _MOST:
+        while self._may_send() and size < _MOST:
             future, data = self._waiting.popleft()
             self._last += 1
+            size += _CALL.size  # of cancelled calls too: a frame has a limit
             if not future.set_running_or_notify_cancel():
                 parts.append(_CALL.pack(self._last, 0))
                 continue

@@ -230,31 +230,60 @@ def test_calls_that_the_program_cancels_are_cancelled_tasks(yods: PrivateMesh) -
 
 
 STOPPED = """
-import os, time, redmesh
+import os, sys, time, redmesh
 
 def call():
     open("begun", "w").close()
     while not os.path.exists("stop"):
         time.sleep(0.02)
 
+for name in ("begun", "stop"):
+    if os.path.exists(name):
+        os.unlink(name)
 executor = redmesh.Executor(1, name="stopped")
-calls = [executor.submit(call) for _ in range(40)]
+calls = [executor.submit(call) for _ in range(int(sys.argv[1]))]
 while not os.path.exists("begun"):
     time.sleep(0.02)
+if sys.argv[2] == "late":
+    executor.shutdown(wait=False)
+    executor._threads[0].join()  # it has told the owner that there are no more calls
 executor.shutdown(wait=False, cancel_futures=True)
-while not any(one.cancelled() for one in calls):
+for _ in range(1000):
+    if calls[20].cancelled():  # it had been sent
+        break
     time.sleep(0.02)
+else:
+    sys.exit("what no worker has was not cancelled while a call runs")
 open("stop", "w").close()
 executor.shutdown()
 print(executor.uuid, sum(one.cancelled() for one in calls), sum(one.done() for one in calls))
 """
 
 
-def test_a_shutdown_cancels_the_calls_that_no_worker_has(yods: PrivateMesh) -> None:
-    uuid, cancelled, ended = yods.run(sys.executable, "-c", STOPPED, check=True).stdout.split()
+@pytest.mark.parametrize("count, when", [(40, "first"), (40, "late"), (300, "first")])
+def test_a_shutdown_cancels_the_calls_that_no_worker_has(yods: PrivateMesh, count: int, when: str) -> None:
+    """Also after an earlier shutdown, and if there are more calls than are sent ahead."""
+    done = yods.run(sys.executable, "-c", STOPPED, str(count), when, check=True)
+    uuid, cancelled, ended = done.stdout.split()
     job = yods.json("mesh", "job", "show", uuid, "--json")
-    assert int(cancelled) > 30 and int(ended) == 40, "a worker has a few in advance"
-    assert (job["state"], job["counts"]) == ("done", {"done": 40 - int(cancelled), "cancelled": int(cancelled)})
+    assert int(cancelled) > count - 10 and int(ended) == count, "a worker has a few in advance"
+    assert (job["state"], job["counts"]) == ("done", {"done": count - int(cancelled), "cancelled": int(cancelled)})
+
+
+CLOSED = """
+import redmesh
+
+with redmesh.Executor(1, name="closed") as executor:
+    results = executor.map(abs, range(200_000))
+    next(results)
+    results.close()
+    print(executor.submit(pow, 2, 3).result())
+"""
+
+
+def test_cancelled_calls_are_sent_in_frames_that_the_owner_takes(yods: PrivateMesh) -> None:
+    """``map`` cancels what nobody reads: 8 bytes each, which were one frame above its limit of 1 MiB."""
+    assert yods.run(sys.executable, "-c", CLOSED, check=True).stdout == "8\n"
 
 
 def test_large_arguments_of_a_program_that_was_killed_do_not_stay(yods: PrivateMesh) -> None:
