@@ -66,13 +66,17 @@ _OF_TASKS = ("cancel", "hold", "release", "retry")
 _SECTION_LINES = 32 << 10
 #: A section is copied to an idle worker after this many times the mean, and at least this many seconds.
 _SLOW, _SLOW_S = 2.0, 1.0
+#: Seconds after which a worker that returns nothing gives back the tasks that it has not begun: the mean of short tasks
+#: says nothing of a long one among them, behind which others would wait while processors are idle.
+_RECALL_S = 0.5
 
 
 class Worker:
     """A worker: a rank of a grant, identified by its channel."""
 
     __slots__ = (
-        "backlog", "cancelled", "connection", "kill", "node", "rank", "reply", "slot", "stopped", "team", "told",
+        "backlog", "cancelled", "connection", "kill", "node", "rank", "recalled", "reply", "since", "slot", "stopped",
+        "team", "told",
     )  # fmt: skip
 
     def __init__(self, connection: Connection, node: str, slot: int, rank: int, team: Optional[Team]) -> None:
@@ -84,6 +88,9 @@ class Worker:
         self.kill: List[int] = []  # copies that are no longer needed
         # told about the job; told that its tasks are not needed; told to exit
         self.told = self.cancelled = self.stopped = False
+        # When it last returned a result, or got tasks while it had none; asked since then to give back what it has in
+        # advance.
+        self.since, self.recalled = 0.0, False
 
     @property
     def holder(self) -> Union[Worker, Team]:
@@ -145,6 +152,7 @@ class JobOwner:
         self._requests: List[int] = []
         self._nodes = None if rules is None else SectionNodes(float(rules["recheck_s"]))
         self._began: Dict[int, float] = {}  # running sections: when the first copy was started
+        self._recalls = False  # True if workers with tasks in advance are checked after a pause
         self._looks = False  # True if excluded nodes and slow sections are checked after a pause
         self._waits_for = ""  # the process that must exit before the job is resumed
 
@@ -481,11 +489,15 @@ class JobOwner:
             if self._nodes is not None and not self._admit(worker, self._nodes):
                 continue
             has = len(self._tasks.given_to(worker))
+            if self._nodes is None and has and time.monotonic() - worker.since >= _RECALL_S:
+                self._recall(worker, has)
+                continue
             ahead = self._pace.ahead(self._tasks.waiting + has, len(self._workers)) if self._nodes is None else 1
             if has > ahead // 2:
                 continue
             if self._tasks.waiting and self._tasks.open and self._tasks.suits(worker.node):
                 if not self._standby.behind:
+                    worker.since = worker.since if has else time.monotonic()
                     self._give(worker, min(ahead - has, self._standby.room))
             elif not has and self._copy(worker):
                 continue
@@ -496,6 +508,20 @@ class JobOwner:
             return
         self._exclude()
         self._need()
+        if not self._recalls and self._nodes is None and any(len(self._tasks.given_to(one)) > 1 for one in ready):
+            self._recalls = True
+            self._loop.after(_RECALL_S, self._check_recalls)
+
+    def _check_recalls(self) -> None:
+        self._recalls = False
+        self._serve()
+
+    def _recall(self, worker: Worker, has: int) -> None:
+        """Have a worker whose task takes long give back the others, for workers that are idle or will come."""
+        if has > 1 and not worker.recalled and not self._tasks.cancelled:
+            worker.recalled = True
+            self._pace.took(time.monotonic() - worker.since)
+            self._answer(worker, {"recall": True})
 
     @property
     def _expects(self) -> bool:
@@ -700,11 +726,12 @@ class JobOwner:
                     continue
                 worker.team.over, row = True, worker.team.result()
                 status, started_at, ended_at, cause = row[2], row[3], row[4], row[6]
-            if cause == "dropped" or (cause == "killed" and self._tasks.cancelled):
-                killed = self._tasks.killed(holder, number, attempt)
+            if cause in ("dropped", "killed"):
+                killed = self._tasks.killed(holder, number, attempt, begun=cause == "killed")
                 if killed is not None:
-                    self._record(killed)
+                    self._record(killed, begun=cause == "killed")
                 continue
+            worker.since, worker.recalled = time.monotonic(), False
             if self._settles:
                 wrong = self._settle(number, attempt, good=current and not (status or cause))
                 if wrong:
@@ -767,7 +794,7 @@ class JobOwner:
 
         self._owner.record(record)
 
-    def _record(self, change: Change) -> None:
+    def _record(self, change: Change, *, begun: bool = True) -> None:
         if self._calls is not None and change.state != WAITING:
             self._calls.ended(change.number, 1, change.cause, "")
             self._calls.flush()  # there may be no worker left whose results would be sent with this one
@@ -775,7 +802,12 @@ class JobOwner:
         if change.state == RUNNING:  # another copy still runs
             self._owner.record(lambda job: job.log(f"a copy was given up: {change.cause}", task=number))
             return
-        self._owner.record(lambda job: job.change(number, number, change.state, cause=change.cause, ended_at=ended_at))
+        more: Dict[str, Any] = {}
+        if change.state == WAITING and not begun:
+            more = {"attempt": change.attempt - 1, "started_at": None}
+        self._owner.record(
+            lambda job: job.change(number, number, change.state, cause=change.cause, ended_at=ended_at, **more)
+        )
 
     # Commands of users
 
@@ -825,7 +857,11 @@ class JobOwner:
                        "hint": "submit them again in the program"})  # fmt: skip
             return
         elif op == "retry":
-            self._retry(message.get("tasks"))
+            count = self._retry(message.get("tasks"))
+            self._owner.commit()
+            link.send({"re": number, "tasks": count})
+            self._serve()
+            return
         elif op == "suspend":
             self.suspend()
         else:
@@ -874,7 +910,11 @@ class JobOwner:
         if not self._over and not self._ending:
             self.suspend()
 
-    def _retry(self, only: Optional[List[int]]) -> None:
+    def _retry(self, only: Optional[List[int]]) -> int:
+        """Run failed and cancelled tasks again, also those that a cancellation is ending; returns how many."""
+        count = self._tasks.revoke()
+        for worker in self._workers:
+            worker.cancelled = False
         for first, last, state, attempts in list(self._job.ranges()):
             if state not in (FAILED, CANCELLED):
                 continue
@@ -882,6 +922,8 @@ class JobOwner:
             for one in own:
                 self._tasks.again(state, *one, attempts)
                 self._change(*one, WAITING, "mesh retry")
+                count += one[1] - one[0] + 1
+        return count
 
     def _change(self, first: int, last: int, state: str, cause: str) -> None:
         self._owner.record(lambda job: job.change(first, last, state, cause=cause))

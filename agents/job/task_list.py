@@ -51,6 +51,7 @@ class Event(Enum):
     DROP = "drop"  # a copy failed or was lost, and another one runs
     ABANDON = "abandon"  # its worker is lost, after too many others
     CANCEL = "cancel"
+    RETURN = "return"  # its worker gives it back: it was not begun, or was ended by a cancellation that was revoked
     AGAIN = "again"  # a user wants ended tasks tried again
 
 
@@ -66,6 +67,7 @@ TRANSITIONS: Dict[Tuple[str, Event], str] = {
     (RUNNING, Event.COPY): RUNNING,
     (RUNNING, Event.DROP): RUNNING,
     (RUNNING, Event.CANCEL): CANCELLED,
+    (RUNNING, Event.RETURN): WAITING,
     (FAILED, Event.AGAIN): WAITING,
     (CANCELLED, Event.AGAIN): WAITING,
 }
@@ -275,23 +277,40 @@ class TaskList:
             self._count(CANCELLED, last - first + 1)
         return cancelled
 
-    def killed(self, worker: Hashable, number: int, attempt: int) -> Optional[Change]:
-        """A worker has ended a task of a cancelled job, or never begun it. Returns None as :meth:`end`."""
-        if self._running.get(number, {}).get(worker) != attempt or not self.cancelled:
+    def killed(self, worker: Hashable, number: int, attempt: int, *, begun: bool) -> Optional[Change]:
+        """A worker has ended a task because the job was cancelled, or gives back one that it has not begun. It waits
+        again if the job is no longer cancelled. Returns None as :meth:`end`."""
+        if self._running.get(number, {}).get(worker) != attempt:
             return None
         if self._stop(worker, number):
             return None  # the last copy ends the task
-        self._tried.pop(number, None)
-        return Change(number, attempt, self._go(RUNNING, Event.CANCEL), self.cancelled)
+        if self.cancelled:
+            self._tried.pop(number, None)
+            return Change(number, attempt, self._go(RUNNING, Event.CANCEL), self.cancelled)
+        tried = self._tried.setdefault(number, _Tried(attempt))
+        if not begun:
+            tried.attempts = attempt - 1  # this was none
+        self._list(number, number)
+        cause = "mesh retry, after mesh cancel had ended it" if begun else "given back by its worker before it began"
+        return Change(number, attempt, self._go(RUNNING, Event.RETURN), cause)
 
     def again(self, state: str, first: int, last: int, attempts: int) -> None:
         """Run ended tasks again, after ``attempts`` attempts."""
-        for number in range(first, last + 1):
-            self._go(state, Event.AGAIN)
+        count, after = last - first + 1, TRANSITIONS[state, Event.AGAIN]
+        self._count(state, -count)
+        self._count(after, count)
+        for number in range(first, last + 1) if attempts else ():
             self._tried[number] = _Tried(attempts)
-            self._avoids.pop(number, None)  # the user who asks for it has checked the nodes
+        for number in [one for one in self._avoids if first <= one <= last]:
+            del self._avoids[number]  # the user who asks for it has checked the nodes
         self._list(first, last)
+
+    def revoke(self) -> int:
+        """Take a cancellation back. Returns how many tasks run that workers are ending because of it; they wait again
+        then."""
+        ending = len(self._running) if self.cancelled else 0
         self.cancelled = ""
+        return ending
 
     def too_many_failed(self) -> str:
         """Why the rest of the job must be cancelled; "" if it need not be."""

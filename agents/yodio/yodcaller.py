@@ -149,6 +149,12 @@ class Caller:
             raise
         return base64.b64encode(FILE + path.encode()).decode()
 
+    def give_back(self) -> List[Tuple[int, int]]:
+        """Number and attempt of each call that the process has not got; it will not get them."""
+        numbers = [(one[0], one[1]) for one in self._waiting]
+        self._waiting.clear()
+        return numbers
+
     def drop(self) -> List[Tuple[int, int]]:
         """Kill the process; returns number and attempt of every call."""
         numbers = [(one[0], one[1]) for one in self._called] + [(one[0], one[1]) for one in self._waiting]

@@ -256,6 +256,8 @@ class Worker:
                     self._kill(self._process, "another copy of the section was first")
             if told.get("cancel"):
                 self._cancel()
+            if told.get("recall"):
+                self._give_back()
             self._stops = bool(told.get("stop"))
             if not self._stops:
                 self._ask()
@@ -297,10 +299,17 @@ class Worker:
         """True for a job of mesh submit, False for sections and functions."""
         return not (self._job.get("sections") or self._job.get("functions"))
 
-    def _cancel(self) -> None:
+    def _give_back(self) -> None:
+        """Give back the tasks that have not begun."""
         while self._queue:
             number, attempt = self._queue.popleft()[:2]
             self._report(number, attempt, 0, 0.0, "", "dropped")
+        if self._caller is not None:
+            for number, attempt in self._caller.give_back():
+                self._report(number, attempt, 0, 0.0, "", "dropped")
+
+    def _cancel(self) -> None:
+        self._give_back()
         if self._caller is not None:
             for number, attempt in self._caller.drop():
                 self._report(number, attempt, 0, 0.0, "", "dropped")

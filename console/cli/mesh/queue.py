@@ -476,7 +476,7 @@ def _retry(path: str, job: dict[str, Any], max_fails: int | None, limit_mb: int)
         print(f"mesh: job {name}: every task is done", file=sys.stderr)
         return
     try:
-        ask(path, "retry")
+        again = int(ask(path, "retry").get("tasks", again))
     except NoOwner:
         with _opened(path) as state:
             described = read_description(state)

@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.mesh import MakeMesh, PrivateMesh
 from tests.support.waiting import freeze, wait_until
-from tests.support.yods import one_mesh, yods
+from tests.support.yods import free, one_mesh, yods
 
 __all__ = ["one_mesh", "yods"]
 
@@ -68,6 +68,36 @@ def test_results_exits_limits_and_last_lines_are_in_the_object(yods: PrivateMesh
     [asked] = sql(yods, job, "SELECT count(*) AS n FROM request")
     assert asked["n"] > 1, "the first request and further ones"
     assert row(yods, job)["state"] == "failed" and not yods.json("mesh", "queue")
+
+
+def test_a_long_task_behind_short_ones_keeps_no_others_from_idle_processors(yods: PrivateMesh) -> None:
+    """Each of the two last tasks waits for the other one: a worker that has both in advance gives one back."""
+    meets = "touch met.$REDMESH_TASK; while [ $(ls met.* | wc -l) -lt 2 ]; do sleep 0.05; done"
+    (yods.work / "mixed").write_text("true\n" * 30 + f"{meets}\n" * 2)
+    others = yods.start("yod", "-sz", "7", "sleep", "1000")
+    try:
+        wait_until(lambda: free(yods) == 1, "one processor is free")
+        job = submit(yods, "--tasks", "mixed", "--time", "60s")
+        wait_until((yods.work / "met.31").exists, "the first long task runs")
+    finally:
+        others.terminate()
+        others.wait()
+    yods.run("mesh", "wait", job, check=True)
+    assert sql(yods, job, "SELECT state, max(attempt) AS tries, count(*) AS n FROM task GROUP BY state") == [
+        {"state": "done", "tries": 1, "n": 32}
+    ]
+
+
+def test_a_cancelled_job_that_is_tried_again_before_its_tasks_have_ended_runs_them_again(yods: PrivateMesh) -> None:
+    stays = "trap '' TERM; touch began.$REDMESH_TASK_ATTEMPT; while :; do sleep 0.1; done"
+    job = submit(yods, "--", "sh", "-c", f"test $REDMESH_TASK_ATTEMPT != 3 || exit 0; {stays}")
+    for attempt in (1, 2):
+        wait_until((yods.work / f"began.{attempt}").exists, f"attempt {attempt} runs")
+        yods.run("mesh", "cancel", job, check=True)
+        done = yods.run("mesh", "retry", job, check=True)
+        assert "1 task to run again" in done.stderr, done.stderr
+    yods.run("mesh", "wait", job, check=True)
+    assert sql(yods, job, "SELECT state, attempt FROM task") == [{"state": "done", "attempt": 3}]
 
 
 def test_no_output_of_a_task_is_written_over_by_another(yods: PrivateMesh) -> None:

@@ -75,14 +75,27 @@ class Tasks(RuleBasedStateMachine):
                 assert self.states[number] == WAITING
                 self.states[number] = CANCELLED
         for number, (worker, attempt) in list(self.running.items()):
-            change = self.tasks.killed(worker, number, attempt)
+            change = self.tasks.killed(worker, number, attempt, begun=True)
             assert change is not None
             self.states[number] = change.state
             del self.running[number]
         assert self.tasks.finished
 
+    @rule(begun=st.booleans(), revokes=st.booleans())
+    def give_back(self, begun: bool, revokes: bool) -> None:
+        """A worker gives tasks back, or has ended them for a cancellation that ``mesh retry`` revoked."""
+        if revokes:
+            self.tasks.revoke()
+        for number, (worker, attempt) in list(self.running.items()):
+            change = self.tasks.killed(worker, number, attempt, begun=begun)
+            assert change is not None and change.state == (CANCELLED if self.tasks.cancelled else WAITING)
+            self.states[number] = change.state
+            self.attempts[number] -= 0 if begun or self.tasks.cancelled else 1
+            del self.running[number]
+
     @rule()
     def again(self) -> None:
+        self.tasks.revoke()
         for number, state in self.states.items():
             if state in (FAILED, CANCELLED):
                 self.tasks.again(state, number, number, self.attempts[number])
@@ -111,6 +124,23 @@ def test_a_million_tasks_are_one_range_until_they_are_handed_out() -> None:
     tasks.add(1, 1_000_000)
     assert tasks.hand_out("w", 3) == [(1, 1), (2, 1), (3, 1)]
     assert tasks.waiting == 999_997 and len(tasks._waiting) == 1
+
+
+def test_a_million_cancelled_tasks_are_one_range_when_they_are_tried_again() -> None:
+    tasks = TaskList()
+    tasks.add(1, 1_000_000)
+    assert tasks.cancel("cancelled") == [(1, 1_000_000)]
+    tasks.again(CANCELLED, 1, 1_000_000, 0)
+    assert tasks.waiting == 1_000_000 and not tasks._tried
+
+
+def test_a_task_that_was_not_begun_keeps_its_number_of_attempts() -> None:
+    tasks = TaskList()
+    tasks.add(1, 2)
+    assert tasks.hand_out("a", 2) == [(1, 1), (2, 1)]
+    change = tasks.killed("a", 2, 1, begun=False)
+    assert change is not None and change.state == WAITING and "before it began" in change.cause
+    assert tasks.hand_out("b", 1) == [(2, 1)] and tasks.end("a", 2, 1, failed=True) is None
 
 
 def test_the_verdict_says_why() -> None:
