@@ -6,15 +6,17 @@ import json
 import os
 import sqlite3
 
-from redmesh.state import CANCELLED, DONE, FAILED, SUFFIX, StateError, job_path
+from redmesh.state import CANCELLED, DONE, FAILED, SUFFIX, StateError, job_path, owned
 from redmesh.state_reader import StateReader
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import List, Sequence
+    from typing import List, Sequence, Tuple
 
 #: Requirements: the other job ended with every task done, or it ended.
 OK, ANY = "ok", "any"
+#: The state of a launch whose yod was killed: no other process continues it.
+LOST = "lost"
 
 
 class Unmet(Exception):
@@ -63,9 +65,14 @@ def unmet(directory: str, after: Sequence[Sequence[str]]) -> List[str]:
                 f"job {uuid[:8]} was deleted, so it is not known whether it was done: submit this job again without"
                 f" --after {uuid[:8]}"
             ) from None
+        if state == LOST and wanted == OK:
+            raise Unmet(
+                f"job {uuid[:8]} is a launch whose yod was killed, so it is not known whether it was done: submit this"
+                f" job again without --after {uuid[:8]}"
+            )
         if state in (FAILED, CANCELLED) and wanted == OK:
             raise Unmet(f"job {uuid[:8]} before it ended: {state}")
-        if state not in (DONE, FAILED, CANCELLED):
+        if state not in (DONE, FAILED, CANCELLED, LOST):
             waits.append(uuid)
     return waits
 
@@ -73,8 +80,11 @@ def unmet(directory: str, after: Sequence[Sequence[str]]) -> List[str]:
 def _state_of(directory: str, uuid: str) -> object:
     path = job_path(directory, uuid)
     try:
-        with StateReader(path) as job:
-            return job.meta("state")
+        state, is_launch = _read(path)
+        if is_launch and state not in (DONE, FAILED, CANCELLED) and not owned(path):
+            state, _ = _read(path)  # it may have ended meanwhile
+            return state if state in (DONE, FAILED, CANCELLED) else LOST
+        return state
     except (StateError, sqlite3.Error) as error:
         try:
             os.stat(path)
@@ -87,3 +97,9 @@ def _state_of(directory: str, uuid: str) -> object:
             f"job {uuid[:8]}, after which this job starts, cannot be read: {told}",
             "mesh job resume tries again; mesh release starts this job without waiting",
         ) from None
+
+
+def _read(path: str) -> Tuple[object, bool]:
+    """The state of a job, and whether it is a launch."""
+    with StateReader(path) as job:
+        return job.meta("state"), job.meta("kind") == "launch"

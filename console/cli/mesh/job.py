@@ -252,8 +252,9 @@ def purge(settings: Settings, options: argparse.Namespace) -> int:
             raise ConsoleError(f"job {name} has not ended: its owner process runs", "end the job first", exit_status=1)
         told = summary(path)
         if told["state"] not in ENDED and not options.force:
+            then = "its yod was killed" if told["kind"] == "launch" else "mesh job resume can continue it"
             raise ConsoleError(
-                f"job {name} has not ended, but its owner process has: mesh job resume can continue it",
+                f"job {name} has not ended, but its owner process has: {then}",
                 "--force deletes it all the same", exit_status=1,
             )  # fmt: skip
         if told["kind"] == "job" and told["counter"]:

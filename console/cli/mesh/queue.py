@@ -372,6 +372,9 @@ def _wait(path: str, *, quiet: bool) -> int:
 def ended(path: str, resume: str = "mesh job resume") -> dict[str, Any]:
     """The summary of a job after its end. Raises ConsoleError, which names ``resume``, if its owner was lost."""
     lost_at = 0.0
+    job = summary(path)
+    if not job.get(META):
+        raise _is_launch(job)
     while True:
         try:
             await_end(path)
@@ -507,6 +510,8 @@ def resume(settings: Settings, options: argparse.Namespace) -> int:
     named = {_found(settings, name) for name in options.jobs}
     status, resumed = 0, []
     for job in found if not named else [summary(path) for path in sorted(named)]:
+        if not job.get(META):
+            raise _is_launch(job)
         if job["state"] in ENDED or owned(job["path"]):
             why = (
                 "has ended (mesh retry tries what is not done again)"
@@ -603,9 +608,7 @@ def _each(
         path = to_run_again(settings, name) if ended else find(settings, name)
         job = summary(path)
         if not job.get(META):
-            raise ConsoleError(
-                f"{name} is a launch, not a job of tasks", "yod runs it: yod -signal ends it", exit_status=1
-            )
+            raise _is_launch(job)
         if job["state"] in ENDED and not ended:
             print(f"mesh: job {job['uuid'][:8]} has ended already: {job['state']}", file=sys.stderr)
             status = 1
@@ -615,6 +618,15 @@ def _each(
         except StateError as error:
             raise ConsoleError(error.message, error.hint) from None
     return status
+
+
+def _is_launch(job: dict[str, Any]) -> ConsoleError:
+    """The error for a launch where a job of tasks is wanted."""
+    name = job["uuid"][:8]
+    hint = f"yod runs it, and yod -signal ends it; mesh job show {name} prints its state"
+    if job["state"] in ENDED or job.get("owner_lost"):
+        hint = f"it ended with its yod; mesh job show {name} prints what is known of it"
+    return ConsoleError(f"{name} is a launch, not a job of tasks", hint, exit_status=1)
 
 
 def _refuse_ended(state: StateObject) -> None:

@@ -285,6 +285,23 @@ def test_no_job_waits_for_ever_for_one_that_was_deleted_held_retried_or_is_a_lau
     yods.run("mesh", "wait", held, check=True)
 
 
+def test_a_launch_whose_yod_was_killed_has_ended(yods: PrivateMesh) -> None:
+    """Nothing continues it. Its state object says that it runs, for ever."""
+    launch = yods.start("yod", "-state", "sleep", "1000", stderr=subprocess.PIPE)
+    uuid = launch.stderr.readline().split()[2].decode()
+    strict, either = submit(yods, "--after", uuid, "--", "true"), submit(yods, "--after", f"{uuid}:any", "--", "true")
+    for command in (("wait",), ("job", "resume"), ("sections", "watch")):
+        done = yods.run("mesh", *command, uuid)
+        assert done.returncode == 1 and f"{uuid[:8]} is a launch, not a job of tasks" in done.stderr, done.stderr
+    launch.kill()
+    launch.wait()
+    assert {row(yods, one)["state"] for one in (strict, either)} == {"owner lost"}
+    yods.run("mesh", "job", "resume", check=True)
+    yods.run("mesh", "wait", either, check=True)
+    done = yods.run("mesh", "wait", strict)
+    assert done.returncode == 1 and f"job {uuid[:8]} is a launch whose yod was killed" in done.stderr, done.stderr
+
+
 def test_what_a_job_waits_for_cannot_be_read_which_is_no_end(yods: PrivateMesh) -> None:
     first = submit(yods, "--hold", "--", "true")
     second = submit(yods, "--after", f"{first}:any", "--", "true")
