@@ -832,8 +832,12 @@ def open_for_reading(path: str) -> sqlite3.Connection:
         try:
             return _reading(address, path)
         except sqlite3.OperationalError:
-            if os.access(os.path.dirname(path) or ".", os.W_OK):
+            writable = os.access(os.path.dirname(path) or ".", os.W_OK)
+            if writable:
                 _roll_back(path)
+            if _half_written(path):
+                return _read_copy(path)
+            if writable:
                 return _read_again(address, path)
             # The shared memory of the log cannot be created in this directory, so nobody writes there.
             return _reading(address + "&immutable=1", path)
@@ -853,6 +857,50 @@ def _roll_back(path: str) -> None:
         db.execute("SELECT 1 FROM meta").fetchone()
     finally:
         db.close()
+
+
+def _half_written(path: str) -> bool:
+    """True if the last owner was killed and this process may not undo what it wrote last: in a directory that is
+    read-only, or of another user."""
+    if owned(path):
+        return False
+    journal, log = _size(path + "-journal"), _size(path + "-wal")
+    elsewhere = os.stat(path).st_uid != os.geteuid() or not os.access(os.path.dirname(path) or ".", os.W_OK)
+    return elsewhere and bool(journal or log)
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
+
+
+def _read_copy(path: str) -> sqlite3.Connection:
+    """Read a temporary copy of an object and of the files beside it, in which SQLite undoes the half-written change."""
+    from shutil import copyfile, rmtree  # slow to import, and seldom needed
+    from tempfile import mkdtemp
+
+    directory = ""
+    try:
+        directory = mkdtemp(prefix="redmesh-")
+        copy = os.path.join(directory, os.path.basename(path))
+        for suffix in ("", "-journal", "-wal"):
+            if not suffix or _size(path + suffix):
+                copyfile(path + suffix, copy + suffix)
+        db = _connect(copy)
+        try:
+            db.execute("PRAGMA journal_mode = delete")
+        finally:
+            db.close()
+        return _reading(f"file:{_quoted(copy)}?mode=ro", copy)
+    except OSError as error:
+        raise StateError(
+            f"{path} has a half-written change, and no copy can be made to undo it: {error.strerror}",
+            "set TMPDIR to a directory with room for the object",
+        ) from None
+    finally:
+        rmtree(directory, ignore_errors=True)  # SQLite has it open
 
 
 def _read_again(address: str, path: str) -> sqlite3.Connection:
@@ -1005,7 +1053,9 @@ def take_lock(path: str) -> int:
 def give_lock(path: str, lock: int) -> None:
     """Give up the write lock of the object ``path``."""
     try:
-        os.unlink(path + ".lock")
+        # If the files were deleted and the object restored meanwhile, the lock file there is that of the next owner.
+        if os.path.samestat(os.stat(path + ".lock"), os.fstat(lock)):
+            os.unlink(path + ".lock")
     except OSError:
         pass
     os.close(lock)

@@ -6,6 +6,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -233,7 +234,19 @@ def test_a_damaged_object_is_found_when_it_is_opened(tmp_path: Path) -> None:
         StateObject(job.path)
 
 
-def test_what_a_killed_owner_left_half_written_is_undone_for_readers(tmp_path: Path) -> None:
+def test_an_owner_whose_files_were_replaced_leaves_the_lock_of_the_next_one(tmp_path: Path) -> None:
+    path = str(tmp_path / "object")
+    first = state.take_lock(path)
+    os.unlink(path + ".lock")
+    second = state.take_lock(path)
+    state.give_lock(path, first)
+    assert state.owned(path)
+    state.give_lock(path, second)
+    assert not state.owned(path) and not os.path.exists(path + ".lock")
+
+
+def half_written(tmp_path: Path) -> str:
+    """The path of an object whose owner was killed as it wrote."""
     job = made(tmp_path)
     job.set("phase", "2")
     job.close()
@@ -244,8 +257,38 @@ def test_what_a_killed_owner_left_half_written_is_undone_for_readers(tmp_path: P
     )
     subprocess.run([sys.executable, "-c", half, job.path], check=True)
     assert os.path.exists(job.path + "-journal")
-    assert open_for_reading(job.path).execute("SELECT value FROM value").fetchall() == [("2",)]
-    assert not os.path.exists(job.path + "-journal")
+    return job.path
+
+
+def test_what_a_killed_owner_left_half_written_is_undone_for_readers(tmp_path: Path) -> None:
+    path = half_written(tmp_path)
+    assert open_for_reading(path).execute("SELECT value FROM value").fetchall() == [("2",)]
+    assert not os.path.exists(path + "-journal")
+
+
+def test_who_may_not_undo_what_is_half_written_reads_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of root, which may write everywhere, the object of another user; else one in a directory that is read-only. The
+    half-written change was read as if it were complete."""
+    (objects := tmp_path / "objects").mkdir()
+    (copies := tmp_path / "copies").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(copies))
+    path = half_written(objects)
+    if os.geteuid():
+        objects.chmod(0o500)
+    else:
+        os.chown(path, 65534, 65534)
+    before = sorted((one.name, one.stat().st_size) for one in objects.iterdir())
+    with StateReader(path) as reader:
+        assert reader.values() == {"phase": "2"} and not list(copies.iterdir())
+        assert reader.log() == []
+        reader.copy_to(str(tmp_path / "copy"))
+    assert sorted((one.name, one.stat().st_size) for one in objects.iterdir()) == before
+    with StateReader(str(tmp_path / "copy")) as reader:
+        assert reader.values() == {"phase": "2"}
+    copies.rmdir()
+    with pytest.raises(StateError, match="half-written change, and no copy can be made"):
+        open_for_reading(path)
+    objects.chmod(0o700)
 
 
 def test_keys_and_values_have_limits(tmp_path: Path) -> None:
