@@ -297,7 +297,10 @@ class Executor(_Base):
             pass
         if self._sent or self._waiting or not self._closed:
             self._break(why)
+            with contextlib.suppress(OSError):
+                self._sock.shutdown(socket.SHUT_RDWR)
         self._served.set()
+        self._threads[0].join()  # it may still have to tell the owner that there are no more calls
         self._sock.close()
         source.close()
 

@@ -270,6 +270,37 @@ def test_a_shutdown_cancels_the_calls_that_no_worker_has(yods: PrivateMesh, coun
     assert (job["state"], job["counts"]) == ("done", {"done": count - int(cancelled), "cancelled": int(cancelled)})
 
 
+LAST = """
+import os, time, redmesh
+
+class Slow(redmesh.Executor):
+    def _send_control(self, message):
+        if message["op"] == "close":
+            open("closing", "w").close()
+            last.result()
+            time.sleep(0.3)  # the thread that took the result ends, or waits for this one
+        super()._send_control(message)
+
+def call():
+    while not os.path.exists("closing"):
+        time.sleep(0.02)
+
+executor = Slow(1, name="last")
+last = executor.submit(call)
+executor.shutdown()
+try:
+    executor.submit(call)
+except Exception as error:
+    print(repr(error))
+"""
+
+
+def test_the_last_result_closes_no_connection_that_is_still_in_use(yods: PrivateMesh) -> None:
+    """A result that came just before the end was sent broke the Executor: the owner seemed to have exited."""
+    told = yods.run(sys.executable, "-c", LAST, check=True).stdout
+    assert told == "RuntimeError('cannot schedule new futures after shutdown')\n"
+
+
 CLOSED = """
 import redmesh
 
