@@ -32,7 +32,7 @@ from agents.linux.processes import state as process_state
 from agents.wire.control import decode
 from agents.wire.errors import WireError
 from agents.wire.frames import CONTROL, FILE
-from redmesh.state import CANCELLED, DONE, FAILED, HANDED_TO, RUNNING, UNSURE, WAITING, StateError, StateGone
+from redmesh.state import CANCELLED, DONE, FAILED, HANDED_TO, RUNNING, UNSURE, WAITING, StateError, StateFull, StateGone
 from redmesh.text import counted
 
 TYPE_CHECKING = False
@@ -186,10 +186,15 @@ class JobOwner:
         self._sock = listen(self._path)
         self._acceptor = Acceptor(self._loop, self._sock, self._on_accept)
         left = json.loads(str(self._job.meta("yods") or "[]"))
-        self._job.set_meta(pid=os.getpid(), host=os.uname().nodename, **{HANDED_TO: None})
         self._tasks.held = bool(self._job.meta("held"))
-        self._job.keep_room()
-        self._job.commit()
+        try:
+            self._job.set_meta(pid=os.getpid(), host=os.uname().nodename, **{HANDED_TO: None})
+            self._job.keep_room()
+            self._job.commit()
+        except StateFull as error:
+            full = error  # from the loop, as below
+            self._loop.after(0.0, lambda: self._on_failure(full))
+            return
         self._standby.begin()
         # From the loop: a job with nothing left to do ends at once, and would stop a loop that does not run yet.
         self._loop.after(0.0, lambda: self._await_left(left))
@@ -208,7 +213,10 @@ class JobOwner:
         if left or not self._standby.clear:
             self._loop.after(_LOOK_S, lambda: self._await_left(left))
             return
-        self._take_up()
+        try:
+            self._take_up()
+        except StateFull as error:
+            self._on_failure(error)
 
     def _take_up(self) -> None:
         # A copy lacks the last commits of its owner: tasks that these handed out may have begun (AHEAD).

@@ -1,5 +1,6 @@
 """Jobs of tasks through the real commands: submit, queue, wait, cancel, hold, retry; and what survives kill -9."""
 
+import contextlib
 import json
 import os
 import re
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from redmesh.state import StateFull, StateObject
 from tests.support.mesh import MakeMesh, PrivateMesh
 from tests.support.waiting import freeze, wait_until
 from tests.support.yods import free, one_mesh, yods
@@ -174,6 +176,26 @@ def test_a_retry_goes_on_under_the_limit_of_now_and_a_list_that_fills_the_object
     assert yods.run("mesh", "wait", job).returncode == 0 and sql(yods, job, limit) == [{"value": 1 << 30}]
     (yods.work / "lines").write_text("".join(f"{number:0550}\n" for number in range(20_000)))
     assert "its limit is 1 MiB" in yods.run(*words, "lines", "--", "true").stderr
+
+
+def test_a_job_whose_object_is_full_when_it_begins_fails_with_that_reason(yods: PrivateMesh) -> None:
+    """Its owner exited before it had recorded anything: the job was "suspended", and named a useless command."""
+    uuid = submit(yods, "--hold", "--", "true")
+    path = yods.state / "jobs" / f"{uuid}.job"
+    with contextlib.closing(StateObject(str(path))) as job:
+        job.set_meta(held=0, limit=path.stat().st_size)
+    job = StateObject(str(path))
+    with pytest.raises(StateFull):
+        while True:
+            job._write("INSERT INTO transition (at, state) VALUES (0, 'waiting')", ())
+            job.commit()
+    job.close()
+    yods.run("mesh", "job", "resume", uuid, check=True)
+    told = yods.run("mesh", "wait", uuid)
+    assert told.returncode == 1 and f"job {uuid} is full: its limit is" in told.stderr, told.stderr
+    assert row(yods, uuid)["state"] == "failed"
+    yods.run("mesh", "retry", uuid, check=True)
+    yods.run("mesh", "wait", uuid, check=True)
 
 
 def test_a_submission_that_was_killed_is_no_job(yods: PrivateMesh) -> None:
