@@ -21,6 +21,7 @@ from agents.link.server import Server, Session
 from agents.link.sockets import LOOK_S, connect_now, own_directory, peer
 from agents.link.trust import Trust
 from agents.linux import ending, prctl, processes
+from agents.linux.removal import remove_all_but, remove_empty, remove_tree
 from agents.pct.launch_child.spares import prepare
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
@@ -579,31 +580,18 @@ class Keeper:
     def _leave_nothing(self, node: bool) -> None:
         """Remove what the mesh of a batch job had here. Where the hosts share a directory, objects of the other hosts
         stay until their own keepers have carried them."""
-        import shutil
-
         from agents.objects.carry import has_objects
 
         if node:
             place = os.path.dirname(os.path.dirname(self._state))
-            shutil.rmtree(place, ignore_errors=True)
-            _remove_empty(os.path.dirname(place), _ABOVE)
-            return
-        if not has_objects(os.path.join(self._state, _NODES)):
-            shutil.rmtree(self._state, ignore_errors=True)
-            _remove_empty(os.path.dirname(self._state), _ABOVE_MESH)  # the hosts' keepers may have been quicker
-            return
-        for name in os.listdir(self._state):
-            place = os.path.join(self._state, name)
-            if name == _NODES:
-                continue
-            if os.path.isdir(place) and not os.path.islink(place):
-                shutil.rmtree(place, ignore_errors=True)
-            else:
-                try:
-                    os.unlink(place)
-                except OSError:
-                    pass
-        _remove_empty(os.path.join(self._state, _NODES), _ABOVE - 1)  # the others may have been quicker
+            remove_tree(place)
+            remove_empty(os.path.dirname(place), _ABOVE)
+        elif has_objects(os.path.join(self._state, _NODES)):
+            remove_all_but(self._state, _NODES)
+            remove_empty(os.path.join(self._state, _NODES), _ABOVE - 1)  # the others may have been quicker
+        else:
+            remove_tree(self._state)
+            remove_empty(os.path.dirname(self._state), _ABOVE_MESH)  # the hosts' keepers may have been quicker
 
     def _finish(self) -> None:
         me = os.getpid()
@@ -617,9 +605,7 @@ class Keeper:
         self._server.close()
         if self._look is not None:
             self._look.cancel()  # it may be due before the loop stops, and would create RUN again
-        import shutil  # slow to import, and needed once
-
-        shutil.rmtree(self._run, ignore_errors=True)
+        remove_tree(self._run)
         self._log.write("keeper ended")
         if self._config.get("ends_with"):  # a job leaves nothing behind
             node = self._config["ends_with"] == "parent"
@@ -629,15 +615,3 @@ class Keeper:
                 self._leave_nothing(node)
         self._loop.stop()
         os.close(self._lock)
-
-
-def _remove_empty(directory: str, count: int) -> None:
-    """Remove a directory and those above it, ``count`` in all, as far as nothing is in them."""
-    for _ in range(count):
-        try:
-            os.rmdir(directory)
-        except FileNotFoundError:
-            pass
-        except OSError:
-            return
-        directory = os.path.dirname(directory)

@@ -120,6 +120,25 @@ class Job:
                 found.append(pid)
         return found
 
+    def files(self) -> list[str]:
+        """Return the paths of all files and directories of the meshes of this user's jobs."""
+        return [
+            place for found in os.walk(self.jobs.parent) for place in (found[0], *(f"{found[0]}/{n}" for n in found[2]))
+        ]
+
+    def wait_until_gone(self, timeout_s: float = 30.0) -> None:
+        """Wait until neither a process nor a file of the job's mesh is left.
+
+        Files too, because a process that is just being executed has no environment to know it by.
+        """
+        from tests.support.waiting import wait_until
+
+        try:
+            wait_until(lambda: not self.left() and not self.files(), "nothing of the job is left", timeout_s)
+        except AssertionError as error:
+            titles = {pid: arguments(pid) for pid in self.left()}
+            raise AssertionError(f"{error}: {titles}, {self.files()[:20]}") from None
+
     def close(self) -> None:
         """Kill the job's remaining processes and remove its directory."""
         if self.script.poll() is None:
@@ -127,3 +146,12 @@ class Job:
         for pid in self.left():
             processes.send_signal(pid, signal.SIGKILL)
         shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def arguments(pid: int) -> list[str]:
+    """Return the words of a process's command line; none if it does not exist."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return [word.decode() for word in file.read().split(b"\0")[:-1]]
+    except OSError:
+        return []

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agents.linux import processes
-from tests.support.managers.job import NEEDS_GCC, Job
+from tests.support.managers.job import NEEDS_GCC, Job, arguments
 from tests.support.waiting import freeze, wait_until
 
 KINDS = ("slurm", "grid_engine", "lsf", "pbs", "pbsdsh", pytest.param("tm", marks=NEEDS_GCC), "flux")
@@ -45,17 +45,16 @@ def test_yod_uses_every_slot_of_the_job_and_nothing_outlives_it(any_job: Job) ->
     again = any_job.run("yod", "-sz", "5", "true")
     assert again.returncode != 0 and "4" in again.stderr, "the job has four slots"
     any_job.end()
-    wait_until(lambda: not any_job.left(), "nothing of the job is left", 30.0)
-    assert not any_job.jobs.parent.exists()
+    any_job.wait_until_gone()
 
 
 def test_ranks_descend_from_what_the_manager_started(job: Job) -> None:
     done = job.run("yod", "-sz", "4", "sh", "-c", "echo $$; sleep 0.3")
     first = job.run("yod", "-sz", "1", "--detach", "sleep", "60")
     assert done.returncode == first.returncode == 0, done.stderr + first.stderr
-    [sleeper] = [pid for pid in processes.pids() if _arguments(pid) == ["sleep", "60"] and pid in job.left()]
+    [sleeper] = [pid for pid in processes.pids() if arguments(pid) == ["sleep", "60"] and pid in job.left()]
     above = processes.ancestors(sleeper)
-    clients = [pid for pid in job.left() if "srun" in " ".join(_arguments(pid)) and pid in above]
+    clients = [pid for pid in job.left() if "srun" in " ".join(arguments(pid)) and pid in above]
     assert clients, "the client of the manager is an ancestor of the rank"
 
 
@@ -96,12 +95,10 @@ def test_mesh_down_leaves_a_job_of_grid_engine_alive() -> None:
 
 def test_what_the_manager_ends_ends_its_ranks(job: Job) -> None:
     assert job.run("yod", "-sz", "4", "--detach", "sleep", "300").returncode == 0
-    [client] = [pid for pid in job.left() if any(word.endswith("/srun") for word in _arguments(pid)[:3])]
+    [client] = [pid for pid in job.left() if any(word.endswith("/srun") for word in arguments(pid)[:3])]
     for pid in processes.descendants(client):
         processes.send_signal(pid, signal.SIGTERM)
-    wait_until(
-        lambda: not [pid for pid in job.left() if _arguments(pid)[:1] == ["sleep"]], "the ranks have ended", 30.0
-    )
+    wait_until(lambda: not [pid for pid in job.left() if arguments(pid)[:1] == ["sleep"]], "the ranks have ended", 30.0)
 
 
 CHECKPOINT = "trap 'sleep 1; echo saved >>{out}; exit 0' TERM; echo ready >>{out}; while :; do sleep 0.05; done"
@@ -119,7 +116,7 @@ def _launched(job: Job, script: str) -> Path:
 
 def _signal_steps(job: Job, number: int = signal.SIGTERM) -> None:
     """Send a signal as Slurm does, to all processes of the job's steps."""
-    [client] = [pid for pid in job.left() if any(word.endswith("/srun") for word in _arguments(pid)[:3])]
+    [client] = [pid for pid in job.left() if any(word.endswith("/srun") for word in arguments(pid)[:3])]
     for pid in processes.descendants(client):
         processes.send_signal(pid, number)
 
@@ -150,8 +147,7 @@ def test_a_cancelled_job_leaves_ranks_time_to_finish_and_then_nothing(job: Job, 
     _signal_steps(job)
     job.script.terminate()
     job.script.wait(30)
-    # a process that is just being executed has no environment to know it by: its files are waited for too
-    wait_until(lambda: not job.left() and not job.jobs.parent.exists(), "nothing of the job is left", 30.0)
+    job.wait_until_gone()
     assert out.read_text().count("saved") == saved
 
 
@@ -160,7 +156,7 @@ def test_a_manager_that_does_not_answer_when_the_job_ends_is_asked_again(job: Jo
     state, asked = job.directory / "refused.state", job.directory / "refused.asked"
     state.touch()
     _signal_steps(job)
-    keepers = [pid for pid in job.left() if "keeper" in _arguments(pid)]
+    keepers = [pid for pid in job.left() if "keeper" in arguments(pid)]
     for pid in keepers:
         processes.send_signal(pid, signal.SIGTERM)
     wait_until(asked.exists, "somebody has asked in vain", 30.0)
@@ -171,8 +167,8 @@ def test_a_manager_that_does_not_answer_when_the_job_ends_is_asked_again(job: Jo
 
 def test_no_directory_is_left_if_the_hosts_agents_end_before_the_job_s_keeper(job: Job) -> None:
     assert job.run("yod", "-sz", "4", "true").returncode == 0
-    [client] = [pid for pid in job.left() if any(word.endswith("/srun") for word in _arguments(pid)[:3])]
-    [keeper] = {pid for pid in job.left() if "keeper" in _arguments(pid)} - set(processes.descendants(client))
+    [client] = [pid for pid in job.left() if any(word.endswith("/srun") for word in arguments(pid)[:3])]
+    [keeper] = {pid for pid in job.left() if "keeper" in arguments(pid)} - set(processes.descendants(client))
     (job.directory / "refused.state").write_text("CG")
     freeze(keeper)
     try:
@@ -181,7 +177,7 @@ def test_no_directory_is_left_if_the_hosts_agents_end_before_the_job_s_keeper(jo
         job.end()
     finally:
         processes.send_signal(keeper, signal.SIGCONT)
-    wait_until(lambda: not job.left() and not job.jobs.parent.exists(), "nothing of the job is left", 30.0)
+    job.wait_until_gone()
 
 
 def test_signals_of_the_manager_reach_the_ranks(job: Job) -> None:
@@ -189,7 +185,7 @@ def test_signals_of_the_manager_reach_the_ranks(job: Job) -> None:
     script = f"trap 'echo caught >>{out}; exit 0' USR1; echo ready >>{out}; while :; do sleep 0.05; done"
     assert job.run("yod", "-sz", "4", "--detach", "sh", "-c", script).returncode == 0
     wait_until(lambda: out.exists() and out.read_text().count("ready") == 4, "every rank waits for it")
-    [client] = [pid for pid in job.left() if any(word.endswith("/srun") for word in _arguments(pid)[:3])]
+    [client] = [pid for pid in job.left() if any(word.endswith("/srun") for word in arguments(pid)[:3])]
     processes.send_signal(client, signal.SIGUSR1)
     wait_until(lambda: out.read_text().count("caught") == 4, "every rank has caught the manager's signal")
     again = job.run("yod", "-sz", "4", "--wait-for-nodes", "30", "true")
@@ -200,7 +196,7 @@ def test_a_job_that_is_suspended_for_longer_than_down_s_keeps_its_launches(job: 
     (job.directory / "mesh.toml").write_text("suspect_s = 1.0\ndown_s = 2.0\n")
     assert job.run("yod", "-sz", "4", "--detach", "sleep", "317").returncode == 0
     # Slurm stops the script and what its daemons started, and does not know of the login processor's RCA and CPA.
-    [client] = [pid for pid in job.left() if any(word.endswith("/srun") for word in _arguments(pid)[:3])]
+    [client] = [pid for pid in job.left() if any(word.endswith("/srun") for word in arguments(pid)[:3])]
     stopped = [job.script.pid, *processes.descendants(client)]
     [state] = job.jobs.iterdir()
     log = state / "log" / "rca.jsonl"
@@ -242,8 +238,7 @@ def test_state_objects_outlive_the_job_and_are_gone_on_with_in_another(job: Job)
         first = '"done": 1'
         wait_until(lambda: first in job.run("mesh", "job", "show", uuid, "--json").stdout, "one task is done")
         job.end()
-        wait_until(lambda: not job.left(), "nothing of the job is left", 30.0)
-        assert not job.jobs.parent.exists()
+        job.wait_until_gone()
         kept = job.directory / "state" / "redmesh" / "jobs" / f"{uuid}.job"
         assert [path.name for path in kept.parent.iterdir()] == [kept.name]
         gate.touch()
@@ -278,24 +273,15 @@ def test_no_socket_is_left_if_an_object_in_use_delays_the_keeper_s_end(job: Job)
 def test_the_standby_copy_outlives_a_job_whose_first_host_is_lost(job: Job) -> None:
     [uuid] = job.run("mesh", "submit", "--array", "1-9", "--", "sleep", "60").stdout.split()
     wait_until(lambda: [*job.jobs.rglob(f"{uuid}.job.standby")], "there is a copy on another host", 30.0)
-    [owner] = [pid for pid in job.left() if " ".join(_arguments(pid)).startswith(f"redmesh-job {uuid}")]
+    [owner] = [pid for pid in job.left() if " ".join(arguments(pid)).startswith(f"redmesh-job {uuid}")]
     processes.send_signal(owner, signal.SIGKILL)
     for path in job.jobs.glob(f"*/jobs/{uuid}.job*"):
         path.unlink()
     job.end()
-    wait_until(lambda: not job.left(), "nothing of the job is left", 30.0)
-    assert not job.jobs.parent.exists()
+    job.wait_until_gone()
     kept = job.directory / "state" / "redmesh" / "jobs"
     assert [path.name for path in kept.iterdir()] == [f"{uuid}.job"]
 
 
 def _named(job: Job, name: str) -> list[int]:
-    return [pid for pid in job.left() if _arguments(pid)[:1] == [name]]
-
-
-def _arguments(pid: int) -> list[str]:
-    try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            return [word.decode() for word in file.read().split(b"\0")[:-1]]
-    except OSError:
-        return []
+    return [pid for pid in job.left() if arguments(pid)[:1] == [name]]

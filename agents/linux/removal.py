@@ -1,0 +1,54 @@
+"""Removes directories of a mesh that ends, in which other processes may still create files."""
+
+from __future__ import annotations
+
+import os
+
+#: Passes over a directory. A process that has not noticed the end creates a file or two, so few passes are needed.
+_PASSES = 10
+
+
+def remove_tree(path: str) -> None:
+    """Remove a directory and everything in it, as far as possible.
+
+    A file that is created after its directory was listed keeps the directory from being removed. So look again: for
+    example, the yod of a launch that just ended appends to STATE/usage.log, late if the host is busy.
+    """
+    import shutil  # slow to import, and needed once
+
+    for _ in range(_PASSES):
+        shutil.rmtree(path, ignore_errors=True)
+        if not os.path.lexists(path):
+            return
+
+
+def remove_all_but(path: str, kept: str) -> None:
+    """Like :func:`remove_tree`, but leave the entry ``kept`` of the directory, and thus the directory."""
+    for _ in range(_PASSES):
+        try:
+            names = [name for name in os.listdir(path) if name != kept]
+        except OSError:
+            return
+        if not names:
+            return
+        for name in names:
+            place = os.path.join(path, name)
+            if os.path.isdir(place) and not os.path.islink(place):
+                remove_tree(place)
+            else:
+                try:
+                    os.unlink(place)
+                except OSError:
+                    pass
+
+
+def remove_empty(path: str, count: int) -> None:
+    """Remove a directory and those above it, ``count`` in all, as far as nothing is in them."""
+    for _ in range(count):
+        try:
+            os.rmdir(path)
+        except FileNotFoundError:
+            pass
+        except OSError:
+            return
+        path = os.path.dirname(path)
