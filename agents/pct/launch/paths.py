@@ -70,11 +70,12 @@ def clear_files(run: str, node: str, launcher: int) -> None:
     _unlink(launch_socket(run, node, launcher))
     _unlink(file_socket(run, node, launcher))
     if os.path.isdir(os.path.join(run, "pmix")) and not _has_launch_child(run, launcher):
-        import shutil  # slow to import, and few launches have such a server
+        from agents.linux.removal import remove_tree  # few launches have such a server
 
+        # Killed ranks that have not exited yet may be creating their session directories there.
         for name in os.listdir(os.path.join(run, "pmix")):
             if name.startswith(f"{launcher}-"):
-                shutil.rmtree(os.path.join(run, "pmix", name), ignore_errors=True)
+                remove_tree(os.path.join(run, "pmix", name))
     # Last: if this process is killed before it has removed all, the PCT finds the launch by this file (launchers_here).
     _unlink(rank_map(run, node, launcher))
 

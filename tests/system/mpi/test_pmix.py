@@ -189,11 +189,15 @@ def test_a_killed_server_ends_the_program(yods: PrivateMesh, ranks: str) -> None
 
 def test_what_cannot_find_the_others_is_told(yods: PrivateMesh, ranks: str, tmp_path: Path) -> None:
     """N silent programs of one rank look like one that has worked."""
+    # Every program of one rank removes this directory at its end if it is empty, also when another is about to use it.
+    temporary = yods.home / "tmp"
+    (temporary / f"ompi.{os.uname().nodename}.{os.geteuid()}" / "kept").mkdir(mode=0o700, parents=True)
+    own = {"TMPDIR": str(temporary)}
     for options in (["--mpi=pmi1"], ["--mpi=pmi2", "-batch"]):
-        done = yods.run("yod", "-sz", "2", *options, ranks, check=True)
+        done = yods.run("yod", "-sz", "2", *options, ranks, check=True, env=own)
         assert done.stdout.splitlines() == ["0 of 1: sum 0, token 0, 1 share memory"] * 2
         assert "yod: ranks is linked against Open MPI, which needs PMIx: with --mpi=pm" in done.stderr
-    assert "linked" not in yods.run("yod", "-sz", "2", "--mpi=none", ranks, check=True).stderr
+    assert "linked" not in yods.run("yod", "-sz", "2", "--mpi=none", ranks, check=True, env=own).stderr
     if MPICC:
         other = compiled("tests/system/mpi/ranks.c", tmp_path)
         assert "is linked against MPICH, which needs PMI" in yods.run("yod", "-sz", "2", "--mpi=pmix", other).stderr
