@@ -6,9 +6,6 @@ from typing import Any
 
 import peewee as pw
 
-#: One statement of DDL is not undone on MySQL, so a step that broke off is run again from its beginning.
-atomic = False
-
 MYSQL_TABLES = ["ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"]
 
 

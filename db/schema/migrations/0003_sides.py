@@ -7,10 +7,8 @@ from typing import Any
 
 import peewee as pw
 
-#: One statement of DDL is not undone on MySQL, so a step that broke off is run again from its beginning.
-atomic = False
+from db.schema.new_columns import add_columns
 
 
 def up(migrator: Any, db: pw.Database) -> None:
-    if "side" not in {column.name for column in db.get_columns("node")}:
-        migrator.add_column("node", "side", pw.IntegerField(default=1)).run()
+    add_columns(migrator, db, "node", {"side": pw.IntegerField(default=1)})

@@ -11,8 +11,7 @@ from typing import Any
 
 import peewee as pw
 
-#: One statement of DDL is not undone on MySQL, so a step that broke off is run again from its beginning.
-atomic = False
+from db.schema.new_columns import add_columns
 
 #: A partition that no launcher was in has no login processor, and only viewers of the whole machine see it.
 OF_ITS_LAUNCHERS = (
@@ -27,9 +26,7 @@ SINCE_THE_SIDES = (
 
 
 def up(migrator: Any, db: pw.Database) -> None:
-    if "login_processor" not in {column.name for column in db.get_columns("partition")}:
-        migrator.add_column("partition", "login_processor", pw.IntegerField(null=True)).run()
+    add_columns(migrator, db, "partition", {"login_processor": pw.IntegerField(null=True)})
     db.execute_sql(OF_ITS_LAUNCHERS)  # type: ignore[no-untyped-call]
-    if "side_from" not in {column.name for column in db.get_columns("node")}:
-        migrator.add_column("node", "side_from", pw.BigIntegerField(default=0)).run()
+    add_columns(migrator, db, "node", {"side_from": pw.BigIntegerField(default=0)})
     db.execute_sql(SINCE_THE_SIDES)  # type: ignore[no-untyped-call]

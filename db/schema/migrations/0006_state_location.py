@@ -6,9 +6,6 @@ from typing import Any
 
 import peewee as pw
 
-#: One statement of DDL is not undone on MySQL, so a step that broke off is run again from its beginning.
-atomic = False
-
 
 class StateLocation(pw.Model):
     uuid = pw.CharField(max_length=36, primary_key=True)

@@ -7,8 +7,7 @@ from typing import Any
 
 import peewee as pw
 
-#: One statement of DDL is not undone on MySQL, so a step that broke off is run again from its beginning.
-atomic = False
+from db.schema.new_columns import add_columns
 
 
 class PostBack(pw.Model):
@@ -27,14 +26,14 @@ class PostBack(pw.Model):
         indexes = ((("request_key", "sequence"), True),)
 
 
-COLUMNS: dict[str, dict[str, Any]] = {
-    "launcher": {"time_s": lambda: pw.DoubleField(null=True)},
+COLUMNS: dict[str, dict[str, pw.Field]] = {
+    "launcher": {"time_s": pw.DoubleField(null=True)},
     "waiting": {
-        "partial": lambda: pw.BooleanField(default=False),
-        "place": lambda: pw.CharField(max_length=255, default=""),
-        "cpa": lambda: pw.CharField(max_length=255, default=""),
-        "sequence": lambda: pw.IntegerField(default=0),
-        "time_s": lambda: pw.DoubleField(null=True),
+        "partial": pw.BooleanField(default=False),
+        "place": pw.CharField(max_length=255, default=""),
+        "cpa": pw.CharField(max_length=255, default=""),
+        "sequence": pw.IntegerField(default=0),
+        "time_s": pw.DoubleField(null=True),
     },
 }
 #: This index finds the head of each line, however long the line is.
@@ -43,10 +42,7 @@ LINE = ("partition", "login_processor", "id")
 
 def up(migrator: Any, db: pw.Database) -> None:
     for table, columns in COLUMNS.items():
-        there = {column.name for column in db.get_columns(table)}
-        for name, make in columns.items():
-            if name not in there:
-                migrator.add_column(table, name, make()).run()
+        add_columns(migrator, db, table, columns)
     if not any(tuple(index.columns) == LINE for index in db.get_indexes("waiting")):
         migrator.add_index("waiting", LINE, False).run()
     if not db.table_exists("post_back"):

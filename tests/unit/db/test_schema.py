@@ -48,6 +48,63 @@ def test_migrating_twice_does_nothing(kind: str, request: pytest.FixtureRequest,
             server.drop_database(url)
 
 
+class BrokenOff(BaseException):
+    """Not an error of the database: the migrating process ends here."""
+
+
+def break_off(monkeypatch: pytest.MonkeyPatch, url: str, after: int) -> bool:
+    """Migrate up to the statement that follows so many changes; returns whether it broke off."""
+    import peewee as pw
+
+    left = after
+    execute = pw.Database.execute_sql
+
+    def until_then(self: pw.Database, sql: str, *rest: object, **more: object) -> object:
+        nonlocal left
+        if sql.split()[0] in ("ALTER", "CREATE", "DELETE", "DROP", "INSERT", "UPDATE"):
+            if left == 0:
+                raise BrokenOff
+            left -= 1
+        return execute(self, sql, *rest, **more)  # type: ignore[no-untyped-call]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pw.Database, "execute_sql", until_then)
+        try:
+            migrate(url)
+        except BrokenOff:
+            return True
+    return False
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "mariadb"])
+def test_a_migration_that_broke_off_is_completed(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After each of its statements; what the table had is there, and what must have a value has one."""
+    from playhouse.migrations import Runner
+
+    server: Server | None = request.getfixturevalue("sql_server") if kind == "mariadb" else None
+    after, broke_off = 0, True
+    while broke_off:
+        url = server.new_database() if server is not None else f"sqlite://{tmp_path}/{after}.db"
+        store = open_store(url, any_schema=True, make_file=True)
+        store.connect()
+        Runner(store.db, migrations.__path__[0]).up("0009_managers")
+        store.execute("INSERT INTO node VALUES (1, 'n0', 'compute', '', 'up', '', '', '', 0, '', 0.0, 7, 1, '', 0)")
+        store.close()
+        broke_off = break_off(monkeypatch, url, after)
+        migrate(url)
+        store = open_store(url)
+        store.connect()
+        assert store.read("SELECT name, changed, drain_at, drain_reason FROM node") == [("n0", 7, None, "")], after
+        assert {one.name: one.null for one in store.db.get_columns("node")}["drain_reason"] is False, after
+        store.close()
+        if server is not None:
+            server.drop_database(url)
+        after += 1
+    assert after > 4
+
+
 def test_names_differ_by_case(store: Store) -> None:
     """A user called ADA is not ada, nor a node N0 the node n0, on any database."""
     define(store)
