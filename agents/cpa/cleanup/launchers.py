@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 
-from agents.cpa.cleanup.nodes import nodes_to_clean
+from agents.cpa.cleanup.nodes import Unclean, nodes_to_clean
 from agents.cpa.cleanup.runner import Cleanups
 from agents.cpa.operations import Operations
 from agents.link.journal import Journal
@@ -15,12 +15,6 @@ from db.store.outage import Outage
 
 Error = AgentError | StoreError
 Done = Callable[[Error | None], None]
-
-
-class Unclean(AgentError):
-    """Processes of a lost launcher may be left on a node; the RCA repeats the event."""
-
-    code = "unclean"
 
 
 class _Round:

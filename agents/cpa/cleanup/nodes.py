@@ -18,16 +18,20 @@ from db.views.daemon_reads import given_up
 
 Done = Callable[[AgentError | StoreError | None], None]
 BY = "cpa"
-#: A node of this machine is not given up: its PCT kills what is left, and its keeper starts a PCT again that died.
-#: Seconds until a PCT that does not exist is not waited for any more, because the node is down, and until one that
-#: exists is not; and, in the same order, until the clean-up runs again.
-RESTART_S, HERE_S = 3.0, 60.0
-RESTARTED_S, AGAIN_S = 0.2, 1.0
+#: A node of this machine is not given up: its keeper starts a PCT again that died, and a new PCT first kills what is
+#: left. Seconds for which a PCT that does not exist is waited for, and between two attempts.
+RESTART_S, RESTARTED_S = 3.0, 0.2
+
+
+class Unclean(AgentError):
+    """Processes of a lost launcher, or of a lost node, may be left; the RCA repeats the event."""
+
+    code = "unclean"
 
 
 class LostNodes:
     """Handles the ``lost`` nodes of a *finish*. The requester continues when no other launch can meet what is left
-    there."""
+    there; if a node of this machine is not clean, it gets Unclean, and has to repeat the *finish*."""
 
     def __init__(
         self, loop: Loop, operations: Operations, outage: Outage, cleanups: Cleanups, journal: Journal
@@ -51,14 +55,18 @@ class LostNodes:
 
         def cleaned(clean: bool, said: str) -> None:
             left = {} if clean else told_of([node["name"] for node in nodes], said)
-            reasons = [why for name, why in left.items() if name in here]
-            restarts = all(why.startswith(NO_PCT) for why in reasons)
-            if reasons and time.monotonic() - began < (RESTART_S if restarts else HERE_S):
-                self._loop.after(RESTARTED_S if restarts else AGAIN_S, clean_up)
-                return
-            left = {name: why for name, why in left.items() if name not in here}
+            doubtful = {name: why for name, why in left.items() if name in here}
+            if doubtful and all(why.startswith(NO_PCT) for why in doubtful.values()):
+                if time.monotonic() - began < RESTART_S:
+                    self._loop.after(RESTARTED_S, clean_up)
+                    return
+                doubtful = {}  # without a PCT a node is down
             self._journal.write("lost_nodes", launcher=launcher, nodes=[node["name"] for node in nodes], left=left)
-            done(self._give_up(launcher, left))
+            error = self._give_up(launcher, {name: why for name, why in left.items() if name not in here})
+            if error is None and doubtful:  # a PCT that stands still may continue at any time, and its node with it
+                told = "; ".join(f"{name}: {why}" for name, why in doubtful.items())
+                error = Unclean(f"launcher {launcher} is not cleaned up: {told}", "repeat the request")
+            done(error)
 
         clean_up()
 

@@ -357,6 +357,27 @@ def test_a_lost_launcher_is_cleaned_up_before_anything_is_free(daemons: Make, tm
     assert made.rows("SELECT state, abnormal, reason FROM launcher WHERE id = 1") == [("ended", 1, "test")]
 
 
+def test_a_node_that_does_not_confirm_keeps_the_processors_of_a_launch_that_lost_it(
+    daemons: Make, tmp_path: Path
+) -> None:
+    """However often the end is told: its PCT may stand still, and go on later with the ranks beside it."""
+    gate = tmp_path / "gate"
+    made = daemons(
+        8, 2, cleanup=executable(tmp_path / "cleanup", f"sys.exit(0 if os.path.exists({str(gate)!r}) else 'n1: none')")
+    )
+    made.start("cpa-0")
+    made.nodes_up()
+    with made.client() as client:
+        end = {**finish(client.call(allocation(6))), "lost": ["n0", "n1"]}
+        for _ in range(2):
+            error = refused(client, end)
+            assert error.code == "unclean" and "n1: none" in error.message
+            assert len(made.owners()) == 6
+        gate.touch()
+        client.call(end)
+    assert made.owners() == {}
+
+
 def test_the_dispatch_loop_goes_on_while_a_clean_up_runs(daemons: Make, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     os.mkfifo(gate)
