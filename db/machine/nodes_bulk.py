@@ -49,6 +49,11 @@ def _to_be_drained(*, ids: Ids) -> Query:
 
 
 @statement
+def _logins(*, ids: Ids) -> Query:
+    return Node.select(Node.id).where(among(Node.id, ids), Node.role == "login")
+
+
+@statement
 def _due() -> Query:
     """Nodes in service whose time to be drained has come."""
     return Node.select(Node.name, Node.drain_reason).where(
@@ -176,12 +181,18 @@ def _drain(t: Transaction, rows: Sequence[NodeRow], reason: str, by: str) -> lis
     return moved
 
 
+LATEST_S = 1000 * 366 * 86400.0  # viewers show the time as a date
+
+
 def drain_later(store: Store, nodes: Sequence[str], after_s: float, reason: str) -> tuple[list[str], float]:
     """Have nodes drained in so many seconds, by the database's clock.
 
     From that time on no placement uses them (db.allocation.free), whether or not a CPA has run ``drain_due``. Returns
     those nodes that are in service, and the time. Raises Invalid.
     """
+
+    if not 0 <= after_s <= LATEST_S:
+        raise Invalid("nodes cannot be drained that late", "name a time in the next 1,000 years")
 
     def work(t: Transaction) -> tuple[list[str], float]:
         at = t.now + after_s
@@ -228,8 +239,10 @@ def resume(store: Store, nodes: Sequence[str], by: str) -> list[str]:
 
     def work(t: Transaction) -> list[str]:
         rows = _rows(t, nodes)
-        back = _moving([row for row in rows if row.is_there], NodeEvent.RESUME)
-        absent = _moving([row for row in rows if not row.is_there], NodeEvent.RESUME_ABSENT)
+        logins = {row[0] for row in t.rows(_logins.bind(ids=[row.id for row in rows]))}  # they have no PCT
+        there = [row for row in rows if row.is_there or row.id in logins]
+        back = _moving(there, NodeEvent.RESUME)
+        absent = _moving([row for row in rows if row not in there], NodeEvent.RESUME_ABSENT)
         _move(t, back, NodeEvent.RESUME, "", "", each=True)
         _move(t, absent, NodeEvent.RESUME_ABSENT, NOT_YET, by, each=True)
         kept = _cancel_drain_at(t, rows)

@@ -1,5 +1,7 @@
 """Nodes that will be drained at a given time: what is placed there until then, and what happens at that time."""
 
+import math
+
 import pytest
 
 from db.allocation import finish, waiting_requests
@@ -145,3 +147,17 @@ def test_what_sets_and_what_clears_it(store: Store, machine: Machine) -> None:
     assert node(store, "n0") == ("up", "", at, "much later"), "and a new boot"
     with pytest.raises(Invalid, match="no node 'n9'"):
         drain_later(store, ["n9"], 1.0, "")
+    for never in (-1.0, 1e11, 1e308, math.inf, math.nan):
+        with pytest.raises(Invalid, match="that late"):
+            drain_later(store, ["n0"], never, "")
+    assert node(store, "n0")[2] == at
+
+
+def test_a_login_processor_is_back_at_once(store: Store) -> None:
+    """It has no PCT that would have to register."""
+    define(store)
+    assert drain(store, [LOGIN], "move away", "ada") == [LOGIN] and node(store, LOGIN)[0] == "drained"
+    assert resume(store, [LOGIN], "ada") == [LOGIN] and node(store, LOGIN)[:2] == ("up", "")
+    drain_later(store, [LOGIN], 0.0, "")
+    drain_due(store)
+    assert resume(store, [LOGIN], "ada") == [LOGIN] and node(store, LOGIN) == ("up", "", None, "")
