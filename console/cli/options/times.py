@@ -40,9 +40,15 @@ def _seconds_until(text: str, now: datetime) -> float:
     if found := _OF_DAY.fullmatch(text):
         hour, minute, second = (int(part or 0) for part in found.groups())
         at = now.replace(hour=hour, minute=minute, second=second, microsecond=0)
-        return _between(now, at if at > now else at + timedelta(days=1))
+        today_s = _between(now, at)
+        return today_s if today_s > 0 else _between(now, at + timedelta(days=1))
     return _between(now, datetime.fromisoformat(text))
 
 
 def _between(now: datetime, at: datetime) -> float:
-    return at.timestamp() - now.timestamp()  # by the calendar of the time zone: a change of the clocks counts
+    """The seconds by the calendar of the time zone: a change of the clocks counts.
+
+    In autumn an hour comes twice: then the next time that it is ``at``.
+    """
+    first_s, second_s = (at.replace(fold=fold).timestamp() - now.timestamp() for fold in (0, 1))
+    return second_s if first_s <= 0 < second_s else first_s
