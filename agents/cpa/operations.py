@@ -346,11 +346,15 @@ class Operations:
         reason = message.get("reason", "")[:MAX_REASON]
         since = time.strftime("%Y-%m-%d %H:%M")
         told = f"{reason} ({by}, {since})" if reason else f"taken out by {by}, {since}"
-        if "after_s" in message:
-            told = f"{reason} ({by})" if reason else f"announced by {by}"
-            taken, drain_at = nodes_bulk.drain_later(self.store, names, max(0.0, float(message["after_s"])), told)
-            return Answer({"nodes": taken, "drain_at": drain_at}, released=True)
         return Answer({"nodes": nodes_bulk.drain(self.store, names, told, by)})
+
+    def _drain_later(self, uid: int, message: Message) -> Answer:
+        self.rights.need_admin(uid, "drain_later")
+        names, by = _names(message), user_name(uid)
+        reason = message.get("reason", "")[:MAX_REASON]
+        told = f"{reason} ({by})" if reason else f"announced by {by}"
+        taken, drain_at = nodes_bulk.drain_later(self.store, names, max(0.0, float(message["after_s"])), told)
+        return Answer({"nodes": taken, "drain_at": drain_at}, released=True)
 
     def _resume(self, uid: int, message: Message) -> Answer:
         self.rights.need_admin(uid, "resume")

@@ -36,7 +36,7 @@ UNREAD = 64 << 10
 HELLO_BYTES, FRAME_BYTES, LIST_BYTES = 4096, 64 << 10, 1 << 20
 _LISTS = (
     "allocate", "request", "would_allocate", "started", "finish", "partition_create", "set_mode", "reserve", "drain",
-    "resume", "reset", "signal_launchers", "kill_launchers", "set_switches",
+    "drain_later", "resume", "reset", "signal_launchers", "kill_launchers", "set_switches",
 )  # fmt: skip
 LARGER: Dict[str, int] = dict.fromkeys(_LISTS, LIST_BYTES)
 #: The most objects, lists and members in one request: a load file of 4,000 lines has fewer.

@@ -22,7 +22,8 @@ FROM_A_LOGIN = frozenset(
 )
 #: Operations on something that exists already.
 REACHING = frozenset(
-    ("signal_launchers", "kill_launchers", "reset", "drain", "resume", "set_mode", "reserve", "partition_destroy")
+    ("signal_launchers", "kill_launchers", "reset", "drain", "drain_later", "resume")
+    + ("set_mode", "reserve", "partition_destroy")
 )
 
 

@@ -37,7 +37,8 @@ def drain(settings: Settings, options: argparse.Namespace) -> int:
 def _later(settings: Settings, names: list[str], options: argparse.Namespace) -> int:
     after_s = seconds_until(options.at, datetime.now())
     # The clock that counts is the database's: it gets a number of seconds.
-    reply = ask_cpa(settings, {"op": "drain", "nodes": names, "reason": options.reason, "after_s": after_s})
+    # A request of its own, because CPAs of an earlier version would drain the nodes now.
+    reply = ask_cpa(settings, {"op": "drain_later", "nodes": names, "reason": options.reason, "after_s": after_s})
     for name in names:
         if name not in reply["nodes"]:
             print(f"mesh: {name} is drained already", file=sys.stderr)

@@ -4,6 +4,7 @@ import glob
 from typing import Any
 
 from agents.link.client import Client, Unreachable
+from agents.wire.errors import AgentError
 from console.errors import ConsoleError
 from console.settings import Settings
 
@@ -21,6 +22,10 @@ def ask_cpa(settings: Settings, request: dict[str, Any], timeout_s: float = 10.0
                 return client.call(request)
         except Unreachable as error:
             last = f": {error.message}"
+        except AgentError as error:
+            if error.code == "unknown_op":
+                error.hint = "the CPAs of this mesh are of an earlier version: mesh upgrade"
+            raise
     if not paths:
         raise ConsoleError("no mesh is up", "mesh up")
     raise ConsoleError(f"no CPA answers{last}", "mesh status")

@@ -175,7 +175,7 @@ def _enlist(settings: Settings, grown: Grown) -> None:
     ask_cpa(settings, {"op": "resume", "nodes": grown.nodes})
     if grown.drain_at is not None:
         after_s = max(0.0, grown.drain_at - time.time())
-        request = {"op": "drain", "nodes": grown.nodes, "reason": _reason(grown), "after_s": after_s}
+        request = {"op": "drain_later", "nodes": grown.nodes, "reason": _reason(grown), "after_s": after_s}
         ask_cpa(settings, request)
 
 

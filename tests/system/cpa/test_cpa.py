@@ -294,6 +294,7 @@ def test_an_ordinary_user_reaches_only_what_is_his(one: Daemons) -> None:
         {"op": "kill_launchers", "launchers": [mine["launcher"]]},
         {"op": "reset", "launchers": [mine["launcher"]], "nodes": ["n0"]},
         {"op": "drain", "nodes": ["n0"]},
+        {"op": "drain_later", "nodes": ["n0"], "after_s": 60},
         {"op": "moved", "launcher": mine["launcher"], "cookie": "0" * 16, "pid": 1, "pid_started": 1},
         {**allocation(1), "key": allocation_key(one)},
     ]
