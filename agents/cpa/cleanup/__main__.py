@@ -9,7 +9,7 @@ import json
 import os
 import sys
 
-from agents.cpa.cleanup.runner import NO_PCT, UNREACHED
+from agents.cpa.cleanup.runner import NO_PCT
 from agents.link import trust
 from agents.link.acceptor import allow_many_files
 from agents.link.link import Caller
@@ -47,9 +47,7 @@ class Cleanup:
         try:
             caller = Caller(self._loop, connect_now(address), "cleanup", lambda _caller, _reason: None)
         except (OSError, AgentError) as error:
-            # The queue of a PCT that stands still may be full (EAGAIN): that one exists.
-            none = isinstance(error, (ConnectionRefusedError, FileNotFoundError))
-            told = f"{NO_PCT if none else UNREACHED}: {getattr(error, 'strerror', None) or error}"
+            told = f"{NO_PCT}: {getattr(error, 'strerror', None) or error}"
             self.left.update(dict.fromkeys(names, told))
             return
 

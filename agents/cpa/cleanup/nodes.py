@@ -18,8 +18,9 @@ from db.views.daemon_reads import given_up
 
 Done = Callable[[AgentError | StoreError | None], None]
 BY = "cpa"
-#: A node of this machine is not given up: its keeper starts a PCT again that died, and a new PCT first kills what is
-#: left. Seconds for which a PCT that does not exist is waited for, and between two attempts.
+#: A node of this machine is not given up, and a new PCT there takes over the launch children that it finds: so the
+#: node has to confirm, whenever its PCT is back or goes on. Seconds for which a PCT that died is waited for, because
+#: its keeper starts it again at once, and between two attempts.
 RESTART_S, RESTARTED_S = 3.0, 0.2
 
 
@@ -56,14 +57,13 @@ class LostNodes:
         def cleaned(clean: bool, said: str) -> None:
             left = {} if clean else told_of([node["name"] for node in nodes], said)
             doubtful = {name: why for name, why in left.items() if name in here}
-            if doubtful and all(why.startswith(NO_PCT) for why in doubtful.values()):
-                if time.monotonic() - began < RESTART_S:
-                    self._loop.after(RESTARTED_S, clean_up)
-                    return
-                doubtful = {}  # without a PCT a node is down
+            restarts = doubtful and all(why.startswith(NO_PCT) for why in doubtful.values())
+            if restarts and time.monotonic() - began < RESTART_S:
+                self._loop.after(RESTARTED_S, clean_up)
+                return
             self._journal.write("lost_nodes", launcher=launcher, nodes=[node["name"] for node in nodes], left=left)
             error = self._give_up(launcher, {name: why for name, why in left.items() if name not in here})
-            if error is None and doubtful:  # a PCT that stands still may continue at any time, and its node with it
+            if error is None and doubtful:
                 told = "; ".join(f"{name}: {why}" for name, why in doubtful.items())
                 error = Unclean(f"launcher {launcher} is not cleaned up: {told}", "repeat the request")
             done(error)

@@ -12,8 +12,8 @@ from agents.link.loop import Loop, Timer
 
 LIMIT_S = 10.0
 ENDED_WITH = "the clean-up ended with"
-#: How reasons of the built-in clean-up begin: the node has no PCT now; its PCT takes no connection.
-NO_PCT, UNREACHED = "its PCT does not answer", "its PCT cannot be reached"
+#: The begin of a reason of the built-in clean-up: the node has no PCT now.
+NO_PCT = "its PCT does not answer"
 AT_ONCE = 8  # after a reboot of a login processor, hundreds may be lost together
 
 Then = Callable[[bool, str], None]
