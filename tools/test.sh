@@ -31,7 +31,9 @@ fetch() {
 if [ ${#missing[@]} -gt 0 ]; then
   if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     echo "redmesh: fetching ${missing[*]} (no service is started)" >&2
-    fetch "${missing[@]}" || echo "redmesh: NOT FETCHED: ${missing[*]}; the tests that need them will be SKIPPED" >&2
+    if fetch "${missing[@]}"; then echo "redmesh: fetched in $SECONDS s" >&2; else
+      echo "redmesh: NOT FETCHED: ${missing[*]}; the tests that need them will be SKIPPED" >&2
+    fi
   else
     echo "redmesh: MISSING: ${missing[*]}; the tests that need them will be SKIPPED" >&2
     echo "redmesh:   sudo apt-get install -y --no-install-recommends ${missing[*]}" >&2

@@ -27,5 +27,6 @@ fi
 echo "redmesh: installing into $venv (once; about a minute, more on a slow network)" >&2
 "$venv/bin/python" -m pip install -qq --disable-pip-version-check --no-input -c constraints.txt -e "$what"
 "$venv/bin/python" -m compileall -q agents console db redmesh simulated
+echo "redmesh: installed in $SECONDS s" >&2
 touch "$venv/.ready"
 if [ "$what" = '.[dev]' ]; then touch "$venv/.dev"; fi

@@ -13,6 +13,8 @@ There is no second look
 - if options of pytest are given, except those of pytest-xdist: a test that runs again would need them too;
 - with STRICT=1 in the environment.
 
+All tests are run in two parts: the unit tests, and if these pass, the others.
+
 The model is ``regrtest --rerun`` of CPython.
 """
 
@@ -25,7 +27,7 @@ import tempfile
 import time
 from collections import Counter
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 
@@ -41,6 +43,8 @@ UNIT = "tests/unit/"
 UNSTABLE = Path("build/unstable.txt")
 #: pytest's exit status of a run in which some tests failed.
 TESTS_FAILED = 1
+#: pytest's exit status if no test was selected.
+NO_TESTS = 5
 #: How many characters of a test that fails again are printed.
 _SHOWN = 200_000
 
@@ -193,21 +197,29 @@ def _print_verdict(verdict: Verdict, looks: list[SecondLook], seconds: float) ->
     print(verdict.closing_line(seconds), flush=True)
 
 
-def _has_options(words: list[str]) -> bool:
-    """Return whether ``words`` has options that a test which runs again would need."""
+def _selection(words: list[str]) -> list[str]:
+    """Return ``words`` without the options of pytest-xdist: names of tests, and options that a second look needs."""
     rest = iter(words)
-    for word in rest:
-        if word in ("-n", "--dist"):
-            next(rest, None)
-        elif word.startswith("-"):
-            return True
-    return False
+    return [word for word in rest if word not in ("-n", "--dist") or next(rest, None) is None]
+
+
+def _run(pytest: _Pytest, words: list[str], recorded: Path) -> tuple[int, Outcomes | None]:
+    """Run a part of the tests; return the exit status, and how they ended if the run came to its end."""
+    began = time.monotonic()
+    status = pytest.run(words, recorded)
+    found = Outcomes.read(recorded)
+    if found is None and status == 0:
+        print("redmesh: a test ended pytest with status 0 before the end of the run")
+        print(f"1 error in {time.monotonic() - began:.2f}s", flush=True)
+        status = TESTS_FAILED
+    return (status if status >= 0 else 128 - status), found
 
 
 def main(words: list[str]) -> int:
     """Run the tests, look again at those that failed, and return the exit status."""
     began = time.monotonic()
-    if os.environ.get("STRICT", "0") not in ("", "0") or _has_options(words):
+    selection = _selection(words)
+    if os.environ.get("STRICT", "0") not in ("", "0") or any(word.startswith("-") for word in selection):
         os.execv(sys.executable, [sys.executable, "-m", "pytest", *words])
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     with suppress(OSError):
@@ -215,15 +227,21 @@ def main(words: list[str]) -> int:
     pytest = _Pytest()
     with tempfile.TemporaryDirectory(prefix="rm-second-look-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
-        status = pytest.run(words, folder / "first.json")
-        first = Outcomes.read(folder / "first.json")
-        if first is None and status == 0:
-            print("redmesh: a test ended pytest with status 0 before the end of the run")
-            print(f"1 error in {time.monotonic() - began:.2f}s", flush=True)
-            return TESTS_FAILED
+        units: Outcomes | None = None
+        if not selection and Path(UNIT).is_dir():
+            status, units = _run(pytest, [*words, UNIT], folder / "units.json")
+            if status != 0 or units is None:
+                return status
+            words = [*words, f"--ignore={UNIT}"]
+        status, first = _run(pytest, words, folder / "first.json")
+        if first is not None and units is not None:
+            first = replace(first, categories={**units.categories, **first.categories})
         names = to_look_at(first) if first and status == TESTS_FAILED and not pytest.signalled else []
         if first is None or not names:
-            return status if status >= 0 else 128 - status  # pytest's own last line has the totals
+            status = 0 if status == NO_TESTS and units else status
+            if first and units and (status == 0 or (status == TESTS_FAILED and first.failed())):
+                print(judge(first, []).closing_line(time.monotonic() - began), flush=True)
+            return status  # otherwise pytest's own last line has the totals
         looks = _look_again(pytest, first, names, folder)
     if len(looks) < len(names):
         return 128 + pytest.signalled

@@ -98,7 +98,7 @@ def run(folder: Path, *words: str, **variables: str) -> subprocess.CompletedProc
 
 @pytest.mark.timeout(300)
 def test_what_fails_once_is_unstable_and_what_fails_twice_fails(tmp_path: Path) -> None:
-    done = run(project(tmp_path, system=SYSTEM, unit=UNIT), "-n", "2")
+    done = run(project(tmp_path, system=SYSTEM, unit=UNIT), "-n", "2", "tests")
     assert done.returncode == 1, done.stdout + done.stderr
     *_, reasons, unstable, closing = done.stdout.splitlines()
     names = ["test_unstable[a b::c/[d]]", "test_unstable_at_its_end", "test_the_worker_crashes_once"]
@@ -123,6 +123,13 @@ def test_the_verdict_stands_though_its_file_cannot_be_written(tmp_path: Path) ->
     assert r"\udcff" in done.stdout and "first output" in done.stdout
 
 
+MANY = f"""
+import pytest
+
+@pytest.mark.parametrize("at", range({MOST_FAILURES + 1}))
+def test_fails(at):
+    assert False
+"""
 UNSTABLE = SYSTEM.split("@pytest.mark")[0] + "def test_it(): assert not first_time('it')\n"
 #: What makes a run fail beside a test that fails, and the words of a conftest.py or test file that does.
 BESIDE = {
@@ -157,6 +164,25 @@ def test_options_and_strict_runs_are_pytests_own(tmp_path: Path) -> None:
         done = run(tmp_path, *words, **variables)
         assert done.returncode == 1 and "second look" not in done.stdout, done.stdout + done.stderr
         assert "2 failed, 1 passed, 1 skipped in" in done.stdout.splitlines()[-1]
+
+
+def test_unit_tests_run_first_and_nothing_else_does_if_one_fails(tmp_path: Path) -> None:
+    project(tmp_path, system=UNSTABLE, unit=UNIT)
+    done = run(tmp_path)
+    assert done.returncode == 1 and "1 failed, 1 passed, 1 skipped in" in done.stdout.splitlines()[-1], done.stdout
+    assert not tmp_path.joinpath("tests/system/ran-it").exists()
+
+    tmp_path.joinpath("tests/unit/test_it.py").write_text("def test_passes(): pass\n")
+    tmp_path.joinpath("tests/system/test_more.py").write_text("def test_passes(): pass\n")
+    for lines in (2, 1):  # the second time, nothing fails
+        done = run(tmp_path, "-n", "2")
+        assert done.returncode == 0 and done.stdout.splitlines()[-1].startswith("3 passed in "), done.stdout
+        assert ("1 unstable: tests/system/test_it.py::test_it" in done.stdout) is (lines == 2)
+
+    tmp_path.joinpath("tests/system/test_more.py").write_text(MANY)
+    done = run(tmp_path)
+    assert done.returncode == 1 and "second look" not in done.stdout
+    assert done.stdout.splitlines()[-1].startswith(f"{MOST_FAILURES + 1} failed, 2 passed in "), done.stdout
 
 
 def test_a_run_without_a_failure_is_pytests_own(tmp_path: Path) -> None:
