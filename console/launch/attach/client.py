@@ -64,8 +64,7 @@ class Attached:
         self._traces: Traces | None = None
         self._paused = False
         self._greeted = False
-        runs = is_held(self._spool)
-        self._live = reach_launch(run_dir, launcher, may_be_over=os.path.exists(self._spool) and not runs, runs=runs)
+        self._live = reach_launch(run_dir, launcher, self._spool)
 
     def run(self) -> int:
         """Follow the launch to its end."""
@@ -203,18 +202,20 @@ class Attached:
             self._status = 125
 
 
-def reach_launch(run_dir: str, launcher: int, *, may_be_over: bool = False, runs: bool = False) -> socket.socket | None:
-    """Connect to the yod of ``launcher``; return None if it cannot be reached and ``may_be_over``. Raises ConsoleError.
+def reach_launch(run_dir: str, launcher: int, spool: str = "") -> socket.socket | None:
+    """Connect to the yod of ``launcher``; return None if it has left a ``spool`` and ended. Raises ConsoleError.
 
-    ``runs``: the yod is known to run, even if its socket is missing.
+    A yod holds its spool: if it does, it runs, even if its socket is missing.
     """
-    deadline = time.monotonic() + (0 if may_be_over else _BACK_S if runs or _was_removed(run_dir) else _SOCKET_S)
+    runs = is_held(spool)
+    deadline = time.monotonic() + (_BACK_S if runs or _was_removed(run_dir) else _SOCKET_S)
     while True:
         try:
             path = yod_socket(run_dir, launcher)
             return connect(path, _ANSWER_S, yod_owner(path))
         except OSError:
-            if may_be_over:
+            runs = is_held(spool)  # it may have ended just now
+            if not runs and os.path.exists(spool):
                 return None
         if time.monotonic() > deadline:
             if runs:

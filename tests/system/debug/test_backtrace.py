@@ -2,7 +2,6 @@
 
 import os
 import select
-import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from agents.linux import prctl, processes
 from agents.pct.debug import crash as backtrace
 from agents.pct.debug.parsers import Backtrace
 from agents.pct.launch.options import RANK_ENVIRONMENT
+from tests.support.compilers import has_rustc
 from tests.support.waiting import wait_until
 
 PROGRAM = """
@@ -268,7 +268,7 @@ fn main() { println!("{}", outer(std::ptr::null())); }
 """
 
 
-@pytest.mark.skipif(not shutil.which("rustc"), reason="rustc is not installed")
+@pytest.mark.skipif(not has_rustc(), reason="rustc is not installed")
 def test_a_rust_program_whose_own_handler_comes_first(tmp_path: Path, start) -> None:  # type: ignore[no-untyped-def]
     (tmp_path / "crash.rs").write_text(RUST)
     subprocess.run(["rustc", "-g", "-o", tmp_path / "crash", tmp_path / "crash.rs"], check=True, timeout=60)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from agents.linux import processes
+from tests.support.compilers import has_rustc
 from tests.support.mesh import PrivateMesh
 from tests.support.terminals import Typist
 from tests.support.waiting import patience, wait_until
@@ -81,7 +82,7 @@ def test_the_stack_of_a_python_program(yods: PrivateMesh) -> None:
 
 
 def test_the_stack_of_a_rust_program(yods: PrivateMesh) -> None:
-    if shutil.which("rustc") is None or not has_tool:
+    if not has_rustc() or not has_tool:
         pytest.skip("no rustc here, or nothing that takes stacks")
     (yods.work / "crash.rs").write_text(RUST)
     subprocess.run(["rustc", "-g", "crash.rs", "-o", "crash-rs"], cwd=yods.work, check=True, capture_output=True)

@@ -1,12 +1,15 @@
 """The spool of a detached launch: what it holds, its limit, and who follows it."""
 
+import fcntl
 import os
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
 from agents.wire.control import decode
 from agents.wire.frames import CONTROL, STDOUT, Decoder, split_output
+from console.launch.attach.client import reach_launch
 from console.launch.events.spool import KEPT_DAYS, SpoolFront, spool_path
 
 
@@ -86,3 +89,15 @@ def test_an_old_spool_whose_yod_lives_is_kept(tmp_path: Path) -> None:
         spool.hold(file.fileno())
         spool._sweep(str(tmp_path))
     assert held.exists() and not over.exists()
+
+
+def test_a_yod_that_ends_while_its_socket_is_missing_is_over(tmp_path: Path) -> None:
+    spool = tmp_path / "spool"
+    held = os.open(spool, os.O_RDWR | os.O_CREAT)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    ends = threading.Timer(0.2, os.close, [held])
+    ends.start()
+    try:
+        assert reach_launch(str(tmp_path), 7, str(spool)) is None
+    finally:
+        ends.join()
