@@ -5,18 +5,20 @@ import json
 import os
 import sys
 
+from agents.job.description import META
 from agents.wire.errors import AgentError
-from console.cli.mesh.queue import suspend_all
 from console.deploy.personal import lifecycle
-from console.jobs.objects import directory_of, uuids
+from console.errors import ConsoleError
+from console.jobs.objects import directory_of, summary, uuids
+from console.jobs.owner_client import ask, await_end
 from console.settings import Settings, state_directory
-from redmesh.state import job_path
+from redmesh.state import job_path, owned
 from redmesh.text import counted
 
 
 def down(settings: Settings, options: argparse.Namespace) -> int:
     """End the mesh. Running launches need --force or a yes, jobs of tasks need --force."""
-    suspend_all(settings, force=options.force)
+    _suspend_all(settings, force=options.force)
     if settings.hosts or settings.allocation or os.path.exists(f"{settings.state_dir}/hosts.json"):
         return _down_hosts(settings, options)
     try:
@@ -33,6 +35,23 @@ def down(settings: Settings, options: argparse.Namespace) -> int:
     else:
         print("mesh down" if was_up else "no mesh is up")
     return 0
+
+
+def _suspend_all(settings: Settings, *, force: bool) -> None:
+    """Suspend running jobs, so that they can be resumed after ``mesh down``. Without ``force``, raise ConsoleError."""
+    directory = directory_of(settings.state_dir)
+    paths = [job_path(directory, uuid) for uuid in uuids(directory)]
+    running = [path for path in paths if owned(path) and summary(path).get(META)]
+    if running and not force:
+        names = ", ".join(os.path.basename(path)[:8] for path in running[:5])
+        hint = "wait for them, or suspend them with mesh down --force: mesh job resume continues them"
+        raise ConsoleError(f"jobs have not ended: {names}", hint, exit_status=1)
+    for path in running:
+        try:
+            ask(path, "suspend")
+            await_end(path)
+        except ConsoleError:
+            continue  # it has ended meanwhile
 
 
 def _down_hosts(settings: Settings, options: argparse.Namespace) -> int:

@@ -578,23 +578,6 @@ def to_run_again(settings: Settings, name: str, *, ended: bool = True) -> str:
         raise ConsoleError(f"job {name} cannot be had: {error}", f"its object is {path}") from None
 
 
-def suspend_all(settings: Settings, *, force: bool) -> None:
-    """Suspend running jobs, so that they can be resumed after ``mesh down``. Without ``force``, raise ConsoleError."""
-    directory = directory_of(settings.state_dir)
-    paths = [job_path(directory, uuid) for uuid in uuids(directory)]
-    running = [path for path in paths if owned(path) and summary(path).get(META)]
-    if running and not force:
-        names = ", ".join(os.path.basename(path)[:8] for path in running[:5])
-        hint = "wait for them, or suspend them with mesh down --force: mesh job resume continues them"
-        raise ConsoleError(f"jobs have not ended: {names}", hint, exit_status=1)
-    for path in running:
-        try:
-            ask(path, "suspend")
-            await_end(path)
-        except ConsoleError:
-            continue  # it has ended meanwhile
-
-
 def _each(
     settings: Settings,
     options: argparse.Namespace,
