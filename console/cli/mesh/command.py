@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -67,9 +68,11 @@ def _run(arguments: Sequence[str] | None) -> int:
         from console.errors import ConsoleError
 
         file = settings.file or "REDMESH_SYSTEM"
+        config = f" --config {shlex.quote(options.config)}" if options.config else ""
         raise ConsoleError(
-            f"{options.of_command.prog} is for root: {file} describes a mesh for all users",
-            f"ask an administrator, or sudo {options.of_command.prog}",
+            f"{options.of_command.prog} is for root: mesh {settings.mesh} is root's, for all users ({file})",
+            f"ask an administrator, or sudo {options.of_command.prog}{config}",
+            exit_status=1,
         )
     command: Command = options.command
     return command(settings, options)
@@ -230,7 +233,7 @@ def _add_trust(commands: "argparse._SubParsersAction[_Parser]") -> None:
     rotate = which.add_parser("rotate", help="replace CA and keys; launches continue")
     for one, name in ((show, "show"), (rotate, "rotate")):
         one.add_argument("--json", action="store_true", help="print JSON")
-        one.set_defaults(command=_lazily("trust", name), of_root=True)
+        one.set_defaults(command=_lazily("trust", name), of_root=name != "show")
 
 
 def _add_logins(commands: "argparse._SubParsersAction[_Parser]") -> None:

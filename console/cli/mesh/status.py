@@ -23,6 +23,8 @@ from redmesh.text import counted
 ROOM = 4 << 20
 #: The most nodes with the same problem that are listed one by one.
 NAMED = 5
+#: Whose a system mesh is, and what its users may ask.
+OF_ROOT = "owner       root, for all users: yod, mesh submit and mesh queue are yours; root starts and ends it"
 
 
 def status(settings: Settings, options: argparse.Namespace) -> int:
@@ -143,7 +145,7 @@ def _as_text(found: dict[str, Any]) -> list[str]:
     gone = "DOES NOT ANSWER" if found["trouble"] else "GONE: daemons are not restarted (mesh up gives a new one)"
     keeper = f"pid {found['keeper']}" if found["keeper"] else gone
     cpas = ", ".join(name if answers else f"{name} DOES NOT ANSWER" for name, answers in found["cpas"].items())
-    lines += [] if found["of_root"] else [f"keeper      {keeper}"]
+    lines.append(OF_ROOT if found["of_root"] else f"keeper      {keeper}")
     lines.append(f"CPAs        {cpas or 'NONE'}")
     events = f", {counted(found['rca_events'], 'event waits', 'events wait')} for a CPA" if found["rca_events"] else ""
     lines.append("RCA         " + (f"answers{events}" if found["rca"] else "DOES NOT ANSWER"))

@@ -13,7 +13,9 @@ from redmesh.sanitise import clean
 
 
 def show(settings: Settings, options: argparse.Namespace) -> int:
-    """Print the accepted CAs, and the stage of a key rotation."""
+    """Print the accepted CAs, and the stage of a key rotation. Users of a system mesh are told whose the keys are."""
+    if settings.system and os.geteuid():
+        return _of_root(settings, options)
     if not os.path.exists(os.path.join(settings.state_dir, "trust", "ca.key")):
         raise ConsoleError(
             "this mesh has no certificates: its nodes are on this machine", "mesh up of a mesh over SSH creates them"
@@ -39,6 +41,15 @@ def show(settings: Settings, options: argparse.Namespace) -> int:
         print("a change of keys is under way: mesh trust rotate continues it")
     for name in sorted(keys.revoked):
         print(f"{clean(name)} was revoked, and knows keys that are accepted: mesh login revoke {clean(name)} goes on")
+    return 0
+
+
+def _of_root(settings: Settings, options: argparse.Namespace) -> int:
+    """A user may not even see which files root has: that there are none would be a guess."""
+    if options.json:
+        print(json.dumps({"mesh": settings.mesh, "of_root": True}))
+    else:
+        print(f"mesh {settings.mesh} is root's, for all users: its keys are root's too (sudo mesh trust show)")
     return 0
 
 

@@ -496,6 +496,10 @@ def test_a_user_sees_a_well_mesh_and_what_is_roots_is_left_out(mesh: SystemMesh)
     done = mesh.as_user("ada", "mesh", "status", check=True)
     assert "4 processors on 2 nodes" in done.stdout and "RCA         answers" in done.stdout
     assert "TROUBLE" not in done.stdout and "keeper" not in done.stdout
+    assert "owner       root, for all users" in done.stdout
+    trust = mesh.as_user("ada", "mesh", "trust", "show", check=True).stdout
+    assert "is root's, for all users" in trust and "no certificates" not in trust
+    assert json.loads(mesh.as_user("ada", "mesh", "trust", "show", "--json", check=True).stdout)["of_root"] is True
     mesh.run("mesh", "drain", "h2", "--reason", "new disk", check=True)
     told = mesh.as_user("ada", "mesh", "status")
     mesh.run("mesh", "resume", "h2", check=True)
@@ -548,9 +552,11 @@ def test_what_only_root_can_end_is_refused_before_a_users_jobs_are_touched(mesh:
     wait_until(lambda: state() == "running", "the job runs", 30.0, 0.1)
     for words in (["down", "--force"], ["down"], ["doctor"], ["upgrade"], ["trust", "rotate"]):
         refused = mesh.as_user("ada", "mesh", *words)
-        assert refused.returncode == 125, words
-        assert "is for root" in refused.stderr and "sudo mesh" in refused.stderr, words
+        assert refused.returncode == 1 and not refused.stdout, words
+        assert "is root's, for all users" in refused.stderr and f"sudo mesh {words[0]}" in refused.stderr, words
         assert state() == "running", words
+    told = mesh.as_user("ada", "mesh", "--config", str(mesh.site), "down").stderr
+    assert f"sudo mesh down --config {mesh.site}" in told
     mesh.as_user("ada", "mesh", "cancel", uuid, check=True)
     wait_until(lambda: not state(), "it has ended", 30.0, 0.1)
 
