@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -11,6 +12,7 @@ import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import IO, Any, Self
 
+from redmesh.answers import ask, start
 from redmesh.errors import LaunchFailed, NotLaunched, RedmeshError
 from redmesh.events import Allocated, Event, Exit, Output, Result, Started, read_event
 from redmesh.start_command import start_command
@@ -35,16 +37,12 @@ class Launch:
         given: IO[bytes] | int = (
             subprocess.DEVNULL if stdin is None else stdin if isinstance(stdin, int) else _file(stdin)
         )
-        self._process = subprocess.Popen(
-            [*_yod(), *command], env=self._env, stdin=given, stdout=subprocess.PIPE, stderr=self._said, bufsize=-1
-        )
+        # read without buffering, so that blocking and asynchronous readers may mix
+        self._process, self._fd = start([*_yod(), *command], self._env, self._said, stdin=given)
         if not isinstance(given, int):
             given.close()
         self._exits: dict[int, Exit] = {}
         self._early: list[Event] = []  # events that signal() has read and that the iterator has not yet returned
-        assert self._process.stdout is not None
-        # read without buffering, so that blocking and asynchronous readers may mix
-        self._fd = self._process.stdout.fileno()
         self._buffer, self._searched = bytearray(), 0
         self._words = ""
         self.launcher = 0  # the launcher id; 0 until processors have been allocated
@@ -119,13 +117,10 @@ class Launch:
             self._said.seek(0)
             self._words = self._said.read().decode("utf-8", "replace")
             self._said.close()
-        self._fd = -1
-        for stream in (self._process.stdout, self._process.stdin):
-            if stream is not None:
-                try:
-                    stream.close()
-                except BrokenPipeError:
-                    pass
+        self._close_output()
+        if self._process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.close()
 
     # The end of the launch
 
@@ -233,10 +228,10 @@ class Launch:
                 self._process.terminate()
 
     def _close_output(self) -> None:
-        # Close the stream: yod must not block on output that nobody reads.
+        # yod must not block on output that nobody reads.
+        if self._fd >= 0:
+            os.close(self._fd)
         self._fd = -1
-        if self._process.stdout is not None:
-            self._process.stdout.close()
 
     def __enter__(self) -> Self:
         return self
@@ -323,18 +318,11 @@ def stacks(
 def _ask(name: str, words: list[str], env: Mapping[str, str] | None) -> str:
     """Return the standard output of one of our commands. If it is empty, raises RedmeshError with the text from
     stderr."""
-    done = subprocess.run(
-        [*start_command(name), *words],
-        env=env,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode and not done.stdout:
-        message = done.stderr.strip().rpartition("\n")[2].partition(": ")[2]
-        raise RedmeshError(message or f"{name} exited with {done.returncode}", exit_status=done.returncode)
-    return done.stdout
+    answered = ask([*start_command(name), *words], env)
+    if answered.status and not answered.out:
+        message = answered.said.strip().rpartition("\n")[2].partition(": ")[2]
+        raise RedmeshError(message or f"{name} exited with {answered.status}", exit_status=answered.status)
+    return answered.out
 
 
 async def _readable(fd: int) -> None:

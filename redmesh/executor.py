@@ -13,7 +13,6 @@ import os
 import pickle
 import socket
 import struct
-import subprocess
 import sys
 import threading
 import time
@@ -26,6 +25,7 @@ from concurrent.futures._base import PENDING
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
+from redmesh.answers import ask
 from redmesh.errors import RedmeshError
 from redmesh.start_command import start_command
 
@@ -397,15 +397,11 @@ def _results(payload: bytes) -> Iterator[tuple[int, int, bytes]]:
 
 
 def _submitted(words: list[str], env: Mapping[str, str] | None) -> dict[str, Any]:
-    done = subprocess.run(
-        [*start_command("mesh"), "submit", "--json", *words],
-        env={**os.environ, **env} if env else None, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-        check=False,
-    )  # fmt: skip
-    if done.returncode:
-        message = done.stderr.strip().rpartition("\n")[2].partition(": ")[2]
-        raise RedmeshError(message or f"mesh submit exited with {done.returncode}", exit_status=done.returncode)
-    told: dict[str, Any] = json.loads(done.stdout)
+    answered = ask([*start_command("mesh"), "submit", "--json", *words], {**os.environ, **env} if env else None)
+    if answered.status:
+        message = answered.said.strip().rpartition("\n")[2].partition(": ")[2]
+        raise RedmeshError(message or f"mesh submit exited with {answered.status}", exit_status=answered.status)
+    told: dict[str, Any] = json.loads(answered.out)
     return told
 
 
@@ -424,10 +420,8 @@ def _tell_of_machine(job: dict[str, Any], max_workers: int | None) -> None:
 def _stuck(uuid: str) -> str:
     """Why the job can never have processors, from ``mesh queue``; "" if it may have some later, or if that is not
     known."""
-    command = [*start_command("mesh"), "queue", "--json"]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     try:
-        rows = json.loads(done.stdout)
+        rows = json.loads(ask([*start_command("mesh"), "queue", "--json"]).out)
         return next((str(row["why"]) for row in rows if row["uuid"] == uuid and row["stuck"]), "")
     except (ValueError, KeyError, TypeError):
         return ""

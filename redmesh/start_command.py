@@ -91,8 +91,18 @@ def run_command(name: str) -> int:
     return int(module.main(sys.argv[1:]))
 
 
+def _take_answers() -> None:
+    """Print to the descriptor that a program gave us (redmesh/answers.py); our children are not given it again."""
+    given = os.environ.pop("REDMESH_ANSWERS", "")
+    if given.isdigit():
+        sys.stdout.flush()  # what was printed before us
+        os.dup2(int(given), 1)
+        os.close(int(given))
+
+
 def main() -> int:
     """Run the command that ``sys.argv[1]`` names."""
+    _take_answers()
     name = sys.argv.pop(1) if len(sys.argv) > 1 else ""
     if name == "--version":
         from redmesh.version import VERSION

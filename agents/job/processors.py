@@ -10,20 +10,24 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
+import tempfile
 
 from agents.link.loop import READ
+from redmesh import answers
 from redmesh.start_command import start_command
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Optional
+    import subprocess
+    from typing import IO, Any, Callable, Dict, List, Optional
 
     from agents.link.loop import Loop, Timer
 
 #: The largest request; seconds in the CPA's line (a year); seconds until a failed request is repeated, at first and at
 #: most.
 _MOST, _WAIT_S, _AGAIN_S, _AGAIN_MOST_S = 256, 365 * 86400, 0.5, 60.0
+#: The most bytes of what yod said that are looked at.
+_SAID = 4096
 #: Seconds until an impossible request is repeated for a job that wants so.
 _HOPE_S = 5.0
 #: Exit statuses of yod that are permanent: invalid options, or a request that can never be granted.
@@ -34,17 +38,28 @@ class Grant:
     """A launch: requested, then running, then over."""
 
     __slots__ = (
-        "allocated", "launcher", "never", "nodes", "number", "process", "size", "started", "stopped", "stopping",
-        "vanished", "waits", "words",
+        "_said", "allocated", "launcher", "never", "nodes", "number", "process", "size", "started", "stopped",
+        "stopping", "vanished", "waits", "words",
     )  # fmt: skip
 
-    def __init__(self, number: int, size: int, process: subprocess.Popen[bytes], *, waits: bool) -> None:
+    def __init__(
+        self, number: int, size: int, process: subprocess.Popen[bytes], said: IO[bytes], *, waits: bool
+    ) -> None:
         self.number, self.size, self.process, self.waits = number, size, process, waits
+        self._said = said  # what yod printed that were not events
         self.allocated = self.started = self.stopping = self.never = False
         self.launcher = self.stopped = 0  # how many of its workers were told to exit
         self.nodes: List[Dict[str, Any]] = []
-        self.words: List[str] = []  # lines of yod that were not events
+        self.words: List[str] = []  # why it was not granted, or failed; with the lines that were no events at the end
         self.vanished: List[str] = []  # nodes that it has lost
+
+    def read_words(self) -> None:
+        """Add the last lines that yod printed for people, when it has exited."""
+        with self._said as said:
+            said.seek(max(0, said.seek(0, os.SEEK_END) - _SAID))
+            lines = said.read().decode("utf-8", "replace").splitlines()
+        told = [line.strip() for line in lines if line.strip()]
+        self.words = [*self.words, *((line[5:] if line.startswith("yod: ") else line)[:500] for line in told)][-5:]
 
 
 class Processors:
@@ -122,13 +137,10 @@ class Processors:
         if self._excluded:
             words += ["-exclude", ",".join(self._excluded)]
         # pidfds and event loops are created after the fork, so that yod does not inherit them.
-        process = subprocess.Popen(
-            [*start_command("yod"), "-json", "-sz", str(size), *words, *self._words],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
-        )  # fmt: skip
-        grant = self.grants[self._numbers] = Grant(self._numbers, size, process, waits=waits)
-        assert process.stdout is not None
-        fd = process.stdout.fileno()
+        said = tempfile.TemporaryFile()  # noqa: SIM115  (closed by _over)
+        command = [*start_command("yod"), "-json", "-sz", str(size), *words, *self._words]
+        process, fd = answers.start(command, None, said, start_new_session=True)
+        grant = self.grants[self._numbers] = Grant(self._numbers, size, process, said, waits=waits)
         os.set_blocking(fd, False)
         pending = bytearray()
         self._loop.watch(fd, READ, lambda _events: self._read(grant, fd, pending))
@@ -146,8 +158,7 @@ class Processors:
             self._told(grant, line)
         if not data:
             self._loop.unwatch(fd)
-            assert grant.process.stdout is not None
-            grant.process.stdout.close()
+            os.close(fd)
             grant.process.wait()  # it has closed its output, so it is exiting
             self._over(grant)
 
@@ -156,11 +167,6 @@ class Processors:
             event = json.loads(line)
             kind = event["event"]
         except (ValueError, KeyError, TypeError):
-            text = line.decode("utf-8", "replace").strip()
-            if text.startswith("yod: "):
-                text = text[5:]
-            if text:
-                grant.words = [*grant.words[-4:], text[:500]]
             return
         if kind == "allocated":
             self._granted(grant, event)
@@ -188,6 +194,7 @@ class Processors:
     def _over(self, grant: Grant) -> None:
         del self.grants[grant.number]
         status = grant.process.returncode
+        grant.read_words()
         self._on_over(grant)
         if self._ending:
             return

@@ -5,7 +5,6 @@ The console changes nothing by itself: it runs the command that it shows, so tha
 
 from __future__ import annotations
 
-import asyncio
 import json
 import shlex
 from collections.abc import Iterable, Sequence
@@ -13,8 +12,10 @@ from typing import Any, NamedTuple
 
 from console.errors import ConsoleError
 from console.launch.options.lists import fold
+from console.tui.actions.child import answered
 from console.tui.format import several
 from console.tui.model.machine import Launcher, Machine
+from redmesh.answers import Answered
 from redmesh.idset import fold_names
 from redmesh.sanitise import clean
 from redmesh.start_command import start_command
@@ -202,19 +203,10 @@ async def run(words: Sequence[str]) -> str:
     return told
 
 
-async def _finished(words: Sequence[str]) -> tuple[int, str, str]:
-    """Run a command; returns its exit status, standard output and standard error. Raises ActionError after a
-    time-out."""
+async def _finished(words: Sequence[str]) -> Answered:
+    """Run a command. Raises ActionError after a time-out."""
     extra = ["-NoInquire"] if words[0] == "pingd" else []
-    child = await asyncio.create_subprocess_exec(
-        *start_command(words[0]), *extra, *words[1:],
-        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
     try:
-        async with asyncio.timeout(_PATIENCE_S):
-            out, err = await child.communicate()
+        return await answered([*start_command(words[0]), *extra, *words[1:]], _PATIENCE_S)
     except TimeoutError:
-        child.kill()
-        await child.wait()
         raise ActionError(f"{words[0]} has not ended within {_PATIENCE_S:.0f} s", "mesh status") from None
-    return child.returncode or 0, out.decode("utf-8", "replace"), err.decode("utf-8", "replace")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shlex
 from typing import NamedTuple
 
 from console.errors import ConsoleError
+from console.tui.actions.child import answered
 from redmesh.sanitise import clean
 from redmesh.start_command import start_command
 
@@ -121,20 +121,8 @@ async def dry_run(form: Form) -> list[str]:
 
 
 async def _run(words: list[str], patience_s: float) -> tuple[int, str, str]:
-    child = await asyncio.create_subprocess_exec(
-        *yod_command(),
-        *words,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env={**os.environ, "COLUMNS": "200"},
-    )
     try:
-        async with asyncio.timeout(patience_s):
-            out, err = await child.communicate()
+        status, out, err = await answered([*yod_command(), *words], patience_s, {**os.environ, "COLUMNS": "200"})
     except TimeoutError:
-        child.kill()
-        await child.wait()
         raise LaunchError(f"yod has not begun within {patience_s:.0f} s", "mesh status") from None
-    told = clean(err.decode("utf-8", "replace").strip().replace("\n", " · "))
-    return child.returncode or 0, out.decode("utf-8", "replace"), told
+    return status, out, clean(err.strip().replace("\n", " · "))

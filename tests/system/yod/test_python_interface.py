@@ -5,10 +5,12 @@ import json
 import os
 import shutil
 import signal
+from pathlib import Path
 
 import pytest
 
 import redmesh
+from console.tui.actions.commands import answer
 from tests.support.mesh import PrivateMesh
 from tests.support.waiting import wait_until
 from tests.support.yods import one_mesh, ranks_left, yods
@@ -68,6 +70,20 @@ def test_what_fails_is_said(here: PrivateMesh) -> None:
         redmesh.run(["sh", "-c", "exit $((4 * YOD_RANK))"], size=2)
     assert failed.value.exit_status == 4 and failed.value.result.exits[1].status == 4
     assert redmesh.run("false", check=False).exit_status == 1
+
+
+@pytest.mark.parametrize("noise", ["print('x')", "print('{', end='')", "import os; os.write(1, b'x')"])
+def test_what_python_prints_when_it_starts_is_no_part_of_an_answer(
+    here: PrivateMesh, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, noise: str
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(noise)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert redmesh.run(["sh", "-c", "echo $YOD_RANK$REDMESH_ANSWERS"]).stdout == b"0\n"
+    with redmesh.launch(["sh", "-c", "echo out; exec sleep 600"]) as job:
+        assert job.stacks()["ranks"] == 1
+    with redmesh.Executor(1) as pool:
+        assert pool.submit(divmod, 7, 2).result() == (3, 1)
+    assert asyncio.run(answer(["mesh", "status", "--json"]))["up"] is True, "the console asks this way"
 
 
 def test_a_signal_for_some_ranks(here: PrivateMesh) -> None:

@@ -1,0 +1,38 @@
+"""Runs one of our commands beside the event loop, and reads its answer."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+
+from redmesh.answers import VARIABLE, Answered
+
+
+async def answered(words: Sequence[str], patience_s: float, env: Mapping[str, str] | None = None) -> Answered:
+    """Run a command to its end; ``env`` is its whole environment, or None for ours.
+
+    Raises TimeoutError after ``patience_s``, when the command has been killed.
+    """
+    reader, writer = os.pipe()
+    source = asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
+    pipe, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(source), os.fdopen(reader, "rb", 0))
+    try:
+        try:
+            child = await asyncio.create_subprocess_exec(
+                *words, env={**(os.environ if env is None else env), VARIABLE: str(writer)}, pass_fds=(writer,),
+                stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
+            )  # fmt: skip
+        finally:
+            os.close(writer)
+        try:
+            async with asyncio.timeout(patience_s):
+                out, (_, said) = await asyncio.gather(source.read(), child.communicate())
+        except TimeoutError:
+            child.kill()
+            await child.wait()
+            raise
+    finally:
+        pipe.close()
+    return Answered(child.returncode or 0, out.decode("utf-8", "replace"), said.decode("utf-8", "replace"))

@@ -1,0 +1,69 @@
+"""What one of our commands prints for a program goes to a descriptor of its own.
+
+A user's Python may print when it starts (``sitecustomize``, a ``.pth`` file, a profiler), before a line of ours runs.
+So a program that reads what a command prints gives it the writing end of a pipe in the variable ``REDMESH_ANSWERS``;
+start_command.py makes that the command's standard output. What was printed before then is no part of the answer: it is
+kept with what the command says to people.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from typing import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import IO
+
+#: The variable that has the number of the descriptor. start_command.py, which has few imports, repeats it.
+VARIABLE = "REDMESH_ANSWERS"
+_PIECE = 256 << 10
+
+
+class Answered(NamedTuple):
+    """What a command said. ``out`` is its answer, ``said`` is what it and the start of Python said to people."""
+
+    status: int
+    out: str
+    said: str
+
+
+def start(
+    words: Sequence[str],
+    env: Mapping[str, str] | None,
+    said: IO[bytes],
+    *,
+    stdin: int | IO[bytes] = subprocess.DEVNULL,
+    start_new_session: bool = False,
+) -> tuple[subprocess.Popen[bytes], int]:
+    """Start one of our commands (a line of :func:`redmesh.start_command.start_command`).
+
+    Returns the process and the descriptor from which its answer is read, which the caller closes; ``said`` gets all
+    else that is printed. ``env`` is the whole environment, or None for ours. Raises OSError.
+    """
+    reader, writer = os.pipe()
+    try:
+        process = subprocess.Popen(
+            words, env={**(os.environ if env is None else env), VARIABLE: str(writer)}, stdin=stdin, stdout=said,
+            stderr=said, pass_fds=(writer,), start_new_session=start_new_session,
+        )  # fmt: skip
+    except BaseException:
+        os.close(reader)
+        raise
+    finally:
+        os.close(writer)
+    return process, reader
+
+
+def ask(words: Sequence[str], env: Mapping[str, str] | None = None) -> Answered:
+    """Run one of our commands to its end; ``env`` as for :func:`start`. Raises OSError."""
+    with tempfile.TemporaryFile() as said:
+        process, reader = start(words, env, said)
+        with process, open(reader, "rb") as source:
+            out = source.read()
+        said.seek(0)
+        told = said.read()
+    return Answered(process.returncode, out.decode("utf-8", "replace"), told.decode("utf-8", "replace"))
