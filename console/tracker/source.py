@@ -25,7 +25,7 @@ from console.jobs.objects import directory_of
 from console.launch.daemons.connect import login_name, mesh_name
 from console.settings import Settings
 from db.errors import StoreError
-from db.views.daemon_reads import UDP
+from db.views.rows import UDP
 from db.views.viewer import open_viewer
 from redmesh import state
 from redmesh.state import SUFFIX, StateError, is_uuid

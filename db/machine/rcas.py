@@ -15,9 +15,7 @@ from db.machine.nodes import FIRST_GRANTED, NodeRow, find_node, give_up_life, go
 from db.schema.models import Launcher, Mesh, Node, Partition, Waiting
 from db.store.statements import STAMP, Query, statement
 from db.store.store import Store, Transaction
-
-#: The prefix of the address in a login processor's row. Its RCA receives heartbeats there.
-SCHEME = "udp://"
+from db.views.rows import UDP
 
 
 @statement
@@ -138,7 +136,7 @@ def here(store: Store, login: str, listen: str) -> bool:
 
     def work(t: Transaction) -> bool:
         row = _login(t, login)
-        address = SCHEME + listen
+        address = UDP + listen
         if row.address != address:
             t.change(_set_address.bind(node=row.id, address=address))
         return move(t, row, NodeEvent.REGISTERED, "", login) or row.address != address

@@ -11,8 +11,7 @@ from db.schema.models import Mesh, Node, Partition, Waiting
 from db.store.orm import pw
 from db.store.statements import NOW, Query, statement
 from db.store.store import Store
-
-UDP = "udp://"  # the prefix of an address in a login processor's row (db.machine.rcas.SCHEME)
+from db.views.rows import UDP
 
 
 class Life(NamedTuple):

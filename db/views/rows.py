@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
+#: The prefix of the address in a login processor's row. Its RCA receives heartbeats there.
+UDP = "udp://"
+
 MeshRow = namedtuple("MeshRow", "boot_id name topology schema_version counter trimmed_to booted_at")
 NodeRow = namedtuple(
     "NodeRow",

@@ -31,7 +31,6 @@ from console.jobs.owner_client import NoOwner, ask, await_end, last_words
 from console.jobs.packaging import collect, stored
 from console.jobs.rows import paced, queue_row, rate_text, waiting_text, waits
 from console.jobs.submission import begin, parse_after, parse_array, submit
-from console.jobs.waiting import read_lines
 from console.launch.daemons.connect import reach, user
 from console.launch.daemons.cpa import connect_any
 from console.launch.options.limits import duration
@@ -283,7 +282,11 @@ def show_queue(settings: Settings, options: argparse.Namespace) -> int:
     """Print jobs that have not ended, in the order of submission; with --all also ended ones."""
     jobs = [job for job in _jobs(settings) if options.all or job["state"] not in ENDED]
     told = [queue_row(job) for job in jobs]
-    lines = read_lines(settings) if any(job["state"] not in ENDED for job in jobs) else None
+    lines = None
+    if any(job["state"] not in ENDED for job in jobs):
+        from console.jobs.waiting import read_lines  # the rules of allocation load the database's library
+
+        lines = read_lines(settings)
     for one, job in zip(told, jobs, strict=True):
         one["why"], one["stuck"] = "", False
         if lines is not None:
