@@ -5,7 +5,7 @@
 # make test    the whole suite; fetches the servers it tests against where root may
 SHELL := /bin/bash
 .DEFAULT_GOAL := all
-.PHONY: all demo docs release test check bench screenshots clean
+.PHONY: all demo docs release test check storm bench screenshots clean
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -47,6 +47,12 @@ check: $(DEV)
 	@$(PY) tools/message_codes.py
 	@$(PY) tools/documentation.py >/dev/null
 	@$(VENV)/bin/vermin -q --no-tips -t=3.9- --violations redmesh/__init__.py redmesh/answers.py redmesh/filesystem.py redmesh/idset.py redmesh/managers.py redmesh/sanitise.py redmesh/state.py redmesh/state_reader.py redmesh/text.py redmesh/version.py agents/wire agents/link agents/linux agents/pct agents/job agents/objects agents/keeper agents/managers agents/yodio console/deploy/ssh/bootstrap.py console/deploy/agent/archive.py console/deploy/agent/compiling.py agents/pmix
+
+# what chooses at random, for longer and with new choices; before an issue is closed
+storm: $(DEV)
+	@$(COMPILE)
+	REDMESH_LONG=1 $(PY) -m pytest -m storm --timeout 1800 tests
+	$(PY) -m tests.storm --minutes 15
 
 bench: $(DEV)
 	@$(COMPILE)

@@ -15,6 +15,7 @@ from typing import Any
 import hypothesis
 import pytest
 
+from tests.support.chance import LONG
 from tests.support.daemons import daemons, make_daemons
 from tests.support.hosts import loopback_hosts, netns_hosts
 from tests.support.mesh import mesh
@@ -48,7 +49,10 @@ __all__ = [
 
 # How long an example takes says more of the machine's other work than of ours.
 _SLOW = [hypothesis.HealthCheck.too_slow]
-hypothesis.settings.register_profile("shared machine", deadline=None, suppress_health_check=_SLOW)
+# The examples are the same every time, but for ``make storm`` (tests/support/chance.py).
+hypothesis.settings.register_profile(
+    "shared machine", deadline=None, suppress_health_check=_SLOW, derandomize=not LONG, print_blob=True
+)
 hypothesis.settings.load_profile("shared machine")
 
 

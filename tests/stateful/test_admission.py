@@ -16,6 +16,7 @@ from agents.wire.errors import Refusal
 from agents.wire.messages import PCT
 from agents.wire.roles import PCT as MAY
 from agents.wire.roles import need, roles_of
+from tests.support.chance import examples
 
 MESH, NODE, OWNER, KEY = "0a0b0c0d", "n1", 1000, b"k" * 32
 
@@ -101,7 +102,7 @@ class Door(RuleBasedStateMachine):
 
 
 TestDoor = Door.TestCase
-TestDoor.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+TestDoor.settings = settings(max_examples=examples(40), stateful_step_count=25, deadline=None)
 
 
 def test_a_node_that_does_not_know_the_time_lets_nobody_in() -> None:

@@ -5,7 +5,6 @@ The model is a few dictionaries; the invariants are read from the database itsel
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 import time
@@ -40,6 +39,7 @@ from db.store.ranges import unfold
 from db.store.store import open_store
 from db.views import history
 from db.views.viewer import Picture, open_viewer
+from tests.support.chance import examples
 from tests.support.stores import LOGIN, define, demand, empty, first, key
 
 NODES, SLOTS = 4, 3
@@ -295,13 +295,14 @@ class Books(RuleBasedStateMachine):
 
 
 SETTINGS = settings(
-    max_examples=int(os.environ.get("REDMESH_EXAMPLES", "15")),
+    max_examples=examples(15),
     stateful_step_count=25,
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
 
 
+@pytest.mark.storm
 def test_books_on_sqlite() -> None:
     directory = tempfile.mkdtemp(prefix="rm-books-")
     try:
@@ -312,5 +313,6 @@ def test_books_on_sqlite() -> None:
         shutil.rmtree(directory)
 
 
+@pytest.mark.storm
 def test_books_on_mariadb(sql_database: str) -> None:
     run_state_machine_as_test(type("MariaBooks", (Books,), {"url": sql_database}), settings=SETTINGS)

@@ -2,11 +2,13 @@
 
 import random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents.pct.mpi import fences as module
 from agents.pct.mpi.fences import Exchange, State
+from tests.support.chance import examples
 
 
 class Node:
@@ -105,7 +107,8 @@ class Simulation:
 trees = st.lists(st.integers(1, 3), min_size=1, max_size=9)
 
 
-@settings(max_examples=200, deadline=None)
+@pytest.mark.storm
+@settings(max_examples=examples(100), deadline=None)
 @given(trees, st.integers(1, 4), st.integers(0, 2**32), st.integers(1, 3), st.integers(1, 40))
 def test_everybody_knows_everything_behind_a_fence(
     counts: list[int], fanout: int, seed: int, fences: int, chunk: int
@@ -135,7 +138,8 @@ def test_everybody_knows_everything_behind_a_fence(
         module.CHUNK = before
 
 
-@settings(max_examples=200, deadline=None)
+@pytest.mark.storm
+@settings(max_examples=examples(100), deadline=None)
 @given(trees, st.integers(1, 4), st.integers(0, 2**32), st.data())
 def test_whoever_ends_instead_is_named_and_nobody_is_let_go(
     counts: list[int], fanout: int, seed: int, data: st.DataObject

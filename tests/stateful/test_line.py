@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
@@ -26,6 +26,7 @@ from db.machine.nodes import node_down, node_up
 from db.schema.migrate import migrate
 from db.store.ranges import unfold
 from db.store.store import open_store
+from tests.support.chance import examples
 from tests.support.stores import LOGIN, define, demand, empty, first, key
 
 NODES, SLOTS = 4, 2
@@ -168,13 +169,14 @@ class Lines(RuleBasedStateMachine):
 
 
 SETTINGS = settings(
-    max_examples=int(os.environ.get("REDMESH_EXAMPLES", "10")),
+    max_examples=examples(10),
     stateful_step_count=25,
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
 
 
+@pytest.mark.storm
 def test_lines_on_sqlite() -> None:
     directory = tempfile.mkdtemp(prefix="rm-lines-")
     try:
@@ -187,6 +189,7 @@ def test_lines_on_sqlite() -> None:
         shutil.rmtree(directory)
 
 
+@pytest.mark.storm
 def test_lines_on_mariadb(sql_database: str) -> None:
     run_state_machine_as_test(type("MariaLines", (Lines,), {"url": sql_database}), settings=SETTINGS)
 

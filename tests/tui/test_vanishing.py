@@ -16,6 +16,7 @@ from console.tui.app import ConsoleApp
 from console.tui.screens.launch_form import LaunchScreen
 from db.machine.nodes import NodeSpec, define_machine, node_up
 from redmesh.state import StateObject
+from tests.support.chance import long, seed
 from tests.support.console import Keyboard, opened, screen_text, until
 from tests.support.fixed_database import FixedDatabase, Row, busy_machine
 from tests.support.mariadb import Server, private_server
@@ -24,11 +25,11 @@ from tests.support.scripted_yod import ScriptedYod
 from tests.tui.test_jobs import begin, made
 from tests.tui.test_painting import agrees
 
-SEED = int(os.environ.get("REDMESH_FUZZ_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
+SEED = seed("REDMESH_FUZZ_SEED")
 #: The database is a MariaDB that is killed and started again, instead of a file that is gone and is there again.
 FUZZ_SERVER = bool(os.environ.get("REDMESH_FUZZ_SERVER"))
 COMPARED = 40  # what happens between two looks at every cell
-FUZZ_S = float(os.environ.get("REDMESH_FUZZ_S", "8"))
+FUZZ_S = long(8.0, 300.0)
 
 
 def redefine(database: FixedDatabase, nodes: int, slots: int) -> None:
@@ -214,14 +215,15 @@ async def meddle(
     return what
 
 
+@pytest.mark.storm
 @pytest.mark.timeout(300 + 2 * FUZZ_S)
 async def test_random_keys_sizes_launches_and_machines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Nobody sees a traceback, nor a cell that is not as the screen has it.
 
-    ``REDMESH_FUZZ_SEED=N`` plays the same again; ``REDMESH_FUZZ_S`` says how long; ``REDMESH_FUZZ_SERVER=1``: with
-    a MariaDB that is killed and started.
+    ``REDMESH_FUZZ_SEED=N`` plays the same again; ``REDMESH_FUZZ_SERVER=1``: with a MariaDB that is killed and
+    started.
     """
     monkeypatch.chdir(tmp_path)
     for name in ("XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR"):

@@ -13,6 +13,7 @@ from agents.link.client import Client
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
 from agents.wire.messages import CPA
+from tests.support.chance import examples
 from tests.support.daemons import LOGIN, Daemons
 from tests.support.mariadb import Server
 
@@ -77,7 +78,8 @@ def one(request: pytest.FixtureRequest) -> Iterator[Daemons]:
         made.close()
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.storm
+@settings(max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(requests(), min_size=1, max_size=4))
 def test_every_request_has_an_answer(one: Daemons, asked: list[Message]) -> None:
     with one.client(timeout_s=20) as client:

@@ -1,4 +1,4 @@
-"""A short storm at each setting (tests/storm): its seed is new every time, and printed with what went wrong."""
+"""A short storm at each setting (tests/storm), of a seed that found a fault once; make storm has longer ones."""
 
 import subprocess
 import sys
@@ -13,9 +13,13 @@ PATIENCE_S = 100.0
 ENDS_IN_S = 15.0
 
 
-@pytest.mark.parametrize("setting", ["sqlite", "mariadb", "ssh"])
+SEEDS = {"sqlite": 353208976, "mariadb": 444695589, "ssh": 982271522}
+
+
+@pytest.mark.parametrize("setting", SEEDS)
 def test_a_short_storm(setting: str, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.storm", "--minutes", MINUTES, "--every", "0.5", "--setting", setting]
+    chosen = ["--setting", setting, "--seed", str(SEEDS[setting])]
+    command = [sys.executable, "-m", "tests.storm", "--minutes", MINUTES, "--every", "0.5", *chosen]
     storm = subprocess.Popen(
         [*command, "--report", str(tmp_path)], cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )

@@ -2,12 +2,12 @@
 
 import json
 import os
-import statistics
 import time
 from collections.abc import Iterator
 
 import pytest
 
+from agents.wire.errors import AgentError
 from tests.support.far_mesh import while_up
 from tests.support.hosts import MakeHosts
 from tests.support.mariadb import Server
@@ -15,7 +15,8 @@ from tests.support.others import python_for_others
 from tests.support.system_mesh import Attacked, SystemMesh
 from tests.support.waiting import patience, wait_until
 
-ATTACK_S = 12.0
+#: tests/bench/attacked.py has longer ones, beside as many processes that spin.
+ATTACK_S = 4.0
 MOST_MB = 150
 
 
@@ -27,14 +28,11 @@ def mesh(netns_hosts: MakeHosts, sql_server: Server) -> Iterator[SystemMesh]:
         yield made
 
 
-@pytest.mark.load_sensitive(reason="compares launches beside an attack with launches beside processes that spin")
 def test_others_launch_while_a_user_attacks(mesh: SystemMesh) -> None:
     attacked = Attacked(mesh, ATTACK_S)
     parts = ("--pct", f"{mesh.hosts[0].address}:7117", "--database", mesh.viewers_url)
-    beside_spinners = statistics.median(attacked.launches(*parts, "--spin"))
-    beside_attack = statistics.median(attacked.launches(*parts))
+    attacked.launches(*parts)
     assert json.loads(attacked.said.split('{"database": ')[1].split("}")[0] + "}")["done"] > 100, attacked.said
-    assert beside_attack <= 3 * beside_spinners, (beside_attack, beside_spinners)
     assert all(most < MOST_MB for most in mesh.memory_mb().values()), mesh.memory_mb()
     wait_until(lambda: max(attacked.descriptors().values()) < 64, "its connections are gone", 5.0)
     assert mesh.as_user("ada", "yod", "-sz", "1", "true", timeout_s=10.0).returncode == 0
@@ -68,18 +66,32 @@ def test_a_running_launch_of_the_attacker_lives_on(mesh: SystemMesh) -> None:
     """Its registration may be refused, and its connections dropped: neither ends what runs."""
     yod = mesh.start_as("ada", "yod", "-sz", "1", "sleep", "600")
     wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == 1, "it runs", 20.0)
-    attack_s = patience(15.0)
-    attack = mesh.attack("ada", attack_s, "--only", "greeted")
-    attack.stdout.readline()  # type: ignore[union-attr]
-    wait_until(lambda: Attacked(mesh, 0.0).descriptors()["rca"] > 4000, "it has all that it may have", 15.0)
-    mesh.kill("rca")
-    mesh.kill("cpa-0")
-    attack.wait(attack_s + 25)
+    attack = mesh.attack("ada", patience(90.0), "--only", "greeted")
+    try:
+        attack.stdout.readline()  # type: ignore[union-attr]
+        descriptors = Attacked(mesh, 0.0).descriptors
+        wait_until(lambda: descriptors()["rca"] > 4000, "it has all that it may have", 15.0)
+        killed = [mesh.kill("rca"), mesh.kill("cpa-0")]
+
+        def again() -> bool:
+            try:
+                return _pids(mesh).isdisjoint(killed) and descriptors()["rca"] > 4000
+            except (OSError, AgentError):  # they are not there again
+                return False
+
+        wait_until(again, "the daemons are there again, and so is the attack", 30.0)
+    finally:
+        attack.terminate()
+        attack.wait(10)
     wait_until(lambda: yod.pid in _registered(mesh) or yod.poll() is not None, "it registers again", 20.0, 0.2)
     assert yod.poll() is None
     assert mesh.json("showmesh")["states"]["busy"] == 1
     yod.terminate()
     assert yod.wait(20) == 128 + 15
+
+
+def _pids(mesh: SystemMesh) -> set[int]:
+    return {int(one["pid"]) for one in mesh.keeper()["daemons"] if one["name"] in ("rca", "cpa-0")}
 
 
 def _registered(mesh: SystemMesh) -> list[int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
 import traceback
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.chance import long
 from tests.support.far_mesh import TlsMesh, while_up
 from tests.support.waiting import wait_until
 from tests.system.remote.test_hand_over import shown
@@ -171,8 +171,9 @@ class HandedOver:
         assert {number for number in runs if runs.count(number) > 1} <= twice, (self.step, runs, twice)
 
 
+@pytest.mark.storm
 def test_whoever_is_killed_at_whichever_step(mesh: TlsMesh, other: OtherLogin) -> None:
-    names = STEPS if os.environ.get("REDMESH_HAND_OVERS") == "all" else SHORT
+    names = long(SHORT, list(STEPS))
 
     def run(number: int, name: str) -> None:
         job = HandedOver(mesh, other, number, STEPS[name])

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.chance import long
 from tests.support.far_mesh import FarMesh, while_up
 from tests.support.hosts import MakeHosts
 from tests.support.mariadb import Server
@@ -35,7 +36,7 @@ SOME = [
     ("allocating", "cpa-0"), ("allocating", "mariadbd"), ("held", "pct"), ("held", "mariadbd"), ("signalling", "cpa-0"),
     ("signalling", "launch child"), ("ending", "mariadbd"), ("ending", "yod"),
 ]  # fmt: skip
-TABLE = list(itertools.product(STATES, VICTIMS)) if os.environ.get("REDMESH_TEST_KILLS") == "all" else SOME
+TABLE = long(SOME, list(itertools.product(STATES, VICTIMS)))
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,7 @@
 """Launches without pause while hosts, links and daemons fail at random: no processor is ever in two launches.
 
 Every host has one processor, and every rank takes a lock of its host for as long as it lives, orphan or not: a rank
-that finds the lock taken has found another launch on its processor. REDMESH_STORM_S makes the storm longer,
-REDMESH_STORM_SEED repeats one.
+that finds the lock taken has found another launch on its processor. REDMESH_STORM_SEED repeats a storm.
 """
 
 import os
@@ -16,13 +15,14 @@ from typing import Any
 
 import pytest
 
+from tests.support.chance import long, seed
 from tests.support.far_mesh import FarMesh, while_up
 from tests.support.hosts import MakeHosts, NamespaceHost
 from tests.support.waiting import wait_until
 from tests.system.remote.test_faults import boot_of, naps, run_everywhere, until_it_runs, until_nobody_runs
 
-STORM_S = float(os.environ.get("REDMESH_STORM_S", "12"))
-SEED = int(os.environ.get("REDMESH_STORM_SEED", "0")) or random.randrange(1 << 30)
+STORM_S = long(12.0, 300.0)
+SEED = seed("REDMESH_STORM_SEED")
 HOSTS, AT_ONCE, SETTLED_S = 4, 3, 40.0
 RANK = 'flock -n /tmp/held sleep {} || echo "$YOD_LAUNCHER_ID" >> /tmp/twice'
 
@@ -107,6 +107,7 @@ def twice(mesh: FarMesh) -> list[str]:
     return [host.name for host in mesh.hosts if host.run("cat", "/tmp/twice").stdout]
 
 
+@pytest.mark.storm
 def test_no_processor_is_ever_in_two_launches(mesh: FarMesh) -> None:
     chance = random.Random(SEED)
     weather = Weather(mesh, chance)

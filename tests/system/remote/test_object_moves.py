@@ -26,6 +26,7 @@ from agents.wire.errors import AgentError
 from db.jobs import locations
 from redmesh.state import StateError, StateObject, new_uuid
 from tests.support.bad_network import BadNetwork
+from tests.support.chance import long
 from tests.support.daemons import Daemons, Make
 from tests.support.far_pcts import FarMachine
 from tests.support.waiting import wait_until
@@ -33,8 +34,8 @@ from tests.support.waiting import wait_until
 NODES = ("n0", "n1", "n2")
 CPAS = ("cpa-0", "cpa-1")
 UID = os.geteuid()
-#: More of them by REDMESH_MOVES: 1,000 take a quarter of an hour.
-MOVES = int(os.environ.get("REDMESH_MOVES", "20"))
+#: 400 take six minutes.
+MOVES = long(20, 400)
 
 
 class Machine:
@@ -246,6 +247,7 @@ class Questions:
         self._thread.join()
 
 
+@pytest.mark.storm
 def test_random_moves_with_kills_cuts_and_lost_reports(machine: Machine, make_daemons: Make) -> None:
     daemons = make_daemons(nodes=len(NODES))
     for name in CPAS:

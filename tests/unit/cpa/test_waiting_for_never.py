@@ -25,6 +25,7 @@ from db.errors import Invalid, NotEnough
 from db.machine import nodes, reservations
 from db.schema.migrate import migrate
 from db.store.store import Store, open_store
+from tests.support.chance import examples
 from tests.support.stores import LOGIN, empty, first
 
 ME = pwd.getpwuid(os.getuid()).pw_name
@@ -192,7 +193,8 @@ def build(store: Store, machine: list[Node], reserved: bool) -> None:
 
 
 @pytest.mark.parametrize("kind", ["plain", "nodes", "hostfile", "lines"])
-@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@pytest.mark.storm
+@settings(max_examples=examples(100), deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_who_waits_could_be_served_and_who_is_refused_could_not(ground: Store, kind: str, data: st.DataObject) -> None:
     machine = data.draw(machines())

@@ -13,6 +13,7 @@ from db.allocation import load_file
 from db.allocation.free import Machine
 from db.allocation.tasks_and_nodes import Segment, Shape, check, decide
 from db.errors import Invalid, NotEnough
+from tests.support.chance import examples
 
 
 class Picture(Machine):
@@ -101,7 +102,8 @@ def test_exactly_so_many_nodes_and_evenly(
     assert sorted(used.values()) == [share] * (nodes - more) + [share + 1] * more
 
 
-@settings(max_examples=600)
+@pytest.mark.storm
+@settings(max_examples=examples(150))
 @given(st.lists(st.integers(1, 3), min_size=2, max_size=3), st.lists(st.integers(1, 2), min_size=2), places, st.data())
 def test_lines_get_what_they_list_if_there_is_any_way(
     sizes: list[int], tasks: list[int], place: Any, data: st.DataObject
