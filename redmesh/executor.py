@@ -90,7 +90,6 @@ class Executor(_Base):
                 raise ValueError("max_workers is at least 1")
             words += ["--limit", str(max_workers)]
         job = _submitted([*words, *options], env)
-        _tell_of_machine(job, max_workers)
         self.uuid: str = job["uuid"]
         self._directory: str = job["directory"]
         self._lock = threading.Lock()
@@ -105,7 +104,12 @@ class Executor(_Base):
         self._served = threading.Event()  # a call has ended, or none will
         self._socket = str(job["socket"])
         self._sock = _connected(self._socket)
-        self._send_control({"op": "functions", "id": 1})
+        try:
+            self._send_control({"op": "functions", "id": 1})
+            _tell_of_machine(job, max_workers)
+        except BaseException:
+            self._sock.close()  # this ends the job
+            raise
         self._threads = [threading.Thread(target=one, daemon=True) for one in (self._send_calls, self._take_results)]
         for thread in self._threads:
             thread.start()

@@ -66,6 +66,8 @@ _OF_TASKS = ("cancel", "hold", "release", "retry")
 _SECTION_LINES = 32 << 10
 #: A section is copied to an idle worker after this many times the mean, and at least this many seconds.
 _SLOW, _SLOW_S = 2.0, 1.0
+#: Seconds between looks at a program that has not connected.
+_PROGRAM_S = 5.0
 #: Seconds after which a worker that returns nothing gives back the tasks that it has not begun: the mean of short tasks
 #: says nothing of a long one among them, behind which others would wait while processors are idle.
 _RECALL_S = 0.5
@@ -196,6 +198,8 @@ class JobOwner:
             self._loop.after(0.0, lambda: self._on_failure(full))
             return
         self._standby.begin()
+        if self._calls is not None:
+            self._await_program(self._calls)
         # From the loop: a job with nothing left to do ends at once, and would stop a loop that does not run yet.
         self._loop.after(0.0, lambda: self._await_left(left))
 
@@ -436,6 +440,17 @@ class JobOwner:
             self._end_if_free()
 
     # Functions
+
+    def _await_program(self, calls: Calls) -> None:
+        """End the job if its program ends before it has connected. One that is slow or stopped may still connect."""
+        if not calls.open or calls.client is not None:
+            return
+        program = (self._described.functions or {}).get("program")
+        if program is None or alive(*program):
+            self._loop.after(_PROGRAM_S, lambda: self._await_program(calls))
+        else:
+            calls.open = False
+            self._cancel("the program has exited")
 
     def _on_calls(self, calls: Calls, payload: bytes) -> None:
         ranges = calls.add(payload)

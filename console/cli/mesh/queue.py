@@ -19,6 +19,7 @@ from agents.job.dependencies import elsewhere
 from agents.job.description import BEGIN_IN, BESIDE, META, Description
 from agents.job.description import read as read_description
 from agents.job.start import CALLS, SOCKET, beside, start_dependents, start_owner
+from agents.linux.processes import start_time
 from agents.yodio.yodfields import file_name, has_field
 from console.cli.map.drawing import table
 from console.cli.mesh.progress_line import ProgressLine, time_text
@@ -62,7 +63,8 @@ def submit_job(settings: Settings, options: argparse.Namespace) -> int:
     written = _name_streams(described, options, many=ranges != [(1, 1)] or bool(options.tasks))
     described.after = parse_after(settings, options.after)
     if options.functions:
-        described.functions, ranges = json.loads(options.functions), []
+        program = os.getppid()
+        described.functions, ranges = {**json.loads(options.functions), "program": [program, start_time(program)]}, []
     inputs = _distinct(_lines(options.tasks), written) if options.tasks else None
     if not options.quiet and not options.json:
         tell_limit(settings, options.limit)

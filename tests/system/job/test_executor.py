@@ -175,6 +175,17 @@ os._exit(0)
 """
 
 
+def test_an_executor_that_fails_before_it_is_used_leaves_no_job(yods: PrivateMesh) -> None:
+    """A warning that the program has made an error, and a program that is killed before it has connected."""
+    program = "import redmesh; redmesh.Executor(100)"
+    done = yods.run(sys.executable, "-W", "error", "-c", program)
+    assert done.returncode == 1 and "max_workers is 100, but the mesh has" in done.stderr
+    submit = "mesh submit --json --functions '{}' --name killed; kill -9 $$"
+    uuid = json.loads(yods.run("sh", "-c", submit.format("{}")).stdout)["uuid"]
+    wait_until(lambda: yods.json("mesh", "queue") == [], "both jobs have ended")
+    assert yods.json("mesh", "job", "show", uuid)["cause"] == "the program has exited"
+
+
 def test_calls_that_are_not_sent_yet_are_tasks_that_wait(yods: PrivateMesh) -> None:
     """``mesh queue`` knows all calls. Those that the program never sent are cancelled with it."""
     (yods.work / "many.py").write_text(MANY)
