@@ -60,7 +60,8 @@ def submit_job(settings: Settings, options: argparse.Namespace) -> int:
     files = collect(options.files, settings.job_limit_mb)
     if files:
         described.package = BEGIN_IN if options.cwd is None else BESIDE
-    written = _name_streams(described, options, many=ranges != [(1, 1)] or bool(options.tasks))
+    many = sum(last - first + 1 for first, last in ranges) > 1
+    written = _name_streams(described, options, many=many or bool(options.tasks))
     described.after = parse_after(settings, options.after)
     if options.functions:
         program = os.getppid()
@@ -70,7 +71,7 @@ def submit_job(settings: Settings, options: argparse.Namespace) -> int:
         tell_limit(settings, options.limit)
         if not options.hold:
             tell_start(settings)
-        _tell_unfilled(described, many=sum(last - first + 1 for first, last in ranges) > 1)
+        _tell_unfilled(described, many=many)
     if not options.hold:
         need_mesh_of_job(settings)
     path = submit(

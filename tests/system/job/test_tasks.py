@@ -111,6 +111,10 @@ def test_no_output_of_a_task_is_written_over_by_another(yods: PrivateMesh) -> No
     submit(yods, "--tasks", "alike", "--output", "new/{#}.out", "--error", "new/{#}.err", "--wait")
     found = {path.name: path.read_text() for path in (yods.work / "new").iterdir()}
     assert found == {"1.out": "one\n", "1.err": "", "2.out": "", "2.err": "two\n", "3.out": "one\n", "3.err": ""}
+    refused = yods.run("mesh", "submit", "--array", "3-4", "--output", "one", "--", "echo", "{}")
+    assert refused.returncode == 2 and "every task would write the same file" in refused.stderr
+    submit(yods, "--array", "3", "--output", "one", "--wait", "--", "echo", "{}")  # one task, with the input 3
+    assert (yods.work / "one").read_text() == "3\n"
     job = submit(yods, "--array", "7-8", "--wait", "--", "echo", "{#}", "{}")
     assert [one["lines"] for one in sql(yods, job, "SELECT lines FROM task")] == ["7 7\n", "8 8\n"]
 
