@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 import os
 import secrets
+import sys
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -13,6 +14,7 @@ from urllib.parse import parse_qsl, urlsplit
 from agents.objects.changes import wait_for_change
 from agents.objects.http_query import Answer, answer, refused
 from console.jobs.objects import summary, uuids
+from redmesh.sanitise import clean
 from redmesh.state import is_uuid, job_path
 
 #: The longest time that a watcher may wait for a change.
@@ -35,9 +37,17 @@ def server(directory: str, port: int, elsewhere: Elsewhere) -> tuple[ThreadingHT
         pass
 
     Handler.directory, Handler.token, Handler.elsewhere = directory, token, staticmethod(elsewhere)
-    made = ThreadingHTTPServer(("127.0.0.1", port), Handler)
-    made.daemon_threads = True
-    return made, token
+    return _Server(("127.0.0.1", port), Handler), token
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Tell of an error in one line. That a client leaves, or sends nothing, is none."""
+        error = sys.exception()
+        if not isinstance(error, (ConnectionError, TimeoutError)):
+            print(f"mesh: a request failed: {type(error).__name__}: {clean(str(error))}", file=sys.stderr, flush=True)
 
 
 class _Handler(BaseHTTPRequestHandler):

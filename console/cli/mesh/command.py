@@ -547,6 +547,8 @@ def _add_job_arguments(name: str, one: argparse.ArgumentParser) -> None:
         )
     elif name == "sql":
         one.add_argument("query", metavar="QUERY")
+        told = "end the query after so many seconds (default: 60)"
+        one.add_argument("--limit", metavar="SECONDS", type=_seconds, default=60.0, help=told)
     elif name == "move":
         one.add_argument("node", metavar="NODE")
     elif name == "fetch":

@@ -29,6 +29,7 @@ from redmesh.text import counted
 _WIDTH = 200
 _INPUT = 40  # characters of an input in a table
 _MOST_FAILURES = 100  # in the log
+_STEPS = 100_000  # of SQLite between two looks at the time limit of a query
 
 
 def show_list(settings: Settings, options: argparse.Namespace) -> int:
@@ -175,8 +176,10 @@ def _ended_by(status: int | None, described: dict[str, Any]) -> str:
 
 
 def sql(settings: Settings, options: argparse.Namespace) -> int:
-    """Run an SQL query on the object, read-only."""
+    """Run an SQL query on the object, read-only, for at most ``--limit`` seconds."""
     job = opened(_here(settings, options.job))
+    until = time.monotonic() + options.limit
+    job.connection.set_progress_handler(lambda: time.monotonic() > until, _STEPS)
     try:
         rows = job.connection.execute(options.query)
         names = [column[0] for column in rows.description or ()]
@@ -188,6 +191,9 @@ def sql(settings: Settings, options: argparse.Namespace) -> int:
             else:
                 print("\t".join("" if one is None else clean(str(_plain(one))) for one in row))
     except (sqlite3.Error, sqlite3.Warning) as error:
+        if time.monotonic() > until:
+            told = f"the query has not ended within {options.limit:g} s"
+            raise ConsoleError(told, "--limit SECONDS; a recursive query or view may never end") from None
         raise UsageError(f"SQLite refuses the query: {error}", "docs/state-object.md has the tables") from None
     finally:
         job.connection.close()

@@ -1,8 +1,11 @@
 """mesh job serve: the status of a launch over HTTP on loopback, for those who have the token."""
 
 import json
+import socket
+import struct
 import subprocess
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from typing import Any
@@ -28,16 +31,26 @@ def get(url: str, **headers: str) -> tuple[int, dict[str, str], Any]:
 
 @pytest.fixture
 def served(yods: PrivateMesh) -> Iterator[tuple[PrivateMesh, str, str]]:
-    """The address of the server, and its token."""
-    server = yods.start("mesh", "job", "serve", stdout=subprocess.PIPE, text=True)
+    """The address of the server, and its token. It says nothing but that."""
+    server = yods.start("mesh", "job", "serve", stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert server.stdout is not None
     address, _, token = server.stdout.readline().strip().partition("/?token=")
     try:
         yield yods, address, token
     finally:
         server.terminate()
-        server.wait(10)
-        server.stdout.close()
+        said = server.communicate()[1]
+    assert not said
+
+
+def test_clients_that_leave_at_any_moment_are_no_errors(served: tuple[PrivateMesh, str, str]) -> None:
+    _, address, token = served
+    url = urllib.parse.urlsplit(address)
+    for length in (0, 10, 1000):
+        with socket.create_connection((url.hostname, url.port)) as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # closing resets it
+            client.sendall(f"GET / HTTP/1.1\r\nHost: {url.netloc}\r\n\r\n".encode()[:length])
+    assert get(address, Authorization=f"Bearer {token}")[0] == 200
 
 
 def test_a_watcher_waits_for_the_next_change_and_sees_the_end(served: tuple[PrivateMesh, str, str]) -> None:

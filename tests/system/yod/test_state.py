@@ -136,6 +136,9 @@ def test_options_without_sense_are_refused(yods: PrivateMesh, words: tuple[str, 
     assert done.returncode == 2 and told in done.stderr
 
 
+ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c"
+
+
 def test_unknown_jobs_and_bad_queries_are_one_line(yods: PrivateMesh) -> None:
     yods.run("yod", "-quiet", "-state", "true", check=True)
     job = newest(yods)
@@ -143,6 +146,7 @@ def test_unknown_jobs_and_bad_queries_are_one_line(yods: PrivateMesh) -> None:
     for words, told in (
         (("show", "0000"), "there is no job '0000' on this host (mesh job list"),
         (("sql", job["uuid"], "DELETE FROM task"), "attempt to write a readonly database (docs/state-object.md"),
+        (("sql", "--limit", "0.1", job["uuid"], ENDLESS), "the query has not ended within 0.1 s (--limit SECONDS"),
         (("show", "text.job"), "text.job is not a state object (a job's file is named UUID.job)"),
     ):
         done = yods.run("mesh", "job", *words)
