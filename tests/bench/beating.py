@@ -9,11 +9,11 @@ from pathlib import Path
 
 from agents.wire import heartbeat, keys
 from tests.bench.ratios import Bar, Row
-from tests.support.daemons import Daemons
+from tests.support.daemons import MESH, Daemons
 
 NODES, EVERY_S = 10_000, 5.0
 SETTLED_S, MEASURED_S = 120.0, 20.0
-MESH, MASTER = "1f2e3d4c", b"m" * 32
+MASTER = b"m" * 32
 STEP_S = 0.01
 
 

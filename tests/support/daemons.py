@@ -24,6 +24,7 @@ from tests.support.stores import empty
 from tests.support.waiting import Process, freeze, patience, silence, wait_until
 
 LOGIN = "login1"
+MESH = f"{os.getpid():08x}"  # no other test run's: an RCA kills the processes that carry its mesh's mark
 
 
 class Daemons:
@@ -46,13 +47,13 @@ class Daemons:
         self.configure(**config)
         migrate(self.url)
         self.store = open_store(self.url)
-        define_machine(self.store, "1f2e3d4c", "b00710", LOGIN, self.nodes)
+        define_machine(self.store, MESH, "b00710", LOGIN, self.nodes)
 
     def configure(self, **options: Any) -> None:
         """Write keeper.json like ``mesh up``, with changed ``options``; daemons started later read it."""
         self._options.update(options)
         whole: dict[str, Any] = {
-            "mesh": "1f2e3d4c",
+            "mesh": MESH,
             "run": str(self.run),
             "state": str(self.state),
             "boot_id": "b00710",

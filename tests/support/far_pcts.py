@@ -26,7 +26,7 @@ from console.deploy.trust.authority import Authority, authority, identity, write
 from tests.support.far_up import free_port
 from tests.support.waiting import patience, wait_until
 
-MESH = "fa12fa12"
+MESH = f"{os.getpid():08x}"  # unique to this test process: processes that are left behind are found by it
 UID = os.geteuid()
 
 

@@ -173,7 +173,7 @@ def test_a_rank_that_ends_while_the_others_wait_in_no_fence(yods: PrivateMesh) -
 @pytest.mark.parametrize("end", ["abort", "a rank is killed", "the launch child is killed"])
 def test_memory_that_mpich_5_leaves_goes_with_its_launch(yods: PrivateMesh, end: str) -> None:
     """Of others, whoever they are, nothing is touched."""
-    others = Path("/dev/shm/mpich_shm_0_0")
+    others = Path(f"/dev/shm/mpich_shm_0_{os.getpid()}")
     words = [*CLIENT, "segment", *(["abort"] if end == "abort" else [])]
     process = yods.start(
         "yod", "-sz", "2", "-list", "n0", *words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

@@ -83,19 +83,28 @@ def test_a_rank_that_dies_ends_the_launch_with_its_cause(
         assert "SIGTERM" not in done.stderr, "who has finalised holds nobody up"
 
 
-def shared(mesh: PrivateMesh) -> "tuple[set[str], set[str]]":
-    """What stands in the RAM disk: segments that belong to nobody we know, and those of this mesh's launch children."""
-    ram_disk = Path("/dev/shm")
-    loose = {path.name for path in ram_disk.glob("*_segment.*")}
-    ours = ram_disk.glob(f"redmesh-{os.geteuid()}/launch-*-{mesh.run_dir.name}-*-memory/*_segment.*")
-    return loose, {str(path) for path in ours}
+def shared(mesh: PrivateMesh) -> set[str]:
+    """Segments in the directories of this mesh's launch children in the RAM disk."""
+    places = f"redmesh-{os.geteuid()}/launch-*-{mesh.run_dir.name}-*-memory/*_segment.*"
+    return {str(path) for path in Path("/dev/shm").glob(places)}
+
+
+def mapped(mesh: PrivateMesh) -> set[str]:
+    """Segments that the processes of this mesh share, wherever they are; other meshes have theirs in the RAM disk."""
+    found = set()
+    for pid in mesh.processes():
+        with suppress(OSError):  # it has exited meanwhile
+            lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
+            found |= {line.split(maxsplit=5)[5] for line in lines if "_segment." in line}
+    return found
 
 
 @pytest.mark.parametrize("end", ["a rank is killed", "launch children are killed", "yod is killed"])
 def test_shared_memory_goes_with_its_launch(yods: PrivateMesh, ranks: str, end: str) -> None:
-    before, _ = shared(yods)
     process = yods.start("yod", "-sz", "8", ranks, "spawn", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    segments = wait_until(lambda: len(found := shared(yods)[1]) == 8 and found, "every rank has its segment", 20.0)
+    segments = wait_until(lambda: len(found := shared(yods)) == 8 and found, "every rank has its segment", 20.0)
+    wait_until(lambda: len(mapped(yods)) == 8, "every rank shares its segment", 20.0)
+    assert mapped(yods) == segments
     if end == "yod is killed":
         process.kill()
     elif end == "a rank is killed":
@@ -106,8 +115,7 @@ def test_shared_memory_goes_with_its_launch(yods: PrivateMesh, ranks: str, end: 
             with suppress(ProcessLookupError):  # one that lost its parent has ended by itself
                 os.kill(pid, signal.SIGKILL)
     process.wait(30)
-    wait_until(lambda: not shared(yods)[1], "nothing of it stays", 15.0)
-    assert not shared(yods)[0] - before
+    wait_until(lambda: not shared(yods), "nothing of it stays", 15.0)
     wait_until(lambda: free(yods) == 8, "its processors are free", 20.0)
     wait_until(lambda: not os.listdir(yods.run_dir / "pmix"), "its PMIx server's files are gone", 10.0)
     wait_until(lambda: not any("pmix" in command for command in yods.processes().values()), "and so is the server")
@@ -178,7 +186,7 @@ def test_a_killed_server_ends_the_program(yods: PrivateMesh, ranks: str) -> None
     process = yods.start(
         "yod", "-sz", "4", ranks, "spawn", stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     )
-    wait_until(lambda: len(shared(yods)[1]) == 4, "every rank has its segment", 20.0)
+    wait_until(lambda: len(shared(yods)) == 4, "every rank has its segment", 20.0)
     [server] = servers()
     os.kill(server, signal.SIGKILL)
     _, told = process.communicate(timeout=patience(30.0))

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -42,7 +43,7 @@ def test_a_users_objects_are_that_users_alone(mesh: SystemMesh) -> None:
     # its standby is a file of ada's on a node, written by a process of ada's uid
     [copy] = wait_until(lambda: found(mesh, f"{uuid}.job.standby"), "its standby is on a node", 40.0)
     assert copy[1] == ADAS and copy[0].endswith(f"/{ADA}/{uuid}.job.standby")
-    assert ADA in couriers()
+    assert ADA in couriers(mesh)
     for text in (uuid, uuid[:8], str(home)):
         refused = mesh.as_user("bob", "mesh", "job", "show", text)
         assert refused.returncode and uuid not in refused.stdout, refused.stdout
@@ -132,18 +133,15 @@ def found(mesh: SystemMesh, name: str) -> list[tuple[str, str]]:
     return [(line.partition(" ")[0], line.partition(" ")[2].strip()) for line in lines]
 
 
-def couriers() -> set[int]:
+def couriers(mesh: SystemMesh) -> set[int]:
     """The uids of processes that serve connections about objects; real, effective and saved uid are the same."""
     uids = set()
-    for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
-        try:
-            if Path(f"/proc/{pid}/comm").read_text() == "redmesh-object\n":
-                status = Path(f"/proc/{pid}/status").read_text()
-                [line] = [one for one in status.splitlines() if one.startswith("Uid:")]
-                [uid] = set(line.split()[1:])
-                uids.add(int(uid))
-        except OSError:
-            pass
+    for pid in (pid for host in mesh.hosts for pid in mesh.pids_on(host, "redmesh-object")):
+        with suppress(OSError):  # it has ended meanwhile
+            status = Path(f"/proc/{pid}/status").read_text()
+            [line] = [one for one in status.splitlines() if one.startswith("Uid:")]
+            [uid] = set(line.split()[1:])
+            uids.add(int(uid))
     return uids
 
 
@@ -309,9 +307,9 @@ def test_a_hostile_user_reaches_nobody_elses_objects_and_holds_up_nobody(mesh: S
     )  # fmt: skip
     assert crowd.stdout is not None and crowd.stdin is not None
     assert 1 <= int(crowd.stdout.readline()) <= 12
-    assert USERS["bob"] in couriers()
+    assert USERS["bob"] in couriers(mesh)
     assert mesh.as_user("ada", "mesh", "job", "show", uuid, check=True).stdout
     crowd.stdin.close()
     assert crowd.wait() == 0
-    wait_until(lambda: USERS["bob"] not in couriers(), "his processes have ended")
+    wait_until(lambda: USERS["bob"] not in couriers(mesh), "his processes have ended")
     mesh.as_user("ada", "mesh", "job", "move", uuid, login_of(mesh), check=True)

@@ -10,10 +10,10 @@ import pytest
 from agents.wire import heartbeat as beat
 from agents.wire import keys
 from agents.wire.errors import WireError
-from tests.support.daemons import Daemons
+from tests.support.daemons import MESH, Daemons
 from tests.support.waiting import freeze, wait_until
 
-MESH, MASTER = "1f2e3d4c", b"m" * 32
+MASTER = b"m" * 32
 FIRST, SECOND = "b00710-00000001", "b00710-00000002"
 
 

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from agents.link.client import Client
-from agents.linux import processes
 from agents.wire.errors import AgentError
 from console.deploy.trust.authority import authority
 from tests.support.far_mesh import ROOT, TlsMesh, while_up
@@ -72,28 +71,28 @@ def test_a_program_travels_from_node_to_node(mesh: PrivateMesh) -> None:
 
 def test_an_interrupt_ends_all_ranks(mesh: PrivateMesh) -> None:
     yod = mesh.start("yod", "-sz", "6", "sleep", "4711")
-    wait_until(lambda: len(_sleeping("4711")) == 6, "six sleep")
+    wait_until(lambda: len(_sleeping(mesh, "4711")) == 6, "six sleep")
     yod.send_signal(signal.SIGINT)
     assert yod.wait(20) == 130
-    assert not _sleeping("4711")
+    assert not _sleeping(mesh, "4711")
     _free(mesh)
 
 
 def test_a_yod_that_is_killed_leaves_nothing(mesh: PrivateMesh) -> None:
     yod = mesh.start("yod", "-sz", "6", "sleep", "4712")
-    wait_until(lambda: len(_sleeping("4712")) == 6, "six sleep")
+    wait_until(lambda: len(_sleeping(mesh, "4712")) == 6, "six sleep")
     yod.kill()
-    wait_until(lambda: not _sleeping("4712"), "they are gone")
+    wait_until(lambda: not _sleeping(mesh, "4712"), "they are gone")
     _free(mesh)
 
 
 def test_pingd_kills_over_the_network(mesh: PrivateMesh) -> None:
     yod = mesh.start("yod", "-sz", "6", "sleep", "4713")
-    wait_until(lambda: len(_sleeping("4713")) == 6, "six sleep")
+    wait_until(lambda: len(_sleeping(mesh, "4713")) == 6, "six sleep")
     launcher = mesh.json("showmesh")["launchers"][0]["id"]
     mesh.run("pingd", "-job", str(launcher), "-kill", "-N", check=True)
     assert yod.wait(20) != 0
-    assert not _sleeping("4713")
+    assert not _sleeping(mesh, "4713")
     _free(mesh)
 
 
@@ -104,17 +103,8 @@ def test_a_program_that_is_not_there(mesh: PrivateMesh) -> None:
     _free(mesh)
 
 
-def _sleeping(seconds: str) -> list[int]:
-    found = []
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            if Path(f"/proc/{pid}/cmdline").read_bytes() == b"sleep\0%s\0" % seconds.encode() and processes.alive(
-                int(pid)
-            ):
-                found.append(int(pid))
-        except OSError:
-            pass
-    return found
+def _sleeping(mesh: PrivateMesh, seconds: str) -> list[int]:
+    return [pid for pid, command in mesh.processes().items() if command == f"sleep {seconds}"]
 
 
 class TestCredentials:

@@ -138,7 +138,7 @@ def test_a_launcher_may_end_its_own_launch(machine: FarMachine) -> None:
 
 def test_a_client_that_expects_another_node_leaves(machine: FarMachine) -> None:
     address = machine.addresses["n0"].replace("/n0", "/n1")
-    with pytest.raises(OSError, match="says redmesh://fa12fa12/pct/n0, not redmesh://fa12fa12/pct/n1"):
+    with pytest.raises(OSError, match=f"says redmesh://{MESH}/pct/n0, not redmesh://{MESH}/pct/n1"):
         tls.connect(address, machine.trust(), 5.0)
 
 
