@@ -9,6 +9,7 @@ from pathlib import Path
 
 from agents.wire import heartbeat, keys
 from tests.bench.ratios import Bar, Row
+from tests.support.addresses import address
 from tests.support.daemons import MESH, Daemons
 
 NODES, EVERY_S = 10_000, 5.0
@@ -84,7 +85,7 @@ def _rss_mb(pid: int) -> float:
 def beats() -> list[Row]:
     """The share of a core that the RCA needs, and its memory, once every node is up."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.bind((address(1), 0))
         place = probe.getsockname()
     nodes = [
         {"id": n + 1, "name": f"n{n}", "processors": [n], "address": f"tls://127.0.0.1:1/n{n}"} for n in range(NODES)

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 from tests.bench.ratios import Bar, Row, in_turn, seconds
+from tests.support.addresses import address
 from tests.support.hosts import LoopbackHosts
 from tests.support.loopback_mesh import LoopbackMesh
 from tests.support.mesh import BIN
@@ -36,7 +37,7 @@ with ThreadPoolExecutor(len(hosts)) as pool:
 def up_hosts() -> list[Row]:
     """32 hosts on loopback, nothing of ours on any of them."""
     hosts = LoopbackHosts(HOSTS)
-    table = {"name": f"lo[1-{HOSTS}]", "address": f"127.0.1.[1-{HOSTS}]", "processors": 1}
+    table = {"name": f"lo[1-{HOSTS}]", "address": address(f"[1-{HOSTS}]"), "processors": 1}
     mesh = LoopbackMesh(hosts, table)
     keys = hosts.keys
     words = [str(keys.directory / "id"), str(keys.known_hosts), str(hosts[0].port), *(host.address for host in hosts)]

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tests.support.addresses import network
 from tests.support.hosts import NamespaceHost, NamespaceHosts
 from tests.support.mesh import PrivateMesh, Run
 from tests.support.waiting import silence
@@ -90,7 +91,7 @@ class TlsMesh(PrivateMesh):
     """A mesh of this machine whose nodes are reached over TLS, as if on other machines (tests/support/far_up.py)."""
 
     def __init__(self, processors: int, nodes: int) -> None:
-        super().__init__(processors, nodes, PYTHONPATH=ROOT)
+        super().__init__(processors, nodes, PYTHONPATH=ROOT, FAR_NETWORK=network())
 
     def up(self, *options: str) -> Run:
         processors, nodes, _ = self.size

@@ -23,7 +23,7 @@ from agents.wire.credential import Credential
 from agents.wire.frames import COMMON, CONTROL, Decoder, frame
 from agents.wire.messages import hello
 from console.deploy.trust.authority import Authority, authority, identity, write_private
-from tests.support.far_up import free_port
+from tests.support.addresses import address, free_port
 from tests.support.waiting import patience, wait_until
 
 MESH = f"{os.getpid():08x}"  # unique to this test process: processes that are left behind are found by it
@@ -42,7 +42,7 @@ class FarMachine:
         self.incarnations = dict.fromkeys((f"n{i}" for i in range(count)), 1)
         self.nodes = [{"id": i + 1, "name": f"n{i}", "processors": [2 * i, 2 * i + 1]} for i in range(count)]
         for number, node in enumerate(self.nodes):
-            self._prepare(str(node["name"]), node, f"127.0.0.{number + 2}")
+            self._prepare(str(node["name"]), node, address(number + 2))
             self.start(str(node["name"]))
         for node in self.nodes:
             self.await_pct(str(node["name"]))

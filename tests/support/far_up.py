@@ -1,10 +1,10 @@
-"""``mesh up`` of a personal mesh whose PCTs are reached like those of other machines: only over TLS, on 127.0.0.N.
+"""``mesh up`` of a personal mesh whose PCTs are reached like those of other machines: only over TLS, on loopback.
 
-Run it in a PrivateMesh's environment with the options of ``mesh up``. Only the nodes' addresses, certificates and the
-CPAs' port differ from a usual personal mesh.
+Run it in a PrivateMesh's environment with the options of ``mesh up``. Only the nodes' addresses (in the network
+FAR_NETWORK), certificates and the CPAs' port differ from a usual personal mesh.
 """
 
-import socket
+import os
 import sys
 from typing import Any
 
@@ -13,33 +13,26 @@ from console.cli.mesh import command
 from console.deploy.personal import lifecycle
 from console.deploy.trust.authority import authority, write_private
 from console.settings import Settings
+from tests.support.addresses import free_port
 
 _write = lifecycle.write_config
 
 
-def free_port(host: str) -> int:
-    """Return a TCP port that is free on ``host`` now."""
-    with socket.socket() as sock:
-        sock.bind((host, 0))
-        port: int = sock.getsockname()[1]
-        return port
-
-
 def far(settings: Settings, config: dict[str, Any]) -> None:
     """Give every node its own address, certificate and keys; then write keeper.json."""
-    import os
-
+    network = os.environ["FAR_NETWORK"]
+    login = f"{network}.1"
     ours = authority(settings.state_dir, config["mesh"])
     own_directory(config["run"])
-    ours.equip_login(config["login"], ["127.0.0.1"], config["run"])
+    ours.equip_login(config["login"], [login], config["run"])
     for number, node in enumerate(config["nodes"]):
-        host = f"127.0.0.{number % 250 + 2}"
+        host = f"{network}.{number % 250 + 2}"
         node["listen"] = f"{host}:{free_port(host)}"
         node["trust"] = os.path.join(settings.state_dir, "nodes", str(node["name"]), "trust")
         os.makedirs(node["trust"], mode=0o700, exist_ok=True)
         for name, content in ours.node_files(str(node["name"]), [host]).items():
             write_private(os.path.join(node["trust"], name), content)
-    config["cpa_listen"] = f"127.0.0.1:{free_port('127.0.0.1')}"
+    config["cpa_listen"] = f"{login}:{free_port(login)}"
     _write(settings, config)
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -24,6 +23,7 @@ from typing import Any
 import pytest
 
 from agents.linux.cgroup import members, remove
+from tests.support.addresses import address, free_port
 from tests.support.ssh_keys import Keys, run
 from tests.support.waiting import patience, wait_until
 
@@ -380,7 +380,7 @@ class LoopbackHost:
 
     def __init__(self, number: int, port: int) -> None:
         self.name = f"lo{number}"
-        self.address = f"127.0.1.{number}"
+        self.address = address(number)
         self.port = port
 
 
@@ -396,7 +396,7 @@ class LoopbackHosts:
         (self.directory / "authorized_keys").write_text(self.keys.user_public)
         self.home = self.directory / "home"  # HOME of every login, so that the user's own .bashrc does not run
         self.home.mkdir(mode=0o700)
-        port = _free_port()
+        port = free_port(address(1))
         self._all = [LoopbackHost(number, port) for number in range(1, count + 1)]
         self._daemons: list[subprocess.Popen[bytes]] = []
         try:
@@ -446,12 +446,6 @@ class LoopbackHosts:
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.1.1", 0))
-        return int(probe.getsockname()[1])
-
-
 class MakeHosts:
     """Makes hosts for one test or module, and removes them at its end."""
 
@@ -491,7 +485,7 @@ def netns_hosts() -> Iterator[MakeHosts]:
 
 @pytest.fixture(scope="module")
 def loopback_hosts() -> Iterator[MakeHosts]:
-    """``loopback_hosts(4)`` makes hosts from private sshds on 127.0.1.x."""
+    """``loopback_hosts(4)`` makes hosts from private sshds on loopback addresses."""
     if not os.path.exists("/usr/sbin/sshd"):
         pytest.skip("no sshd is installed")
     make = MakeHosts(LoopbackHosts)

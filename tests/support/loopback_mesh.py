@@ -1,11 +1,11 @@
 """Real meshes over sshds on loopback: agents are deployed to this machine, into a private HOME."""
 
 import os
-import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tests.support.addresses import address, free_port
 from tests.support.hosts import LoopbackHosts
 from tests.support.mesh import PrivateMesh
 
@@ -16,7 +16,7 @@ class LoopbackMesh(PrivateMesh):
     def __init__(self, hosts: LoopbackHosts, *tables: Mapping[str, Any], **settings: Any) -> None:
         super().__init__(1, 1)
         self.hosts = hosts
-        self.port = _free_port()  # the default port may be in use by agents of other tests
+        self.port = free_port(address(1))  # the default port may be in use by agents of this machine
         # one that is up already must not be torn down over a slow moment of this machine
         self.env["HOME"] = str(self.home)
         self.env["REDMESH_CONFIG"] = str(self.home / "mesh.toml")
@@ -27,7 +27,7 @@ class LoopbackMesh(PrivateMesh):
         """Rewrite the configuration file."""
         top = {
             "ssh_config": str(self.hosts.keys.config),
-            "login_address": "127.0.1.200",
+            "login_address": address(200),
             "agent_port": self.port,
             "failed_s": 2.0,
             **settings,
@@ -81,9 +81,3 @@ def _toml(value: Any) -> str:
     if isinstance(value, list):
         return "[" + ", ".join(map(_toml, value)) + "]"
     return f'"{value}"' if isinstance(value, str) else str(value)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.1.1", 0))
-        return int(probe.getsockname()[1])

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.addresses import held_port
 from tests.support.browser import CHROMIUM, Browser
-from tests.support.far_up import free_port
 from tests.support.mesh import MakeMesh
 from tests.support.waiting import patience
 
@@ -26,8 +26,9 @@ async def test_a_launch_is_watched_in_two_browsers_and_after_a_lost_connection(m
     small = mesh(processors=4, nodes=2)
     program = Path(small.work) / "waits.py"
     program.write_text(PROGRAM)
-    serving = small.start("mesh", "serve", "--port", str(free_port("127.0.0.1")), stdout=subprocess.PIPE, text=True)
-    address = serving.stdout.readline().strip()
+    with held_port() as port:
+        serving = small.start("mesh", "serve", "--port", str(port), stdout=subprocess.PIPE, text=True)
+        address = serving.stdout.readline().strip()
     try:
         async with Browser() as first, Browser(900, 600) as second:
             await first.open(address)

@@ -18,6 +18,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from tests.support.addresses import held_port
 from tests.support.mesh import MakeMesh, PrivateMesh
 from tests.support.waiting import wait_until
 
@@ -26,17 +27,15 @@ from tests.support.waiting import wait_until
 def served(mesh: MakeMesh) -> Iterator[tuple[PrivateMesh, int, str]]:
     """A mesh, the port, the token."""
     small = mesh(processors=4, nodes=2)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    server = small.start("mesh", "serve", "--port", str(port), stdout=subprocess.PIPE, text=True)
-    assert server.stdout is not None
-    address = server.stdout.readline()
-    token = re.fullmatch(rf"http://127\.0\.0\.1:{port}/\?token=([\w-]{{32}})\n", address)
-    assert token, address
-    yield small, port, token[1]
-    server.send_signal(signal.SIGTERM)
-    assert server.wait(10) in (0, -signal.SIGTERM)
+    with held_port() as port:
+        server = small.start("mesh", "serve", "--port", str(port), stdout=subprocess.PIPE, text=True)
+        assert server.stdout is not None
+        address = server.stdout.readline()
+        token = re.fullmatch(rf"http://127\.0\.0\.1:{port}/\?token=([\w-]{{32}})\n", address)
+        assert token, address
+        yield small, port, token[1]
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(10) in (0, -signal.SIGTERM)
 
 
 def ask(port: int, path: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], str]:

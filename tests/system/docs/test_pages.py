@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.addresses import address
 from tests.support.loopback_mesh import LoopbackMesh
 from tests.support.managers.job import Job
 from tests.support.mesh import MakeMesh, PrivateMesh
@@ -99,7 +100,7 @@ def test_every_command_of_the_guide_to_hosts_runs(loopback_hosts: Any) -> None:
         aliases.write_text("".join(lines) + hosts.keys.config.read_text())
         del one.env["REDMESH_CONFIG"]
         one.env["PATH"] = f"{Path(sys.executable).parent}:{one.env['PATH']}"
-        settings = f'ssh_config = "{aliases}"\nlogin_address = "127.0.1.200"\nagent_port = {one.port}\n'
+        settings = f'ssh_config = "{aliases}"\nlogin_address = "{address(200)}"\nagent_port = {one.port}\n'
 
         def run(*words: str, timeout_s: float) -> subprocess.CompletedProcess[str]:
             made = where / "mesh.toml"

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from tests.support.addresses import address
 from tests.support.loopback_mesh import LoopbackMesh
 from tests.support.managers.job import STAND_IN
 from tests.support.waiting import patience, wait_until
 
-HOST = {"name": "lo1", "address": "127.0.1.1", "processors": 2}
+HOST = {"name": "lo1", "address": address(1), "processors": 2}
 
 
 @pytest.fixture

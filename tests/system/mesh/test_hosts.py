@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from console.deploy.trust.authority import authority
+from tests.support.addresses import address, network
 from tests.support.hosts import LoopbackHosts
 from tests.support.loopback_mesh import LoopbackMesh
 from tests.support.mesh import BIN
@@ -52,7 +53,7 @@ def loopback(hosts: LoopbackHosts) -> Iterator[MakeLoopback]:
     assert not left, "left behind:\n" + "\n".join(left)
 
 
-ALL = {"name": "lo[1-4]", "address": "127.0.1.[1-4]", "processors": 2}
+ALL = {"name": "lo[1-4]", "address": address("[1-4]"), "processors": 2}
 
 
 def test_up_and_down_leave_nothing(loopback: MakeLoopback, hosts: LoopbackHosts) -> None:
@@ -83,8 +84,9 @@ def _look_at_files(mesh: LoopbackMesh) -> None:
 
 def _look_at_ports(mesh: LoopbackMesh) -> None:
     shown = subprocess.run(["ss", "-ltnuH"], capture_output=True, text=True, check=True).stdout
-    ours = sorted(line.split()[0] + " " + line.split()[4] for line in shown.splitlines() if f":{mesh.port} " in line)
-    assert ours == sorted([*(f"tcp 127.0.1.{n}:{mesh.port}" for n in range(1, 5)), f"udp 127.0.1.200:{mesh.port}"])
+    lines = [line.split() for line in shown.splitlines() if f":{mesh.port} " in line and network() in line]
+    tcp, udp = [f"{address(n)}:{mesh.port}" for n in range(1, 5)], f"{address(200)}:{mesh.port}"
+    assert sorted((words[0], words[4]) for words in lines) == [*(("tcp", place) for place in tcp), ("udp", udp)]
 
 
 def _look_at_daemons(mesh: LoopbackMesh) -> None:
@@ -101,7 +103,7 @@ def test_hosts_that_fail_stop_no_other(loopback: MakeLoopback, hosts: LoopbackHo
     _spoil_pins(hosts)
     (hosts.home / ".bashrc").write_text("echo hello\necho hello >&2\n")
     with socket.socket() as taken:
-        taken.bind(("127.0.1.4", mesh.port))
+        taken.bind((address(4), mesh.port))
         taken.listen()
         up = mesh.run("mesh", "up", "--json")
         found = {row["name"]: row["code"] or row["state"] for row in json.loads(up.stdout)["hosts"]}
@@ -114,13 +116,13 @@ def test_hosts_that_fail_stop_no_other(loopback: MakeLoopback, hosts: LoopbackHo
         told = mesh.run("mesh", "doctor")
         assert told.returncode == 1 and "1 of 8 hosts is well" in told.stdout
         assert re.search(r"changed: NOT WELL\n  host_key_changed: .*SHA256:\S{43}.* – .*ssh-keygen -R", told.stdout)
-        assert re.search(r"taken: NOT WELL .*\n(  .*\n)?  port: another program listens at 127.0.1.4", told.stdout)
+        assert re.search(rf"taken: NOT WELL .*\n(  .*\n)?  port: another program listens at {address(4)}", told.stdout)
     alone = mesh.run("mesh", "up", "--only", "changed,noname")
     assert alone.returncode == 1 and "2 of 2 hosts could not be had" in alone.stdout  # the mesh is up all the same
     again = mesh.outcome("mesh", "up", "--accept-new")
     assert (again["unknown"]["state"], again["taken"]["state"]) == ("up", "up")
     assert again["changed"]["code"] == "host_key_changed"  # --accept-new is for keys of hosts that have none
-    pinned = f"[127.0.1.2]:{hosts[1].port} {hosts.keys.host_public}"
+    pinned = f"[{address(2)}]:{hosts[1].port} {hosts.keys.host_public}"
     assert pinned in hosts.keys.known_hosts.read_text().splitlines()
     assert mesh.run("mesh", "up").returncode == 1
     (hosts.home / ".bashrc").write_text("echo This account is currently not available.; exit 1\n")  # as nologin does
@@ -132,25 +134,26 @@ def test_hosts_that_fail_stop_no_other(loopback: MakeLoopback, hosts: LoopbackHo
 
 def _ill(hosts: LoopbackHosts) -> list[dict[str, Any]]:
     return [
-        {"name": "good", "address": "127.0.1.1", "processors": 1},
-        {"name": "unknown", "address": "127.0.1.2", "processors": 1},
-        {"name": "changed", "address": "127.0.1.3"},
-        {"name": "taken", "address": "127.0.1.4", "processors": 1},
-        {"name": "nopython", "address": "127.0.1.1", "agent_port": 1111, "python": "/nowhere/python3"},
-        {"name": "refused", "address": "127.0.1.1", "agent_port": 1112, "port": 1},
+        {"name": "good", "address": address(1), "processors": 1},
+        {"name": "unknown", "address": address(2), "processors": 1},
+        {"name": "changed", "address": address(3)},
+        {"name": "taken", "address": address(4), "processors": 1},
+        {"name": "nopython", "address": address(1), "agent_port": 1111, "python": "/nowhere/python3"},
+        {"name": "refused", "address": address(1), "agent_port": 1112, "port": 1},
         {"name": "noname", "address": "host.invalid"},
-        {"name": "nouser", "address": "127.0.1.1", "agent_port": 1113, "user": "nobody-here"},
+        {"name": "nouser", "address": address(1), "agent_port": 1113, "user": "nobody-here"},
     ]
 
 
 def _spoil_pins(hosts: LoopbackHosts) -> None:
+    unknown, changed = (f"[{address(number)}]" for number in (2, 3))
     other = hosts.keys.host_public.split()[1][:-8] + "AAAAAAAA"
     lines = []
     for line in hosts.keys.known_hosts.read_text().splitlines():
         name, kind, key = line.split()
-        if name.startswith("[127.0.1.2]"):
+        if name.startswith(unknown):
             continue
-        lines.append(f"{name} {kind} {other if name.startswith('[127.0.1.3]') else key}\n")
+        lines.append(f"{name} {kind} {other if name.startswith(changed) else key}\n")
     hosts.keys.known_hosts.write_text("".join(lines))
 
 
@@ -162,8 +165,8 @@ def test_a_host_that_cannot_use_its_certificate_is_told_of_at_once(
     policy.write_text("openssl_conf = a\n[a]\nproviders = b\n[b]\nbase = c\n[c]\nactivate = 1\n")
     python.write_text(f'#!/bin/sh\nOPENSSL_CONF={policy} exec {sys.executable} "$@"\n')
     python.chmod(0o755)
-    good = {"name": "good", "address": "127.0.1.1", "processors": 1}
-    mesh = loopback(good, {"name": "strict", "address": "127.0.1.2", "processors": 1, "python": str(python)})
+    good = {"name": "good", "address": address(1), "processors": 1}
+    mesh = loopback(good, {"name": "strict", "address": address(2), "processors": 1, "python": str(python)})
     told = mesh.outcome("mesh", "up")
     assert told["good"]["state"] == "up" and told["strict"]["state"] == "failed"
     assert "TLS cannot be used here: library has no ciphers" in told["strict"]["message"]
@@ -172,7 +175,7 @@ def test_a_host_that_cannot_use_its_certificate_is_told_of_at_once(
 
 
 def test_an_agent_that_is_damaged_is_not_run_but_sent_again(loopback: MakeLoopback) -> None:
-    mesh = loopback({"name": "one", "address": "127.0.1.1", "processors": 1})
+    mesh = loopback({"name": "one", "address": address(1), "processors": 1})
     mesh.run("mesh", "up", check=True)
     mesh.run("mesh", "down", "--keep-agent", check=True)
     (sent,) = mesh.far_state.glob("agents/*.pyz")
@@ -185,7 +188,7 @@ def test_an_agent_that_is_damaged_is_not_run_but_sent_again(loopback: MakeLoopba
 
 def test_a_node_whose_files_are_damaged_is_told_of_and_mended(loopback: MakeLoopback) -> None:
     """Its keeper tries ever more seldom, the doctor says why it does not come up, and mesh up has it tried at once."""
-    mesh = loopback({"name": "one", "address": "127.0.1.1", "processors": 1}, suspect_s=2.0, down_s=4.0)
+    mesh = loopback({"name": "one", "address": address(1), "processors": 1}, suspect_s=2.0, down_s=4.0)
     mesh.run("mesh", "up", check=True)
     node = mesh.far_state / "nodes" / f"{mesh.name}-one"
     (node / "trust" / "beat.key").write_text("damaged")
@@ -203,7 +206,7 @@ def test_a_node_whose_files_are_damaged_is_told_of_and_mended(loopback: MakeLoop
 
 
 def test_without_any_host_nothing_is_up(loopback: MakeLoopback) -> None:
-    mesh = loopback({"name": "gone", "address": "127.0.1.1", "port": 1})
+    mesh = loopback({"name": "gone", "address": address(1), "port": 1})
     up = mesh.run("mesh", "up")
     assert up.returncode == 1 and "no sshd listens" in up.stderr and "nothing is up" in up.stderr
     assert mesh.run("mesh", "status").stdout.startswith("no mesh is up")
@@ -235,7 +238,7 @@ def test_launches_survive_an_upgrade(loopback: MakeLoopback) -> None:
 
 
 def test_yod_waits_while_the_mesh_of_hosts_is_brought_up_or_upgraded(loopback: MakeLoopback) -> None:
-    mesh = loopback({"name": "lo1", "address": "127.0.1.1", "processors": 2})
+    mesh = loopback({"name": "lo1", "address": address(1), "processors": 2})
     mesh.run("mesh", "up", check=True)
     mesh.run("mesh", "down", check=True)
     with open(mesh.state / "up.lock", "a") as lock:
@@ -251,7 +254,7 @@ def test_yod_waits_while_the_mesh_of_hosts_is_brought_up_or_upgraded(loopback: M
 
 
 def test_adopted_launches_end_with_the_mesh(loopback: MakeLoopback) -> None:
-    mesh = loopback({"name": "lo1", "address": "127.0.1.1", "processors": 2})
+    mesh = loopback({"name": "lo1", "address": address(1), "processors": 2})
     mesh.run("mesh", "up", check=True)
     yod = mesh.start("yod", "-sz", "2", "sh", "-c", "echo in; exec sleep 1000", stdout=subprocess.PIPE, text=True)
     assert yod.stdout.readline() == "in\n"
@@ -266,7 +269,7 @@ def test_adopted_launches_end_with_the_mesh(loopback: MakeLoopback) -> None:
 @pytest.mark.parametrize("removed", [False, True], ids=["sockets there", "sockets removed"])
 def test_a_node_that_lives_is_adopted(loopback: MakeLoopback, killed: set[str], removed: bool) -> None:
     """Its PCT holds the port of the agent; that is no reason to take it for another program."""
-    mesh = loopback({"name": "lo1", "address": "127.0.1.1", "processors": 2})
+    mesh = loopback({"name": "lo1", "address": address(1), "processors": 2})
     mesh.run("mesh", "up", check=True)
     yod = mesh.start("yod", "-sz", "2", "sh", "-c", "echo in; read go; echo out", stdin=-1, stdout=-1, text=True)
     assert yod.stdout.readline() == "in\n"
@@ -284,7 +287,7 @@ def test_a_node_that_lives_is_adopted(loopback: MakeLoopback, killed: set[str], 
 
 
 def test_what_does_not_answer_is_not_ended(loopback: MakeLoopback) -> None:
-    mesh = loopback({"name": "lo1", "address": "127.0.1.1", "processors": 2})
+    mesh = loopback({"name": "lo1", "address": address(1), "processors": 2})
     mesh.run("mesh", "up", check=True)
     before = _by_name(mesh)
     os.kill(before["redmesh-keeper"], signal.SIGKILL)
@@ -302,7 +305,7 @@ def test_what_does_not_answer_is_not_ended(loopback: MakeLoopback) -> None:
 
 
 def test_a_node_whose_life_cannot_be_told_is_not_ended(loopback: MakeLoopback) -> None:
-    mesh = loopback({"name": "lo1", "address": "127.0.1.1", "processors": 2})
+    mesh = loopback({"name": "lo1", "address": address(1), "processors": 2})
     mesh.run("mesh", "up", check=True)
     before = _by_name(mesh)
     (file,) = mesh.far_state.glob("nodes/*/keeper.json")
@@ -321,7 +324,7 @@ def test_a_node_whose_life_cannot_be_told_is_not_ended(loopback: MakeLoopback) -
 
 
 def test_down_finds_what_has_no_sockets(loopback: MakeLoopback) -> None:
-    mesh = loopback({"name": "lo1", "address": "127.0.1.1", "processors": 2})
+    mesh = loopback({"name": "lo1", "address": address(1), "processors": 2})
     mesh.run("mesh", "up", check=True)
     os.kill(_by_name(mesh)["redmesh-keeper"], signal.SIGKILL)
     shutil.rmtree(_sockets(mesh))
@@ -348,12 +351,12 @@ def _daemons(mesh: LoopbackMesh) -> set[int]:
 
 def test_a_mesh_grows_while_it_is_up(loopback: MakeLoopback) -> None:
     mesh = loopback(
-        {"name": "lo1", "address": "127.0.1.1", "processors": 2}, {"name": "lo2", "address": "127.0.1.2", "port": 1}
+        {"name": "lo1", "address": address(1), "processors": 2}, {"name": "lo2", "address": address(2), "port": 1}
     )
     assert mesh.run("mesh", "up").returncode == 1  # of lo2 nobody knows how large it is
     mesh.run("yod", "-sz", "2", "true", check=True)
     mesh.run("mesh", "nodes", "set", "lo2", "port=", check=True)
-    mesh.run("mesh", "nodes", "add", "lo3", "address=127.0.1.3", "processors=3", check=True)
+    mesh.run("mesh", "nodes", "add", "lo3", f"address={address(3)}", "processors=3", check=True)
     mesh.run("mesh", "up", check=True)
     cores = len(os.sched_getaffinity(0))
     mesh.run("yod", "-sz", str(5 + cores), "true", check=True)
@@ -368,7 +371,7 @@ def test_by_way_of_another_host_and_with_ssh_agent(loopback: MakeLoopback, hosts
     own = f"UserKnownHostsFile {hosts.keys.known_hosts}\nUser {hosts.user}\nPort {hosts[0].port}\n"
     config.write_text(f"Include {mesh.home}/more\nHost *\n{own}")
     (mesh.home / "more").write_text(
-        "Host behind\n  HostName 127.0.1.2\n  ProxyJump jump\nHost jump\n  HostName 127.0.1.1\n"
+        f"Host behind\n  HostName {address(2)}\n  ProxyJump jump\nHost jump\n  HostName {address(1)}\n"
     )
     mesh.describe({"name": "inner", "address": "behind", "processors": 1}, ssh_config=str(config))
     assert mesh.outcome("mesh", "up")["inner"]["code"] == "auth"  # there is no key in this HOME
@@ -386,7 +389,7 @@ def test_an_interrupted_up_leaves_nothing(loopback: MakeLoopback) -> None:
     mesh = loopback({**ALL, "processors": 1})
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as beats:
         # where agents say that they are up nobody hears them, so mesh up cannot be done before it is interrupted
-        beats.bind(("127.0.1.200", mesh.port))
+        beats.bind((address(200), mesh.port))
         up = mesh.start("mesh", "up", stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
         beats.settimeout(60.0)
         beats.recv(1 << 16)  # the first agent is there
@@ -415,7 +418,7 @@ def test_the_table_on_a_terminal(loopback: MakeLoopback) -> None:
 
 
 def test_a_node_that_was_not_told_of_new_keys_gets_them_from_up(loopback: MakeLoopback) -> None:
-    mesh = loopback({"name": "lo[1-2]", "address": "127.0.1.[1-2]", "processors": 1})
+    mesh = loopback({"name": "lo[1-2]", "address": address("[1-2]"), "processors": 1})
     mesh.run("mesh", "up", check=True)
     config = json.loads((mesh.state / "keeper.json").read_text())
     keys = authority(str(mesh.state), config["mesh"])

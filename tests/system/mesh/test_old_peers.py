@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.addresses import address
 from tests.support.hosts import LoopbackHosts
 from tests.support.loopback_mesh import LoopbackMesh
 from tests.support.mesh import MakeMesh, PrivateMesh
@@ -92,7 +93,7 @@ def on_hosts(loopback_hosts: Callable[[int], LoopbackHosts]) -> Iterator[Loopbac
     """A mesh of two hosts with two processors each, which is not up yet."""
     hosts = loopback_hosts(2)
     known = hosts.keys.known_hosts.read_text()
-    made = LoopbackMesh(hosts, {"name": "lo[1-2]", "address": "127.0.1.[1-2]", "processors": 2})
+    made = LoopbackMesh(hosts, {"name": "lo[1-2]", "address": address("[1-2]"), "processors": 2})
     try:
         yield made
     finally:

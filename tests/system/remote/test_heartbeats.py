@@ -10,6 +10,7 @@ import pytest
 from agents.wire import heartbeat as beat
 from agents.wire import keys
 from agents.wire.errors import WireError
+from tests.support.addresses import address
 from tests.support.daemons import MESH, Daemons
 from tests.support.waiting import freeze, wait_until
 
@@ -75,7 +76,7 @@ class RemoteNode:
 @pytest.fixture
 def place() -> tuple[str, int]:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.bind((address(1), 0))
         found: tuple[str, int] = probe.getsockname()
     return found
 

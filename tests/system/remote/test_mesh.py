@@ -15,6 +15,7 @@ import pytest
 from agents.link.client import Client
 from agents.wire.errors import AgentError
 from console.deploy.trust.authority import authority
+from tests.support.addresses import address
 from tests.support.far_mesh import ROOT, TlsMesh, while_up
 from tests.support.mesh import PrivateMesh
 from tests.support.waiting import freeze, wait_until
@@ -186,4 +187,4 @@ def test_a_change_of_keys_goes_on_where_it_stopped(mesh: PrivateMesh) -> None:
 
 def test_ranks_are_told_where_to_meet(mesh: PrivateMesh) -> None:
     done = mesh.run("yod", "-sz", "3", "--rendezvous=auto", "sh", "-c", "echo $MASTER_ADDR $WORLD_SIZE", check=True)
-    assert done.stdout.splitlines() == ["127.0.0.2 3"] * 3
+    assert done.stdout.splitlines() == [f"{address(2)} 3"] * 3

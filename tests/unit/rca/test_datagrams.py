@@ -11,6 +11,7 @@ from agents.rca.config import Config
 from agents.rca.datagrams import SO_TIMESTAMPNS, RemoteNode, RemoteNodes
 from agents.rca.nodes import Event
 from agents.wire import heartbeat, keys
+from tests.support.addresses import address
 from tests.support.waiting import wait_until
 
 MASTER = b"m" * 32
@@ -29,11 +30,11 @@ def test_a_beat_that_waited_in_the_socket_counts_from_when_it_arrived(tmp_path: 
     """An RCA that was stopped reads old beats, also of nodes that another RCA hears by then."""
     (tmp_path / "beat.key").write_bytes(keys.as_file([MASTER]))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
-        free.bind(("127.0.0.1", 0))
+        free.bind((address(1), 0))
         port = free.getsockname()[1]
     config = Config(
         run=str(tmp_path), state=str(tmp_path), login="h0", boot_id="b1", cpas=1, nodes=(), suspect_s=5.0, down_s=15.0,
-        silent_s=10.0, register_again_s=5.0, failed_s=30.0, listen=f"127.0.0.1:{port}", trust=str(tmp_path),
+        silent_s=10.0, register_again_s=5.0, failed_s=30.0, listen=f"{address(1)}:{port}", trust=str(tmp_path),
         hosts=("h1",), public=False,
     )  # fmt: skip
     seen: list[tuple[RemoteNode, Event, float]] = []
@@ -49,7 +50,7 @@ def test_a_beat_that_waited_in_the_socket_counts_from_when_it_arrived(tmp_path: 
         stamped.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
         stamped.bind(("127.0.0.1", 0))
         wait_until(lambda: is_stamped_on_arrival(stamped), "the kernel stamps what arrives")
-        node.connect(("127.0.0.1", port))
+        node.connect((address(1), port))
 
         def beat(sequence: int, epoch: int) -> None:
             told = heartbeat.Beat("h1", "b1-12345678", 1, sequence, flags=heartbeat.REGISTER, epoch=epoch)
