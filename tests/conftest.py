@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
@@ -19,6 +18,7 @@ from tests.support.chance import LONG
 from tests.support.daemons import daemons, make_daemons
 from tests.support.hosts import loopback_hosts, netns_hosts
 from tests.support.mesh import mesh
+from tests.support.reaper import private_directory
 from tests.support.stores import database_url, machine, sql_database, sql_server, store
 from tests.support.turns import Turns
 from tests.support.waiting import patience
@@ -57,7 +57,7 @@ hypothesis.settings.load_profile("shared machine")
 
 
 #: Where this process, and what it starts without directories of its own, would have its personal mesh.
-HOME = Path(tempfile.mkdtemp(prefix="rm-home-", dir="/tmp"))
+HOME = private_directory("rm-home-")
 
 
 @pytest.fixture(autouse=True)

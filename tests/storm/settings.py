@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import subprocess
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from tests.support.far_mesh import FarMesh
 from tests.support.hosts import NOT_ROOT, NamespaceHost, NamespaceHosts, can_have_namespaces
 from tests.support.mariadb import Server, find_server
 from tests.support.mesh import PrivateMesh
+from tests.support.reaper import private_directory
 from tests.support.stores import NO_SERVER
 
 #: Sizes of the small disks; the largest thing in the state directory is a copy of the program, 5 MB.
@@ -164,7 +164,7 @@ class MariadbSetting(Setting):
     def __init__(self, small_disks: bool) -> None:
         if find_server() is None:
             raise Unavailable(NO_SERVER)
-        self.server = Server(tempfile.mkdtemp(prefix="rm-sql-"))
+        self.server = Server(str(private_directory("rm-sql-")))
         self.server.install()
         self.server.start()
         super().__init__(small_disks)

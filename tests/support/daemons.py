@@ -7,9 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +18,7 @@ from agents.wire.control import Message
 from db.machine.nodes import NodeSpec, define_machine
 from db.schema.migrate import migrate
 from db.store.store import Store, open_store
+from tests.support.reaper import private_directory
 from tests.support.stores import empty
 from tests.support.waiting import Process, freeze, patience, silence, wait_until
 
@@ -31,7 +30,7 @@ class Daemons:
     """CPAs and an RCA of one mesh, whose ``nodes`` are in the database but have no PCTs."""
 
     def __init__(self, processors: int = 8, nodes: int = 2, database: str = "", **config: Any) -> None:
-        self.home = Path(tempfile.mkdtemp(prefix="redmesh-d-", dir="/tmp"))
+        self.home = private_directory("redmesh-d-")
         self.run, self.state = self.home / "run", self.home / "state"
         self.run.mkdir(mode=0o700)
         self.state.mkdir(mode=0o700)

@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from agents.wire.frames import COMMON, CONTROL, Decoder, frame
 from agents.wire.messages import hello
 from console.deploy.trust.authority import Authority, authority, identity, write_private
 from tests.support.addresses import address, free_port
+from tests.support.reaper import private_directory
 from tests.support.waiting import patience, wait_until
 
 MESH = f"{os.getpid():08x}"  # unique to this test process: processes that are left behind are found by it
@@ -34,7 +34,7 @@ class FarMachine:
     """``count`` PCTs with two processors, a port and a directory each; ``close`` ends them."""
 
     def __init__(self, count: int = 1) -> None:
-        self.directory = tempfile.mkdtemp(prefix="rm-", dir="/tmp")
+        self.directory = str(private_directory("rm-"))
         self.hint = b""  # the hint that connections send: what they are for
         self.authority: Authority = authority(f"{self.directory}/login", MESH)
         self.processes: dict[str, subprocess.Popen[bytes]] = {}

@@ -14,7 +14,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -24,6 +23,7 @@ import pytest
 
 from agents.linux.cgroup import members, remove
 from tests.support.addresses import address, free_port
+from tests.support.reaper import private_directory, watch
 from tests.support.ssh_keys import Keys, run
 from tests.support.waiting import patience, wait_until
 
@@ -143,6 +143,7 @@ class NamespaceHost:
             path.mkdir(exist_ok=True)
         except OSError:
             return None
+        watch(path)
         return path
 
     def _join_cgroup(self) -> None:
@@ -288,7 +289,7 @@ class NamespaceHosts:
         self, count: int, rate: str = "", users: Sequence[str] = (), shm: str = "64m", small_home: str = ""
     ) -> None:
         self.rate, self.users, self.shm, self.small_home = rate, tuple(users), shm, small_home
-        self.directory = Path(tempfile.mkdtemp(prefix="rm-hosts-", dir="/tmp"))
+        self.directory = private_directory("rm-hosts-")
         self.directory.chmod(0o755)
         self.keys = Keys(self.directory)
         self._write_etc(count)
@@ -391,7 +392,7 @@ class LoopbackHosts:
         import pwd
 
         self.user = pwd.getpwuid(os.geteuid()).pw_name
-        self.directory = Path(tempfile.mkdtemp(prefix="rm-hosts-", dir="/tmp"))
+        self.directory = private_directory("rm-hosts-")
         self.keys = Keys(self.directory)
         (self.directory / "authorized_keys").write_text(self.keys.user_public)
         self.home = self.directory / "home"  # HOME of every login, so that the user's own .bashrc does not run

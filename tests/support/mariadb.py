@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pymysql
 
+from tests.support.reaper import private_directory
 from tests.support.waiting import freeze, patience
 
 START_S = 30.0
@@ -148,8 +147,8 @@ def private_server(small: bool = True) -> Iterator[Server]:
     A ``small`` server starts sooner, and keeps its data in memory if there is room, because creating tables on a busy
     disk takes most of a test's time. Otherwise the server has MariaDB's default sizes, which measurements need.
     """
-    directory = tempfile.mkdtemp(prefix="rm-sql-")
-    data = tempfile.mkdtemp(prefix=f"rm-sql-{os.getpid()}-", dir=_MEMORY) if small and _has_room() else ""
+    directory = str(private_directory("rm-sql-"))
+    data = str(private_directory("rm-sql-", _MEMORY)) if small and _has_room() else ""
     server = Server(directory, small, data)
     try:
         server.install()
@@ -163,11 +162,7 @@ def private_server(small: bool = True) -> Iterator[Server]:
 
 
 def _has_room() -> bool:
-    """Return True if /dev/shm has room for a server's data. First remove the data of killed test runs."""
-    for name in os.listdir(_MEMORY) if os.path.isdir(_MEMORY) else ():
-        left = re.fullmatch(r"rm-sql-(\d+)-\w+", name)
-        if left and not os.path.exists(f"/proc/{left[1]}"):
-            shutil.rmtree(os.path.join(_MEMORY, name), ignore_errors=True)
+    """Return True if /dev/shm has room for a server's data."""
     try:
         memory = os.statvfs(_MEMORY)
     except OSError:

@@ -10,13 +10,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.reaper import private_directory
 from tests.support.waiting import Process, freeze, patience, wait_until
 
 BIN = Path(sys.executable).parent
@@ -29,7 +29,7 @@ class PrivateMesh:
     def __init__(self, processors: int = 4, nodes: int = 2, cpas: int = 1, database: str = "", **variables: str):
         self.size = (processors, nodes, cpas)
         # The path is short because the path of a Unix socket has at most 107 bytes.
-        self.home = Path(tempfile.mkdtemp(prefix="redmesh-t-", dir="/tmp"))
+        self.home = private_directory("redmesh-t-")
         self.work = self.home / "work"  # where the commands run
         for name in ("state", "config", "work", "run"):
             (self.home / name).mkdir(mode=0o700)

@@ -11,12 +11,12 @@ import shutil
 import site
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
 
 from tests.support.hosts import PROJECT, NamespaceHost
+from tests.support.reaper import private_directory
 
 _ROOT = str(Path(__file__).parents[2])
 #: Where Redmesh and what it requires are.
@@ -70,7 +70,7 @@ def python_for_others() -> str:
 
 def _python_with_copies(base: str) -> str:
     # Make a virtual environment of the interpreter ``base`` with redmesh and its requirements; return its Python.
-    directory = tempfile.mkdtemp(prefix="rm-python-", dir="/tmp")
+    directory = str(private_directory("rm-python-"))
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     os.chmod(directory, 0o755)
     subprocess.run([base, "-m", "venv", "--without-pip", directory], check=True, capture_output=True)

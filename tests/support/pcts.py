@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from typing import Any
 
@@ -17,6 +16,7 @@ from agents.linux import processes
 from agents.wire.control import control, decode, encode, to_text
 from agents.wire.frames import COMMON, CONTROL, STDERR, STDIN, STDOUT, Decoder, frame, split_output
 from agents.wire.messages import hello
+from tests.support.reaper import private_directory
 from tests.support.waiting import Process, patience, wait_until
 
 MESH = f"{os.getpid():08x}"  # unique to this test process: processes that are left behind are found by it
@@ -29,7 +29,7 @@ class Machine:
     """
 
     def __init__(self, count: int = 1, slots: int = 4, open_files: int | None = None, **settings: Any) -> None:
-        self.directory = tempfile.mkdtemp(prefix="rm-", dir="/tmp")
+        self.directory = str(private_directory("rm-"))
         self.run = os.path.join(self.directory, "run")
         self.state = os.path.join(self.directory, "state")
         self.slots, self._open_files = slots, open_files

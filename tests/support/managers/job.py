@@ -5,12 +5,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
 
 from agents.linux import processes
+from tests.support.reaper import private_directory
 
 STAND_IN = Path(__file__).with_name("stand_in.py")
 LIBRARY = Path(__file__).with_name("libtm.c")
@@ -32,7 +32,7 @@ class Job:
     """A job on ``hosts`` hosts with ``slots`` slots each; its script is a shell that reads commands from a pipe."""
 
     def __init__(self, kind: str, hosts: int = 2, slots: int = 2) -> None:
-        self.directory = Path(tempfile.mkdtemp(prefix="rj", dir="/tmp"))
+        self.directory = private_directory("rj")
         self.hosts, self.slots = [f"n{index}" for index in range(hosts)], slots
         self.refused = self.directory / "refused"
         clients = self.directory / "bin"

@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,6 +17,7 @@ from agents.linux import processes
 from agents.wire.errors import AgentError
 from console.deploy.personal.schema import define
 from tests.support.pcts import MESH, Launcher
+from tests.support.reaper import private_directory
 from tests.support.waiting import freeze, wait_until
 
 
@@ -25,7 +25,7 @@ class Mesh:
     """A personal mesh's keeper over its own directories; nodes and address() are what a Launcher asks for."""
 
     def __init__(self, nodes: int = 3, **options: Any) -> None:
-        self.directory = tempfile.mkdtemp(prefix="rk-", dir="/tmp")
+        self.directory = str(private_directory("rk-"))
         self.run, self.state = f"{self.directory}/run", f"{self.directory}/state"
         os.mkdir(self.run, 0o700)
         os.mkdir(self.state, 0o700)

@@ -1,0 +1,56 @@
+"""A test process that is killed: its meshes end with it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agents.linux import processes
+from tests.support.waiting import Process, wait_until
+
+ROOT = Path(__file__).parents[3]
+#: Brings up a mesh, starts a launch whose ranks have no environment, and never ends.
+RUN = """
+import os, signal, sys
+from tests.support.mesh import PrivateMesh
+from tests.support.waiting import freeze, wait_until
+mesh = PrivateMesh(2, 1)
+mesh.up()
+mesh.start("yod", "-sz", "2", "env", "-i", "sleep", sys.argv[1])
+wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == 2, "it runs")
+if sys.argv[2] == "stopped":
+    freeze(mesh.pid_of("n0"))
+print(mesh.home, *(mesh.pid_of(daemon) for daemon in ("keeper", "cpa-0", "rca", "n0")), flush=True)
+signal.pause()
+"""
+
+
+@pytest.mark.parametrize("pct", ["runs", "stopped"])
+def test_what_a_killed_test_process_started_ends(pct: str) -> None:
+    seconds = f"1{os.getpid():07}"  # so that only the ranks of this test are found
+    run = Process([sys.executable, "-c", RUN, seconds, pct], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    try:
+        home, *daemons = run.stdout.readline().split()
+        wait_until(lambda: len(_sleeping(seconds)) == 2, "its ranks run")
+        assert all(processes.alive(int(pid)) for pid in daemons) and len(daemons) == 4
+    finally:
+        run.kill()
+        run.wait()
+        run.stdout.close()
+    wait_until(lambda: not _sleeping(seconds), "no rank is left", 30.0)
+    wait_until(lambda: not any(processes.alive(int(pid)) for pid in daemons), "no daemon is left", 30.0)
+    wait_until(lambda: not os.path.exists(home), "its directory is gone", 30.0)
+
+
+def _sleeping(seconds: str) -> list[int]:
+    command = f"sleep\0{seconds}\0".encode()
+    found = []
+    for pid in processes.pids():
+        try:
+            if Path(f"/proc/{pid}/cmdline").read_bytes() == command:
+                found.append(pid)
+        except OSError:
+            pass  # it has exited meanwhile
+    return found
