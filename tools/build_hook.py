@@ -1,6 +1,7 @@
 """Hatchling hook that adds to the wheel: manual pages made from the parsers, and the site if `make docs` built it."""
 
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ class ManPagesAndSite(BuildHookInterface):  # type: ignore[type-arg]
         try:
             from console.cli.mesh.manual import write_pages
 
-            pages = write_pages(root / "build" / "man")
+            self._manual = tempfile.TemporaryDirectory()  # not in the tree: several builds may run at once
+            pages = write_pages(Path(self._manual.name))
         finally:
             sys.path.remove(str(root))
         for page in pages:
