@@ -31,7 +31,6 @@ class FarMesh(PrivateMesh):
         ssh = self.home / ".ssh"
         ssh.mkdir(mode=0o700)
         shutil.copy(hosts.keys.config, ssh / "config")
-        self.env["HOME"] = str(self.home)
         settings = {**QUICK, **settings}
         settings.update({key: silence(settings[key]) for key in ("suspect_s", "down_s")})
         lines = [f"{key} = {value!r}" for key, value in settings.items()]

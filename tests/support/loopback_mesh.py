@@ -17,8 +17,6 @@ class LoopbackMesh(PrivateMesh):
         super().__init__(1, 1)
         self.hosts = hosts
         self.port = free_port(address(1))  # the default port may be in use by agents of this machine
-        # one that is up already must not be torn down over a slow moment of this machine
-        self.env["HOME"] = str(self.home)
         self.env["REDMESH_CONFIG"] = str(self.home / "mesh.toml")
         self.file = self.home / "mesh.toml"
         self.describe(*tables, **settings)

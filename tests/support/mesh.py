@@ -36,6 +36,7 @@ class PrivateMesh:
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("REDMESH_", "YOD_", "XDG_"))}
         self.env = {
             **kept,
+            "HOME": str(self.home),
             "XDG_STATE_HOME": str(self.home / "state"),
             "XDG_RUNTIME_DIR": str(self.home / "run"),
             "XDG_CONFIG_HOME": str(self.home / "config"),

@@ -31,7 +31,6 @@ def site() -> Iterator[PrivateMesh]:
         # the scripts' commands get no variable but HOME
         (mesh.home / ".local").mkdir()
         (mesh.home / ".local" / "state").symlink_to(mesh.home / "state")
-        mesh.env["HOME"] = str(mesh.home)
         mesh.run("mesh", "up", "--processors", "4", "--nodes", "2", check=True)
         yield mesh
     finally:
