@@ -25,7 +25,7 @@ def attacked() -> list[Row]:
             os.chmod(server.directory, 0o755)
             mesh = SystemMesh(hosts, server)
             try:
-                mesh.up("--system")
+                mesh.up()
                 options = ("--pct", f"{hosts[0].address}:7117", "--database", mesh.viewers_url)
                 beside = Attacked(mesh, seconds)
                 spinning = beside.launches(*options, "--spin")

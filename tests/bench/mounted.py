@@ -10,8 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.bench.ratios import Bar, Row, in_turn
-from tests.support.far_mesh import FarMesh, while_up
+from tests.support.far_mesh import FarMesh
 from tests.support.hosts import NOT_ROOT, NamespaceHosts, can_have_namespaces
+from tests.support.mesh import while_up
 
 LARGE_BYTES, SMALL_FILES, RUNS = 256 << 20, 10_000, 3
 #: Prints the seconds that the work itself takes.

@@ -7,10 +7,8 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from tests.support.addresses import network
 from tests.support.hosts import NamespaceHost, NamespaceHosts
@@ -96,17 +94,3 @@ class TlsMesh(PrivateMesh):
         processors, nodes, _ = self.size
         size = ("--processors", str(processors), "--nodes", str(nodes))
         return self.run(sys.executable, "-P", "-m", "tests.support.far_up", *size, *options, check=True)
-
-
-Mesh = TypeVar("Mesh", bound=PrivateMesh)
-
-
-@contextmanager
-def while_up(made: Mesh) -> Iterator[Mesh]:
-    """Bring the mesh up, yield it, and take it down; raise AssertionError if it leaves anything behind."""
-    try:
-        made.up()
-        yield made
-    finally:
-        left = made.close()
-    assert not left, "left behind:\n" + "\n".join(left)

@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.support.addresses import address, free_port
 from tests.support.hosts import LoopbackHosts
-from tests.support.mesh import PrivateMesh
+from tests.support.mesh import PrivateMesh, Run
 
 
 class LoopbackMesh(PrivateMesh):
@@ -20,6 +20,14 @@ class LoopbackMesh(PrivateMesh):
         self.env["REDMESH_CONFIG"] = str(self.home / "mesh.toml")
         self.file = self.home / "mesh.toml"
         self.describe(*tables, **settings)
+
+    def up(self, *options: str) -> Run:
+        """Run ``mesh up`` for every host."""
+        return self.run("mesh", "up", *options, check=True)
+
+    def close(self) -> list[str]:
+        left = super().close()
+        return self.left_on_hosts() + left
 
     def describe(self, *tables: Mapping[str, Any], **settings: Any) -> None:
         """Rewrite the configuration file."""

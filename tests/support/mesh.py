@@ -11,8 +11,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -209,24 +210,36 @@ class PrivateMesh:
         return [f"process {pid}: {command}" for pid, command in left.items()]
 
 
+Mesh = TypeVar("Mesh", bound=PrivateMesh)
+
+
+@contextmanager
+def while_up(made: Mesh, up: bool = True) -> Iterator[Mesh]:
+    """Bring a mesh of any kind up, yield it, and take it down; raise AssertionError if it leaves anything behind.
+
+    A PrivateMesh has its nodes on this machine; a TlsMesh too, but reaches them like other machines' nodes; the nodes
+    of a FarMesh, and of a SystemMesh, which serves several users, are namespace hosts; those of a LoopbackMesh are
+    reached by SSH on loopback addresses. Without ``up`` the test brings the mesh up itself.
+    """
+    left: list[str] = []
+    try:
+        if up:
+            made.up()
+        yield made
+    finally:
+        left = made.close()
+    assert not left, "left behind:\n" + "\n".join(left)
+
+
 MakeMesh = Callable[..., PrivateMesh]
 
 
 @pytest.fixture
 def mesh() -> Iterator[MakeMesh]:
     """``mesh(processors=4, nodes=2, cpas=1, database="", up=True, VARIABLE="…")`` makes a PrivateMesh and starts it."""
-    made: list[PrivateMesh] = []
+    with ExitStack() as made:
 
-    def make(*args: Any, up: bool = True, **options: Any) -> PrivateMesh:
-        made.append(PrivateMesh(*args, **options))
-        if up:
-            made[-1].up()
-        return made[-1]
+        def make(*args: Any, up: bool = True, **options: Any) -> PrivateMesh:
+            return made.enter_context(while_up(PrivateMesh(*args, **options), up))
 
-    left = []
-    try:
         yield make
-    finally:
-        for one in made:
-            left += one.close()
-    assert not left, "left behind:\n" + "\n".join(left)

@@ -22,9 +22,10 @@ from typing import Any
 
 from db.store.store import open_store
 from redmesh.state import open_for_reading
-from tests.support.far_mesh import FarMesh, while_up
+from tests.support.far_mesh import FarMesh
 from tests.support.hosts import NamespaceHosts
 from tests.support.mariadb import Server, private_server
+from tests.support.mesh import while_up
 from tests.support.others import INSTALLED, install
 from tests.support.tasks_storm import check_runs, outage
 from tests.support.waiting import wait_until

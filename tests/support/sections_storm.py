@@ -33,7 +33,7 @@ from redmesh.state import open_for_reading
 from tests.support.far_mesh import FarMesh
 from tests.support.hosts import PROJECT, PYTHON, NamespaceHost, NamespaceHosts
 from tests.support.mariadb import Server, private_server
-from tests.support.mesh import PrivateMesh
+from tests.support.mesh import PrivateMesh, while_up
 from tests.support.waiting import patience, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -258,22 +258,14 @@ def kills(count: int, chance: random.Random, say: Callable[[str], None], traces:
     """Run ``count`` jobs, each with one kill at a random moment, and resume them."""
     directory = shared_directory()
     try:
-        with private_server() as server:
-            mesh = PrivateMesh(4, 4, database=server.new_database())
-            try:
-                mesh.up()
-                survey = Survey(directory, traces, 400, 2)
-                for number in range(count):
-                    what, after_s = list(KILLS)[number % len(KILLS)], chance.uniform(0.0, traces / 8)
-                    began = time.monotonic()
-                    before = killed_and_resumed(mesh, server, survey, what, after_s)
-                    took = time.monotonic() - began
-                    say(
-                        f"{number + 1:3}: {what} killed after {after_s:.2f} s, {before} finished; whole in {took:.1f} s"
-                    )
-            finally:
-                left = mesh.close()
-            assert not left, "\n".join(left)
+        with private_server() as server, while_up(PrivateMesh(4, 4, database=server.new_database())) as mesh:
+            survey = Survey(directory, traces, 400, 2)
+            for number in range(count):
+                what, after_s = list(KILLS)[number % len(KILLS)], chance.uniform(0.0, traces / 8)
+                began = time.monotonic()
+                before = killed_and_resumed(mesh, server, survey, what, after_s)
+                took = time.monotonic() - began
+                say(f"{number + 1:3}: {what} killed after {after_s:.2f} s, {before} finished; whole in {took:.1f} s")
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 

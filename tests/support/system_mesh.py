@@ -7,8 +7,6 @@ import shutil
 import subprocess
 import time
 import tomllib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +57,9 @@ class SystemMesh(FarMesh):
         for user, uid in USERS.items():
             (self.home / user).mkdir(mode=0o700)
             os.chown(self.home / user, uid, uid)
+
+    def up(self, *options: str) -> Run:
+        return super().up("--system", *options)
 
     @property
     def database(self) -> str:
@@ -154,15 +155,3 @@ class Attacked:
     def descriptors(self) -> dict[str, int]:
         """Return how many descriptors the CPA and the RCA have open."""
         return {name: len(os.listdir(f"/proc/{self.mesh.pid_of(name)}/fd")) for name in ("cpa-0", "rca")}
-
-
-@contextmanager
-def running(made: SystemMesh) -> Iterator[SystemMesh]:
-    """Bring the mesh up, and down at the end; fail if something of it is left."""
-    left: list[str] = []
-    try:
-        made.up("--system")
-        yield made
-    finally:
-        left = made.close()
-    assert not left, "left behind:\n" + "\n".join(left)

@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from tests.support.mariadb import Server, private_server
-from tests.support.mesh import PrivateMesh
+from tests.support.mesh import PrivateMesh, while_up
 from tests.support.waiting import wait_until
 
 VICTIMS = ("pct", "cpa", "worker", "owner")
@@ -127,32 +127,26 @@ def storm(
     task_s: float = 0,
 ) -> None:
     """Run one job with kills, an outage of the database after half of them, and the final check."""
-    with private_server() as server:
-        mesh = PrivateMesh(nodes, nodes, 2, database=server.new_database())
-        try:
-            mesh.up()
-            began = time.monotonic()
-            job = TasksJob(mesh, tasks, nodes, task_s)
-            wait_until(lambda: job.ran() > 0, "a task has begun", 60)
-            for number in range(kills):
-                if number == kills // 2 and outage_s:
-                    meanwhile = outage(server, job.ran, outage_s)
-                    say(f"MariaDB stopped for {outage_s:g} s: {meanwhile} tasks began meanwhile")
-                    assert meanwhile, "a job that runs needs the database"
-                victim = VICTIMS[number % len(VICTIMS)]
-                ran = job.ran()
-                what = "killed" if job.strike(victim, chance) else "there is none"
-                say(f"{number + 1:3}: {victim}, {ran} begun: {what}")
-                if job.state() in ("done", "failed"):
-                    break
-                time.sleep(chance.uniform(0, 2 * every_s))
-            ended = mesh.run("mesh", "wait", job.uuid, timeout_s=3600)
-            assert ended.returncode == 0, f"{job.state()}: {ended.stderr}"
-            took = time.monotonic() - began
-            say(f"{tasks} tasks on {nodes} nodes in {took:.0f} s; {job.check()} ran twice, each as the job says")
-        finally:
-            left = mesh.close()
-        assert not left, "\n".join(left)
+    with private_server() as server, while_up(PrivateMesh(nodes, nodes, 2, database=server.new_database())) as mesh:
+        began = time.monotonic()
+        job = TasksJob(mesh, tasks, nodes, task_s)
+        wait_until(lambda: job.ran() > 0, "a task has begun", 60)
+        for number in range(kills):
+            if number == kills // 2 and outage_s:
+                meanwhile = outage(server, job.ran, outage_s)
+                say(f"MariaDB stopped for {outage_s:g} s: {meanwhile} tasks began meanwhile")
+                assert meanwhile, "a job that runs needs the database"
+            victim = VICTIMS[number % len(VICTIMS)]
+            ran = job.ran()
+            what = "killed" if job.strike(victim, chance) else "there is none"
+            say(f"{number + 1:3}: {victim}, {ran} begun: {what}")
+            if job.state() in ("done", "failed"):
+                break
+            time.sleep(chance.uniform(0, 2 * every_s))
+        ended = mesh.run("mesh", "wait", job.uuid, timeout_s=3600)
+        assert ended.returncode == 0, f"{job.state()}: {ended.stderr}"
+        took = time.monotonic() - began
+        say(f"{tasks} tasks on {nodes} nodes in {took:.0f} s; {job.check()} ran twice, each as the job says")
 
 
 def main() -> int:

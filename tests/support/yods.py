@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.mesh import PrivateMesh
+from tests.support.mesh import PrivateMesh, while_up
 from tests.support.waiting import wait_until
 
 PROCESSORS, NODES = 8, 4
@@ -14,14 +14,8 @@ PROCESSORS, NODES = 8, 4
 @pytest.fixture(scope="module")
 def one_mesh() -> Iterator[PrivateMesh]:
     """Eight processors on four nodes, up for the whole module."""
-    private = PrivateMesh(PROCESSORS, NODES)
-    left: list[str] = []
-    try:
-        private.up()
+    with while_up(PrivateMesh(PROCESSORS, NODES)) as private:
         yield private
-    finally:
-        left = private.close()
-    assert not left, "left behind:\n" + "\n".join(left)
 
 
 @pytest.fixture

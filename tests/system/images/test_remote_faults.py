@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.far_mesh import FarMesh, while_up
+from tests.support.far_mesh import FarMesh
 from tests.support.hosts import MakeHosts, NamespaceHost, NamespaceHosts
+from tests.support.mesh import while_up
 from tests.support.waiting import freeze, patience, wait_until
 from tests.support.watched import Watched
 

@@ -5,9 +5,9 @@ The long form, 100,000 tasks: ``python -m tests.support.owner_storm`` (docs/jobs
 
 import pytest
 
-from tests.support.far_mesh import while_up
 from tests.support.hosts import MakeHosts
 from tests.support.mariadb import Server
+from tests.support.mesh import while_up
 from tests.support.owner_storm import TwoLogins, storm
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.far_mesh import FarMesh
 from tests.support.hosts import NOT_ROOT, NamespaceHosts
+from tests.support.mesh import while_up
 from tests.support.sections_storm import (
     FAULTS,
     KILLS,
@@ -53,18 +54,12 @@ def shared() -> Iterator[Path]:
 def test_hosts_that_are_killed_frozen_filled_up_and_cut_off_change_no_byte(shared: Path) -> None:
     hosts = NamespaceHosts(6)
     try:
-        mesh = FarMesh(hosts, processors=1)
-        left: list[str] = []
-        try:
-            mesh.up()
+        with while_up(FarMesh(hosts, processors=1)) as mesh:
             survey = Survey(shared, 60, 500, 2, **ON_HOSTS)
             strikes = [Strike(4 + 3 * at, hosts[at], fault, 1e9) for at, fault in enumerate(FAULTS)]
             job = storm(mesh, survey, strikes, print)
             tell(job, print)
             survey.check(job)
-        finally:
-            left = mesh.close()
-        assert not left, "left behind:\n" + "\n".join(left)
     finally:
         hosts.close()
 
@@ -74,9 +69,7 @@ def test_hosts_that_are_killed_frozen_filled_up_and_cut_off_change_no_byte(share
 def test_nodes_without_a_shared_file_system_get_inputs_and_send_parts_back(tmp_path: Path, size: int) -> None:
     hosts = NamespaceHosts(2)
     try:
-        mesh = FarMesh(hosts, processors=2)
-        try:
-            mesh.up()
+        with while_up(FarMesh(hosts, processors=2)) as mesh:
             (tmp_path / "data").mkdir()
             for number in range(6):
                 (tmp_path / "data" / f"in.{number}").write_text(f"line of {number}\n" * 100_000)
@@ -90,9 +83,6 @@ def test_nodes_without_a_shared_file_system_get_inputs_and_send_parts_back(tmp_p
             assert hosts[0].run("ls", f"{tmp_path}").returncode, "this host has not the job's directory"
             for host in hosts:
                 assert "redmesh-sections-" not in host.run("ls", "/tmp").stdout, "a worker has left its directory"
-        finally:
-            left = mesh.close()
-        assert not left, "left behind:\n" + "\n".join(left)
     finally:
         hosts.close()
 

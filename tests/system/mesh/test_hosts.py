@@ -11,6 +11,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from console.deploy.trust.authority import authority
 from tests.support.addresses import address, network
 from tests.support.hosts import LoopbackHosts
 from tests.support.loopback_mesh import LoopbackMesh
-from tests.support.mesh import BIN
+from tests.support.mesh import BIN, while_up
 from tests.support.waiting import freeze, patience, wait_until
 
 MakeLoopback = Callable[..., LoopbackMesh]
@@ -35,22 +36,16 @@ def hosts(loopback_hosts: Any) -> LoopbackHosts:
 @pytest.fixture
 def loopback(hosts: LoopbackHosts) -> Iterator[MakeLoopback]:
     """``loopback(table, …, setting=…)`` makes a mesh that is not up yet; nothing of it is left afterwards."""
-    made: list[LoopbackMesh] = []
-
-    def make(*tables: dict[str, Any], **settings: Any) -> LoopbackMesh:
-        made.append(LoopbackMesh(hosts, *tables, **settings))
-        return made[-1]
-
     pins = hosts.keys.known_hosts.read_text()
-    left = []
-    try:
-        yield make
-    finally:
-        hosts.keys.known_hosts.write_text(pins)
-        for one in made:
-            one.run("mesh", "down", "--force")
-            left += one.left_on_hosts() + one.close()
-    assert not left, "left behind:\n" + "\n".join(left)
+    with ExitStack() as made:
+
+        def make(*tables: dict[str, Any], **settings: Any) -> LoopbackMesh:
+            return made.enter_context(while_up(LoopbackMesh(hosts, *tables, **settings), up=False))
+
+        try:
+            yield make
+        finally:
+            hosts.keys.known_hosts.write_text(pins)
 
 
 ALL = {"name": "lo[1-4]", "address": address("[1-4]"), "processors": 2}

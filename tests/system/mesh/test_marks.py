@@ -12,19 +12,15 @@ import pytest
 from agents.link.journal import Journal
 from agents.linux import cgroup, processes
 from agents.pct.ranks.process_tracking import ProcessTracking, Record, Session, belonging, now
-from tests.support.mesh import PrivateMesh
+from tests.support.mesh import PrivateMesh, while_up
 from tests.support.mpis import needs_open_mpi
 from tests.support.waiting import freeze, wait_until
 
 
 @pytest.fixture
 def mesh() -> Iterator[PrivateMesh]:
-    mesh = PrivateMesh(processors=1, nodes=1)
-    try:
-        mesh.up()
+    with while_up(PrivateMesh(processors=1, nodes=1)) as mesh:
         yield mesh
-    finally:
-        mesh.close()
 
 
 def test_strays_of_a_pct_and_a_launch_child_that_were_killed_together(mesh: PrivateMesh) -> None:

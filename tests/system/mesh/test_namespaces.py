@@ -4,6 +4,7 @@ from typing import Any
 
 from tests.support.far_mesh import FarMesh
 from tests.support.hosts import NamespaceHosts
+from tests.support.mesh import while_up
 from tests.support.waiting import wait_until
 
 HOSTS, EACH = 16, 4
@@ -12,8 +13,7 @@ HOSTS, EACH = 16, 4
 def test_sixteen_hosts_from_nothing_to_nothing(netns_hosts: Any) -> None:
     hosts: NamespaceHosts = netns_hosts(HOSTS)
     before = {host.name: _files(host) for host in hosts}
-    mesh = FarMesh(hosts, EACH)
-    try:
+    with while_up(FarMesh(hosts, EACH), up=False) as mesh:
         up = mesh.up()
         assert up.stdout.startswith(f"mesh up: {HOSTS * EACH} processors on {HOSTS} nodes (")
         where = mesh.run("yod", "-sz", str(HOSTS * EACH), "hostname", check=True).stdout.split()
@@ -28,9 +28,6 @@ def test_sixteen_hosts_from_nothing_to_nothing(netns_hosts: Any) -> None:
         for host in hosts:
             wait_until(lambda host=host: not host.processes(), f"nothing runs on {host.name}: {host.processes()}")
             assert _files(host) == before[host.name]
-    finally:
-        left = mesh.close()
-    assert not left, "left behind:\n" + "\n".join(left)
 
 
 def _files(host: Any) -> set[str]:

@@ -10,7 +10,7 @@ import pytest
 from tests.support.addresses import address
 from tests.support.hosts import LoopbackHosts
 from tests.support.loopback_mesh import LoopbackMesh
-from tests.support.mesh import MakeMesh, PrivateMesh
+from tests.support.mesh import MakeMesh, PrivateMesh, while_up
 from tests.support.wheels import Environment, build_of_commit
 
 #: The last version of protocol 1.
@@ -94,13 +94,11 @@ def on_hosts(loopback_hosts: Callable[[int], LoopbackHosts]) -> Iterator[Loopbac
     hosts = loopback_hosts(2)
     known = hosts.keys.known_hosts.read_text()
     made = LoopbackMesh(hosts, {"name": "lo[1-2]", "address": address("[1-2]"), "processors": 2})
-    try:
-        yield made
-    finally:
-        made.run("mesh", "down", "--force")
-        left = made.left_on_hosts() + made.close()
-        hosts.keys.known_hosts.write_text(known)
-    assert not left, "left behind:\n" + "\n".join(left)
+    with while_up(made, up=False):
+        try:
+            yield made
+        finally:
+            hosts.keys.known_hosts.write_text(known)
 
 
 def test_hosts_of_the_old_version_one_after_another(on_hosts: LoopbackMesh, old: Path) -> None:

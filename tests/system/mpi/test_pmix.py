@@ -11,7 +11,7 @@ import pytest
 from agents.link.client import Client
 from tests.support.far_mesh import FarMesh
 from tests.support.hosts import MakeHosts
-from tests.support.mesh import PrivateMesh
+from tests.support.mesh import PrivateMesh, while_up
 from tests.support.mpis import MPICC, OPEN_MPICC, compiled, needs_open_mpi
 from tests.support.waiting import patience, wait_until
 from tests.support.yods import free, one_mesh, yods
@@ -134,17 +134,12 @@ def test_where_the_user_wants_shared_memory_it_is(yods: PrivateMesh, tmp_path: P
 
 
 def test_over_two_hosts(netns_hosts: MakeHosts, ranks: str) -> None:
-    mesh = FarMesh(netns_hosts(2), processors=4)
-    try:
-        mesh.up()
+    with while_up(FarMesh(netns_hosts(2), processors=4)) as mesh:
         done = mesh.run("yod", "-sz", "8", "--bcast=always", ranks, check=True)
         assert sorted(done.stdout.splitlines()) == [line.replace("8 share", "4 share") for line in told(8)]
         died = mesh.run("yod", "-sz", "8", "--bcast=always", ranks, "in", "s9")
         assert died.returncode == 137
         assert "yod: rank 1 on h1 died of SIGKILL between MPI_Init and MPI_Finalize" in died.stderr.splitlines()
-    finally:
-        left = mesh.close()
-    assert not left
 
 
 def test_what_the_site_says_of_scripts(yods: PrivateMesh, ranks: str) -> None:
@@ -160,16 +155,11 @@ def test_a_load_file_is_one_world(yods: PrivateMesh, ranks: str, tmp_path: Path)
 
 
 def test_without_the_library_it_says_what_to_install(tmp_path: Path, ranks: str) -> None:
-    private = PrivateMesh(2, 2, REDMESH_PMIX_LIBRARY="/nowhere/libpmix.so.2")
-    try:
-        private.up()
+    with while_up(PrivateMesh(2, 2, REDMESH_PMIX_LIBRARY="/nowhere/libpmix.so.2")) as private:
         refused = private.run("yod", "-sz", "2", ranks)
         assert refused.returncode == 125 and refused.stdout == ""
         assert "no libpmix is there" in refused.stderr and "libpmix2" in refused.stderr
         private.run("yod", "-sz", "2", "--mpi=none", "true", check=True)
-    finally:
-        left = private.close()
-    assert not left
 
 
 def _name(pid: int) -> str:

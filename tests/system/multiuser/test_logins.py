@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.hosts import MakeHosts, NamespaceHost
 from tests.support.mariadb import Server
+from tests.support.mesh import while_up
 from tests.support.others import INSTALLED, install
 from tests.support.system_mesh import USERS, SystemMesh
 from tests.support.waiting import patience, wait_until
@@ -56,17 +57,12 @@ class TwoLogins(SystemMesh):
 def mesh(netns_hosts: MakeHosts, sql_server: Server) -> Iterator[TwoLogins]:
     os.chmod(sql_server.directory, 0o755)
     made = TwoLogins(netns_hosts, sql_server)
-    left: list[str] = []
-    try:
-        made.up("--system")
+    with while_up(made):
         given = made.home / "login2.json"
         made.run("mesh", "login", "grant", "login2", str(given), check=True)
         joined = made.on_other("root", "mesh", "login", "join", "-", input=given.read_text())
         assert joined.returncode == 0, joined.stderr
         yield made
-    finally:
-        left = [*made.close()]
-    assert not left, "left behind:\n" + "\n".join(left)
 
 
 @pytest.fixture(autouse=True)

@@ -15,8 +15,9 @@ from db.store.store import open_store
 from redmesh.state import new_uuid
 from tests.support.hosts import MakeHosts
 from tests.support.mariadb import Server
+from tests.support.mesh import while_up
 from tests.support.others import LIBRARIES, python_for_others
-from tests.support.system_mesh import USERS, SystemMesh, running
+from tests.support.system_mesh import USERS, SystemMesh
 from tests.support.waiting import wait_until
 
 ADA = USERS["ada"]
@@ -28,7 +29,7 @@ def mesh(netns_hosts: MakeHosts, sql_server: Server) -> Iterator[SystemMesh]:
     python_for_others()
     os.chmod(sql_server.directory, 0o755)
     made = SystemMesh(netns_hosts(3, users=("ada", "bob")), sql_server)
-    with running(made):
+    with while_up(made):
         yield made
 
 

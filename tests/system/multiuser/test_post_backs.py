@@ -20,8 +20,9 @@ from cryptography.x509.oid import NameOID
 from db.store.store import open_store
 from tests.support.hosts import MakeHosts
 from tests.support.mariadb import Server
+from tests.support.mesh import while_up
 from tests.support.others import python_for_others
-from tests.support.system_mesh import USERS, SystemMesh, running
+from tests.support.system_mesh import USERS, SystemMesh
 from tests.support.waiting import wait_until
 
 PORT = 8443  # of the login processor's own network namespace
@@ -120,7 +121,7 @@ def mesh(netns_hosts: MakeHosts, sql_server: Server) -> Iterator[SystemMesh]:
     site = made.site.read_text()
     made.site.write_text(f'post_back_urls = ["https://127.0.0.1:{PORT}"]\n{site}')
     write_certificate(certificate)
-    with running(made):
+    with while_up(made):
         yield made
 
 

@@ -14,8 +14,9 @@ import pytest
 from agents.linux import cgroup
 from tests.support.hosts import MakeHosts, NamespaceHosts
 from tests.support.mariadb import Server
+from tests.support.mesh import while_up
 from tests.support.others import python_for_others
-from tests.support.system_mesh import SystemMesh, running
+from tests.support.system_mesh import SystemMesh
 from tests.support.waiting import wait_until
 
 LEFT = "ls -d /dev/shm/redmesh-2100*/launch-* /run/redmesh-0/*/launch-* 2>/dev/null"
@@ -48,7 +49,7 @@ def mesh(hosts: NamespaceHosts, sql_server: Server) -> Iterator[SystemMesh]:
             )
             (host.directory / name).chmod(0o755)
     made = SystemMesh(hosts, sql_server, prolog="/run/host/prolog", epilog="/run/host/epilog")
-    with running(made):
+    with while_up(made):
         yield made
 
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from agents.wire.errors import AgentError
-from tests.support.far_mesh import while_up
 from tests.support.hosts import MakeHosts
 from tests.support.mariadb import Server
+from tests.support.mesh import while_up
 from tests.support.others import python_for_others
 from tests.support.system_mesh import Attacked, SystemMesh
 from tests.support.waiting import patience, wait_until

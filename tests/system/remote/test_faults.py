@@ -16,8 +16,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.far_mesh import FarMesh, while_up
+from tests.support.far_mesh import FarMesh
 from tests.support.hosts import MakeHosts, NamespaceHost, NamespaceHosts
+from tests.support.mesh import while_up
 from tests.support.waiting import wait_until
 
 SETTLED_S = 30.0

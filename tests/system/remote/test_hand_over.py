@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from console.tracker.follow import is_followed
-from tests.support.far_mesh import TlsMesh, while_up
+from tests.support.far_mesh import TlsMesh
+from tests.support.mesh import while_up
 from tests.support.waiting import wait_until
 from tests.system.remote.test_other_login import OTHER_LOGIN, OtherLogin
 from tests.system.remote.test_standby import Job, kill_owner, meta

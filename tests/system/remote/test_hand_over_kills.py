@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.chance import long
-from tests.support.far_mesh import TlsMesh, while_up
+from tests.support.far_mesh import TlsMesh
+from tests.support.mesh import while_up
 from tests.support.waiting import wait_until
 from tests.system.remote.test_hand_over import shown
 from tests.system.remote.test_other_login import OTHER_LOGIN, OtherLogin

@@ -17,8 +17,9 @@ from agents.link import trust
 from agents.link.client import Client
 from agents.wire.errors import AgentError
 from redmesh.state import StateObject, new_uuid
-from tests.support.far_mesh import FarMesh, TlsMesh, while_up
+from tests.support.far_mesh import FarMesh, TlsMesh
 from tests.support.hosts import MakeHosts
+from tests.support.mesh import while_up
 from tests.support.waiting import patience
 
 

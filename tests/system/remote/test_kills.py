@@ -18,9 +18,10 @@ from typing import Any
 import pytest
 
 from tests.support.chance import long
-from tests.support.far_mesh import FarMesh, while_up
+from tests.support.far_mesh import FarMesh
 from tests.support.hosts import MakeHosts
 from tests.support.mariadb import Server
+from tests.support.mesh import while_up
 from tests.support.waiting import silence, wait_until
 
 MARK = "987654"  # tells a rank from everything else on a host

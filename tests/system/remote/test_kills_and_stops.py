@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 
 from tests.support.chance import long, seed
-from tests.support.far_mesh import FarMesh, while_up
+from tests.support.far_mesh import FarMesh
 from tests.support.hosts import MakeHosts, NamespaceHost
+from tests.support.mesh import while_up
 from tests.support.waiting import wait_until
 from tests.system.remote.test_faults import boot_of, naps, run_everywhere, until_it_runs, until_nobody_runs
 
@@ -30,14 +31,12 @@ RANK = 'flock -n /tmp/held sleep {} || echo "$YOD_LAUNCHER_ID" >> /tmp/twice'
 @pytest.fixture
 def mesh(netns_hosts: MakeHosts) -> Iterator[FarMesh]:
     made = FarMesh(netns_hosts(HOSTS), processors=1, suspect_s=2.0, down_s=4.0, failed_s=1.0, fanout=2)
-    try:
-        made.up()
-        yield made
-    finally:
-        for host in made.hosts:
-            host.heal()
-        left = made.close()
-    assert not left, "left behind:\n" + "\n".join(left)
+    with while_up(made):
+        try:
+            yield made
+        finally:
+            for host in made.hosts:
+                host.heal()
 
 
 class Weather:

@@ -17,9 +17,10 @@ import pytest
 
 from agents.linux.processes import children
 from db.store.store import open_store
-from tests.support.far_mesh import FarMesh, while_up
+from tests.support.far_mesh import FarMesh
 from tests.support.hosts import MakeHosts, NamespaceHost
 from tests.support.mariadb import Server
+from tests.support.mesh import while_up
 from tests.support.others import INSTALLED, install
 from tests.support.waiting import Process, freeze, patience, wait_until
 from tests.system.remote.test_standby import meta

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.far_mesh import FarMesh, while_up
+from tests.support.far_mesh import FarMesh
 from tests.support.hosts import MakeHosts
 from tests.support.mariadb import Server
+from tests.support.mesh import while_up
 from tests.support.waiting import silence, wait_until
 
 

@@ -16,8 +16,8 @@ from agents.link.client import Client
 from agents.wire.errors import AgentError
 from console.deploy.trust.authority import authority
 from tests.support.addresses import address
-from tests.support.far_mesh import ROOT, TlsMesh, while_up
-from tests.support.mesh import PrivateMesh
+from tests.support.far_mesh import ROOT, TlsMesh
+from tests.support.mesh import PrivateMesh, while_up
 from tests.support.waiting import freeze, wait_until
 
 #: ``mesh trust rotate`` that waits half a second for a node.

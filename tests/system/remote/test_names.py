@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.far_mesh import FarMesh
 from tests.support.hosts import LOGIN_ADDRESS, MakeHosts, NamespaceHost
+from tests.support.mesh import while_up
 from tests.support.others import INSTALLED, install
 from tests.support.waiting import patience, wait_until
 
@@ -36,11 +37,8 @@ def mesh(netns_hosts: MakeHosts) -> Iterator[FarMesh]:
     for directory in (made.hosts.directory, *(host.directory for host in made.hosts)):
         with open(directory / "hosts", "a") as file:
             file.write(f"{LOGIN_ADDRESS} {NAME}\n")
-    try:
+    with while_up(made, up=False):
         yield made
-    finally:
-        left = made.close()
-    assert not left, "left behind:\n" + "\n".join(left)
 
 
 def forget(host: NamespaceHost) -> subprocess.Popen[bytes]:

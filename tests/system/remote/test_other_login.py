@@ -18,8 +18,8 @@ from agents.link.client import Client, Unreachable
 from agents.link.trust import Trust, use
 from agents.wire.errors import AgentError
 from console.deploy.trust.authority import Authority, authority, identity, write_private
-from tests.support.far_mesh import TlsMesh, while_up
-from tests.support.mesh import PrivateMesh
+from tests.support.far_mesh import TlsMesh
+from tests.support.mesh import PrivateMesh, while_up
 from tests.support.waiting import wait_until, within
 
 OTHER_LOGIN = "login2"

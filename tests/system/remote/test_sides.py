@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from agents.wire import heartbeat, keys
-from tests.support.far_mesh import FarMesh, while_up
+from tests.support.far_mesh import FarMesh
 from tests.support.hosts import LOGIN_ADDRESS, MakeHosts, NamespaceHost, NamespaceHosts
+from tests.support.mesh import while_up
 from tests.support.waiting import wait_until
 
 #: A cabinet a column with one board of four processors: a host. The login processor stands at column 0.

@@ -16,7 +16,8 @@ import pytest
 from agents.link.client import Client
 from agents.linux import processes
 from redmesh.state import open_for_reading
-from tests.support.far_mesh import TlsMesh, while_up
+from tests.support.far_mesh import TlsMesh
+from tests.support.mesh import while_up
 from tests.support.waiting import freeze, wait_until
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from redmesh.start_command import start_command
-from tests.support.mesh import PrivateMesh
+from tests.support.mesh import PrivateMesh, while_up
 from tests.support.tmux import Tmux
 from tests.support.waiting import wait_until
 
@@ -57,11 +57,8 @@ class HostileMesh(PrivateMesh):
 @pytest.fixture(params=PATHS)
 def hostile(request: pytest.FixtureRequest) -> Iterator[HostileMesh]:
     made = HostileMesh(PATHS[request.param])
-    try:
+    with while_up(made, up=False):
         yield made
-    finally:
-        left = made.close()
-    assert not left, "left behind:\n" + "\n".join(left)
 
 
 def test_a_launch_and_the_mesh_that_it_starts(hostile: HostileMesh) -> None:

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from agents.wire import keys
-from tests.support.far_mesh import while_up
 from tests.support.hosts import MakeHosts, NamespaceHost
 from tests.support.mariadb import Server
+from tests.support.mesh import while_up
 from tests.support.waiting import wait_until
 from tests.system.remote.test_logins import NAP, ManyLogins, standing
 

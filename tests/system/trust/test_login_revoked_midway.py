@@ -9,8 +9,8 @@ import pytest
 
 from agents.wire import keys
 from db.store.store import open_store
-from tests.support.far_mesh import TlsMesh, while_up
-from tests.support.mesh import PrivateMesh
+from tests.support.far_mesh import TlsMesh
+from tests.support.mesh import PrivateMesh, while_up
 from tests.support.waiting import wait_until
 from tests.system.remote.test_other_login import OTHER_LOGIN, OtherLogin
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from redmesh.start_command import start_command
-from tests.support.mesh import PrivateMesh
+from tests.support.mesh import PrivateMesh, while_up
 from tests.support.others import commands_for_others, python_for_others
 from tests.support.waiting import patience, wait_until
 
@@ -55,12 +55,8 @@ def commands() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def mesh(commands: Path) -> Iterator[PrivateMesh]:
-    mesh = PrivateMesh(processors=2, nodes=1)
-    try:
-        mesh.up()
+    with while_up(PrivateMesh(processors=2, nodes=1)) as mesh:
         yield mesh
-    finally:
-        mesh.close()
 
 
 @pytest.fixture(scope="module")

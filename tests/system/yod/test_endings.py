@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.mesh import PrivateMesh, Run
+from tests.support.mesh import PrivateMesh, Run, while_up
 
 COMMANDS = ["showmesh", "showmesh --json", "pingd", "mesh status", "mesh history", "mesh partition list", "yod echo hi"]
 HELP = ["showmesh --help", "pingd --help", "mesh --help", "mesh up --help", "yod --help"]
@@ -12,13 +12,8 @@ HELP = ["showmesh --help", "pingd --help", "mesh --help", "mesh up --help", "yod
 
 @pytest.fixture(scope="module")
 def quiet_mesh() -> Iterator[PrivateMesh]:
-    private = PrivateMesh(2, 1)
-    try:
-        private.up()
+    with while_up(PrivateMesh(2, 1)) as private:
         yield private
-    finally:
-        left = private.close()
-    assert not left
 
 
 def shell(mesh: PrivateMesh, text: str) -> Run:

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.far_mesh import FarMesh, while_up
-from tests.support.mesh import PrivateMesh
+from tests.support.far_mesh import FarMesh
+from tests.support.mesh import PrivateMesh, while_up
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/dev/fuse"), reason="the kernel has no FUSE here")

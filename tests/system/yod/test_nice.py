@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.mesh import PrivateMesh
+from tests.support.mesh import PrivateMesh, while_up
 from tests.support.waiting import wait_until, within
 from tests.support.yods import free
 
@@ -20,14 +20,8 @@ ME = pwd.getpwuid(os.getuid()).pw_name
 
 @pytest.fixture(scope="module")
 def mesh_of_four() -> Iterator[PrivateMesh]:
-    private = PrivateMesh(4, 2, 2, REDMESH_NICE_GRACE_S=str(GRACE_S))
-    left: list[str] = []
-    try:
-        private.up()
+    with while_up(PrivateMesh(4, 2, 2, REDMESH_NICE_GRACE_S=str(GRACE_S))) as private:
         yield private
-    finally:
-        left = private.close()
-    assert not left, "left behind:\n" + "\n".join(left)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.mesh import PrivateMesh, Run
+from tests.support.mesh import PrivateMesh, Run, while_up
 from tests.support.waiting import wait_until
 from tests.support.yods import free, ranks_left
 
@@ -20,14 +20,8 @@ DEVICES = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"
 @pytest.fixture(scope="module")
 def one_mesh() -> Iterator[PrivateMesh]:
     """Eight processors and eight GPUs on four nodes, and two CPAs."""
-    private = PrivateMesh(8, 4, 2, REDMESH_GPUS="2")
-    left: list[str] = []
-    try:
-        private.up()
+    with while_up(PrivateMesh(8, 4, 2, REDMESH_GPUS="2")) as private:
         yield private
-    finally:
-        left = private.close()
-    assert not left, "left behind:\n" + "\n".join(left)
 
 
 @pytest.fixture
