@@ -23,7 +23,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -34,6 +33,7 @@ from tests.support.far_mesh import FarMesh
 from tests.support.hosts import PROJECT, PYTHON, NamespaceHost, NamespaceHosts
 from tests.support.mariadb import Server, private_server
 from tests.support.mesh import PrivateMesh, while_up
+from tests.support.reaper import private_directory
 from tests.support.waiting import patience, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -272,7 +272,7 @@ def kills(count: int, chance: random.Random, say: Callable[[str], None], traces:
 
 def shared_directory() -> Path:
     """Make a directory that namespace hosts share with the login processor."""
-    return Path(tempfile.mkdtemp(prefix="redmesh-sections-", dir="/var/tmp"))
+    return private_directory("redmesh-sections-", "/var/tmp")
 
 
 def main() -> int:
