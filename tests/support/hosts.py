@@ -28,8 +28,9 @@ from tests.support.ssh_keys import Keys, run
 from tests.support.waiting import patience, wait_until
 
 NOT_ROOT = "namespace hosts need root"
-#: Makes the kernel kill the hosts when the test run dies, so that nothing is left behind.
-_DIE_WITH_US = ["setpriv", "--pdeathsig", "KILL"]
+#: Makes the kernel kill the hosts when the test run dies, so that nothing is left behind. They are in sessions of their
+#: own: a signal for the tests' group (^C) must not end the hosts before the meshes on them are taken down.
+_DIE_WITH_US = ["setpriv", "--pdeathsig", "KILL", "setsid"]
 #: Path of the source tree on a host: its own path may be below a directory that the host replaces (/root, /home, /tmp).
 PROJECT = "/run/project"
 #: Words that start a Python program on a host with this interpreter and its packages.

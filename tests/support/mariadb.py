@@ -72,6 +72,7 @@ class Server:
                 ],
                 stdout=log,
                 stderr=log,
+                start_new_session=True,  # a signal for the tests' group ends the server after the meshes
             )
         deadline = time.monotonic() + patience(START_S)
         while True:

@@ -1,13 +1,17 @@
-"""A test process that is killed: its meshes end with it."""
+"""A test process that is killed or interrupted: its meshes end with it."""
 
 import os
-import subprocess
+import signal
 import sys
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 
 from agents.linux import processes
+from tests.support.hosts import NOT_ROOT, can_have_namespaces
+from tests.support.mariadb import find_server
+from tests.support.stores import NO_SERVER
 from tests.support.waiting import Process, wait_until
 
 ROOT = Path(__file__).parents[3]
@@ -15,6 +19,9 @@ ROOT = Path(__file__).parents[3]
 RUN = """
 import os, signal, sys
 from tests.support.mesh import PrivateMesh
+from tests.support.hosts import NOT_ROOT, can_have_namespaces
+from tests.support.mariadb import find_server
+from tests.support.stores import NO_SERVER
 from tests.support.waiting import freeze, wait_until
 mesh = PrivateMesh(2, 1)
 mesh.up()
@@ -30,7 +37,7 @@ signal.pause()
 @pytest.mark.parametrize("pct", ["runs", "stopped"])
 def test_what_a_killed_test_process_started_ends(pct: str) -> None:
     seconds = f"1{os.getpid():07}"  # so that only the ranks of this test are found
-    run = Process([sys.executable, "-c", RUN, seconds, pct], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    run = Process([sys.executable, "-c", RUN, seconds, pct], cwd=ROOT, stdout=PIPE, text=True)
     try:
         home, *daemons = run.stdout.readline().split()
         wait_until(lambda: len(_sleeping(seconds)) == 2, "its ranks run")
@@ -42,6 +49,42 @@ def test_what_a_killed_test_process_started_ends(pct: str) -> None:
     wait_until(lambda: not _sleeping(seconds), "no rank is left", 30.0)
     wait_until(lambda: not any(processes.alive(int(pid)) for pid in daemons), "no daemon is left", 30.0)
     wait_until(lambda: not os.path.exists(home), "its directory is gone", 30.0)
+
+
+#: Interrupted together with all that is in its process group, it takes its mesh down; hosts and the database must live.
+INTERRUPTED = """
+import signal
+signal.signal(signal.SIGTERM, lambda *_: None)
+from tests.support.far_mesh import FarMesh
+from tests.support.hosts import NamespaceHosts
+from tests.support.mariadb import private_server
+from tests.support.mesh import while_up
+hosts = NamespaceHosts(1)
+try:
+    with private_server() as server, while_up(FarMesh(hosts, database=server.new_database())):
+        try:
+            print(flush=True)
+            while True:
+                signal.pause()
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+finally:
+    hosts.close()
+"""
+
+
+@pytest.mark.skipif(find_server() is None, reason=NO_SERVER)
+@pytest.mark.skipif(not can_have_namespaces(), reason=NOT_ROOT)
+def test_an_interrupted_test_process_still_has_what_it_takes_its_mesh_down_with() -> None:
+    run = Process([sys.executable, "-c", INTERRUPTED], cwd=ROOT, process_group=0, stdout=PIPE, stderr=PIPE, text=True)
+    try:
+        run.stdout.readline()
+        for number in (signal.SIGTERM, signal.SIGINT):  # the first ends the run's process group but not the run
+            os.killpg(run.pid, number)
+        printed, errors = run.communicate(timeout=60)
+    finally:
+        run.kill()
+    assert (printed, errors, run.returncode) == ("interrupted\n", "", 0)
 
 
 def _sleeping(seconds: str) -> list[int]:
