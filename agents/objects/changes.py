@@ -21,6 +21,7 @@ _NONBLOCK, _CLOEXEC = 0o4000, 0o2000000
 #: death, which changes no file.
 LOOK_S = 2.0
 _GULP, _PAUSE_S = 64 << 10, 0.02
+_AT_ONCE = 16  # gulps read before other events are handled: a writer may be faster than the reader
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -40,8 +41,8 @@ class DirectoryChanges:
             raise OSError(number, os.strerror(number))
 
     def gulps(self) -> Iterator[bytes]:
-        """Events in the kernel's format (inotify(7)), until none is left."""
-        while True:
+        """Events in the kernel's format (inotify(7)). ``fd`` stays readable if more have arrived than are read."""
+        for _ in range(_AT_ONCE):
             try:
                 yield os.read(self.fd, _GULP)
             except BlockingIOError:

@@ -19,7 +19,6 @@ from agents.wire.seal import hasten
 INTERVAL_S, MANY_INTERVAL_S = 2.0, 5.0  # the heartbeat interval; and the interval if there are MANY nodes
 MANY = 2000
 ASK_S = 1.0  # how often an RCA asks each other RCA whether it runs
-_AT_ONCE = 64  # datagrams read before other events are handled
 _BUFFER = 8 << 20  # for the socket: 10,000 nodes may all send at the same moment
 SO_RCVBUFFORCE = 33  # linux/asm-generic/socket.h; Python 3.11 has no name for it
 SO_TIMESTAMPNS = 35  # asm-generic/socket.h: the kernel reports the arrival of each datagram (struct timespec)
@@ -192,7 +191,7 @@ class RemoteNodes:
     def _on_datagrams(self, _events: int) -> None:
         if _changed_at(self._key_file) not in (self._keys_at, self._unread_at):
             self.look_at_keys()  # a revoked key is invalid from the next beat on, not a second later
-        for _ in range(_AT_ONCE):
+        for _ in range(heartbeat.AT_ONCE):
             try:
                 datagram, ancillary, _, sender = self._sock.recvmsg(heartbeat.LONGEST + 1, _ANCILLARY)
             except OSError:

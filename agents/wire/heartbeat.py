@@ -34,6 +34,7 @@ GREET, UP, RESET, ALONE = 0, 1, 2, 3
 REGISTER, TIMELESS, UNHEARD = 1, 2, 4
 MAC_SIZE = 32
 LONGEST = 1024
+AT_ONCE = 64  # datagrams read before other events are handled: anybody may send them
 MOST_PLACES = 16  # the most RCAs that a node is given
 LONGEST_PLACE = 58  # characters of an address, so that MOST_PLACES fit in one datagram
 

@@ -32,8 +32,10 @@ else:
 
 STARTED, PROGRESS, FINISHED, ERROR = "started", "progress", "finished", "error"
 KINDS = (STARTED, PROGRESS, FINISHED, ERROR)
-#: The most bytes of a line, including its end, and connections of one section's processes.
+#: The most bytes of a line, including its end; and the most connections.
 LONGEST, MOST = 512, 64
+#: What is read of a connection, and how many connections are accepted, before the worker's other events are handled.
+_PIECE, _AT_ONCE = 4096, 16
 #: Environment variables of a section's process.
 ADDRESS, SECTION, TOKEN = "REDMESH_REPORT", "REDMESH_SECTION", "REDMESH_TOKEN"
 
@@ -74,7 +76,8 @@ def parse(line: bytes, token: str, section: str) -> Report:
 class ReportServer:
     """Serves the present section. Its descriptors are in ``poll``, whose owner calls :meth:`handle` with ready ones.
 
-    ``told(report)`` gets each report.
+    ``told(report)`` gets each report; it may raise Refused. No call reads without a limit, whatever programs send: the
+    worker also has to end a section at its time limit.
     """
 
     def __init__(self, poll: select.poll, told: Callable[[Report], None]) -> None:
@@ -95,9 +98,12 @@ class ReportServer:
 
     def end(self) -> None:
         """The section's process has exited: handle what has arrived, and no more."""
-        self._accept()
+        for _ in range(MOST // _AT_ONCE + 1):
+            self._accept()
         for fd in list(self._connections):
-            self._read(fd)
+            for _ in range(_AT_ONCE):
+                if fd not in self._connections or not self._read(fd):
+                    break
         for fd in list(self._connections):
             self._close(fd)
         self._token = self._section = ""
@@ -119,7 +125,7 @@ class ReportServer:
         self._sock.close()
 
     def _accept(self) -> None:
-        while True:
+        for _ in range(_AT_ONCE):
             try:
                 sock, _address = self._sock.accept()
             except OSError as error:
@@ -133,29 +139,30 @@ class ReportServer:
             self._connections[sock.fileno()] = (sock, bytearray())
             self._poll.register(sock, select.POLLIN)
 
-    def _read(self, fd: int) -> None:
+    def _read(self, fd: int) -> bool:
+        """Handle a piece of what has arrived; False if nothing has, or the connection is closed now."""
         sock, pending = self._connections[fd]
-        while True:
-            try:
-                data = sock.recv(4096)
-            except BlockingIOError:
-                return
-            except OSError:
-                data = b""
-            pending += data
-            if not data and pending:
-                pending += b"\n"  # the last line of a client that sends no newline
-            while b"\n" in pending[:LONGEST]:
-                line, _, rest = bytes(pending).partition(b"\n")
-                pending[:] = rest
-                if line.strip():
-                    self._answer(sock, self._take(line))
-            if len(pending) >= LONGEST:
-                self._answer(sock, f"refused: a report has {LONGEST} bytes at most")
-                data = b""
-            if not data:
-                self._close(fd)
-                return
+        try:
+            data = sock.recv(_PIECE)
+        except BlockingIOError:
+            return False
+        except OSError:
+            data = b""
+        # the last line of a client may lack its newline
+        *lines, rest = (bytes(pending) + data + (b"" if data else b"\n")).split(b"\n")
+        for line in lines:
+            if len(line) >= LONGEST:
+                rest = line
+                break
+            if line.strip():
+                self._answer(sock, self._take(line))
+        pending[:] = rest
+        if len(rest) >= LONGEST:
+            self._answer(sock, f"refused: a report has {LONGEST} bytes at most")
+            data = b""
+        if not data:
+            self._close(fd)
+        return bool(data)
 
     def _take(self, line: bytes) -> str:
         try:

@@ -40,6 +40,9 @@ _FLUSH_S, _FLUSH, _FLUSH_BYTES = 0.02, 200, 128 << 10
 _LINES = 4 << 10
 #: The same for each stream of a section (docs/sections.md): at most a hundred lines.
 _SECTION_LINES, _MOST_LINES = 16000, 100
+#: Reports that the owner has not answered, above which further ones are refused: a program may report faster than the
+#: owner records. Answers that are not read in time fill the launch child's queue, which then reads no request.
+_MOST_REPORTS = 1000
 #: Reads of 64 KiB from a task's pipe before other events are handled: a pipe holds at most 1 MiB by default.
 _PIECES = 16
 #: Seconds from SIGTERM to SIGKILL for a task that exceeds its time limit, or whose job is cancelled.
@@ -205,6 +208,8 @@ class Worker:
             if due:
                 timeout = max(0.0, min(due) - now)
         ready = self._poll.poll(None if timeout < 0 else timeout * 1000 + 0.5)
+        # A cancellation may wait behind the answers of reports, so the owner's messages come before further reports.
+        answered = any(fd == self._channel.fileno() for fd, _ in ready)
         for fd, _ in ready:
             if fd == self._channel.fileno():
                 self._take()
@@ -213,7 +218,7 @@ class Worker:
             elif process is not None and fd in process.pipes:
                 if not process.drain(fd):
                     self._close_pipe(process, fd)
-            elif self._reports is not None:
+            elif self._reports is not None and not answered:
                 self._reports.handle(fd)
         if process is not None:
             if process.pidfd < 0 or any(fd == process.pidfd for fd, _ in ready):
@@ -419,6 +424,9 @@ class Worker:
             return
         if report.kind == "error":
             process.error = report.text or "an error"
+        if len(self._unanswered) >= _MOST_REPORTS:
+            module = importlib.import_module("yodreport")
+            raise module.Refused(f"{_MOST_REPORTS} reports wait for the job's owner; report less often")
         told = {"op": "report", "number": process.number, "kind": report.kind, "part": report.part}
         self._tell({**told, "text": report.text})
 

@@ -316,8 +316,9 @@ def _drain(out: int, err: int, until: float) -> Tuple[bytes, bytes, bool]:
         waiting.register(fd, select.POLLIN)
     left = len(taken)
     while left:
-        events = waiting.poll(max(0.0, until - time.monotonic()) * 1000)
-        if not events:
+        left_s = until - time.monotonic()
+        events = waiting.poll(left_s * 1000) if left_s > 0 else []
+        if not events:  # also if the output never pauses
             return bytes(taken[out]), bytes(taken[err]), False
         for fd, _ in events:
             data = os.read(fd, 65536)

@@ -174,7 +174,7 @@ class DatagramBeats:
 
     def _on_datagram(self, _events: int) -> None:
         assert self._sock is not None
-        while True:
+        for _ in range(heartbeat.AT_ONCE):
             try:
                 datagram = self._sock.recv(heartbeat.LONGEST + 1)
             except OSError:  # includes BlockingIOError, and the error of an earlier datagram

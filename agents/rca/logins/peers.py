@@ -156,7 +156,7 @@ class Peers:
         self._loop.after(ASK_S, self._ask)
 
     def _on_datagrams(self, _events: int) -> None:
-        while True:
+        for _ in range(heartbeat.AT_ONCE):
             try:
                 datagram = self._sock.recv(heartbeat.LONGEST + 1)
             except OSError:

@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -106,6 +107,36 @@ def test_a_node_that_fails_the_probe_is_left_out_with_its_reason(yods: PrivateMe
     left_out = sql(yods, newest(yods), "SELECT text FROM log WHERE node = 'n2'")
     if left_out:  # it had a worker before the sections were over
         assert "n2 is left out: the probe sh ended with 1: no scratch" in told
+
+
+FLOOD = """
+import os, socket, sys, threading
+host, port = os.environ["REDMESH_REPORT"].split(":")
+report = f"{os.environ['REDMESH_TOKEN']} progress {os.environ['REDMESH_SECTION']} 0.5 x"
+data = ({"blank": "", "valid": report, "invalid": "x"}[sys.argv[1]] + chr(10)).encode() * 1000
+sock = socket.create_connection((host, int(port)))
+threading.Thread(target=lambda: [None for _ in iter(lambda: sock.recv(65536), b"")], daemon=True).start()
+open(sys.argv[2], "w").close()
+while True:
+    sock.sendall(data)
+"""
+
+
+@pytest.mark.parametrize("kind", ["blank", "valid", "invalid"])
+def test_a_program_that_reports_without_a_pause_ends_at_its_time_limit(yods: PrivateMesh, kind: str) -> None:
+    (yods.work / "flood.py").write_text(FLOOD)
+    words = ["mesh", "sections", "run", "--retries", "0", "--time"]
+    done = yods.run(*words, "1s", "--", sys.executable, "flood.py", kind, "{1}", ":::", "began", timeout_s=30)
+    assert done.returncode != 0 and "the time limit of 1 s is reached" in done.stderr, done.stderr
+
+
+def test_a_program_that_reports_without_a_pause_is_cancelled(yods: PrivateMesh) -> None:
+    (yods.work / "flood.py").write_text(FLOOD)
+    words = ["mesh", "sections", "run", "--retries", "0", "--detach", "--"]
+    yods.run(*words, sys.executable, "flood.py", "valid", "{1}", ":::", "cancel-me", check=True)
+    wait_until((yods.work / "cancel-me").exists, "it floods")
+    yods.run("mesh", "cancel", newest(yods), check=True)
+    assert yods.run("mesh", "wait", newest(yods), timeout_s=30).returncode == 130
 
 
 def test_programs_report_and_an_error_fails_whatever_the_exit_status(yods: PrivateMesh) -> None:

@@ -57,6 +57,34 @@ def served() -> Iterator[Served]:
     served.close()
 
 
+class Polled(ReportServer):
+    """A server whose poll object the test calls."""
+
+    def __init__(self) -> None:
+        self.poll = select.poll()
+        self.reports: list[Report] = []
+        super().__init__(self.poll, self.reports.append)
+        self.token = self.begin("17")["REDMESH_TOKEN"].encode()
+
+    def serve(self) -> None:
+        """Handle what has arrived."""
+        while ready := self.poll.poll(0):
+            for fd, _ in ready:
+                self.handle(fd)
+
+
+@pytest.fixture
+def server() -> Iterator[Polled]:
+    server = Polled()
+    yield server
+    server.close()
+
+
+def connected(server: ReportServer) -> socket.socket:
+    host, port = server.address.split(":")
+    return socket.create_connection((host, int(port)), timeout=patience(5.0))
+
+
 def test_lines_and_what_is_refused() -> None:
     assert parse(b"t0 started 17 b\r", "t0", "17 b") == Report("started", None, "")
     assert parse(b"t0 progress 17 b 0.42 half of it", "t0", "17 b") == Report("progress", 0.42, "half of it")
@@ -84,6 +112,42 @@ def test_a_line_without_an_end_is_refused_and_the_next_client_served(served: Ser
     assert b"512 bytes at most" in served.send(b"x" * (LONGEST + 100))
     token = served.environ["REDMESH_TOKEN"].encode()
     assert served.send(token + b" finished 17 b\n") == b"ok\n"
+
+
+def test_a_program_that_never_pauses_is_read_piece_by_piece(server: Polled) -> None:
+    """A call of the server returns, whatever arrives, and so does the end of the section."""
+    stop = threading.Event()
+
+    def write() -> None:
+        while not stop.is_set():
+            try:
+                sock.sendall(b"\n" * 65536)
+            except OSError:
+                return
+
+    with connected(server) as sock:
+        writer = threading.Thread(target=write)
+        writer.start()
+        for _ in range(20):
+            for fd, _ in server.poll.poll(patience(5.0) * 1000):
+                assert server.handle(fd)
+        server.end()
+        stop.set()
+        writer.join()
+
+
+def test_a_report_that_the_owner_cannot_take_is_refused() -> None:
+    def told(_report: Report) -> None:
+        raise Refused("report less often")
+
+    server = ReportServer(select.poll(), told)
+    environ = server.begin("17")
+    with connected(server) as sock:
+        sock.sendall(environ["REDMESH_TOKEN"].encode() + b" started 17\n")
+        sock.shutdown(socket.SHUT_WR)
+        server.end()
+        assert sock.recv(4096) == b"refused: report less often\n"
+    server.close()
 
 
 def test_the_next_section_has_another_token(served: Served) -> None:
