@@ -16,7 +16,7 @@ import socket
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, Dict, NamedTuple, Optional, Tuple
+    from typing import Callable, Dict, NamedTuple, Optional
 
     class Report(NamedTuple):
         """A program's report about its section. ``part``: 0 to 1, for ``progress``."""
@@ -32,8 +32,9 @@ else:
 
 STARTED, PROGRESS, FINISHED, ERROR = "started", "progress", "finished", "error"
 KINDS = (STARTED, PROGRESS, FINISHED, ERROR)
-#: The most bytes of a line, including its end; and the most connections.
-LONGEST, MOST = 512, 64
+#: The most bytes of a line, including its end; the most connections, and the most that have sent no valid line yet:
+#: every user of the node reaches the socket, and only the section's programs know the token.
+LONGEST, MOST, MOST_UNKNOWN = 512, 64, 32
 #: What is read of a connection, and how many connections are accepted, before the worker's other events are handled.
 _PIECE, _AT_ONCE = 4096, 16
 #: Environment variables of a section's process.
@@ -73,6 +74,15 @@ def parse(line: bytes, token: str, section: str) -> Report:
     return Report(kind, part, rest.strip())
 
 
+class Connection:
+    """A connection; ``known`` since its first valid line."""
+
+    __slots__ = ("known", "pending", "sock")
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock, self.pending, self.known = sock, b"", False
+
+
 class ReportServer:
     """Serves the present section. Its descriptors are in ``poll``, whose owner calls :meth:`handle` with ready ones.
 
@@ -88,7 +98,7 @@ class ReportServer:
         self._sock.listen(MOST)
         self.address = "127.0.0.1:%d" % self._sock.getsockname()[1]
         self._poll.register(self._sock, select.POLLIN)
-        self._connections: Dict[int, Tuple[socket.socket, bytearray]] = {}
+        self._connections: Dict[int, Connection] = {}  # the oldest first
         self._token = self._section = ""
 
     def begin(self, section: str) -> Dict[str, str]:
@@ -132,41 +142,56 @@ class ReportServer:
                 if error.errno in (errno.ECONNABORTED, errno.EINTR):
                     continue
                 return
+            sock.setblocking(False)
+            self._make_room()
             if len(self._connections) >= MOST:
+                self._answer(sock, f"refused: {MOST} connections of this section are open; close some")
                 sock.close()
                 continue
-            sock.setblocking(False)
-            self._connections[sock.fileno()] = (sock, bytearray())
+            self._connections[sock.fileno()] = Connection(sock)
             self._poll.register(sock, select.POLLIN)
+
+    def _make_room(self) -> None:
+        """If no place is left, close the oldest connection that has sent no valid line."""
+        unknown = [fd for fd, connection in self._connections.items() if not connection.known]
+        for fd in unknown if len(unknown) >= MOST_UNKNOWN or len(self._connections) >= MOST else ():
+            self._read(fd)  # its line may have arrived
+            if fd not in self._connections:
+                return
+            if not self._connections[fd].known:
+                self._close(fd)
+                return
 
     def _read(self, fd: int) -> bool:
         """Handle a piece of what has arrived; False if nothing has, or the connection is closed now."""
-        sock, pending = self._connections[fd]
+        connection = self._connections[fd]
         try:
-            data = sock.recv(_PIECE)
+            data = connection.sock.recv(_PIECE)
         except BlockingIOError:
             return False
         except OSError:
             data = b""
         # the last line of a client may lack its newline
-        *lines, rest = (bytes(pending) + data + (b"" if data else b"\n")).split(b"\n")
+        *lines, rest = (connection.pending + data + (b"" if data else b"\n")).split(b"\n")
         for line in lines:
             if len(line) >= LONGEST:
                 rest = line
                 break
             if line.strip():
-                self._answer(sock, self._take(line))
-        pending[:] = rest
+                self._answer(connection.sock, self._take(line, connection))
+        connection.pending = rest
         if len(rest) >= LONGEST:
-            self._answer(sock, f"refused: a report has {LONGEST} bytes at most")
+            self._answer(connection.sock, f"refused: a report has {LONGEST} bytes at most")
             data = b""
         if not data:
             self._close(fd)
         return bool(data)
 
-    def _take(self, line: bytes) -> str:
+    def _take(self, line: bytes, connection: Connection) -> str:
         try:
-            self._told(parse(line, self._token, self._section))
+            report = parse(line, self._token, self._section)
+            connection.known = True
+            self._told(report)
         except Refused as refused:
             return f"refused: {refused}"
         return "ok"
@@ -180,4 +205,4 @@ class ReportServer:
 
     def _close(self, fd: int) -> None:
         self._poll.unregister(fd)
-        self._connections.pop(fd)[0].close()
+        self._connections.pop(fd).sock.close()

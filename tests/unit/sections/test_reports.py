@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agents.yodio.yodreport import LONGEST, Refused, Report, ReportServer, parse
+from agents.yodio.yodreport import LONGEST, MOST, MOST_UNKNOWN, Refused, Report, ReportServer, parse
 from tests.support.waiting import patience
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "sections"
@@ -134,6 +134,39 @@ def test_a_program_that_never_pauses_is_read_piece_by_piece(server: Polled) -> N
         server.end()
         stop.set()
         writer.join()
+
+
+def test_idle_connections_keep_nobody_out(server: Polled) -> None:
+    """Whoever has the token is served, and keeps its connection, however many others connect."""
+    first, early = connected(server), connected(server)
+    first.sendall(server.token + b" started 17\n")
+    server.serve()
+    early.sendall(server.token + b" progress 17 0.5\n")  # not read yet when its place is wanted
+    idle = [connected(server) for _ in range(MOST)]
+    server.serve()
+    idle += [connected(server) for _ in range(MOST)]
+    server.serve()
+    with connected(server) as late:
+        for sock in (late, first, early):
+            sock.sendall(server.token + b" finished 17\n")
+            server.serve()
+    assert [report.kind for report in server.reports] == ["started", "progress", *["finished"] * 3]
+    assert len(server._connections) == MOST_UNKNOWN + 2
+    for sock in (first, early, *idle):
+        sock.close()
+
+
+def test_one_section_has_a_limited_number_of_connections(server: Polled) -> None:
+    known = []
+    for _ in range(MOST):
+        known.append(connected(server))
+        known[-1].sendall(server.token + b" started 17\n")
+        server.serve()
+    with connected(server) as another:
+        server.serve()
+        assert another.recv(4096).startswith(b"refused: 64 connections of this section are open")
+    for sock in known:
+        sock.close()
 
 
 def test_a_report_that_the_owner_cannot_take_is_refused() -> None:
