@@ -8,36 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import importlib
 import os
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import IO, Any
+from typing import IO
 
 from console.errors import ConsoleError
+from console.sections.arrays import add_up
+from console.sections.output import Output
 
-#: ``header``: the first part's header once, then every part without its header.
-HOW = ("concatenate", "sum", "mean", "header")
 _PIECE = 1 << 24  # bytes in memory at once
 _BESIDE = ".redmesh-part"
-
-
-@dataclass(frozen=True)
-class Output:
-    """An output of a job. ``part``: template for the file names of the sections' parts.
-
-    ``dtype``, ``shape``: of the arrays that ``sum`` and ``mean`` add, in numpy's terms. ``header``: how many bytes at
-    the beginning of each part are a header; ``header``, ``sum`` and ``mean`` copy it from the first part only.
-    """
-
-    name: str
-    part: str
-    how: str = "concatenate"
-    command: tuple[str, ...] = ()
-    dtype: str = ""
-    shape: tuple[int, ...] = ()
-    header: int = 0
 
 
 def combine(output: Output, path: str, parts: Sequence[str], cwd: str) -> int:
@@ -50,7 +31,7 @@ def combine(output: Output, path: str, parts: Sequence[str], cwd: str) -> int:
         if output.how == "command":
             _by_command(output, beside, parts, cwd)
         elif output.how in ("sum", "mean"):
-            _added(output, beside, parts)
+            add_up(output, beside, parts)
         else:
             with open(beside, "wb") as whole:
                 for number, part in enumerate(parts):
@@ -99,60 +80,6 @@ def _append(whole: IO[bytes], part: str, skip: int) -> None:
         file.seek(skip)
         while piece := file.read(_PIECE):
             whole.write(piece)
-
-
-def _added(output: Output, beside: str, parts: Sequence[str]) -> None:
-    numpy = _numpy()
-    try:
-        dtype = numpy.dtype(output.dtype)
-    except TypeError:
-        raise ConsoleError(
-            f"output {output.name}: numpy knows no dtype {output.dtype!r}", '"float32", "<f8", "int64" …'
-        ) from None
-    if dtype.kind not in "biufc":
-        raise ConsoleError(
-            f"output {output.name}: arrays of {output.dtype!r} cannot be added up", '"float32", "<f8", "int64" …'
-        )
-    if output.shape:
-        wanted = output.header + int(numpy.prod(output.shape)) * dtype.itemsize
-    else:
-        wanted = os.path.getsize(parts[0])
-        if (wanted - output.header) % dtype.itemsize or wanted < output.header:
-            raise ConsoleError(
-                f"{parts[0]} has {wanted} bytes: no header of {output.header} and whole values of {output.dtype}",
-                "dtype and header must be those of what the sections write",
-            )
-    for part in parts:
-        if os.path.getsize(part) != wanted:
-            raise ConsoleError(
-                f"{part} has {os.path.getsize(part)} bytes, and the arrays of output {output.name} have {wanted}",
-                "dtype, shape and header must be those of what the sections write",
-            )
-    # Adding in a fixed order gives the same bytes in every run; floats are summed in double precision.
-    wide = numpy.longdouble if dtype.kind == "f" and dtype.itemsize > 8 else None
-    wide = wide or (numpy.complex128 if dtype.kind == "c" else numpy.float64 if dtype.kind == "f" else dtype)
-    step = max(1, _PIECE // max(dtype.itemsize, 16)) * dtype.itemsize
-    with open(beside, "wb") as whole:
-        with open(parts[0], "rb") as first:
-            whole.write(first.read(output.header))
-        for at in range(output.header, wanted, step):
-            total: Any = None
-            for part in parts:
-                with open(part, "rb") as file:
-                    file.seek(at)
-                    values = numpy.frombuffer(file.read(min(step, wanted - at)), dtype).astype(wide)
-                total = values if total is None else total + values
-            whole.write((total / len(parts) if output.how == "mean" else total).astype(dtype).tobytes())
-
-
-def _numpy() -> Any:
-    try:
-        numpy = importlib.import_module("numpy")  # the sections' programs use it; Redmesh itself does not need it
-    except ImportError:
-        raise ConsoleError(
-            "sum and mean of arrays need numpy, which is not installed", "pip install numpy, then resume"
-        ) from None
-    return numpy
 
 
 def _by_command(output: Output, beside: str, parts: Sequence[str], cwd: str) -> None:

@@ -17,8 +17,9 @@ from console.jobs.objects import ENDED, opened, summary
 from console.jobs.owner_client import NoOwner, ask
 from console.jobs.submission import submit
 from console.launch.options.mpi import kind_for
-from console.sections.combine import Output, combine
+from console.sections.combine import combine
 from console.sections.job_file import SectionsJob, changes, fingerprint, fingerprints
+from console.sections.output import Output
 from console.settings import Settings
 from redmesh.state import CANCELLED, DONE, FAILED, RUNNING, WAITING, StateError, StateObject
 from redmesh.state_reader import StateReader

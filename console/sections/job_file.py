@@ -13,8 +13,8 @@ from typing import Any
 
 from console.errors import ConsoleError, UsageError
 from console.launch.options.limits import duration
-from console.sections.combine import HOW, Output
 from console.sections.lists import MOST, read_list
+from console.sections.output import HOW, Output
 from console.sections.template import Section, command_of, file_of, fill
 
 _KEYS = {
@@ -24,6 +24,7 @@ _KEYS = {
 }  # fmt: skip
 #: Values of ``mpi``: the interface by which the ranks of a section find each other (yod --mpi).
 MPI = ("auto", "pmi1", "pmi2", "pmix", "none")
+_OUTPUT_KEYS = ("name", "part", "combine", "dtype", "shape", "header", "result_dtype")
 _WAYS = ("count", "ids", "list", "table", "split")
 
 
@@ -166,7 +167,11 @@ def fingerprints(job: SectionsJob, *, digests: bool = False) -> dict[str, str]:
     sections = hashlib.sha256()
     for section in job.sections:
         sections.update(repr((section.id, section.values, sorted(section.parameters.items()))).encode())
-    outputs = [(one.name, one.part, one.how, one.command, one.dtype, one.shape, one.header) for one in job.outputs]
+    outputs = [
+        (one.name, one.part, one.how, one.command, one.dtype, one.shape, one.header)
+        + ((one.result_dtype,) if one.result_dtype else ())
+        for one in job.outputs
+    ]
     found = {
         "command": shlex.join(job.command),
         "sections": f"{len(job.sections)} sections, {sections.hexdigest()[:16]}",
@@ -349,9 +354,9 @@ class _Reader:
         return found
 
     def _output(self, table: dict[str, Any]) -> Output:
-        unknown = sorted(set(table) - {"name", "part", "combine", "dtype", "shape", "header"})
+        unknown = sorted(set(table) - set(_OUTPUT_KEYS))
         if unknown:
-            raise self._error(f"output.{unknown[0]} is not a key", "name, part, combine, dtype, shape, header")
+            raise self._error(f"output.{unknown[0]} is not a key", ", ".join(_OUTPUT_KEYS))
         how = table.get("combine", "concatenate")
         command = tuple(self._command(table, "combine")) if isinstance(how, list) else ()
         if not command and how not in HOW:
@@ -362,12 +367,14 @@ class _Reader:
         for key in ("name", "part"):
             if not self._text(table, key, ""):
                 raise self._error(f"an [[output]] needs {key}", 'name = "image.bin" and part = "part.{section}"')
-        dtype = self._text(table, "dtype", "")
+        dtype, result = self._text(table, "dtype", ""), self._text(table, "result_dtype", "")
         if how in ("sum", "mean") and not dtype:
             raise self._error(f"output {table['name']}: {how} needs dtype", 'dtype = "float32"; "<f8" for a byte order')
+        if result and how not in ("sum", "mean"):
+            raise self._error(f"output {table['name']}: result_dtype is for sum and mean", "remove it")
         return Output(
             name=table["name"], part=table["part"], how="command" if command else how, command=command, dtype=dtype,
-            shape=tuple(shape), header=self._number(table, "header", 0),
+            shape=tuple(shape), header=self._number(table, "header", 0), result_dtype=result,
         )  # fmt: skip
 
     # Reading one key

@@ -2,13 +2,15 @@
 
 import array
 import os
+import struct
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from console.errors import ConsoleError
-from console.sections.combine import Output, combine
+from console.sections.combine import combine
+from console.sections.output import Output
 
 
 def parts_in(path: Path, *contents: bytes) -> list[str]:
@@ -75,6 +77,67 @@ def test_two_processes_that_combine_at_once_leave_a_whole_output(tmp_path: Path)
         assert [one.result() for one in both] == [14, 14]
     assert (tmp_path / "o").read_bytes() == b"begun\none\ntwo\n"
     assert sorted(os.listdir(tmp_path)) == ["o", "p0", "p1"]
+
+
+#: numpy's rules: the sum in 64 bits, the mean of integers in float64.
+SUMS = [
+    ("sum", "uint8", "", "B", (100, 200), "Q", (400, 800)),
+    ("mean", "uint8", "", "B", (100, 201), "d", (100.0, 201.0)),
+    ("sum", "int32", "", "i", (1 << 30, -3), "q", (1 << 32, -12)),
+    ("sum", "bool", "", "B", (1, 0), "q", (4, 0)),
+    ("sum", "float32", "", "f", (0.5, 1.5), "f", (2.0, 6.0)),
+    ("sum", "int16", "int16", "h", (8000, -8192), "h", (32000, -32768)),
+    ("sum", "int64", "float64", "q", (1 << 62, 1), "d", (2.0**64, 4.0)),
+    ("mean", "float32", "float64", "f", (0.5, 1.5), "d", (0.5, 1.5)),
+]
+
+
+@pytest.mark.parametrize("how, dtype, result, code, values, wide, wanted", SUMS)
+def test_sums_and_means_have_the_types_of_numpy(
+    tmp_path: Path, how: str, dtype: str, result: str, code: str, values: tuple[float], wide: str, wanted: tuple[float]
+) -> None:
+    pytest.importorskip("numpy")
+    parts = parts_in(tmp_path, *[array.array(code, values).tobytes()] * 4)
+    combine(Output("o", "p", how, dtype=dtype, result_dtype=result), f"{tmp_path}/o", parts, "/")
+    assert array.array(wide, (tmp_path / "o").read_bytes()).tolist() == list(wanted)
+
+
+def test_the_mean_of_integers_is_not_cut_off_and_keeps_their_byte_order(tmp_path: Path) -> None:
+    pytest.importorskip("numpy")
+    parts = parts_in(tmp_path, *(number.to_bytes(4, "big", signed=True) for number in (1, -4)))
+    combine(Output("o", "p", "mean", dtype=">i4"), f"{tmp_path}/o", parts, "/")
+    assert (tmp_path / "o").read_bytes() == struct.pack(">d", -1.5)
+
+
+@pytest.mark.parametrize(
+    "how, dtype, result, code, value, told",
+    [
+        ("sum", "uint8", "uint8", "B", 100, "too large for uint8"),
+        ("sum", "int8", "uint64", "b", -1, "too large for uint64"),
+        ("sum", "uint64", "", "Q", 1 << 63, "too large for uint64"),
+        ("sum", "int64", "", "q", -(1 << 63), "too large for int64"),
+        ("sum", "float32", "", "f", 3e38, "too large for float32"),
+        ("sum", "float64", "", "d", 1.7e308, "too large for float64"),
+        ("mean", "int32", "int32", "i", 1, "does not go into int32"),
+        ("sum", "float32", "int64", "f", 1, "does not go into int64"),
+        ("sum", "uint8", "bool", "B", 1, "does not go into bool"),
+    ],
+)
+def test_a_sum_that_its_type_cannot_hold_is_an_error(
+    tmp_path: Path, how: str, dtype: str, result: str, code: str, value: float, told: str
+) -> None:
+    pytest.importorskip("numpy")
+    parts = parts_in(tmp_path, *[array.array(code, [value]).tobytes()] * 3)
+    with pytest.raises(ConsoleError, match=told):
+        combine(Output("o", "p", how, dtype=dtype, result_dtype=result), f"{tmp_path}/o", parts, "/")
+    assert sorted(os.listdir(tmp_path)) == ["p0", "p1", "p2"]
+
+
+def test_values_that_are_infinite_stay_infinite(tmp_path: Path) -> None:
+    pytest.importorskip("numpy")
+    parts = parts_in(tmp_path, *[array.array("f", [float("inf"), 1.0]).tobytes()] * 2)
+    combine(Output("o", "p", "sum", dtype="float32"), f"{tmp_path}/o", parts, "/")
+    assert (tmp_path / "o").read_bytes() == array.array("f", [float("inf"), 2.0]).tobytes()
 
 
 @pytest.mark.parametrize("dtype, part", [("O", b"12345678"), ("S0", b"1234"), ("float64", b"12345")])
