@@ -45,6 +45,7 @@ MODULES = {
     "cleanup": "agents.cpa.cleanup.__main__",
     "deliver": "agents.cpa.line.delivery_process",
     "job": "agents.job.__main__",
+    "attempt": "agents.linux.attempt",
     "simulated": "simulated.__main__",
 }
 

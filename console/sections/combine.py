@@ -1,7 +1,7 @@
 """Combines the parts of sections into whole outputs: concatenated, summed, or by a user's command.
 
-An output is written to a temporary file in the same directory, synced, and renamed when it is complete. After a kill,
-combining starts again from the beginning, and leftovers of the earlier attempt are removed.
+Each attempt writes a file of its own in the same directory, syncs it, and renames it when it is complete. After a kill,
+combining starts again from the beginning, and the file of the earlier attempt is removed.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import subprocess
+import re
 from collections.abc import Sequence
 from typing import IO
 
+from agents.linux import attempt
 from console.errors import ConsoleError
 from console.sections.arrays import add_up
 from console.sections.output import Output
@@ -23,22 +24,23 @@ _BESIDE = ".redmesh-part"
 
 def combine(output: Output, path: str, parts: Sequence[str], cwd: str) -> int:
     """Make the output at ``path`` from ``parts``, in order; returns its size in bytes. Raises ConsoleError."""
-    beside = f"{path}{_BESIDE}"
-    lock = -1
+    lock, own = -1, ""
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        lock = _locked(beside)
+        lock = _locked(f"{path}{_BESIDE}")
+        own = f"{path}{_BESIDE}-{os.urandom(8).hex()}"
+        os.close(os.open(own, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
         if output.how == "command":
-            _by_command(output, beside, parts, cwd)
+            _by_command(output, own, parts, cwd)
         elif output.how in ("sum", "mean"):
-            add_up(output, beside, parts)
+            add_up(output, own, parts)
         else:
-            with open(beside, "wb") as whole:
+            with open(own, "wb") as whole:
                 for number, part in enumerate(parts):
                     _append(whole, part, output.header if output.how == "header" and number else 0)
-        with open(beside, "rb+") as whole:
+        with open(own, "rb+") as whole:
             os.fsync(whole.fileno())
-        os.replace(beside, path)
+        os.replace(own, path)
         _sync_directory(path)
         return os.path.getsize(path)
     except OSError as error:
@@ -48,27 +50,44 @@ def combine(output: Output, path: str, parts: Sequence[str], cwd: str) -> int:
         ) from None
     finally:
         if lock >= 0:
-            with contextlib.suppress(OSError):
-                os.unlink(beside)
+            for name in (own, f"{path}{_BESIDE}"):
+                with contextlib.suppress(OSError):
+                    os.unlink(name)
             os.close(lock)
 
 
-def _locked(beside: str) -> int:
-    """Open and lock the temporary file, waiting for another process that combines the output. Raises OSError.
+def _locked(name: str) -> int:
+    """Create and lock the file ``name``, waiting for another process that combines the output, and remove the files of
+    killed attempts. Raises OSError.
 
-    ``mesh sections run`` and ``mesh sections watch`` of the same job both combine.
+    ``mesh sections run`` and ``mesh sections watch`` of the same job both combine. Each attempt writes a file of its
+    own: a command of a killed attempt may still run, and must not write to the file that gets the output's name.
     """
     while True:
-        fd = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
-            with contextlib.suppress(OSError):  # the file system may not support locks
+            try:
                 fcntl.flock(fd, fcntl.LOCK_EX)
-            if os.path.exists(beside) and os.path.samestat(os.fstat(fd), os.stat(beside)):
+                alone = True
+            except OSError:
+                alone = False  # the file system does not support locks
+            if os.path.exists(name) and os.path.samestat(os.fstat(fd), os.stat(name)):
+                if alone:
+                    _remove_dead(name)
                 return fd
         except BaseException:
             os.close(fd)
             raise
-        os.close(fd)  # the other process has renamed this file: open a new one
+        os.close(fd)  # the other process has removed this file: create a new one
+
+
+def _remove_dead(name: str) -> None:
+    """Remove the files of attempts that were killed: an attempt holds the lock ``name`` as long as its file exists."""
+    directory, base = os.path.split(name)
+    for entry in os.listdir(directory or "."):
+        if re.fullmatch(re.escape(base) + "-[0-9a-f]{16}", entry):
+            with contextlib.suppress(OSError):
+                os.unlink(os.path.join(directory, entry))
 
 
 def _append(whole: IO[bytes], part: str, skip: int) -> None:
@@ -82,19 +101,17 @@ def _append(whole: IO[bytes], part: str, skip: int) -> None:
             whole.write(piece)
 
 
-def _by_command(output: Output, beside: str, parts: Sequence[str], cwd: str) -> None:
+def _by_command(output: Output, own: str, parts: Sequence[str], cwd: str) -> None:
     words: list[str] = []
     for word in output.command:
-        words += parts if word == "{parts}" else [word.replace("{out}", beside)]
+        words += parts if word == "{parts}" else [word.replace("{out}", own)]
     names_itself = any("{out}" in word for word in output.command)
     # Without {out} in its words, the command's standard output is the output.
-    with open(beside, "wb") as whole:
-        done = subprocess.run(
-            words, cwd=cwd, check=False, stdin=subprocess.DEVNULL, stdout=None if names_itself else whole
-        )
-    if done.returncode:
+    with open(own, "wb") as whole:
+        status = attempt.run(words, cwd, None if names_itself else whole.fileno())
+    if status:
         raise ConsoleError(
-            f"output {output.name}: {words[0]} ended with status {done.returncode}",
+            f"output {output.name}: {words[0]} ended with status {status}",
             "mend it, then: mesh sections resume; nothing that is done runs again",
         )
 

@@ -2,15 +2,35 @@
 
 import array
 import os
+import signal
 import struct
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from agents.linux import processes
 from console.errors import ConsoleError
 from console.sections.combine import combine
 from console.sections.output import Output
+from tests.support.waiting import freeze, wait_until
+
+#: Appends its parts to its output, and waits before each of them; the process behind it does the same.
+SLOW = """
+o=$1; shift
+touch begun
+until test -e go; do sleep 0.02; done
+for f; do cat $f >>$o; done
+touch end
+"""
+ATTEMPT = """
+import sys
+from console.sections.combine import combine
+from console.sections.output import Output
+combine(Output("o", "p", "command", ("sh", "slow", "{out}", "{parts}")), sys.argv[1], sys.argv[2:], ".")
+"""
 
 
 def parts_in(path: Path, *contents: bytes) -> list[str]:
@@ -77,6 +97,33 @@ def test_two_processes_that_combine_at_once_leave_a_whole_output(tmp_path: Path)
         assert [one.result() for one in both] == [14, 14]
     assert (tmp_path / "o").read_bytes() == b"begun\none\ntwo\n"
     assert sorted(os.listdir(tmp_path)) == ["o", "p0", "p1"]
+
+
+def test_a_command_that_outlives_its_attempt_writes_to_no_output(tmp_path: Path) -> None:
+    """Attempt and guard are killed at once, so the kernel ends the command, but not what the command has started."""
+    parts = parts_in(tmp_path, b"one\n", b"two\n")
+    (tmp_path / "slow").write_text(SLOW)
+    (tmp_path / "begin").write_text('setsid sh slow "$@" & wait')
+    attempt = ATTEMPT.replace('"slow"', '"begin"')
+    words = [sys.executable, "-c", attempt, f"{tmp_path}/o", *parts]
+    with subprocess.Popen(words, cwd=tmp_path, env={**os.environ, "PYTHONPATH": os.getcwd()}) as run:
+        wait_until((tmp_path / "begun").exists, "guard, command and its process run")
+        guard = processes.children(run.pid)[0]
+        freeze(run.pid)
+        os.kill(guard, signal.SIGKILL)
+        os.kill(run.pid, signal.SIGKILL)
+    waits = 'cat "$@"; touch go; until test -e end; do sleep 0.02; done'
+    again = Output("o", "p", "command", ("sh", "-c", waits, "sh", "{parts}"))
+    assert combine(again, f"{tmp_path}/o", parts, str(tmp_path)) == 8
+    assert (tmp_path / "o").read_bytes() == b"one\ntwo\n"
+
+
+def test_what_a_command_leaves_running_is_killed_before_its_output_counts(tmp_path: Path) -> None:
+    parts = parts_in(tmp_path, b"one\n")
+    leaves = 'setsid sh -c "echo \\$\\$ >pid; until test -e go; do sleep 0.02; done; echo late" & '
+    words = ("sh", "-c", leaves + 'until test -s pid; do sleep 0.02; done; cat "$@"', "sh", "{parts}")
+    assert combine(Output("o", "p", "command", words), f"{tmp_path}/o", parts, str(tmp_path)) == 4
+    assert not processes.alive(int((tmp_path / "pid").read_text()))
 
 
 #: numpy's rules: the sum in 64 bits, the mean of integers in float64.
