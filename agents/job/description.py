@@ -46,8 +46,9 @@ class Description:
         self.functions: Optional[Dict[str, Any]] = None
         #: For a job of sections, else None: ``probe`` (command, time_s, memory_mb, disk_mb), ``recheck_s``,
         #: ``same_node``, ``copies``, ``size`` (ranks of a section), ``mpi`` (their kind), ``stage`` (files are fetched
-        #: and sent back), ``settles`` (the owner renames parts). Its inputs are JSON: ``id``, ``words``, ``parts``,
-        #: ``named`` (the words name the parts), ``inputs``, ``output`` (the file for what it prints).
+        #: and sent back), ``settles`` (the owner renames parts), ``mark`` (in the names of attempts' files). Its inputs
+        #: are JSON: ``id``, ``words``, ``parts``, ``named`` (the words name the parts), ``direct`` (parts that its
+        #: program writes under their final names), ``inputs``, ``output`` (the file for what it prints).
         self.sections: Optional[Dict[str, Any]] = None
 
     def dump(self) -> str:

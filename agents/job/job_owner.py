@@ -32,6 +32,7 @@ from agents.linux.processes import state as process_state
 from agents.wire.control import decode
 from agents.wire.errors import WireError
 from agents.wire.frames import CONTROL, FILE
+from agents.yodio.yodparts import age, is_written, not_written, of_attempt
 from redmesh.state import CANCELLED, DONE, FAILED, HANDED_TO, RUNNING, UNSURE, WAITING, StateError, StateFull, StateGone
 from redmesh.text import counted
 
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from agents.job.processors import Grant
     from agents.job.task_list import Change
     from agents.link.loop import Loop
+    from agents.yodio.yodparts import Found
     from redmesh.state import StateObject
 
     Reply = Callable[[bytes], None]
@@ -143,6 +145,9 @@ class JobOwner:
         self._copies = bool(rules and rules["copies"])
         self._settles = bool(rules and rules.get("settles"))  # the owner renames parts, not the workers
         self._parts: Dict[int, List[str]] = {}  # of running sections
+        #: Files that running sections of several ranks write under their final names, each as it was before.
+        self._direct: Dict[int, List[Tuple[str, Optional[Found]]]] = {}
+        self._mark: str = (rules or {}).get("mark", "")
         self._package = Package(job) if self._described.package else None
         self._calls = Calls() if self._described.functions else None
         self._last_end = 0.0  # of a task
@@ -580,7 +585,11 @@ class JobOwner:
 
     def _hand_out(self, worker: Worker, task: List[Any]) -> None:
         if self._settles:
-            self._parts[task[0]] = json.loads(task[2])["parts"]
+            told = json.loads(task[2])
+            self._parts[task[0]] = told["parts"]
+            self._direct[task[0]] = [
+                (path, age(path, of_attempt(path, self._mark, task[1]))) for path in told.get("direct", ())
+            ]
         for member in [worker] if worker.team is None else worker.team.members:
             member.backlog.append(task)
             if member is not worker:
@@ -766,6 +775,7 @@ class JobOwner:
                 if change.state != RUNNING:
                     self._began.pop(number, None)
                     self._parts.pop(number, None)
+                    self._direct.pop(number, None)
                 self._ended(change, row, node)
                 if status or cause:
                     self._avoid(change, node if worker.team is None else worker.team.blamed)
@@ -783,9 +793,15 @@ class JobOwner:
             self._cancel(why, fails=True)
 
     def _settle(self, number: int, attempt: int, *, good: bool) -> str:
-        """Rename the parts of an attempt to their final names, or delete them; returns the error, or ""."""
+        """Check that an attempt has written its parts, and rename them to their final names; or delete them.
+
+        Returns the error, or "".
+        """
+        for path, before in self._direct.get(number, ()):
+            if good and not is_written(path, before):
+                return not_written(path)
         for name in self._parts.get(number, ()):
-            part = f"{name}.redmesh-{attempt}"
+            part = of_attempt(name, self._mark, attempt)
             try:
                 if good:
                     os.replace(part, name)

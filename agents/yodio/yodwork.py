@@ -24,12 +24,15 @@ if TYPE_CHECKING:
     from agents.yodio.yodcaller import Caller
     from agents.yodio.yodfields import PART, file_name, filled
     from agents.yodio.yodio import Channel
+    from agents.yodio.yodparts import age, is_written, not_written, of_attempt
 else:
     from yodcaller import Caller
     from yodfields import PART, file_name, filled
     from yodio import Channel
+    from yodparts import age, is_written, not_written, of_attempt
 
 if TYPE_CHECKING:
+    from agents.yodio.yodparts import Found
     from agents.yodio.yodreport import Report, ReportServer
     from agents.yodio.yodstage import Stage
 
@@ -76,6 +79,8 @@ class Process:
         self.output = self.errors = ""  # files for its output; without errors, one file takes both streams
         self.error = ""  # the error that its program reported
         self.parts: List[Tuple[str, str]] = []  # files that it writes, with their final names
+        #: Files that its program writes under their final names, each as it was before.
+        self.direct: List[Tuple[str, Optional[Found]]] = []
         self.kept = _LINES
         self.stage: Optional[Stage] = None  # the stage from which its parts are sent
 
@@ -128,7 +133,13 @@ class Process:
         return told
 
     def settle(self, status: int) -> str:
-        """After a success, give its files their final names; otherwise delete them. Returns the error, or ""."""
+        """After a success, check that it has written its files, and give them their final names; otherwise delete them.
+
+        Returns the error, or "".
+        """
+        for path, before in self.direct:
+            if not status and not is_written(path, before):
+                return not_written(path)
         for part, name in self.parts:
             try:
                 if status:
@@ -400,8 +411,9 @@ class Worker:
         """The command and the id of a section; its parts of outputs get names of this attempt."""
         process.kept, process.stage, process.output = _SECTION_LINES, self._stage, told.get("output", "")
         words: List[str] = told["words"]
+        mark = self._job["sections"].get("mark", "")
         for place, name in enumerate(told["parts"]):
-            part = own = f"{name}.redmesh-{process.attempt}"
+            part = own = of_attempt(name, mark, process.attempt)
             if self._stage is not None:
                 own = self._stage.local(part if told["named"] else name)
                 os.makedirs(os.path.dirname(own), exist_ok=True)
@@ -412,6 +424,11 @@ class Worker:
             words = [word.replace(PART.format(place), own) for word in words]
         if self._stage is not None:
             self._stage.fetch(told["inputs"])
+        # Before a section of several ranks, the owner looks at the files.
+        direct = [] if self._job["sections"].get("settles") else told.get("direct", [])
+        if self._stage is not None and not told["named"]:
+            direct = [own for own, _ in process.parts]
+        process.direct = [(path, age(path, of_attempt(path, mark, process.attempt))) for path in direct]
         if self._reports is None:
             module = importlib.import_module("yodreport")  # the module beside this file, whatever the package
             self._reports = module.ReportServer(self._poll, self._on_report)
@@ -444,12 +461,12 @@ class Worker:
         process.kill_at = time.monotonic() + _GRACE_S
 
     def _reap(self, process: Process) -> None:
-        pid, told = os.waitpid(process.pid, os.WNOHANG)
-        if not pid:
+        if os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
             return
         ended_at = time.time()
-        if process.cause:
+        if process.cause or self._job.get("sections"):  # what a section leaves behind must not write to its parts
             _end_group(process.pid)
+        _, told = os.waitpid(process.pid, 0)
         if process.pidfd >= 0:
             self._poll.unregister(process.pidfd)
             os.close(process.pidfd)
@@ -514,22 +531,26 @@ def _probe(words: List[str], time_s: float) -> str:
     import subprocess
 
     try:
-        done = subprocess.run(
+        process = subprocess.Popen(
             words,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            timeout=time_s,
-            check=False,
+            preexec_fn=lambda: os.setpgid(0, 0),
         )
-    except subprocess.TimeoutExpired:
-        return f"the probe {words[0]} has not ended within {time_s:g} s"
     except OSError as error:
         return f"the probe {words[0]}: {error.strerror}"
-    told = done.stdout.decode("utf-8", "replace").strip()[-200:]
-    return (
-        f"the probe {words[0]} ended with {done.returncode}" + (f": {told}" if told else "") if done.returncode else ""
-    )
+    try:
+        output = process.communicate(timeout=time_s)[0]
+    except subprocess.TimeoutExpired:
+        return f"the probe {words[0]} has not ended within {time_s:g} s"
+    finally:
+        _end_group(process.pid)  # what it has started holds its output, too
+        process.wait()
+    told = output.decode("utf-8", "replace").strip()[-200:]
+    if not process.returncode:
+        return ""
+    return f"the probe {words[0]} ended with {process.returncode}" + (f": {told}" if told else "")
 
 
 #: Signals that Python ignores: a task gets their default actions, as under a shell.

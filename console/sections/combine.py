@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import IO
 
 from agents.linux import attempt
+from agents.yodio.yodparts import is_old
 from console.errors import ConsoleError
 from console.sections.arrays import add_up
 from console.sections.output import Output
@@ -30,6 +31,7 @@ def combine(output: Output, path: str, parts: Sequence[str], cwd: str) -> int:
         lock = _locked(f"{path}{_BESIDE}")
         own = f"{path}{_BESIDE}-{os.urandom(8).hex()}"
         os.close(os.open(own, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
+        _check_written(output, parts)
         if output.how == "command":
             _by_command(output, own, parts, cwd)
         elif output.how in ("sum", "mean"):
@@ -54,6 +56,16 @@ def combine(output: Output, path: str, parts: Sequence[str], cwd: str) -> int:
                 with contextlib.suppress(OSError):
                     os.unlink(name)
             os.close(lock)
+
+
+def _check_written(output: Output, parts: Sequence[str]) -> None:
+    """Raise ConsoleError if a part is of an earlier run: no attempt of this job has written the file that is here."""
+    for part in parts:
+        if is_old(part):
+            raise ConsoleError(
+                f"output {output.name}: {part} is of an earlier run; no section of this job has written it here",
+                "all nodes must share the directory of the parts, or set stage = true; then: mesh sections run",
+            )
 
 
 def _locked(name: str) -> int:

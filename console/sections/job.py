@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple
 from agents.job.description import Description
 from agents.job.start import start_owner
 from agents.yodio.yodfields import PART
+from agents.yodio.yodparts import age_unless_linked, of_attempt
 from console.errors import ConsoleError, UsageError
 from console.jobs.objects import ENDED, opened, summary
 from console.jobs.owner_client import NoOwner, ask
@@ -26,8 +28,6 @@ from redmesh.state_reader import StateReader
 
 #: The file in the object with the description.
 _FILE = "sections"
-#: Separates a part's name and the number of its attempt (agents/yodio/yodwork.py).
-ATTEMPT = ".redmesh-"
 
 
 class Made(NamedTuple):
@@ -39,6 +39,7 @@ class Made(NamedTuple):
     outputs: list[tuple[Output, list[str]]]
     cwd: str
     fingerprints: dict[str, str]
+    mark: str
 
 
 def make(settings: Settings, job: SectionsJob, *, user: str, digests: bool) -> str:
@@ -47,7 +48,7 @@ def make(settings: Settings, job: SectionsJob, *, user: str, digests: bool) -> s
     described.name, described.limit = job.name, job.limits.processors // job.limits.size * job.limits.size
     described.retries, described.time_s = job.limits.retries, job.limits.section_s or 0.0
     described.max_fails = job.limits.max_fails
-    named = job.names_parts
+    named, mark = job.names_parts, f"{os.urandom(4).hex()}-"
     described.sections = {
         "recheck_s": job.probe.recheck_s,
         "same_node": job.limits.same_node,
@@ -57,6 +58,7 @@ def make(settings: Settings, job: SectionsJob, *, user: str, digests: bool) -> s
         "mpi": _mpi_of(job),
         "stage": job.stage,
         "settles": job.stage or job.limits.size > 1,
+        "mark": mark,
         "probe": {
             "command": list(job.probe.command),
             "time_s": job.probe.time_s,
@@ -69,12 +71,15 @@ def make(settings: Settings, job: SectionsJob, *, user: str, digests: bool) -> s
     ids, words, parts = [], [], [[job.part(output, one) for one in job.sections] for output in job.outputs]
     inputs = []
     for section in job.sections:
-        own = [those[section.number] for those in parts] if named or job.stage else []
+        own = [those[section.number] for those in parts]
+        for part in own:
+            age_unless_linked(part)
+        direct, own = ([], own) if named or job.stage else (own, [])
         ids.append(section.id)
         words.append(job.words(section, [PART.format(place) for place in range(len(own))] if named else ()))
         staged = [os.path.relpath(path, job.cwd) for path in job.files_in(section)] if job.stage else []
         told = {"id": section.id, "words": words[-1], "parts": own, "named": named, "inputs": staged}
-        told["output"] = job.printed_by(section)
+        told["output"], told["direct"] = job.printed_by(section), direct
         inputs.append(json.dumps(told))
     for directory in {os.path.dirname(job.printed_by(section)) for section in job.sections} - {""}:
         with contextlib.suppress(OSError):  # it may exist on the nodes
@@ -87,6 +92,7 @@ def make(settings: Settings, job: SectionsJob, *, user: str, digests: bool) -> s
         "cwd": job.cwd,
         "fingerprints": fingerprints(job, digests=digests),
         "digests": digests,
+        "mark": mark,
     }
     return submit(
         settings, described, (), inputs, user=user, hold=False, files=[(_FILE, json.dumps(kept).encode(), 0o600)]
@@ -124,7 +130,7 @@ def read_made(job: StateReader, name: str) -> Made:
         [_with_parts(word, [parts[number] for _, parts in outputs]) for word in those]
         for number, those in enumerate(told["words"])
     ]
-    return Made(told["name"], told["ids"], words, outputs, told["cwd"], told["fingerprints"])
+    return Made(told["name"], told["ids"], words, outputs, told["cwd"], told["fingerprints"], told.get("mark", ""))
 
 
 def _read_file(job: StateReader, name: str) -> dict[str, Any]:
@@ -154,17 +160,18 @@ def combined(path: str) -> list[tuple[str, int]]:
     for output, parts in made.outputs:
         whole = os.path.join(made.cwd, output.name)
         found.append((whole, combine(output, whole, parts, made.cwd)))
-        _sweep(parts)
+        _sweep(parts, made.mark)
     return found
 
 
-def _sweep(parts: list[str]) -> None:
-    """Remove parts of attempts that ended without removing them, for example because the node was lost."""
+def _sweep(parts: list[str], mark: str) -> None:
+    """Remove files of this job's attempts that ended without removing them, for example because the node was lost."""
     names = {os.path.basename(part) for part in parts}
+    of_attempts = re.compile(f"(.+){re.escape(of_attempt('', mark, 0)[:-1])}[0-9]+", re.DOTALL)
     for directory in {os.path.dirname(part) for part in parts}:
         for entry in os.listdir(directory):
-            name, mark, attempt = entry.rpartition(ATTEMPT)
-            if mark and attempt.isdigit() and name in names:
+            found = of_attempts.fullmatch(entry)
+            if found and found[1] in names:
                 with contextlib.suppress(OSError):
                     os.unlink(os.path.join(directory, entry))
 

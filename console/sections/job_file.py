@@ -452,7 +452,8 @@ def _no_duration() -> float | None:
 EXAMPLE = """\
 # A job of sections: mesh sections run JOB.toml   (docs/sections.md has every key)
 name = "sum"
-command = "sh -c 'seq {first} {last} > part.{section}'"
+# {part}: a file of each attempt, which gets the name below when the attempt has succeeded
+command = ["sh", "-c", 'seq {first} {last} > "{part}"']
 
 [sections]
 split = {total = 1000, by = 100}     # {first}, {last}, {count}; or count = N, ids, list, table

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from agents.linux import processes
+from agents.yodio.yodparts import age, age_unless_linked, is_written
 from console.errors import ConsoleError
 from console.sections.combine import combine
 from console.sections.output import Output
@@ -124,6 +125,29 @@ def test_what_a_command_leaves_running_is_killed_before_its_output_counts(tmp_pa
     words = ("sh", "-c", leaves + 'until test -s pid; do sleep 0.02; done; cat "$@"', "sh", "{parts}")
     assert combine(Output("o", "p", "command", words), f"{tmp_path}/o", parts, str(tmp_path)) == 4
     assert not processes.alive(int((tmp_path / "pid").read_text()))
+
+
+def test_a_part_of_an_earlier_run_is_not_combined(tmp_path: Path) -> None:
+    """As on the host that combines, if the nodes do not share the directory of the parts."""
+    parts = parts_in(tmp_path, b"one\n", b"two\n")
+    for part in parts:
+        age_unless_linked(part)
+    (tmp_path / "p0").write_bytes(b"new\n")
+    with pytest.raises(ConsoleError, match="p1 is of an earlier run"):
+        combine(Output("o", "p"), f"{tmp_path}/o", parts, "/")
+    (tmp_path / "p1").write_bytes(b"two\n")
+    assert combine(Output("o", "p"), f"{tmp_path}/o", parts, "/") == 8
+
+
+def test_a_new_link_to_an_old_part_does_not_make_it_new(tmp_path: Path) -> None:
+    (part,) = parts_in(tmp_path, b"one\n")
+    before = age(part, f"{part}.aside")
+    os.link(part, tmp_path / "backup")
+    assert not is_written(part, before)
+    again = age(part, f"{part}.aside")
+    assert not os.path.samefile(part, tmp_path / "backup") and not is_written(part, again)
+    (tmp_path / "p0").write_bytes(b"one\n")
+    assert is_written(part, again) and (tmp_path / "backup").stat().st_nlink == 1
 
 
 #: numpy's rules: the sum in 64 bits, the mean of integers in float64.

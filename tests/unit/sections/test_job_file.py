@@ -18,7 +18,8 @@ def write(path: Path, text: str) -> str:
 def test_the_example_is_a_job(tmp_path: Path) -> None:
     job = read(write(tmp_path, EXAMPLE))
     assert (job.name, len(job.sections), job.cwd) == ("sum", 10, str(tmp_path))
-    assert job.words(job.sections[3]) == ["sh", "-c", "seq 300 399 > part.3"]
+    assert job.words(job.sections[3]) == ["sh", "-c", f'seq 300 399 > "{tmp_path}/part.3"']
+    assert job.names_parts
     assert job.part(job.outputs[0], job.sections[9]) == f"{tmp_path}/part.9"
 
 
@@ -64,6 +65,7 @@ def test_where_sections_come_from(tmp_path: Path, said: str, ids: list[str], par
         (HEAD + '[sections]\ncount = 1\n[[output]]\nname = "x"\npart = "x"', "would write the whole output"),
         (HEAD + '[sections]\ncount = 1\n[[output]]\nname = "x"\npart = "p"\ncombine = "add"', "concatenate or sum"),
         (HEAD + '[sections]\ncount = 1\n[[output]]\nname = "x"\npart = "p"\ncombine = "sum"', "sum needs dtype"),
+        (HEAD + '[sections]\ncount = 1\n[[output]]\nname = "x"\npart = "p"\nresult_dtype = "i4"', "for sum and mean"),
         (HEAD + '[sections]\nids = ["a\\nb"]', "is not an id of a section"),
         (HEAD + '[sections]\ntable = "none.csv"', "none.csv: No such file"),
     ),
