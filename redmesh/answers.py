@@ -66,4 +66,4 @@ def ask(words: Sequence[str], env: Mapping[str, str] | None = None) -> Answered:
             out = source.read()
         said.seek(0)
         told = said.read()
-    return Answered(process.returncode, out.decode("utf-8", "replace"), told.decode("utf-8", "replace"))
+    return Answered(process.returncode, os.fsdecode(out), os.fsdecode(told))

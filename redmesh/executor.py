@@ -26,6 +26,7 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 from redmesh.answers import ask
+from redmesh.byte_text import each_from_system, each_to_system
 from redmesh.errors import RedmeshError
 from redmesh.start_command import start_command
 
@@ -84,7 +85,8 @@ class Executor(_Base):
         callers = [uuid for uuid in os.environ.get(_CALLERS, "").split(",") if uuid]
         if callers:
             told["callers"] = callers
-        words = ["--functions", json.dumps(told), "--name", name or "redmesh.Executor", "--retries", str(retries)]
+        words = ["--functions", json.dumps(each_from_system(told)), "--name", name or "redmesh.Executor"]
+        words += ["--retries", str(retries)]
         if max_workers is not None:
             if max_workers < 1:
                 raise ValueError("max_workers is at least 1")
@@ -405,7 +407,7 @@ def _submitted(words: list[str], env: Mapping[str, str] | None) -> dict[str, Any
     if answered.status:
         message = answered.said.strip().rpartition("\n")[2].partition(": ")[2]
         raise RedmeshError(message or f"mesh submit exited with {answered.status}", exit_status=answered.status)
-    told: dict[str, Any] = json.loads(answered.out)
+    told: dict[str, Any] = each_to_system(json.loads(answered.out))
     return told
 
 

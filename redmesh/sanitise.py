@@ -23,8 +23,9 @@ def _make_table() -> "dict[int, int | str]":
     table: dict[int, int | str] = {code: _SHOWN + code for code in range(0x20)}
     table[0x7F] = 0x2421
     table.update(dict.fromkeys((*range(0x80, 0xA0), *_INVISIBLE, *range(0xE0000, 0xE0080)), "\ufffd"))
-    # Lone surrogates, which stand for bytes that were not UTF-8 (surrogateescape), cannot be printed.
-    table.update(dict.fromkeys(range(0xD800, 0xE000), "\ufffd"))
+    # Lone surrogates, which stand for bytes that were not UTF-8 (surrogateescape), cannot be printed. What stands for
+    # the same bytes in rows and messages (redmesh/byte_text.py) looks the same.
+    table.update(dict.fromkeys((*range(0xD800, 0xE000), *range(0xEF80, 0xF000)), "\ufffd"))
     return table
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from agents.yodio.yodfields import has_field
+from redmesh.byte_text import each_from_system
 from redmesh.state import StateError
 
 TYPE_CHECKING = False
@@ -22,7 +23,10 @@ BEGIN_IN, BESIDE = "begin in", "beside"
 
 class Description:
     """A job. ``command`` may contain ``{}``, the task's input or its number, and ``{#}``, its number. If it is empty,
-    each input is a line for the shell."""
+    each input is a line for the shell.
+
+    Its texts are those of redmesh/byte_text.py once :meth:`escape` was called, and if it was read from an object.
+    """
 
     __slots__ = (
         "after", "command", "cpus", "cwd", "env", "error", "functions", "gpus", "limit", "max_fails", "name", "output",
@@ -50,6 +54,11 @@ class Description:
         #: are JSON: ``id``, ``words``, ``parts``, ``named`` (the words name the parts), ``direct`` (parts that its
         #: program writes under their final names), ``inputs``, ``output`` (the file for what it prints).
         self.sections: Optional[Dict[str, Any]] = None
+
+    def escape(self) -> None:
+        """Change every text from a string of the system to one that JSON and the object take."""
+        for name in self.__slots__:
+            setattr(self, name, each_from_system(getattr(self, name)))
 
     def dump(self) -> str:
         """As JSON."""

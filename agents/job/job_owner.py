@@ -33,6 +33,7 @@ from agents.wire.control import decode
 from agents.wire.errors import WireError
 from agents.wire.frames import CONTROL, FILE
 from agents.yodio.yodparts import age, is_written, not_written, of_attempt
+from redmesh.byte_text import each_to_system, from_system, to_system
 from redmesh.state import CANCELLED, DONE, FAILED, HANDED_TO, RUNNING, UNSURE, WAITING, StateError, StateFull, StateGone
 from redmesh.text import counted
 
@@ -79,8 +80,8 @@ class Worker:
     """A worker: a rank of a grant, identified by its channel."""
 
     __slots__ = (
-        "backlog", "cancelled", "connection", "kill", "node", "rank", "recalled", "reply", "since", "slot", "stopped",
-        "team", "told",
+        "backlog", "byte_text", "cancelled", "connection", "kill", "node", "rank", "recalled", "reply", "since", "slot",
+        "stopped", "team", "told",
     )  # fmt: skip
 
     def __init__(self, connection: Connection, node: str, slot: int, rank: int, team: Optional[Team]) -> None:
@@ -88,6 +89,7 @@ class Worker:
         if team is not None:
             team.members.append(self)
         self.reply: Optional[Reply] = None  # the reply to its request for tasks
+        self.byte_text = False  # of an earlier version, it takes lone surrogates for bytes that are not UTF-8
         self.backlog: Deque[List[Any]] = deque()  # tasks assigned to it that it has not received
         self.kill: List[int] = []  # copies that are no longer needed
         # told about the job; told that its tasks are not needed; told to exit
@@ -169,13 +171,13 @@ class JobOwner:
         words = ["-worker-of", self._path, "-kill", "-quiet", "-input", "none"]
         words += ["-mpi", "none", "-rendezvous", "none"] if rules is None or self._size == 1 else ["-mpi", rules["mpi"]]
         if rules and rules.get("stage"):
-            words += ["-io", described.cwd]
+            words += ["-io", to_system(described.cwd)]
         if described.cpus > 1:
             words += ["-cpus-per-task", str(described.cpus)]
         if described.gpus:
             words += ["-gpus-per-task", str(described.gpus)]
         if described.functions:
-            words += ["-io", described.functions["directory"]]
+            words += ["-io", to_system(described.functions["directory"])]
         if self._package is not None:
             words += ["-stage-in", self._package.path]
         return [*words, "yodwork", *self._shown()]
@@ -184,7 +186,7 @@ class JobOwner:
         """The command of the workers' launches in showmesh, pingd and the history: the job, and its program."""
         described = self._described
         what = described.name or " ".join(described.command)[:200]
-        return ["job", self._job.uuid[:8], *([what] if what else [])]
+        return ["job", self._job.uuid[:8], *([to_system(what)] if what else [])]
 
     # Start
 
@@ -397,7 +399,7 @@ class JobOwner:
             )
             self._workers.append(worker)
         if told["op"] == "work":
-            worker.reply = reply
+            worker.reply, worker.byte_text = reply, bool(told.get("byte_text"))
         else:
             if told["op"] == "worked":
                 self._take(worker, told.get("results"))
@@ -586,9 +588,10 @@ class JobOwner:
     def _hand_out(self, worker: Worker, task: List[Any]) -> None:
         if self._settles:
             told = json.loads(task[2])
-            self._parts[task[0]] = told["parts"]
+            self._parts[task[0]] = each_to_system(told["parts"])
             self._direct[task[0]] = [
-                (path, age(path, of_attempt(path, self._mark, task[1]))) for path in told.get("direct", ())
+                (path, age(path, of_attempt(path, self._mark, task[1])))
+                for path in each_to_system(told.get("direct", ()))
             ]
         for member in [worker] if worker.team is None else worker.team.members:
             member.backlog.append(task)
@@ -601,7 +604,8 @@ class JobOwner:
         size = 0
         while worker.backlog and (not tasks or size < _BATCH_BYTES):
             tasks.append(worker.backlog.popleft())
-            size += len(tasks[-1][2] or "")
+            text = tasks[-1][2] or ""
+            size += len(text) if text.isascii() else len(json.dumps(text))
         self._hand(worker, tasks)
 
     def _hand(self, worker: Worker, tasks: List[List[Any]], **more: Any) -> None:
@@ -735,11 +739,18 @@ class JobOwner:
             worker.connection.grant.stopped += 1
         self._answer(worker, {"stop": True})
 
-    @staticmethod
-    def _answer(worker: Worker, message: Dict[str, Any]) -> None:
+    def _answer(self, worker: Worker, message: Dict[str, Any]) -> None:
         reply, worker.reply = worker.reply, None
         if reply is not None:
-            reply(json.dumps(message).encode())
+            reply(json.dumps(message if worker.byte_text else self._for_earlier_version(message)).encode())
+
+    def _for_earlier_version(self, message: Dict[str, Any]) -> Dict[str, Any]:
+        """A message with lone surrogates for bytes that are not UTF-8, as workers of earlier versions take it."""
+        told: Dict[str, Any] = each_to_system(message)
+        if self._described.sections is not None:
+            for task in told.get("tasks", ()):
+                task[2] = json.dumps(each_to_system(json.loads(task[2])))
+        return told
 
     def _take(self, worker: Worker, results: Any) -> None:
         if not isinstance(results, list):
@@ -809,7 +820,7 @@ class JobOwner:
                     os.unlink(part)
             except OSError as error:
                 if good:
-                    return f"{name} was not written: {error.strerror}"
+                    return from_system(f"{name} was not written: {error.strerror}")
         return ""
 
     def _ended(self, change: Change, row: List[Any], node: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 
+from redmesh.byte_text import from_bytes, from_system, to_bytes
 from redmesh.state import StateError, StateFull
 
 TYPE_CHECKING = False
@@ -122,7 +123,7 @@ class Owner:
         if op == "get":
             return _told(value=self.job.get(_text(request, "key"))), False
         if op == "path":
-            return _told(value=self.job.path, uuid=self.job.uuid), False
+            return _told(value=from_system(self.job.path), uuid=self.job.uuid), False
         if op == "set":
             self.job.set(_text(request, "key"), _text(request, "value"), node=node, task=task)
         elif op == "log":
@@ -167,7 +168,10 @@ def _text(request: Request, key: str) -> str:
     text = request.get(key)
     if not isinstance(text, str):
         raise StateError(f"{request.get('op')} needs {key}, a text", "yodstate --help shows each request")
-    return text.encode("utf-8", "replace").decode()  # SQLite accepts no lone surrogate
+    try:
+        return from_bytes(to_bytes(text))
+    except UnicodeEncodeError:  # a surrogate that stands for no byte, which SQLite does not accept
+        return text.encode("utf-8", "replace").decode()
 
 
 def _told(**members: Any) -> bytes:

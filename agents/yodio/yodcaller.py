@@ -79,7 +79,7 @@ class Caller:
         while self._waiting and (not self._called or self._bytes < _UNDER_WAY):
             number, attempt, text = self._waiting[0]
             data = base64.b64decode(text)
-            data = data[1:] if data[:1] == INLINE else _read(data[1:].decode())
+            data = data[1:] if data[:1] == INLINE else _read(os.fsdecode(data[1:]))
             if self._called and self._bytes + len(data) + _CALL.size > _UNDER_WAY:
                 return
             self._waiting.popleft()
@@ -147,7 +147,7 @@ class Caller:
             with contextlib.suppress(OSError):
                 yodio.open(path, "wb").close()  # gives back what a full disk had taken
             raise
-        return base64.b64encode(FILE + path.encode()).decode()
+        return base64.b64encode(FILE + os.fsencode(path)).decode()
 
     def give_back(self) -> List[Tuple[int, int]]:
         """Number and attempt of each call that the process has not got; it will not get them."""

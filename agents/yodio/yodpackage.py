@@ -14,6 +14,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import IO
 
+    from agents.yodio.yodbytes import to_system
+else:
+    from yodbytes import to_system
+
 _DIRECTORY = "files"
 _PIECE = 1 << 20
 
@@ -29,7 +33,8 @@ def unpack(name: str) -> str:
         part = directory + ".part"
         shutil.rmtree(part, ignore_errors=True)  # of a worker that was killed
         os.mkdir(part, 0o700)
-        for path, size, mode, digest in json.loads(package.readline()):
+        for text, size, mode, digest in json.loads(package.readline()):
+            path = to_system(text)
             _write(package, os.path.join(part, path), path, size, mode, digest)
         os.rename(part, directory)
         package.truncate(0)  # its memory is needed for the unpacked files

@@ -20,17 +20,25 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Optional
 
+    from agents.yodio.yodbytes import from_system, to_system
     from agents.yodio.yodio import Channel
 else:
     try:
+        from yodbytes import from_system, to_system
         from yodio import Channel
-    except ImportError:  # imported by its path, with another PYTHONPATH: the module is beside this file
-        from importlib.util import module_from_spec, spec_from_file_location
+    except ImportError:  # imported by its path, with another PYTHONPATH: the modules are beside this file
 
-        _spec = spec_from_file_location("yodio", os.path.join(os.path.dirname(os.path.abspath(__file__)), "yodio.py"))
-        _yodio = module_from_spec(_spec)
-        _spec.loader.exec_module(_yodio)
-        Channel = _yodio.Channel
+        def _beside(name):
+            from importlib.util import module_from_spec, spec_from_file_location
+
+            directory = os.path.dirname(os.path.abspath(__file__))
+            spec = spec_from_file_location(name, os.path.join(directory, f"{name}.py"))
+            module = module_from_spec(spec)
+            spec.loader.exec_module(module)
+            return module
+
+        Channel, _bytes = _beside("yodio").Channel, _beside("yodbytes")
+        from_system, to_system = _bytes.from_system, _bytes.to_system
 
 __all__ = ["Job", "job"]
 
@@ -61,24 +69,24 @@ class Job:
 
     def set(self, key: str, value: str) -> None:
         """Record a value under a key: at most 200 and 65,536 bytes."""
-        self._ask(op="set", key=key, value=str(value), task=self.task)
+        self._ask(op="set", key=from_system(key), value=from_system(str(value)), task=self.task)
 
     def get(self, key: str, default: Optional[str] = None) -> Optional[str]:
         """The last value recorded under a key, by any task; ``default`` if there is none."""
-        value = self._ask(op="get", key=key)["value"]
-        return default if value is None else str(value)
+        value = self._ask(op="get", key=from_system(key))["value"]
+        return default if value is None else to_system(str(value))
 
     def log(self, text: str) -> None:
         """Add a line to the job's log."""
-        self._ask(op="log", text=text, task=self.task)
+        self._ask(op="log", text=from_system(text), task=self.task)
 
     def progress(self, part: float, text: str = "", *, whole_job: bool = False) -> None:
         """Record the progress, 0 to 1, of this task, or of the whole job."""
-        self._ask(op="progress", part=part, text=text, task=None if whole_job else self.task)
+        self._ask(op="progress", part=part, text=from_system(text), task=None if whole_job else self.task)
 
     def path(self) -> str:
         """The path of the job's state object on the host of its owner."""
-        return str(self._ask(op="path")["value"])
+        return to_system(str(self._ask(op="path")["value"]))
 
     def move(self, node: str) -> None:
         """Have the job move to another node between its stages."""
@@ -109,6 +117,8 @@ def job() -> Job:
 def main() -> int:
     """Run the command; returns the exit status."""
     words = sys.argv[1:]
+    for stream in (sys.stdin, sys.stdout):
+        stream.reconfigure(errors="surrogateescape")  # type: ignore[union-attr]
     whole_job = "--job" in words[:1]
     words = words[1:] if whole_job else words
     if words[:1] in (["--help"], ["-h"]):

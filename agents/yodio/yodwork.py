@@ -21,11 +21,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Deque, Dict, List, Optional, Tuple
 
+    from agents.yodio.yodbytes import each_to_system, from_system, to_system
     from agents.yodio.yodcaller import Caller
     from agents.yodio.yodfields import PART, file_name, filled
     from agents.yodio.yodio import Channel
     from agents.yodio.yodparts import age, is_written, not_written, of_attempt
 else:
+    from yodbytes import each_to_system, from_system, to_system
     from yodcaller import Caller
     from yodfields import PART, file_name, filled
     from yodio import Channel
@@ -126,7 +128,7 @@ class Process:
                 pass
         told = ""
         for name, tail in self.tails.items():
-            text = tail.decode("utf-8", "replace")
+            text = os.fsdecode(tail)
             if name and text:
                 text = "".join([f"--- {name}\n", *text.splitlines(True)[-_MOST_LINES:]])
             told += "\n" + text if told and not told.endswith("\n") else text
@@ -251,7 +253,7 @@ class Worker:
 
     def _ask(self) -> None:
         self._asked = self._channel.send(
-            _STATE, data=json.dumps({"op": "work", "pid": os.getpid(), "rank": _RANK}).encode()
+            _STATE, data=json.dumps({"op": "work", "pid": os.getpid(), "rank": _RANK, "byte_text": True}).encode()
         )
 
     def _take(self) -> None:
@@ -263,10 +265,10 @@ class Worker:
             if "error" in told:
                 raise OSError(errno.EPROTO, told["error"])
             if "job" in told:
-                self._begin(told["job"])
+                self._begin(each_to_system(told["job"]))
             self._queue.extend(told.get("tasks", ()))
             if told.get("test"):
-                self._tell({"op": "tested", "reason": tested(self._job)})
+                self._tell({"op": "tested", "reason": from_system(tested(self._job))})
             for unwanted in told.get("kill", ()):
                 if self._process is not None and self._process.number == unwanted:
                     self._kill(self._process, "another copy of the section was first")
@@ -359,8 +361,9 @@ class Worker:
             pass
         self._process = process
 
-    def _spawn(self, process: Process, number: str, given: Optional[str]) -> None:
+    def _spawn(self, process: Process, number: str, told: Optional[str]) -> None:
         job = self._job
+        given = None if told is None else to_system(told)
         text = number if given is None else given
         if job["command"]:
             words = [filled(word, number, text) for word in job["command"]]
@@ -372,7 +375,7 @@ class Worker:
         if given is not None:
             env["REDMESH_TASK_INPUT"] = given
         if job.get("sections"):
-            words, text = self._section(process, json.loads(given or "{}"), env)
+            words, text = self._section(process, each_to_system(json.loads(told or "{}")), env)
         else:
             process.output = filled(job["output"], number, file_name(text))
             process.errors = filled(job.get("error", ""), number, file_name(text))
@@ -494,7 +497,8 @@ class Worker:
     def _report(
         self, number: int, attempt: int, status: int, started_at: float, lines: str, cause: str, ended_at: float = 0.0
     ) -> None:
-        self._add([number, attempt, status, started_at, ended_at or time.time(), lines, cause], len(lines))
+        row = [number, attempt, status, started_at, ended_at or time.time(), from_system(lines), from_system(cause)]
+        self._add(row, len(lines))
 
     def _add(self, row: List[Any], size: int) -> None:
         if not self._results:
@@ -547,7 +551,7 @@ def _probe(words: List[str], time_s: float) -> str:
     finally:
         _end_group(process.pid)  # what it has started holds its output, too
         process.wait()
-    told = output.decode("utf-8", "replace").strip()[-200:]
+    told = os.fsdecode(output).strip()[-200:]
     if not process.returncode:
         return ""
     return f"the probe {words[0]} ended with {process.returncode}" + (f": {told}" if told else "")

@@ -103,14 +103,9 @@ def _refuse(error: OSError) -> None:
 def _packaged(text: str, path: str, name: str) -> Packaged:
     try:
         found = os.stat(path)
-        name.encode("utf-8")
     except OSError as error:
         raise UsageError(
             f"--file {clean(text[:200])}: {clean(path)}: {error.strerror}", "name a file or a directory"
-        ) from None
-    except UnicodeEncodeError:
-        raise UsageError(
-            f"--file {clean(text[:200])}: the name {clean(name)} is not UTF-8", "rename the file"
         ) from None
     if not stat.S_ISREG(found.st_mode):
         raise UsageError(

@@ -16,6 +16,7 @@ from agents.job.start import CALLS, beside, start_owner, wait_for
 from console.errors import ConsoleError, UsageError
 from console.jobs.objects import delete, directory_of, find, make_directory
 from console.settings import Settings
+from redmesh.byte_text import from_system
 from redmesh.state import SUFFIX, StateError, StateObject, is_uuid, job_path, new_uuid
 
 _PART = re.compile(r"(\d{1,13})(?:-(\d{1,13})(?::(\d{1,13}))?)?")
@@ -88,7 +89,8 @@ def submit(
     """Create the job; returns the path of its object. Starts its owner unless it is held or waits. Raises
     ConsoleError.
 
-    ``files``: name, content and mode of further files in the object.
+    The texts of ``described``, ``inputs`` and the names of ``files`` are strings of the system. ``files``: name,
+    content and mode of further files in the object.
     """
     directory = directory_of(settings.state_dir)
     make_directory(directory)
@@ -99,16 +101,17 @@ def submit(
         if described.functions is not None:
             described.functions["directory"] = beside(path, CALLS)
             os.mkdir(described.functions["directory"], 0o700)
+        described.escape()
         try:
             job = StateObject.create(path, _meta(settings, described, uuid, user, variables, hold=hold))
             job.add_file(ENVIRONMENT, pack_environment(variables))
             for name, content, mode in files:
-                job.add_file(name, content, mode)
+                job.add_file(from_system(name), content, mode)
             for number, (first, last) in enumerate(ranges, 1):
                 job.add_array(first, last)
                 if number % _AT_ONCE == 0:
                     job.check_room()
-            if inputs is not None and not job.add_list(inputs):
+            if inputs is not None and not job.add_list(map(from_system, inputs)):
                 raise UsageError("--tasks has no tasks: every line is empty", "one task a line")
             job.commit()
             job.close()

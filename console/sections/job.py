@@ -23,6 +23,7 @@ from console.sections.combine import combine
 from console.sections.job_file import SectionsJob, changes, fingerprint, fingerprints
 from console.sections.output import Output
 from console.settings import Settings
+from redmesh.byte_text import each_from_system, each_to_system
 from redmesh.state import CANCELLED, DONE, FAILED, RUNNING, WAITING, StateError, StateObject
 from redmesh.state_reader import StateReader
 
@@ -80,7 +81,7 @@ def make(settings: Settings, job: SectionsJob, *, user: str, digests: bool) -> s
         staged = [os.path.relpath(path, job.cwd) for path in job.files_in(section)] if job.stage else []
         told = {"id": section.id, "words": words[-1], "parts": own, "named": named, "inputs": staged}
         told["output"], told["direct"] = job.printed_by(section), direct
-        inputs.append(json.dumps(told))
+        inputs.append(json.dumps(each_from_system(told)))
     for directory in {os.path.dirname(job.printed_by(section)) for section in job.sections} - {""}:
         with contextlib.suppress(OSError):  # it may exist on the nodes
             os.makedirs(directory, exist_ok=True)
@@ -94,9 +95,8 @@ def make(settings: Settings, job: SectionsJob, *, user: str, digests: bool) -> s
         "digests": digests,
         "mark": mark,
     }
-    return submit(
-        settings, described, (), inputs, user=user, hold=False, files=[(_FILE, json.dumps(kept).encode(), 0o600)]
-    )
+    content = json.dumps(each_from_system(kept)).encode()
+    return submit(settings, described, (), inputs, user=user, hold=False, files=[(_FILE, content, 0o600)])
 
 
 def _prepare_staging(job: SectionsJob) -> None:
@@ -137,7 +137,7 @@ def _read_file(job: StateReader, name: str) -> dict[str, Any]:
     content = job.file(_FILE)
     if content is None:
         raise ConsoleError(f"{name} is not a job of sections", "mesh job tasks JOB shows it", exit_status=1)
-    return dict(json.loads(content))
+    return dict(each_to_system(json.loads(content)))
 
 
 def _with_parts(word: str, parts: list[str]) -> str:

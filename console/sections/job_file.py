@@ -16,6 +16,7 @@ from console.launch.options.limits import duration
 from console.sections.lists import MOST, read_list
 from console.sections.output import HOW, Output
 from console.sections.template import Section, command_of, file_of, fill
+from redmesh.sanitise import clean
 
 _KEYS = {
     "name", "command", "cwd", "parameters", "sections", "section", "inputs", "output", "size", "retries", "time",
@@ -324,14 +325,19 @@ class _Reader:
     def _table(self, table: dict[str, Any]) -> list[_Row]:
         name = os.path.join(self._directory, self._text(table, "table", ""))
         try:
-            with open(name, encoding="utf-8", newline="") as file:
+            with open(name, encoding="utf-8", errors="surrogateescape", newline="") as file:
                 rows = list(csv.DictReader(file))
-        except (OSError, UnicodeDecodeError, csv.Error) as error:
+        except (OSError, csv.Error) as error:
             raise self._error(
                 f"{name}: {getattr(error, 'strerror', None) or error}", "a CSV file with a header"
             ) from None
         if any(None in row or None in row.values() for row in rows):
             raise self._error(f"{name}: a row has more or fewer columns than the header", "")
+        for id in (row.get("section") or "" for row in rows):
+            if any("\ud800" <= one <= "\udfff" for one in id):
+                raise self._error(
+                    f"{name}: the name of section {clean(id)} is not UTF-8", "other columns may have any bytes"
+                )
         return [(row.get("section") or str(number + 1), (), dict(row)) for number, row in enumerate(rows)]
 
     def _split(self, table: dict[str, Any]) -> list[_Row]:

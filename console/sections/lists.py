@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import os
 import sys
 from collections.abc import Iterable, Sequence
+from typing import IO
 
 from console.errors import ConsoleError, UsageError
 from console.sections.template import Section
+from redmesh.sanitise import clean
 
 #: Words that begin a list of values, or of files with values.
 MARKS = (":::", ":::+", "::::", "::::+")
@@ -39,14 +42,19 @@ def split_command(words: Sequence[str]) -> tuple[list[str], list[list[str]]]:
 
 
 def read_list(name: str) -> list[str]:
-    """The lines of a file, or of standard input (``-``). Raises ConsoleError if it is unreadable."""
+    """The lines of a file, or of standard input (``-``), which end with a newline alone. Raises ConsoleError if it is
+    unreadable."""
     try:
         if name == "-":
-            return sys.stdin.buffer.read().decode(errors="surrogateescape").splitlines()
-        with open(name, encoding="utf-8", errors="surrogateescape") as file:
-            return file.read().splitlines()
+            return _lines(sys.stdin.buffer)
+        with open(name, "rb") as file:
+            return _lines(file)
     except OSError as error:
-        raise ConsoleError(f"{name}: {error.strerror}", "::: takes values, :::: takes files of values") from None
+        raise ConsoleError(f"{clean(name)}: {error.strerror}", "::: takes values, :::: takes files of values") from None
+
+
+def _lines(file: IO[bytes]) -> list[str]:
+    return [os.fsdecode(line.removesuffix(b"\n")) for line in file]
 
 
 def sections_of(rows: Iterable[Sequence[str]], column_mark: str | None = None) -> list[Section]:

@@ -69,7 +69,7 @@ class PrivateMesh:
         timeout_s: float = 60.0,
         input: str | None = None,
         env: dict[str, str] | None = None,
-        cwd: Path | None = None,
+        cwd: Path | str | None = None,
     ) -> Run:
         """Run a command (``yod``, ``mesh`` …) to its end; with ``check`` its exit status must be 0."""
         done = subprocess.run(
@@ -149,7 +149,7 @@ class PrivateMesh:
 
         Zombies are not included, because they have no environment.
         """
-        mark = f"XDG_STATE_HOME={self.env['XDG_STATE_HOME']}".encode()
+        mark = os.fsencode(f"XDG_STATE_HOME={self.env['XDG_STATE_HOME']}")
         found = {}
         for entry in os.listdir("/proc"):
             if entry.isdigit():

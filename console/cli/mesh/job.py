@@ -21,6 +21,7 @@ from console.message_codes import coded
 from console.sections.attempts import attempts, joblog
 from console.settings import Settings
 from console.tracker.source import Proxy, drop_copy, purge_there, source
+from redmesh.byte_text import from_system, to_bytes
 from redmesh.sanitise import clean
 from redmesh.state import job_path, owned
 from redmesh.state_reader import TIMED_OUT, signal_of
@@ -41,7 +42,7 @@ def show_list(settings: Settings, options: argparse.Namespace) -> int:
             _add_summary(found, job_path(place, uuid))
     found.sort(key=lambda job: job["created_at"])
     if options.json:
-        print(json.dumps(found))
+        print(json.dumps([{**job, "path": from_system(job["path"])} for job in found]))
         return 0
     head = ("JOB", "KIND", "STATE", "TASKS", "CREATED", "SECONDS", "COMMAND")
     rows = [
@@ -65,7 +66,7 @@ def show(settings: Settings, options: argparse.Namespace) -> int:
     found = source(settings, options.job, options.at or "")
     job = _lost_or_not(found.job() or {})
     if options.json:
-        print(json.dumps(job))
+        print(json.dumps({**job, "path": from_system(job["path"])}))
         return 0
     failed = found.failures(1) if (job["counts"] or {}).get("failed") and job["kind"] != "launch" else []
     told = [
@@ -150,8 +151,10 @@ def _show_joblog(path: str) -> int:
         inputs = {task.first: task.input for task in state.tasks()}
         found = attempts(state)
     lines = joblog(found, lambda number: command_line(described, number, inputs.get(number)))
-    shows = sys.stdout.isatty()  # a file gets the commands as they are
-    sys.stdout.writelines(clean(line, keep="\t\n") if shows else line for line in lines)
+    if sys.stdout.isatty():
+        sys.stdout.writelines(clean(line, keep="\t\n") for line in lines)
+    else:  # a file gets the commands as they are
+        sys.stdout.buffer.writelines(map(to_bytes, lines))
     return 0
 
 
@@ -181,7 +184,7 @@ def sql(settings: Settings, options: argparse.Namespace) -> int:
     until = time.monotonic() + options.limit
     job.connection.set_progress_handler(lambda: time.monotonic() > until, _STEPS)
     try:
-        rows = job.connection.execute(options.query)
+        rows = job.connection.execute(from_system(options.query))
         names = [column[0] for column in rows.description or ()]
         if not options.json:
             print("\t".join(names))

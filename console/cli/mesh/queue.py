@@ -5,7 +5,6 @@ Data about a job come from its state object or its owner; the database has none.
 """
 
 import argparse
-import io
 import json
 import os
 import sys
@@ -42,6 +41,7 @@ from console.settings import Settings, state_directory
 from console.tracker.follow import is_followed
 from db.errors import StoreError
 from db.views.viewer import open_viewer
+from redmesh.byte_text import each_from_system, each_to_system, from_system
 from redmesh.sanitise import clean
 from redmesh.state import CANCELLED, DONE, FAILED, RUNNING, WAITING, StateError, StateObject, is_uuid, job_path, owned
 from redmesh.text import counted
@@ -65,7 +65,8 @@ def submit_job(settings: Settings, options: argparse.Namespace) -> int:
     described.after = parse_after(settings, options.after)
     if options.functions:
         program = os.getppid()
-        described.functions, ranges = {**json.loads(options.functions), "program": [program, start_time(program)]}, []
+        described.functions, ranges = each_to_system(json.loads(options.functions)), []
+        described.functions["program"] = [program, start_time(program)]
     inputs = _distinct(_lines(options.tasks), written) if options.tasks else None
     if not options.quiet and not options.json:
         tell_limit(settings, options.limit)
@@ -83,7 +84,8 @@ def submit_job(settings: Settings, options: argparse.Namespace) -> int:
         _tell_unreachable(settings)
     if options.json:
         told = {"uuid": uuid, "path": path, "socket": beside(path, SOCKET), "directory": beside(path, CALLS)}
-        print(json.dumps({**told, **(_machine(settings) if options.functions else {})}), flush=True)
+        told = {**told, **(_machine(settings) if options.functions else {})}
+        print(json.dumps(each_from_system(told)), flush=True)
     else:
         print(uuid, flush=True)
     if not options.wait:
@@ -107,6 +109,11 @@ def _describe(options: argparse.Namespace) -> Description:
     if options.functions and options.time:
         raise UsageError(
             "a call of redmesh.Executor has no time limit", "leave --time out; result(timeout=…) limits a wait"
+        )
+    if from_system(options.name) != options.name:
+        raise UsageError(
+            f"--name {clean(options.name[:60])}: the name of a job is UTF-8, without the characters U+EF80 to U+EFFF",
+            "--name sweep-4; arguments, paths and lines of tasks may have any bytes",
         )
     described = Description(words, _here() if options.cwd is None else _absolute_directory(options.cwd))
     described.name = options.name
@@ -258,23 +265,21 @@ def _variable(text: str) -> tuple[str, str]:
 
 def _lines(name: str) -> Iterator[str]:
     if name == "-":
-        if isinstance(sys.stdin, io.TextIOWrapper):
-            sys.stdin.reconfigure(errors="surrogateescape")
-        yield from _stripped(sys.stdin)
+        yield from _stripped(sys.stdin.buffer)
         return
     try:
-        with open(name, encoding="utf-8", errors="surrogateescape") as file:
+        with open(name, "rb") as file:
             yield from _stripped(file)
     except OSError as error:
-        raise ConsoleError(f"--tasks {name}: {error.strerror}", "one task a line", exit_status=2) from None
+        raise ConsoleError(f"--tasks {clean(name)}: {error.strerror}", "one task a line", exit_status=2) from None
 
 
-def _stripped(lines: Iterable[str]) -> Iterator[str]:
+def _stripped(lines: Iterable[bytes]) -> Iterator[str]:
     for line in lines:
-        text = line.rstrip("\n").encode("utf-8", "replace").decode()
+        text = os.fsdecode(line.removesuffix(b"\n"))
         if len(text) > _LONGEST:
             raise UsageError(f"--tasks: a line of {len(text):,} characters", "a program takes no longer argument")
-        if text.strip():
+        if line.strip():
             yield text
 
 

@@ -29,6 +29,7 @@ from console.sections.job_file import EXAMPLE, Limits, SectionsJob, read
 from console.sections.lists import read_list, sections_of, split_command
 from console.settings import Settings
 from db.errors import StoreError
+from redmesh.byte_text import from_system
 from redmesh.sanitise import clean
 from redmesh.state import CANCELLED, FAILED, job_path
 from redmesh.text import counted
@@ -63,7 +64,7 @@ def run(settings: Settings, options: argparse.Namespace) -> int:
     path = make(settings, job, user=user(), digests=options.digests)
     uuid = os.path.basename(path)[:36]
     print(
-        json.dumps({"uuid": uuid, "path": path})
+        json.dumps({"uuid": uuid, "path": from_system(path)})
         if options.json
         else f"job {uuid}: {counted(len(job.sections), 'section')}",
         flush=True,
@@ -187,7 +188,7 @@ def status(settings: Settings, options: argparse.Namespace) -> int:
     job = summary(path)
     keys = ("state", "node", "attempt", "progress", "started_at", "ended_at", "exit")
     with opened(path) as state:
-        ids = read_made(state, path).ids
+        ids = list(map(from_system, read_made(state, path).ids))
         told = [{"section": ids[task.first - 1], **{key: getattr(task, key) for key in keys}} for task in state.tasks()]
         left_out = [line.text for line in state.log() if " is left out: " in line.text]
     for one in told:  # a section that failed and was then cancelled, because no node was left, counts as failed
@@ -264,18 +265,23 @@ def report(settings: Settings, options: argparse.Namespace) -> int:
         failed = failures(state, made)
     if options.joblog:
         text = "".join(joblog(found, lambda number: shlex.join(made.words[number - 1])))
+        data = os.fsencode(text)
     else:
         names = dict(enumerate(made.ids, 1))
         title = made.name or f"Sections of {os.path.basename(made.cwd)}"
         text = page(title, facts(job, made), found, failed, names, job.get("ended_at") or time.time())
+        data = clean(text, keep="\t\n").encode()
     if options.file == "-":
-        print(clean(text, keep="\t\n") if sys.stdout.isatty() else text, end="")
+        if sys.stdout.isatty():
+            print(clean(text, keep="\t\n"), end="")
+        else:
+            sys.stdout.buffer.write(data)
         return 0
     try:
-        with open(options.file, "w", encoding="utf-8", errors="replace") as file:
-            file.write(text)
+        with open(options.file, "wb") as file:
+            file.write(data)
     except OSError as error:
-        raise ConsoleError(f"{options.file}: {error.strerror}", "name a file that can be written") from None
+        raise ConsoleError(f"{clean(options.file)}: {error.strerror}", "name a file that can be written") from None
     return 0
 
 

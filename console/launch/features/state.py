@@ -13,6 +13,7 @@ from console.jobs.objects import directory_of, make_directory, sweep
 from console.launch.daemons.connect import user
 from console.launch.events.completion_report import completion_rows
 from console.launch.options.request import StateOptions
+from redmesh.byte_text import from_bytes
 from redmesh.idset import fold_ranks
 from redmesh.sanitise import clean
 from redmesh.state import (
@@ -104,16 +105,12 @@ def _meta(request: Request, state: StateOptions, settings: Settings) -> dict[str
         "uid": os.getuid(),
         "host": os.uname().nodename,
         "pid": os.getpid(),
-        "command": json.dumps([_text(word) for word in request.program.argv]),
-        "cwd": _text(request.program.cwd),
+        "command": json.dumps([from_bytes(word) for word in request.program.argv]),
+        "cwd": from_bytes(request.program.cwd),
         "environment": hashlib.sha256(b"\0".join(name + b"=" + value for name, value in environ)).hexdigest(),
         "limit": settings.job_limit_mb << 20,
         "keep": int(state.keep),
     }
-
-
-def _text(name: bytes) -> str:
-    return name.decode("utf-8", "replace")
 
 
 class Recorder:
@@ -176,7 +173,7 @@ class Recorder:
 
     def _on_end(self, job: StateObject, event: dict[str, Any]) -> None:
         for rank, tail in self._tails.items():
-            job.last_lines(rank, tail.decode("utf-8", "replace"))
+            job.last_lines(rank, from_bytes(bytes(tail)))
         counts = job.counts
         left = [state for state in (WAITING, RUNNING) if counts.get(state)]
         status = event["exit_status"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from redmesh.byte_text import from_bytes
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -167,7 +169,7 @@ class Request:
     @property
     def command(self) -> str:
         """The command line for display: arguments joined by blanks, at most 200 characters."""
-        return b" ".join(self.program.argv)[:600].decode("utf-8", "replace")[:200]
+        return from_bytes(b" ".join(self.program.argv)[:800])[:200]
 
     def allocation(self, key: str, login: str, pid: int, pid_started: int) -> dict[str, Any]:
         """The ``allocate`` message for the CPA."""

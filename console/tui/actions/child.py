@@ -35,4 +35,4 @@ async def answered(words: Sequence[str], patience_s: float, env: Mapping[str, st
             raise
     finally:
         pipe.close()
-    return Answered(child.returncode or 0, out.decode("utf-8", "replace"), said.decode("utf-8", "replace"))
+    return Answered(child.returncode or 0, os.fsdecode(out), os.fsdecode(said))

@@ -1,0 +1,1 @@
+../../redmesh/byte_text.py
