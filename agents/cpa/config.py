@@ -9,6 +9,7 @@ from agents.cpa.line.places import read_origin
 from agents.wire.errors import AgentError
 from db.allocation.managers import Policy, read_policy
 from db.errors import Invalid
+from redmesh.byte_text import each_to_system
 from redmesh.start_command import ROOT, start_command
 
 
@@ -64,7 +65,7 @@ def read(path: str) -> Config:
     """Read the configuration in ``path``. Raises ConfigError, which names the file and the fault."""
     try:
         with open(path, encoding="utf-8") as file:
-            whole: dict[str, Any] = json.load(file)
+            whole: dict[str, Any] = each_to_system(json.load(file))
         cleanup = whole.get("cleanup")
         return Config(
             run=str(whole["run"]),

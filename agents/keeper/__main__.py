@@ -10,6 +10,7 @@ from agents.keeper.keeper import Keeper
 from agents.keeper.spawn import detach_stdio
 from agents.wire.control import decode
 from agents.wire.errors import AgentError
+from redmesh.byte_text import each_to_system
 
 TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def main(arguments: List[str]) -> int:
     path = os.path.abspath(words[1])
     try:
         with open(path, "rb") as file:
-            config = decode(file.read())
+            config = each_to_system(decode(file.read()))
         if detach and not _detach():
             return 0
         keeper = Keeper(config, path)

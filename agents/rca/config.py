@@ -5,6 +5,7 @@ import os
 from typing import Any, NamedTuple
 
 from agents.wire.errors import AgentError
+from redmesh.byte_text import each_to_system
 
 
 class ConfigError(AgentError):
@@ -52,7 +53,7 @@ def read(path: str) -> Config:
     """Read the configuration in ``path``. Raises ConfigError, which names the file and the fault."""
     try:
         with open(path, encoding="utf-8") as file:
-            whole: dict[str, Any] = json.load(file)
+            whole: dict[str, Any] = each_to_system(json.load(file))
         return Config(
             run=str(whole["run"]),
             state=str(whole["state"]),

@@ -377,6 +377,7 @@ def _put(here: str, path: str) -> None:
 
 def _list(*arguments: str) -> None:
     long = arguments[:1] == ("-l",)
+    sys.stdout.reconfigure(errors="surrogateescape")  # type: ignore[union-attr]
     for path in arguments[long:] or (".",):
         for name, kind, size, mtime in sorted(_asked(_LIST, path)):
             shown = os.fsdecode(name.encode("latin-1")) + ("/" if kind == "dir" else "")

@@ -1,6 +1,7 @@
 """``mesh``: brings a mesh up and down and administers it. Each subcommand is in a file of its own."""
 
 import argparse
+import io
 import os
 import shlex
 import sys
@@ -62,6 +63,8 @@ def _run(arguments: Sequence[str] | None) -> int:
         if getattr(options, "result", False):
             raise UsageError("--quiet does not fit: this command's output is its result", "write it into a file")
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="surrogateescape")  # paths are printed with the bytes that they have
     given = {key: getattr(options, key, None) for key in _SETTINGS}
     settings = load(given, config=options.config or "")
     if settings.system and os.geteuid() and getattr(options, "of_root", False):

@@ -11,6 +11,7 @@ from console.errors import UsageError
 from console.launch.daemons.connect import login_name
 from console.launch.options.lists import parse_list
 from console.settings import Settings
+from redmesh.byte_text import from_system
 from redmesh.text import counted
 
 
@@ -22,7 +23,7 @@ def drain(settings: Settings, options: argparse.Namespace) -> int:
     names = _nodes(options.list)
     if options.at is not None:
         return _later(settings, names, options)
-    ask_cpa(settings, {"op": "drain", "nodes": names, "reason": options.reason})
+    ask_cpa(settings, {"op": "drain", "nodes": names, "reason": from_system(options.reason)})
     from console.tracker.evacuation import evacuate, hand_over_all
 
     def say(text: str) -> None:
@@ -38,7 +39,9 @@ def _later(settings: Settings, names: list[str], options: argparse.Namespace) ->
     after_s = seconds_until(options.at, datetime.now())
     # The clock that counts is the database's: it gets a number of seconds.
     # A request of its own, because CPAs of an earlier version would drain the nodes now.
-    reply = ask_cpa(settings, {"op": "drain_later", "nodes": names, "reason": options.reason, "after_s": after_s})
+    reply = ask_cpa(
+        settings, {"op": "drain_later", "nodes": names, "reason": from_system(options.reason), "after_s": after_s}
+    )
     for name in names:
         if name not in reply["nodes"]:
             print(f"mesh: {name} is drained already", file=sys.stderr)

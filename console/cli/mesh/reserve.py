@@ -5,6 +5,7 @@ import argparse
 from console.deploy.mesh.cpas import ask_cpa
 from console.launch.options.lists import parse_list
 from console.settings import Settings
+from redmesh.byte_text import from_system
 
 
 def mode(settings: Settings, options: argparse.Namespace) -> int:
@@ -16,5 +17,5 @@ def mode(settings: Settings, options: argparse.Namespace) -> int:
 def reserve(settings: Settings, options: argparse.Namespace) -> int:
     """Reserve processors for a user; cancel reservations if the user is None."""
     request = {"op": "reserve", "wanted": parse_list(options.list), "user": options.user}
-    ask_cpa(settings, {**request, "reason": options.reason} if options.reason else request)
+    ask_cpa(settings, {**request, "reason": from_system(options.reason)} if options.reason else request)
     return 0

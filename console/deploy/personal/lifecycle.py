@@ -28,6 +28,7 @@ from console.deploy.personal.program_snapshot import keep
 from console.errors import ConsoleError
 from console.settings import Settings
 from db.errors import StoreError
+from redmesh.byte_text import each_from_system, each_to_system
 from redmesh.start_command import ROOT, start_command, without_relative
 
 if TYPE_CHECKING:
@@ -228,7 +229,7 @@ def read_config(settings: Settings) -> dict[str, Any] | None:
     path = f"{settings.state_dir}/keeper.json"
     try:
         with open(path, encoding="utf-8") as file:
-            config = json.load(file)
+            config = each_to_system(json.load(file))
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -309,7 +310,7 @@ def write_private(path: str, text: str) -> None:
 
 def write_config(settings: Settings, config: dict[str, Any]) -> None:
     _make_run(config)
-    write_private(f"{settings.state_dir}/keeper.json", json.dumps(config) + "\n")
+    write_private(f"{settings.state_dir}/keeper.json", json.dumps(each_from_system(config)) + "\n")
     _write_login(config)
     link = f"{settings.state_dir}/run"
     try:
