@@ -21,7 +21,7 @@ from tests.support.mesh import mesh
 from tests.support.reaper import private_directory
 from tests.support.stores import database_url, machine, sql_database, sql_server, store
 from tests.support.turns import Turns
-from tests.support.waiting import patience
+from tests.support.waiting import SLOWNESS
 
 __all__ = [
     "daemons",
@@ -126,7 +126,7 @@ def _arm(item: pytest.Item) -> None:
     """
     settings = item.stash.get(_LIMIT, None)
     if settings is not None:
-        settings = settings._replace(timeout=patience(settings.timeout))
+        settings = settings._replace(timeout=settings.timeout * SLOWNESS)
         item.ihook.pytest_timeout_cancel_timer(item=item)
         item.ihook.pytest_timeout_set_timer(item=item, settings=settings)
         faulthandler.dump_traceback_later(settings.timeout + _GRACE_S, exit=True, file=item.config.stash[_TERMINAL])

@@ -40,7 +40,7 @@ def stacks() -> list[Row]:
             pids[:] = [pid for pid, words in one.processes().items() if words == program]  # type: ignore[misc]
             return len(pids) == RANKS
 
-        wait_until(running, "every rank runs", 60)
+        wait_until(running, "every rank runs")
         told = json.loads(one.run("mesh", "stacks", launcher, "--json", check=True).stdout)
         assert told["tree"][0]["ranks"] == f"0-{RANKS - 1}" and not told["missing"], told["missing"]
 
@@ -53,7 +53,7 @@ def stacks() -> list[Row]:
         mine, theirs = in_turn(lambda: seconds([MESH, "stacks", launcher], one.env), other, 5)
         many = cost(one, launcher)
         one.run("yod", "-signal", "KILL", launcher, check=True)
-        wait_until(lambda: one.json("showmesh")["states"]["free"] == RANKS, "it is over", 60)
+        wait_until(lambda: one.json("showmesh")["states"]["free"] == RANKS, "it is over")
         few = cost(one, launched(one, "-sz", str(FEW), program))
     return [
         Row(f"merged stacks of {RANKS} ranks (s)", f"{RANKS} eu-stack -p in turn", mine, theirs, Bar(0.7, 0.4)),

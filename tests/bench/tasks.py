@@ -99,7 +99,7 @@ def _array(one: PrivateMesh) -> list[Row]:
     began = time.perf_counter()
     job = one.run(*command, check=True).stdout.strip()
     took = time.perf_counter() - began
-    wait_until(lambda: one.json("mesh", "queue")[0]["state"] == "running", "the job runs", 60)
+    wait_until(lambda: one.json("mesh", "queue")[0]["state"] == "running", "the job runs")
     owner = int(one.json("mesh", "queue")[0]["owner"].rpartition(":")[2])
     status = Path(f"/proc/{owner}/status").read_text()
     peak = int(status.partition("VmHWM:")[2].split()[0]) / 1024

@@ -14,7 +14,7 @@ from typing import Any
 
 import aiohttp
 
-from tests.support.waiting import patience
+from tests.support.waiting import PATIENCE_S
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 _KEYS = {"enter": ("Enter", 13, "\r"), "escape": ("Escape", 27, "\x1b"), "tab": ("Tab", 9, "\t")}
@@ -68,7 +68,7 @@ class Browser:
         self._number += 1
         await self._socket.send_json({"id": self._number, "method": method, "params": words})
         while True:
-            answer = json.loads((await self._socket.receive(patience(60))).data)
+            answer = json.loads((await self._socket.receive(PATIENCE_S)).data)
             if answer.get("id") == self._number:
                 assert "error" not in answer, answer
                 result: dict[str, Any] = answer["result"]
@@ -111,14 +111,14 @@ class Browser:
 
     async def wait_heard(self, text: str) -> None:
         """Wait until the websockets have received ``text``."""
-        async with asyncio.timeout(patience(60)):
+        async with asyncio.timeout(PATIENCE_S):
             while text not in await self.heard():
                 await asyncio.sleep(0.1)
 
     async def until(self, probe: Callable[[], Any], what: str) -> None:
         """Wait until ``probe`` returns a true value; raise AssertionError naming ``what`` on a timeout."""
         try:
-            async with asyncio.timeout(patience(60)):
+            async with asyncio.timeout(PATIENCE_S):
                 while not probe():
                     await asyncio.sleep(0.05)
         except TimeoutError:

@@ -12,7 +12,7 @@ from textual import events
 from textual.pilot import Pilot
 
 from console.tui.app import ConsoleApp
-from tests.support.waiting import patience
+from tests.support.waiting import PATIENCE_S
 
 
 class Keyboard:
@@ -69,15 +69,15 @@ async def opened(
         yield app, keyboard
 
 
-async def until(where: Any, probe: Callable[[], Any], what: str, timeout_s: float = 30.0) -> Any:
+async def until(where: Any, probe: Callable[[], Any], what: str) -> Any:
     """Return the first true value of ``probe``; raise AssertionError on a timeout. ``where`` has the ``app``."""
-    deadline = time.monotonic() + patience(timeout_s)
+    deadline = time.monotonic() + PATIENCE_S
     while True:
         value = probe()
         if value:
             return value
         if time.monotonic() > deadline:
-            raise AssertionError(f"not within {timeout_s} s: {what}\n{screen_text(where.app)}")
+            raise AssertionError(f"not within {PATIENCE_S:.0f} s: {what}\n{screen_text(where.app)}")
         await asyncio.sleep(0.02)
 
 

@@ -20,7 +20,7 @@ from db.schema.migrate import migrate
 from db.store.store import Store, open_store
 from tests.support.reaper import private_directory
 from tests.support.stores import empty
-from tests.support.waiting import Process, freeze, patience, silence, wait_until
+from tests.support.waiting import PATIENCE_S, Process, freeze, silence, wait_until
 
 LOGIN = "login1"
 MESH = f"{os.getpid():08x}"  # no other test run's: an RCA kills the processes that carry its mesh's mark
@@ -91,11 +91,11 @@ class Daemons:
             return
         process.send_signal(number)
         if number != signal.SIGCONT:
-            process.wait(10)
+            process.wait()
 
-    def client(self, name: str = "cpa-0", role: str = "admin", timeout_s: float = 10.0) -> Client:
+    def client(self, name: str = "cpa-0", role: str = "admin", timeout_s: float = PATIENCE_S) -> Client:
         """Connect to a daemon."""
-        return Client(str(self.run / f"{name}.sock"), role, patience(timeout_s))
+        return Client(str(self.run / f"{name}.sock"), role, timeout_s)
 
     def nodes_up(self, name: str = "cpa-0", nodes: Sequence[NodeSpec] = ()) -> None:
         """Tell a CPA that every node's PCT is up, like an RCA does."""
@@ -139,7 +139,7 @@ class Daemons:
         for process in self.processes.values():
             if process.poll() is None:
                 process.kill()
-            process.wait(10)
+            process.wait()
         self.store.close()
         shutil.rmtree(self.home, ignore_errors=True)
 

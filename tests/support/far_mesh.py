@@ -13,7 +13,7 @@ from typing import Any
 from tests.support.addresses import network
 from tests.support.hosts import NamespaceHost, NamespaceHosts
 from tests.support.mesh import PrivateMesh, Run
-from tests.support.waiting import silence
+from tests.support.waiting import PATIENCE_S, silence
 
 ROOT = str(Path(__file__).resolve().parents[2])
 #: Short limits, so that tests of silent nodes do not take a minute.
@@ -40,7 +40,7 @@ class FarMesh(PrivateMesh):
         self,
         *command: str,
         check: bool = False,
-        timeout_s: float = 60.0,
+        timeout_s: float = PATIENCE_S,
         input: str | None = None,
         env: dict[str, str] | None = None,
         cwd: Path | None = None,

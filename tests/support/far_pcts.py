@@ -24,7 +24,7 @@ from agents.wire.messages import hello
 from console.deploy.trust.authority import Authority, authority, identity, write_private
 from tests.support.addresses import address, free_port
 from tests.support.reaper import private_directory
-from tests.support.waiting import patience, wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 MESH = f"{os.getpid():08x}"  # unique to this test process: processes that are left behind are found by it
 UID = os.geteuid()
@@ -130,7 +130,7 @@ class FarMachine:
 
     def visit(self, trust: Trust, node: str = "n0", hint: bytes = b"") -> tls.Secured:
         """Connect to a node and complete the TLS handshake."""
-        return tls.connect(self.addresses[node], trust, patience(10.0), hint)
+        return tls.connect(self.addresses[node], trust, PATIENCE_S, hint)
 
     # A launch
 
@@ -202,18 +202,15 @@ class FarMachine:
             process.terminate()
         for process in self.processes.values():
             try:
-                process.wait(15)
+                process.wait(PATIENCE_S)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
         try:  # helper processes of a PCT exit shortly after it
-            wait_until(lambda: not _living(), "no process of the mesh is left")
-        except AssertionError:
-            pass
-        left = _living()
-        processes.kill_all(left)
-        shutil.rmtree(self.directory, ignore_errors=True)
-        assert not left, f"processes were left: {left}"
+            wait_until(lambda: not _living(), lambda: f"none of these processes is left: {_living()}")
+        finally:
+            processes.kill_all(_living())
+            shutil.rmtree(self.directory, ignore_errors=True)
 
     def __enter__(self) -> FarMachine:
         return self

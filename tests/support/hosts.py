@@ -25,7 +25,7 @@ from agents.linux.cgroup import members, remove
 from tests.support.addresses import address, free_port
 from tests.support.reaper import private_directory, watch
 from tests.support.ssh_keys import Keys, run
-from tests.support.waiting import patience, wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 NOT_ROOT = "namespace hosts need root"
 #: Makes the kernel kill the hosts when the test run dies, so that nothing is left behind. They are in sessions of their
@@ -194,12 +194,12 @@ class NamespaceHost:
                     os.kill(self.init, signal.SIGKILL)
                 except ProcessLookupError:
                     pass
-            self._starter.wait(10)
+            self._starter.wait(PATIENCE_S)
             self._starter, self.init = None, 0
         cgroup, self._enter_cgroup = self._enter_cgroup, None
         if cgroup is not None:
             # launch children made control groups below it, which must be removed first
-            wait_until(lambda: not members(str(cgroup)) and remove(str(cgroup)), "its cgroup is empty", 60.0)
+            wait_until(lambda: not members(str(cgroup)) and remove(str(cgroup)), "its cgroup is empty")
 
     def start(self) -> None:
         """Start the host again after :meth:`kill`, with a new boot id."""
@@ -219,7 +219,7 @@ class NamespaceHost:
 
     def run(self, *command: str, **options: Any) -> subprocess.CompletedProcess[str]:
         """Run a command on the host without ssh; this also works while the host is cut off."""
-        return subprocess.run([*self.enter, *command], capture_output=True, text=True, timeout=patience(30), **options)
+        return subprocess.run([*self.enter, *command], capture_output=True, text=True, timeout=PATIENCE_S, **options)
 
     def processes(self) -> dict[int, str]:
         """Map the pids (on the machine) of the host's processes, but its sshd, to their command lines."""
@@ -371,7 +371,7 @@ class NamespaceHosts:
             host.kill()
         if self._hub is not None:
             self._hub.kill()
-            self._hub.wait(10)
+            self._hub.wait(PATIENCE_S)
             assert self._hub.stdout is not None
             self._hub.stdout.close()
         shutil.rmtree(self.directory, ignore_errors=True)
@@ -444,7 +444,7 @@ class LoopbackHosts:
         """Kill every sshd and remove their files."""
         for daemon in self._daemons:
             daemon.kill()
-            daemon.wait(10)
+            daemon.wait(PATIENCE_S)
         shutil.rmtree(self.directory, ignore_errors=True)
 
 

@@ -13,9 +13,8 @@ from contextlib import contextmanager
 import pymysql
 
 from tests.support.reaper import private_directory
-from tests.support.waiting import freeze, patience
+from tests.support.waiting import PATIENCE_S, freeze
 
-START_S = 30.0
 INSTALLER = "mariadb-install-db"
 _MEMORY, _ROOM_BYTES = "/dev/shm", 2 << 30
 #: The server syncs nothing to the disk: tests kill the server, never the machine, so the kernel keeps what was written.
@@ -74,7 +73,7 @@ class Server:
                 stderr=log,
                 start_new_session=True,  # a signal for the tests' group ends the server after the meshes
             )
-        deadline = time.monotonic() + patience(START_S)
+        deadline = time.monotonic() + PATIENCE_S
         while True:
             try:
                 self.admin("SELECT 1")
@@ -86,7 +85,7 @@ class Server:
 
     def admin(self, *statements: str) -> tuple[tuple[object, ...], ...]:
         """Run statements as root; return the rows of the last one."""
-        connection = pymysql.connect(unix_socket=self.socket, user="root", autocommit=True, connect_timeout=patience(5))
+        connection = pymysql.connect(unix_socket=self.socket, user="root", autocommit=True, connect_timeout=PATIENCE_S)
         try:
             with connection.cursor() as cursor:
                 for statement in statements:
@@ -128,7 +127,7 @@ class Server:
             self.process.send_signal(signal.SIGCONT)
             self.process.terminate()
             try:
-                self.process.wait(20)
+                self.process.wait(PATIENCE_S)
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()

@@ -11,14 +11,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 
 from tests.support.reaper import private_directory
-from tests.support.waiting import Process, freeze, patience, wait_until
+from tests.support.waiting import PATIENCE_S, Process, freeze, wait_until
 
 BIN = Path(sys.executable).parent
 Run = subprocess.CompletedProcess[str]
@@ -66,7 +66,7 @@ class PrivateMesh:
         self,
         *command: str,
         check: bool = False,
-        timeout_s: float = 60.0,
+        timeout_s: float = PATIENCE_S,
         input: str | None = None,
         env: dict[str, str] | None = None,
         cwd: Path | str | None = None,
@@ -81,7 +81,7 @@ class PrivateMesh:
             capture_output=True,
             text=True,
             errors="surrogateescape",
-            timeout=patience(timeout_s),
+            timeout=timeout_s,
         )
         if check:
             assert done.returncode == 0, f"{command} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
@@ -166,17 +166,17 @@ class PrivateMesh:
         for process in self._started:
             if process.poll() is None:
                 process.kill()
-            process.wait(10)
+            process.wait()
             for stream in (process.stdin, process.stdout, process.stderr):
                 if stream:
                     stream.close()
         left = []
         try:
-            down = self.run("mesh", "down", "--force", timeout_s=40, cwd=self.home)  # a test's mesh.toml may be broken
+            down = self.run("mesh", "down", "--force", cwd=self.home)  # a test's mesh.toml may be broken
             if down.returncode:
                 left.append(f"mesh down ended with {down.returncode}: {down.stderr.strip()}")
         except subprocess.TimeoutExpired:
-            left.append("mesh down did not end within 40 s")
+            left.append("mesh down did not end")
         left += self._processes_left()
         left += [f"file {path}" for path in (self.home / "run").rglob("*") if not path.is_dir()]
         ours = self.home.name
@@ -196,18 +196,16 @@ class PrivateMesh:
         return "\n".join(parts)
 
     def _processes_left(self) -> list[str]:
+        left = []
         try:
-            wait_until(lambda: not self.processes(), "no process of the mesh is left", 3.0)
-            return []
-        except AssertionError:
-            left = self.processes()
-        while self.processes():
-            for pid in self.processes():
-                try:
+            wait_until(lambda: not self.processes(), lambda: f"no process of the mesh is left: {self.processes()}")
+        except AssertionError as error:
+            left.append(str(error))
+        while found := self.processes():
+            for pid in found:
+                with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    pass
-        return [f"process {pid}: {command}" for pid, command in left.items()]
+        return left
 
 
 Mesh = TypeVar("Mesh", bound=PrivateMesh)

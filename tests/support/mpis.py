@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import PATIENCE_S
+
 ROOT = Path(__file__).resolve().parents[2]
 MPICC = shutil.which("mpicc.mpich") or ""
 OPEN_MPICC = shutil.which("mpicc.openmpi") or ""
@@ -19,7 +21,7 @@ def compiled(source: str, into: Path, *options: str, compiler: str = "") -> str:
     """Compile a C file of this repository; return the path of the program."""
     program = into / Path(source).stem
     command = [compiler or MPICC, "-O1", "-Wall", "-Werror", "-o", str(program), str(ROOT / source), *options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == 0, done.stderr
     return str(program)
 
@@ -31,7 +33,9 @@ def with_mpi4py() -> tuple[str, ...]:
     """
     python = python_with("mpi4py.MPI")
     asked = "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; print(MPI.get_vendor()[0])"
-    vendor = subprocess.run([python, "-P", "-c", asked], capture_output=True, text=True, timeout=60).stdout.strip()
+    vendor = subprocess.run(
+        [python, "-P", "-c", asked], capture_output=True, text=True, timeout=PATIENCE_S
+    ).stdout.strip()
     return (*(("--mpi", "pmix") if vendor == "Open MPI" else ()), python)
 
 
@@ -39,7 +43,7 @@ def python_with(module: str) -> str:
     """Return a Python that can import ``module``: $REDMESH_MPI_PYTHON, this one or the system's; else skip the test."""
     for python in (os.environ.get("REDMESH_MPI_PYTHON", ""), sys.executable, "/usr/bin/python3"):
         if python and shutil.which(python):
-            found = subprocess.run([python, "-c", f"import {module}"], capture_output=True, timeout=60)
+            found = subprocess.run([python, "-c", f"import {module}"], capture_output=True, timeout=PATIENCE_S)
             if found.returncode == 0:
                 return python
     pytest.skip(f"no Python here has {module} (REDMESH_MPI_PYTHON may name one)")

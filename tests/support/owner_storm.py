@@ -28,7 +28,7 @@ from tests.support.mariadb import Server, private_server
 from tests.support.mesh import while_up
 from tests.support.others import INSTALLED, install
 from tests.support.tasks_storm import check_runs, outage
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 ENVIRONMENT = {"HOME": "/root", "PATH": f"{INSTALLED}:/usr/sbin:/usr/bin:/sbin:/bin"}
 LOGIN = """
@@ -96,7 +96,7 @@ def storm(
     uuid = made.stdout.strip()
     assert made.returncode == 0, made.stderr
     standby = f"SELECT standby FROM state_location WHERE uuid = '{uuid}' AND standby <> ''"
-    wait_until(lambda: mesh.rows(standby) and mesh.count() > tasks // 10, "it has a standby, and runs", 60)
+    wait_until(lambda: mesh.rows(standby) and mesh.count() > tasks // 10, "it has a standby, and runs")
     path = Path(mesh.state) / "jobs" / f"{uuid}.job"
     old = next((mesh.login.home / ".local/state/redmesh/jobs").glob(f"{uuid}.job"))
     before, lost_at, frozen = mesh.count(), time.monotonic(), []
@@ -108,10 +108,10 @@ def storm(
             mesh.login.cut()
         else:
             mesh.login.kill()
-        wait_until(lambda: mesh.state_of(mesh.login.name) == "down", "its host is known to be lost", 60, 0.1)
-        wait_until(path.exists, "the job is here", 120, 0.1)
+        wait_until(lambda: mesh.state_of(mesh.login.name) == "down", "its host is known to be lost", step_s=0.1)
+        wait_until(path.exists, "the job is here", step_s=0.1, patience_s=2 * PATIENCE_S)
         here = mesh.count()
-        wait_until(lambda: mesh.count() > here, "it goes on here", 60, 0.1)
+        wait_until(lambda: mesh.count() > here, "it goes on here", step_s=0.1)
         say(
             f"{before} tasks had begun when the host was lost; {time.monotonic() - lost_at:.0f} s later it went on, "
             f"at {here}"
@@ -132,7 +132,7 @@ def storm(
     ended = mesh.run("mesh", "wait", uuid, timeout_s=3600)
     assert ended.returncode == 0, ended.stderr
     if cut:
-        wait_until(old.with_name(f"{uuid}.job.fenced").exists, "the old owner has stopped", 60, 0.1)
+        wait_until(old.with_name(f"{uuid}.job.fenced").exists, "the old owner has stopped", step_s=0.1)
     twice = check_runs(lambda query: asked(path, query), tasks, mesh.ran())
     took = time.monotonic() - began
     told = sum(row["last"] - row["first"] + 1 for row in asked(path, "SELECT * FROM task WHERE attempt > 1"))

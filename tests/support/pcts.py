@@ -17,7 +17,7 @@ from agents.wire.control import control, decode, encode, to_text
 from agents.wire.frames import COMMON, CONTROL, STDERR, STDIN, STDOUT, Decoder, frame, split_output
 from agents.wire.messages import hello
 from tests.support.reaper import private_directory
-from tests.support.waiting import Process, patience, wait_until
+from tests.support.waiting import PATIENCE_S, Process, wait_until
 
 MESH = f"{os.getpid():08x}"  # unique to this test process: processes that are left behind are found by it
 
@@ -67,7 +67,7 @@ class Machine:
     def ask(self, name: str, message: dict[str, Any], quiet: bool = False) -> dict[str, Any]:
         """Send a request to a PCT; return its reply, or with ``quiet`` an empty one if that failed."""
         try:
-            with Client(self.address(name), "admin", timeout_s=patience(15)) as client:
+            with Client(self.address(name), "admin", timeout_s=PATIENCE_S) as client:
                 return client.call(message)
         except Exception:
             if quiet:
@@ -97,7 +97,7 @@ class Machine:
             pct.terminate()
         for pct in self.pcts.values():
             try:
-                pct.wait(15)
+                pct.wait()
             except subprocess.TimeoutExpired:
                 pct.kill()
                 pct.wait()
@@ -195,9 +195,9 @@ class Launcher:
         self._decoder = Decoder()
         self.sock.sendall(control(hello("launcher")) + control(load) + frame(COMMON, encode(common)))
 
-    def read(self, timeout_s: float = 20.0) -> bool:
+    def read(self, timeout_s: float = PATIENCE_S) -> bool:
         """Receive once; return False at the end of the connection."""
-        self.sock.settimeout(patience(timeout_s))
+        self.sock.settimeout(timeout_s)
         try:
             data = self.sock.recv(1 << 20)
         except ConnectionResetError:
@@ -221,9 +221,9 @@ class Launcher:
         if owed:
             self.send({"op": "credit", "bytes": owed})
 
-    def until(self, *ops: str, timeout_s: float = 20.0) -> dict[str, Any]:
+    def until(self, *ops: str) -> dict[str, Any]:
         """Return the first message with one of ``ops`` that was not returned before."""
-        deadline = time.monotonic() + patience(timeout_s)
+        deadline = time.monotonic() + PATIENCE_S
         while True:
             for message in self.messages:
                 if message["op"] in ops:
@@ -258,12 +258,11 @@ class Launcher:
         """Return the wait statuses received so far, by rank."""
         return {rank: status for m in self.messages if m["op"] == "exits" for rank, status, _ in m["ranks"]}
 
-    def finish(self, timeout_s: float = 30.0) -> dict[int, int]:
+    def finish(self) -> dict[int, int]:
         """Wait for ``finished``, send ``done``, read to the end; return the wait statuses by rank."""
-        finished = self.until("finished", timeout_s=timeout_s)
+        finished = self.until("finished")
         assert finished["unclean"] == []
         self.send({"op": "done"})
-        self.sock.settimeout(10)
         while self.read():
             pass
         self.sock.close()

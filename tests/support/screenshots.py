@@ -16,6 +16,7 @@ from console.tui.model.launch import Phase
 from console.tui.widgets.launch_summary import Completion
 from tests.support.console import screen_text, until
 from tests.support.mesh import PrivateMesh
+from tests.support.waiting import PATIENCE_S
 
 FOLDER = Path(__file__).parents[2] / "screenshots"
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -256,7 +257,7 @@ def paint(svg: str, path: Path) -> None:
         subprocess.run(
             [chromium, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--user-data-dir={folder}",
              f"--screenshot={path}", f"--window-size={width},{height}", str(source)],
-            check=True, capture_output=True, timeout=60,
+            check=True, capture_output=True, timeout=PATIENCE_S,
         )  # fmt: skip
 
 

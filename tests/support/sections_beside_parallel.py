@@ -117,7 +117,7 @@ class Contest:
                 began = time.monotonic()
                 process = mesh.start(*command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
                 if heal is None:
-                    wait_until(lambda: self.parts() >= self.options.sections // 4, "a quarter has finished", 60.0)
+                    wait_until(lambda: self.parts() >= self.options.sections // 4, "a quarter has finished")
                     heal = CASES[self.fault](hosts[1])
                 told.append(self._end(process, began))
                 if told[-1].startswith("exit 0"):
@@ -137,7 +137,7 @@ class Contest:
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGTERM)
             try:
-                process.communicate(timeout=5)
+                process.communicate()
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.communicate()

@@ -34,7 +34,7 @@ from tests.support.hosts import PROJECT, PYTHON, NamespaceHost, NamespaceHosts
 from tests.support.mariadb import Server, private_server
 from tests.support.mesh import PrivateMesh, while_up
 from tests.support.reaper import private_directory
-from tests.support.waiting import patience, wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 MIGRATE = "examples/sections/migrate.py"
@@ -183,7 +183,7 @@ def storm(mesh: PrivateMesh, survey: Survey, strikes: list[Strike], say: Callabl
             assert watching.poll() is None, "the job has ended before its faults"
             return finished(job) >= strike.after
 
-        wait_until(due, f"{strike.after} sections have finished", 600.0, 0.1)
+        wait_until(due, f"{strike.after} sections have finished", step_s=0.1, patience_s=10 * PATIENCE_S)
         heal = FAULTS[strike.fault](strike.host)
         heals.append((time.monotonic() + strike.for_s, strike, heal))
         say(f"{time.monotonic() - began:7.1f} s  {finished(job):3} finished: {strike.host.name} is {strike.fault}")
@@ -192,7 +192,7 @@ def storm(mesh: PrivateMesh, survey: Survey, strikes: list[Strike], say: Callabl
             heals.remove(one)
             one[2]()
             say(f"{time.monotonic() - began:7.1f} s  {one[1].host.name} is itself again")
-        assert time.monotonic() - began < patience(900), f"{finished(job)} of {survey.sections} have finished"
+        assert time.monotonic() - began < 15 * PATIENCE_S, f"{finished(job)} of {survey.sections} have finished"
         time.sleep(0.1)
     told = watching.stderr.read() if watching.stderr else ""
     for _, _, heal in heals:
@@ -224,7 +224,7 @@ def killed_and_resumed(mesh: PrivateMesh, server: Server, survey: Survey, what: 
         server.start()
     _kill_at_once(mesh, KILLS[what])
     mesh.up()
-    wait_until(lambda: resumed(mesh, survey, job), "the job is resumed to its end", 120.0)
+    wait_until(lambda: resumed(mesh, survey, job), "the job is resumed to its end", patience_s=2 * PATIENCE_S)
     survey.check(job)
     assert not list(survey.directory.glob("*.redmesh-*")), "an attempt has left its file"
     return before
@@ -249,7 +249,7 @@ def _kill_at_once(mesh: PrivateMesh, words: tuple[str, ...]) -> None:
 
 def resumed(mesh: PrivateMesh, survey: Survey, job: str) -> bool:
     """Run ``mesh sections resume``; return whether the job has succeeded."""
-    done = mesh.run("mesh", "sections", "resume", os.path.basename(job)[:36], cwd=survey.directory, timeout_s=120)
+    done = mesh.run("mesh", "sections", "resume", os.path.basename(job)[:36], cwd=survey.directory)
     assert "Traceback" not in done.stderr, done.stderr
     return done.returncode == 0
 

@@ -146,7 +146,7 @@ class Attacked:
     def normal_after(self) -> float:
         """Return the seconds until the attack's connections are closed (60 at most) and both users can launch again."""
         began = time.perf_counter()
-        wait_until(lambda: max(self.descriptors().values()) < 64, "its connections are gone", 60.0)
+        wait_until(lambda: max(self.descriptors().values()) < 64, "its connections are gone")
         for user in ("ada", "bob"):
             self.mesh.as_user(user, "yod", "-sz", "1", "true", check=True)
         assert set(self.mesh.states().values()) == {"up"}

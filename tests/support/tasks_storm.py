@@ -73,9 +73,7 @@ class TasksJob:
             return False
         if victim == "owner":
             # An owner that is killed while it exits has recorded the job's end.
-            after = wait_until(
-                lambda: self.state() in ("owner lost", "done", "failed") and self.state(), "it is lost", 60
-            )
+            after = wait_until(lambda: self.state() in ("owner lost", "done", "failed") and self.state(), "it is lost")
             if after == "owner lost":
                 mesh.run("mesh", "job", "resume", self.uuid, check=True)
         return True
@@ -130,7 +128,7 @@ def storm(
     with private_server() as server, while_up(PrivateMesh(nodes, nodes, 2, database=server.new_database())) as mesh:
         began = time.monotonic()
         job = TasksJob(mesh, tasks, nodes, task_s)
-        wait_until(lambda: job.ran() > 0, "a task has begun", 60)
+        wait_until(lambda: job.ran() > 0, "a task has begun")
         for number in range(kills):
             if number == kills // 2 and outage_s:
                 meanwhile = outage(server, job.ran, outage_s)

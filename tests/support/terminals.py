@@ -9,7 +9,7 @@ import termios
 import time
 from pathlib import Path
 
-from tests.support.waiting import patience, wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 
 class Typist:
@@ -43,9 +43,9 @@ class Typist:
         """Type ``text``."""
         os.write(self.master, text.encode())
 
-    def read(self, text: str, limit_s: float = 15.0) -> str:
+    def read(self, text: str) -> str:
         """Wait until ``text`` is written; return the output before it. AssertionError on a timeout."""
-        wanted, until = text.encode(), time.monotonic() + patience(limit_s)
+        wanted, until = text.encode(), time.monotonic() + PATIENCE_S
         while wanted not in self.seen:
             assert time.monotonic() < until, f"{text!r} did not come; there was {self.seen!r}"
             self._take()
@@ -66,9 +66,9 @@ class Typist:
         """Whether the terminal is in cooked mode: ICANON and ISIG are set."""
         return bool(int(self.modes[3]) & termios.ICANON and int(self.modes[3]) & termios.ISIG)  # type: ignore[call-overload]
 
-    def wait(self, limit_s: float = 15.0) -> int:
+    def wait(self) -> int:
         """Wait for the command's end; return its exit status."""
-        wait_until(self._ended, "the command has ended", limit_s)
+        wait_until(self._ended, "the command has ended")
         assert self.status is not None
         return self.status
 

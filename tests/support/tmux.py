@@ -6,7 +6,7 @@ import subprocess
 import termios
 
 from tests.support.mesh import PrivateMesh
-from tests.support.waiting import patience, wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 _numbers = itertools.count()
 
@@ -28,7 +28,7 @@ class Tmux:
             cwd=self._mesh.work,
             capture_output=True,
             text=True,
-            timeout=patience(20),
+            timeout=PATIENCE_S,
         )
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -45,17 +45,14 @@ class Tmux:
         """Press keys, given by tmux's key names."""
         self._tmux("send-keys", *keys)
 
-    def until(self, *words: str, timeout_s: float = 60.0) -> str:
+    def until(self, *words: str) -> str:
         """Wait until all words are on the screen at the same time; return the screen."""
 
         def shown() -> str:
             screen = self.screen()
             return screen if all(word in screen for word in words) else ""
 
-        try:
-            return wait_until(shown, f"{words} on the screen", timeout_s, 0.1)
-        except AssertionError as error:
-            raise AssertionError(f"{error}\n{self.screen()}") from None
+        return wait_until(shown, lambda: f"{words} on the screen\n{self.screen()}", step_s=0.1)
 
     def resize(self, columns: int, lines: int) -> None:
         """Resize the terminal."""
@@ -81,4 +78,4 @@ class Tmux:
 
     def close(self) -> None:
         """Kill the server and the command."""
-        subprocess.run(["tmux", "-S", self._socket, "kill-server"], capture_output=True, timeout=20)
+        subprocess.run(["tmux", "-S", self._socket, "kill-server"], capture_output=True, timeout=PATIENCE_S)

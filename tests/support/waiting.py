@@ -1,11 +1,9 @@
-"""Waits until a condition is true, with time limits that grow with the machine's load.
+"""Waits until something is true: for a fact, never for a duration, and all with one patience.
 
-A time limit in a test is many times what an idle machine needs. On a slow or busy machine every limit is multiplied by
-the load factor, so that a test fails because of the product, not because of other processes.
+What is waited for takes a fraction of the patience on any machine; a wait that ends without it shows a hang, whatever
+else the machine does. How fast something is belongs in tests/bench.
 """
 
-import functools
-import math
 import os
 import signal
 import subprocess
@@ -17,28 +15,55 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-#: Seconds that the four Python starts of `_measure` take on an idle machine of 2020.
+#: Seconds that the four Python starts of `_slowness` take on an idle machine of 2020.
 _REFERENCE_S = 0.06
-#: The largest load factor: a hang must be noticed even on the busiest machine.
-_MOST = 10.0
-#: The kernel counts the runnable processes every 5 s, so a shorter period has no average.
-_PERIOD_S = 10.0
-#: (time.monotonic, load average of the last minute), noted when a test looks at the load.
-_loads: list[tuple[float, float]] = []
+#: The largest factor: a hang must be noticed even on the busiest machine.
+_MOST = 5.0
 
 
-def wait_until(probe: Callable[[], T], what: str, timeout_s: float = 10.0, step_s: float = 0.02) -> T:
-    """Return the first true value of ``probe``; raise AssertionError naming ``what`` on a timeout."""
+def _slowness() -> float:
+    """Return how many times slower this machine is now than an idle one of 2020, from 1 to 5."""
     began = time.monotonic()
-    _waiting_processes()
+    for _ in range(4):
+        subprocess.run([sys.executable, "-I", "-S", "-c", "pass"], stdin=subprocess.DEVNULL, check=True)
+    starts = (time.monotonic() - began) / _REFERENCE_S
+    runnable_per_cpu = os.getloadavg()[0] / len(os.sched_getaffinity(0))
+    return min(max(1.0, starts, runnable_per_cpu), _MOST)
+
+
+#: Measured once, when the run begins.
+SLOWNESS = _slowness()
+#: Seconds that a test waits for anything.
+PATIENCE_S = 60.0 * SLOWNESS
+
+
+def wait_until(
+    probe: Callable[[], T],
+    what: str | Callable[[], str],
+    *,
+    step_s: float = 0.02,
+    patience_s: float = PATIENCE_S,
+) -> T:
+    """Return the first true value of ``probe``; raise AssertionError naming ``what`` if the patience ends before.
+
+    ``what`` may be a function, for what is only known at the end. A longer patience is for what takes minutes even on
+    an idle machine: a multiple of PATIENCE_S.
+    """
+    began = time.monotonic()
     while True:
-        elapsed = time.monotonic() - began
+        over = time.monotonic() - began > patience_s
         value = probe()
         if value:
             return value
-        if elapsed > timeout_s and not _in_time(elapsed, timeout_s, began):
-            raise AssertionError(f"not within {elapsed:.1f} s: {what} (last: {value!r})")
-        time.sleep(step_s)
+        if over:
+            told = what if isinstance(what, str) else what()
+            raise AssertionError(f"not within {time.monotonic() - began:.1f} s: {told} (last: {value!r})")
+        time.sleep(step_s)  # the next look
+
+
+def silence(seconds: float) -> float:
+    """Return a setting after which the product gives up who is silent: ``seconds`` of an idle machine."""
+    return round(seconds * SLOWNESS, 1)
 
 
 def freeze(pid: int) -> None:
@@ -62,81 +87,12 @@ def _is_frozen(pid: int) -> bool:
 
 
 class Process(subprocess.Popen[Any]):
-    """A process whose timeouts grow with the load factor."""
+    """A process that is waited for with the patience of `wait_until`."""
 
-    def wait(self, timeout: float | None = None) -> int:
-        """Like Popen.wait; ``timeout`` is for an idle machine."""
-        return super().wait(timeout and patience(timeout))
+    def wait(self, timeout: float | None = PATIENCE_S) -> int:
+        """Like Popen.wait."""
+        return super().wait(timeout)
 
-    def communicate(self, input: Any = None, timeout: float | None = None) -> tuple[Any, Any]:
-        """Like Popen.communicate; ``timeout`` is for an idle machine."""
-        return super().communicate(input, timeout and patience(timeout))
-
-
-def within(seconds: float, began: float) -> bool:
-    """Return whether less than ``seconds``, times the load factor, have passed since ``began`` (time.monotonic)."""
-    elapsed = time.monotonic() - began
-    return elapsed < seconds or _in_time(elapsed, seconds, began)
-
-
-def _in_time(elapsed: float, limit_s: float, began: float) -> bool:
-    return (
-        elapsed < patience(limit_s)
-        or elapsed < limit_s * _capped(_waiting_since(began))
-        or elapsed < limit_s * load_factor()
-    )
-
-
-def patience(seconds: float) -> float:
-    """Return ``seconds`` of an idle machine times the load factor: at the start of the run or, if higher, now."""
-    return seconds * _capped(max(_at_the_beginning(), _waiting_processes()))
-
-
-def silence(seconds: float) -> float:
-    """Return a timeout setting after which the product gives up a silent node: longer on a busy machine."""
-    return round(seconds * max(1.0, patience(1.0) / 3), 1)  # the test run itself causes a load of 3 per CPU
-
-
-def load_factor() -> float:
-    """Return how many times slower this machine is now than an idle one; measuring takes 0.1 s to 1 s."""
-    return _capped(max(_at_the_beginning(), _waiting_processes(), _measure()))
-
-
-@functools.cache
-def _at_the_beginning() -> float:
-    return _measure()
-
-
-def _waiting_processes() -> float:
-    """Return the load average of the last minute per CPU; note it for ``_waiting_since``."""
-    now, load = time.monotonic(), os.getloadavg()[0]
-    if not _loads or now - _loads[-1][0] > 1.0:
-        _loads.append((now, load))
-        del _loads[:-600]
-    return load / len(os.sched_getaffinity(0))
-
-
-def _waiting_since(began: float) -> float:
-    """Return how many processes per CPU were runnable since ``began``, or a few seconds earlier; 0 if not known.
-
-    The load may have ended before a limit is compared with it. The kernel's average is load = before · d + runnable ·
-    (1 - d) with d = exp(-seconds / 60).
-    """
-    now, load = time.monotonic(), os.getloadavg()[0]
-    earlier = [(at, before) for at, before in _loads if at <= min(began, now - _PERIOD_S)]
-    if not earlier:
-        return 0.0
-    at, before = earlier[-1]
-    decay = math.exp((at - now) / 60.0)
-    return (load - before * decay) / (1.0 - decay) / len(os.sched_getaffinity(0))
-
-
-def _measure() -> float:
-    began = time.monotonic()
-    for _ in range(4):
-        subprocess.run([sys.executable, "-I", "-S", "-c", "pass"], stdin=subprocess.DEVNULL, check=True)
-    return (time.monotonic() - began) / _REFERENCE_S
-
-
-def _capped(factor: float) -> float:
-    return min(max(1.0, factor), _MOST)
+    def communicate(self, input: Any = None, timeout: float | None = PATIENCE_S) -> tuple[Any, Any]:
+        """Like Popen.communicate."""
+        return super().communicate(input, timeout)

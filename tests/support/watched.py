@@ -21,10 +21,10 @@ class Watched:
         for line in self.process.stderr:
             self.said.append((time.monotonic(), line.rstrip()))
 
-    def end(self, timeout_s: float) -> float:
+    def end(self) -> float:
         """Wait for yod's exit; return its time (time.monotonic)."""
         try:
-            self.process.wait(timeout_s)
+            self.process.wait()
             ended = time.monotonic()
         finally:
             self.process.kill()

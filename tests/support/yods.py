@@ -31,12 +31,12 @@ def yods(one_mesh: PrivateMesh) -> Iterator[PrivateMesh]:
 
 
 def _wait_until_nothing_is_left(mesh: PrivateMesh) -> None:
-    wait_until(lambda: free(mesh) == PROCESSORS, "every processor is free again", 20.0)
-    wait_until(lambda: not ranks_left(mesh), "no process of a launch is left", 20.0)
-    try:
-        wait_until(lambda: not _files_left(mesh), "no socket or file of a launch is left")
-    except AssertionError as error:
-        raise AssertionError(f"{error}: {_files_left(mesh)}, and of processes {mesh.processes()}") from None
+    wait_until(lambda: free(mesh) == PROCESSORS, "every processor is free again")
+    wait_until(lambda: not ranks_left(mesh), "no process of a launch is left")
+    wait_until(
+        lambda: not _files_left(mesh),
+        lambda: f"no file of a launch is left: {_files_left(mesh)}, and of processes {mesh.processes()}",
+    )
 
 
 def _files_left(mesh: PrivateMesh) -> list[str]:

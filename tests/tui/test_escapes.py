@@ -15,7 +15,7 @@ from pathlib import Path
 from agents.wire import control, frames
 from console.launch.events.spool import spool_path
 from tests.support.fixed_database import FixedDatabase, Row
-from tests.support.waiting import patience
+from tests.support.waiting import PATIENCE_S
 
 #: The nine of FINDINGS.md, each with a word behind it that shows it was drawn.
 PAYLOADS = {
@@ -72,9 +72,9 @@ class Terminal:
             if select.select([self._master], [], [], left)[0]:
                 self.stream += os.read(self._master, 65536)
 
-    def until(self, *words: str, timeout_s: float = 60.0) -> None:
+    def until(self, *words: str) -> None:
         """Reads until every word was written."""
-        deadline = time.monotonic() + patience(timeout_s)
+        deadline = time.monotonic() + PATIENCE_S
         while missing := [word for word in words if word.encode() not in self.stream]:
             ready, _, _ = select.select([self._master], [], [], 0.1)
             if ready:
@@ -187,7 +187,7 @@ def test_no_escape_reaches_the_terminal_from_a_recording(tmp_path: Path) -> None
     tape = tmp_path / "tape.jsonl"
     env = {**os.environ, "REDMESH_DATABASE": database.url, "XDG_STATE_HOME": str(tmp_path)}
     mesh = [sys.executable, "-P", "-c", START, "record", str(tape), "--seconds", "0.1"]
-    subprocess.run(mesh, env=env, check=True, timeout=60, capture_output=True)
+    subprocess.run(mesh, env=env, check=True, timeout=PATIENCE_S, capture_output=True)
     with Terminal(tmp_path, "sqlite:///nowhere.db", "--replay", str(tape)) as terminal:
         terminal.until("MESHNAME", "CMD5")
         for key, word in (("1", "launchers (9)"), ("2", "partitions (9)"), ("3", "nodes (3)"), ("4", "node_down")):

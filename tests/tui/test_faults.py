@@ -14,6 +14,7 @@ from textual.worker import WorkerFailed
 from console.tui.terminal import crash
 from tests.support.console import console_on, opened, until
 from tests.support.fixed_database import busy_machine
+from tests.support.waiting import PATIENCE_S
 
 BROKEN = """
 import sys
@@ -40,7 +41,7 @@ sys.exit(broken.return_code)
 def test_no_traceback_reaches_a_person(tmp_path: Path) -> None:
     database = busy_machine(tmp_path)
     command = [sys.executable, "-P", "-c", BROKEN, database.url, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
     told = "".join((done.stdout + done.stderr).split())  # it is wrapped wherever the terminal ends
     assert done.returncode == 1
     assert "afaultoftheconsoleitself:RuntimeError:theskyis" in told and "console-crash-" in told

@@ -11,6 +11,7 @@ import pytest
 
 from agents.linux import processes
 from tests.support.reaper import private_directory
+from tests.support.waiting import PATIENCE_S, wait_until
 
 STAND_IN = Path(__file__).with_name("stand_in.py")
 LIBRARY = Path(__file__).with_name("libtm.c")
@@ -81,7 +82,7 @@ class Job:
             return found
         return {"FLUX_URI": f"local://{self.directory}/run/local-0"}
 
-    def run(self, *words: str, timeout_s: float = 60.0, **environ: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
         """Run a command as a child of the job script's shell, and wait for its end."""
         out, err, status = (self.directory / name for name in ("out", "err", "status"))
         status.unlink(missing_ok=True)
@@ -91,9 +92,7 @@ class Job:
         line = f"{variables} {quoted} >{out} 2>{err} </dev/null; echo $? >{status}.new; mv {status}.new {status}\n"
         self.script.stdin.write(line.encode())
         self.script.stdin.flush()
-        from tests.support.waiting import wait_until
-
-        wait_until(status.exists, f"{words[:3]} has ended", timeout_s)
+        wait_until(status.exists, f"{words[:3]} has ended")
         return subprocess.CompletedProcess(words, int(status.read_text()), out.read_text(), err.read_text())
 
     @property
@@ -105,7 +104,7 @@ class Job:
         """Let the job's script end normally."""
         assert self.script.stdin is not None
         self.script.stdin.close()
-        self.script.wait(30)
+        self.script.wait(PATIENCE_S)
 
     def left(self) -> list[int]:
         """Return the pids of the job's processes that are alive."""
@@ -126,18 +125,16 @@ class Job:
             place for found in os.walk(self.jobs.parent) for place in (found[0], *(f"{found[0]}/{n}" for n in found[2]))
         ]
 
-    def wait_until_gone(self, timeout_s: float = 30.0) -> None:
+    def wait_until_gone(self) -> None:
         """Wait until neither a process nor a file of the job's mesh is left.
 
         Files too, because a process that is just being executed has no environment to know it by.
         """
-        from tests.support.waiting import wait_until
 
-        try:
-            wait_until(lambda: not self.left() and not self.files(), "nothing of the job is left", timeout_s)
-        except AssertionError as error:
-            titles = {pid: arguments(pid) for pid in self.left()}
-            raise AssertionError(f"{error}: {titles}, {self.files()[:20]}") from None
+        def left() -> str:
+            return f"nothing of the job is left: { {pid: arguments(pid) for pid in self.left()} }, {self.files()[:20]}"
+
+        wait_until(lambda: not self.left() and not self.files(), left)
 
     def close(self) -> None:
         """Kill the job's remaining processes and remove its directory."""

@@ -10,7 +10,6 @@ import pytest
 from tests.support.addresses import held_port
 from tests.support.browser import CHROMIUM, Browser
 from tests.support.mesh import MakeMesh
-from tests.support.waiting import patience
 
 PROGRAM = """
 import os, signal
@@ -53,4 +52,4 @@ async def test_a_launch_is_watched_in_two_browsers_and_after_a_lost_connection(m
             await first.wait_heard("waits.py")
     finally:
         serving.terminate()
-        serving.wait(patience(10))
+        serving.wait()

@@ -94,7 +94,7 @@ def test_what_happened_is_recorded_and_replayed(mesh: MakeMesh) -> None:
     private.run("yod", "-sz", "3", "sleep", "0.5", check=True)
     wait_until(lambda: b'"ended"' in tape.read_bytes(), "the launch's end in the recording")
     recorder.terminate()
-    assert recorder.wait(20) == 0
+    assert recorder.wait() == 0
     tmux = Tmux(private, 110, 32, f"mesh console --replay {tape} --speed 0.25")
     try:
         tmux.until("▸", "%", "nothing runs")

@@ -20,7 +20,7 @@ import pytest
 
 from tests.support.addresses import held_port
 from tests.support.mesh import MakeMesh, PrivateMesh
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 
 @pytest.fixture
@@ -35,11 +35,11 @@ def served(mesh: MakeMesh) -> Iterator[tuple[PrivateMesh, int, str]]:
         assert token, address
         yield small, port, token[1]
         server.send_signal(signal.SIGTERM)
-        assert server.wait(10) in (0, -signal.SIGTERM)
+        assert server.wait() in (0, -signal.SIGTERM)
 
 
 def ask(port: int, path: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], str]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
     try:
         connection.putrequest(method, path, skip_host=True)
         for name, value in {"Host": f"127.0.0.1:{port}", **headers}.items():
@@ -111,7 +111,7 @@ class Browser:
         self._number += 1
         await self._page.send_json({"id": self._number, "method": method, "params": params})
         while True:
-            told = await self._page.receive_json(timeout=20)
+            told = await self._page.receive_json(timeout=PATIENCE_S)
             if told.get("id") == self._number:
                 return told.get("result")
 
@@ -161,7 +161,7 @@ async def test_the_console_is_used_in_a_browser(served: tuple[PrivateMesh, int, 
         return [pid for pid, line in small.processes().items() if "start_command.py mesh console" in line]
 
     async with browsing(f"http://127.0.0.1:{port}/?token={token}", tmp_path / "profile") as browser:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE_S
         while not await browser.value("document.body.classList.contains('-first-byte')"):
             assert time.monotonic() < deadline, "nothing was drawn"
             await asyncio.sleep(0.2)

@@ -11,7 +11,7 @@ import pytest
 from agents.linux import processes
 from tests.support.mesh import MakeMesh, PrivateMesh
 from tests.support.tmux import Tmux
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 PROGRAM = """
 import os, signal, sys, time
@@ -86,7 +86,7 @@ def test_a_crash_leaves_the_terminal_usable_and_says_where_its_report_is(
     if isinstance(fault, signal.Signals):
         os.kill(console_pid, fault)
     else:  # a row that no daemon writes: times that are none
-        with sqlite3.connect(mesh.state / "mesh.db", timeout=20) as database:
+        with sqlite3.connect(mesh.state / "mesh.db", timeout=PATIENCE_S) as database:
             database.execute("UPDATE mesh SET counter = counter + 1")
             database.execute("UPDATE launcher SET started_at = 'noon', changed = (SELECT counter FROM mesh)")
         database.close()

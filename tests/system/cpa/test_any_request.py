@@ -82,7 +82,7 @@ def one(request: pytest.FixtureRequest) -> Iterator[Daemons]:
 @settings(max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(requests(), min_size=1, max_size=4))
 def test_every_request_has_an_answer(one: Daemons, asked: list[Message]) -> None:
-    with one.client(timeout_s=20) as client:
+    with one.client() as client:
         for message in asked:
             answer(client, message)
     assert one.processes["cpa-0"].poll() is None, one.stderr("cpa-0")

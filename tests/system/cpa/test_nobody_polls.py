@@ -14,7 +14,7 @@ from agents.link.client import Client
 from db.store.store import open_store
 from tests.support.mariadb import Server
 from tests.support.mesh import MakeMesh, PrivateMesh
-from tests.support.waiting import patience, wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 from tests.system.cpa.test_requests import request
 
 #: Every way to send or receive; ``read`` and ``write`` are used on sockets too, and on pipes and files.
@@ -49,7 +49,7 @@ def test_nothing_is_asked_while_1000_requests_wait(mesh: MakeMesh, sql_server: S
     cpas, others = daemons(private)
     heartbeats = len(packets(others, QUIET_S, tmp_path / "idle"))
     assert heartbeats, "the nodes beat"
-    with open_store(url) as watcher, Client(str(private.run_dir / "cpa-0.sock"), "launcher", patience(20.0)) as client:
+    with open_store(url) as watcher, Client(str(private.run_dir / "cpa-0.sock"), "launcher", PATIENCE_S) as client:
         login = watcher.read("SELECT name FROM node WHERE role = 'login'")[0][0]
 
         def questions() -> int:
@@ -81,7 +81,7 @@ def test_nothing_is_asked_while_1000_requests_wait(mesh: MakeMesh, sql_server: S
                 return quiet(), of_cpas.result(), of_others.result()
 
         for turn in range(5):
-            wait_until(quiet, "what the requests have caused is done", 4 * QUIET_S)
+            wait_until(quiet, "what the requests have caused is done")
             before = happened()
             nothing, told, of_others = counted(str(turn))
             if happened() == before:

@@ -30,7 +30,7 @@ def two(daemons: Make) -> Daemons:
 
 @pytest.fixture
 def client(two: Daemons) -> Iterator[Client]:
-    with two.client("cpa-1", timeout_s=20) as made:
+    with two.client("cpa-1") as made:
         yield made
 
 
@@ -44,7 +44,7 @@ class Requester:
     """A connection on which requests are made, and what was posted back on it."""
 
     def __init__(self, daemons: Daemons, cpa: str) -> None:
-        self.client = daemons.client(cpa, timeout_s=20)
+        self.client = daemons.client(cpa)
 
     def ask(self, message: Message) -> Message:
         return self.client.call(message)

@@ -16,7 +16,7 @@ from agents.pct.debug import crash as backtrace
 from agents.pct.debug.parsers import Backtrace
 from agents.pct.launch.options import RANK_ENVIRONMENT
 from tests.support.compilers import has_rustc
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 PROGRAM = """
 #include <signal.h>
@@ -271,7 +271,7 @@ fn main() { println!("{}", outer(std::ptr::null())); }
 @pytest.mark.skipif(not has_rustc(), reason="rustc is not installed")
 def test_a_rust_program_whose_own_handler_comes_first(tmp_path: Path, start) -> None:  # type: ignore[no-untyped-def]
     (tmp_path / "crash.rs").write_text(RUST)
-    subprocess.run(["rustc", "-g", "-o", tmp_path / "crash", tmp_path / "crash.rs"], check=True, timeout=60)
+    subprocess.run(["rustc", "-g", "-o", tmp_path / "crash", tmp_path / "crash.rs"], check=True, timeout=PATIENCE_S)
     pid = start(str(tmp_path / "crash"))
     number = stopped_for(pid)
     if not backtrace.fatal(pid, number):  # std looks whether it is a stack overflow, then lets it happen again

@@ -15,7 +15,7 @@ from agents.linux import processes
 from tests.support.mesh import PrivateMesh
 from tests.support.places import Begin, begin, pid_of, places
 from tests.support.terminals import Typist
-from tests.support.waiting import patience, wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 from tests.support.yods import one_mesh, yods
 
 __all__ = ["begin", "one_mesh", "places", "yods"]
@@ -48,7 +48,7 @@ def test_gdb_on_a_rank_of_another_node(yods: PrivateMesh, begin: Begin, places: 
     other, rank = pid_of(yods, launcher, 7), pid_of(yods, launcher, 5)
     wait_until(lambda: processes.state(rank) == "R", "it computes")
     one = sit(launcher, "5")
-    one.read("(gdb) ", 60)
+    one.read("(gdb) ")
     assert traced_by(rank) and not traced_by(other) and processes.state(other) == "R"
     one.type("backtrace\r")
     assert "main ()" in one.read("(gdb) ")
@@ -79,11 +79,11 @@ def test_who_vanishes_leaves_the_rank_running(yods: PrivateMesh, begin: Begin, p
     launcher = begin("-sz", "2", places)
     rank = pid_of(yods, launcher, 1)
     one = sit(launcher, "1", "gdb")
-    one.read("(gdb) ", 60)
+    one.read("(gdb) ")
     debugger = traced_by(rank)
     os.kill(one.pid, signal.SIGKILL)
-    wait_until(lambda: not processes.alive(debugger), "the debugger has gone", 15)
-    wait_until(lambda: processes.state(rank) == "R" and not traced_by(rank), "it computes, untraced", 15)
+    wait_until(lambda: not processes.alive(debugger), "the debugger has gone")
+    wait_until(lambda: processes.state(rank) == "R" and not traced_by(rank), "it computes, untraced")
 
 
 def test_a_command_of_ones_own_and_the_window(yods: PrivateMesh, begin: Begin, places: str, sit: Sit) -> None:
@@ -110,9 +110,9 @@ def test_strace_says_more_than_anybody_reads(yods: PrivateMesh, begin: Begin, si
     assert b"write(1" in read
     process.terminate()
     process.stdout.read()
-    assert process.wait(15) == 0
+    assert process.wait() == 0
     rank = pid_of(yods, launcher, 1)
-    wait_until(lambda: not traced_by(rank), "strace has let go", 15)
+    wait_until(lambda: not traced_by(rank), "strace has let go")
     assert processes.alive(rank)
 
 
@@ -120,9 +120,9 @@ def test_strace_says_more_than_anybody_reads(yods: PrivateMesh, begin: Begin, si
 def test_the_end_of_the_launch_ends_it(yods: PrivateMesh, begin: Begin, places: str, sit: Sit) -> None:
     launcher = begin("-sz", "2", places)
     one = sit(launcher, "0", "gdb")
-    one.read("(gdb) ", 60)
+    one.read("(gdb) ")
     yods.run("pingd", "-kill", "-job", launcher, "-N", check=True)
-    assert one.wait(30) in (0, 125) and one.cooked
+    assert one.wait() in (0, 125) and one.cooked
 
 
 def test_what_cannot_be(yods: PrivateMesh, begin: Begin, places: str) -> None:
@@ -195,9 +195,9 @@ def test_pdb_in_a_program_that_lets_it_in(yods: PrivateMesh, begin: Begin, sit: 
     program.write_text(LETS_IN.format(call="debug_on_request"))
     launcher = begin("-sz", "4", sys.executable, str(program))
     rank = pid_of(yods, launcher, 3)
-    wait_until(lambda: lets_in(rank), "it lets pdb in", 30)
+    wait_until(lambda: lets_in(rank), "it lets pdb in")
     one = sit(launcher, "3", "pdb")
-    one.read("(Pdb) ", 30)
+    one.read("(Pdb) ")
     one.type("where\r")
     assert "<module>()" in one.read("(Pdb) ")
     one.type("break work\r")
@@ -215,9 +215,9 @@ def test_pdb_in_a_program_that_lets_it_in(yods: PrivateMesh, begin: Begin, sit: 
     one.read("Breakpoint 2")
     one.type("continue\r")
     one.read("continue")
-    wait_until(lambda: moves(rank), "it goes on", 15)
+    until_it_goes_on(rank)
     one.type("\x03")
-    one.read("(Pdb) ", 30)
+    one.read("(Pdb) ")
     one.type("p 'again', 6 * 7\r")
     one.read("('again', 42)")
     one.type("clear\r")
@@ -225,16 +225,17 @@ def test_pdb_in_a_program_that_lets_it_in(yods: PrivateMesh, begin: Begin, sit: 
     one.type("continue\r")  # nothing is left to stop at: it is over
     assert one.wait() == 0 and one.cooked
     again = sit(launcher, "3", "pdb")
-    again.read("(Pdb) ", 30)
+    again.read("(Pdb) ")
     again.type("break work\r")
     again.read("Breakpoint")
     os.kill(again.pid, signal.SIGKILL)  # who vanishes leaves the rank running
-    wait_until(lambda: processes.alive(rank) and moves(rank), "it goes on", 15)
+    assert processes.alive(rank)
+    until_it_goes_on(rank)
     third = sit(launcher, "3", "pdb")
-    third.read("(Pdb) ", 30)
+    third.read("(Pdb) ")
     third.type("quit\r")
     assert third.wait() == 0
-    wait_until(lambda: moves(rank), "it goes on", 15)
+    until_it_goes_on(rank)
 
 
 def test_others_who_knock_keep_nobody_out(yods: PrivateMesh, begin: Begin, sit: Sit) -> None:
@@ -242,7 +243,7 @@ def test_others_who_knock_keep_nobody_out(yods: PrivateMesh, begin: Begin, sit: 
         pytest.skip("needs another user")
     launcher = begin("-sz", "2", sys.executable, "-c", LETS_IN.format(call="debug_on_request"))
     rank = pid_of(yods, launcher, 1)
-    wait_until(lambda: lets_in(rank), "it lets pdb in", 30)
+    wait_until(lambda: lets_in(rank), "it lets pdb in")
     knock = f"""
 import os, socket
 os.setuid(65534)
@@ -252,35 +253,31 @@ for _ in range(1000):
     sock.connect_ex("\\0redmesh-pdb-{rank}")
     sock.close()
 """
-    subprocess.run([sys.executable, "-P", "-c", knock], check=True, timeout=patience(30))
+    subprocess.run([sys.executable, "-P", "-c", knock], check=True, timeout=PATIENCE_S)
     assert processes.alive(rank)
     one = sit(launcher, "1", "pdb")
-    one.read("(Pdb) ", 30)
+    one.read("(Pdb) ")
     one.type("quit\r")
     assert one.wait() == 0
-    wait_until(lambda: moves(rank), "it goes on", 15)
+    until_it_goes_on(rank)
 
 
-def moves(pid: int) -> bool:
-    """Whether a program that sleeps again and again does so."""
+def until_it_goes_on(pid: int) -> None:
+    """Wait until a program that sleeps again and again does so."""
 
     def switches() -> str:
         return next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if "voluntary" in line)
 
     before = switches()
-    try:
-        wait_until(lambda: switches() != before, "it moves", 0.5)
-    except AssertionError:
-        return False
-    return True
+    wait_until(lambda: switches() != before, "it goes on")
 
 
 def test_a_program_that_waits_for_pdb(yods: PrivateMesh, begin: Begin, sit: Sit) -> None:
     launcher = begin("-sz", "2", sys.executable, "-c", LETS_IN.format(call="debug_here"))
     rank = pid_of(yods, launcher, 1)
-    wait_until(lambda: lets_in(rank), "it lets pdb in", 30)
+    wait_until(lambda: lets_in(rank), "it lets pdb in")
     one = sit(launcher, "1", "pdb")
-    one.read("(Pdb) ", 30)
+    one.read("(Pdb) ")
     one.type("next\r")
     one.read("(Pdb) ")
     one.type("next\r")
@@ -296,11 +293,11 @@ def test_a_program_that_waits_for_pdb(yods: PrivateMesh, begin: Begin, sit: Sit)
 def test_a_killed_rank_ends_its_debugger_and_the_launch(yods: PrivateMesh, begin: Begin, places: str, sit: Sit) -> None:
     launcher = begin("-kill", "-sz", "2", places)
     one = sit(launcher, "1")
-    one.read("(gdb) ", 60)
+    one.read("(gdb) ")
     os.kill(pid_of(yods, launcher, 1), signal.SIGKILL)
-    one.read("has been killed", 30)
-    assert one.wait(30) == 125 and one.cooked
-    wait_until(lambda: not (yods.run_dir / f"yod-{launcher}.sock").exists(), "the launch is over", 30)
+    one.read("has been killed")
+    assert one.wait() == 125 and one.cooked
+    wait_until(lambda: not (yods.run_dir / f"yod-{launcher}.sock").exists(), "the launch is over")
 
 
 def test_py_spy_travels_to_a_node_that_lacks_it(yods: PrivateMesh, begin: Begin, tmp_path: Path) -> None:

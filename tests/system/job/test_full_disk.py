@@ -46,7 +46,7 @@ def mounts() -> bool:
 def test_a_job_on_a_full_disk_ends_with_that_reason_and_goes_on_later(mesh: MakeMesh) -> None:
     private = mesh(2, 1, up=False)
     env = {"STATE": str(private.state), "CALLS": CALLS, "PYTHON": sys.executable}
-    done = private.run("unshare", "-m", "sh", "-c", SCRIPT, env=env, timeout_s=100)
+    done = private.run("unshare", "-m", "sh", "-c", SCRIPT, env=env)
     assert done.returncode == 0, done.stderr
     steps = dict(step.split("\n", 1) for step in done.stdout.split("\n== ")[1:])
     full = f"the disk of {private.state}/jobs is full"

@@ -72,7 +72,7 @@ def test_the_first_job_of_all_knows_that_its_mesh_has_one_node(mesh: MakeMesh) -
 
 def test_a_section_that_fails_finishes_on_another_node_and_the_output_is_whole(yods: PrivateMesh) -> None:
     job_file(yods, "echo {section} >{part}; test $REDMESH_TASK_ATTEMPT != 1 || {{ echo bad luck; exit 3; }}", 6)
-    done = yods.run("mesh", "sections", "run", "JOB.toml", timeout_s=120)
+    done = yods.run("mesh", "sections", "run", "JOB.toml")
     assert done.returncode == 0, done.stderr
     assert (yods.work / "whole").read_text() == "0\n1\n2\n3\n4\n5\n"
     job = newest(yods)
@@ -86,13 +86,13 @@ def test_a_command_line_has_limits_columns_and_a_file_for_each_section(yods: Pri
     (yods.work / "table").write_text("d/x.gz\t1\nd/y.gz\t2\n")
     words = ["mesh", "sections", "run", "--time", "1s", "--max-fails", "0", "--retries", "0", "--limit", "1"]
     named = ["--output", "printed/{1}.{#}", "--colsep", "\\t", "--"]
-    done = yods.run(*words, *named, "echo", "{1/.}", "{2}", "::::", "table", timeout_s=120)
+    done = yods.run(*words, *named, "echo", "{1/.}", "{2}", "::::", "table")
     assert done.returncode == 0, done.stderr
     found = {path.name: path.read_text() for path in (yods.work / "printed").iterdir()}
     assert found == {"d_x.gz.1": "x 1\n", "d_y.gz.2": "y 2\n"}
     same = yods.run(*words, "--output", "same/{.}", "--", "echo", ":::", "a.b", "a.c")
     assert same.returncode == 2 and "sections 1 and 2 would both write" in same.stderr
-    slow = yods.run(*words, "--", "sleep", ":::", "60", "60", timeout_s=120)
+    slow = yods.run(*words, "--", "sleep", ":::", "60", "60")
     assert slow.returncode == 1 and "the time limit of 1 s" in slow.stderr
     assert "1 section failed, 0 may (--max-fails)" in slow.stderr
 
@@ -100,7 +100,7 @@ def test_a_command_line_has_limits_columns_and_a_file_for_each_section(yods: Pri
 def test_a_node_that_fails_the_probe_is_left_out_with_its_reason(yods: PrivateMesh) -> None:
     probe = """'''sh -c "test $YOD_NODE != n2 || { echo no scratch; exit 1; }"'''"""
     job_file(yods, "echo {section} >{part}", probe=probe)
-    assert yods.run("mesh", "sections", "run", "JOB.toml", timeout_s=120).returncode == 0
+    assert yods.run("mesh", "sections", "run", "JOB.toml").returncode == 0
     told = yods.run("mesh", "sections", "status", check=True).stdout
     ran_there = sql(yods, newest(yods), "SELECT count(*) AS n FROM transition WHERE node = 'n2'")
     assert ran_there == [{"n": 0}]
@@ -148,7 +148,7 @@ def test_programs_report_and_an_error_fails_whatever_the_exit_status(yods: Priva
     job_file(yods, script, count=2, retries=0)
     text = (yods.work / "JOB.toml").read_text().replace('sh -c "', 'bash -c "')
     (yods.work / "JOB.toml").write_text(text)
-    done = yods.run("mesh", "sections", "run", "JOB.toml", timeout_s=120)
+    done = yods.run("mesh", "sections", "run", "JOB.toml")
     assert done.returncode == 1 and "section 1 failed: exit status 0" in done.stderr, done.stderr
     assert "the program reported: no input" in done.stderr
     assert not (yods.work / "whole").exists() and not (yods.work / "part.1").exists()
@@ -161,7 +161,7 @@ def test_programs_report_and_an_error_fails_whatever_the_exit_status(yods: Priva
 def test_a_section_that_hangs_on_one_node_gets_a_second_copy_and_counts_once(yods: PrivateMesh) -> None:
     script = "mkdir first.{section} 2>/dev/null && test {section} = 3 && sleep 600; echo {section} >{part}"
     job_file(yods, script, count=6)
-    done = yods.run("mesh", "sections", "run", "JOB.toml", timeout_s=120)
+    done = yods.run("mesh", "sections", "run", "JOB.toml")
     assert done.returncode == 0, done.stderr
     assert (yods.work / "whole").read_text() == "0\n1\n2\n3\n4\n5\n"
     assert sql(yods, newest(yods), "SELECT count(*) AS n FROM transition WHERE cause = 'a second copy'")[0]["n"] >= 1
@@ -174,13 +174,13 @@ def test_the_owner_is_killed_and_the_job_resumed_with_what_is_missing(yods: Priv
     job_file(yods, script, count=8, inputs='["in"]')
     yods.run("mesh", "sections", "run", "--detach", "JOB.toml", check=True)
     job = newest(yods)
-    wait_until(lambda: row(yods, job)["ended"] == 4, "half of it has finished", 30.0)
+    wait_until(lambda: row(yods, job)["ended"] == 4, "half of it has finished")
     os.kill(int(row(yods, job)["owner"].rpartition(":")[2]), signal.SIGKILL)
     (yods.work / "go").touch()
     (yods.work / "in").write_text("other input")
     refused = yods.run("mesh", "sections", "resume", job)
     assert refused.returncode == 1 and f"input {yods.work}/in: was 5 bytes" in refused.stderr
-    done = yods.run("mesh", "sections", "resume", "--anyway", job, timeout_s=120)
+    done = yods.run("mesh", "sections", "resume", "--anyway", job)
     assert done.returncode == 0, done.stderr
     assert (yods.work / "whole").read_text() == "".join(f"{number}\n" for number in range(8))
     assert [(yods.work / f"ran.{number}").read_text() for number in range(4)] == ["x\n"] * 4, "finished ones ran once"
@@ -189,7 +189,7 @@ def test_the_owner_is_killed_and_the_job_resumed_with_what_is_missing(yods: Priv
 def test_a_section_of_several_ranks_is_a_launch_of_its_own(yods: PrivateMesh) -> None:
     ranks = "test $YOD_RANK = 0 && echo {section} of $YOD_SIZE >{part}; sleep 0.$YOD_RANK; echo said by $YOD_RANK"
     job_file(yods, ranks + "; test $YOD_RANK.$REDMESH_TASK_ATTEMPT.{section} != 1.1.2", count=4, size="2")
-    done = yods.run("mesh", "sections", "run", "JOB.toml", timeout_s=120)
+    done = yods.run("mesh", "sections", "run", "JOB.toml")
     assert done.returncode == 0, done.stderr
     assert (yods.work / "whole").read_text() == "".join(f"{number} of 2\n" for number in range(4))
     assert not list(yods.work.glob("part.*.redmesh-*")), "the attempt that failed leaves no file"
@@ -208,7 +208,7 @@ def test_of_two_copies_of_a_section_of_several_ranks_one_counts_and_the_other_is
         " echo {section} >{part}"
     )
     job_file(yods, ranks, count=4, size="2")
-    done = yods.run("mesh", "sections", "run", "JOB.toml", timeout_s=120)
+    done = yods.run("mesh", "sections", "run", "JOB.toml")
     assert done.returncode == 0, done.stderr
     assert (yods.work / "whole").read_text() == "0\n1\n2\n3\n"
     job = newest(yods)
@@ -218,7 +218,7 @@ def test_of_two_copies_of_a_section_of_several_ranks_one_counts_and_the_other_is
 
 
 def test_a_job_whose_sections_have_more_ranks_than_the_mesh_has_processors_says_so(yods: PrivateMesh) -> None:
-    done = yods.run("mesh", "sections", "run", "--size", "1000", "--", "true", ":::", "1", timeout_s=120)
+    done = yods.run("mesh", "sections", "run", "--size", "1000", "--", "true", ":::", "1")
     assert done.returncode == 1 and "a section has 1000 ranks: " in done.stderr, done.stderr
 
 
@@ -230,7 +230,7 @@ def test_an_mpi_program_of_several_ranks_is_a_section(yods: PrivateMesh) -> None
         pytest.skip("no MPI compiler")
     subprocess.run([compiler, "-o", "sum", "sum.c"], cwd=yods.work, check=True)
     command = ("mesh", "sections", "run", "--size", "3", "--", "./sum", "{}", "sum.{}", ":::", "5", "6")
-    done = yods.run(*command, timeout_s=120)
+    done = yods.run(*command)
     assert done.returncode == 0, done.stderr
     assert [(yods.work / f"sum.{one}").read_text() for one in (5, 6)] == ["3 ranks: 18\n", "3 ranks: 21\n"]
 
@@ -238,7 +238,7 @@ def test_an_mpi_program_of_several_ranks_is_a_section(yods: PrivateMesh) -> None
 def test_failed_sections_are_retried_by_name_and_show_both_their_streams(yods: PrivateMesh) -> None:
     script = "echo out {section}; echo err {section} >&2; test -e mended || test {section} = 0; echo {section} >{part}"
     job_file(yods, "set -e; " + script, count=3, retries=0)
-    done = yods.run("mesh", "sections", "run", "JOB.toml", timeout_s=120)
+    done = yods.run("mesh", "sections", "run", "JOB.toml")
     assert done.returncode == 1
     shown = "    --- stdout\n    out 2\n    --- stderr\n    err 2\n"
     assert shown in done.stderr and "section 1 failed: exit status 1" in done.stderr
@@ -247,9 +247,9 @@ def test_failed_sections_are_retried_by_name_and_show_both_their_streams(yods: P
         refused = yods.run("mesh", "sections", "retry", job, "--section", section)
         assert refused.returncode and told in refused.stderr
     (yods.work / "mended").touch()
-    assert yods.run("mesh", "sections", "retry", job, "--section", "1", timeout_s=120).returncode == 1
+    assert yods.run("mesh", "sections", "retry", job, "--section", "1").returncode == 1
     states = {one["section"]: one["state"] for one in yods.json("mesh", "sections", "status", job)["sections"]}
     assert states == {"0": "done", "1": "done", "2": "failed"}
-    done = yods.run("mesh", "sections", "retry", timeout_s=120)
+    done = yods.run("mesh", "sections", "retry")
     assert done.returncode == 0, done.stderr
     assert (yods.work / "whole").read_text() == "0\n1\n2\n"

@@ -75,7 +75,7 @@ def test_nodes_without_a_shared_file_system_get_inputs_and_send_parts_back(tmp_p
                 (tmp_path / "data" / f"in.{number}").write_text(f"line of {number}\n" * 100_000)
             (tmp_path / "upper.sh").write_text("tr a-z A-Z <$1 >$2; [ -e /tmp/ran ] || touch /tmp/ran\n")
             (tmp_path / "JOB.toml").write_text(STAGED.format(size=size))
-            done = mesh.run("mesh", "sections", "run", f"{tmp_path}/JOB.toml", timeout_s=120)
+            done = mesh.run("mesh", "sections", "run", f"{tmp_path}/JOB.toml")
             assert done.returncode == 0, done.stderr
             wanted = "".join(f"LINE OF {number}\n" * 100_000 for number in range(6))
             assert (tmp_path / "results" / "whole").read_text() == wanted

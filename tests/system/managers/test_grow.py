@@ -12,7 +12,7 @@ import pytest
 from tests.support.addresses import address
 from tests.support.loopback_mesh import LoopbackMesh
 from tests.support.managers.job import STAND_IN
-from tests.support.waiting import patience, wait_until
+from tests.support.waiting import PATIENCE_S, SLOWNESS, wait_until
 
 HOST = {"name": "lo1", "address": address(1), "processors": 2}
 
@@ -36,9 +36,9 @@ def standing(loopback_hosts: Any, tmp_path: Path) -> Iterator[LoopbackMesh]:
     finally:
         mesh.run("mesh", "down", "--force")
         # a cancelled job ends by itself, after `mesh shrink` and `mesh down`
-        wait_until(lambda: not mesh.left_on_hosts(), "nothing of the mesh is on any host", 20.0)
+        wait_until(lambda: not mesh.left_on_hosts(), "nothing of the mesh is on any host")
         # who waits for the jobs' limits ends when the record of them changes
-        wait_until(lambda: not any("--when-due" in one for one in mesh.processes().values()), "no shrink waits", 20.0)
+        wait_until(lambda: not any("--when-due" in one for one in mesh.processes().values()), "no shrink waits")
         left = [str(path) for path in tmp_path.rglob("*") if path.name in ("keeper.json", "grown")] + mesh.close()
     assert not left, left
 
@@ -61,7 +61,7 @@ def test_a_mesh_grows_by_a_job_and_shrinks_again(standing: LoopbackMesh) -> None
     [row] = _grown(standing)
     assert row["nodes"] == ["b0", "b1"] and 3000 < row["drain_at"] - row["began_at"] < 3600
     leaving = [node["drain_at"] for node in standing.json("showmesh")["nodes"]]
-    assert leaving[0] is None and all(abs(at - row["drain_at"]) < patience(30) for at in leaving[1:])
+    assert leaving[0] is None and all(abs(at - row["drain_at"]) < PATIENCE_S for at in leaving[1:])
     refused = standing.run("yod", "-sz", "6", "-time", "2h", "true")
     assert refused.returncode == 125 and "2 nodes (b0, b1) will be drained" in refused.stderr
     standing.run("yod", "-sz", "2", "-time", "2h", "true", check=True)
@@ -77,19 +77,19 @@ def test_a_mesh_grows_by_a_job_and_shrinks_again(standing: LoopbackMesh) -> None
 
 
 def test_nodes_are_drained_before_the_time_limit(standing: LoopbackMesh) -> None:
-    limit = round(patience(12.0))
+    limit = round(12 * SLOWNESS)
     _job(standing, "--time", f"{limit // 60}:{limit % 60:02}")
-    wait_until(lambda: not _grown(standing), "the job's nodes have left", 30.0)
+    wait_until(lambda: not _grown(standing), "the job's nodes have left")
     standing.run("yod", "-sz", "2", "true", check=True)
 
 
 def test_nodes_are_drained_when_nobody_watches(standing: LoopbackMesh) -> None:
-    limit = round(patience(12.0))
+    limit = round(12 * SLOWNESS)
     _job(standing, "--time", f"{limit // 60}:{limit % 60:02}")
     for pid, words in standing.processes().items():
         if "--when-due" in words:
             os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: _states(standing)[1:] == ["drained"] * 2, "the nodes are drained", 60.0)
+    wait_until(lambda: _states(standing)[1:] == ["drained"] * 2, "the nodes are drained")
     assert _grown(standing) and _states(standing)[0] == "up"
     standing.run("yod", "-sz", "2", "true", check=True)
 

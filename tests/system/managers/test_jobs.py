@@ -87,7 +87,7 @@ def test_mesh_down_leaves_a_job_of_grid_engine_alive() -> None:
         for _ in range(2):
             assert job.run("yod", "-sz", "2", "true").returncode == 0
             assert job.run("mesh", "down").returncode == 0
-            wait_until(lambda: job.left() == [job.script.pid], "only the script is left", 30.0)
+            wait_until(lambda: job.left() == [job.script.pid], "only the script is left")
         assert not job.refused.exists(), job.refused.read_text()
     finally:
         job.close()
@@ -98,7 +98,7 @@ def test_what_the_manager_ends_ends_its_ranks(job: Job) -> None:
     [client] = [pid for pid in job.left() if any(word.endswith("/srun") for word in arguments(pid)[:3])]
     for pid in processes.descendants(client):
         processes.send_signal(pid, signal.SIGTERM)
-    wait_until(lambda: not [pid for pid in job.left() if arguments(pid)[:1] == ["sleep"]], "the ranks have ended", 30.0)
+    wait_until(lambda: not [pid for pid in job.left() if arguments(pid)[:1] == ["sleep"]], "the ranks have ended")
 
 
 CHECKPOINT = "trap 'sleep 1; echo saved >>{out}; exit 0' TERM; echo ready >>{out}; while :; do sleep 0.05; done"
@@ -146,7 +146,7 @@ def test_a_cancelled_job_leaves_ranks_time_to_finish_and_then_nothing(job: Job, 
     (job.directory / "refused.state").write_text("CG")
     _signal_steps(job)
     job.script.terminate()
-    job.script.wait(30)
+    job.script.wait()
     job.wait_until_gone()
     assert out.read_text().count("saved") == saved
 
@@ -159,9 +159,9 @@ def test_a_manager_that_does_not_answer_when_the_job_ends_is_asked_again(job: Jo
     keepers = [pid for pid in job.left() if "keeper" in arguments(pid)]
     for pid in keepers:
         processes.send_signal(pid, signal.SIGTERM)
-    wait_until(asked.exists, "somebody has asked in vain", 30.0)
+    wait_until(asked.exists, "somebody has asked in vain")
     state.write_text("CG")
-    wait_until(lambda: not any(processes.alive(pid) for pid in keepers), "the mesh has ended", 30.0)
+    wait_until(lambda: not any(processes.alive(pid) for pid in keepers), "the mesh has ended")
     assert job.script.poll() is None
 
 
@@ -173,7 +173,7 @@ def test_no_directory_is_left_if_the_hosts_agents_end_before_the_job_s_keeper(jo
     freeze(keeper)
     try:
         _signal_steps(job)
-        wait_until(lambda: not processes.descendants(client), "the hosts' agents have ended", 30.0)
+        wait_until(lambda: not processes.descendants(client), "the hosts' agents have ended")
         job.end()
     finally:
         processes.send_signal(keeper, signal.SIGCONT)
@@ -263,7 +263,7 @@ def test_no_socket_is_left_if_an_object_in_use_delays_the_keeper_s_end(job: Job)
         reader.execute("BEGIN")
         reader.execute("SELECT count(*) FROM meta").fetchone()
         job.end()
-        wait_until(lambda: not job.left(), "nothing of the job runs", 30.0)
+        wait_until(lambda: not job.left(), "nothing of the job runs")
         assert path.exists(), "it was waited for in vain"
         assert os.listdir(job.jobs.parent) == ["jobs"]
     finally:
@@ -272,7 +272,7 @@ def test_no_socket_is_left_if_an_object_in_use_delays_the_keeper_s_end(job: Job)
 
 def test_the_standby_copy_outlives_a_job_whose_first_host_is_lost(job: Job) -> None:
     [uuid] = job.run("mesh", "submit", "--array", "1-9", "--", "sleep", "60").stdout.split()
-    wait_until(lambda: [*job.jobs.rglob(f"{uuid}.job.standby")], "there is a copy on another host", 30.0)
+    wait_until(lambda: [*job.jobs.rglob(f"{uuid}.job.standby")], "there is a copy on another host")
     [owner] = [pid for pid in job.left() if " ".join(arguments(pid)).startswith(f"redmesh-job {uuid}")]
     processes.send_signal(owner, signal.SIGKILL)
     for path in job.jobs.glob(f"*/jobs/{uuid}.job*"):

@@ -72,7 +72,7 @@ def test_what_forks_twice_ends_with_the_launch_and_no_file_is_left(job: Job) -> 
     assert job.run("yod", "--parent=rank", "-kill", "-sz", "2", "sh", "-c", script + "; exit 3").returncode == 3
     wait_until(lambda: not _sleeping("313", "314", "315"), "nothing of the ranks is left")
     job.end()
-    wait_until(lambda: not job.left(), "nothing of the job is left", 30.0)
+    wait_until(lambda: not job.left(), "nothing of the job is left")
 
 
 def test_grid_engine_kills_a_job_whose_task_dies_of_a_signal_and_a_rank_does_not_do_that(
@@ -86,8 +86,8 @@ def test_grid_engine_kills_a_job_whose_task_dies_of_a_signal_and_a_rank_does_not
     assert job.script.stdin is not None
     job.script.stdin.write(b"qrsh -inherit n0 sh -c 'kill -9 $$'\n")
     job.script.stdin.flush()
-    assert job.script.wait(30) == -signal.SIGKILL, "the stand-in has that rule"
-    wait_until(lambda: not job.left(), "nothing of the job is left", 30.0)
+    assert job.script.wait() == -signal.SIGKILL, "the stand-in has that rule"
+    wait_until(lambda: not job.left(), "nothing of the job is left")
 
 
 def test_held_ranks_stand_at_their_first_instruction(job: Job) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.mesh import PrivateMesh
+from tests.support.waiting import PATIENCE_S
 
 ME = pwd.getpwuid(os.getuid()).pw_name
 QSTAT = """#!/bin/sh
@@ -53,7 +54,7 @@ def written(mesh: PrivateMesh, batch_system: str) -> dict[str, Path]:
 
 def run(mesh: PrivateMesh, script: Path, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
     clean = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(mesh.home / "evil"), **environ}
-    return subprocess.run([str(script), *words], env=clean, capture_output=True, text=True, timeout=60)
+    return subprocess.run([str(script), *words], env=clean, capture_output=True, text=True, timeout=PATIENCE_S)
 
 
 def partitions(mesh: PrivateMesh) -> list[tuple[str, str]]:

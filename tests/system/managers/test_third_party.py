@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agents.linux import processes
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 
 def left(place: Path) -> list[int]:
@@ -52,7 +52,7 @@ def test_a_manager_of_one_s_own_is_installed_and_used(tmp_path: Path, short: Pat
         "REDMESH_MANAGER": "listed_hosts",
     }
     script = "yod -sz 3 sh -c 'echo $YOD_RANK' && mesh manager list && mesh down"
-    done = subprocess.run(["sh", "-c", script], env=environ, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(["sh", "-c", script], env=environ, capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == 0, done.stderr
     wait_until(lambda: not left(short), "nothing of the mesh is left")
     assert sorted(done.stdout.split("\n")[:3]) == ["0", "1", "2"] and "listed_hosts-1" in done.stdout

@@ -6,14 +6,14 @@ import subprocess
 from pathlib import Path
 
 from tests.support.mesh import BIN
-from tests.support.waiting import patience
+from tests.support.waiting import PATIENCE_S
 
 
 def test_the_demo_runs_without_a_terminal_and_leaves_nothing(tmp_path: Path) -> None:
     environ = {**os.environ, "TMPDIR": str(tmp_path)}
     done = subprocess.run(
         [BIN / "mesh", "demo"],
-        env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=patience(100),
+        env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE_S,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""

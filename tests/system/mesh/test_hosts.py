@@ -22,7 +22,7 @@ from tests.support.addresses import address, network
 from tests.support.hosts import LoopbackHosts
 from tests.support.loopback_mesh import LoopbackMesh
 from tests.support.mesh import BIN, while_up
-from tests.support.waiting import freeze, patience, wait_until
+from tests.support.waiting import PATIENCE_S, freeze, wait_until
 
 MakeLoopback = Callable[..., LoopbackMesh]
 
@@ -165,7 +165,6 @@ def test_a_host_that_cannot_use_its_certificate_is_told_of_at_once(
     told = mesh.outcome("mesh", "up")
     assert told["good"]["state"] == "up" and told["strict"]["state"] == "failed"
     assert "TLS cannot be used here: library has no ciphers" in told["strict"]["message"]
-    assert told["strict"]["took_s"] < patience(10.0)  # it is not waited for until it could have been heard of
     assert mesh.run("yod", "-sz", "1", "echo", "ran", check=True).stdout == "ran\n"
 
 
@@ -190,8 +189,8 @@ def test_a_node_whose_files_are_damaged_is_told_of_and_mended(loopback: MakeLoop
     (pct,) = [pid for pid, words in mesh.agents().items() if words.startswith("redmesh-pct")]
     os.kill(pct, signal.SIGKILL)
     log = node / "log" / "keeper.jsonl"
-    wait_until(lambda: '"daemon failed"' in log.read_text(), "the keeper says so", 10.0)
-    wait_until(lambda: mesh.json("showmesh")["nodes"][-1]["state"] == "down", "the mesh knows", 20.0, 0.1)
+    wait_until(lambda: '"daemon failed"' in log.read_text(), "the keeper says so")
+    wait_until(lambda: mesh.json("showmesh")["nodes"][-1]["state"] == "down", "the mesh knows", step_s=0.1)
     doctor = mesh.run("mesh", "doctor")
     assert doctor.returncode == 1 and "beat.key holds no keys" in doctor.stdout, doctor
     assert "its PCT does not come up" in doctor.stdout
@@ -228,7 +227,7 @@ def test_launches_survive_an_upgrade(loopback: MakeLoopback) -> None:
     refused = mesh.run("mesh", "down")
     assert refused.returncode == 1 and "launcher 1 runs" in refused.stderr
     go.touch()
-    assert yod.wait(20) == 0 and yod.stdout.read().count("out") == 8
+    assert yod.wait() == 0 and yod.stdout.read().count("out") == 8
     mesh.run("yod", "-sz", "8", "true", check=True)
 
 
@@ -242,9 +241,9 @@ def test_yod_waits_while_the_mesh_of_hosts_is_brought_up_or_upgraded(loopback: M
         yod = mesh.start(*words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         assert "at work: waiting for it" in yod.stderr.readline()
         up = mesh.start("mesh", "up", stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    out, err = yod.communicate(timeout=60)
+    out, err = yod.communicate()
     assert (out, yod.returncode) == ("ran\nran\n", 0), err
-    up.communicate(timeout=60)
+    up.communicate()
     assert up.returncode == 0
 
 
@@ -257,7 +256,7 @@ def test_adopted_launches_end_with_the_mesh(loopback: MakeLoopback) -> None:
         os.kill(pid, signal.SIGKILL)
     mesh.run("mesh", "up", check=True)
     mesh.run("mesh", "down", "--force", check=True)
-    assert mesh.left_on_hosts() == [] and yod.wait(20) != 0
+    assert mesh.left_on_hosts() == [] and yod.wait() != 0
 
 
 @pytest.mark.parametrize("killed", [{"redmesh-keeper"}, set()], ids=["keeper killed", "keeper lives"])
@@ -276,7 +275,7 @@ def test_a_node_that_lives_is_adopted(loopback: MakeLoopback, killed: set[str], 
     assert mesh.outcome("mesh", "up")["lo1"]["state"] == "up"
     after = _by_name(mesh)
     assert {name for name in before if before[name] != after[name]} == killed
-    yod.communicate("\n", timeout=20)
+    yod.communicate("\n")
     assert yod.returncode == 0
     mesh.run("yod", "-sz", "2", "true", check=True)
 
@@ -386,10 +385,10 @@ def test_an_interrupted_up_leaves_nothing(loopback: MakeLoopback) -> None:
         # where agents say that they are up nobody hears them, so mesh up cannot be done before it is interrupted
         beats.bind((address(200), mesh.port))
         up = mesh.start("mesh", "up", stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
-        beats.settimeout(60.0)
+        beats.settimeout(PATIENCE_S)
         beats.recv(1 << 16)  # the first agent is there
         up.send_signal(signal.SIGINT)
-        assert up.wait(30) == 130, up.stderr.read()
+        assert up.wait() == 130, up.stderr.read()
         wait_until(lambda: not mesh.left_on_hosts(), "nothing is left")
 
 
@@ -420,7 +419,7 @@ def test_a_node_that_was_not_told_of_new_keys_gets_them_from_up(loopback: MakeLo
     keys.rotate(lambda now: now.equip_login(config["login"], ["127.0.0.1"], config["run"]))
     assert mesh.run("yod", "-sz", "2", "hostname").returncode == 125
     mesh.run("mesh", "up", check=True)
-    wait_until(lambda: mesh.run("yod", "-sz", "2", "hostname").returncode == 0, "launches again", 20)
+    wait_until(lambda: mesh.run("yod", "-sz", "2", "hostname").returncode == 0, "launches again")
     told = mesh.run("mesh", "trust", "rotate", check=True).stdout.splitlines()
     assert [line.partition(":")[0] for line in told] == ["2 nodes"] * 3
     assert mesh.run("yod", "-sz", "2", "hostname").returncode == 0

@@ -11,14 +11,13 @@ from typing import Any
 
 import pytest
 
-from agents.keeper.keeper import SOCKET_S
 from agents.link.client import Client, Unreachable
 from agents.linux import processes
 from agents.wire.errors import AgentError
 from console.deploy.personal.schema import define
 from tests.support.pcts import MESH, Launcher
 from tests.support.reaper import private_directory
-from tests.support.waiting import freeze, wait_until
+from tests.support.waiting import PATIENCE_S, freeze, wait_until
 
 
 class Mesh:
@@ -95,7 +94,7 @@ class Mesh:
             if keeper.poll() is None:
                 keeper.terminate()
                 try:
-                    keeper.wait(20)
+                    keeper.wait(PATIENCE_S)
                 except subprocess.TimeoutExpired:
                     keeper.kill()
             keeper.wait()
@@ -136,7 +135,7 @@ def test_up_and_down_leave_nothing(mesh: Mesh) -> None:
             assert os.readlink(f"/proc/{pid}/fd/{fd}") == "/dev/null"
         assert os.getsid(pid) == pid
     mesh.down()
-    assert mesh.keepers[0].wait(15) == 0
+    assert mesh.keepers[0].wait(PATIENCE_S) == 0
     assert not os.path.exists(mesh.run)
     assert not [pid for pid in mesh.seen if processes.alive(pid)]
 
@@ -146,7 +145,7 @@ def test_what_dies_is_started_again(mesh: Mesh, victim: str) -> None:
     mesh.up()
     old = mesh.pids()[victim]
     os.kill(old, signal.SIGKILL)
-    wait_until(lambda: mesh.pids().get(victim) not in (0, old) and mesh.answers(victim), f"{victim} is back", 5)
+    wait_until(lambda: mesh.pids().get(victim) not in (0, old) and mesh.answers(victim), f"{victim} is back")
     [daemon] = [d for d in mesh.status()["daemons"] if d["name"] == victim]
     assert (daemon["restarts"], daemon["state"]) == (1, "running")
     assert not os.path.exists(f"/proc/{old}"), "no zombie"
@@ -173,14 +172,14 @@ def test_what_does_not_come_up_is_tried_ever_more_seldom_and_told_of_once(mesh: 
     def cpa() -> dict[str, Any]:
         return next(one for one in mesh.status()["daemons"] if one["name"] == "cpa-0")
 
-    wait_until(lambda: cpa().get("again_s", 0.0) > 2.0, "it waits for long", 20.0, 0.05)
+    wait_until(lambda: cpa().get("again_s", 0.0) > 2.0, "it waits for long", step_s=0.05)
     told = cpa()
     assert "many" in told["reason"] and mesh.file in told["reason"] and told["restarts"] >= 6, told
     assert len(failures(mesh, "cpa-0")) == 1
     with open(mesh.file, "w") as file:
         json.dump(mesh.config, file)
     os.kill(mesh.status()["pid"], signal.SIGHUP)
-    wait_until(lambda: mesh.answers("cpa-0"), "it is back at once", 2.0, 0.02)
+    wait_until(lambda: mesh.answers("cpa-0"), "it is back at once", step_s=0.02)
     assert all(mesh.answers(name) for name in ("rca", "n0"))
 
 
@@ -199,7 +198,7 @@ def test_a_new_keeper_adopts_what_its_predecessor_left(mesh: Mesh) -> None:
     launcher.send({"op": "kill"})
     launcher.finish()
     mesh.down()
-    mesh.keepers[1].wait(15)
+    mesh.keepers[1].wait(PATIENCE_S)
     assert not [pid for pid in mesh.seen if processes.alive(pid)]
 
 
@@ -212,7 +211,7 @@ def test_a_stopped_daemon_without_a_socket_gets_no_second_beside_it(mesh: Mesh) 
     freeze(before["rca"])
     os.unlink(f"{mesh.run}/rca.sock")
     mesh.start()
-    wait_until(lambda: mesh.pids().get("rca"), "the RCA is adopted", SOCKET_S + 10.0)
+    wait_until(lambda: mesh.pids().get("rca"), "the RCA is adopted")
     assert mesh.pids() == before
     told = next(daemon for daemon in mesh.status()["daemons"] if daemon["name"] == "rca")
     assert "stopped" in told["reason"]
@@ -226,7 +225,7 @@ def test_a_stopped_daemon_without_a_socket_gets_no_second_beside_it(mesh: Mesh) 
 def test_two_keepers_of_one_mesh(mesh: Mesh) -> None:
     mesh.up()
     second = mesh.start()
-    assert second.wait(10) == 1
+    assert second.wait(PATIENCE_S) == 1
     assert second.stderr is not None
     said = second.stderr.read().decode()
     assert "has a keeper already" in said and said.count("\n") == 1
@@ -241,7 +240,7 @@ def test_down_is_refused_while_launches_run(mesh: Mesh) -> None:
     assert refused.value.code == "busy" and "--force" in refused.value.hint
     assert len(mesh.pids()) == 5
     mesh.down(force=True)
-    assert mesh.keepers[0].wait(20) == 0
+    assert mesh.keepers[0].wait(PATIENCE_S) == 0
     assert not [pid for pid in processes.marked(f"{MESH}/") if processes.alive(pid)]
     launcher.sock.close()
 
@@ -250,14 +249,14 @@ def test_an_auto_mesh_ends_when_it_is_idle() -> None:
     mesh = Mesh(nodes=1, auto=True, idle_s=1.0)
     try:
         mesh.up()
-        assert mesh.keepers[0].wait(15) == 0
+        assert mesh.keepers[0].wait(PATIENCE_S) == 0
         assert not os.path.exists(mesh.run)
     finally:
         mesh.close()
 
 
 def test_detached_keepers_go_on_alone(mesh: Mesh) -> None:
-    assert mesh.start("--detach").wait(10) == 0
+    assert mesh.start("--detach").wait(PATIENCE_S) == 0
     wait_until(lambda: all(mesh.answers(name) for name in ("n0", "rca", "cpa-0")), "it is up")
     mesh.status()
     mesh.down()

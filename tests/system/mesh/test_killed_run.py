@@ -46,9 +46,9 @@ def test_what_a_killed_test_process_started_ends(pct: str) -> None:
         run.kill()
         run.wait()
         run.stdout.close()
-    wait_until(lambda: not _sleeping(seconds), "no rank is left", 30.0)
-    wait_until(lambda: not any(processes.alive(int(pid)) for pid in daemons), "no daemon is left", 30.0)
-    wait_until(lambda: not os.path.exists(home), "its directory is gone", 30.0)
+    wait_until(lambda: not _sleeping(seconds), "no rank is left")
+    wait_until(lambda: not any(processes.alive(int(pid)) for pid in daemons), "no daemon is left")
+    wait_until(lambda: not os.path.exists(home), "its directory is gone")
 
 
 #: Interrupted together with all that is in its process group, it takes its mesh down; hosts and the database must live.
@@ -81,7 +81,7 @@ def test_an_interrupted_test_process_still_has_what_it_takes_its_mesh_down_with(
         run.stdout.readline()
         for number in (signal.SIGTERM, signal.SIGINT):  # the first ends the run's process group but not the run
             os.killpg(run.pid, number)
-        printed, errors = run.communicate(timeout=60)
+        printed, errors = run.communicate()
     finally:
         run.kill()
     assert (printed, errors, run.returncode) == ("interrupted\n", "", 0)

@@ -118,7 +118,7 @@ def test_a_second_mesh_takes_nobodys_database(mesh: MakeMesh, sql_server: Server
     url = sql_server.new_database()
     first, second = mesh(2, 1, database=url), mesh(2, 1, up=False, database=url)
     yod = first.start("yod", "-sz", "2", "sleep", "600")
-    wait_until(lambda: first.json("showmesh")["states"]["busy"] == 2, "it runs", 20.0)
+    wait_until(lambda: first.json("showmesh")["states"]["busy"] == 2, "it runs")
     refused = second.run("mesh", "up")
     assert refused.returncode and "is that of mesh" in refused.stderr and "1 launcher run" in refused.stderr
     assert not second.processes() and second.run("yod", "-sz", "1", "true").returncode == 125
@@ -130,7 +130,7 @@ def test_a_second_mesh_takes_nobodys_database(mesh: MakeMesh, sql_server: Server
     assert living.returncode == 125 and "connection" in living.stderr and "--force" in living.stderr, living
     assert first.json("showmesh")["states"]["busy"] == 2, "a mesh that uses its database is not lost"
     first.run("mesh", "down", "--force", check=True)
-    yod.wait(20)
+    yod.wait()
     second.up()  # the first one was taken down
     assert second.json("showmesh")["states"]["free"] == 2
     again = first.run("mesh", "up").stderr
@@ -138,7 +138,7 @@ def test_a_second_mesh_takes_nobodys_database(mesh: MakeMesh, sql_server: Server
     assert "is up here" in second.run("mesh", "db", "release", own).stderr
     assert second.json("showmesh")["states"]["free"] == 2
     yod = second.start("yod", "-sz", "2", "sleep", "600", stderr=subprocess.PIPE)
-    wait_until(lambda: second.json("showmesh")["states"]["busy"] == 2, "it runs", 20.0)
+    wait_until(lambda: second.json("showmesh")["states"]["busy"] == 2, "it runs")
     for pid in [*second.processes(), yod.pid]:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -198,7 +198,7 @@ def test_launches_that_wait_keep_their_places_through_a_restart_of_the_database(
             wait_until(lambda: len(viewer.waiting()) == 4, "they all wait again")
         holder.terminate()
         for one in waiters:
-            told = one.communicate(timeout=60)[1]
+            told = one.communicate()[1]
             assert one.returncode == 0 and told.count("does not answer") == 1, told
             assert "this launch keeps its place and waits until it does" in told
         assert order.read_text().split() == ["a", "b", "c", "late"]
@@ -230,7 +230,7 @@ def test_a_launch_that_waits_outlives_its_reservation(mesh: MakeMesh, sql_server
             finish.lose(store, granted.launcher, finish.NEVER_STARTED)
         finally:
             os.kill(keeper, signal.SIGCONT)
-    assert waiter.communicate(timeout=60)[0] == b"ran\n" * 4 and waiter.returncode == 0
+    assert waiter.communicate()[0] == b"ran\n" * 4 and waiter.returncode == 0
     private.run("mesh", "down", "--force", check=True)
     sql_server.drop_database(url)
 

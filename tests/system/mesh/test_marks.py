@@ -14,7 +14,7 @@ from agents.linux import cgroup, processes
 from agents.pct.ranks.process_tracking import ProcessTracking, Record, Session, belonging, now
 from tests.support.mesh import PrivateMesh, while_up
 from tests.support.mpis import needs_open_mpi
-from tests.support.waiting import freeze, wait_until
+from tests.support.waiting import PATIENCE_S, freeze, wait_until
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def test_strays_of_a_pct_and_a_launch_child_that_were_killed_together(mesh: Priv
     os.kill(child, signal.SIGKILL)
     os.kill(pct, signal.SIGKILL)
     wait_until(lambda: not any(processes.alive(pid) for pid in strays), "the next PCT has found them")
-    yod.wait(30)
+    yod.wait(PATIENCE_S)
 
 
 def _sleepers(pids: list[int]) -> list[int]:
@@ -97,7 +97,7 @@ def test_unmarked_children_of_a_keeper_pct_and_launch_child_killed_together(grou
         wait_until(lambda: not record.exists(), "and nothing is left of the record")
         assert not groups or not group.exists()
         assert all(processes.alive(one.pid) for one in strangers), "what was nobody's launch is left alone"
-        yod.wait(30)
+        yod.wait(PATIENCE_S)
     finally:
         left = mesh.close()
         for one in strangers:
@@ -126,7 +126,7 @@ def test_what_a_launch_in_one_session_leaves_is_not_its_neighbours() -> None:
         (helper,) = [pid for pid in processes.children(child) if os.getsid(pid) == os.getsid(mesh.pid_of("n0"))]
         wait_until(lambda: all(f"process {pid} " in record.read_text() for pid in sleepers), "they are recorded")
         os.kill(child, signal.SIGKILL)
-        yod.wait(30)
+        yod.wait(PATIENCE_S)
         wait_until(lambda: not record.exists(), "nothing of the second launch is left")
         assert not [pid for pid in (helper, *sleepers) if processes.alive(pid)]
         assert processes.alive(spared) and neighbour.poll() is None
@@ -145,7 +145,7 @@ def test_an_adopted_launch_keeps_its_group(mesh: PrivateMesh) -> None:
     os.kill(child, signal.SIGKILL)
     wait_until(lambda: not any(processes.alive(pid) for pid in sleepers), "the PCT that adopted it ends the rest")
     wait_until(lambda: not _launch_children(mesh), "and removes its record")
-    yod.wait(30)
+    yod.wait(PATIENCE_S)
 
 
 def test_a_launch_without_its_runtime_directory_is_left_alone(mesh: PrivateMesh) -> None:

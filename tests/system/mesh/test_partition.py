@@ -63,7 +63,7 @@ def test_a_partition_with_a_launch_in_it_goes_by_force_alone(batch: PrivateMesh)
     refused = batch.run("mesh", "partition", "destroy", inside["REDMESH_PARTITION"])
     assert refused.returncode != 0 and yod.poll() is None
     batch.run("mesh", "partition", "destroy", inside["REDMESH_PARTITION"], "--force", check=True)
-    assert yod.wait(15) != 0
+    assert yod.wait() != 0
     wait_until(lambda: batch.json("showmesh")["states"]["free"] == 8, "all is free")
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.mesh import PrivateMesh
 from tests.support.mpis import OPEN_MPICC, compiled, needs_mpich, needs_open_mpi
-from tests.support.waiting import patience
+from tests.support.waiting import PATIENCE_S
 from tests.support.yods import one_mesh, yods
 
 __all__ = ["one_mesh", "yods"]
@@ -31,7 +31,7 @@ def test_status_and_output_are_its_own_mpiexecs(yods: PrivateMesh, tmp_path: Pat
         for words in ((), ("exit",) if size == 2 else (), ("abort",) if size == 4 else ()):
             theirs = subprocess.run(
                 [mpiexec, *oversubscribed, "-n", str(size), program, *words], capture_output=True, text=True,
-                env={**os.environ, **root}, timeout=patience(60.0), check=False,
+                env={**os.environ, **root}, timeout=PATIENCE_S, check=False,
             )  # fmt: skip
             ours = yods.run("yod", "-sz", str(size), program, *words)
             told = [

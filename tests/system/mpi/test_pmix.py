@@ -13,7 +13,7 @@ from tests.support.far_mesh import FarMesh
 from tests.support.hosts import MakeHosts
 from tests.support.mesh import PrivateMesh, while_up
 from tests.support.mpis import MPICC, OPEN_MPICC, compiled, needs_open_mpi
-from tests.support.waiting import patience, wait_until
+from tests.support.waiting import wait_until
 from tests.support.yods import free, one_mesh, yods
 
 __all__ = ["one_mesh", "yods"]
@@ -37,7 +37,7 @@ def told(size: int) -> list[str]:
 def test_a_program_of_open_mpi_without_a_flag(yods: PrivateMesh, ranks: str, size: int) -> None:
     done = yods.run("yod", "-sz", str(size), ranks, check=True)
     assert sorted(done.stdout.splitlines()) == told(size)
-    wait_until(lambda: not list(yods.run_dir.glob("pmix/*")), "the server's files are gone", 10.0)
+    wait_until(lambda: not list(yods.run_dir.glob("pmix/*")), "the server's files are gone")
 
 
 def test_it_is_offered_to_who_asks_and_never_with_pmi(yods: PrivateMesh) -> None:
@@ -58,7 +58,7 @@ def test_a_spawn_is_refused_in_words(yods: PrivateMesh, ranks: str) -> None:
     )
     assert "asked for more processes (MPI_Comm_spawn)" in process.stderr.readline()
     process.terminate()  # Open MPI 4 tells the rank that asked, and lets the others wait for ever
-    process.wait(20)
+    process.wait()
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_a_spawn_is_refused_in_words(yods: PrivateMesh, ranks: str) -> None:
 def test_a_rank_that_dies_ends_the_launch_with_its_cause(
     yods: PrivateMesh, ranks: str, when: str, status: int, cause: str
 ) -> None:
-    done = yods.run("yod", "-sz", "8", ranks, *when.split(), timeout_s=40)
+    done = yods.run("yod", "-sz", "8", ranks, *when.split())
     assert done.returncode == status, done.stderr
     if cause:
         assert f"yod: {cause}" in done.stderr.splitlines()
@@ -102,8 +102,8 @@ def mapped(mesh: PrivateMesh) -> set[str]:
 @pytest.mark.parametrize("end", ["a rank is killed", "launch children are killed", "yod is killed"])
 def test_shared_memory_goes_with_its_launch(yods: PrivateMesh, ranks: str, end: str) -> None:
     process = yods.start("yod", "-sz", "8", ranks, "spawn", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    segments = wait_until(lambda: len(found := shared(yods)) == 8 and found, "every rank has its segment", 20.0)
-    wait_until(lambda: len(mapped(yods)) == 8, "every rank shares its segment", 20.0)
+    segments = wait_until(lambda: len(found := shared(yods)) == 8 and found, "every rank has its segment")
+    wait_until(lambda: len(mapped(yods)) == 8, "every rank shares its segment")
     assert mapped(yods) == segments
     if end == "yod is killed":
         process.kill()
@@ -114,10 +114,10 @@ def test_shared_memory_goes_with_its_launch(yods: PrivateMesh, ranks: str, end: 
         for pid in {int(segment.split("launch-")[1].split("-")[1]) for segment in segments}:
             with suppress(ProcessLookupError):  # one that lost its parent has ended by itself
                 os.kill(pid, signal.SIGKILL)
-    process.wait(30)
-    wait_until(lambda: not shared(yods), "nothing of it stays", 15.0)
-    wait_until(lambda: free(yods) == 8, "its processors are free", 20.0)
-    wait_until(lambda: not os.listdir(yods.run_dir / "pmix"), "its PMIx server's files are gone", 10.0)
+    process.wait()
+    wait_until(lambda: not shared(yods), "nothing of it stays")
+    wait_until(lambda: free(yods) == 8, "its processors are free")
+    wait_until(lambda: not os.listdir(yods.run_dir / "pmix"), "its PMIx server's files are gone")
     wait_until(lambda: not any("pmix" in command for command in yods.processes().values()), "and so is the server")
 
 
@@ -176,10 +176,10 @@ def test_a_killed_server_ends_the_program(yods: PrivateMesh, ranks: str) -> None
     process = yods.start(
         "yod", "-sz", "4", ranks, "spawn", stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     )
-    wait_until(lambda: len(shared(yods)) == 4, "every rank has its segment", 20.0)
+    wait_until(lambda: len(shared(yods)) == 4, "every rank has its segment")
     [server] = servers()
     os.kill(server, signal.SIGKILL)
-    _, told = process.communicate(timeout=patience(30.0))
+    _, told = process.communicate()
     # Open MPI 4 ends its ranks with a status of its own, 5 lets them wait
     assert process.returncode not in (0, -signal.SIGKILL)
     assert "after the PMIx server there had ended" in told or "the PMIx server on n0 is gone" in told, told

@@ -14,7 +14,7 @@ from tests.support.mariadb import Server
 from tests.support.mesh import while_up
 from tests.support.others import INSTALLED, install
 from tests.support.system_mesh import USERS, SystemMesh
-from tests.support.waiting import patience, wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 NAP = ("sleep", "987654")
 CONFIGURATION = """
@@ -50,7 +50,7 @@ class TwoLogins(SystemMesh):
 
     def on_other(self, user: str, *words: str, **options: Any) -> subprocess.CompletedProcess[str]:
         """Run a command there."""
-        return subprocess.run(self.there(user, *words), capture_output=True, text=True, timeout=patience(60), **options)
+        return subprocess.run(self.there(user, *words), capture_output=True, text=True, timeout=PATIENCE_S, **options)
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def mesh(netns_hosts: MakeHosts, sql_server: Server) -> Iterator[TwoLogins]:
 def settled(mesh: TwoLogins) -> Iterator[None]:
     """Afterwards every processor is free."""
     yield
-    wait_until(lambda: mesh.json("showmesh")["states"]["free"] == 2, "every processor is free", 30.0, 0.1)
+    wait_until(lambda: mesh.json("showmesh")["states"]["free"] == 2, "every processor is free", step_s=0.1)
 
 
 @pytest.mark.parametrize("user", USERS)
@@ -85,7 +85,7 @@ def test_both_at_once_and_neither_touches_the_other(mesh: TwoLogins) -> None:
         )
         for user in USERS
     ]
-    wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == 2, "both run", 20.0, 0.1)
+    wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == 2, "both run", step_s=0.1)
     launchers = {one["user"]: one["id"] for one in mesh.json("showmesh")["launchers"]}
     assert set(launchers) == set(USERS)
     denied = mesh.on_other("bob", "pingd", "-NoInquire", "-kill", "-job", str(launchers["ada"]))
@@ -93,10 +93,10 @@ def test_both_at_once_and_neither_touches_the_other(mesh: TwoLogins) -> None:
     assert mesh.json("showmesh")["states"]["busy"] == 2
     ended = mesh.on_other("ada", "pingd", "-NoInquire", "-kill", "-job", str(launchers["ada"]))
     assert ended.returncode == 0, ended.stderr
-    wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == 1, "bob's runs on", 10.0, 0.1)
+    wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == 1, "bob's runs on", step_s=0.1)
     assert mesh.as_user("bob", "pingd", "-NoInquire", "-kill", "-job", str(launchers["bob"])).returncode == 0
     for process in processes:
-        process.communicate(timeout=20)
+        process.communicate(timeout=PATIENCE_S)
 
 
 def test_nobody_but_root_joins_or_sees_the_keys(mesh: TwoLogins) -> None:

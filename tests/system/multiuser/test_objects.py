@@ -42,7 +42,7 @@ def test_a_users_objects_are_that_users_alone(mesh: SystemMesh) -> None:
     uuid = mesh.as_user("ada", *words, check=True).stdout.strip()
     home = mesh.home / "ada" / "state" / "redmesh" / "jobs" / f"{uuid}.job"
     # its standby is a file of ada's on a node, written by a process of ada's uid
-    [copy] = wait_until(lambda: found(mesh, f"{uuid}.job.standby"), "its standby is on a node", 40.0)
+    [copy] = wait_until(lambda: found(mesh, f"{uuid}.job.standby"), "its standby is on a node")
     assert copy[1] == ADAS and copy[0].endswith(f"/{ADA}/{uuid}.job.standby")
     assert ADA in couriers(mesh)
     for text in (uuid, uuid[:8], str(home)):

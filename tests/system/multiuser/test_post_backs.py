@@ -156,7 +156,7 @@ def start(mesh: SystemMesh, tmp_path: Path) -> Iterator[Any]:
             process = mesh.start_as(user, *command, **options) if user else mesh.start(*command, **options)
         started.append(one := Started(process, output))
         if ready:
-            wait_until(lambda: ready in one.lines, f"{words[:1]} listens", 20.0)
+            wait_until(lambda: ready in one.lines, f"{words[:1]} listens")
         return one
 
     yield begin
@@ -167,7 +167,7 @@ def start(mesh: SystemMesh, tmp_path: Path) -> Iterator[Any]:
 def ask(mesh: SystemMesh, start: Any, user: str, *places: str) -> list[str]:
     """Ask for a processor for each place, and return the answers: uuids, or the code and the reason."""
     one = start(user, REQUESTER, f"{mesh.run_dir}/cpa-0.sock", login_of(mesh), *places, ready="")
-    return list(wait_until(lambda: len(one.lines) == len(places) and one.lines, "the CPA answers", 20.0))
+    return list(wait_until(lambda: len(one.lines) == len(places) and one.lines, "the CPA answers"))
 
 
 def login_of(mesh: SystemMesh) -> str:
@@ -192,7 +192,7 @@ def test_a_users_own_private_sockets_and_the_sites_urls(mesh: SystemMesh, start:
     )
     assert refused == f"denied request: https://127.0.0.1:{PORT + 1} is not in post_back_urls of this mesh"
     for receiver, uuid in zip((on_login, on_node, site), uuids, strict=True):
-        [told] = wait_until(lambda one=receiver: one.post_backs, "the grant arrives", 20.0)
+        [told] = wait_until(lambda one=receiver: one.post_backs, "the grant arrives")
         assert (told["post_back"], told["missing"], len(told["placed"])) == (uuid, 0, 1)
     assert on_login.told[0] == {"uid": ADA} and on_node.told[0] == {"uid": ADA}, "its peer is the user"
     assert "cookie" not in site.post_backs[0]["placed"][0], "a URL gets no secret"
@@ -217,7 +217,7 @@ def test_nobody_elses_sockets_are_opened(mesh: SystemMesh, start: Any) -> None:
         return next((text for (text,) in rows if place in text), "")
 
     for place in places:
-        wait_until(lambda place=place: said(place), "the processors return", 40.0)
+        wait_until(lambda place=place: said(place), "the processors return")
     for place in places[:3]:
         assert said(place).endswith("Permission denied"), said(place)
     assert said(places[3]).endswith(f"belongs to uid 0, not to uid {ADA}"), said(places[3])

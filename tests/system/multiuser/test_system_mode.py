@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from agents.linux import cgroup
-from tests.support.hosts import MakeHosts, NamespaceHosts
+from tests.support.hosts import MakeHosts, NamespaceHost, NamespaceHosts
 from tests.support.mariadb import Server
 from tests.support.mesh import while_up
 from tests.support.others import python_for_others
 from tests.support.system_mesh import SystemMesh
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 LEFT = "ls -d /dev/shm/redmesh-2100*/launch-* /run/redmesh-0/*/launch-* 2>/dev/null"
 IDENTITY = r"""
@@ -57,12 +57,13 @@ def mesh(hosts: NamespaceHosts, sql_server: Server) -> Iterator[SystemMesh]:
 def settled(mesh: SystemMesh) -> Iterator[None]:
     """Afterwards every processor is free, and no host has a process or a directory of a user's launch."""
     yield
-    wait_until(lambda: mesh.json("showmesh")["states"]["free"] == 4, "every processor is free", 30.0, 0.1)
+    wait_until(lambda: mesh.json("showmesh")["states"]["free"] == 4, "every processor is free", step_s=0.1)
     for host in mesh.hosts:
-        try:
-            wait_until(lambda host=host: not host.run("sh", "-c", LEFT).stdout, "nothing is left", 10.0)  # type: ignore[misc]
-        except AssertionError:
-            pytest.fail(f"left on {host.name}:\n{host.run('sh', '-c', LEFT).stdout}{host.processes()}")
+
+        def left(host: NamespaceHost = host) -> str:
+            return str(host.run("sh", "-c", LEFT).stdout)
+
+        wait_until(lambda: not left(), lambda: f"nothing is left on {host.name}:\n{left()}{host.processes()}")  # noqa: B023
 
 
 def test_a_job_is_its_users_exactly_on_every_node(mesh: SystemMesh) -> None:
@@ -128,12 +129,12 @@ def test_a_node_whose_prolog_fails_is_left_out(mesh: SystemMesh) -> None:
         assert mesh.as_user("ada", "yod", "-sz", "2", "hostname", check=True).stdout == "h1\nh1\n"
     finally:
         mesh.hosts[1].run("rm", "/run/prolog.fails")
-    wait_until(lambda: set(mesh.states().values()) == {"up"}, "h2 is tried again", 20.0, 0.1)
+    wait_until(lambda: set(mesh.states().values()) == {"up"}, "h2 is tried again", step_s=0.1)
 
 
 def test_two_users_share_the_mesh_and_touch_only_their_own(mesh: SystemMesh) -> None:
     yod = mesh.start_as("ada", "yod", "-sz", "2", "sleep", "600", stderr=subprocess.PIPE, text=True)
-    wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == 2, "ada's launch runs", 20.0)
+    wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == 2, "ada's launch runs")
     (launcher,) = [str(one["id"]) for one in mesh.json("showmesh")["launchers"]]
     assert mesh.as_user("bob", "yod", "-sz", "2", "id", "-un", check=True).stdout == "bob\nbob\n"
     for command in (
@@ -149,36 +150,36 @@ def test_two_users_share_the_mesh_and_touch_only_their_own(mesh: SystemMesh) -> 
     assert "ada" in shown
     done = mesh.as_user("ada", "yod", "--signal", "TERM", launcher)
     assert done.returncode == 0, done.stderr
-    assert yod.wait(20) == 128 + signal.SIGTERM
+    assert yod.wait(PATIENCE_S) == 128 + signal.SIGTERM
 
 
 def test_an_interrupt_reaches_a_users_yod_and_nobody_elses(mesh: SystemMesh) -> None:
     """Its socket is in the user's own room, where the user may also put what is none."""
     for who in ("ada", "root"):
         yod = mesh.start_as("ada", "yod", "-sz", "2", "sleep", "600")
-        wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == 2, "it runs", 20.0)
+        wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == 2, "it runs")
         launcher = str(mesh.json("showmesh")["launchers"][0]["id"])
         words = ("pingd", "-NoInquire", "-interrupt", "-job", launcher)
         assert mesh.as_user("bob", *words).returncode
         done = mesh.run(*words) if who == "root" else mesh.as_user(who, *words)
         assert (done.returncode, done.stderr) == (0, ""), done.stderr
-        assert yod.wait(20) == 128 + signal.SIGTERM
+        assert yod.wait(PATIENCE_S) == 128 + signal.SIGTERM
 
 
 def test_root_looks_after_a_users_launch(mesh: SystemMesh) -> None:
     yod = mesh.start_as("ada", "yod", "-sz", "2", "sleep", "600")
-    wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == 2, "it runs", 20.0)
+    wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == 2, "it runs")
     launcher = str(mesh.json("showmesh")["launchers"][0]["id"])
     done = mesh.run("mesh", "procs", launcher)
     assert done.stdout.count("sleep") == 2, done
     done = mesh.run("yod", "--signal", "TERM", launcher)
     assert done.returncode == 0, done.stderr
-    assert yod.wait(20) == 128 + signal.SIGTERM
+    assert yod.wait(PATIENCE_S) == 128 + signal.SIGTERM
 
 
 def test_a_user_who_listens_in_place_of_a_yod_holds_nobody_up(mesh: SystemMesh) -> None:
     yod = mesh.start_as("ada", "yod", "-sz", "2", "sleep", "600")
-    wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == 2, "it runs", 20.0)
+    wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == 2, "it runs")
     launcher = str(mesh.json("showmesh")["launchers"][0]["id"])
     place = next((mesh.home / "run").rglob(f"yod-{launcher}.sock"))
     words = ("pingd", "-NoInquire", "-interrupt", "-job", launcher)
@@ -194,7 +195,7 @@ def test_a_user_who_listens_in_place_of_a_yod_holds_nobody_up(mesh: SystemMesh) 
     told = mesh.as_user("ada", *words)
     assert told.returncode == 125 and "pingd -kill" in told.stderr, told
     assert mesh.as_user("ada", "pingd", "-NoInquire", "-kill", "-job", launcher).returncode == 0
-    yod.wait(20)
+    yod.wait(PATIENCE_S)
 
 
 def test_a_killed_launch_child_leaves_nothing_of_a_user(mesh: SystemMesh) -> None:
@@ -202,11 +203,11 @@ def test_a_killed_launch_child_leaves_nothing_of_a_user(mesh: SystemMesh) -> Non
     host.run("rm", "-f", "/run/epilog.log")
     yod = mesh.start_as("ada", "yod", "-batch", "-sz", "2", "-w", "h1", "sh", "-c", "setsid sleep 987 & sleep 987",
                         stderr=subprocess.PIPE, text=True)  # fmt: skip
-    wait_until(lambda: list(host.processes().values()).count("sleep 987") == 4, "it runs", 20.0)
+    wait_until(lambda: list(host.processes().values()).count("sleep 987") == 4, "it runs")
     assert mesh.kill_on(host, "redmesh-launch")
-    assert yod.wait(30) != 0
-    wait_until(lambda: "sleep 987" not in " ".join(host.processes().values()), "no process is left", 20.0)
-    wait_until(lambda: "ada 0" in host.run("cat", "/run/epilog.log").stdout, "the epilog has run all the same", 10.0)
+    assert yod.wait(PATIENCE_S) != 0
+    wait_until(lambda: "sleep 987" not in " ".join(host.processes().values()), "no process is left")
+    wait_until(lambda: "ada 0" in host.run("cat", "/run/epilog.log").stdout, "the epilog has run all the same")
 
 
 def test_an_epilog_is_run_whoever_was_killed(mesh: SystemMesh) -> None:
@@ -215,18 +216,18 @@ def test_an_epilog_is_run_whoever_was_killed(mesh: SystemMesh) -> None:
     host.run("rm", "-f", "/run/epilog.log")
     script = "env -i setsid sleep 987 & env -i sleep 987 & sleep 987"  # two that carry no mark
     yod = mesh.start_as("ada", "yod", "-batch", "-sz", "1", "-w", "h1", "sh", "-c", script, stderr=subprocess.DEVNULL)
-    wait_until(lambda: list(host.processes().values()).count("sleep 987") == 3, "it runs", 20.0)
+    wait_until(lambda: list(host.processes().values()).count("sleep 987") == 3, "it runs")
     host.run("mkdir", "/dev/shm/redmesh-\N{SUPERSCRIPT TWO}", "/dev/shm/redmesh-4294967295")  # anybody may
     for pid in mesh.pids_on(host, "redmesh-pct") + mesh.pids_on(host, "redmesh-launch"):
         os.kill(pid, signal.SIGKILL)
-    assert yod.wait(30) != 0
-    wait_until(lambda: "ada 0" in host.run("cat", "/run/epilog.log").stdout, "the epilog has run", 20.0)
-    wait_until(lambda: not host.run("sh", "-c", LEFT).stdout, "nothing is left", 10.0)
+    assert yod.wait(PATIENCE_S) != 0
+    wait_until(lambda: "ada 0" in host.run("cat", "/run/epilog.log").stdout, "the epilog has run")
+    wait_until(lambda: not host.run("sh", "-c", LEFT).stdout, "nothing is left")
     assert host.run("cat", "/run/epilog.log").stdout.count("\n") == 1
-    wait_until(lambda: "sleep 987" not in " ".join(host.processes().values()), "no process is left", 10.0)
+    wait_until(lambda: "sleep 987" not in " ".join(host.processes().values()), "no process is left")
     assert not host.run("sh", "-c", "ls /run/redmesh-0/*/epilog-*").stdout
     host.run("rmdir", "/dev/shm/redmesh-\N{SUPERSCRIPT TWO}", "/dev/shm/redmesh-4294967295")
-    wait_until(lambda: set(mesh.states().values()) == {"up"}, "h1 is up again", 20.0, 0.1)
+    wait_until(lambda: set(mesh.states().values()) == {"up"}, "h1 is up again", step_s=0.1)
 
 
 #: A yod of a user's own, that gives its processors back and keeps its ranks on them.
@@ -251,8 +252,8 @@ def test_a_processor_is_never_in_two_launches(mesh: SystemMesh) -> None:
     host = mesh.hosts[0]
     command = ["python", "-c", GREEDY, "-sz", "2", "-w", "h1", "sleep", "987"]
     yod = mesh.start_as("ada", *command, stderr=subprocess.DEVNULL)
-    wait_until(lambda: "sleep 987" in " ".join(host.processes().values()), "it runs", 20.0)
-    wait_until(lambda: mesh.json("showmesh")["states"]["free"] == 4, "it has given its processors back", 20.0, 0.1)
+    wait_until(lambda: "sleep 987" in " ".join(host.processes().values()), "it runs")
+    wait_until(lambda: mesh.json("showmesh")["states"]["free"] == 4, "it has given its processors back", step_s=0.1)
     refused = mesh.as_user("bob", "yod", "-sz", "2", "-w", "h1", "hostname")
     assert refused.returncode == 125 and "h1: processor 0 is still in another launch" in refused.stderr
     assert refused.stdout == "" and yod.poll() is None
@@ -260,8 +261,8 @@ def test_a_processor_is_never_in_two_launches(mesh: SystemMesh) -> None:
     for pid, words in host.processes().items():
         if words == "sleep 987":
             os.kill(pid, signal.SIGKILL)
-    yod.wait(20)
-    wait_until(lambda: set(mesh.states().values()) == {"up"}, "h1 is tried again", 20.0, 0.1)
+    yod.wait(PATIENCE_S)
+    wait_until(lambda: set(mesh.states().values()) == {"up"}, "h1 is tried again", step_s=0.1)
     assert mesh.as_user("bob", "yod", "-sz", "2", "-w", "h1", "hostname", check=True).stdout == "h1\nh1\n"
 
 
@@ -316,10 +317,10 @@ def test_symlinks_in_the_place_of_a_users_directories_lead_root_nowhere(mesh: Sy
         for _ in range(4):
             done = mesh.as_user("ada", "yod", "-sz", "2", "-w", "h1", "--bcast=always", "/usr/bin/id", "-u")
             assert set(done.stdout.split()) <= {"21001"} and "Traceback" not in done.stderr
-            wait_until(lambda: mesh.states()["h1"] == "up", "h1 is tried again", 20.0, 0.1)
+            wait_until(lambda: mesh.states()["h1"] == "up", "h1 is tried again", step_s=0.1)
     finally:
         host.run("touch", "/tmp/enough")
-        said, _ = swapping.communicate(timeout=30)
+        said, _ = swapping.communicate(timeout=PATIENCE_S)
         host.run("rm", "/tmp/enough")
     assert int(said) >= 10_000
     host.run("sh", "-c", "rm -rf /dev/shm/redmesh-21001*")
@@ -350,7 +351,7 @@ def test_what_looks_into_a_launch_is_its_users(mesh: SystemMesh) -> None:
             told[:] = [done.stdout, done.stderr]
             return "clock_nanosleep" in done.stdout and '"ranks": "0-3"' in done.stdout
 
-        wait_until(there, "stacks of both hosts", 30.0, 0.2)
+        wait_until(there, "stacks of both hosts", step_s=0.2)
         assert '"missing": []' in str(told[0])
         script = "grep -E '^(Uid|Gid|Groups|CapPrm|CapEff):' /proc/self/status; ls -l /proc/self/fd; echo $HOME"
         said = mesh.as_user("ada", "mesh", "debug", launcher, "3", "--", "sh", "-c", script, check=True).stdout
@@ -421,7 +422,7 @@ def test_hard_links_in_a_users_directory_give_nothing_away(mesh: SystemMesh) -> 
     assert said == "0 666\n21002 600\n"
     assert host.run("cat", "/dev/shm/bobs").stdout == "y\n"
     host.run("sh", "-c", "rm -rf /dev/shm/redmesh-21001 /dev/shm/roots /dev/shm/bobs")
-    wait_until(lambda: mesh.states()["h1"] == "up", "h1 is tried again", 20.0, 0.1)
+    wait_until(lambda: mesh.states()["h1"] == "up", "h1 is tried again", step_s=0.1)
 
 
 def test_a_users_room_that_was_never_given_is_given_and_no_other_is_taken(mesh: SystemMesh) -> None:
@@ -460,7 +461,7 @@ def test_a_node_that_is_wiped_has_nothing_of_any_user(mesh: SystemMesh) -> None:
     done = mesh.run("python", "-c", script, env={"PYTHONPATH": str(Path(__file__).parents[3])})
     left = host.run("sh", "-c", "find /dev/shm/redmesh-2100* -type f -size +0").stdout
     assert (done.stdout, left) == ("True\n", ""), done
-    wait_until(lambda: mesh.states()["h1"] == "up", "it registers anew", 20.0, 0.1)
+    wait_until(lambda: mesh.states()["h1"] == "up", "it registers anew", step_s=0.1)
 
 
 def test_root_is_refused_unless_the_site_allows_it(mesh: SystemMesh) -> None:
@@ -510,7 +511,7 @@ def test_a_user_sees_a_well_mesh_and_what_is_roots_is_left_out(mesh: SystemMesh)
 def test_a_job_of_another_user_is_named_as_such(mesh: SystemMesh) -> None:
     said = mesh.as_user("ada", "mesh", "submit", "--quiet", "--array", "1-9", "--", "sleep", "600", check=True)
     uuid = said.stdout.strip()
-    wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == 4, "the job has every processor", 30.0, 0.1)
+    wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == 4, "the job has every processor", step_s=0.1)
     for command in ("wait", "cancel", "hold", "job show", "job tasks"):
         for name in (uuid, uuid[:8]):
             refused = mesh.as_user("bob", "mesh", *command.split(), name)
@@ -550,7 +551,7 @@ def test_what_only_root_can_end_is_refused_before_a_users_jobs_are_touched(mesh:
         rows = json.loads(mesh.as_user("ada", "mesh", "queue", "--json", check=True).stdout)
         return next((row["state"] for row in rows if row["uuid"] == uuid), "")
 
-    wait_until(lambda: state() == "running", "the job runs", 30.0, 0.1)
+    wait_until(lambda: state() == "running", "the job runs", step_s=0.1)
     for words in (["down", "--force"], ["down"], ["doctor"], ["upgrade"], ["trust", "rotate"]):
         refused = mesh.as_user("ada", "mesh", *words)
         assert refused.returncode == 1 and not refused.stdout, words
@@ -559,7 +560,7 @@ def test_what_only_root_can_end_is_refused_before_a_users_jobs_are_touched(mesh:
     told = mesh.as_user("ada", "mesh", "--config", str(mesh.site), "down").stderr
     assert f"sudo mesh down --config {mesh.site}" in told
     mesh.as_user("ada", "mesh", "cancel", uuid, check=True)
-    wait_until(lambda: not state(), "it has ended", 30.0, 0.1)
+    wait_until(lambda: not state(), "it has ended", step_s=0.1)
 
 
 def test_it_needs_root_a_database_server_and_a_configuration(mesh: SystemMesh) -> None:

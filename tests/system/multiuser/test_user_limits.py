@@ -13,7 +13,7 @@ from tests.support.mariadb import Server
 from tests.support.mesh import while_up
 from tests.support.others import python_for_others
 from tests.support.system_mesh import Attacked, SystemMesh
-from tests.support.waiting import patience, wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 #: tests/bench/attacked.py has longer ones, beside as many processes that spin.
 ATTACK_S = 4.0
@@ -34,17 +34,17 @@ def test_others_launch_while_a_user_attacks(mesh: SystemMesh) -> None:
     attacked.launches(*parts)
     assert json.loads(attacked.said.split('{"database": ')[1].split("}")[0] + "}")["done"] > 100, attacked.said
     assert all(most < MOST_MB for most in mesh.memory_mb().values()), mesh.memory_mb()
-    wait_until(lambda: max(attacked.descriptors().values()) < 64, "its connections are gone", 5.0)
-    assert mesh.as_user("ada", "yod", "-sz", "1", "true", timeout_s=10.0).returncode == 0
+    wait_until(lambda: max(attacked.descriptors().values()) < 64, "its connections are gone")
+    assert mesh.as_user("ada", "yod", "-sz", "1", "true").returncode == 0
     assert set(mesh.states().values()) == {"up"}
 
 
 def test_a_user_with_too_many_connections_is_told_so_and_nobody_else(mesh: SystemMesh) -> None:
-    attack = mesh.attack("ada", patience(90.0), "--only", "greeted")
+    attack = mesh.attack("ada", 10 * PATIENCE_S, "--only", "greeted")
     try:
         attack.stdout.readline()  # type: ignore[union-attr]
         descriptors = Attacked(mesh, 0.0).descriptors
-        wait_until(lambda: min(descriptors().values()) > 4000, "it has all that it may have", 20.0)
+        wait_until(lambda: min(descriptors().values()) > 4000, "it has all that it may have")
         assert mesh.as_user("bob", "yod", "-sz", "1", "true").returncode == 0
         while True:  # a yod may get in while the attack takes its last connections
             began = time.monotonic()
@@ -57,20 +57,20 @@ def test_a_user_with_too_many_connections_is_told_so_and_nobody_else(mesh: Syste
         assert told.returncode and "connections to this daemon" in told.stderr, told
     finally:
         attack.terminate()
-        attack.wait(10)
-    wait_until(lambda: max(descriptors().values()) < 64, "its connections are gone", 5.0)
+        attack.wait()
+    wait_until(lambda: max(descriptors().values()) < 64, "its connections are gone")
     assert mesh.as_user("ada", "yod", "-sz", "1", "true").returncode == 0
 
 
 def test_a_running_launch_of_the_attacker_lives_on(mesh: SystemMesh) -> None:
     """Its registration may be refused, and its connections dropped: neither ends what runs."""
     yod = mesh.start_as("ada", "yod", "-sz", "1", "sleep", "600")
-    wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == 1, "it runs", 20.0)
-    attack = mesh.attack("ada", patience(90.0), "--only", "greeted")
+    wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == 1, "it runs")
+    attack = mesh.attack("ada", 2 * PATIENCE_S, "--only", "greeted")
     try:
         attack.stdout.readline()  # type: ignore[union-attr]
         descriptors = Attacked(mesh, 0.0).descriptors
-        wait_until(lambda: descriptors()["rca"] > 4000, "it has all that it may have", 15.0)
+        wait_until(lambda: descriptors()["rca"] > 4000, "it has all that it may have")
         killed = [mesh.kill("rca"), mesh.kill("cpa-0")]
 
         def again() -> bool:
@@ -79,15 +79,15 @@ def test_a_running_launch_of_the_attacker_lives_on(mesh: SystemMesh) -> None:
             except (OSError, AgentError):  # they are not there again
                 return False
 
-        wait_until(again, "the daemons are there again, and so is the attack", 30.0)
+        wait_until(again, "the daemons are there again, and so is the attack")
     finally:
         attack.terminate()
-        attack.wait(10)
-    wait_until(lambda: yod.pid in _registered(mesh) or yod.poll() is not None, "it registers again", 20.0, 0.2)
+        attack.wait()
+    wait_until(lambda: yod.pid in _registered(mesh) or yod.poll() is not None, "it registers again", step_s=0.2)
     assert yod.poll() is None
     assert mesh.json("showmesh")["states"]["busy"] == 1
     yod.terminate()
-    assert yod.wait(20) == 128 + 15
+    assert yod.wait() == 128 + 15
 
 
 def _pids(mesh: SystemMesh) -> set[int]:

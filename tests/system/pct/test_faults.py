@@ -4,12 +4,13 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from agents.linux import processes
 from tests.support.pcts import MESH, Launcher, Machine, kill_hard, run
-from tests.support.waiting import freeze, wait_until, within
+from tests.support.waiting import SLOWNESS, freeze, wait_until
 from tests.system.pct.test_spares import one_each
 
 
@@ -19,9 +20,9 @@ def machine() -> Iterator[Machine]:
         yield machine
 
 
-def _clean(machine: Machine, timeout_s: float = 5.0) -> None:
-    wait_until(lambda: not machine.marked(), "no process of the launch is left", timeout_s)
-    wait_until(lambda: not machine.leftovers(), "no file of the launch is left", timeout_s)
+def _clean(machine: Machine) -> None:
+    wait_until(lambda: not machine.marked(), "no process of the launch is left")
+    wait_until(lambda: not machine.leftovers(), "no file of the launch is left")
 
 
 # What ranks do to stay: leave the session, fork twice, ignore TERM, forget the mark.
@@ -50,10 +51,13 @@ def _name(pid: int) -> str:
         return ""
 
 
-def test_what_ranks_leave_is_killed_before_finished(machine: Machine) -> None:
-    launcher = Launcher(machine, ["bash", "-c", STUBBORN + "sleep 0.3; exit 0"], per_node=2)
+def test_what_ranks_leave_is_killed_before_finished(machine: Machine, tmp_path: Path) -> None:
+    ends = tmp_path / "ends"
+    script = f"{STUBBORN} until [ -e {ends} ]; do sleep 0.05; done"
+    launcher = Launcher(machine, ["bash", "-c", script], per_node=2)
     launcher.go()
     wait_until(lambda: len(_sleepers(machine)) >= 24, "they are there")
+    ends.touch()
     launcher.until("finished")
     assert not _sleepers(machine) and not machine.marked()
     launcher.send({"op": "done"})
@@ -239,15 +243,13 @@ def test_a_killed_launch_is_refused_when_its_load_comes_late(machine: Machine) -
     _clean(machine)
 
 
-def test_no_go_in_time(machine: Machine) -> None:
+def test_no_go(machine: Machine) -> None:
     launcher = Launcher(machine, ["true"], per_node=2, pending_s=0.5)
     launcher.ready()
-    begun = time.monotonic()
     failed = launcher.until("failed")
     assert failed["fault"] == "launch" and "0.5 s were over" in failed["message"], "it says so, and blames no node"
     while launcher.read():
         pass
-    assert within(3, begun)
     _clean(machine)
 
 
@@ -285,12 +287,13 @@ def test_a_launch_child_that_is_woken_late_starts_nothing() -> None:
 
 
 def test_time_to_begin_is_renewed(machine: Machine) -> None:
-    launcher = Launcher(machine, ["true"], nodes=2, fanout=1, pending_s=2.0, lapses_in_s=2.0)
+    time_s = 4 * SLOWNESS
+    launcher = Launcher(machine, ["true"], nodes=2, fanout=1, pending_s=time_s, lapses_in_s=time_s)
     launcher.ready()
-    for _ in range(4):
-        launcher.send({"op": "ping", "loading_s": 2.0})
+    for _ in range(6):
+        launcher.send({"op": "ping", "loading_s": time_s})
         launcher.until("pong")
-        time.sleep(1.0)
+        time.sleep(time_s / 4)  # in all longer than it had
     launcher.send({"op": "go", "ranks": [[0, 0], [0, 1]]})
     assert set(launcher.finish().values()) == {0}, "neither the root nor the node below it has given up"
     _clean(machine)
@@ -319,7 +322,7 @@ def test_a_stopped_pct_is_named(machine: Machine) -> None:
     freeze(machine.pcts["n2"].pid)
     try:
         launcher = Launcher(machine, ["true"], fanout=1)
-        failed = launcher.until("failed", timeout_s=20)
+        failed = launcher.until("failed")
     finally:
         machine.pcts["n2"].send_signal(signal.SIGCONT)
     assert (failed["node"], failed["fault"]) == ("n2", "node")
@@ -331,7 +334,7 @@ def test_term_ends_the_launches_of_a_pct(machine: Machine) -> None:
     launcher = Launcher(machine, ["bash", "-c", STUBBORN + PROGRAM[2]], nodes=2)
     _at_running(launcher)
     machine.pcts["n1"].terminate()
-    assert machine.pcts["n1"].wait(10) == 0
+    assert machine.pcts["n1"].wait() == 0
     assert not [pid for pid in processes.marked(f"{MESH}/n1/") if processes.alive(pid)]
     assert not os.path.exists(machine.address("n1"))
     launcher.send({"op": "kill"})

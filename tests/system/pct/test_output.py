@@ -1,5 +1,6 @@
 """What ranks write and read: byte for byte, bounded in memory, never in the way of control."""
 
+import contextlib
 import hashlib
 import os
 import signal
@@ -12,7 +13,7 @@ import pytest
 from agents.linux import processes
 from agents.wire.frames import STDOUT
 from tests.support.pcts import Launcher, Machine, run
-from tests.support.waiting import wait_until, within
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -51,19 +52,21 @@ def test_a_reader_that_stands_still_costs_no_memory_and_stops_no_control(machine
     )
     launcher.go()
     launcher.keep_output = False
-    deadline = time.monotonic() + 1.5
-    while time.monotonic() < deadline:
-        try:
-            launcher.read(0.2)
-        except TimeoutError:
-            pass
+
+    def nothing_more_comes() -> bool:
+        before = launcher.received
+        with contextlib.suppress(TimeoutError):
+            launcher.read(0.5)
+        return launcher.received == before and bool(launcher.exits())
+
+    wait_until(nothing_more_comes, "the credit is used up, and an exit passes")
     assert launcher.received <= 16 << 20, "never more than the credit"
     assert launcher.exits() == {5: 3 << 8}, "an exit passes"
     for name in machine.pcts:
         [child] = machine.launch_children(name)
         assert _peak(child) < 64, f"{name} holds {_peak(child)} MiB"
     launcher.send({"op": "signal", "signal": signal.SIGTERM, "ranks": None})
-    wait_until(lambda: launcher.read(5) and len(launcher.exits()) == 16, "a signal works")
+    wait_until(lambda: launcher.read() and len(launcher.exits()) == 16, "a signal works")
     launcher.grant = True
     launcher.give_credit()
     assert len(launcher.finish()) == 16
@@ -77,7 +80,7 @@ def test_a_launcher_that_is_stopped_costs_no_memory(machine: Machine) -> None:
     child = machine.launch_children("n0")[0]
     time.sleep(1.0)  # nobody reads the socket: this is what is tested
     assert _peak(child) < 64
-    assert len(launcher.finish(60)) == 16
+    assert len(launcher.finish()) == 16
     assert launcher.received == 16 * count
 
 
@@ -89,10 +92,10 @@ def test_output_after_the_exit_is_not_lost(machine: Machine) -> None:
 
 def test_a_grandchild_that_holds_the_pipe_is_waited_for_shortly(machine: Machine) -> None:
     begun = time.monotonic()
-    launcher = Launcher(machine, ["bash", "-c", "echo out; sleep 100 & exit 4"], nodes=1)
+    launcher = Launcher(machine, ["bash", "-c", "echo out; sleep 3600 & exit 4"], nodes=1)
     launcher.go()
     assert launcher.finish() == {0: 4 << 8}
-    assert time.monotonic() - begun > 0.4 and within(3, begun)
+    assert time.monotonic() - begun > 0.4
     assert launcher.stdout() == b"out\n"
     assert not machine.marked()
 
@@ -119,7 +122,7 @@ def test_a_flood_arrives_whole(machine: Machine) -> None:
     launcher = Launcher(machine, ["head", "-c", str(count), "/dev/zero"], nodes=1)
     launcher.keep_output = False
     launcher.go()
-    launcher.finish(60)
+    launcher.finish()
     assert launcher.received == count
 
 

@@ -4,7 +4,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import pytest
 
 from tests.support.daemons import Make
 from tests.support.mariadb import Server, private_server
-from tests.support.waiting import wait_until, within
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
@@ -40,12 +39,10 @@ def test_killed_while_the_database_is_away(server: Server, make_daemons: Make, t
             server.signal(signal.SIGSTOP)
         launcher.kill()
     asked = lambda: any(line.get("code") == "database" for line in made.log("rca"))  # noqa: E731
-    wait_until(asked, "a CPA has told the RCA that the database is away", 8.0)
+    wait_until(asked, "a CPA has told the RCA that the database is away")
     if how == "killed":
         server.start()
     else:
         server.signal(signal.SIGCONT)
-    since = time.monotonic()
-    wait_until(lambda: not made.owners(), "its processors are free", 6.0)
-    assert within(3.0, since)
+    wait_until(lambda: not made.owners(), "its processors are free")
     wait_until(lambda: made.rows("SELECT state, abnormal FROM launcher") == [("ended", 1)], "and it has ended")

@@ -11,10 +11,8 @@ import pytest
 from agents.linux.processes import alive, start_time
 from db.store.store import open_store
 from tests.support.mesh import MakeMesh, PrivateMesh
-from tests.support.waiting import freeze, wait_until, within
+from tests.support.waiting import freeze, wait_until
 from tests.support.yods import ranks_left
-
-SOON_S = 3.0
 
 #: A rank that ignores what can be ignored, and hides a grandchild in a session of its own.
 STUBBORN = """
@@ -55,7 +53,7 @@ def states(mesh: PrivateMesh) -> list[object]:
     return [row[0] for row in rows(mesh, "SELECT state FROM launcher WHERE ended_at IS NULL")]
 
 
-def assert_nothing_left(mesh: PrivateMesh, since: float) -> None:
+def assert_nothing_left(mesh: PrivateMesh) -> None:
     def left() -> list[object]:
         sockets = [path.name for path in Path(mesh.run_dir).glob("launch-*")] + [
             path.name for path in Path(mesh.run_dir).glob("yod-*")
@@ -63,9 +61,7 @@ def assert_nothing_left(mesh: PrivateMesh, since: float) -> None:
         owned = rows(mesh, "SELECT id FROM processor WHERE launcher IS NOT NULL OR `partition` IS NOT NULL")
         return [*ranks_left(mesh), *states(mesh), *owned, *sockets]
 
-    while rest := left():
-        assert within(SOON_S, since), f"left behind: {rest}"
-        time.sleep(0.05)
+    wait_until(lambda: not left(), lambda: f"nothing is left behind: {left()}", step_s=0.05)
     assert rows(mesh, "SELECT COUNT(*) FROM `partition` WHERE ended_at IS NULL") == [(0,)]
     assert mesh.run("yod", "-sz", "8", "true").returncode == 0
 
@@ -73,9 +69,8 @@ def assert_nothing_left(mesh: PrivateMesh, since: float) -> None:
 def test_a_killed_yod_leaves_no_process_and_no_processor(running: tuple[PrivateMesh, int]) -> None:
     mesh, yod = running
     assert len(ranks_left(mesh)) == 16
-    since = time.monotonic()
     os.kill(yod, signal.SIGKILL)
-    assert_nothing_left(mesh, since)
+    assert_nothing_left(mesh)
 
 
 @pytest.mark.parametrize("daemons", [("rca",), ("cpa-0", "cpa-1"), ("rca", "cpa-0", "cpa-1"), ("n2",)])
@@ -86,14 +81,13 @@ def test_killed_together_with(running: tuple[PrivateMesh, int], daemons: tuple[s
     for pid in [*pids, yod]:
         os.kill(pid, signal.SIGKILL)
     wait_until(lambda: not any(alive(pid, began[pid]) for pid in pids), "they are dead")
-    back = wait_until(lambda: all_running(mesh, daemons, pids), "the keeper has started them again")
-    assert_nothing_left(mesh, back)
+    wait_until(lambda: all_running(mesh, daemons, pids), "the keeper has started them again")
+    assert_nothing_left(mesh)
 
 
-def all_running(mesh: PrivateMesh, daemons: tuple[str, ...], before: list[int]) -> float:
-    """When all of them were seen running again, with other pids; 0 when they are not."""
-    there = all(mesh.pid_of(name) not in before for name in daemons)
-    return time.monotonic() if there else 0.0
+def all_running(mesh: PrivateMesh, daemons: tuple[str, ...], before: list[int]) -> bool:
+    """Whether all of them run again, with other pids."""
+    return all(mesh.pid_of(name) not in before for name in daemons)
 
 
 def test_stopped_by_job_control_is_left_alone(running: tuple[PrivateMesh, int]) -> None:
@@ -102,6 +96,5 @@ def test_stopped_by_job_control_is_left_alone(running: tuple[PrivateMesh, int]) 
     since = time.monotonic()
     wait_until(lambda: time.monotonic() > since + 3.0, "longer than a launcher may be silent")
     assert states(mesh) == ["busy"] and len(ranks_left(mesh)) == 16
-    since = time.monotonic()
     os.kill(yod, signal.SIGKILL)
-    assert_nothing_left(mesh, since)
+    assert_nothing_left(mesh)

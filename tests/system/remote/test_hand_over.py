@@ -62,9 +62,7 @@ def test_a_running_job_goes_to_another_login_processor_and_back(mesh: TlsMesh, o
     back = other.run("mesh", "job", "move", job.uuid, login_of(mesh))
     assert back.returncode == 0 and f"continues on {login_of(mesh)}" in back.stdout, back.stderr
     # the CPA of this login processor has the job go on here by itself
-    wait_until(
-        lambda: job.path.exists() and is_shown(mesh.run, job.uuid, "owner_lives", True), "its owner is here", 30.0
-    )
+    wait_until(lambda: job.path.exists() and is_shown(mesh.run, job.uuid, "owner_lives", True), "its owner is here")
     job.open_gate()
     mesh.run("mesh", "wait", job.uuid, check=True)
     told = shown(mesh.run, job.uuid)
@@ -89,9 +87,9 @@ def test_a_job_moves_itself_between_its_stages(mesh: TlsMesh, other: OtherLogin)
     uuid = mesh.run("mesh", "submit", *words, check=True).stdout.strip()
     script.unlink()  # its file travels in the object
     path = mesh.state / "jobs" / f"{uuid}.job"
-    wait_until(lambda: meta(path, "standby"), "it has a standby, without which it cannot move", 20.0)
+    wait_until(lambda: meta(path, "standby"), "it has a standby, without which it cannot move")
     stands.touch()
-    wait_until(lambda: not path.exists(), "it has gone", 40.0)
+    wait_until(lambda: not path.exists(), "it has gone")
     resumed = other.run("mesh", "job", "resume", uuid)
     assert resumed.returncode == 0 or "runs" in resumed.stderr, resumed.stderr
     assert other.run("mesh", "wait", uuid).returncode == 0
@@ -123,7 +121,7 @@ def test_an_owner_killed_while_it_hands_over_leaves_one_object(mesh: TlsMesh, ot
     kill_owner(job)
     moving.kill()
     moving.wait()
-    wait_until(lambda: mesh.run("mesh", "job", "resume", job.uuid).returncode == 0, "it is resumed", 30.0)
+    wait_until(lambda: mesh.run("mesh", "job", "resume", job.uuid).returncode == 0, "it is resumed")
     job.open_gate()
     mesh.run("mesh", "wait", job.uuid, check=True)
     assert shown(mesh.run, job.uuid)["counts"] == {"done": 14}

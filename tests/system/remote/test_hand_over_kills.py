@@ -86,7 +86,7 @@ class HandedOver:
 
     def hand_over(self) -> None:
         """Begin, and wait until the step has come."""
-        wait_until(lambda: meta(self.here, "standby"), "it has a standby", 30.0)
+        wait_until(lambda: meta(self.here, "standby"), "it has a standby")
         cpa = str(self.mesh.pid_of("cpa-0")) if "CPA" in self.step else ""
         self.spec.write_text(self.step.replace("CPA", cpa))
         env = {**self.other.env, **{key: self.env[key] for key in ("PYTHONPATH", "KILL_AT")}}
@@ -101,7 +101,7 @@ class HandedOver:
             return False
 
         try:
-            wait_until(begun, "it has begun", 30.0, 0.1)
+            wait_until(begun, "it has begun", step_s=0.1)
             self.gate.touch()  # what runs ends, and with it the stage
 
             def came() -> bool:
@@ -110,7 +110,7 @@ class HandedOver:
                     moving = self.mesh.start("mesh", "job", "resume", self.uuid, env=env)
                 return not self.spec.exists()
 
-            wait_until(came, f"the step has come: {self.step}", 60.0, 0.1)
+            wait_until(came, f"the step has come: {self.step}", step_s=0.1)
         finally:
             moving.kill()
             moving.wait()
@@ -135,7 +135,7 @@ class HandedOver:
                 run("mesh", "job", "resume", self.uuid)
             return self.state()[0] == "done"
 
-        wait_until(over, f"it ends after {self.step}: {self.state()}", 60.0, 0.5)
+        wait_until(over, f"it ends after {self.step}: {self.state()}", step_s=0.5)
 
     def state(self) -> tuple[str, str]:
         """The job's state, and where that was said."""
@@ -160,7 +160,7 @@ class HandedOver:
                 done = self.mesh.run("mesh", "job", "show", self.uuid)
                 return f"the login processor {OTHER_LOGIN}" in done.stderr + done.stdout
 
-            wait_until(asked, f"{self.step}: here it is known that the object is there", 30.0, 0.5)
+            wait_until(asked, f"{self.step}: here it is known that the object is there", step_s=0.5)
         assert told["counts"] == {"done": TASKS}, (self.step, told["counts"])
         db = sqlite3.connect(live[0])
         try:

@@ -12,7 +12,7 @@ from agents.wire import keys
 from agents.wire.errors import WireError
 from tests.support.addresses import address
 from tests.support.daemons import MESH, Daemons
-from tests.support.waiting import freeze, wait_until
+from tests.support.waiting import PATIENCE_S, freeze, wait_until
 
 MASTER = b"m" * 32
 FIRST, SECOND = "b00710-00000001", "b00710-00000002"
@@ -68,6 +68,18 @@ class RemoteNode:
                 return None if said is None else said.view
             self.epoch = said.epoch
         return beat.GREET
+
+    def view(self, flags: int = 0) -> int:
+        """The RCA's view, by its first answer; a busy machine's RCA may not have answered the first beats in time."""
+        seen: list[int] = []
+
+        def answered() -> bool:
+            said = self.beat(flags)
+            seen.extend([] if said is None else [said])
+            return bool(seen)
+
+        wait_until(answered, "the RCA answers")
+        return seen[0]
 
     def close(self) -> None:
         self.sock.close()
@@ -127,7 +139,7 @@ def test_beats_that_come_twice_or_late_are_heard_once(rca: Daemons, node: Remote
     for datagram in (sent[2], sent[0], sent[2], sent[4], sent[1], sent[3], sent[4]):
         node.send(datagram)
     for sequence in (node.sequence - 2, node.sequence):  # the third and the last: what was older by then is nothing
-        said = node.answer(10.0)
+        said = node.answer(PATIENCE_S)
         assert said is not None and said.sequence == sequence
     assert told(rca, "node_suspect") == 0  # before the node is silent
     assert node.answer(1.0) is None
@@ -140,7 +152,7 @@ def test_what_was_recorded_brings_nobody_back(rca: Daemons, node: RemoteNode) ->
     recorded = node.datagram()
     sequence = node.sequence
     node.send(recorded)
-    assert node.answer(10.0, sequence) is not None
+    assert node.answer(PATIENCE_S, sequence) is not None
     node.boot_id = SECOND
     wait_until(lambda: node.beat() == beat.UP, "it is up under another boot id")
     node.boot_id = FIRST  # an answer would be for that life
@@ -148,24 +160,25 @@ def test_what_was_recorded_brings_nobody_back(rca: Daemons, node: RemoteNode) ->
     assert node.answer(1.0, sequence) is None
     rca.kill("rca")
     rca.start("rca")
-    for _ in range(10):  # its socket for users is there before the one for nodes is
+
+    def greeting() -> beat.Acknowledgement | None:
         node.send(recorded)
-        greeting = node.answer(1.0, sequence)
-        if greeting is not None:
-            break
-    assert greeting is not None and greeting.view == beat.GREET
+        return node.answer(1.0, sequence)
+
+    answer = wait_until(greeting, "it answers")  # its socket for users is there before the one for nodes is
+    assert answer is not None and answer.view == beat.GREET
     with rca.client("rca") as client:
         states = {entry["node"]: entry["state"] for entry in client.call({"op": "status"})["nodes"]}
     assert states.get("n0", "down") == "down"
 
 
 def test_a_silent_node_is_given_up_and_comes_back_under_another_boot_id_alone(rca: Daemons, node: RemoteNode) -> None:
-    wait_until(lambda: state(rca) == "suspect", "it is suspect", 6.0)
-    assert node.beat() == beat.UP
+    wait_until(lambda: state(rca) == "suspect", "it is suspect")
+    assert node.view() == beat.UP
     wait_until(lambda: state(rca) == "up", "a beat makes it up again")
-    wait_until(lambda: state(rca) == "down", "it is down", 9.0)
+    wait_until(lambda: state(rca) == "down", "it is down")
     for _ in range(3):
-        assert node.beat(beat.REGISTER) == beat.RESET
+        assert node.view(beat.REGISTER) == beat.RESET
     rca.kill("rca")  # the next one knows nothing, the database does
     rca.start("rca")
     wait_until(lambda: node.beat(beat.REGISTER) == beat.RESET, "the new RCA has been told so")
@@ -177,10 +190,10 @@ def test_a_silent_node_is_given_up_and_comes_back_under_another_boot_id_alone(rc
 
 def test_the_death_of_a_pct_is_noticed_at_once_and_the_next_one_is_welcome(rca: Daemons, node: RemoteNode) -> None:
     node.send(node.datagram(kind=beat.GONE))
-    wait_until(lambda: state(rca) == "suspect", "it is given to nobody", 5.0)
+    wait_until(lambda: state(rca) == "suspect", "it is given to nobody")
     late = node.datagram()
     node.incarnation = 2
-    assert node.beat() == beat.UP
+    assert node.view() == beat.UP
     wait_until(lambda: state(rca) == "up", "it is up")
     node.send(late)
     assert node.answer() is None
@@ -191,11 +204,11 @@ def test_the_death_of_a_pct_is_noticed_at_once_and_the_next_one_is_welcome(rca: 
 
 def test_a_way_that_leads_in_one_direction_is_none(rca: Daemons, node: RemoteNode) -> None:
     def unheard() -> bool:
-        assert node.beat(beat.UNHEARD) is not None  # it is answered all the same
+        node.view(beat.UNHEARD)  # it is answered all the same
         return state(rca) == "suspect"
 
-    wait_until(unheard, "it is suspect", 6.0)
-    assert node.beat() == beat.UP
+    wait_until(unheard, "it is suspect")
+    assert node.view() == beat.UP
     wait_until(lambda: state(rca) == "up", "it is up")
 
 
@@ -204,11 +217,11 @@ def test_an_outage_of_the_cpa_makes_no_node_down(rca: Daemons, node: RemoteNode)
     rca.kill("cpa-0")
     until = time.monotonic() + 5.0
     while time.monotonic() < until:
-        assert node.beat() == beat.UP
+        assert node.view() == beat.UP
         time.sleep(0.2)
     rca.start("cpa-0")
     wait_until(lambda: told(rca, "cpa_connected") or rca.log("rca")[-1]["event"], "a CPA is there")
-    assert node.beat() == beat.UP
+    assert node.view() == beat.UP
     assert told(rca, "node_down") == told(rca, "node_suspect") == 0
 
 

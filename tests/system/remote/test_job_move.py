@@ -20,7 +20,7 @@ from redmesh.state import StateObject, new_uuid
 from tests.support.far_mesh import FarMesh, TlsMesh
 from tests.support.hosts import MakeHosts
 from tests.support.mesh import while_up
-from tests.support.waiting import patience
+from tests.support.waiting import PATIENCE_S
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def get(mesh: TlsMesh, node: str, path: str, token: str) -> tuple[int, str | Non
     host, _, port = address_of(mesh, node).removeprefix("tls://").partition("/")[0].rpartition(":")
     context = ssl.create_default_context(cafile=str(mesh.home / "state" / "redmesh" / "run" / "ca.pem"))
     context.check_hostname = False  # its certificate names the node, by a URI
-    connection = HTTPSConnection(host, int(port), timeout=patience(20.0), context=context)
+    connection = HTTPSConnection(host, int(port), timeout=PATIENCE_S, context=context)
     try:
         connection.request("GET", path, headers={"Authorization": f"Bearer {token}"})
         reply = connection.getresponse()
@@ -94,7 +94,7 @@ def test_a_job_moves_and_is_found_with_and_without_the_tracker(mesh: TlsMesh, jo
     assert serve.stdout is not None
     lines = [serve.stdout.readline(), serve.stdout.readline()]
     try:
-        with urlopen(lines[1].replace("/page?", "/log?"), timeout=patience(20.0)) as reply:
+        with urlopen(lines[1].replace("/page?", "/log?"), timeout=PATIENCE_S) as reply:
             assert json.load(reply)["log"][0]["text"] == "done"
     finally:
         serve.send_signal(2)

@@ -76,10 +76,10 @@ class Scene:
         return self.yod
 
     def until(self, state: str) -> None:
-        wait_until(lambda: self.mesh.json("showmesh")["states"][state] == SIZE, f"it is {state}", 20.0, 0.02)
+        wait_until(lambda: self.mesh.json("showmesh")["states"][state] == SIZE, f"it is {state}", step_s=0.02)
 
     def until_there(self) -> None:
-        wait_until(lambda: min(ranks(self.mesh)) >= 2, "all ranks are there", 20.0, 0.02)
+        wait_until(lambda: min(ranks(self.mesh)) >= 2, "all ranks are there", step_s=0.02)
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
@@ -103,7 +103,7 @@ class Scene:
     def loading(self) -> Iterator[None]:
         self.start(self.large, MARK)
         arrives = ("sh", "-c", "ls /dev/shm/redmesh-*/images/*")
-        wait_until(lambda: self.mesh.hosts[1].run(*arrives).stdout, "it arrives", 10.0, 0.01)
+        wait_until(lambda: self.mesh.hosts[1].run(*arrives).stdout, "it arrives", step_s=0.01)
         yield
 
     @contextmanager
@@ -134,7 +134,7 @@ class Scene:
         self.until("busy")
         with self.frozen():
             yod.send_signal(signal.SIGUSR1)
-            wait_until(lambda: not any(ranks(self.mesh)), "every rank has ended", 10.0, 0.02)
+            wait_until(lambda: not any(ranks(self.mesh)), "every rank has ended", step_s=0.02)
             time.sleep(0.2)
             yield
 
@@ -169,19 +169,22 @@ def test_a_launch_goes_on_or_ends_whatever_is_killed(
         time.sleep(4.0)  # sleep and all that
         assert yod.poll() is None, yod.communicate()
         assert min(ranks(mesh)) >= 2, "it runs on"
-    deadline = time.monotonic() + (20.0 if state in ("signalling", "ending") else 3.0)
+    if state in ("signalling", "ending"):
+        yod.wait()  # it ends by itself
+    deadline = time.monotonic() + 3.0
     while yod.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.05)
+        time.sleep(0.05)  # it may end, or run on
     asked = yod.poll() is None
-    if asked:  # it runs, after all
-        assert state not in ("signalling", "ending"), "it ends by itself"
+    if asked:
         yod.send_signal(signal.SIGTERM)
-    _, said = yod.communicate(timeout=40)
+    _, said = yod.communicate()
     if asked and (state, victim) in NOT_NEEDED:
         assert yod.returncode == 128 + signal.SIGTERM, said
     settle(mesh)
     if victim == "mariadbd":  # a CPA remembers for a second that the database did not answer (db/store/outage.py)
-        wait_until(lambda: mesh.run("yod", "-sz", "1", "true").returncode == 0, "its CPA has found it again", 5.0, 0.2)
+        wait_until(
+            lambda: mesh.run("yod", "-sz", "1", "true").returncode == 0, "its CPA has found it again", step_s=0.2
+        )
         settle(mesh)
     done = mesh.run("yod", "-sz", str(SIZE), "true")
     assert done.returncode == 0, done.stderr
@@ -198,7 +201,4 @@ def settle(mesh: FarMesh) -> None:
         up = set(last[2].values()) == {"up"}
         return up and shown["states"]["free"] == SIZE and not shown["launchers"] and not any(left + ranks(mesh))
 
-    try:
-        wait_until(settled, "the mesh is as it was", 40.0, 0.1)
-    except AssertionError:
-        raise AssertionError(f"not settled: {last}\n{mesh.logs(25)}") from None
+    wait_until(settled, lambda: f"the mesh is as it was: {last}\n{mesh.logs(25)}", step_s=0.1)

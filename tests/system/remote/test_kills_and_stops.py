@@ -19,12 +19,12 @@ from tests.support.chance import long, seed
 from tests.support.far_mesh import FarMesh
 from tests.support.hosts import MakeHosts, NamespaceHost
 from tests.support.mesh import while_up
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 from tests.system.remote.test_faults import boot_of, naps, run_everywhere, until_it_runs, until_nobody_runs
 
 STORM_S = long(12.0, 300.0)
 SEED = seed("REDMESH_STORM_SEED")
-HOSTS, AT_ONCE, SETTLED_S = 4, 3, 40.0
+HOSTS, AT_ONCE = 4, 3
 RANK = 'flock -n /tmp/held sleep {} || echo "$YOD_LAUNCHER_ID" >> /tmp/twice'
 
 
@@ -113,7 +113,7 @@ def test_no_processor_is_ever_in_two_launches(mesh: FarMesh) -> None:
     running: list[subprocess.Popen[Any]] = []
     good = 0
     until, next_strike = time.monotonic() + STORM_S, time.monotonic() + 1.0
-    while time.monotonic() < until:
+    while time.monotonic() < until or (not good and time.monotonic() < until + PATIENCE_S):
         good += sum(one.poll() == 0 for one in running)
         running = [one for one in running if one.poll() is None]
         while len(running) < AT_ONCE:
@@ -127,11 +127,12 @@ def test_no_processor_is_ever_in_two_launches(mesh: FarMesh) -> None:
     story = f"seed {SEED}:\n" + "\n".join(weather.said)
     assert not twice(mesh), f"two launches on a processor of {twice(mesh)}; {story}"
     for one in running:
-        one.wait(60)
-    try:
-        wait_until(lambda: mesh.json("showmesh")["states"]["free"] == HOSTS, "all is free", SETTLED_S, 0.2)
-    except AssertionError:
-        raise AssertionError(f"not settled: {mesh.json('showmesh')}; {story}\n{mesh.logs(20)}") from None
+        one.wait()
+    wait_until(
+        lambda: mesh.json("showmesh")["states"]["free"] == HOSTS,
+        lambda: f"all is free: {mesh.json('showmesh')}; {story}\n{mesh.logs(20)}",
+        step_s=0.2,
+    )
     assert not twice(mesh), f"two launches on a processor of {twice(mesh)}; {story}"
     assert not [words for host in mesh.hosts for words in host.processes().values() if "sleep" in words], story
     assert good, f"no launch came to its end; {story}"
@@ -149,7 +150,7 @@ def test_a_host_that_loses_its_daemons_and_their_directory_keeps_its_launch(netn
             mesh.kill_on(host, "redmesh-pct")
             shutil.rmtree(f"/proc/{host.init}/root/run/redmesh-0")
             mesh.up()
-            wait_until(lambda: mesh.node_log(host).count('"pct started"') == 2, "the next PCT is there", 30.0)
-            wait_until(lambda: '"adopted"' in mesh.node_log(host), "it has taken the launch up", 20.0)
+            wait_until(lambda: mesh.node_log(host).count('"pct started"') == 2, "the next PCT is there")
+            wait_until(lambda: '"adopted"' in mesh.node_log(host), "it has taken the launch up")
             assert (boot_of(mesh, "h1"), naps(mesh, host)) == before and yod.poll() is None
         until_nobody_runs(mesh)

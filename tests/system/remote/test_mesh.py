@@ -74,7 +74,7 @@ def test_an_interrupt_ends_all_ranks(mesh: PrivateMesh) -> None:
     yod = mesh.start("yod", "-sz", "6", "sleep", "4711")
     wait_until(lambda: len(_sleeping(mesh, "4711")) == 6, "six sleep")
     yod.send_signal(signal.SIGINT)
-    assert yod.wait(20) == 130
+    assert yod.wait() == 130
     assert not _sleeping(mesh, "4711")
     _free(mesh)
 
@@ -92,7 +92,7 @@ def test_pingd_kills_over_the_network(mesh: PrivateMesh) -> None:
     wait_until(lambda: len(_sleeping(mesh, "4713")) == 6, "six sleep")
     launcher = mesh.json("showmesh")["launchers"][0]["id"]
     mesh.run("pingd", "-job", str(launcher), "-kill", "-N", check=True)
-    assert yod.wait(20) != 0
+    assert yod.wait() != 0
     assert not _sleeping(mesh, "4713")
     _free(mesh)
 
@@ -160,7 +160,7 @@ def test_keys_change_while_launches_run(mesh: PrivateMesh) -> None:
     done = mesh.run("mesh", "trust", "rotate", check=True)
     assert [line.split(":")[0] for line in done.stdout.splitlines()] == ["3 nodes"] * 3
     assert mesh.run("yod", "-sz", "3", "hostname").returncode == 0  # beside it, under the new keys
-    assert long.wait(20) == 0
+    assert long.wait() == 0
     out.seek(0)
     assert sorted(out.read().split()) == ["0", "1", "2", "over", "over", "over"]
     after = mesh.json("mesh", "trust", "show")
@@ -182,7 +182,7 @@ def test_a_change_of_keys_goes_on_where_it_stopped(mesh: PrivateMesh) -> None:
         os.kill(pid, signal.SIGCONT)
     mesh.run("mesh", "trust", "rotate", check=True)
     assert authority(str(mesh.state), mesh.run_dir.name).stage.value == "settled"
-    wait_until(lambda: mesh.run("yod", "-sz", "6", "hostname").returncode == 0, "all nodes again", 20)
+    wait_until(lambda: mesh.run("yod", "-sz", "6", "hostname").returncode == 0, "all nodes again")
 
 
 def test_ranks_are_told_where_to_meet(mesh: PrivateMesh) -> None:

@@ -11,7 +11,7 @@ from tests.support.far_mesh import FarMesh
 from tests.support.hosts import LOGIN_ADDRESS, MakeHosts, NamespaceHost
 from tests.support.mesh import while_up
 from tests.support.others import INSTALLED, install
-from tests.support.waiting import patience, wait_until
+from tests.support.waiting import wait_until
 
 NAME = "login.site"
 SILENT = "import socket, time; s = socket.socket(2, 2); s.bind(('127.0.0.1', 53)); time.sleep(600)"
@@ -20,14 +20,11 @@ import glob, sys, time
 sys.path.insert(0, "/run/project")
 from agents.link.client import Client
 (path,) = glob.glob("/run/redmesh-0/*/h1.sock")
-worst = 0.0
 for _ in range(30):
-    began = time.monotonic()
-    with Client(path, "admin", 30.0) as pct:
+    with Client(path, "admin", 20.0) as pct:  # a look-up that it waits for takes 30 s
         told = pct.call({"op": "status"})
-    worst = max(worst, time.monotonic() - began)
     time.sleep(0.1)
-print(told["incarnation"], worst)
+print(told["incarnation"])
 """
 
 
@@ -45,7 +42,7 @@ def forget(host: NamespaceHost) -> subprocess.Popen[bytes]:
     """The host knows the name no more, and whom it asks says nothing."""
     hosts = host.directory / "hosts"
     hosts.write_text("".join(line for line in hosts.read_text().splitlines(keepends=True) if NAME not in line))
-    (host.directory / "resolv.conf").write_text("nameserver 127.0.0.1\n")
+    (host.directory / "resolv.conf").write_text("nameserver 127.0.0.1\noptions timeout:30 attempts:1\n")
     host.run("mount", "--bind", "/run/host/resolv.conf", "/etc/resolv.conf", check=True)
     return subprocess.Popen([*host.enter, f"{INSTALLED}/python", "-c", SILENT])
 
@@ -58,17 +55,16 @@ def test_a_pct_works_while_the_name_of_its_rca_is_looked_up(mesh: FarMesh) -> No
     silent = forget(host)
     try:
         (pct,) = mesh.kill_on(host, "redmesh-pct")
-        wait_until(lambda: mesh.pids_on(host, "redmesh-pct") not in ([], [pct]), "another one is there", 5.0)
-        said = host.run(f"{INSTALLED}/python", "-c", ASK, check=True).stdout.split()
-        assert said[0] == "2" and float(said[1]) < patience(1.0), said
-        wait_until(lambda: mesh.states()["h1"] == "down", "it is not heard", 20.0, 0.1)
+        wait_until(lambda: mesh.pids_on(host, "redmesh-pct") not in ([], [pct]), "another one is there")
+        assert host.run(f"{INSTALLED}/python", "-c", ASK, check=True).stdout == "2\n"
+        wait_until(lambda: mesh.states()["h1"] == "down", "it is not heard", step_s=0.1)
         assert mesh.states()["h2"] == "up"
     finally:
         silent.kill()
         silent.wait()
     with open(host.directory / "hosts", "a") as file:
         file.write(f"{LOGIN_ADDRESS} {NAME}\n")
-    wait_until(lambda: mesh.states()["h1"] == "up", "it has found its RCA", 60.0, 0.1)
+    wait_until(lambda: mesh.states()["h1"] == "up", "it has found its RCA", step_s=0.1)
     assert mesh.run("yod", "-sz", "4", "true").returncode == 0
 
 
@@ -81,7 +77,7 @@ def test_a_pct_that_died_is_told_of_though_the_name_has_to_be_looked_up_first(me
     certificate.write_bytes(b"damaged")
     mesh.kill_on(host, "redmesh-pct")
     log = mesh.state / "log" / "rca.jsonl"
-    wait_until(lambda: "PCT has died" in log.read_text(), "the RCA has heard of it", 1.5, 0.02)  # silent: after 3 s
+    wait_until(lambda: "PCT has died" in log.read_text(), "the RCA has heard of it", step_s=0.02)  # silent: after 3 s
     certificate.write_bytes(sound)
     mesh.up()
-    wait_until(lambda: mesh.states()["h1"] == "up", "it is up", 20.0, 0.1)
+    wait_until(lambda: mesh.states()["h1"] == "up", "it is up", step_s=0.1)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import select
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from agents.wire.errors import AgentError
 from console.deploy.trust.authority import Authority, authority, identity, write_private
 from tests.support.far_mesh import TlsMesh
 from tests.support.mesh import PrivateMesh, while_up
-from tests.support.waiting import wait_until, within
+from tests.support.waiting import wait_until
 
 OTHER_LOGIN = "login2"
 
@@ -100,7 +101,7 @@ def test_launches_from_there(mesh: PrivateMesh, other: OtherLogin) -> None:
 def test_launches_from_both_at_once(mesh: PrivateMesh, other: OtherLogin) -> None:
     here = mesh.start("yod", "-sz", "2", "sleep", "1")
     assert other.run("yod", "-sz", "2", "--wait-for-nodes=10", "hostname").returncode == 0
-    assert here.wait(20) == 0
+    assert here.wait() == 0
     _all_free(mesh)
 
 
@@ -117,7 +118,7 @@ def test_it_is_shown_where_it_was_launched(mesh: PrivateMesh, other: OtherLogin)
     asked = [line for line in (mesh.state / "log" / "cpa-0.jsonl").read_text().splitlines() if '"allocate"' in line]
     assert json.loads(asked[-1])["login"] == OTHER_LOGIN
     yod.send_signal(signal.SIGTERM)
-    yod.wait(20)
+    yod.wait()
     _all_free(mesh)
 
 
@@ -136,10 +137,10 @@ def test_signals_reach_a_launch_where_it_is_and_elsewhere_it_is_told_where(
     done = mesh.run("pingd", "-NoInquire", "-interrupt", "-mine")
     assert done.returncode == 1 and "SIGTERM sent to launcher" in done.stdout, done
     assert f"launcher {launcher} is on login processor {OTHER_LOGIN}: pingd -interrupt there" in done.stderr
-    assert (here.wait(20), there.poll()) == (128 + signal.SIGTERM, None)
+    assert (here.wait(), there.poll()) == (128 + signal.SIGTERM, None)
     done = other.run("pingd", "-NoInquire", "-interrupt", "-job", launcher)
     assert (done.returncode, done.stdout) == (0, f"SIGTERM sent to launcher {launcher}\n"), done
-    assert there.wait(20) == 128 + signal.SIGTERM
+    assert there.wait() == 128 + signal.SIGTERM
     _all_free(mesh)
 
 
@@ -147,7 +148,7 @@ def test_a_cpa_that_dies_is_found_again(mesh: PrivateMesh, other: OtherLogin) ->
     yod = mesh.start("yod", "-sz", "2", "sh", "-c", "sleep 2; echo over", env=other.env, stdout=subprocess.PIPE)
     wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == 2, "it runs")
     os.kill(next(d["pid"] for d in mesh.keeper()["daemons"] if d["name"] == "cpa-0"), signal.SIGKILL)
-    assert yod.communicate(timeout=30)[0] == b"over\nover\n"
+    assert yod.communicate()[0] == b"over\nover\n"
     assert yod.returncode == 0
     _all_free(mesh)
     assert other.run("yod", "-sz", "1", "hostname").returncode == 0
@@ -159,7 +160,7 @@ def test_an_rca_there_that_dies_takes_no_launch_with_it(mesh: PrivateMesh, other
     with Client(str(other.run_dir / "keeper.sock"), "admin") as keeper:
         (rca,) = [one for one in keeper.call({"op": "status"})["daemons"] if one["name"] == "rca"]
     os.kill(rca["pid"], signal.SIGKILL)
-    assert yod.communicate(timeout=30)[0] == b"over\nover\n"
+    assert yod.communicate()[0] == b"over\nover\n"
     assert yod.returncode == 0
     _all_free(mesh)
 
@@ -219,12 +220,14 @@ class TestWhoMayVouch:
         import socket
 
         host, port = other.address[6:].partition("/")[0].rsplit(":", 1)
-        held = [socket.create_connection((host, int(port))) for _ in range(150)]
-        began = time.monotonic()
-        assert other.run("yod", "-sz", "1", "hostname").returncode == 0
-        assert within(5.0, began)
-        for sock in held:
-            sock.close()
+
+        def launches_beside_them() -> bool:
+            with contextlib.ExitStack() as stack:
+                held = [stack.enter_context(socket.create_connection((host, int(port)))) for _ in range(150)]
+                assert other.run("yod", "-sz", "1", "hostname").returncode == 0
+                return len(select.select(held, [], [], 0)[0]) < len(held)
+
+        wait_until(launches_beside_them, "it is served before their time is over")
 
 
 def test_joining_again_is_how_it_gets_new_keys(mesh: PrivateMesh, other: OtherLogin) -> None:

@@ -57,20 +57,20 @@ def images(host: NamespaceHost) -> list[str]:
 
 def set_switch(mesh: FarMesh, word: str, *options: str) -> str:
     told = mesh.run("mesh", "side", "set", word, *options, check=True).stdout
-    wait_until(lambda: set(mesh.states().values()) == {"up"}, "all are up again", 20.0, 0.1)
+    wait_until(lambda: set(mesh.states().values()) == {"up"}, "all are up again", step_s=0.1)
     return told
 
 
 def start(mesh: FarMesh, nodes: str, size: int) -> subprocess.Popen[str]:
     before = mesh.json("showmesh")["states"]["busy"]
     yod = mesh.start("yod", "-w", nodes, "-sz", str(size), "--bcast=always", *NAP, stderr=subprocess.PIPE, text=True)
-    wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == before + size, "it runs", 20.0, 0.05)
+    wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == before + size, "it runs", step_s=0.05)
     return yod
 
 
 def end(yod: subprocess.Popen[str]) -> int:
     yod.send_signal(signal.SIGTERM)
-    yod.communicate(timeout=20)
+    yod.communicate()
     return yod.returncode
 
 
@@ -130,7 +130,7 @@ def nothing_former_opens(mesh: FarMesh, host: NamespaceHost, key: bytes) -> None
     place = (LOGIN_ADDRESS, 7117)
     send = f"import socket; socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto({datagram!r}, {place!r})"
     assert host.run("/usr/bin/python3", "-c", send).returncode == 0
-    wait_until(lambda: rca_log(mesh).count("under a key that is not the node's") > before, "it is refused", 15.0, 0.1)
+    wait_until(lambda: rca_log(mesh).count("under a key that is not the node's") > before, "it is refused", step_s=0.1)
     assert mesh.states()[host.name] == "up"
 
 

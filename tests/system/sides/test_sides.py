@@ -78,7 +78,7 @@ def set_switches(storm: PrivateMesh, *switches: str) -> None:
 
 def end(yod: "subprocess.Popen[Any]") -> None:
     yod.terminate()
-    yod.wait(20)
+    yod.wait()
 
 
 def refused_to_reach(storm: PrivateMesh, left: "subprocess.Popen[Any]") -> None:
@@ -177,7 +177,7 @@ def test_the_steps_of_the_patent(storm: PrivateMesh) -> None:
     assert any(line.count("|") == 2 for line in shown.splitlines())
     assert waits.poll() is None
     end(right)
-    assert waits.wait(20) == 0
+    assert waits.wait() == 0
 
 
 def test_waiting_drains_what_is_to_change(storm: PrivateMesh) -> None:
@@ -187,7 +187,7 @@ def test_waiting_drains_what_is_to_change(storm: PrivateMesh) -> None:
     wait_until(lambda: leaves(storm, LEFT), "nothing is given out there")
     assert waits.poll() is None
     end(yod)
-    assert waits.wait(30) == 0
+    assert waits.wait() == 0
     assert sides(storm) == [(0, 1, 0), (2, 8, ALL)]
     wait_until(
         lambda: most(storm, RIGHT) == ALL and columns(storm, RIGHT, ALL) == {2, 3, 4, 5, 6}, "all is the right's"
@@ -201,7 +201,7 @@ def test_who_gives_up_waiting_leaves_nothing_drained(storm: PrivateMesh, number:
     wait_until(lambda: leaves(storm, LEFT), "nothing is given out there")
     assert columns(storm, RIGHT, EACH), "the part that stays together works on"
     waits.send_signal(number)
-    assert waits.wait(20) == 130
+    assert waits.wait() == 130
     assert storm.json("showmesh")["states"]["down"] == 0
     assert not leaves(storm, LEFT)
 
@@ -233,9 +233,9 @@ def test_two_administrators_at_once_keep_each_others_switches(storm: PrivateMesh
     waits = storm.start("mesh", "side", "set", "left-quarter=open", "--wait", "60")
     wait_until(lambda: leaves(storm, LEFT), "nothing is given out there")
     end(yod)
-    assert waits.wait(20) == 0
+    assert waits.wait() == 0
     both = [storm.start("mesh", "side", "set", f"{name}=open") for name in ("left", "right-quarter", "right")]
-    assert [one.wait(30) for one in both] == [0, 0, 0]
+    assert [one.wait() for one in both] == [0, 0, 0]
     assert all(state == "open" for state in storm.json("mesh", "side", "show")["switches"].values())
 
 

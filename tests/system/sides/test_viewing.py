@@ -68,7 +68,7 @@ def started(storm: Machine, side: Side, size: int) -> "subprocess.Popen[Any]":
 
 def ended(yod: "subprocess.Popen[Any]") -> None:
     yod.terminate()
-    yod.wait(20)
+    yod.wait()
 
 
 def shown(storm: Machine, side: Side) -> Any:

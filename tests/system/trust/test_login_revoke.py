@@ -88,7 +88,7 @@ def refused(mesh: ManyLogins, trust: Path, address: str) -> bool:
 
 
 def busy(mesh: ManyLogins, count: int) -> None:
-    wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == count, f"{count} processors are busy", 20.0, 0.05)
+    wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == count, f"{count} processors are busy", step_s=0.05)
 
 
 def ends_well(mesh: ManyLogins, host: NamespaceHost, yod: subprocess.Popen[str]) -> None:
@@ -96,7 +96,7 @@ def ends_well(mesh: ManyLogins, host: NamespaceHost, yod: subprocess.Popen[str])
     assert yod.poll() is None, yod.communicate()
     pid = next(pid for pid, words in host.processes().items() if "yod.py" in words and words.endswith(NAP[1]))
     os.kill(pid, signal.SIGTERM)
-    said = yod.communicate(timeout=20)
+    said = yod.communicate()
     assert yod.returncode == 128 + signal.SIGTERM, said
 
 
@@ -126,7 +126,7 @@ def one_without_cpas(mesh: ManyLogins, tmp_path: Path) -> None:
     done = mesh.run("mesh", "login", "revoke", "--force", "h3")
     assert done.returncode == 0, done
 
-    theirs.communicate(timeout=20)
+    theirs.communicate()
     assert theirs.returncode, "its launch was ended"
     busy(mesh, 2)
     assert not mesh.rows("SELECT id FROM node WHERE name = 'h3' OR rca = 'h3'")
@@ -139,12 +139,12 @@ def one_without_cpas(mesh: ManyLogins, tmp_path: Path) -> None:
         assert len(node_keys(host, "beat.key")) == 1
 
     mesh.up()  # brings the other one its new keys
-    wait_until(lambda: all(places(host) == 2 for host in mesh.hosts[:2]), "nodes beat to it no more", 20.0, 0.1)
+    wait_until(lambda: all(places(host) == 2 for host in mesh.hosts[:2]), "nodes beat to it no more", step_s=0.1)
     assert set(mesh.states().values()) == {"up"}
     ends_well(mesh, mesh.own, others)
     assert here.poll() is None
     here.terminate()
-    here.communicate(timeout=20)
+    here.communicate()
     busy(mesh, 0)
     assert mesh.on(mesh.own, "yod", "-sz", "4", "true").returncode == 0
     down = mesh.on(mesh.asker, "mesh", "down", "--force")
@@ -168,21 +168,21 @@ def one_with_cpas_of_its_own(mesh: ManyLogins, tmp_path: Path) -> None:
     assert set(launch_keys(mesh, taken, "h1")) == set(node_keys(mesh.hosts[0], "launch.key"))
     mesh.run("mesh", "nodes", "remove", "h4", check=True)
     with standing([mesh.pid_of("rca")]):
-        wait_until(lambda: set(mesh.heard_by().values()) == {"h4"}, "they beat there", 20.0, 0.05)
+        wait_until(lambda: set(mesh.heard_by().values()) == {"h4"}, "they beat there", step_s=0.05)
     victim.kill()
     done = mesh.run("mesh", "login", "revoke", "--json", "h4")
     assert done.returncode and "1 node has not taken its files (h2: " in done.stderr, done
     assert "mesh trust rotate goes on" in done.stderr and "password of the database account" in done.stderr
     refusal = mesh.on(mesh.own, "yod", "-sz", "1", "hostname")
     assert refusal.returncode == 125 and "not a login processor of this mesh any more" in refusal.stderr, refusal
-    wait_until(lambda: mesh.state_of("h2") == "down", "it is known to be gone", 30.0, 0.1)
+    wait_until(lambda: mesh.state_of("h2") == "down", "it is known to be gone", step_s=0.1)
     assert mesh.state_of("h1") == "up"
     mesh.run("mesh", "trust", "rotate", check=True)
     assert not set(launch_keys(mesh, taken, "h1")) & set(node_keys(mesh.hosts[0], "launch.key"))
     assert mesh.heard_by()["h1"] == "h0"
     victim.start()
     mesh.up()
-    wait_until(lambda: mesh.states()["h2"] == "up", "it is up", 20.0, 0.1)
+    wait_until(lambda: mesh.states()["h2"] == "up", "it is up", step_s=0.1)
     assert not set(launch_keys(mesh, taken, "h2")) & set(node_keys(victim, "launch.key"))
     assert mesh.run("yod", "-sz", "4", "true").returncode == 0
     assert mesh.on(mesh.own, "mesh", "down", "--force").returncode == 0

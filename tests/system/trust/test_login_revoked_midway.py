@@ -31,13 +31,13 @@ def other(mesh: PrivateMesh) -> Iterator[OtherLogin]:
 def waiting(mesh: PrivateMesh, count: int) -> None:
     with open_store(mesh.database) as store:
         asked = "SELECT COUNT(*) FROM waiting"
-        wait_until(lambda: store.read(asked) == [(count,)], f"{count} wait", 10.0, 0.05)
+        wait_until(lambda: store.read(asked) == [(count,)], f"{count} wait", step_s=0.05)
 
 
 def test_what_waits_there_keeps_nobody_waiting_here(mesh: PrivateMesh, other: OtherLogin) -> None:
     """Though its connections stay open, and its requests stood first."""
     holds = mesh.start("yod", "-sz", "4", "sleep", "600")
-    wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == 4, "it runs", 10.0, 0.05)
+    wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == 4, "it runs", step_s=0.05)
     theirs = mesh.start(
         "yod", "-sz", "4", "--wait-for-nodes=120", "true", env=other.env, stderr=subprocess.PIPE, text=True
     )
@@ -47,8 +47,8 @@ def test_what_waits_there_keeps_nobody_waiting_here(mesh: PrivateMesh, other: Ot
     mesh.run("mesh", "login", "revoke", OTHER_LOGIN, check=True)
     waiting(mesh, 1)
     holds.terminate()
-    assert ours.wait(10) == 0
-    _, said = theirs.communicate(timeout=20)
+    assert ours.wait() == 0
+    _, said = theirs.communicate()
     assert theirs.returncode == 125 and "Traceback" not in said, said
 
 
@@ -56,7 +56,7 @@ def test_a_command_that_was_killed_goes_on_when_it_is_said_again(mesh: PrivateMe
     """Its launches end, and the keys change, whoever says what is next: this one or a change of keys."""
     knew = set(keys.read(str(mesh.state / "trust" / "master.key")))
     theirs = mesh.start("yod", "-sz", "1", "sleep", "600", env=other.env, stderr=subprocess.PIPE, text=True)
-    wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == 1, "it runs", 10.0, 0.05)
+    wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == 1, "it runs", step_s=0.05)
     words = ("mesh", "login", "revoke", "--force", OTHER_LOGIN)
     cut_short = mesh.start(*words, stdout=subprocess.PIPE, text=True)
     assert "not a login processor any more" in cut_short.stdout.readline()
@@ -67,7 +67,7 @@ def test_a_command_that_was_killed_goes_on_when_it_is_said_again(mesh: PrivateMe
     assert nobody.returncode and "no node 'login3'" in nobody.stderr, nobody
     assert mesh.json("mesh", "trust", "show")["revoked"] == [OTHER_LOGIN]
     mesh.run(*words, check=True)
-    assert theirs.wait(20) != 0 and mesh.json("showmesh")["states"]["free"] == 4
+    assert theirs.wait() != 0 and mesh.json("showmesh")["states"]["free"] == 4
     assert not knew & set(keys.read(str(mesh.state / "trust" / "master.key")))
     assert mesh.json("mesh", "trust", "show")["revoked"] == []
     assert mesh.run("yod", "-sz", "4", "true").returncode == 0

@@ -15,7 +15,7 @@ import pytest
 from redmesh.start_command import start_command
 from tests.support.mesh import PrivateMesh, while_up
 from tests.support.others import commands_for_others, python_for_others
-from tests.support.waiting import patience, wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be somebody else")
 
@@ -40,7 +40,7 @@ def _as_nobody(mesh: PrivateMesh, *command: str) -> subprocess.CompletedProcess[
         os.setresuid(_NOBODY, _NOBODY, _NOBODY)
 
     return subprocess.run(
-        command, env=mesh.env, cwd="/", preexec_fn=become, capture_output=True, text=True, timeout=patience(60),
+        command, env=mesh.env, cwd="/", preexec_fn=become, capture_output=True, text=True, timeout=PATIENCE_S,
         stdin=subprocess.DEVNULL,
     )  # fmt: skip
 
@@ -68,7 +68,7 @@ def launcher(mesh: PrivateMesh) -> Iterator[int]:
     wait_until(lambda: (mesh.run_dir / f"yod-{number}.sock").exists(), "it has its socket")
     yield number
     yod.terminate()
-    yod.wait(20)
+    yod.wait()
 
 
 @pytest.mark.parametrize(

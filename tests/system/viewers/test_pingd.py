@@ -5,11 +5,10 @@ import pty
 import pwd
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 from tests.support.mesh import MakeMesh, PrivateMesh
-from tests.support.waiting import freeze, wait_until, within
+from tests.support.waiting import freeze, wait_until
 from tests.support.yods import free, one_mesh, yods
 
 __all__ = ["one_mesh", "yods"]
@@ -75,13 +74,12 @@ def test_interrupt_and_kill(yods: PrivateMesh) -> None:
     deaf, two = launched(yods, 2, "trap '' TERM")
     done = yods.run("pingd", "-job", str(one), "-interrupt", NO_QUESTION)
     assert done.returncode == 0 and done.stdout == f"SIGTERM sent to launcher {one}\n"
-    assert first.wait(5) == 143
+    assert first.wait() == 143
     assert yods.run("pingd", "-job", str(two), "-int", "-N").returncode == 0
-    begun = time.monotonic()
     done = yods.run("pingd", "-job", str(two), "-kill", "-N")
     assert done.returncode == 0 and done.stdout == f"killed: launcher {two}\n"
     assert free(yods) == 8, "they are free when it is said"
-    assert deaf.wait(5) == 143 and within(5, begun), "it had been told to end before"
+    assert deaf.wait() == 143, "it had been told to end before"
     ended = [entry for entry in yods.json("mesh", "history") if entry["id"] == two]
     assert ended and ended[0]["abnormal"]
 
@@ -96,7 +94,7 @@ def test_a_launch_whose_yod_is_stopped_is_killed_too(yods: PrivateMesh) -> None:
         assert free(yods) == 8
     finally:
         os.kill(process.pid, signal.SIGCONT)
-    assert process.wait(10) == 137
+    assert process.wait() == 137
 
 
 def test_a_verb_that_selects_nothing_is_an_error(yods: PrivateMesh) -> None:
@@ -119,10 +117,10 @@ def test_it_asks_on_a_terminal_and_nowhere_else(yods: PrivateMesh) -> None:
         )
         os.close(slave)
         os.write(master, answer)
-        _, said = asking.communicate(timeout=10)
+        _, said = asking.communicate()
         os.close(master)
         assert asking.returncode == status and f"Kill launcher {launcher}".encode() in said
-        assert (process.poll() is None) is bool(status) or process.wait(5) == 137
+        assert (process.poll() is None) is bool(status) or process.wait() == 137
 
 
 def test_nodes_out_and_back(yods: PrivateMesh) -> None:
@@ -134,7 +132,7 @@ def test_nodes_out_and_back(yods: PrivateMesh) -> None:
     assert yods.run("pingd", "n2", "-reset", NO_QUESTION).stdout == "reset: n2\n"
     assert [row[2] for row in rows(yods, "n2")] == ["free", "free"]
     assert yods.run("pingd", "n1", "-reset", NO_QUESTION).returncode == 0
-    assert process.wait(5) == 137, "a reset ends what runs there"
+    assert process.wait() == 137, "a reset ends what runs there"
     assert [row[2] for row in rows(yods, "-all")] == ["free"] * 8
 
 
@@ -187,7 +185,7 @@ def test_batch_jobs_are_named(yods: PrivateMesh) -> None:
         assert [row[0] for row in rows(yods, "-pbsjob", "4242.pbs")] == ["0", "1"]
         assert rows(yods, "-pbsjob", "42") == []
         assert yods.run("pingd", "-pbsjob", "4242", "-interrupt", NO_QUESTION).returncode == 0
-        assert process.wait(5) == 143
+        assert process.wait() == 143
     finally:
         yods.run("mesh", "partition", "destroy", "--force", inside["REDMESH_PARTITION"], check=True)
 
@@ -198,12 +196,12 @@ def test_a_node_that_stays_unclean_is_taken_out(mesh: MakeMesh, tmp_path: Path) 
     pid = one.pid_of("n1")
     freeze(pid)  # its PCT answers nobody; the launch runs on
     try:
-        done = one.run("pingd", "-job", str(launcher), "-reset", NO_QUESTION, timeout_s=40)
+        done = one.run("pingd", "-job", str(launcher), "-reset", NO_QUESTION)
         assert done.returncode == 0 and "n1 is drained: not clean after a reset" in done.stdout
         states = {row[1]: row[2] for row in rows(one, "-all")}
         assert states == {"n0": "free", "n1": "drained"}, "nothing starts beside what is left there"
     finally:
         os.kill(pid, signal.SIGCONT)
-    process.wait(10)
+    process.wait()
     wait_until(lambda: one.run("pingd", "n1", "-reset", NO_QUESTION).stdout == "reset: n1\n", "it answers again")
     wait_until(lambda: free(one) == 2, "all are free")

@@ -18,7 +18,7 @@ from console.cli.pingd import command
 from db.machine.nodes import shut_down
 from db.machine.nodes_bulk import drain
 from tests.support.fixed_database import FixedDatabase, Row
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 BIN = Path(sys.executable).parent
 Captured = pytest.CaptureFixture[str]
@@ -190,7 +190,7 @@ def test_watching_without_a_terminal_prints_once_for_every_change(database: Fixe
         assert [len(json.loads(line)["launchers"]) for line in out.read_text().splitlines()] == [0, 1]
     finally:
         process.send_signal(2)
-        assert process.wait(10) == 0
+        assert process.wait(PATIENCE_S) == 0
 
 
 def test_watching_on_a_terminal_redraws_in_place(database: FixedDatabase) -> None:
@@ -216,7 +216,7 @@ def test_watching_on_a_terminal_redraws_in_place(database: FixedDatabase) -> Non
         assert all(len(ESCAPE.sub("", line)) <= 72 for line in screens[-1].decode().split("\r\n"))
     finally:
         process.send_signal(2)
-        assert process.wait(10) == 0
+        assert process.wait(PATIENCE_S) == 0
         os.close(leader)
 
 

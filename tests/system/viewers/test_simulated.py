@@ -72,7 +72,7 @@ def test_a_block_is_waited_for_while_others_lie_between_and_refused_where_it_nev
     with open_viewer(machine.database) as viewer:
         wait_until(lambda: [row.size for row in viewer.waiting()] == [8], "it waits")
     every_other.send_signal(signal.SIGINT)
-    assert every_other.wait(20) != 0 and waits.wait(20) == 0
+    assert every_other.wait() != 0 and waits.wait() == 0
     never = machine.run("yod", "--shape", "1x1x190", "-wait-for-nodes", "60", "true")
     assert never.returncode == 125 and "fits into this machine" in never.stderr
 
@@ -81,7 +81,7 @@ def test_statuses_signals_and_interrupts_are_those_of_processes(machine: Private
     assert machine.run("yod", "-sz", "3", "false").returncode == 1
     yod = running(machine, "-sz", "20", "sleep", "100")
     yod.send_signal(signal.SIGINT)
-    assert yod.wait(20) != 0
+    assert yod.wait() != 0
     assert yod.stderr is not None and ", 100.0 s" not in yod.stderr.read(), "as long as they ran"
     wait_until(lambda: free(machine) == COMPUTE + SERVICE, "all is free again")
 
@@ -91,7 +91,7 @@ def test_mesh_down_is_refused_while_something_runs(machine: PrivateMesh) -> None
     refused = machine.run("mesh", "down")
     assert refused.returncode != 0 and "runs on this mesh" in refused.stderr and yod.poll() is None
     yod.send_signal(signal.SIGINT)
-    yod.wait(20)
+    yod.wait()
     wait_until(lambda: machine.run("mesh", "down").returncode == 0, "nothing runs any more")
 
 
@@ -124,7 +124,7 @@ def test_somebody_elses_placement(mesh: MakeMesh, tmp_path: Path) -> None:
 def test_a_dead_yod_is_cleaned_up_on_simulated_nodes(machine: PrivateMesh) -> None:
     yod = running(machine, "-sz", "64", "sleep", "1000")
     os.kill(yod.pid, signal.SIGKILL)
-    yod.wait(10)
+    yod.wait()
     wait_until(lambda: free(machine) == COMPUTE + SERVICE, "the RCA had it cleared away")
     assert machine.run("yod", "-sz", str(COMPUTE), "true").returncode == 0
 
@@ -132,10 +132,10 @@ def test_a_dead_yod_is_cleaned_up_on_simulated_nodes(machine: PrivateMesh) -> No
 def test_a_process_that_stands_in_may_be_killed(machine: PrivateMesh) -> None:
     yod = running(machine, "-sz", "64", "sleep", "1000")
     machine.kill("sim-0")
-    assert yod.wait(20) == 125 or yod.returncode > 128
-    wait_until(lambda: free(machine) == COMPUTE + SERVICE, "its nodes are back", 20.0)
+    assert yod.wait() == 125 or yod.returncode > 128
+    wait_until(lambda: free(machine) == COMPUTE + SERVICE, "its nodes are back")
     machine.kill("rca")
-    wait_until(lambda: machine.run("yod", "-sz", str(COMPUTE), "true").returncode == 0, "all goes on", 20.0)
+    wait_until(lambda: machine.run("yod", "-sz", str(COMPUTE), "true").returncode == 0, "all goes on")
 
 
 def test_a_cluster_can_be_simulated_too(mesh: MakeMesh) -> None:

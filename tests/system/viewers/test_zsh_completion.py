@@ -39,9 +39,7 @@ def test_words_values_and_programs(zsh: Tmux) -> None:
         zsh.press("C-u")
         zsh.type("clear")
         zsh.press("Enter")
-        wait_until(
-            lambda: zsh.screen().strip() == ">", "the prompt is back: what is typed before that may be lost", 30.0
-        )
+        wait_until(lambda: zsh.screen().strip() == ">", "the prompt is back: what is typed before that may be lost")
         zsh.type(line)
         zsh.until(line.strip())
         zsh.press("Tab", "Tab")

@@ -13,7 +13,7 @@ import pytest
 from agents.linux import processes
 from tests.support.mesh import MakeMesh, PrivateMesh
 from tests.support.slow_files import slow_file
-from tests.support.waiting import freeze, patience, wait_until, within
+from tests.support.waiting import SLOWNESS, freeze, wait_until
 from tests.support.yods import free, ranks_left
 
 SLOW = ("sh", "-c", "touch up$YOD_RANK; sleep 0.8; echo done$YOD_RANK; exit 3")
@@ -30,9 +30,9 @@ def running(mesh: PrivateMesh, size: int = 2) -> None:
     wait_until(lambda: all((mesh.work / f"up{rank}").exists() for rank in range(size)), "every rank runs")
 
 
-def all_free(mesh: PrivateMesh, within_s: float = 5.0) -> None:
-    wait_until(lambda: free(mesh) == mesh.size[0], "every processor is free again", within_s)
-    wait_until(lambda: not ranks_left(mesh), "no rank is left", within_s)
+def all_free(mesh: PrivateMesh) -> None:
+    wait_until(lambda: free(mesh) == mesh.size[0], "every processor is free again")
+    wait_until(lambda: not ranks_left(mesh), "no rank is left")
 
 
 def test_a_launch_outlives_any_daemon(mesh: MakeMesh) -> None:
@@ -41,7 +41,7 @@ def test_a_launch_outlives_any_daemon(mesh: MakeMesh) -> None:
         process = start(private, *SLOW, size=4)
         running(private, 4)
         private.kill(daemon)
-        out, said = process.communicate(timeout=20)
+        out, said = process.communicate()
         assert (process.returncode, sorted(out.split())) == (3, [f"done{rank}" for rank in range(4)]), (daemon, said)
         for path in private.work.glob("up*"):
             path.unlink()
@@ -56,9 +56,9 @@ def test_the_end_is_left_with_the_rca_when_no_cpa_comes_back(mesh: MakeMesh) -> 
     pid = private.pid_of("cpa-0")
     freeze(pid)
     began = time.monotonic()
-    process.communicate(timeout=20)
+    process.communicate()
     assert process.returncode == 3
-    assert time.monotonic() - began > 3.0 and within(9.0, began)
+    assert time.monotonic() - began > 3.0
     os.kill(pid, signal.SIGCONT)
     all_free(private)
     assert [launch["exit_status"] for launch in private.json("mesh", "history")] == [3]
@@ -71,12 +71,12 @@ def test_with_neither_cpa_nor_rca_it_says_so_and_ends(mesh: MakeMesh) -> None:
     pids = [private.pid_of(name) for name in ("cpa-0", "rca")]
     for pid in pids:
         freeze(pid)
-    _, said = process.communicate(timeout=20)
+    _, said = process.communicate()
     for pid in pids:
         os.kill(pid, signal.SIGCONT)
     assert process.returncode == 3
     assert "neither a CPA nor the RCA could be told" in said
-    all_free(private, 8.0)
+    all_free(private)
 
 
 def test_a_cpa_that_dies_with_the_request_is_replaced(mesh: MakeMesh) -> None:
@@ -85,10 +85,10 @@ def test_a_cpa_that_dies_with_the_request_is_replaced(mesh: MakeMesh) -> None:
     for pid in pids:
         freeze(pid)
     process = start(private, "sh", "-c", "exit 3")
-    time.sleep(0.3)
+    wait_until(lambda: _asks_a_cpa(process.pid), "it has asked for processors")
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
-    process.communicate(timeout=20)
+    process.communicate()
     assert process.returncode == 3
     all_free(private)
 
@@ -103,7 +103,7 @@ def test_the_cpa_dies_between_allocation_and_started(mesh: MakeMesh) -> None:
         private.kill("cpa-0")
     finally:
         os.kill(root, signal.SIGCONT)
-    process.communicate(timeout=20)
+    process.communicate()
     assert process.returncode == 3
     all_free(private)
 
@@ -128,7 +128,7 @@ def test_a_launch_child_killed_while_the_start_is_confirmed(mesh: MakeMesh) -> N
     finally:
         os.kill(cpa, signal.SIGCONT)
         os.kill(root, signal.SIGCONT)
-    _, said = process.communicate(timeout=30)
+    _, said = process.communicate()
     # 3: no word from the PCT for 2 s, another try; 137: yod read the confirmation first and gave GO
     assert process.returncode in (125, 137, 3), said
     assert process.returncode == 3 or "launch child was killed (SIGKILL)" in said, said
@@ -146,12 +146,12 @@ def test_processors_of_a_launch_that_lost_its_root_are_free_when_no_rank_is_left
     freeze(of_node["n1"])
     try:
         os.kill(of_node["n0"], signal.SIGKILL)
-        wait_until(lambda: free(private) == 4, "every processor is free", 30.0)
+        wait_until(lambda: free(private) == 4, "every processor is free")
         assert not ranks_left(private)
     finally:
         if processes.alive(of_node["n1"]):
             os.kill(of_node["n1"], signal.SIGCONT)
-    _, said = process.communicate(timeout=30)
+    _, said = process.communicate()
     assert process.returncode == 137 and "the launch's root" in said, said
     all_free(private)
 
@@ -167,7 +167,7 @@ def test_no_go_when_the_reservation_has_run_out(mesh: MakeMesh) -> None:
             store.execute("UPDATE launcher SET pending_until = pending_until - 120")
     finally:
         os.kill(root, signal.SIGCONT)
-    _, said = process.communicate(timeout=20)
+    _, said = process.communicate()
     assert process.returncode == 125 and "the processes were not started" in said
     assert not (private.work / "ran").exists()
     all_free(private)
@@ -179,7 +179,7 @@ def test_one_of_two_cpas_stands_still(mesh: MakeMesh) -> None:
     freeze(pid)
     try:
         for _ in range(2):  # whichever is asked first
-            done = private.run("yod", "sh", "-c", "exit 3", timeout_s=25)
+            done = private.run("yod", "sh", "-c", "exit 3")
             assert done.returncode == 3, done.stderr
     finally:
         os.kill(pid, signal.SIGCONT)
@@ -193,40 +193,35 @@ def test_the_database_does_not_answer(mesh: MakeMesh) -> None:
     holder = sqlite3.connect(private.state / "mesh.db", isolation_level=None)
     holder.execute("BEGIN EXCLUSIVE")
     try:
-        began = time.monotonic()
-        refused = private.run("yod", "true", timeout_s=20)
+        refused = private.run("yod", "true")
         assert refused.returncode == 125 and refused.stderr.count("\n") <= 2
         assert "database" in refused.stderr.lower()
-        assert within(7.0, began)
-        process.communicate(timeout=20)
+        process.communicate()
         assert process.returncode == 3, "a running job ends as it would"
     finally:
         holder.execute("ROLLBACK")
         holder.close()
-    all_free(private, 8.0)
+    all_free(private)
 
 
 def test_killed_yod_leaves_nothing(mesh: MakeMesh) -> None:
     private = mesh(4, 2)
-    process = start(private, "sh", "-c", "touch up$YOD_RANK; setsid sleep 100 & sleep 100", size=4)
+    process = start(private, "sh", "-c", "touch up$YOD_RANK; setsid sleep 3600 & sleep 3600", size=4)
     running(private, 4)
     process.kill()
-    all_free(private, 3.0)
+    all_free(private)
 
 
 def test_a_pct_that_stands_still_while_loading(mesh: MakeMesh) -> None:
     private = mesh(4, 2)
     pid = private.pid_of("n1")
     freeze(pid)
-    began = time.monotonic()
     try:
-        done = private.run("yod", "-sz", "4", "true", timeout_s=40)
-        took = time.monotonic() - began
+        done = private.run("yod", "-sz", "4", "true")
     finally:
         os.kill(pid, signal.SIGCONT)
     assert done.returncode == 125
     assert "n1" in done.stderr and "Traceback" not in done.stderr
-    assert took < patience(15.0)
     wait_until(lambda: not ranks_left(private), "no rank is left")
 
 
@@ -239,11 +234,11 @@ def test_the_root_that_stands_still_is_named_after_two_seconds(mesh: MakeMesh) -
         assert process.stderr is not None
         began = time.monotonic()
         line = process.stderr.readline()
-        assert "n0" in line and time.monotonic() - began > 1.5 and within(4.0, began)
+        assert "n0" in line and time.monotonic() - began > 1.5
         process.send_signal(signal.SIGINT)
-        time.sleep(0.1)
+        assert "interrupted" in process.stderr.readline()
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=10)
+        process.communicate()
         assert process.returncode == 130
     finally:
         os.kill(pid, signal.SIGCONT)
@@ -268,7 +263,7 @@ def test_many_yods_at_once_start_one_mesh(mesh: MakeMesh) -> None:
         private.start("yod", "-wait-for-nodes", "20", "echo", str(n), stdout=subprocess.PIPE, text=True)
         for n in range(4)
     ]
-    assert [process.communicate(timeout=40)[0] for process in several] == ["0\n", "1\n", "2\n", "3\n"]
+    assert [process.communicate()[0] for process in several] == ["0\n", "1\n", "2\n", "3\n"]
     assert [process.returncode for process in several] == [0] * 4
 
 
@@ -339,13 +334,13 @@ def test_a_yod_that_is_stopped_before_it_speaks_to_a_pct_loses_its_processors(me
     wait_until(lambda: _states(private)["pending"] == 4, "they are kept for it")
     wait_until(lambda: _states(private)["free"] == 4, "and are free again after pending_s")
     os.kill(yod.pid, signal.SIGCONT)  # its answer is in its socket, and it knows of no time that has passed
-    out, errors = yod.communicate(timeout=30)
+    out, errors = yod.communicate()
     assert (yod.returncode, out) == (125, "") and "lapsed" in errors, errors
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or not os.path.exists("/dev/fuse"), reason="root mounts a slow file system")
 def test_a_slow_parallel_file_system_may_take_longer_than_the_pending_time(mesh: MakeMesh, tmp_path: Path) -> None:
-    pending_s, rate = int(patience(3)), 2_000_000
+    pending_s, rate = round(3 * SLOWNESS), 2_000_000
     private = mesh(
         processors=4,
         nodes=2,
@@ -359,7 +354,7 @@ def test_a_slow_parallel_file_system_may_take_longer_than_the_pending_time(mesh:
     os.truncate(program, seconds * rate)
     began = time.monotonic()
     with slow_file(tmp_path / "slow", program, rate) as path:
-        done = private.run("yod", "-sz", "4", "--bcast=always", str(path), timeout_s=seconds * 3 + 60)
+        done = private.run("yod", "-sz", "4", "--bcast=always", str(path))
     assert done.returncode == 0, done.stderr
     assert time.monotonic() - began > seconds
     asked = [line for line in (private.state / "log" / "cpa-0.jsonl").read_text().splitlines() if '"loading"' in line]

@@ -14,7 +14,7 @@ import pytest
 
 from agents.pct.files.yodio import YODIO
 from tests.support.mesh import PrivateMesh
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 from tests.support.yods import one_mesh, ranks_left, yods
 
 __all__ = ["one_mesh", "yods"]
@@ -213,7 +213,7 @@ def test_a_rank_that_asks_and_never_reads_holds_up_nobody(yods: PrivateMesh, dat
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     most = 0
-    while yod.poll() is None and time.monotonic() - began < 40:
+    while yod.poll() is None and time.monotonic() - began < PATIENCE_S:
         ours = [pid for pid, words in yods.processes().items() if "agents" in words or "yod" in words]
         most = max([most, *map(rss, ours)])
         time.sleep(0.05)
@@ -240,8 +240,8 @@ def test_kills_leave_no_socket(yods: PrivateMesh, data: Path) -> None:
 
     wait_until(lambda: len(sockets()) == 4, "every node listens")
     yod.kill()
-    yod.wait(10)
-    wait_until(lambda: not sockets(), "the sockets are gone", 10)
+    yod.wait()
+    wait_until(lambda: not sockets(), "the sockets are gone")
 
 
 def test_stage_in_and_out(yods: PrivateMesh, data: Path) -> None:
@@ -299,8 +299,8 @@ def test_interrupted_while_it_stages_nothing_stays(yods: PrivateMesh, data: Path
     )
     wait_until(lambda: list(yods.work.glob("copy-*")), "it stages")
     yod.terminate()
-    assert yod.wait(15) == 143
-    wait_until(lambda: not list(yods.work.glob("copy-*.part*")), "no half files", 5)
+    assert yod.wait() == 143
+    wait_until(lambda: not list(yods.work.glob("copy-*.part*")), "no half files")
     for path in yods.work.glob("copy-*"):
         path.unlink()
 
@@ -314,14 +314,14 @@ def test_a_killed_yod_that_would_have_had_files_leaves_no_launch_child(yods: Pri
     )
     wait_until(lambda: len(children()) == 2 and len(list(yods.work.glob("ran-*"))) == 4, "it runs")
     process.kill()
-    process.wait(5)
-    wait_until(lambda: not children() and not ranks_left(yods), "nothing of it is left", 5.0)
+    process.wait()
+    wait_until(lambda: not children() and not ranks_left(yods), "nothing of it is left")
 
 
 def test_what_is_no_file_is_not_staged_and_holds_nothing_up(yods: PrivateMesh, data: Path) -> None:
     os.mkfifo(data / "pipe")
     for word, name in (("-stage-in", "data/pipe"), ("-stage-in", "/dev/zero"), ("-stage-out", "/dev/zero:data/copy")):
-        done = yods.run("yod", word, name, "true", timeout_s=20)
+        done = yods.run("yod", word, name, "true")
         assert done.returncode == 125 and "not a regular file" in done.stderr and done.stderr.count("\n") == 1
     assert sorted(os.listdir(data)) == ["hello", "pipe", "random"]
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.support.mesh import PrivateMesh
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 from tests.support.yods import one_mesh, yods
 
 __all__ = ["one_mesh", "yods"]
@@ -23,7 +23,7 @@ def get(url: str, **headers: str) -> tuple[int, dict[str, str], Any]:
     """Status, headers, and the JSON of an answer."""
     request = urllib.request.Request(url, headers={name.replace("_", "-"): text for name, text in headers.items()})
     try:
-        with urllib.request.urlopen(request, timeout=30) as reply:
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as reply:
             return reply.status, dict(reply.headers), json.loads(reply.read())
     except urllib.error.HTTPError as error:
         return error.code, dict(error.headers), json.loads(error.read() or b"null")
@@ -75,11 +75,11 @@ def test_a_watcher_waits_for_the_next_change_and_sees_the_end(served: tuple[Priv
     status, _, told = get(f"{job}?wait=20", Authorization=bearer, If_None_Match=headers["ETag"])
     assert status == 200 and told["values"] == {"phase": "2"}
     yod.stdin.close()
-    yod.wait(20)
+    yod.wait()
     assert get(job, Authorization=bearer)[2]["ended_at"]
     tasks = get(f"{job}/tasks?limit=5", Authorization=bearer)[2]["tasks"]
     assert [(task["first"], task["last"]) for task in tasks] == [(0, 0)]
-    with urllib.request.urlopen(f"{job}/page?token={token}", timeout=30) as page:
+    with urllib.request.urlopen(f"{job}/page?token={token}", timeout=PATIENCE_S) as page:
         assert "default-src 'none'" in page.headers["Content-Security-Policy"] and b"<script>" in page.read()
 
 

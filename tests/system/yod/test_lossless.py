@@ -8,12 +8,11 @@ import pty
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
 from tests.support.mesh import PrivateMesh
-from tests.support.waiting import patience, wait_until, within
+from tests.support.waiting import PATIENCE_S, wait_until
 from tests.support.yods import one_mesh, yods
 
 __all__ = ["one_mesh", "yods"]
@@ -29,7 +28,13 @@ for i in range(int(sys.argv[1])):
 
 def output(yods: PrivateMesh, *command: str, **options: object) -> bytes:
     done = subprocess.run(
-        command, env=yods.env, cwd=yods.work, stdin=subprocess.DEVNULL, capture_output=True, timeout=120, **options
+        command,
+        env=yods.env,
+        cwd=yods.work,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=PATIENCE_S,
+        **options,
     )  # type: ignore[call-overload]
     assert done.returncode == 0, done.stderr[-500:]
     return bytes(done.stdout)
@@ -40,7 +45,8 @@ def test_ten_thousand_small_writes_from_each_of_64_ranks(yods: PrivateMesh) -> N
     with open(yods.work / "err", "wb") as err:
         done = subprocess.run(
             ["yod", "-overcommit", "-sz", str(ranks), sys.executable, "-SEc", SMALL, str(writes)],
-            env=yods.env, cwd=yods.work, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=err, timeout=120,
+            env=yods.env, cwd=yods.work, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=err,
+            timeout=PATIENCE_S,
         )  # fmt: skip
     assert done.returncode == 0
     for parity, text in ((0, done.stdout), (1, (yods.work / "err").read_bytes())):
@@ -66,7 +72,7 @@ def test_a_line_of_100_mb_and_no_final_newline(yods: PrivateMesh) -> None:
     while piece := process.stdout.read(1 << 20):
         digest.update(piece)
         length += len(piece)
-    assert process.wait(10) == 0
+    assert process.wait() == 0
     assert length == size and digest.hexdigest() == hashlib.sha256(b"y" * size).hexdigest()
 
 
@@ -112,9 +118,8 @@ def test_lines_in_pieces_go_on_as_one(yods: PrivateMesh, word: str, least: float
 
 
 def test_a_grandchild_that_holds_stdout_does_not_keep_the_job(yods: PrivateMesh) -> None:
-    begun = time.monotonic()
-    out = output(yods, "yod", "-sz", "2", "sh", "-c", "setsid sleep 60 & echo done")
-    assert out == b"done\ndone\n" and within(5, begun)
+    out = output(yods, "yod", "-sz", "2", "sh", "-c", "setsid sleep 3600 & echo done")
+    assert out == b"done\ndone\n"
 
 
 @pytest.mark.parametrize("word", ["shared", "all", "0"])
@@ -124,7 +129,7 @@ def test_closed_stdin_is_no_input(yods: PrivateMesh, word: str) -> None:
         env=yods.env,
         cwd=yods.work,
         capture_output=True,
-        timeout=patience(20),
+        timeout=PATIENCE_S,
     )
     assert (out.returncode, out.stdout) == (0, b"")
 
@@ -174,7 +179,7 @@ def test_input_that_nobody_takes_ends_with_the_job(yods: PrivateMesh) -> None:
             os.write(process.stdin.fileno(), bytes(65536))
     except BlockingIOError:
         pass
-    assert process.wait(10) == 0
+    assert process.wait() == 0
     process.stdin.close()
 
 
@@ -192,4 +197,4 @@ def test_nothing_is_left_of_what_forks_and_hides(yods: PrivateMesh) -> None:
         process.send_signal(signal.SIGINT)  # two that come at once are one
         return process.poll() is not None
 
-    wait_until(ended, "it has ended", 5.0, 0.3)  # and the fixture sees that no process of a launch is left
+    wait_until(ended, "it has ended", step_s=0.3)  # and the fixture sees that no process of a launch is left

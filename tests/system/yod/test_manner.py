@@ -15,7 +15,7 @@ from agents.linux import processes
 from tests.support.compilers import has_rustc
 from tests.support.mesh import PrivateMesh
 from tests.support.terminals import Typist
-from tests.support.waiting import patience, wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 from tests.support.yods import one_mesh, ranks_left, yods
 
 __all__ = ["one_mesh", "yods"]  # fixtures
@@ -95,7 +95,9 @@ def test_the_stack_of_a_rust_program(yods: PrivateMesh) -> None:
 def test_the_stack_of_a_go_program(yods: PrivateMesh, how: str) -> None:
     (yods.work / "crash.go").write_text(GO)
     build = {**os.environ, "GOCACHE": str(yods.home / "go"), "GO111MODULE": "off"}
-    subprocess.run(["go", "build", "crash.go"], cwd=yods.work, env=build, check=True, capture_output=True, timeout=120)
+    subprocess.run(
+        ["go", "build", "crash.go"], cwd=yods.work, env=build, check=True, capture_output=True, timeout=PATIENCE_S
+    )
     done = yods.run("yod", "-bt", "-sz", "2", "./crash", how)
     assert done.returncode == 134
     assert done.stderr.count("main.deep(") == 2 and "crash.go:" in done.stderr, "its run-time tells what it called"
@@ -172,11 +174,11 @@ def test_held_ranks_have_run_nothing_and_a_debugger_may_attach(yods: PrivateMesh
     if os.access("/usr/bin/gdb", os.X_OK):
         looked = subprocess.run(
             ["gdb", "-nx", "-batch", "-iex", "set debuginfod enabled off", "-p", str(pids[0]), "-ex", "backtrace"],
-            capture_output=True, text=True, timeout=patience(30), stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, timeout=PATIENCE_S, stdin=subprocess.DEVNULL,
         )  # fmt: skip
         assert "_start" in looked.stdout, looked.stdout + looked.stderr  # the loader's: nothing of the program has run
     yods.run("yod", "--release", launcher_soon(yods), check=True)
-    assert yod.wait(15) == 139
+    assert yod.wait() == 139
 
 
 def test_held_ranks_are_released_by_time(yods: PrivateMesh) -> None:
@@ -188,7 +190,7 @@ def test_ctrl_c_ends_a_held_launch(yods: PrivateMesh) -> None:
     yod = start(yods, "yod", "-attach", "-sz", "2", "sleep", "100")
     held(yods, yod, 2)
     yod.send_signal(signal.SIGINT)
-    assert yod.wait(10) == 130
+    assert yod.wait() == 130
 
 
 def test_held_ranks_go_with_their_yod(yods: PrivateMesh) -> None:
@@ -196,7 +198,7 @@ def test_held_ranks_go_with_their_yod(yods: PrivateMesh) -> None:
     pids = held(yods, yod, 2)
     yod.kill()
     for pid in pids.values():
-        wait_until(lambda pid=pid: not processes.alive(pid), "it is gone", 10.0)
+        wait_until(lambda pid=pid: not processes.alive(pid), "it is gone")
 
 
 def test_a_detached_launch_is_held_and_its_stack_is_kept(yods: PrivateMesh, crash: str) -> None:
@@ -214,7 +216,7 @@ def test_ctrl_c_while_a_rank_is_looked_at(yods: PrivateMesh, crash: str) -> None
     wait_until(lambda: any(processes.state(pid) == "T" for pid in ranks_left(yods)), "a rank is parked")
     for _ in range(2):
         yod.send_signal(signal.SIGINT)
-    yod.communicate(timeout=20)
+    yod.communicate()
     assert yod.returncode in (130, 139)
 
 
@@ -224,7 +226,7 @@ def test_a_launch_that_is_not_held_is_not_released(yods: PrivateMesh) -> None:
     done = yods.run("yod", "--release", launcher_of(yods))
     assert done.returncode == 125 and "is not held" in done.stderr
     yod.terminate()
-    yod.wait(10)
+    yod.wait()
 
 
 def test_a_program_that_gets_privilege_at_its_exec_keeps_it(yods: PrivateMesh) -> None:
@@ -251,7 +253,7 @@ def test_a_sleeping_launch_can_be_interrupted(yods: PrivateMesh, where: str) -> 
     yod = start(yods, "yod", "-sleep", where, "-sz", "3", "echo", "ran")
     wait_until(lambda: len(asleep(yods)) == 3, "its processes are there")
     yod.send_signal(signal.SIGINT)
-    assert yod.wait(10) == 130
+    assert yod.wait() == 130
     assert yod.stdout is not None and yod.stdout.read() == ""
 
 
@@ -370,7 +372,7 @@ def test_the_terminal_is_as_it_was_whatever_ends_yod(typist: Callable[..., Typis
     wait_until(lambda: not yod.cooked, "the terminal is raw")
     os.kill(yod.pid, number)
     yod.wait()
-    wait_until(lambda: yod.modes == before, "it is as it was", 3.0)
+    wait_until(lambda: yod.modes == before, "it is as it was")
 
 
 def test_enter_releases_a_held_launch_and_what_comes_then_is_its_input(typist: Callable[..., Typist]) -> None:
@@ -389,7 +391,7 @@ def test_a_held_launch_without_a_terminal_says_who_can_let_it_run(yods: PrivateM
     yod = yods.start("yod", "--hold", "echo", "ran", stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     launcher = launcher_soon(yods)
     yods.run("yod", "--release", launcher, check=True)
-    out, told = yod.communicate(timeout=20)
+    out, told = yod.communicate()
     assert yod.returncode == 0 and out == "ran\n"
     assert f"yod --release {launcher} as " in told and "until then it keeps its processors" in told
     timed = yods.run("yod", "--hold", "-time", "0.5s", "sleep", "100")
@@ -429,6 +431,6 @@ os.wait()
 print("ended", flush=True)
 """
     # the grandchild holds stdout, and that does not keep the job from ending
-    done = yods.run("yod", *words, "-sz", "2", sys.executable, "-c", code, timeout_s=20)
+    done = yods.run("yod", *words, "-sz", "2", sys.executable, "-c", code)
     assert done.returncode == 0 and done.stdout.split() == ["ended", "ended"]
-    wait_until(lambda: not ranks_left(yods), "nothing is left", 5.0)
+    wait_until(lambda: not ranks_left(yods), "nothing is left")

@@ -98,7 +98,7 @@ def data(mesh: FarMesh) -> Iterator[Path]:
 def on_hosts(mesh: FarMesh, data: Path, script: str, *options: str, size: int = 1) -> subprocess.CompletedProcess[str]:
     """A shell script in ranks, in ``data``."""
     words = ("yod", "-io", str(data), "-chdir", str(data), *options, "-sz", str(size), "sh", "-c", script)
-    return mesh.run(*words, timeout_s=90)
+    return mesh.run(*words)
 
 
 def test_tools_read_and_write_through_the_mount(mesh: FarMesh, data: Path) -> None:
@@ -189,16 +189,14 @@ def test_a_full_disk_is_told_by_close(mesh: FarMesh) -> None:
 
 def test_nothing_is_left_on_a_host_and_a_lost_launcher_is_no_hang(mesh: FarMesh, data: Path) -> None:
     yod = mesh.start("yod", "-io", str(data), "-chdir", str(data), "-sz", "4", "sh", "-c", "while cat in/a; do :; done")
-    wait_until(lambda: all(mesh.pids_on(host, "cat") for host in mesh.hosts), "ranks read", 30)
+    wait_until(lambda: all(mesh.pids_on(host, "cat") for host in mesh.hosts), "ranks read")
     yod.kill()
     yod.wait()
     for host in mesh.hosts:
-        wait_until(lambda host=host: not mesh.pids_on(host, "sh"), f"no rank is left on {host.name}", 30)
-        wait_until(
-            lambda host=host: not host.run("ls", "-d", str(data)).stdout, f"{data} is removed on {host.name}", 30
-        )
+        wait_until(lambda host=host: not mesh.pids_on(host, "sh"), f"no rank is left on {host.name}")
+        wait_until(lambda host=host: not host.run("ls", "-d", str(data)).stdout, f"{data} is removed on {host.name}")
     states = mesh.json("showmesh")["states"]
-    wait_until(lambda: mesh.json("showmesh")["states"]["free"] == sum(states.values()), "its processors are free", 30)
+    wait_until(lambda: mesh.json("showmesh")["states"]["free"] == sum(states.values()), "its processors are free")
 
 
 def test_a_directory_that_cannot_be_mounted_is_told_in_a_line(mesh: FarMesh, data: Path) -> None:

@@ -136,7 +136,7 @@ def test_nothing_is_left_when_the_block_is(here: PrivateMesh) -> None:
     with pytest.raises(KeyError), redmesh.launch(["sh", "-c", "trap '' TERM; sleep 60 & wait; wait"], size=4) as job:
         next(event for event in job if isinstance(event, redmesh.Started))
         raise KeyError
-    wait_until(lambda: not ranks_left(here), "no rank is left", 3.0)
+    wait_until(lambda: not ranks_left(here), "no rank is left")
     with redmesh.launch(["sleep", "60"], size=2):
         pass  # left before anything of it ran
     with redmesh.launch(["yes"], size=2) as job:

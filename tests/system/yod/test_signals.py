@@ -3,15 +3,17 @@
 import os
 import pty
 import signal
+import sqlite3
 import subprocess
 import termios
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from tests.support.mesh import PrivateMesh
-from tests.support.waiting import freeze, patience, wait_until, within
+from tests.support.waiting import PATIENCE_S, freeze, wait_until
 from tests.support.yods import one_mesh, ranks_left, yods
 
 __all__ = ["one_mesh", "yods"]
@@ -35,8 +37,8 @@ def start(yods: PrivateMesh, script: str, *options: str, size: int = 2) -> "subp
     return process
 
 
-def end(process: "subprocess.Popen[str]", timeout_s: float = 10.0) -> tuple[int, str]:
-    _, said = process.communicate(timeout=timeout_s)
+def end(process: "subprocess.Popen[str]") -> tuple[int, str]:
+    _, said = process.communicate()
     return process.returncode, said
 
 
@@ -77,11 +79,9 @@ def test_interrupted_thrice_leaves_at_once(yods: PrivateMesh) -> None:
         interrupt(process)
         interrupt(process)
         assert process.poll() is None
-        began = time.monotonic()
         process.send_signal(signal.SIGINT)
         status, _ = end(process)
         assert status == 130
-        assert within(1.0, began)
     finally:
         for pid in [*children, yods.pid_of("n0")]:
             os.kill(pid, signal.SIGCONT)
@@ -105,9 +105,9 @@ def test_told_to_end_and_the_ranks_do_not_listen(yods: PrivateMesh) -> None:
     process = start(yods, DEAF)
     process.terminate()
     began = time.monotonic()
-    status, said = end(process, 15)
+    status, said = end(process)
     assert status == 143
-    assert time.monotonic() - began > 4.5 and within(8.0, began), "SIGKILL follows after the grace"
+    assert time.monotonic() - began > 4.5, "SIGKILL follows after the grace"
     assert (yods.work / "term0").exists() and "SIGKILL" in said
 
 
@@ -122,10 +122,8 @@ def test_nohup_is_respected(yods: PrivateMesh) -> None:
     process = yods.start("sh", "-c", f"trap '' HUP; exec yod -sz 2 sh -c '{WAITS}'", stderr=subprocess.PIPE, text=True)
     wait_until(lambda: (yods.work / "up1").exists(), "it runs")
     process.send_signal(signal.SIGHUP)
-    time.sleep(0.3)
-    assert process.poll() is None
     process.terminate()
-    assert end(process)[0] == 143
+    assert end(process)[0] == 143, "of two signals the one with the lower number comes first"
 
 
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2])
@@ -157,7 +155,7 @@ def test_a_bad_exit_ends_the_job(yods: PrivateMesh, option: str) -> None:
 def test_without_kill_the_others_go_on(yods: PrivateMesh) -> None:
     script = "touch up$YOD_RANK; [ $YOD_RANK = 1 ] && exit 5; sleep 0.5; echo done$YOD_RANK"
     process = start(yods, script, size=3)
-    out, _ = process.communicate(timeout=10)
+    out, _ = process.communicate()
     assert (process.returncode, sorted(out.split())) == (5, ["done0", "done2"])
 
 
@@ -177,15 +175,21 @@ def test_stopping_yod_for_longer_than_a_beat_is_no_death(yods: PrivateMesh) -> N
     assert end(process)[0] == 4
 
 
+def in_line(yods: PrivateMesh) -> int:
+    """How many requests wait."""
+    with closing(sqlite3.connect(f"file:{yods.state}/mesh.db?mode=ro", uri=True)) as database:
+        return int(database.execute("SELECT COUNT(*) FROM waiting").fetchone()[0])
+
+
 def test_interrupt_while_it_waits_in_the_queue(yods: PrivateMesh) -> None:
     holder = start(yods, WAITS, size=8)
-    waiting = yods.start("yod", "-sz", "1", "-wait-for-nodes", "60", "true", stderr=subprocess.PIPE, text=True)
-    time.sleep(0.5)
-    assert waiting.poll() is None
+    waiting = yods.start("yod", "-sz", "1", "-wait-for-nodes", "3600", "true", stderr=subprocess.PIPE, text=True)
+    wait_until(lambda: in_line(yods) == 1, "it waits")
     waiting.send_signal(signal.SIGINT)
-    assert end(waiting, 5)[0] == 130
-    served = yods.start("yod", "-sz", "1", "-wait-for-nodes", "60", "true", stderr=subprocess.PIPE, text=True)
-    time.sleep(0.3)
+    assert end(waiting)[0] == 130
+    wait_until(lambda: in_line(yods) == 0, "it does not wait any more")
+    served = yods.start("yod", "-sz", "1", "-wait-for-nodes", "3600", "true", stderr=subprocess.PIPE, text=True)
+    wait_until(lambda: in_line(yods) == 1, "the next one waits")
     holder.terminate()
     assert end(holder)[0] == 143
     assert end(served)[0] == 0, "the one who waited is served"
@@ -206,10 +210,10 @@ def on_terminal(yods: PrivateMesh, *command: str) -> tuple[int, int]:
     return pid, master
 
 
-def read_until(master: int, wanted: bytes, timeout_s: float = 10.0) -> bytes:
+def read_until(master: int, wanted: bytes) -> bytes:
     os.set_blocking(master, False)
     got = b""
-    deadline = time.monotonic() + patience(timeout_s)
+    deadline = time.monotonic() + PATIENCE_S
     while wanted not in got:
         assert time.monotonic() < deadline, got
         try:

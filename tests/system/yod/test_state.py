@@ -85,7 +85,7 @@ def test_it_can_be_asked_and_copied_while_the_launch_runs(yods: PrivateMesh) -> 
     kept = yods.run("mesh", "job", "purge", job["uuid"])
     assert kept.returncode == 1 and "has not ended: its owner process runs" in kept.stderr
     yod.stdin.close()
-    assert yod.wait(20) == 0
+    assert yod.wait() == 0
     assert yods.run("mesh", "job", "watch", job["uuid"], check=True).stdout.endswith("done  2 done\n")
     for command in (("mesh", "purge"), ("mesh", "job", "purge")):
         asked = yods.run(*command, "--all")
@@ -99,7 +99,7 @@ def test_a_yod_that_is_killed_leaves_an_object_that_says_so(yods: PrivateMesh) -
     yod = yods.start("yod", "-quiet", "-state", "-sz", "2", "sleep", "100")
     wait_until(lambda: len(jobs(yods)) > before and newest(yods)["state"] == "running", "the launch runs")
     os.kill(yod.pid, signal.SIGKILL)
-    yod.wait(20)
+    yod.wait()
     job = newest(yods)
     assert job["owner_lost"] and job["counts"] == {"running": 2}
     refused = yods.run("mesh", "job", "purge", job["uuid"])

@@ -28,8 +28,8 @@ def one_mesh() -> Iterator[PrivateMesh]:
 def mesh8(one_mesh: PrivateMesh) -> Iterator[PrivateMesh]:
     """The module's mesh; afterwards all of it is free again."""
     yield one_mesh
-    wait_until(lambda: free(one_mesh) == 8, "every processor is free again", 5.0)
-    wait_until(lambda: not ranks_left(one_mesh), "no process of a launch is left", 3.0)
+    wait_until(lambda: free(one_mesh) == 8, "every processor is free again")
+    wait_until(lambda: not ranks_left(one_mesh), "no process of a launch is left")
     for file in one_mesh.work.iterdir():
         file.unlink()
 
@@ -128,7 +128,7 @@ def test_two_launches_never_share_a_gpu(mesh8: PrivateMesh) -> None:
     assert mesh8.run("yod", "--gpus-per-task", "1", "-list", "n1", "true").returncode == 125
     assert mesh8.run("yod", "--gpus-per-task", "2", "-n", "3", "--immediate", "true").returncode == 0, "elsewhere"
     (mesh8.work / "go").touch()
-    assert [process.wait(10) for process in first] == [0, 0]
+    assert [process.wait() for process in first] == [0, 0]
     again = mesh8.run(
         "yod", "--gpus-per-task", "2", "-list", "n1", "-sz", "1", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES"
     )

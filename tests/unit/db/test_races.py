@@ -10,6 +10,7 @@ import pytest
 
 from db.store.store import Store
 from tests.support.stores import define
+from tests.support.waiting import PATIENCE_S
 
 TAKERS = 4
 ROOT = Path(__file__).parents[3]
@@ -68,7 +69,7 @@ def test_the_last_processors(database_url: str, store: Store, churn: int) -> Non
             assert taker.stdin is not None
             taker.stdin.write("go\n")
             taker.stdin.flush()
-        outputs = [taker.communicate(timeout=60)[0].splitlines() for taker in takers]
+        outputs = [taker.communicate(timeout=PATIENCE_S)[0].splitlines() for taker in takers]
     finally:
         for taker in takers:
             taker.kill()

@@ -21,6 +21,7 @@ from db.views.viewer import open_viewer
 from tests.support.mariadb import Server
 from tests.support.stores import insert
 from tests.support.two_sides import CPA, LEFT, LOGIN, LOGINS, NODES, RIGHT, SECTION, granted, seen, switch, take
+from tests.support.waiting import PATIENCE_S
 
 
 @pytest.fixture
@@ -47,7 +48,7 @@ def sides(sql_server: Server) -> Iterator[tuple[Store, str]]:
 
 def connected(url: str) -> Any:
     options = mysql_options(url)
-    return pymysql.connect(autocommit=True, connect_timeout=2, **options)
+    return pymysql.connect(autocommit=True, connect_timeout=PATIENCE_S, **options)
 
 
 def test_the_account_has_its_procedures_and_nothing_else(sides: tuple[Store, str]) -> None:

@@ -25,7 +25,7 @@ from db.store.url import mysql_options, sqlite_path, without_password
 from db.views.viewer import open_viewer
 from tests.support.mariadb import Server
 from tests.support.stores import define
-from tests.support.waiting import within
+from tests.support.waiting import PATIENCE_S, wait_until
 
 
 def note(text: str):
@@ -100,14 +100,14 @@ def test_writers_wait_for_each_other(database_url: str) -> None:
         assert notes(store) == [str(number) for number in range(100)]
 
 
-def test_a_held_database_is_given_up_in_time(database_url: str) -> None:
+def test_a_held_database_is_given_up(database_url: str) -> None:
     holder, waiter = open_store(database_url), open_store(database_url)
     begun = threading.Event()
     release = threading.Event()
 
     def hold(t: Transaction) -> None:
         begun.set()
-        release.wait(20)
+        release.wait(PATIENCE_S)
 
     def holding() -> None:
         with holder:
@@ -116,11 +116,9 @@ def test_a_held_database_is_given_up_in_time(database_url: str) -> None:
     thread = threading.Thread(target=holding)
     thread.start()
     try:
-        assert begun.wait(5)
-        before = time.monotonic()
+        assert begun.wait(PATIENCE_S)
         with pytest.raises(DatabaseUnavailable):
             waiter.run(note("x"))
-        assert within(5.5, before)
     finally:
         release.set()
         thread.join()
@@ -153,8 +151,9 @@ def test_a_deadlock_runs_the_whole_transaction_again(sql_server: Server, sql_dat
 
     thread = threading.Thread(target=lambda: (ours.run(work), ours.close()))
     thread.start()
-    assert first_done.wait(5)
-    time.sleep(0.2)  # until it waits for the other's row
+    assert first_done.wait(PATIENCE_S)
+    waits = "SELECT 1 FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'"
+    wait_until(lambda: sql_server.admin(waits), "it waits for the other's row")
     other.execute("UPDATE node_resource SET in_use = in_use + 5 WHERE node = 1")
     other.execute("COMMIT")
     other.close()
@@ -336,10 +335,8 @@ def test_a_file_that_is_no_database(tmp_path: Path) -> None:
 def test_a_server_that_is_not_there(tmp_path: Path) -> None:
     url = f"mysql://cpa:secret@localhost/redmesh?unix_socket={tmp_path}/none"
     for use in (lambda: open_store(url).run(lambda t: None), lambda: open_viewer(url).read()):
-        before = time.monotonic()
         with pytest.raises(DatabaseUnavailable) as caught:
             use()
-        assert within(3.0, before)
         assert "secret" not in caught.value.message + caught.value.hint
 
 

@@ -21,6 +21,7 @@ from console.deploy.ssh import bootstrap
 from console.deploy.ssh.config import SshConfig
 from console.deploy.ssh.known_hosts import KnownHosts, Verdict, fingerprint, pin_name
 from console.errors import ConsoleError
+from tests.support.waiting import PATIENCE_S
 
 KEY, OTHER = b"a key", b"another key"
 B64, OTHER64 = base64.b64encode(KEY).decode(), base64.b64encode(OTHER).decode()
@@ -154,7 +155,12 @@ def test_the_agent_needs_nothing_but_a_bare_python(tmp_path: Path) -> None:
         path = tmp_path / "agent.pyz"
         path.write_bytes(build.build(python))
         done = subprocess.run(
-            [sys.executable, "-I", "-S", path, "keeper"], capture_output=True, text=True, env={}, cwd="/", timeout=60
+            [sys.executable, "-I", "-S", path, "keeper"],
+            capture_output=True,
+            text=True,
+            env={},
+            cwd="/",
+            timeout=PATIENCE_S,
         )
         assert done.returncode == 2 and "usage: python -P -m redmesh keeper" in done.stderr, done.stderr
     assert build.interpreter("cpython-27") == "" and build.interpreter("pypy39") == ""
@@ -176,7 +182,7 @@ def test_an_agent_starts_with_little(tmp_path: Path) -> None:
         "sys.path_importer_cache.clear(); print(*handing_out.load_all_modules())\n"
     )
     words = [sys.executable, "-I", "-S", "-c", code, str(path)]
-    done = subprocess.run(words, capture_output=True, text=True, env={}, cwd="/", timeout=60, check=True)
+    done = subprocess.run(words, capture_output=True, text=True, env={}, cwd="/", timeout=PATIENCE_S, check=True)
     loaded, launching, handed_out, whole = (set(line.split()) for line in done.stdout.splitlines())
     heavy = {"socket", "signal", "enum", "json", "re", "collections", "hashlib", "_hashlib", "_ssl", "typing"}
     assert not loaded & heavy and set(compiling.AT_START) < loaded
@@ -199,7 +205,7 @@ def test_what_runs_on_a_host_first_loads_little(tmp_path: Path) -> None:
     )
     source = BOOTSTRAP.read_text()
     words = [sys.executable, "-I", "-S", "-c", code, source, str(tmp_path / "none.sock")]
-    done = subprocess.run(words, capture_output=True, text=True, env={"HOME": "/"}, timeout=60, check=True)
+    done = subprocess.run(words, capture_output=True, text=True, env={"HOME": "/"}, timeout=PATIENCE_S, check=True)
     assert not set(done.stdout.split()) & {"socket", "enum", "selectors", "collections", "json", "re", "shutil"}
 
 
@@ -214,19 +220,21 @@ def test_an_agent_that_arrives_damaged_is_not_kept(tmp_path: Path) -> None:
     source, place = BOOTSTRAP.read_text(), tmp_path / "redmesh" / "nodes"
     words = [sys.executable, "-I", "-S", "-c", code, source, str(place)]
     env = {"XDG_STATE_HOME": str(tmp_path)}
-    done = subprocess.run(words, capture_output=True, text=True, env=env, timeout=60, check=True)
+    done = subprocess.run(words, capture_output=True, text=True, env=env, timeout=PATIENCE_S, check=True)
     damaged, whole = done.stdout.splitlines()
     assert damaged.startswith("the agent arrived damaged at ") and Path(whole).read_bytes() == b"agent" * 30000
 
 
 def test_what_paramiko_and_peewee_would_load_for_others_is_not_loaded() -> None:
     code = "import sys, console.deploy.mesh.lifecycle; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=PATIENCE_S, check=True
+    )
     loaded = set(done.stdout.split())
     assert "peewee" in loaded and not loaded & {"paramiko", "invoke", "asyncio", "unittest", "pymysql"}
     done = subprocess.run(
         [sys.executable, "-P", "-c", "import sys, console.deploy.ssh.connection; print(*sys.modules)"],
-        capture_output=True, text=True, timeout=60, check=True,
+        capture_output=True, text=True, timeout=PATIENCE_S, check=True,
     )  # fmt: skip
     assert "paramiko" in done.stdout.split() and not set(done.stdout.split()) & {"invoke", "asyncio", "unittest"}
 

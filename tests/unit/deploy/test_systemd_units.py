@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import PATIENCE_S
+
 UNITS = sorted((Path(__file__).parents[3] / "docs" / "systemd").glob("*.service"))
 
 
@@ -16,7 +18,7 @@ def test_systemd_takes_the_units(tmp_path: Path) -> None:
         text = re.sub(r"^ExecStart=\S+", "ExecStart=/bin/true", unit.read_text(), flags=re.MULTILINE)
         (tmp_path / unit.name).write_text(text)
     paths = [str(path) for path in sorted(tmp_path.glob("*.service"))]
-    done = subprocess.run(["systemd-analyze", "verify", *paths], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["systemd-analyze", "verify", *paths], capture_output=True, text=True, timeout=PATIENCE_S)
     assert len(paths) == 2 and done.returncode == 0 and not done.stderr, done.stderr
 
 

@@ -166,7 +166,6 @@ def test_who_starts_while_the_directory_is_removed_begins_anew(ram: str) -> None
             process.kill()
 
 
-@pytest.mark.timeout(20)
 def test_who_keeps_the_lock_while_it_is_stopped_holds_up_nobody(ram: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A launch child that was stopped with the lock held up every launch of its user on the host."""
     monkeypatch.setattr(image, "LOCK_S", 0.05)

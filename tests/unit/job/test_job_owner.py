@@ -11,6 +11,7 @@ from agents.link.sockets import connect
 from agents.linux.processes import start_time
 from agents.wire.control import control
 from redmesh.state import CANCELLED, StateObject, job_path, new_uuid, open_for_reading
+from tests.support.waiting import PATIENCE_S
 
 
 def test_a_job_that_waits_for_launches_of_a_lost_owner_is_cancelled_as_a_whole(tmp_path: Path) -> None:
@@ -31,7 +32,7 @@ def test_a_job_that_waits_for_launches_of_a_lost_owner_is_cancelled_as_a_whole(t
             assert not ended
             left.kill()
             left.wait()
-            until = time.monotonic() + 60
+            until = time.monotonic() + PATIENCE_S
             while not ended and time.monotonic() < until:
                 loop.run_once(0.1)
     finally:

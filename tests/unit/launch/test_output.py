@@ -18,6 +18,7 @@ from console.launch.stdio.label import LONGEST, MOST, Labeller
 from console.launch.stdio.sink import Sink
 from redmesh.idset import fold_names, fold_ranks
 from redmesh.sanitise import clean
+from tests.support.waiting import PATIENCE_S
 from tests.unit.launch.test_states import plan_of
 
 OUT, ERR = 2, 3
@@ -98,7 +99,7 @@ def test_a_pipe_gets_every_byte_and_its_flags_are_left_alone() -> None:
         watch.loop.run_once(1)
     watch.sink.close()
     os.close(writer)
-    thread.join(10)
+    thread.join(PATIENCE_S)
     assert bytes(got) == b"".join(pieces)
     assert watch.passed == sum(map(len, pieces))
 

@@ -16,7 +16,7 @@ from agents.pct.heartbeat.datagrams import ContactConfig, DatagramBeats
 from agents.rca.logins.peers import Peers
 from agents.wire import heartbeat
 from agents.wire.control import Message
-from tests.support.waiting import patience
+from tests.support.waiting import PATIENCE_S
 
 MANY = 3 * heartbeat.AT_ONCE
 
@@ -43,7 +43,7 @@ def asked() -> socket.socket:
     """A socket that heartbeats go to, and that sends what it likes."""
     sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     sock.bind(("127.0.0.1", 0))
-    sock.settimeout(patience(5.0))
+    sock.settimeout(PATIENCE_S)
     return sock
 
 
@@ -51,7 +51,7 @@ def flood(loop: Loop, asked: socket.socket, calls: Calls) -> int:
     """The calls in the round of the loop after more datagrams than it may read have arrived."""
     reached = False
     asked.setblocking(False)
-    until = time.monotonic() + patience(5.0)
+    until = time.monotonic() + PATIENCE_S
     while not reached and time.monotonic() < until:
         loop.run_once(0.1)
         try:

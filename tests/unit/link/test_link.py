@@ -18,6 +18,7 @@ from agents.wire.control import Message, control, decode
 from agents.wire.errors import AgentError
 from agents.wire.frames import CONTROL, STDOUT, output
 from agents.wire.messages import PCT, hello
+from tests.support.waiting import PATIENCE_S
 
 
 class Ear:
@@ -209,7 +210,7 @@ def test_a_socket_that_is_bound_and_does_not_listen_yet_is_not_taken_for_dead(tm
     assert thread.is_alive() and os.path.exists(path), "it waits until the first one listens"
     slow.listen()
     os.close(directory)
-    thread.join(30)
+    thread.join(PATIENCE_S)
     assert [getattr(error, "code", "") for error in told] == ["in_use"] and os.path.exists(path)
     slow.close()
     listen(path).close()  # now it is dead

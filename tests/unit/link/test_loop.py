@@ -7,7 +7,7 @@ import sys
 import time
 
 from agents.linux.processes import state
-from tests.support.waiting import freeze, wait_until
+from tests.support.waiting import PATIENCE_S, freeze, wait_until
 
 STOPPED = """
 import os
@@ -35,4 +35,4 @@ def test_what_came_while_this_process_was_stopped_is_read_before_its_timers() ->
     process.stdin.flush()
     wait_until(lambda: time.monotonic() - stopped_at > 2.0, "its timer is due, and late")
     os.kill(process.pid, signal.SIGCONT)
-    assert process.communicate(timeout=20)[0] == "answer nothing came\n"
+    assert process.communicate(timeout=PATIENCE_S)[0] == "answer nothing came\n"

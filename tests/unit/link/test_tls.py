@@ -27,6 +27,7 @@ from agents.wire.address import parse
 from agents.wire.errors import AgentError
 from agents.wire.frames import STDOUT, frame
 from console.deploy.trust.authority import Stage, TrustError, authority, identity
+from tests.support.waiting import PATIENCE_S
 
 MESH = "0a0b0c0d"
 ROOT = Path(__file__).resolve().parents[3]
@@ -76,7 +77,10 @@ def trust(tmp_path: Path) -> Trust:
 @pytest.mark.parametrize("python", _pythons())
 def test_every_python_takes_our_certificates(python: str, trust: Trust, tmp_path: Path) -> None:
     done = subprocess.run(
-        [python, "-I", "-B", "-c", _BOTH_ENDS, str(ROOT), str(tmp_path)], capture_output=True, text=True, timeout=30
+        [python, "-I", "-B", "-c", _BOTH_ENDS, str(ROOT), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
     )
     assert done.stdout == f"hello redmesh://{MESH}/pct/n1\n", done.stderr
 

@@ -14,7 +14,7 @@ from agents.managers import flux, grid_engine, lsf, pbs, registry, slurm
 from redmesh import managers
 from redmesh.managers import ManagerError
 from tests.support.managers.job import LIBRARY, NEEDS_GCC
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def tm_job(tmp_path: Path) -> dict[str, str]:
 def test_tm_spawn_gives_the_environment_and_the_status(tm_job: dict[str, str], tmp_path: Path) -> None:
     script = f'echo "$WORD" >{tmp_path}/said; exit 7'
     handle = pbs.spawn(tm_job, "b", ["sh", "-c", script], {"WORD": "two words"})
-    assert handle.wait(20) == 7 and (tmp_path / "said").read_text() == "two words\n"
+    assert handle.wait(PATIENCE_S) == 7 and (tmp_path / "said").read_text() == "two words\n"
     assert not (tmp_path / "refused").exists()
 
 
@@ -157,7 +157,7 @@ def test_a_signal_to_the_client_reaches_the_task(tm_job: dict[str, str], tmp_pat
     wait_until((tmp_path / "ready").exists, "the task runs")
     assert pbs.alive(handle)
     pbs.signal(handle, signal.SIGUSR1)
-    assert handle.wait(20) == 5 and (tmp_path / "said").read_text() == "got\n"
+    assert handle.wait(PATIENCE_S) == 5 and (tmp_path / "said").read_text() == "got\n"
     assert not pbs.alive(handle)
 
 
@@ -168,22 +168,28 @@ def test_one_client_starts_a_task_on_each_node_and_has_the_highest_status(
     library = tmp_path / "lib" / "libpbs.so"
     script = f"mkdir {tmp_path}/first 2>/dev/null && exit 2; exit 3"
     words = [sys.executable, "-I", "-S", Path(pbs.__file__).with_name("tm.py"), library, "0,2", "sh", "-c", script]
-    assert subprocess.run(words, env=tm_job, timeout=20).returncode == 3
+    assert subprocess.run(words, env=tm_job, timeout=PATIENCE_S).returncode == 3
 
 
 @NEEDS_GCC
 def test_errors_of_the_library_are_told(tm_job: dict[str, str], tmp_path: Path) -> None:
     library = tmp_path / "lib" / "libpbs.so"
     client = [sys.executable, "-I", "-S", str(Path(pbs.__file__).with_name("tm.py"))]
-    done = subprocess.run([*client, library, "9", "true"], env=tm_job, capture_output=True, text=True, timeout=20)
+    done = subprocess.run(
+        [*client, library, "9", "true"], env=tm_job, capture_output=True, text=True, timeout=PATIENCE_S
+    )
     assert done.returncode == 1 and "no such node" in done.stderr and "Traceback" not in done.stderr
     outside = {**tm_job, "PBS_MOMPORT": ""}
     del outside["PBS_MOMPORT"]
-    done = subprocess.run([*client, library, "0", "true"], env=outside, capture_output=True, text=True, timeout=20)
+    done = subprocess.run(
+        [*client, library, "0", "true"], env=outside, capture_output=True, text=True, timeout=PATIENCE_S
+    )
     assert done.returncode == 1 and "not that of a job's task" in done.stderr
     broken = tmp_path / "broken.so"
     broken.write_text("no library")
-    done = subprocess.run([*client, broken, "0", "true"], env=tm_job, capture_output=True, text=True, timeout=20)
+    done = subprocess.run(
+        [*client, broken, "0", "true"], env=tm_job, capture_output=True, text=True, timeout=PATIENCE_S
+    )
     assert done.returncode == 1 and "Traceback" not in done.stderr
     with pytest.raises(ManagerError, match="neither libpbs"):
         pbs.spawn({**outside, "PATH": "/nowhere"}, "a", ["true"], {})

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.support.outcomes import FAILING, Outcomes
 from tests.support.second_look import MOST_FAILURES, MOST_UNSTABLE, SecondLook, judge, to_look_at
-from tests.support.waiting import Process, wait_until
+from tests.support.waiting import PATIENCE_S, Process, wait_until
 
 ROOT = Path(__file__).parents[3]
 SYSTEM = """
@@ -232,12 +232,12 @@ def test_a_signal_ends_the_tests_with_their_own_clean_up(
         )  # fmt: skip
     try:
         if second:
-            wait_until(lambda: "second look" in (tmp_path / "output").read_text(), "the second look", timeout_s=60)
+            wait_until(lambda: "second look" in (tmp_path / "output").read_text(), "the second look")
             go.touch()
-        wait_until(lambda: began.exists() and began.read_text(), "the test runs", timeout_s=60)
+        wait_until(lambda: began.exists() and began.read_text(), "the test runs")
         (tmp_path / "released").unlink(missing_ok=True)
         (os.killpg if group else os.kill)(process.pid, number)
-        assert process.wait(timeout=60) == (128 + number if second else 2)
+        assert process.wait(timeout=PATIENCE_S) == (128 + number if second else 2)
         wait_until(lambda: not Path(f"/proc/{began.read_text()}").exists(), "the test's process has ended")
         assert (tmp_path / "released").exists()
         assert "Traceback" not in (tmp_path / "output").read_text()

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import PATIENCE_S
+
 ROOT = Path(__file__).parents[3]
 HANGS = """
 import os, pytest
@@ -36,7 +38,7 @@ def test_a_test_that_hangs_is_ended_in_every_phase(tmp_path: Path) -> None:
     (tmp_path / "test_hangs.py").write_text(HANGS)
     options = ["-p", "tests.conftest", "-n", "2", "--timeout", "2"]
     words = [sys.executable, "-P", "-m", "pytest", *options, str(tmp_path / "test_hangs.py")]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=240, stdin=subprocess.DEVNULL)
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, stdin=subprocess.DEVNULL)
     assert done.returncode == 1, done.stdout + done.stderr
     told = done.stdout.splitlines()
     assert "2 failed, 1 skipped, 1 error in" in told[-1], done.stdout

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from agents.yodio.yodreport import LONGEST, MOST, MOST_UNKNOWN, Refused, Report, ReportServer, parse
-from tests.support.waiting import patience
+from tests.support.waiting import PATIENCE_S
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "sections"
 
@@ -38,7 +38,7 @@ class Served:
 
     def send(self, data: bytes) -> bytes:
         host, port = self.server.address.split(":")
-        with socket.create_connection((host, int(port)), timeout=patience(5.0)) as sock:
+        with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as sock:
             sock.sendall(data)
             sock.shutdown(socket.SHUT_WR)
             return b"".join(iter(lambda: sock.recv(4096), b""))
@@ -82,7 +82,7 @@ def server() -> Iterator[Polled]:
 
 def connected(server: ReportServer) -> socket.socket:
     host, port = server.address.split(":")
-    return socket.create_connection((host, int(port)), timeout=patience(5.0))
+    return socket.create_connection((host, int(port)), timeout=PATIENCE_S)
 
 
 def test_lines_and_what_is_refused() -> None:
@@ -129,7 +129,7 @@ def test_a_program_that_never_pauses_is_read_piece_by_piece(server: Polled) -> N
         writer = threading.Thread(target=write)
         writer.start()
         for _ in range(20):
-            for fd, _ in server.poll.poll(patience(5.0) * 1000):
+            for fd, _ in server.poll.poll(PATIENCE_S * 1000):
                 assert server.handle(fd)
         server.end()
         stop.set()

@@ -24,6 +24,7 @@ from agents.wire.control import control, decode
 from agents.wire.errors import WireError
 from agents.wire.frames import CONTROL, IMAGE, Decoder
 from agents.wire.messages import PCT, hello
+from tests.support.waiting import PATIENCE_S
 
 
 class Node:
@@ -220,7 +221,7 @@ def test_a_courier_makes_frames_of_the_file(tmp_path: Path) -> None:
         child.sendall(notice(3, len(whole)))
         frames += _frames(far, 2)
         far.close()  # whoever fetched has it all
-        carrying.join(10)
+        carrying.join(PATIENCE_S)
         assert not carrying.is_alive()
     assert [kind for kind, _ in frames] == [CONTROL, CONTROL] + [IMAGE] * 3
     at = begin
@@ -264,7 +265,7 @@ def test_a_courier_whose_file_is_cut_short_leaves_it_and_never_a_core(tmp_path: 
     (tmp_path / "image").write_bytes(os.urandom(2 * PIECE))
     path = launch_socket(str(tmp_path), "n0", 1)
     line, pct = socket.socketpair()
-    pct.settimeout(10)
+    pct.settimeout(PATIENCE_S)
     out, far = socket.socketpair()
     with socket.socket(socket.AF_UNIX) as listener, out, far, open(tmp_path / "image", "rb") as image:
         listener.bind(path)
@@ -295,7 +296,7 @@ def test_a_courier_whose_file_is_cut_short_leaves_it_and_never_a_core(tmp_path: 
 
 def _frames(sock: socket.socket, count: int) -> list[tuple[int, bytes]]:
     decoder, frames = Decoder(), []  # type: ignore[var-annotated]
-    sock.settimeout(10)
+    sock.settimeout(PATIENCE_S)
     while len(frames) < count:
         frames += decoder.feed(sock.recv(1 << 16))
     assert len(frames) == count and not decoder.pending

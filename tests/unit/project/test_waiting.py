@@ -1,0 +1,81 @@
+"""The waits of the tests: one patience, measured once; a wait that fails says for what."""
+
+import inspect
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support import waiting
+from tests.support.waiting import PATIENCE_S, SLOWNESS, Process, silence, wait_until
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_the_patience_is_a_minute_times_the_slowness_of_the_machine() -> None:
+    assert 1.0 <= SLOWNESS <= 5.0
+    assert PATIENCE_S == 60.0 * SLOWNESS
+    assert silence(2.0) == round(2.0 * SLOWNESS, 1)
+
+
+@pytest.mark.parametrize(
+    ("start_s", "load", "slowness"),
+    [(0.01, 0.0, 1.0), (0.06, 0.0, 4.0), (0.01, 3.0, 3.0), (0.06, 3.0, 4.0), (0.01, 40.0, 5.0), (9.0, 0.0, 5.0)],
+)
+def test_slow_is_who_starts_slowly_or_has_much_to_do(
+    monkeypatch: pytest.MonkeyPatch, start_s: float, load: float, slowness: float
+) -> None:
+    now = [0.0]
+
+    def start(*_words: object, **_options: object) -> None:
+        now[0] += start_s
+
+    monkeypatch.setattr(waiting.subprocess, "run", start)
+    monkeypatch.setattr(waiting.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(waiting.os, "getloadavg", lambda: (2 * load, 0.0, 0.0))
+    monkeypatch.setattr(waiting.os, "sched_getaffinity", lambda _pid: {0, 1})
+    assert waiting._slowness() == pytest.approx(slowness)
+
+
+def test_a_wait_returns_the_fact_and_its_failure_says_what_was_waited_for() -> None:
+    looks = iter([0, "", "there"])
+    assert wait_until(lambda: next(looks), "it is there") == "there"
+    with pytest.raises(AssertionError, match=r"^not within 0\.\d s: it is there \(last: 0\)$"):
+        wait_until(lambda: 0, "it is there", patience_s=0.05)
+    with pytest.raises(AssertionError, match=": nothing came but rain"):
+        wait_until(lambda: False, lambda: "nothing came but rain", patience_s=0.0)
+
+
+def test_a_fact_that_comes_with_the_end_of_the_patience_counts() -> None:
+    """The last look is after it, so that a process that did not run meanwhile has looked."""
+    ends = time.monotonic() + 0.05
+    assert wait_until(lambda: time.monotonic() > ends, "the end", patience_s=0.05, step_s=0.06)
+
+
+def test_a_step_cannot_be_taken_for_a_time_limit() -> None:
+    with pytest.raises(TypeError):
+        wait_until(lambda: True, "it is there", 20.0)  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("wait", [Process.wait, Process.communicate])
+def test_processes_have_the_patience_too(wait: Callable[..., object]) -> None:
+    assert inspect.signature(wait).parameters["timeout"].default == PATIENCE_S
+
+
+def test_the_limit_of_a_test_is_longer_than_its_patience_and_grows_as_it_does(tmp_path: Path) -> None:
+    """So a wait that fails says what did not come; the limit would not."""
+    (tmp_path / "test_limit.py").write_text(
+        "import signal\nfrom tests.support.waiting import PATIENCE_S, SLOWNESS\n"
+        "def test_limit():\n"
+        "    left_s, _ = signal.getitimer(signal.ITIMER_REAL)\n"
+        "    assert left_s > 2 * PATIENCE_S and 179 * SLOWNESS - 10 < left_s <= 180 * SLOWNESS\n"
+    )
+    words = [sys.executable, "-P", "-m", "pytest", "-c", "pyproject.toml", "--rootdir", str(ROOT)]
+    done = subprocess.run(
+        [*words, "-p", "tests.conftest", str(tmp_path)],
+        cwd=ROOT, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=PATIENCE_S,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
