@@ -1,10 +1,10 @@
-"""Runs a user's command for one attempt. The command and everything that it has started end with the attempt.
+"""Runs a command for one attempt. The command and everything that it has started end with the attempt.
 
-``run`` starts a guard (``python -P -m redmesh attempt``), and the guard starts the command. A signal at the death of
+``start`` starts a guard (``python -P -m redmesh attempt``), and the guard starts the command. A signal at the death of
 the parent (prctl) is not enough alone: the kernel binds it to the thread that forked, and it does not reach
 grandchildren. So the guard has one thread, inherits orphaned descendants as subreaper, and holds one end of a socket.
-The kernel closes the other end when the process that called ``run`` dies, however it dies; the guard then kills all of
-its descendants. The command itself also dies with the guard.
+The kernel closes the other end when the process that called ``start`` dies, however it dies; the guard then kills all
+of its descendants. The command itself also dies with the guard.
 """
 
 from __future__ import annotations
@@ -21,54 +21,108 @@ from redmesh.start_command import start_command
 
 TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import List, Optional, Sequence
+    from typing import Any, Callable, List, Optional, Sequence
 
 _AGAIN_S = 0.01  # between two kills of processes that have not ended yet
 _END_S = 5.0  # for a guard to kill what an interrupted attempt has started
 _ENDS = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
 
 
-def run(words: Sequence[str], cwd: str, stdout: Optional[int] = None) -> int:
-    """Run a command in ``cwd`` and return its exit status, 128 and the number for a signal.
+class Attempt:
+    """A command that runs for this process, with everything that it starts.
 
-    When this returns or raises, no process that the command has started runs any more, except those that changed their
-    user. Raises OSError if the command cannot be started.
+    When it has ended, nothing that it has started runs any more, except processes that changed their user.
     """
-    ours, theirs = socket.socketpair()
-    with ours:
-        with theirs:
-            guard = subprocess.Popen([*start_command("attempt"), *words], cwd=cwd, stdin=theirs.fileno(), stdout=stdout)
+
+    def __init__(self, words: Sequence[str], **options: Any) -> None:
+        """Start ``words``; ``options`` are those of Popen: the standard streams, ``cwd``, ``env``. Raises OSError."""
+        self._program = words[0]
+        self._line, theirs = socket.socketpair()
         try:
-            status = guard.wait()
+            with theirs:
+                fd = theirs.fileno()
+                self.guard = subprocess.Popen(
+                    [*start_command("attempt"), str(fd), *words], pass_fds=[fd], **options
+                )  # fmt: skip
         except BaseException:
-            ours.shutdown(socket.SHUT_RDWR)
+            self._line.close()
+            raise
+
+    def wait(self, timeout: Optional[float] = None) -> int:
+        """Wait for its end; returns its exit status, or -N if signal N has ended it.
+
+        Raises OSError if it could not be started, and TimeoutExpired.
+        """
+        status = self.guard.wait(timeout)
+        with self._line:
+            told = self._line.recv(64) if self._line.fileno() >= 0 else b""
+        if told:
+            raise OSError(int(told), os.strerror(int(told)), self._program)
+        return status
+
+    def kill(self) -> None:
+        """Kill the command and everything that it has started."""
+        self._line.shutdown(socket.SHUT_RDWR)
+
+
+def run(words: Sequence[str], cwd: str, stdout: Optional[int] = None) -> int:
+    """Run a command in ``cwd``, without input; returns as :meth:`Attempt.wait`. Raises OSError."""
+    attempt = Attempt(words, cwd=cwd, stdin=subprocess.DEVNULL, stdout=stdout)
+    try:
+        return attempt.wait()
+    except BaseException:
+        if attempt.guard.poll() is None:
+            attempt.kill()
             try:
-                guard.wait(_END_S)
+                attempt.guard.wait(_END_S)
             except subprocess.TimeoutExpired:
                 pass  # a process waits for a device; the guard kills it as soon as that is possible
-            raise
-        told = ours.recv(64)
-    if told:
-        raise OSError(int(told), os.strerror(int(told)), words[0])
-    return status if status >= 0 else 128 - status
+        raise
 
 
 def main(words: List[str]) -> int:
-    """Be the guard of one command; returns its exit status."""
-    from agents.linux import prctl  # not loaded by the process that calls ``run``
+    """Be the guard of one command, ``words[1:]``; ``words[0]`` is the descriptor of the socket. Returns the command's
+    exit status, or dies by the signal that has ended the command."""
+    from agents.linux import prctl  # not loaded by the process that starts the guard
 
-    line = socket.socket(fileno=os.dup(0))
-    fd = line.fileno()
+    line = socket.socket(fileno=int(words[0]))
+    line.set_inheritable(False)
     reader, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     ended: List[int] = []
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    for number in _ENDS:
-        signal.signal(number, lambda number, _frame: ended.append(number))
+    for one in _ENDS:
+        signal.signal(one, lambda number, _frame: ended.append(number))
     if os.getpgrp() != os.getpid():
         os.setpgid(0, 0)  # an interrupt at the terminal reaches the process that waits, which then ends the attempt
     prctl.become_subreaper()
-    guard = os.getpid()
+    try:
+        command = subprocess.Popen(words[1:], preexec_fn=_bound_to(os.getpid()))
+    except OSError as error:
+        line.sendall(str(error.errno).encode())
+        return 127
+    told: Optional[int] = None
+    while told is None and not ended:
+        ready, _, _ = select.select([line.fileno(), reader], [], [])
+        if line.fileno() in ready:
+            ended.append(signal.SIGKILL)
+        if reader in ready:
+            os.read(reader, 4096)
+        told = _reap(command.pid)
+    _kill_descendants()
+    if told is not None and not os.WIFSIGNALED(told):
+        return os.WEXITSTATUS(told)
+    prctl.forbid_core()  # the command has dumped its own
+    number = ended[0] if told is None else os.WTERMSIG(told)
+    if number != signal.SIGKILL:
+        signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+    return 128 + number
+
+
+def _bound_to(guard: int) -> Callable[[], None]:
+    """What the command does before it is executed: it gets a process group of its own, and dies with the guard."""
+    from agents.linux import prctl
 
     def bind() -> None:
         os.setpgid(0, 0)
@@ -77,25 +131,11 @@ def main(words: List[str]) -> int:
         if os.getppid() != guard:
             os._exit(1)
 
-    try:
-        command = subprocess.Popen(words, stdin=subprocess.DEVNULL, preexec_fn=bind)
-    except OSError as error:
-        line.sendall(str(error.errno).encode())
-        return 127
-    status: Optional[int] = None
-    while status is None and not ended:
-        ready, _, _ = select.select([fd, reader], [], [])
-        if fd in ready:
-            ended.append(0)
-        if reader in ready:
-            os.read(reader, 4096)
-        status = _reap(command.pid)
-    _kill_descendants()
-    return 128 + (ended[0] or signal.SIGKILL) if status is None else status
+    return bind
 
 
 def _reap(command: int) -> Optional[int]:
-    """Reap all children that have exited; returns the exit status of ``command`` if it was one of them."""
+    """Reap all children that have exited; returns the wait status of ``command`` if it was one of them."""
     found: Optional[int] = None
     while True:
         try:
@@ -105,7 +145,7 @@ def _reap(command: int) -> Optional[int]:
         if not pid:
             return found
         if pid == command:
-            found = 128 + os.WTERMSIG(told) if os.WIFSIGNALED(told) else os.WEXITSTATUS(told)
+            found = told
 
 
 def _kill_descendants() -> None:

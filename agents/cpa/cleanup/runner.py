@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 
 from agents.link.loop import Loop, Timer
+from agents.linux.attempt import Attempt
 
 LIMIT_S = 10.0
 ENDED_WITH = "the clean-up ended with"
@@ -24,7 +25,7 @@ class _Run:
 
     def __init__(self, launcher: int, nodes: list[dict[str, str]], then: Then) -> None:
         self.launcher, self.nodes, self.thens = launcher, nodes, [then]
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: Attempt | None = None
         self.timer: Timer | None = None
         self.errors = -1
         self.began = 0.0
@@ -66,7 +67,8 @@ class Cleanups:
         try:
             os.write(feed, json.dumps(run.nodes).encode())
             os.lseek(feed, 0, os.SEEK_SET)
-            run.process = subprocess.Popen(
+            # It ends with this CPA: the next one runs it again, and only the CPA that started it knows its time limit.
+            run.process = Attempt(
                 [*self._command, str(run.launcher)],
                 stdin=feed,
                 stdout=subprocess.DEVNULL,
@@ -83,13 +85,17 @@ class Cleanups:
         run.timer = self._loop.after(self._limit_s, lambda: self._kill(run))
 
     def _kill(self, run: _Run) -> None:
-        if run.process is not None and run.process.poll() is None:
-            os.killpg(run.process.pid, signal.SIGKILL)  # it has its own session, so this also kills what it started
+        if run.process is not None and run.process.guard.poll() is None:
+            run.process.kill()
 
     def _reap(self) -> None:
         for run in list(self._runs.values()):
-            status = run.process.poll() if run.process is not None else None
-            if status is None:
+            if run.process is None or run.process.guard.poll() is None:
+                continue
+            try:
+                status = run.process.wait()
+            except OSError as error:
+                self._end(run, False, f"{self._command[0]}: {error.strerror}")
                 continue
             said = os.pread(run.errors, 2000, 0).decode("utf-8", "replace").strip()
             if status < 0:

@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 
 from agents.link import trust
 from agents.link.client import Client
+from agents.linux import prctl
 from agents.pct.node.post_backs import hand_over
 from agents.wire.control import Message, control, decode
 from agents.wire.errors import AgentError
@@ -58,9 +59,9 @@ def main(_arguments: list[str]) -> int:
                 check_hello(message)
                 greeted = True
                 continue
-            pid = os.fork()
+            parent, pid = os.getpid(), os.fork()
             if not pid:
-                _work(line, message)
+                _work(line, message, parent)
             under_way[pid] = time.monotonic() + ATTEMPT_S
 
 
@@ -72,8 +73,14 @@ def _reap(under_way: dict[int, float]) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def _work(line: socket.socket, message: Message) -> NoReturn:
-    """The whole life of a child: it delivers, and answers the CPA by one write, which nothing can divide."""
+def _work(line: socket.socket, message: Message, parent: int) -> NoReturn:
+    """The whole life of a child: it delivers, and answers the CPA by one write, which nothing can divide.
+
+    It dies with its parent, which limits its time, until it becomes another user: the kernel forgets it then.
+    """
+    prctl.die_with_parent()
+    if os.getppid() != parent:
+        os._exit(0)
     reply: Message = {"re": message["id"]}
     try:
         deliver(message)

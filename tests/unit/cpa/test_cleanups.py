@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import stat
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +17,15 @@ from agents.link.loop import Loop
 from agents.linux.processes import alive
 from tests.support.waiting import PATIENCE_S, wait_until
 
+#: A process that runs one clean-up, as a CPA does.
+CPA = """
+import sys
+from agents.cpa.cleanup.runner import Cleanups
+from agents.link.loop import Loop
+loop = Loop()
+Cleanups(loop, sys.argv[1:], 600.0).run(7, [], lambda clean, said: loop.stop())
+loop.run()
+"""
 NODES = [{"name": "n0", "address": "/run/n0.sock"}, {"name": "n1", "address": "/run/n1.sock"}]
 Script = Callable[[str], list[str]]
 
@@ -73,6 +83,18 @@ def test_one_that_does_not_end_is_killed_with_what_it_started(script: Script, tm
     assert not clean and "signal 9" in said
     child = int(out.read_text())
     wait_until(lambda: not alive(child), "what it started is dead too")
+
+
+def test_it_ends_with_the_cpa_that_is_killed_and_so_does_what_it_started(script: Script, tmp_path: Path) -> None:
+    out = tmp_path / "pids"
+    pids = f"open({str(out)!r}, 'a').write(f'{{os.getpid()}} ')"
+    command = script(f"if not os.fork(): os.setsid()\n{pids}\ntime.sleep(600)")
+    words = [sys.executable, "-c", CPA, *command]
+    with subprocess.Popen(words, env={**os.environ, "PYTHONPATH": os.getcwd()}) as cpa:
+        wait_until(lambda: out.exists() and out.read_text().count(" ") == 2, "both processes run")
+        os.kill(cpa.pid, signal.SIGKILL)
+    for pid in map(int, out.read_text().split()):
+        wait_until(lambda pid=pid: not alive(pid), "it has ended")  # type: ignore[misc]
 
 
 def test_one_that_is_not_there_is_unclean(tmp_path: Path) -> None:
