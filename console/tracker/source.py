@@ -269,9 +269,10 @@ def address_of(settings: Settings, node: str, told: Mapping[str, str] | None = N
         known = {one.name: one.address for one in nodes if one.address}
         logins = {one.name for one in nodes if one.role == "login"}
         with contextlib.suppress(OSError):
-            with open(kept + ".new", "w", encoding="utf-8") as file:
+            new = f"{kept}.{os.urandom(4).hex()}"  # other commands write it at the same time
+            with open(new, "w", encoding="utf-8") as file:
                 json.dump(known, file)
-            os.replace(kept + ".new", kept)
+            os.replace(new, kept)
     except StoreError:
         try:
             with open(kept, encoding="utf-8") as file:

@@ -230,15 +230,19 @@ def _pace(job: dict[str, Any]) -> str:
 
 def fetch(settings: Settings, options: argparse.Namespace) -> int:
     """Copy a job's object to a file: a consistent snapshot, even while the owner writes."""
-    job, aside = _here(settings, options.job), f"{options.file}.part"
+    # Two commands may fetch to one file at the same time.
+    job, aside = _here(settings, options.job), f"{options.file}.part-{os.urandom(4).hex()}"
     try:
         if os.path.lexists(options.file):
             raise ConsoleError(f"{options.file} exists already", "name another file, or remove it", exit_status=1)
-        with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)):
-            pass
-        with opened(job) as state:
-            state.copy_to(aside)
-        os.rename(aside, options.file)
+        os.close(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        try:
+            with opened(job) as state:
+                state.copy_to(aside)
+            os.rename(aside, options.file)
+        except BaseException:
+            os.unlink(aside)
+            raise
     except (OSError, sqlite3.Error) as error:
         reason = getattr(error, "strerror", None) or error
         raise ConsoleError(f"{options.file} cannot be written: {reason}", "name a file on a disk with room") from None

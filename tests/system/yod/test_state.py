@@ -76,7 +76,10 @@ def test_it_can_be_asked_and_copied_while_the_launch_runs(yods: PrivateMesh) -> 
     job = newest(yods)
     wait_until(lambda: sql(yods, job, "SELECT value FROM value"), "the value is recorded")
     assert job["counts"] == {"running": 2} and "owner_lost" not in job
+    (yods.work / "copy.job.part").write_text("of another command that fetches to this file")
     yods.run("mesh", "job", "fetch", job["uuid"], "copy.job", check=True)
+    assert (yods.work / "copy.job.part").read_text() == "of another command that fetches to this file"
+    assert not list(yods.work.glob("copy.job.part-*"))
     copy = sqlite3.connect(yods.work / "copy.job")
     assert copy.execute("SELECT key, value FROM value").fetchall() == [("phase", "1")]
     copy.close()
