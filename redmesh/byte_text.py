@@ -55,6 +55,15 @@ def to_system(text: str) -> str:
     return text if text.isascii() else os.fsdecode(to_bytes(text))
 
 
+def without_surrogates(text: str) -> str:
+    """The byte text for ``text``, which is byte text already, or a string of the system with lone surrogates: for
+    messages that come from both."""
+    try:
+        return text if text.isascii() else from_bytes(to_bytes(text))
+    except UnicodeEncodeError:  # a surrogate that stands for no byte
+        return text.encode("utf-8", "replace").decode()
+
+
 def each_from_system(value: Any) -> Any:
     """``value``, which JSON can hold, with every string changed by :func:`from_system`."""
     return _each(value, from_system)

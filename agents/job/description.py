@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from agents.yodio.yodfields import has_field
-from redmesh.byte_text import each_from_system
+from redmesh.byte_text import each_from_system, each_to_system
 from redmesh.state import StateError
 
 TYPE_CHECKING = False
@@ -92,6 +92,17 @@ def read(job: Union[StateObject, StateReader]) -> Description:
         if name in told:
             setattr(described, name, told[name])
     return described
+
+
+def for_earlier_worker(message: Dict[str, Any], *, sections: bool) -> Dict[str, Any]:
+    """A message of the owner with lone surrogates for bytes that are not UTF-8, as workers of earlier versions take it.
+
+    ``sections``: the inputs of its tasks are JSON.
+    """
+    told: Dict[str, Any] = each_to_system(message)
+    for task in told.get("tasks", ()) if sections else ():
+        task[2] = json.dumps(each_to_system(json.loads(task[2])))
+    return told
 
 
 def pack_environment(variables: Dict[bytes, bytes]) -> bytes:

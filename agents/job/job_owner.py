@@ -14,7 +14,7 @@ import time
 from collections import deque
 
 from agents.job.calls import Calls
-from agents.job.description import BESIDE, read
+from agents.job.description import BESIDE, for_earlier_worker, read
 from agents.job.package import Package
 from agents.job.processors import Processors
 from agents.job.relay_frames import HELLO, OVER, pack_answer, parse
@@ -742,15 +742,9 @@ class JobOwner:
     def _answer(self, worker: Worker, message: Dict[str, Any]) -> None:
         reply, worker.reply = worker.reply, None
         if reply is not None:
-            reply(json.dumps(message if worker.byte_text else self._for_earlier_version(message)).encode())
-
-    def _for_earlier_version(self, message: Dict[str, Any]) -> Dict[str, Any]:
-        """A message with lone surrogates for bytes that are not UTF-8, as workers of earlier versions take it."""
-        told: Dict[str, Any] = each_to_system(message)
-        if self._described.sections is not None:
-            for task in told.get("tasks", ()):
-                task[2] = json.dumps(each_to_system(json.loads(task[2])))
-        return told
+            if not worker.byte_text:
+                message = for_earlier_worker(message, sections=self._described.sections is not None)
+            reply(json.dumps(message).encode())
 
     def _take(self, worker: Worker, results: Any) -> None:
         if not isinstance(results, list):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 
-from redmesh.byte_text import from_bytes, from_system, to_bytes
+from redmesh.byte_text import from_system, without_surrogates
 from redmesh.state import StateError, StateFull
 
 TYPE_CHECKING = False
@@ -168,10 +168,7 @@ def _text(request: Request, key: str) -> str:
     text = request.get(key)
     if not isinstance(text, str):
         raise StateError(f"{request.get('op')} needs {key}, a text", "yodstate --help shows each request")
-    try:
-        return from_bytes(to_bytes(text))
-    except UnicodeEncodeError:  # a surrogate that stands for no byte, which SQLite does not accept
-        return text.encode("utf-8", "replace").decode()
+    return without_surrogates(text)  # of a yodstate of an earlier version
 
 
 def _told(**members: Any) -> bytes:

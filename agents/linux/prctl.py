@@ -104,7 +104,8 @@ def set_title(text: str) -> None:
     except (OSError, IndexError, ValueError):
         return
     if 0 < start < end:
-        _memmove(start, text.encode("utf-8", "replace")[: end - start - 1].ljust(end - start, b"\0"), end - start)
+        title = text.encode("utf-8", "surrogateescape")[: end - start - 1]
+        _memmove(start, title.ljust(end - start, b"\0"), end - start)
 
 
 def trace_me() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from redmesh.byte_text import without_surrogates
+
 TYPE_CHECKING = False  # importing typing would cost every yod 3 ms
 if TYPE_CHECKING:
     from typing import Any, Dict, Optional
@@ -47,8 +49,8 @@ class AgentError(Exception):
 
 
 def _text(said: str) -> str:
-    # The text may contain a file name whose bytes are not UTF-8. Printing it must not fail.
-    return said if said.isascii() else said.encode("utf-8", "replace").decode()
+    # The text may contain a file name whose bytes are not UTF-8. Sending and printing it must not fail.
+    return without_surrogates(said)
 
 
 class Refusal(AgentError):

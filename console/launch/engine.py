@@ -16,6 +16,7 @@ from console.launch.daemons.connect import user, yod_socket
 from console.launch.daemons.root_link import RootLink
 from console.launch.events.stream import Stream, stamped
 from console.launch.states import GRACE_S, JOB_GRACE_S, Do, Event, Launch, State
+from redmesh.byte_text import without_surrogates
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -631,7 +632,7 @@ class Engine:
         """Report an error to people and observers."""
         if message:
             self.front.complain(message, hint)
-            text = message.encode("utf-8", "replace").decode()  # it may contain a file name whose bytes are not text
+            text = without_surrogates(message)  # it may contain a file name whose bytes are not UTF-8
             self.stream.emit({"event": "note", "node": "", "text": text})
 
     def _announce(self, ranks: list[int]) -> None:

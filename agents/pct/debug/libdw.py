@@ -16,6 +16,7 @@ import signal
 from agents.link.loop import READ
 from agents.linux import prctl, processes
 from agents.pct.debug.parsers import Frame, Thread
+from redmesh.byte_text import from_bytes
 
 TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
@@ -201,7 +202,7 @@ class _Stacks:
         key = (path, inside.value - begin.value)
         if key not in self._known:
             name = self._lib.dwfl_module_addrname(module, inside) or b""
-            self._known[key] = self._demangle(name), os.fsdecode(path).encode("utf-8", "replace").decode()
+            self._known[key] = self._demangle(name), from_bytes(path)
         return [*self._known[key], address]
 
 

@@ -10,6 +10,7 @@ import stat
 from agents.pct.errors import LoadFailed
 from agents.pct.files.remote_io import CLOSE, READ_AT, STAGE_FAILED, STAGE_IN, STAGE_OUT, WRITE_AT, Application
 from agents.wire.control import to_bytes
+from redmesh.byte_text import from_system
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -157,7 +158,7 @@ class Staging:
     def out_failed(self, channel: int, error: OSError) -> None:
         """Report a failed stage-out and continue with the others."""
         name = f"{os.fsdecode(error.filename)}: " if error.filename else ""
-        text = f"{self._launch.node}: stage-out: {name}{error.strerror}".encode("utf-8", "replace")
+        text = from_system(f"{self._launch.node}: stage-out: {name}{error.strerror}").encode()
         self._files.ask(channel, 1, STAGE_FAILED, 0, 0, text, lambda *_: self.sent(channel))
 
     def sent(self, channel: int) -> None:

@@ -8,6 +8,7 @@ import time
 from agents.pct.images.states import ImageMachine, State
 from agents.pct.images.store import ImageError, Missing
 from agents.wire.control import to_bytes
+from redmesh.byte_text import to_system
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ class Image:
         self.path = os.fsdecode(to_bytes(told["path"]))
         self.library = bool(told.get("library"))
         # A library keeps the name that programs use, which is text; a program that of its file, which need not be text.
-        self.name = str(told["name"]) if self.library else os.path.basename(self.path)
+        self.name = to_system(str(told["name"])) if self.library else os.path.basename(self.path)
         self.folder = ""
         self.machine = ImageMachine()
         self.wanted = False

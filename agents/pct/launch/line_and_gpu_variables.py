@@ -6,6 +6,7 @@ from __future__ import annotations
 from agents.link.journal import Journal
 from agents.pct.errors import LoadFailed
 from agents.pct.launch.load import Load, Program
+from redmesh.byte_text import from_bytes
 
 TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def own_variables(load: Load, program: Program, devices: "Sequence[int]", log: J
     if program.subgroups:
         for number, segment in enumerate(program.segments):
             if segment.first in load.ranks:
-                path = segment.path.decode("utf-8", "replace")
+                path = from_bytes(segment.path)
                 log.write(
                     "subgroup",
                     launcher=load.launcher,

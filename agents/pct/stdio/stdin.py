@@ -12,6 +12,7 @@ from agents.pct.errors import LoadFailed
 from agents.wire.control import to_bytes
 from agents.wire.errors import AgentError
 from agents.wire.frames import MAX_DATA
+from redmesh.byte_text import from_bytes
 
 TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
@@ -222,7 +223,7 @@ def stdin_file(node: str, names: Any, at: int, rank: int) -> int:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         return fd
     except OSError as error:
-        shown = name.decode("utf-8", "replace")
+        shown = from_bytes(name)
         raise LoadFailed(
             f"{node}: standard input of rank {rank}: {shown}: {error.strerror}", "program", rank=rank
         ) from None

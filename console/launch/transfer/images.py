@@ -23,6 +23,7 @@ from agents.pct.ranks.process_tracking import system_life
 from agents.wire.control import control
 from agents.wire.errors import AgentError
 from console.launch.plan import identity
+from redmesh.byte_text import from_system
 from redmesh.sanitise import clean
 
 TYPE_CHECKING = False
@@ -137,7 +138,7 @@ class Images:
             "images": [
                 {
                     "path": os.fsencode(file.path).decode("latin-1"),
-                    "name": file.name.encode("utf-8", "replace").decode(),  # the copy's name; its path has the rest
+                    "name": from_system(file.name),  # the copy's name; its path has the rest
                     "digest": file.digest,
                     "size": file.size,
                     "library": file.library,

@@ -37,6 +37,7 @@ from console.launch.options.transfer import io_directory
 from console.launch.transfer.file_system import FileSystem
 from console.launch.transfer.sandbox import Roots
 from console.launch.transfer.staging import Staged
+from redmesh.byte_text import from_system
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ class Files:
         except OSError as error:
             code = error.errno or errno.EIO
             # The node's kernel knows the standard error texts, so they are not sent.
-            data = b"" if error.strerror == os.strerror(code) else str(error.strerror).encode("utf-8", "replace")
+            data = b"" if error.strerror == os.strerror(code) else from_system(str(error.strerror)).encode()
         except (WireError, ValueError, LookupError, TypeError, AttributeError, OverflowError, struct.error):
             # A malformed request of a rank must not end the launch. (An offset may be larger than the kernel supports.)
             code = errno.EINVAL

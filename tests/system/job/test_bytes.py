@@ -11,9 +11,11 @@ from typing import Any, NamedTuple
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from agents.keeper.idle_end import job_owners
 from redmesh.byte_text import to_bytes
 from tests.support.mesh import MakeMesh, PrivateMesh
 from tests.support.mpis import python_with
+from tests.support.waiting import wait_until
 from tests.support.yods import one_mesh, yods
 
 __all__ = ["one_mesh", "yods"]
@@ -156,6 +158,15 @@ def test_calls_of_an_executor(yods: PrivateMesh, case: Given) -> None:
     assert ast.literal_eval(told) == (case.word, place.path, case.value)
 
 
+def test_messages_about_files(yods: PrivateMesh) -> None:
+    """A node's message names the file with all of its bytes, in JSON too."""
+    for options in (("-chdir", "/none"), ("-stdin", "/{rank}none"), ("-stage-in", "/none")):
+        words = ("yod", "-json", "-sz", "1", options[0], os.fsdecode(options[1].encode() + b"\xe9"), "true")
+        done = yods.run(*words)
+        [note] = [one["text"] for one in map(json.loads, done.stdout.splitlines()) if one["event"] == "note"]
+        assert done.returncode == 125 and b"none\xe9: No such file" in to_bytes(note), note
+
+
 def test_packaged_files_and_values_of_a_program(yods: PrivateMesh) -> None:
     place = Place(yods, SPECIAL)
     place.write(b"file\xe9", b"content")
@@ -183,6 +194,8 @@ def test_the_state_directory_and_reasons_may_have_any_bytes(mesh: MakeMesh) -> N
     job = one.run("mesh", "submit", "--wait", "--", "true", check=True).stdout.strip()
     assert to_bytes(one.json("mesh", "job", "show", job)["path"]) == os.fsencode(one.state / "jobs" / f"{job}.job")
     assert str(state) in one.run("mesh", "status", check=True).stdout
+    one.run("mesh", "submit", "--", "sleep", "1000", check=True)
+    wait_until(lambda: job_owners(str(one.state)), "the mesh knows the owner of the job by its title, and does not end")
     one.run("mesh", "drain", "n0", "--reason", os.fsdecode(b"why\xe9"), check=True)
     [node] = one.json("showmesh")["nodes"]
     assert node["reason"].startswith("why\uefe9 (")

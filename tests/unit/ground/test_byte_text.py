@@ -8,7 +8,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from redmesh.byte_text import each_from_system, each_to_system, from_bytes, from_system, to_bytes, to_system
+from redmesh.byte_text import (
+    each_from_system,
+    each_to_system,
+    from_bytes,
+    from_system,
+    to_bytes,
+    to_system,
+    without_surrogates,
+)
 from redmesh.sanitise import clean
 
 #: Arbitrary bytes, and those that are close to the escape: UTF-8 of U+EF80 to U+EFFF, of surrogates, and parts of it.
@@ -60,3 +68,8 @@ def test_rows_of_earlier_versions_have_lone_surrogates_for_bytes() -> None:
     with pytest.raises(UnicodeEncodeError):
         to_bytes("\ud800")
     assert from_system("\ud800").encode()
+
+
+def test_a_message_of_a_peer_or_of_this_process_is_byte_text() -> None:
+    assert without_surrogates("caf\udce9") == without_surrogates("caf\uefe9") == "caf\uefe9"
+    assert without_surrogates("\ud800 é") == "? é"
