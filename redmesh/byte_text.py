@@ -21,20 +21,33 @@ _FIRST, _LAST = 0x80, 0xFF
 _ESCAPED = 0xEF00  # and the byte
 _SURROGATE = 0xDC00  # and the byte: what Python's surrogateescape makes of it
 
-_to_surrogate: Dict[int, int] = {_ESCAPED + byte: _SURROGATE + byte for byte in range(_FIRST, _LAST + 1)}
-_from_surrogate: Dict[int, Any] = {_SURROGATE + byte: chr(_ESCAPED + byte) for byte in range(_FIRST, _LAST + 1)}
-_from_surrogate.update({code: "".join(chr(_ESCAPED + byte) for byte in chr(code).encode()) for code in _to_surrogate})
+# Filled when they are first needed: most processes have ASCII alone, and every yod imports this module.
+_to_surrogate: Dict[int, int] = {}
+_from_surrogate: Dict[int, Any] = {}
+
+
+def _fill_tables() -> None:
+    back = {_ESCAPED + byte: _SURROGATE + byte for byte in range(_FIRST, _LAST + 1)}
+    _from_surrogate.update({surrogate: chr(code) for code, surrogate in back.items()})
+    _from_surrogate.update({code: "".join(chr(_ESCAPED + byte) for byte in chr(code).encode()) for code in back})
+    _to_surrogate.update(back)  # last, and at once: other threads take a table that is not empty as filled
 
 
 def from_bytes(data: bytes) -> str:
     """``data`` as text. :func:`to_bytes` is the inverse."""
     text = data.decode("utf-8", "surrogateescape")
-    return text if text.isascii() else text.translate(_from_surrogate)
+    if text.isascii():
+        return text
+    if not _to_surrogate:
+        _fill_tables()
+    return text.translate(_from_surrogate)
 
 
 def to_bytes(text: str) -> bytes:
     """The bytes for which ``text`` stands. Raises UnicodeEncodeError for a lone surrogate that stands for no byte."""
     if not text.isascii():
+        if not _to_surrogate:
+            _fill_tables()
         text = text.translate(_to_surrogate)
     return text.encode("utf-8", "surrogateescape")
 
