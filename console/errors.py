@@ -20,6 +20,15 @@ class UsageError(ConsoleError):
     exit_status = 2
 
 
+def numbered(message: str, hint: str = "") -> str:
+    """An error as it is printed (message_codes.coded), without its number if no descriptor is left to find it."""
+    try:
+        from console.message_codes import coded  # needed only after an error
+    except OSError:
+        return message + (f" ({hint})" if hint else "")
+    return coded(message, hint)
+
+
 def next_step(error: OSError, *, writing: bool = False) -> str:
     """What to do if a file that the user named cannot be opened, for ``writing`` or for reading; "" if unknown."""
     import errno  # needed only after an error

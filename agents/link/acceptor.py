@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import errno
 import resource
 
 from agents.link.loop import READ, Loop
+from agents.link.sockets import EXHAUSTED
 
 TYPE_CHECKING = False  # importing typing would cost every yod 3 ms
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ AT_ONCE = 16
 #: Seconds before accepting is tried again: the socket stays readable, so the loop would spin (epoll is
 #: level-triggered).
 _PAUSE_S = 0.1
-_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class Acceptor:
@@ -52,7 +51,7 @@ class Acceptor:
             try:
                 sock, address = self._sock.accept()
             except OSError as error:
-                if error.errno in _EXHAUSTED:
+                if error.errno in EXHAUSTED:
                     self._pause(error.strerror or str(error))
                 return
             self._told = False

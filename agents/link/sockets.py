@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 #: Seconds between a daemon's checks that the files of its sockets still exist.
 LOOK_S = 2.0
+#: Errors of a system call on a socket that say nothing about its peer: this process, or its machine, has no descriptors
+#: or memory left.
+EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _CREDENTIALS = struct.Struct("3i")
 _QUEUE_S = 1.0  # the longest wait for a place in the listener's queue
 _ALONE_S = 2.0  # the longest wait for another process that starts to listen in the same directory

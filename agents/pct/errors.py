@@ -16,29 +16,37 @@ FAULT = 70
 
 
 class PctError(AgentError):
-    """The base class of this package's errors; ``fault`` says whose fault it is if a load fails of it (LoadFailed)."""
+    """The base class of this package's errors; ``fault`` says whose fault it is if a load fails of it (LoadFailed).
+
+    The error of a system call is the launch's fault, whatever the error is: launches with other limits, sizes or files
+    start on the same node, and a user could cause each of these errors on every node (docs/decisions/0027).
+    """
 
     code = "pct"
-    fault = "node"
+    fault = "launch"
 
 
-#: Errors of system calls that are caused by the machine. Others (permissions, a file in the way, a user's limit) may be
-#: caused by a user, who must not be able to take nodes out of service.
-_OF_THE_MACHINE = (
-    errno.EIO, errno.EROFS, errno.ENOSPC, errno.EMFILE, errno.ENFILE, errno.ENODEV, errno.ENXIO, errno.ESTALE,
-)  # fmt: skip
+_DISK = "a disk or file server fails there (dmesg); mesh drain takes the node out of service"
+_ADVICE = {
+    errno.EMFILE: "start fewer ranks on a node, or run mesh down and mesh up under a larger limit (ulimit -n)",
+    errno.ENFILE: "the node's kernel has too few open files: sysctl fs.file-max",
+    errno.EROFS: "that file system is mounted read-only (mount -o remount,rw); -bcast never needs no RAM disk",
+    errno.ENOSPC: "its file system is full: df",
+    errno.EIO: _DISK, errno.ENODEV: _DISK, errno.ENXIO: _DISK, errno.ESTALE: _DISK,
+}  # fmt: skip
 
 
-def whose(number: int) -> str:
-    """Whose fault a system call's error is: ``node`` or ``launch``."""
-    return "node" if number in _OF_THE_MACHINE else "launch"
+def advice(number: int) -> str:
+    """What to do after a system call of a launch child has failed with that errno; "" if the error says enough."""
+    return _ADVICE.get(number, "")
 
 
 class LoadFailed(PctError):
     """A launch cannot start on this node.
 
     ``fault``: ``program`` (it would fail anywhere), ``node`` (another node may work, and this one is taken out of
-    service) or ``launch`` (it was killed, its load is malformed, or its user prevents it).
+    service: a part of it is silent, or the site's own test failed) or ``launch`` (all others: it was killed, its load
+    is malformed, its user prevents it, or its launch child says why it cannot start).
     """
 
     def __init__(

@@ -6,6 +6,7 @@ import gc
 import time
 
 from agents.link.lean import signal
+from agents.link.sockets import EXHAUSTED
 from agents.wire.control import encode
 from agents.wire.errors import AgentError, WireError
 from agents.wire.frames import COMMON, STDIN, frame
@@ -333,11 +334,24 @@ class Engine:
                 return
             root.load(address, load, common)
         except (OSError, AgentError) as error:
-            reason = getattr(error, "strerror", None) or str(error)
-            self.loop.after(0, lambda: self.handle(Event.ROOT_ENDED, f"cannot be reached: {reason}"))
+            reason = f"cannot be reached: {getattr(error, 'strerror', None) or error}"
+            if isinstance(error, OSError) and error.errno in EXHAUSTED:  # our own limits say nothing about the node
+                self._reached_nobody(reason)
+            else:
+                self.loop.after(0, lambda: self.handle(Event.ROOT_ENDED, reason))
             return
         self.root = root
         self._loaded()
+
+    def _reached_nobody(self, reason: str) -> None:
+        root = self.launch.ranks.root_name
+        hint = "yod itself has too few descriptors or too little memory: ulimit -n, ulimit -v"
+
+        def failed() -> None:
+            self.handle(Event.FAILED, root, f"{root} {reason}", hint, 125, "launch")
+            self.handle(Event.ROOT_ENDED, reason)
+
+        self.loop.after(0, failed)
 
     def _load_far(self, root: RootLink, load: dict[str, Any], common: bytes) -> None:
         from console.launch.daemons.root_pct import believe, load_far

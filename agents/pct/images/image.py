@@ -6,7 +6,7 @@ import os
 import time
 
 from agents.pct.images.states import ImageMachine, State
-from agents.pct.images.store import ImageError, Missing
+from agents.pct.images.store import ImageError, Missing, Unsent
 from agents.wire.control import to_bytes
 from redmesh.byte_text import to_system
 
@@ -57,4 +57,4 @@ class Image:
         fault.
         """
         told = f"{self.name}: {self.received} of {self.size} bytes have come, and no more from any node: {reason}"
-        return Missing(told, "does something remove its files in the RAM disk?") if answered else ImageError(told)
+        return Missing(told, "does something remove its files in the RAM disk?") if answered else Unsent(told)

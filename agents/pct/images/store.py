@@ -23,7 +23,7 @@ import stat
 import time
 
 from agents.linux import processes
-from agents.pct.errors import PctError, whose
+from agents.pct.errors import PctError, advice
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -74,28 +74,31 @@ class Damaged(ImageError):
     """An image differs from the announced one: a fault of its launcher or the network, not of this node."""
 
     code = "damaged"
-    fault = "launch"
 
 
 class InTheWay(ImageError):
-    """A file of the user is in the image's place: not this node's fault."""
+    """A file of the user is in the image's place."""
 
     code = "in_the_way"
-    fault = "launch"
 
 
 class Missing(ImageError):
-    """The sources no longer have the image: not the fault of the requesting node."""
+    """The sources no longer have the image."""
 
     code = "missing"
-    fault = "launch"
+
+
+class Unsent(ImageError):
+    """No source answers: the requesting node cannot reach them."""
+
+    code = "unsent"
+    fault = "node"
 
 
 class Malformed(ImageError):
-    """A malformed description of an image by the launcher or another node: not this node's fault."""
+    """A malformed description of an image by the launcher or another node."""
 
     code = "malformed"
-    fault = "launch"
 
 
 class NoRoom(ImageError):
@@ -646,4 +649,4 @@ def own_place(path: str) -> None:
 def _failed(path: str, error: OSError) -> ImageError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return NoRoom(f"{path}: {error.strerror}")
-    return (ImageError if whose(error.errno or 0) == "node" else InTheWay)(f"{path}: {error.strerror}")
+    return ImageError(f"{path}: {error.strerror}", advice(error.errno or 0))

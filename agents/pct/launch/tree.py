@@ -8,7 +8,8 @@ import time
 from agents.link.lean import socket
 from agents.link.link import Link
 from agents.link.loop import Loop
-from agents.link.sockets import connect_now
+from agents.link.sockets import EXHAUSTED, connect_now
+from agents.pct.errors import advice
 from agents.pct.launch.liveness import TICK_S, Action, Pulse
 from agents.pct.launch.load import subtree_of
 from agents.pct.stdio.stdin import ChildSink
@@ -104,8 +105,10 @@ class Child:
         except OSError as error:
             if error.errno in _COMING_BACK and time.monotonic() < self._deadline:
                 self.loop.after(_AGAIN_S, self._connect)
-            else:
-                self._lose(f"no connection to its PCT: {error.strerror}")
+                return
+            why = f"no connection to its PCT: {error.strerror}"
+            number = error.errno or 0
+            self._lose(why, {"message": why, "hint": advice(number)} if number in EXHAUSTED else None)
         except AgentError as error:
             self._lose(error.message)
         else:

@@ -7,7 +7,7 @@ import os
 from agents.link.journal import Journal
 from agents.link.server import Server
 from agents.link.sockets import LOOK_S
-from agents.pct.errors import LoadFailed
+from agents.pct.errors import LoadFailed, advice
 from agents.pct.launch.load import Load
 from agents.pct.launch.paths import clear_files, launch_socket, rank_map, tombstone
 from agents.pct.ranks.process_tracking import Record
@@ -75,7 +75,8 @@ class LaunchEndpoint:
         except AgentError:
             raise LoadFailed(f"{load.name} has launcher {load.launcher} already", "launch") from None
         except OSError as error:
-            raise LoadFailed(f"{load.name}: no socket in {host.run}: {error.strerror}", "node") from None
+            why = f"{load.name}: no socket in {host.run}: {error.strerror}"
+            raise LoadFailed(why, "launch", hint=advice(error.errno or 0)) from None
         self._loop = loop
         loop.after(LOOK_S, self._look)
 

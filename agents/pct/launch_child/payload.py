@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agents.pct.errors import LoadFailed, PctError, whose
+from agents.pct.errors import LoadFailed, PctError, advice
 from agents.pct.launch.load import plain
 from agents.wire.errors import Refusal, WireError
 from agents.wire.frames import FILE, IMAGE
@@ -56,7 +56,8 @@ class Payload:
         except PctError as error:
             raise LoadFailed(f"{self._node}: {error.message}", error.fault, hint=error.hint) from None
         except OSError as error:
-            raise LoadFailed(f"{self._node}: {error.filename}: {error.strerror}", whose(error.errno or 0)) from None
+            why = f"{self._node}: {error.filename}: {error.strerror}"
+            raise LoadFailed(why, "launch", hint=advice(error.errno or 0)) from None
 
     def _now(self) -> PayloadTransfer:
         if self._transfer is None:

@@ -15,7 +15,7 @@ import sys
 from agents.link.lean import Socket, signal, socket
 from agents.link.loop import READ
 from agents.linux import prctl, processes
-from agents.pct.errors import LoadFailed
+from agents.pct.errors import LoadFailed, advice
 from agents.pct.launch.load import mark
 from agents.pct.ranks.process_tracking import Session, now
 from redmesh.sanitise import clean
@@ -110,7 +110,8 @@ class ManagedRanks:
         try:
             self._listener.bind(f"\0redmesh-{self._name}-{self._host}".encode())
         except OSError as error:
-            raise LoadFailed(f"{load.name}: no socket for the starters: {error.strerror}", "node") from None
+            why = f"{load.name}: no socket for the starters: {error.strerror}"
+            raise LoadFailed(why, "launch", hint=advice(error.errno or 0)) from None
         self._listener.listen(self._expected + 8)
         loop.watch(self._listener.fileno(), READ, self._on_connect)
 

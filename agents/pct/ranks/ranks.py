@@ -14,7 +14,7 @@ import time
 
 from agents.link.lean import signal
 from agents.linux import prctl, processes
-from agents.pct.errors import LoadFailed, whose
+from agents.pct.errors import LoadFailed, advice
 from agents.pct.launch.load import Load, Program, Segment
 from agents.pct.ranks.fork import AT_GATE, CHDIR, SETUP, Spawner
 
@@ -434,7 +434,8 @@ def _failure(node: str, rank: Rank, program: Program, step: int, code: int) -> L
         hint = "the directory has to exist on the node; -chdir /tmp names another, -io DIR takes one along"
         return LoadFailed(f"{node}: cannot enter {where}: {reason}", "program", 125, rank.number, hint)
     if step == SETUP:
-        return LoadFailed(f"{node}: cannot prepare rank {rank.number}: {reason}", whose(code), 125, rank.number)
+        why = f"{node}: cannot prepare rank {rank.number}: {reason}"
+        return LoadFailed(why, "launch", 125, rank.number, advice(code))
     path = os.fsdecode(rank.path)
     missing = code in (errno.ENOENT, errno.ENOTDIR)
     hint = ""
@@ -467,5 +468,5 @@ def _died_unheld(node: str, rank: int, status: int) -> LoadFailed:
 
 
 def _too_many(what: str, rank: int, code: int) -> LoadFailed:
-    hint = "its user has as many processes there as may be (ulimit -u)" if code == errno.EAGAIN else ""
-    return LoadFailed(f"{what}: {os.strerror(code)}", whose(code), 125, rank, hint)
+    hint = "its user has as many processes there as may be (ulimit -u)" if code == errno.EAGAIN else advice(code)
+    return LoadFailed(f"{what}: {os.strerror(code)}", "launch", 125, rank, hint)

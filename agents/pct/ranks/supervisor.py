@@ -8,7 +8,7 @@ import os
 from agents.link.lean import signal
 from agents.link.loop import READ, Timer
 from agents.linux import processes
-from agents.pct.errors import LoadFailed
+from agents.pct.errors import LoadFailed, advice
 from agents.pct.launch.liveness import Readiness
 from agents.pct.launch.load import node_environment, stdin_goes
 from agents.pct.ranks.process_tracking import FIRST_LOOK_S, LOOK_S, now
@@ -129,16 +129,28 @@ class LocalRanks:
                 ))  # fmt: skip
         if self._record is not None and self._record.group_fd >= 0:
             self.ranks.in_group(self._record.group_fd)
+        try:
+            self._open_inputs(is_root, shared_stdin)
+        except OSError as error:
+            self._cannot_start(error)
+            return
+        if self.options is not None and self.options.cpus:
+            self._events.noted(self.options.bindings())
+        self._begin_some()
+
+    def _open_inputs(self, is_root: bool, shared_stdin: int) -> None:
         readers = stdin_goes(self._load, is_root)
         if shared_stdin >= 0:
             self._shared_stdin = shared_stdin
         elif readers is None:
             self._shared_stdin = self._input_pipe()
         else:
-            self._own_stdin = {rank: self._input_pipe(rank) for rank in readers}
-        if self.options is not None and self.options.cpus:
-            self._events.noted(self.options.bindings())
-        self._begin_some()
+            for rank in readers:
+                self._own_stdin[rank] = self._input_pipe(rank)
+
+    def _cannot_start(self, error: OSError) -> None:
+        why = f"{self._load.name}: cannot start its ranks: {error.strerror}"
+        self._launch.fail(LoadFailed(why, "launch", hint=advice(error.errno or 0)))
 
     def _input_pipe(self, rank: int = -1) -> int:
         if self.terminal is not None and self.options is not None and rank == self.options.pty:
@@ -163,7 +175,7 @@ class LocalRanks:
         except LoadFailed as error:
             self._launch.fail(error)
         except OSError as error:
-            self._launch.fail(LoadFailed(f"{self._load.name}: {error.strerror}", "node"))  # no descriptors left
+            self._cannot_start(error)
         finally:
             for fd in ends:
                 os.close(fd)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 
-from console.errors import UsageError
+from console.errors import UsageError, numbered
 
 TYPE_CHECKING = False  # importing typing would cost every yod 3 ms
 if TYPE_CHECKING:
@@ -257,8 +257,6 @@ def _help_lines(word: Word, width: int) -> list[str]:
 
 def complain(command: str, error: Exception) -> int:
     """Print an error with ``message`` and ``hint`` on stderr; returns its exit status."""
-    from console.message_codes import coded
-
     message, hint = getattr(error, "message", str(error)), getattr(error, "hint", "")
-    print(f"{command}: {coded(message, hint)}", file=sys.stderr)
+    print(f"{command}: {numbered(message, hint)}", file=sys.stderr)
     return int(getattr(error, "exit_status", 125))

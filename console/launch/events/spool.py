@@ -8,6 +8,7 @@ import sys
 from agents.link.sockets import own_directory
 from agents.wire.control import control
 from agents.wire.frames import output
+from console.errors import numbered
 from console.launch.events.stream import stamped
 from redmesh.sanitise import clean
 
@@ -116,9 +117,7 @@ class SpoolFront:
 
     def complain(self, message: str, hint: str = "") -> None:
         """Report an error."""
-        from console.message_codes import coded
-
-        self.line(f"yod: {coded(message, hint)}")
+        self.line(f"yod: {numbered(message, hint)}")
 
     def status(self, text: str) -> None:
         """Do nothing: status lines are for a waiting user."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 
 from agents.wire.frames import STDERR, STDOUT
+from console.errors import numbered
 from console.launch.stdio.label import Labeller
 from console.launch.stdio.sink import Sink
 from redmesh.sanitise import clean
@@ -73,9 +74,7 @@ class Front:
 
     def complain(self, message: str, hint: str = "") -> None:
         """Print an error."""
-        from console.message_codes import coded
-
-        self.line(f"yod: {coded(message, hint)}")
+        self.line(f"yod: {numbered(message, hint)}")
 
     def status(self, text: str) -> None:
         """Print a status line; not in a batch job or with -quiet."""

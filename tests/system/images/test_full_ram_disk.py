@@ -1,5 +1,6 @@
 """A RAM disk that is too small, and one that is really full (row B4): a /dev/shm in a mount namespace of its own."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -30,6 +31,25 @@ mesh down --force >&2
 
 def mounts() -> bool:
     return os.geteuid() == 0 and subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode == 0
+
+
+READ_ONLY = r"""
+mount --make-rprivate / && mount -t tmpfs -o ro tmpfs /dev/shm || exit 77
+mesh up --processors 4 --nodes 2 >&2 || exit 1
+yod -sz 4 --bcast=always /bin/echo ran; echo "status $?"
+mesh status --json; mesh down --force >&2
+"""
+
+
+@pytest.mark.skipif(not mounts(), reason="needs root, for a mount namespace")
+def test_a_read_only_ram_disk_takes_no_node_out(mesh: MakeMesh) -> None:
+    """Two nodes were down after one launch with -bcast, and every other user's launch was refused."""
+    private = mesh(4, 2, up=False)
+    done = private.run("unshare", "-m", shutil.which("sh") or "/bin/sh", "-c", READ_ONLY)
+    assert done.returncode == 0, done.stderr
+    said, _, status = done.stdout.partition("status 125\n")
+    assert "Read-only file system (" in done.stderr and "trying other nodes" not in done.stderr and not said
+    assert json.loads(status)["nodes_out"] == []
 
 
 @pytest.mark.skipif(not mounts(), reason="needs root, for a mount namespace")

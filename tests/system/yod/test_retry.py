@@ -120,6 +120,32 @@ def test_a_launch_child_that_stands_still_before_go(mesh: MakeMesh) -> None:
     nothing_left(private)
 
 
+def test_a_launch_that_needs_more_descriptors_than_there_are_takes_no_node_out(mesh: MakeMesh) -> None:
+    """Both nodes were down for everybody, and launches that fit were refused too."""
+    private = mesh(32, 2, up=False)
+    private.run("sh", "-c", "ulimit -n 64; exec mesh up --processors 32 --nodes 2", check=True)
+    for more in ((), ("-input", "all")):
+        done = private.run("yod", "-sz", "16", *more, "true")
+        assert done.returncode == 125 and len(done.stderr.splitlines()) == 1, done.stderr
+        assert "Too many open files (start fewer ranks on a node, or" in done.stderr
+    assert {one["state"] for one in private.json("showmesh")["nodes"]} == {"up"}
+    assert private.run("yod", "-sz", "2", "-placement", "default", "echo", "ran", check=True).stdout == "ran\n" * 2
+    nothing_left(private)
+
+
+def test_a_yod_without_descriptors_takes_no_node_out(mesh: MakeMesh) -> None:
+    """It said of every node that it cannot be reached, with the limit of its own shell."""
+    private = mesh(4, 2)
+    said = ""
+    for limit in range(8, 16):
+        done = private.run("sh", "-c", f"ulimit -n {limit}; exec yod -sz 4 true")
+        assert "Traceback" not in done.stderr, done.stderr
+        said += done.stderr
+        nothing_left(private)
+    assert "n0 cannot be reached: Too many open files (yod itself" in said and "trying other nodes" not in said
+    assert {one["state"] for one in private.json("showmesh")["nodes"]} == {"up"}
+
+
 @pytest.mark.parametrize(("node", "number"), [("n0", signal.SIGSEGV), ("n1", signal.SIGBUS), ("n1", signal.SIGKILL)])
 def test_a_launch_child_that_dies_is_no_nodes_fault(mesh: MakeMesh, node: str, number: signal.Signals) -> None:
     """Whoever could kill it on one node could on all of them."""
