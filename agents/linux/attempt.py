@@ -17,8 +17,6 @@ import subprocess
 import sys
 import time
 
-from redmesh.start_command import start_command
-
 TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Any, Callable, List, Optional, Sequence
@@ -36,6 +34,8 @@ class Attempt:
 
     def __init__(self, words: Sequence[str], **options: Any) -> None:
         """Start ``words``; ``options`` are those of Popen: the standard streams, ``cwd``, ``env``. Raises OSError."""
+        from redmesh.start_command import start_command  # the agents' archive, which has this module, lacks it
+
         self._program = words[0]
         self._line, theirs = socket.socketpair()
         try:
