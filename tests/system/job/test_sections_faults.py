@@ -40,6 +40,16 @@ name = "results/whole"
 part = "results/part.{{section}}"
 """
 
+#: Its parts are in a directory that each host has for itself.
+APART = """
+command = '''sh -c 'mkdir -p {directory}; echo new >"{written}"' '''
+[sections]
+count = 2
+[[output]]
+name = "whole"
+part = "{directory}/part.{{section}}"
+"""
+
 
 @pytest.fixture
 def shared() -> Iterator[Path]:
@@ -83,6 +93,30 @@ def test_nodes_without_a_shared_file_system_get_inputs_and_send_parts_back(tmp_p
             assert hosts[0].run("ls", f"{tmp_path}").returncode, "this host has not the job's directory"
             for host in hosts:
                 assert "redmesh-sections-" not in host.run("ls", "/tmp").stdout, "a worker has left its directory"
+    finally:
+        hosts.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason=NOT_ROOT)
+def test_parts_on_the_disks_of_nodes_are_not_taken_for_files_of_an_earlier_run_here(
+    shared: Path, tmp_path: Path
+) -> None:
+    hosts = NamespaceHosts(1)
+    try:
+        mesh = FarMesh(hosts, processors=1)
+        try:
+            mesh.up()
+            for written in ("{part}", f"{tmp_path}/part.{{section}}"):
+                (shared / "JOB.toml").write_text(APART.format(directory=tmp_path, written=written))
+                for number in range(2):
+                    (tmp_path / f"part.{number}").write_text("STALE\n")
+                done = mesh.run("mesh", "sections", "run", f"{shared}/JOB.toml", timeout_s=120)
+                assert done.returncode and "part.0 is of an earlier run" in done.stderr, done.stderr
+                assert not (shared / "whole").exists()
+                assert hosts[0].run("cat", f"{tmp_path}/part.1").stdout == "new\n"
+        finally:
+            left = mesh.close()
+        assert not left, "left behind:\n" + "\n".join(left)
     finally:
         hosts.close()
 
