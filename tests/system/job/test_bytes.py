@@ -158,6 +158,13 @@ def test_calls_of_an_executor(yods: PrivateMesh, case: Given) -> None:
     assert ast.literal_eval(told) == (case.word, place.path, case.value)
 
 
+def test_long_lines_that_are_not_ascii_fit_into_frames(yods: PrivateMesh) -> None:
+    """JSON has six characters for each of theirs: batches by characters were over the limit, and lost the worker."""
+    (yods.work / "long").write_text(f"{'é' * 31_000}\n" * 200)
+    done = yods.run("mesh", "submit", "--wait", "--tasks", "long", "--limit", "1", "--", "true", timeout_s=120)
+    assert done.returncode == 0, done.stderr
+
+
 def test_messages_about_files(yods: PrivateMesh) -> None:
     """A node's message names the file with all of its bytes, in JSON too."""
     for options in (("-chdir", "/none"), ("-stdin", "/{rank}none"), ("-stage-in", "/none")):
