@@ -7,6 +7,8 @@ import signal
 import subprocess
 from pathlib import Path
 
+from agents.link.sockets import connect
+from agents.wire.errors import AgentError
 from tests.support.mesh import MakeMesh, PrivateMesh
 from tests.support.waiting import freeze, wait_until
 from tests.support.yods import free, one_mesh, yods
@@ -24,8 +26,17 @@ def launched(yods: PrivateMesh, size: int, trap: str = ":") -> tuple["subprocess
         "yod", "-sz", str(size), "sh", "-c", script, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     assert process.stdout is not None and [process.stdout.readline() for _ in range(size)] == ["up\n"] * size
-    name = wait_until(lambda: set(sockets(yods)) - before, "its socket is there").pop()
+    name = wait_until(lambda: [one for one in set(sockets(yods)) - before if listens(yods, one)], "it listens")[0]
     return process, int(name[4:-5])
+
+
+def listens(yods: PrivateMesh, name: str) -> bool:
+    """Whether somebody listens at a socket, which is there a moment earlier."""
+    try:
+        connect(str(yods.run_dir / name)).close()
+    except (OSError, AgentError):
+        return False
+    return True
 
 
 def sockets(yods: PrivateMesh) -> list[str]:
