@@ -183,16 +183,16 @@ def test_python_and_c_in_one_tree(yods: PrivateMesh, begin: Begin, tmp_path: Pat
     assert any(path.endswith("/clock_nanosleep") for path in native) and "<module>" not in native
 
 
-def travelled(mesh: PrivateMesh) -> set[str]:
-    """Directories of tools that came to nodes of this mesh; other meshes of this user have theirs beside them."""
-    return {str(path) for path in Path(f"/dev/shm/redmesh-{os.geteuid()}").glob(f"*-{mesh.run_dir.name}-*-tools")}
+def travelled(mesh: PrivateMesh) -> set[Path]:
+    """Directories of tools that came to nodes of this mesh: ``launch-NAMESPACE-PID-…-tools``."""
+    found = Path(f"/dev/shm/redmesh-{os.geteuid()}").glob("*-tools")
+    return {path for path in found if int(path.name.split("-")[2]) in mesh.processes()}
 
 
 def test_py_spy_travels_to_nodes_that_lack_it(yods: PrivateMesh, begin: Begin, tmp_path: Path) -> None:
     if not PY_SPY.exists():
         pytest.skip("no py-spy here (pip install py-spy)")
     (tmp_path / "work.py").write_text(SCRIPT)
-    before = travelled(yods)
     launcher = begin("-sz", "8", sys.executable, str(tmp_path / "work.py"))
     kept = tmp_path / "py-spy"
     shutil.copy(PY_SPY, kept)
@@ -206,10 +206,10 @@ def test_py_spy_travels_to_nodes_that_lack_it(yods: PrivateMesh, begin: Begin, t
     for _ in range(2):  # the second time it is there
         told = ask(kept)
         assert told["missing"] == [] and paths(told["tree"])["<module>/wait_here"] == "0,2-7", told["missing"]
-    new = travelled(yods) - before
+    new = travelled(yods)
     assert len(new) == 4, "one on each node"
     yods.run("yod", "-signal", "KILL", launcher, check=True)
-    wait_until(lambda: not new & travelled(yods), "gone with the launch")
+    wait_until(lambda: not any(path.exists() for path in new), "gone with the launch")
 
 
 def test_through_a_narrow_tree(yods: PrivateMesh, begin: Begin, tmp_path: Path) -> None:
