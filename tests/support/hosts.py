@@ -3,8 +3,8 @@
 A namespace host has its own address, host name, processes (the kernel kills them all when its init exits), HOME, /tmp,
 /run, /dev/shm, boot id and, with cgroup v2, its own hierarchy; its /etc is a copy of the machine's. It shares the
 machine's other files, like a network file system. A bridge in another network namespace, the *login processor*,
-connects the hosts; the login processor has the machine's files but /etc. The namespaces have no names on the machine,
-so a test run that is killed leaves none behind.
+connects the hosts; the login processor has the machine's files but /etc and /dev/shm. The namespaces have no names on
+the machine, so a test run that is killed leaves none behind.
 """
 
 from __future__ import annotations
@@ -339,6 +339,7 @@ class NamespaceHosts:
         script = (
             'hostname h0; mount --bind "$D/etc" /etc; '
             'for f in hosts passwd group; do mount --bind "$D/$f" /etc/$f; done; '
+            "mount -t tmpfs -o mode=1777,size=64m shm /dev/shm; "
             'ip link set lo up; ip link add br0 type bridge; ip addr add "$A/24" dev br0; ip link set br0 up; '
             "echo up; exec sleep infinity"
         )
