@@ -96,9 +96,14 @@ def _take_answers() -> None:
     """Print to the descriptor that a program gave us (redmesh/answers.py); our children are not given it again."""
     given = os.environ.pop("REDMESH_ANSWERS", "")
     if given.isdigit():
-        sys.stdout.flush()  # what was printed before us
+        old = sys.stdout
+        if old is not None:
+            old.flush()  # what was printed before us
         os.dup2(int(given), 1)
         os.close(int(given))
+        # a stream made anew: the old one may take a pipe for a file in which it can seek
+        encoding, errors = getattr(old, "encoding", None), getattr(old, "errors", None)
+        sys.stdout = open(1, "w", encoding=encoding, errors=errors, closefd=False)  # noqa: SIM115
 
 
 def main() -> int:

@@ -78,6 +78,7 @@ def test_what_python_prints_when_it_starts_is_no_part_of_an_answer(
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text(noise)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONIOENCODING", "utf-8:strict")  # as in most users' locales
     assert redmesh.run(["sh", "-c", "echo $YOD_RANK$REDMESH_ANSWERS"]).stdout == b"0\n"
     with redmesh.launch(["sh", "-c", "echo out; exec sleep 600"]) as job:
         assert job.stacks()["ranks"] == 1
