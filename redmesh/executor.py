@@ -44,7 +44,9 @@ _BEGIN_S = 60.0
 _TELL_S = 0.1
 #: The jobs in whose calls this process runs, the innermost first (agents/yodio/yodcaller.py).
 _CALLERS = "REDMESH_JOB_CALLERS"
-#: Seconds after which an Executor in a call checks why it has no processors, at first and at most.
+#: How the state begins in ``mesh queue`` of a job that cannot get any (console/jobs/rows.py).
+_NO_PROCESSORS = "no processors"
+#: Seconds after which an Executor checks why it has no processors, at first and at most.
 _LOOK_S, _LOOK_MOST_S = 2.0, 60.0
 _BUFFER = 256 << 10
 
@@ -115,8 +117,7 @@ class Executor(_Base):
         self._threads = [threading.Thread(target=one, daemon=True) for one in (self._send_calls, self._take_results)]
         for thread in self._threads:
             thread.start()
-        if callers:
-            threading.Thread(target=self._watch_line, args=(callers,), daemon=True).start()
+        threading.Thread(target=self._watch_line, args=(callers,), daemon=True).start()
 
     def __reduce__(self) -> Any:
         raise TypeError(
@@ -311,13 +312,18 @@ class Executor(_Base):
         source.close()
 
     def _watch_line(self, callers: list[str]) -> None:
-        """In a call of another Executor: end this job if it can never have a processor, because the callers, which
-        wait for it, have them all."""
-        pause = _LOOK_S
+        """Say why no call runs. In a call of another Executor: end this job if it can never have a processor, because
+        the callers, which wait for it, have them all."""
+        pause, told = _LOOK_S if callers else 2 * _LOOK_S, ""
         while not self._served.wait(pause):
             pause = min(2 * pause, _LOOK_MOST_S)
-            why = _stuck(self.uuid)
-            if not why:
+            row = _row(self.uuid) if self._sent else {}
+            why = str(row.get("why") or "")
+            if not (callers and row.get("stuck")):
+                reason = str(row["state"]) if str(row.get("state", "")).startswith(_NO_PROCESSORS) else why
+                if reason and reason != told and not row["running"]:
+                    print(f"redmesh: job {self.uuid[:8]}: {reason}", file=sys.stderr, flush=True)
+                    told = reason
                 continue
             reason = (
                 f"an Executor in a call of job {callers[0][:8]} can never run: {why}, and keeps them until its own"
@@ -423,14 +429,13 @@ def _tell_of_machine(job: dict[str, Any], max_workers: int | None) -> None:
         warnings.warn(f"max_workers is {max_workers:,}, but the mesh has {mesh}", stacklevel=3)
 
 
-def _stuck(uuid: str) -> str:
-    """Why the job can never have processors, from ``mesh queue``; "" if it may have some later, or if that is not
-    known."""
+def _row(uuid: str) -> dict[str, Any]:
+    """The job's row of ``mesh queue``; {} if there is none."""
     try:
         rows = json.loads(ask([*start_command("mesh"), "queue", "--json"]).out)
-        return next((str(row["why"]) for row in rows if row["uuid"] == uuid and row["stuck"]), "")
-    except (ValueError, KeyError, TypeError):
-        return ""
+        return next((row for row in rows if row["uuid"] == uuid), {})
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
 
 
 def _connected(path: str) -> socket.socket:

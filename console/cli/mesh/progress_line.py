@@ -1,43 +1,67 @@
-"""The line on a terminal that says how far a job is, while a command waits for its end."""
+"""What a command says while it waits for a job's end: how far the job is, and why nothing of it runs."""
 
 import os
 import sys
 import threading
+import time
 from typing import Any
 
 from console.cli.map.drawing import cut
 from console.errors import ConsoleError
 from console.jobs.objects import summary
+from console.jobs.reasons import why_idle
 from console.jobs.rows import queue_row, rate_text
+from console.settings import Settings
 from redmesh.sanitise import clean
 from redmesh.text import counted
 
 _LOOK_S = 0.5
+#: Seconds between looks for why nothing runs, at first and at most.
+_IDLE_S, _IDLE_MOST_S = 4.0, 60.0
 
 
 class ProgressLine:
-    """Shows the line while its ``with`` block runs, unless it is quiet or standard error is no terminal."""
+    """Speaks while its ``with`` block runs: on a terminal in one line, else in a line for each reason to wait.
 
-    def __init__(self, path: str, *, quiet: bool) -> None:
-        self._path, self._stop = path, threading.Event()
-        shown = not quiet and sys.stderr.isatty()
-        self._thread = threading.Thread(target=self._show, daemon=True) if shown else None
+    ``quiet``: only about processors that cannot be had.
+    """
+
+    def __init__(self, settings: Settings, path: str, *, quiet: bool) -> None:
+        self._settings, self._path, self._quiet, self._stop = settings, path, quiet, threading.Event()
+        self._shown = not quiet and sys.stderr.isatty()
+        self._thread = threading.Thread(target=self._show if self._shown else self._tell, daemon=True)
 
     def __enter__(self) -> "ProgressLine":
-        if self._thread is not None:
-            self._thread.start()
+        self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
-        if self._thread is not None:
-            self._thread.join()
+        self._thread.join()
+        if self._shown:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
+    def _tell(self) -> None:
+        told, pause = "", _IDLE_S
+        while not self._stop.wait(pause):
+            try:
+                job = summary(self._path)
+                why = str(job.get("trouble") or "") if self._quiet else why_idle(self._settings, job)
+            except (ConsoleError, OSError):
+                continue
+            if why and why != told:
+                print(f"mesh: job {job['uuid'][:8]}: {clean(why)}", file=sys.stderr, flush=True)
+                told, pause = why, min(2 * pause, _IDLE_MOST_S)
+
     def _show(self) -> None:
+        looked, why = time.monotonic(), ""
         while not self._stop.wait(_LOOK_S):
             try:
-                line = clean(progress_text(summary(self._path)))
+                job = summary(self._path)
+                if time.monotonic() - looked > _IDLE_S:
+                    looked, why = time.monotonic(), why_idle(self._settings, job)
+                text = progress_text(job)
+                line = clean(text if why in text or not why else f"{text}: {why}")
                 line = cut(line, (os.get_terminal_size(sys.stderr.fileno()).columns or 80) - 1)
                 print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
             except (ConsoleError, OSError):

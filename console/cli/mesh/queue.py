@@ -29,6 +29,7 @@ from console.jobs.foreign import ForeignJob, find, is_admin, job_of
 from console.jobs.objects import ENDED, SHORTEST, directory_of, make_directory, opened, summary, uuids
 from console.jobs.owner_client import NoOwner, ask, await_end, last_words
 from console.jobs.packaging import collect, stored
+from console.jobs.reasons import in_line
 from console.jobs.rows import paced, queue_row, rate_text, waiting_text, waits
 from console.jobs.submission import begin, parse_after, parse_array, submit
 from console.launch.daemons.connect import reach, user
@@ -90,7 +91,7 @@ def submit_job(settings: Settings, options: argparse.Namespace) -> int:
         print(uuid, flush=True)
     if not options.wait:
         return 0
-    return _wait(path, quiet=options.quiet or options.json)
+    return _wait(settings, path, quiet=options.quiet or options.json)
 
 
 def _describe(options: argparse.Namespace) -> Description:
@@ -290,16 +291,8 @@ def show_queue(settings: Settings, options: argparse.Namespace) -> int:
     """Print jobs that have not ended, in the order of submission; with --all also ended ones."""
     jobs = [job for job in _jobs(settings) if options.all or job["state"] not in ENDED]
     told = [queue_row(job) for job in jobs]
-    lines = None
-    if any(job["state"] not in ENDED for job in jobs):
-        from console.jobs.waiting import read_lines  # the rules of allocation load the database's library
-
-        lines = read_lines(settings)
-    for one, job in zip(told, jobs, strict=True):
-        one["why"], one["stuck"] = "", False
-        if lines is not None:
-            callers = (json.loads(job[META]).get("functions") or {}).get("callers", ())
-            one["why"], one["stuck"] = lines.why(job["uuid"], json.loads(str(job.get("yods") or "[]")), callers)
+    for one, (why, stuck) in zip(told, in_line(settings, jobs), strict=True):
+        one["why"], one["stuck"] = why, stuck
     if options.json:
         print(json.dumps(told))
         return 0
@@ -357,15 +350,15 @@ def _waits(job: dict[str, Any], described: dict[str, Any]) -> bool:
 def wait(settings: Settings, options: argparse.Namespace) -> int:
     """Wait for the end of jobs; returns 0 if every task of all of them is done."""
     paths = [find(settings, name) for name in options.jobs]
-    status = max(_wait(path, quiet=options.quiet or options.json) for path in paths)
+    status = max(_wait(settings, path, quiet=options.quiet or options.json) for path in paths)
     if options.json:
         print(json.dumps([queue_row(summary(path)) for path in paths]))
     return status
 
 
-def _wait(path: str, *, quiet: bool) -> int:
+def _wait(settings: Settings, path: str, *, quiet: bool) -> int:
     try:
-        with ProgressLine(path, quiet=quiet):
+        with ProgressLine(settings, path, quiet=quiet):
             job = ended(path)
     except KeyboardInterrupt:
         name = os.path.basename(path)[:8]

@@ -71,7 +71,7 @@ def run(settings: Settings, options: argparse.Namespace) -> int:
     )
     if options.detach:
         return 0
-    return _see_through(path, quiet=options.quiet)
+    return _see_through(settings, path, quiet=options.quiet)
 
 
 def _job(options: argparse.Namespace) -> SectionsJob:
@@ -135,11 +135,11 @@ def _tell_unfilled(command: tuple[str, ...]) -> None:
         print(clean(told), file=sys.stderr)
 
 
-def _see_through(path: str, *, quiet: bool) -> int:
+def _see_through(settings: Settings, path: str, *, quiet: bool) -> int:
     """Wait for the job's end; print failures, or combine its outputs; return the exit status."""
     name = os.path.basename(path)[:8]
     try:
-        with ProgressLine(path, quiet=quiet):
+        with ProgressLine(settings, path, quiet=quiet):
             job = ended(path, "mesh sections resume")
     except KeyboardInterrupt:
         what = f"mesh sections watch {name} waits again, mesh sections cancel {name} ends it"
@@ -214,7 +214,7 @@ def status(settings: Settings, options: argparse.Namespace) -> int:
 
 def watch(settings: Settings, options: argparse.Namespace) -> int:
     """Follow a running job to its end, and combine its outputs if that was not done."""
-    return _see_through(_find(settings, options.job), quiet=False)
+    return _see_through(settings, _find(settings, options.job), quiet=False)
 
 
 def resume(settings: Settings, options: argparse.Namespace) -> int:
@@ -230,7 +230,7 @@ def resume(settings: Settings, options: argparse.Namespace) -> int:
     if summary(path)["state"] != "done":
         need_mesh_of_job(settings)
         print(f"mesh: {counted(resume_job(path, limit_mb=settings.job_limit_mb), 'section')} to run", file=sys.stderr)
-    return _see_through(path, quiet=False)
+    return _see_through(settings, path, quiet=False)
 
 
 def retry(settings: Settings, options: argparse.Namespace) -> int:
@@ -243,7 +243,7 @@ def retry(settings: Settings, options: argparse.Namespace) -> int:
             f"mesh: {counted(resume_job(path, numbers, limit_mb=settings.job_limit_mb), 'section')} to run",
             file=sys.stderr,
         )
-    return _see_through(path, quiet=False)
+    return _see_through(settings, path, quiet=False)
 
 
 def cancel(settings: Settings, options: argparse.Namespace) -> int:

@@ -1,0 +1,52 @@
+"""A command that waits for a job says why nothing of it runs."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.hosts import NOT_ROOT
+from tests.support.mesh import MakeMesh, PrivateMesh
+from tests.support.waiting import wait_until
+from tests.support.yods import one_mesh, yods
+
+__all__ = ["one_mesh", "yods"]
+
+EXECUTOR = "import redmesh; print(redmesh.Executor(1).submit(pow, 2, 3).result())"
+
+
+@pytest.mark.parametrize(
+    ("command", "printed"),
+    [
+        (("mesh", "submit", "--wait", "true"), "mesh: job {}: first in the line: 1 processor not free yet"),
+        ((sys.executable, "-c", EXECUTOR), "redmesh: job {}: first in the line: 1 processor not free yet"),
+    ],
+    ids=["submit", "Executor"],
+)
+def test_while_others_have_the_processors(yods: PrivateMesh, command: tuple[str, ...], printed: str) -> None:
+    held = yods.start("yod", "-sz", "8", "cat", stdin=subprocess.PIPE)
+    wait_until(lambda: yods.json("showmesh")["states"]["free"] == 0, "a launch has every processor")
+    waits = yods.start(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert waits.stderr is not None and held.stdin is not None
+    told = waits.stderr.readline()
+    (row,) = yods.json("mesh", "queue")
+    assert told.strip() == printed.format(row["uuid"][:8])
+    held.stdin.close()
+    waits.communicate()
+    assert waits.returncode == 0 == held.wait()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason=NOT_ROOT)
+def test_while_processors_cannot_be_had(mesh: MakeMesh) -> None:
+    """Workers travel through the RAM disk, which cannot be written here. It is no news that --quiet hides."""
+    private = mesh(1, 1, up=False)
+    script = "mount -t tmpfs -o ro none /dev/shm && mesh up --quiet && exec mesh submit --quiet --wait true"
+    waits = private.start(
+        "unshare", "-m", "sh", "-c", script, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert waits.stdout is not None and waits.stderr is not None
+    uuid, told = waits.stdout.readline().strip(), waits.stderr.readline()
+    assert told.startswith(f"mesh: job {uuid[:8]}: n0: /dev/shm/redmesh-") and "Read-only file system" in told
+    private.run("mesh", "cancel", uuid, check=True)
+    assert waits.communicate()[1] == "" and waits.returncode == 130
