@@ -139,7 +139,7 @@ async def browsing(address: str, folder: Path) -> AsyncIterator[Browser]:
     )  # fmt: skip
     try:
         port_file = folder / "DevToolsActivePort"
-        await asyncio.to_thread(wait_until, lambda: port_file.exists() and port_file.read_text(), "the browser", 60)
+        await asyncio.to_thread(wait_until, lambda: port_file.exists() and port_file.read_text(), "the browser")
         port = port_file.read_text().split()[0]
         async with aiohttp.ClientSession() as session:
             pages = await (await session.get(f"http://127.0.0.1:{port}/json")).json()
@@ -173,4 +173,4 @@ async def test_the_console_is_used_in_a_browser(served: tuple[PrivateMesh, int, 
             assert time.monotonic() < deadline, "the key changed nothing"
             await asyncio.sleep(0.2)
         (tmp_path / "launch.png").write_bytes(after)
-    await asyncio.to_thread(wait_until, lambda: not consoles(), "it goes with the browser", 30)
+    await asyncio.to_thread(wait_until, lambda: not consoles(), "it goes with the browser")
