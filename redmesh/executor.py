@@ -83,6 +83,7 @@ class Executor(_Base):
             "minor": f"{sys.version_info[0]}.{sys.version_info[1]}",
             "cloudpickle": cloudpickle.__version__,
             "path": [os.path.abspath(entry) for entry in sys.path],
+            "program": os.getpid(),  # its end ends the job
         }
         callers = [uuid for uuid in os.environ.get(_CALLERS, "").split(",") if uuid]
         if callers:

@@ -69,7 +69,7 @@ _OF_TASKS = ("cancel", "hold", "release", "retry")
 _SECTION_LINES = 32 << 10
 #: A section is copied to an idle worker after this many times the mean, and at least this many seconds.
 _SLOW, _SLOW_S = 2.0, 1.0
-#: Seconds between looks at a program that has not connected.
+#: Seconds between looks at the program of an Executor.
 _PROGRAM_S = 5.0
 #: Seconds after which a worker that returns nothing gives back the tasks that it has not begun: the mean of short tasks
 #: says nothing of a long one among them, behind which others would wait while processors are idle.
@@ -449,14 +449,17 @@ class JobOwner:
     # Functions
 
     def _await_program(self, calls: Calls) -> None:
-        """End the job if its program ends before it has connected. One that is slow or stopped may still connect."""
-        if not calls.open or calls.client is not None:
+        """Cancel the job if its program ends. One that is slow or stopped may still connect, or continue.
+
+        Its connection may never come, and does not end with it if it has forked a process that has it too.
+        """
+        if self._ending:
             return
         program = (self._described.functions or {}).get("program")
         if program is None or alive(*program):
             self._loop.after(_PROGRAM_S, lambda: self._await_program(calls))
-        else:
-            calls.open = False
+        elif calls.open or calls.client is not None:
+            calls.client, calls.open = None, False
             self._cancel("the program has exited")
 
     def _on_calls(self, calls: Calls, payload: bytes) -> None:

@@ -65,8 +65,8 @@ def submit_job(settings: Settings, options: argparse.Namespace) -> int:
     written = _name_streams(described, options, many=many or bool(options.tasks))
     described.after = parse_after(settings, options.after)
     if options.functions:
-        program = os.getppid()
         described.functions, ranges = each_to_system(json.loads(options.functions)), []
+        program = described.functions["program"]
         described.functions["program"] = [program, start_time(program)]
     inputs = _distinct(_lines(options.tasks), written) if options.tasks else None
     if not options.quiet and not options.json:

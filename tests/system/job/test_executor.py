@@ -180,9 +180,29 @@ def test_an_executor_that_fails_before_it_is_used_leaves_no_job(yods: PrivateMes
     program = "import redmesh; redmesh.Executor(100)"
     done = yods.run(sys.executable, "-W", "error", "-c", program)
     assert done.returncode == 1 and "max_workers is 100, but the mesh has" in done.stderr
-    submit = "mesh submit --json --functions '{}' --name killed; kill -9 $$"
-    uuid = json.loads(yods.run("sh", "-c", submit.format("{}")).stdout)["uuid"]
+    submit = """mesh submit --json --functions "{\\"program\\": $$}" --name killed; kill -9 $$"""
+    uuid = json.loads(yods.run("sh", "-c", submit).stdout)["uuid"]
     wait_until(lambda: yods.json("mesh", "queue") == [], "both jobs have ended")
+    assert yods.json("mesh", "job", "show", uuid)["cause"] == "the program has exited"
+
+
+FORKED = """
+import os, signal, sys
+import redmesh
+pool = redmesh.Executor(1, name="forked")
+pool.submit(os.getpid).result()
+if os.fork():
+    os.kill(os.getpid(), signal.SIGKILL)
+sys.stdin.read()
+"""
+
+
+def test_a_killed_program_ends_its_job_though_a_process_that_it_has_forked_lives(yods: PrivateMesh) -> None:
+    """The process has the program's connection too, as those of a multiprocessing pool have."""
+    with yods.start(sys.executable, "-c", FORKED, stdin=subprocess.PIPE) as program:
+        assert program.wait() == -signal.SIGKILL
+        wait_until(lambda: yods.json("mesh", "queue") == [], "the job has ended")
+    (uuid,) = (job["uuid"] for job in yods.json("mesh", "queue", "--all") if job["name"] == "forked")
     assert yods.json("mesh", "job", "show", uuid)["cause"] == "the program has exited"
 
 
@@ -380,7 +400,7 @@ import redmesh
 def end_the_worker():
     os.kill(os.getppid(), signal.SIGKILL)
 
-nowhere = {"python": "/nowhere/python3", "minor": "3", "cloudpickle": "3", "path": []}
+nowhere = {"python": "/nowhere/python3", "minor": "3", "cloudpickle": "3", "path": [], "program": os.getpid()}
 told = []
 for options in ([], ["--functions", json.dumps(nowhere)]):  # the last of two --functions holds
     with redmesh.Executor(1, options=options) as executor:
