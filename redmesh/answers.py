@@ -8,19 +8,19 @@ kept with what the command says to people.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
-import tempfile
 from typing import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from io import FileIO
     from typing import IO
 
 #: The variable that has the number of the descriptor. start_command.py, which has few imports, repeats it.
 VARIABLE = "REDMESH_ANSWERS"
-_PIECE = 256 << 10
 
 
 class Answered(NamedTuple):
@@ -31,6 +31,25 @@ class Answered(NamedTuple):
     said: str
 
 
+def pipe() -> tuple[int, int]:
+    """A pipe (its reading end, its writing end) that takes no place of a standard stream, as it would in a program
+    without one: the child's own stream would replace the writing end."""
+    ends = os.pipe()
+    if min(ends) > 2:
+        return ends
+    try:
+        reader, writer = (fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 3) for end in ends)
+    finally:
+        for end in ends:
+            os.close(end)
+    return reader, writer
+
+
+def said_file() -> IO[bytes]:
+    """A file for what a command says to people. It needs no disk, and no thread has to read it."""
+    return open(os.memfd_create("redmesh-said"), "w+b")
+
+
 def start(
     words: Sequence[str],
     env: Mapping[str, str] | None,
@@ -38,13 +57,13 @@ def start(
     *,
     stdin: int | IO[bytes] = subprocess.DEVNULL,
     start_new_session: bool = False,
-) -> tuple[subprocess.Popen[bytes], int]:
+) -> tuple[subprocess.Popen[bytes], FileIO]:
     """Start one of our commands (a line of :func:`redmesh.start_command.start_command`).
 
-    Returns the process and the descriptor from which its answer is read, which the caller closes; ``said`` gets all
-    else that is printed. ``env`` is the whole environment, or None for ours. Raises OSError.
+    Returns the process and the pipe from which its answer is read, unbuffered; ``said`` gets all else that is printed.
+    ``env`` is the whole environment, or None for ours. Raises OSError.
     """
-    reader, writer = os.pipe()
+    reader, writer = pipe()
     try:
         process = subprocess.Popen(
             words, env={**(os.environ if env is None else env), VARIABLE: str(writer)}, stdin=stdin, stdout=said,
@@ -55,15 +74,19 @@ def start(
         raise
     finally:
         os.close(writer)
-    return process, reader
+    return process, open(reader, "rb", buffering=0)
 
 
 def ask(words: Sequence[str], env: Mapping[str, str] | None = None) -> Answered:
     """Run one of our commands to its end; ``env`` as for :func:`start`. Raises OSError."""
-    with tempfile.TemporaryFile() as said:
-        process, reader = start(words, env, said)
-        with process, open(reader, "rb") as source:
-            out = source.read()
+    with said_file() as said:
+        process, source = start(words, env, said)
+        with process, source:
+            try:
+                out = source.readall()
+            except BaseException:  # ^C: as subprocess.run does
+                process.kill()
+                raise
         said.seek(0)
         told = said.read()
     return Answered(process.returncode, os.fsdecode(out), os.fsdecode(told))

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import IO, Any, Self
 
-from redmesh.answers import ask, start
+from redmesh.answers import ask, said_file, start
 from redmesh.errors import LaunchFailed, NotLaunched, RedmeshError
 from redmesh.events import Allocated, Event, Exit, Output, Result, Started, read_event
 from redmesh.start_command import start_command
@@ -33,12 +33,12 @@ class Launch:
     def __init__(self, command: Sequence[str], env: Mapping[str, str] | None, stdin: bytes | int | None) -> None:
         self._follows = "--attach" in command
         self._env = {**os.environ, **env} if env else None
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115  (closed by _over; no thread has to read it)
+        self._said = said_file()
         given: IO[bytes] | int = (
             subprocess.DEVNULL if stdin is None else stdin if isinstance(stdin, int) else _file(stdin)
         )
         # read without buffering, so that blocking and asynchronous readers may mix
-        self._process, self._fd = start([*_yod(), *command], self._env, self._said, stdin=given)
+        self._process, self._events = start([*_yod(), *command], self._env, self._said, stdin=given)
         if not isinstance(given, int):
             given.close()
         self._exits: dict[int, Exit] = {}
@@ -67,7 +67,7 @@ class Launch:
             yield event
 
     def _read(self) -> Event | None:
-        while self._fd >= 0:
+        while not self._events.closed:
             line = self._line()
             if line:
                 return self._take(line)
@@ -77,11 +77,11 @@ class Launch:
         return None
 
     async def _read_later(self) -> Event | None:
-        while self._fd >= 0:
+        while not self._events.closed:
             line = self._line()
             if line:
                 return self._take(line)
-            await _readable(self._fd)
+            await _readable(self._events.fileno())
             if not self._more():
                 await asyncio.to_thread(self._process.wait)
                 self._over()
@@ -98,7 +98,7 @@ class Launch:
         return line
 
     def _more(self) -> bool:
-        data = os.read(self._fd, _PIECE)
+        data = os.read(self._events.fileno(), _PIECE)
         self._buffer += data
         return bool(data)
 
@@ -117,7 +117,7 @@ class Launch:
             self._said.seek(0)
             self._words = self._said.read().decode("utf-8", "replace")
             self._said.close()
-        self._close_output()
+        self._events.close()
         if self._process.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
                 self._process.stdin.close()
@@ -211,7 +211,7 @@ class Launch:
             self._process.send_signal(signal.SIGINT if self._follows else signal.SIGTERM)
             self._kill_again()
             try:
-                self._close_output()
+                self._events.close()  # yod must not block on output that nobody reads
                 self._process.wait(_LEAVE_S)
             except subprocess.TimeoutExpired:
                 self._process.kill()
@@ -226,12 +226,6 @@ class Launch:
                 self._process.wait(0.2)
             except subprocess.TimeoutExpired:
                 self._process.terminate()
-
-    def _close_output(self) -> None:
-        # yod must not block on output that nobody reads.
-        if self._fd >= 0:
-            os.close(self._fd)
-        self._fd = -1
 
     def __enter__(self) -> Self:
         return self

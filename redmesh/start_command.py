@@ -95,15 +95,17 @@ def run_command(name: str) -> int:
 def _take_answers() -> None:
     """Print to the descriptor that a program gave us (redmesh/answers.py); our children are not given it again."""
     given = os.environ.pop("REDMESH_ANSWERS", "")
-    if given.isdigit():
-        old = sys.stdout
-        if old is not None:
-            old.flush()  # what was printed before us
+    if not given.isdecimal() or int(given) <= 2:
+        return
+    if sys.stdout is not None:
+        sys.stdout.flush()  # what was printed before us
+    try:
         os.dup2(int(given), 1)
-        os.close(int(given))
-        # a stream made anew: the old one may take a pipe for a file in which it can seek
-        encoding, errors = getattr(old, "encoding", None), getattr(old, "errors", None)
-        sys.stdout = open(1, "w", encoding=encoding, errors=errors, closefd=False)  # noqa: SIM115
+    except (OSError, OverflowError):
+        return  # the variable of another process, without its descriptor
+    os.close(int(given))
+    # The first one remembers that it could seek, and then fails in reconfigure.
+    sys.stdout = open(1, "w", encoding="utf-8", errors="surrogateescape", closefd=False)  # noqa: SIM115
 
 
 def main() -> int:

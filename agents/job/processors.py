@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import tempfile
 
 from agents.link.loop import READ
 from redmesh import answers
@@ -19,6 +18,7 @@ from redmesh.start_command import start_command
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import subprocess
+    from io import FileIO
     from typing import IO, Any, Callable, Dict, List, Optional
 
     from agents.link.loop import Loop, Timer
@@ -137,28 +137,27 @@ class Processors:
         if self._excluded:
             words += ["-exclude", ",".join(self._excluded)]
         # pidfds and event loops are created after the fork, so that yod does not inherit them.
-        said = tempfile.TemporaryFile()  # noqa: SIM115  (closed by _over)
+        said = answers.said_file()
         command = [*start_command("yod"), "-json", "-sz", str(size), *words, *self._words]
-        process, fd = answers.start(command, None, said, start_new_session=True)
+        process, events = answers.start(command, None, said, start_new_session=True)
         grant = self.grants[self._numbers] = Grant(self._numbers, size, process, said, waits=waits)
-        os.set_blocking(fd, False)
+        os.set_blocking(events.fileno(), False)
         pending = bytearray()
-        self._loop.watch(fd, READ, lambda _events: self._read(grant, fd, pending))
+        self._loop.watch(events.fileno(), READ, lambda _ready: self._read(grant, events, pending))
         self._on_asked(size)
 
-    def _read(self, grant: Grant, fd: int, pending: bytearray) -> None:
-        try:
-            data = os.read(fd, 256 << 10)
-        except BlockingIOError:
-            return
+    def _read(self, grant: Grant, events: FileIO, pending: bytearray) -> None:
+        data = events.read(256 << 10)
+        if data is None:
+            return  # nothing has arrived
         pending += data
         *lines, rest = bytes(pending).split(b"\n")
         pending[:] = rest
         for line in lines:
             self._told(grant, line)
         if not data:
-            self._loop.unwatch(fd)
-            os.close(fd)
+            self._loop.unwatch(events.fileno())
+            events.close()
             grant.process.wait()  # it has closed its output, so it is exiting
             self._over(grant)
 

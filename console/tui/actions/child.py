@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import Mapping, Sequence
 
-from redmesh.answers import VARIABLE, Answered
+from redmesh.answers import VARIABLE, Answered, pipe
 
 
 async def answered(words: Sequence[str], patience_s: float, env: Mapping[str, str] | None = None) -> Answered:
@@ -14,10 +14,11 @@ async def answered(words: Sequence[str], patience_s: float, env: Mapping[str, st
 
     Raises TimeoutError after ``patience_s``, when the command has been killed.
     """
-    reader, writer = os.pipe()
+    reader, writer = pipe()
     source = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
-    pipe, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(source), os.fdopen(reader, "rb", 0))
+    ours = os.fdopen(reader, "rb", 0)
+    transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(source), ours)
     try:
         try:
             child = await asyncio.create_subprocess_exec(
@@ -34,5 +35,5 @@ async def answered(words: Sequence[str], patience_s: float, env: Mapping[str, st
             await child.wait()
             raise
     finally:
-        pipe.close()
+        transport.close()
     return Answered(child.returncode or 0, os.fsdecode(out), os.fsdecode(said))

@@ -11,6 +11,7 @@ import pytest
 
 import redmesh
 from console.tui.actions.commands import answer
+from redmesh.start_command import start_command
 from tests.support.mesh import PrivateMesh
 from tests.support.waiting import wait_until
 from tests.support.yods import one_mesh, ranks_left, yods
@@ -85,6 +86,46 @@ def test_what_python_prints_when_it_starts_is_no_part_of_an_answer(
     with redmesh.Executor(1) as pool:
         assert pool.submit(divmod, 7, 2).result() == (3, 1)
     assert asyncio.run(answer(["mesh", "status", "--json"]))["up"] is True, "the console asks this way"
+
+
+WITHOUT_STREAMS = """
+import json, sys
+import redmesh
+results = [redmesh.run(["echo", str(n)], size=2) for n in range(2)]
+with redmesh.Executor(1) as pool:
+    told = [pool.submit(divmod, 7, 2).result(), *(result.text for result in results)]
+with open("told", "w") as file:
+    json.dump(told, file)
+"""
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "<&- >&- 2>&-"])
+def test_a_program_without_standard_streams(here: PrivateMesh, closed: str) -> None:
+    """Descriptors that are opened get the numbers of the closed streams."""
+    here.run("sh", "-c", f'exec python -c "$0" {closed}', WITHOUT_STREAMS, check=True)
+    assert json.loads((here.work / "told").read_text()) == [[3, 1], "0\n0\n", "1\n1\n"]
+
+
+def test_a_launch_that_is_not_waited_for_leaves_no_descriptor(here: PrivateMesh) -> None:
+    def descriptors() -> list[str]:
+        return os.listdir("/proc/self/fd")
+
+    redmesh.run("true")
+    before = len(descriptors())
+    for _ in range(3):
+        redmesh.run("true")
+        with redmesh.launch(["sleep", "600"]) as job:
+            next(iter(job))
+        job = redmesh.launch("true")
+        with pytest.warns(ResourceWarning):
+            del job
+    assert len(descriptors()) == before
+
+
+@pytest.mark.parametrize("number", ["0", "1", "2", "99", "9" * 30, "\u00b2", "x"])
+def test_the_variable_of_answers_without_its_descriptor_changes_nothing(here: PrivateMesh, number: str) -> None:
+    told = here.run(*start_command("mesh"), "status", "--json", env={"REDMESH_ANSWERS": number}, check=True)
+    assert json.loads(told.stdout)["up"] is True and told.stderr == ""
 
 
 def test_a_signal_for_some_ranks(here: PrivateMesh) -> None:
@@ -177,7 +218,7 @@ async def test_asynchronous_events_and_a_cancelled_task(here: PrivateMesh) -> No
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    await asyncio.to_thread(wait_until, lambda: not ranks_left(here), "no rank is left", 3.0)
+    await asyncio.to_thread(wait_until, lambda: not ranks_left(here), "no rank is left")
     with pytest.raises(redmesh.NotLaunched):
         await redmesh.launch("nosuchprogram").finished()
 
