@@ -30,15 +30,27 @@ _DISK = "a disk or file server fails there (dmesg); mesh drain takes the node ou
 _ADVICE = {
     errno.EMFILE: "start fewer ranks on a node, or run mesh down and mesh up under a larger limit (ulimit -n)",
     errno.ENFILE: "the node's kernel has too few open files: sysctl fs.file-max",
-    errno.EROFS: "that file system is mounted read-only (mount -o remount,rw); -bcast never needs no RAM disk",
+    errno.EROFS: "mount -o remount,rw makes it writable; if it is the RAM disk, -bcast never does without",
     errno.ENOSPC: "its file system is full: df",
     errno.EIO: _DISK, errno.ENODEV: _DISK, errno.ENXIO: _DISK, errno.ESTALE: _DISK,
 }  # fmt: skip
 
 
+#: Errors of a directory's disk, which no launch can cause and none can work round.
+_OF_THE_DISK = (errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESTALE)
+
+
 def advice(number: int) -> str:
     """What to do after a system call of a launch child has failed with that errno; "" if the error says enough."""
     return _ADVICE.get(number, "")
+
+
+def whose_run(number: int) -> str:
+    """Whose fault it is that a launch child cannot write in RUN, where every launch on the node needs a place.
+
+    A user may cause a lack of descriptors or room; a failing or read-only disk is the node's fault.
+    """
+    return "node" if number in _OF_THE_DISK else "launch"
 
 
 class LoadFailed(PctError):

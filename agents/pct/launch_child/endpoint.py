@@ -7,7 +7,7 @@ import os
 from agents.link.journal import Journal
 from agents.link.server import Server
 from agents.link.sockets import LOOK_S
-from agents.pct.errors import LoadFailed, advice
+from agents.pct.errors import LoadFailed, advice, whose_run
 from agents.pct.launch.load import Load
 from agents.pct.launch.paths import clear_files, launch_socket, rank_map, tombstone
 from agents.pct.ranks.process_tracking import Record
@@ -76,7 +76,8 @@ class LaunchEndpoint:
             raise LoadFailed(f"{load.name} has launcher {load.launcher} already", "launch") from None
         except OSError as error:
             why = f"{load.name}: no socket in {host.run}: {error.strerror}"
-            raise LoadFailed(why, "launch", hint=advice(error.errno or 0)) from None
+            number = error.errno or 0
+            raise LoadFailed(why, whose_run(number), hint=advice(number)) from None
         self._loop = loop
         loop.after(LOOK_S, self._look)
 

@@ -9,7 +9,7 @@ import stat
 import time
 
 from agents.link.loop import READ
-from agents.pct.errors import LoadFailed, advice
+from agents.pct.errors import LoadFailed, advice, whose_run
 from agents.pct.files.yodio import load_all_modules
 from agents.pct.images import store
 from agents.pct.launch.paths import owed_epilog, processor_locks
@@ -63,7 +63,8 @@ class UserDirectory:
             os.mkdir(self.run, 0o700)
         except OSError as error:
             why = f"{self._node}: no place for uid {self.user.uid}: {error.filename}: {error.strerror}"
-            raise LoadFailed(why, "launch", hint=advice(error.errno or 0)) from None
+            number = error.errno or 0
+            raise LoadFailed(why, whose_run(number), hint=advice(number)) from None
 
     def processes_gone(self) -> None:
         """No process of the launch uses its processors any more."""

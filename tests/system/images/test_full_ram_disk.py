@@ -52,6 +52,25 @@ def test_a_read_only_ram_disk_takes_no_node_out(mesh: MakeMesh) -> None:
     assert json.loads(status)["nodes_out"] == []
 
 
+READ_ONLY_RUN = r"""
+mount --make-rprivate / && mesh up --processors 4 --nodes 2 >&2 || exit 1
+run=$(readlink "$0/run")
+mount --bind "$run" "$run" && mount -o remount,ro,bind "$run" || exit 77
+yod -sz 2 true; echo "status $?"
+mesh status --json; mount -o remount,rw,bind "$run"; mesh down --force >&2
+"""
+
+
+@pytest.mark.skipif(not mounts(), reason="needs root, for a mount namespace")
+def test_nodes_whose_run_is_read_only_are_taken_out(mesh: MakeMesh) -> None:
+    """No launch can run there: the nodes are broken, whatever the launch."""
+    private = mesh(4, 2, up=False)
+    done = private.run("unshare", "-m", shutil.which("sh") or "/bin/sh", "-c", READ_ONLY_RUN, str(private.state))
+    _, _, status = done.stdout.partition("status 125\n")
+    assert "Read-only file system" in done.stderr and "trying other nodes" in done.stderr
+    assert {one["name"] for one in json.loads(status)["nodes_out"]} == {"n0", "n1"}
+
+
 @pytest.mark.skipif(not mounts(), reason="needs root, for a mount namespace")
 def test_a_ram_disk_without_room(mesh: MakeMesh) -> None:
     private = mesh(4, 4, up=False)
