@@ -444,6 +444,15 @@ def load(
     return settings
 
 
+def as_root(settings: Settings, command: str) -> str:
+    """The command line with which root runs ``command`` for the same mesh: sudo passes no REDMESH_CONFIG on."""
+    if settings.file in ("", SITE):
+        return f"sudo {command}"
+    import shlex  # slow to import for every yod
+
+    return f"sudo {command} --config {shlex.quote(os.path.abspath(settings.file))}"
+
+
 def _allocation(values: Mapping[str, Value], environ: Mapping[str, str]) -> str:
     """The batch job that this process is in, as MANAGER-JOB; "" outside of a job or with ``manager = "none"``."""
     name = str(values.get("manager", "auto"))

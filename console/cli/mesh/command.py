@@ -3,14 +3,13 @@
 import argparse
 import io
 import os
-import shlex
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from console.cli.exits import guarded
 from console.errors import UsageError
-from console.settings import Settings, load
+from console.settings import Settings, as_root, load
 from redmesh.version import VERSION
 
 Command = Callable[[Settings, argparse.Namespace], int]
@@ -71,10 +70,9 @@ def _run(arguments: Sequence[str] | None) -> int:
         from console.errors import ConsoleError
 
         file = settings.file or "REDMESH_SYSTEM"
-        config = f" --config {shlex.quote(options.config)}" if options.config else ""
         raise ConsoleError(
             f"{options.of_command.prog} is for root: mesh {settings.mesh} is root's, for all users ({file})",
-            f"ask an administrator, or sudo {options.of_command.prog}{config}",
+            f"ask an administrator, or {as_root(settings, options.of_command.prog)}",
             exit_status=1,
         )
     command: Command = options.command

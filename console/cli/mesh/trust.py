@@ -8,7 +8,7 @@ from typing import Any
 
 from console.deploy.trust.authority import Stage, authority
 from console.errors import ConsoleError
-from console.settings import Settings
+from console.settings import Settings, as_root
 from redmesh.sanitise import clean
 
 
@@ -49,7 +49,8 @@ def _of_root(settings: Settings, options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps({"mesh": settings.mesh, "of_root": True}))
     else:
-        print(f"mesh {settings.mesh} is root's, for all users: its keys are root's too (sudo mesh trust show)")
+        ask = as_root(settings, "mesh trust show")
+        print(f"mesh {settings.mesh} is root's, for all users: its keys are root's too ({ask})")
     return 0
 
 
