@@ -154,3 +154,17 @@ def test_unknown_jobs_and_bad_queries_are_one_line(yods: PrivateMesh) -> None:
     ):
         done = yods.run("mesh", "job", *words)
         assert done.returncode in (1, 2, 125) and told in done.stderr and "Traceback" not in done.stderr
+
+
+MANY = (
+    "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < 20000)"
+    " SELECT x, printf('%0100d', x) FROM c"
+)
+
+
+def test_a_slow_reader_of_a_query_takes_none_of_its_time(yods: PrivateMesh) -> None:
+    """``mesh job sql … | less``: a page is read for longer than ``--limit``."""
+    yods.run("yod", "-quiet", "-state", "true", check=True)
+    script = f'mesh job sql --limit 2 {newest(yods)["uuid"]} "$0" | {{ sleep 3; wc -l; }}'
+    done = yods.run("sh", "-c", script, MANY)
+    assert done.stdout.strip() == "20001" and done.stderr == ""
