@@ -30,6 +30,12 @@ class Answered(NamedTuple):
     out: str
     said: str
 
+    def complaint(self, name: str) -> str:
+        """What the command ``name`` said last to people, without its name; "" if it said nothing."""
+        mark = f"{name}: "  # not always at the beginning of a line: what Python printed before may lack its end
+        lines = [line for line in self.said.splitlines() if mark in line]
+        return lines[-1].partition(mark)[2] if lines else ""
+
 
 def pipe() -> tuple[int, int]:
     """A pipe (its reading end, its writing end) that takes no place of a standard stream, as it would in a program

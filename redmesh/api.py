@@ -314,8 +314,8 @@ def _ask(name: str, words: list[str], env: Mapping[str, str] | None) -> str:
     stderr."""
     answered = ask([*start_command(name), *words], env)
     if answered.status and not answered.out:
-        message = answered.said.strip().rpartition("\n")[2].partition(": ")[2]
-        raise RedmeshError(message or f"{name} exited with {answered.status}", exit_status=answered.status)
+        message = answered.complaint(name) or f"{name} exited with {answered.status}"
+        raise RedmeshError(message, exit_status=answered.status)
     return answered.out
 
 

@@ -412,8 +412,8 @@ def _results(payload: bytes) -> Iterator[tuple[int, int, bytes]]:
 def _submitted(words: list[str], env: Mapping[str, str] | None) -> dict[str, Any]:
     answered = ask([*start_command("mesh"), "submit", "--json", *words], {**os.environ, **env} if env else None)
     if answered.status:
-        message = answered.said.strip().rpartition("\n")[2].partition(": ")[2]
-        raise RedmeshError(message or f"mesh submit exited with {answered.status}", exit_status=answered.status)
+        message = answered.complaint("mesh") or f"mesh submit exited with {answered.status}"
+        raise RedmeshError(message, exit_status=answered.status)
     told: dict[str, Any] = each_to_system(json.loads(answered.out))
     return told
 

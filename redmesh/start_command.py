@@ -92,25 +92,42 @@ def run_command(name: str) -> int:
     return int(module.main(sys.argv[1:]))
 
 
-def _take_answers() -> None:
-    """Print to the descriptor that a program gave us (redmesh/answers.py); our children are not given it again."""
+def _take_answers() -> int:
+    """Print to the descriptor that a program gave us (redmesh/answers.py); our children are not given it again.
+
+    Returns a descriptor for what is printed after us, or -1 if there is no such program.
+    """
     given = os.environ.pop("REDMESH_ANSWERS", "")
     if not given.isdecimal() or int(given) <= 2:
-        return
+        return -1
     if sys.stdout is not None:
         sys.stdout.flush()  # what was printed before us
     try:
+        said = os.dup(1)
         os.dup2(int(given), 1)
     except (OSError, OverflowError):
-        return  # the variable of another process, without its descriptor
+        return -1  # the variable of another process, without its descriptor
     os.close(int(given))
     # The first one remembers that it could seek, and then fails in reconfigure.
     sys.stdout = open(1, "w", encoding="utf-8", errors="surrogateescape", closefd=False)  # noqa: SIM115
+    return said
 
 
 def main() -> int:
     """Run the command that ``sys.argv[1]`` names."""
-    _take_answers()
+    said = _take_answers()
+    try:
+        return _run()
+    finally:
+        if said >= 0:
+            try:
+                sys.stdout.flush()
+            except OSError:
+                pass  # the program reads no more
+            sys.stdout = open(said, "w", closefd=False)  # noqa: SIM115  (a user's atexit may print)
+
+
+def _run() -> int:
     name = sys.argv.pop(1) if len(sys.argv) > 1 else ""
     if name == "--version":
         from redmesh.version import VERSION

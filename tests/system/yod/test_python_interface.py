@@ -73,8 +73,11 @@ def test_what_fails_is_said(here: PrivateMesh) -> None:
     assert redmesh.run("false", check=False).exit_status == 1
 
 
-@pytest.mark.parametrize("noise", ["print('x')", "print('{', end='')", "import os; os.write(1, b'x')"])
-def test_what_python_prints_when_it_starts_is_no_part_of_an_answer(
+AT_EXIT = "import atexit; atexit.register(print, 'x')"
+
+
+@pytest.mark.parametrize("noise", ["print('x')", "print('{', end='')", "import os; os.write(1, b'x')", AT_EXIT])
+def test_what_python_prints_when_it_starts_or_ends_is_no_part_of_an_answer(
     here: PrivateMesh, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, noise: str
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text(noise)
@@ -86,6 +89,8 @@ def test_what_python_prints_when_it_starts_is_no_part_of_an_answer(
     with redmesh.Executor(1) as pool:
         assert pool.submit(divmod, 7, 2).result() == (3, 1)
     assert asyncio.run(answer(["mesh", "status", "--json"]))["up"] is True, "the console asks this way"
+    with pytest.raises(redmesh.RedmeshError, match="launcher 999 does not run"):
+        redmesh.stacks(999)
 
 
 WITHOUT_STREAMS = """
