@@ -154,10 +154,22 @@ def _kill_descendants() -> None:
 
     while True:
         _reap(0)
-        found = [pid for pid in processes.descendants(os.getpid()) if processes.alive(pid)]
-        if not set(found) - set(processes.kill_all(found)):
+        if not _has_children():  # a list of descendants may lack those that fork and exit while it is read
+            return
+        found = processes.descendants(os.getpid())
+        refused = processes.kill_all(found)
+        if refused and not any(processes.alive(pid) for pid in set(found) - set(refused)):
             return
         time.sleep(_AGAIN_S)  # waits until the killed processes have exited
+
+
+def _has_children() -> bool:
+    """True if this process, which is a subreaper, has a child: it has one as long as it has any descendant."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
 
 
 if __name__ == "__main__":

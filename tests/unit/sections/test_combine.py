@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agents.linux import processes
+from agents.linux import attempt, processes
 from agents.yodio.yodparts import age, age_unless_linked, is_written
 from console.errors import ConsoleError
 from console.sections.combine import combine
@@ -125,6 +125,34 @@ def test_what_a_command_leaves_running_is_killed_before_its_output_counts(tmp_pa
     words = ("sh", "-c", leaves + 'until test -s pid; do sleep 0.02; done; cat "$@"', "sh", "{parts}")
     assert combine(Output("o", "p", "command", words), f"{tmp_path}/o", parts, str(tmp_path)) == 4
     assert not processes.alive(int((tmp_path / "pid").read_text()))
+
+
+#: Forty processes, each of which forks and exits, again and again, until a file exists.
+FORKS = """
+import os, sys
+for _ in range(40):
+    if not os.fork():
+        break
+else:
+    os._exit(0)
+while not os.path.exists(sys.argv[1]):
+    if os.fork():
+        os._exit(0)
+"""
+
+
+def test_what_forks_and_exits_all_the_time_is_killed_too(tmp_path: Path) -> None:
+    end = tmp_path / "end"
+    try:
+        for _ in range(5):
+            reader, writer = os.pipe()
+            assert attempt.run([sys.executable, "-S", "-c", FORKS, str(end)], "/", writer) == 0
+            os.close(writer)
+            os.set_blocking(reader, False)
+            assert os.read(reader, 1) == b"", "no process has the command's output any more"
+            os.close(reader)
+    finally:
+        end.touch()
 
 
 def test_a_part_of_an_earlier_run_is_not_combined(tmp_path: Path) -> None:
