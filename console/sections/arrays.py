@@ -8,6 +8,7 @@ the sections, so every run gives the same bytes; floats are added in double prec
 from __future__ import annotations
 
 import importlib
+import io
 import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ from console.sections.output import Output
 _PIECE = 1 << 24  # bytes in memory at once
 #: Kinds of numpy's types; a value of one goes only into a type of the same or a later number.
 _ORDER = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}
+_NPY = b"\x93NUMPY"
 _TYPES = '"float32", "<f8", "int64" …'
 
 
@@ -37,13 +39,45 @@ def add_up(output: Output, path: str, parts: Sequence[str]) -> None:
     item = types.part.itemsize
     step = max(1, _PIECE // max(item, 16)) * item
     with open(path, "wb") as whole:
-        with open(parts[0], "rb") as first:
-            whole.write(first.read(output.header))
+        whole.write(_header(numpy, output, types, parts[0]))
         for at in range(output.header, end, step):
             total = _total(numpy, output, types, parts, at, min(step, end - at))
             if output.how == "mean":
                 total = total / len(parts)
             whole.write(_converted(numpy, output, total, types.result).tobytes())
+
+
+def _header(numpy: Any, output: Output, types: _Types, part: str) -> bytes:
+    """The output's header: that of the first part. The header of a ``.npy`` file gets the type of the output."""
+    with open(part, "rb") as first:
+        header = first.read(output.header)
+    if types.result == types.part or not header:
+        return header
+    if header.startswith(_NPY):
+        try:
+            return _npy_header(numpy, header, types.result)
+        except ValueError as error:
+            raise ConsoleError(
+                f"output {output.name}: {part} does not begin with a .npy header of {output.header} bytes: {error}",
+                "header is the number of bytes before the array: 128 for arrays of few dimensions",
+            ) from None
+    if output.result_dtype:
+        return header
+    raise ConsoleError(
+        f"output {output.name}: the header of {part} is of {types.part.name} values, and the {output.how} is of "
+        f"{types.result.name} values",
+        f'result_dtype = "{types.result.name}" copies the header as it is; "{types.part.name}" keeps the type',
+    )
+
+
+def _npy_header(numpy: Any, header: bytes, dtype: Any) -> bytes:
+    """``header``, of a ``.npy`` file, for an array of the type ``dtype``. Raises ValueError."""
+    form, old, new = numpy.lib.format, io.BytesIO(header), io.BytesIO()
+    version = form.read_magic(old)
+    shape, by_columns, _ = (form.read_array_header_1_0 if version == (1, 0) else form.read_array_header_2_0)(old)
+    told = {"descr": form.dtype_to_descr(dtype), "fortran_order": by_columns, "shape": shape}
+    form.write_array_header_1_0(new, told)
+    return new.getvalue() + header[old.tell() :]
 
 
 def _types(numpy: Any, output: Output) -> _Types:

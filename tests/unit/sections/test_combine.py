@@ -201,6 +201,31 @@ def test_sums_and_means_have_the_types_of_numpy(
     assert array.array(wide, (tmp_path / "o").read_bytes()).tolist() == list(wanted)
 
 
+@pytest.mark.parametrize("how, result, wanted", [("sum", "", "int64"), ("mean", "", "float64"), ("sum", "i2", "int16")])
+def test_the_header_of_a_npy_file_has_the_type_of_the_output(
+    tmp_path: Path, how: str, result: str, wanted: str
+) -> None:
+    numpy = pytest.importorskip("numpy")
+    values = numpy.arange(6, dtype="int16").reshape(2, 3)
+    for name in ("p0", "p1"):
+        with open(tmp_path / name, "wb") as file:
+            numpy.save(file, values)
+    output = Output("o", "p", how, dtype="int16", header=128, result_dtype=result)
+    combine(output, f"{tmp_path}/o", [f"{tmp_path}/p0", f"{tmp_path}/p1"], "/")
+    found = numpy.load(tmp_path / "o")
+    assert found.dtype == wanted and found.tolist() == (values * 2 if how == "sum" else values).tolist()
+
+
+def test_another_header_does_not_stand_before_values_of_another_type(tmp_path: Path) -> None:
+    pytest.importorskip("numpy")
+    parts = parts_in(tmp_path, *[b"HEAD" + array.array("h", [7]).tobytes()] * 2)
+    with pytest.raises(ConsoleError, match=r"the header of .*p0 is of int16 values, and the sum is of int64 values"):
+        combine(Output("o", "p", "sum", dtype="int16", header=4), f"{tmp_path}/o", parts, "/")
+    for result, code in (("int16", "h"), ("int64", "q")):
+        combine(Output("o", "p", "sum", dtype="int16", header=4, result_dtype=result), f"{tmp_path}/o", parts, "/")
+        assert (tmp_path / "o").read_bytes() == b"HEAD" + array.array(code, [14]).tobytes()
+
+
 def test_the_mean_of_integers_is_not_cut_off_and_keeps_their_byte_order(tmp_path: Path) -> None:
     pytest.importorskip("numpy")
     parts = parts_in(tmp_path, *(number.to_bytes(4, "big", signed=True) for number in (1, -4)))
