@@ -270,9 +270,13 @@ def address_of(settings: Settings, node: str, told: Mapping[str, str] | None = N
         logins = {one.name for one in nodes if one.role == "login"}
         with contextlib.suppress(OSError):
             new = f"{kept}.{os.urandom(4).hex()}"  # other commands write it at the same time
-            with open(new, "w", encoding="utf-8") as file:
-                json.dump(known, file)
-            os.replace(new, kept)
+            try:
+                with open(new, "w", encoding="utf-8") as file:
+                    json.dump(known, file)
+                os.replace(new, kept)
+            except BaseException:  # the disk is full, for example
+                os.unlink(new)
+                raise
     except StoreError:
         try:
             with open(kept, encoding="utf-8") as file:
