@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import stat
 
 TYPE_CHECKING = False
@@ -20,8 +19,9 @@ if TYPE_CHECKING:
     #: Device, number, size, modification time and change time (0 if the modification time is OLD_NS) of a file.
     Found = Tuple[int, int, int, int, int]
 
-#: 1 January 2000: a time that every file system can store.
-OLD_NS = 946_684_800 * 10**9
+#: 1 January 2000, 07:03:14 UTC: a time that every file system can store, and that no program sets. Many programs set
+#: midnight, so that two runs make the same files.
+OLD_NS = 946_710_194 * 10**9
 
 
 def of_attempt(name: str, mark: str, attempt: int) -> str:
@@ -41,6 +41,8 @@ def age(path: str, aside: str) -> Optional[Found]:
     except OSError:
         return None
     if stat.S_ISREG(status.st_mode) and status.st_nlink > 1 and not os.path.islink(path):
+        import shutil  # every worker of every job imports this module, and shutil takes 3.6 ms of 20 ms
+
         try:
             shutil.copy2(path, aside)
             os.replace(aside, path)
