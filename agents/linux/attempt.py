@@ -92,15 +92,19 @@ def main(words: List[str]) -> int:
     ended: List[int] = []
     signal.signal(signal.SIGCHLD, lambda *_: None)
     for one in _ENDS:
-        signal.signal(one, lambda number, _frame: ended.append(number))
-    if os.getpgrp() != os.getpid():
-        os.setpgid(0, 0)  # an interrupt at the terminal reaches the process that waits, which then ends the attempt
+        if signal.getsignal(one) != signal.SIG_IGN:  # ignored (nohup): so it is for the command
+            signal.signal(one, lambda number, _frame: ended.append(number))
     prctl.become_subreaper()
+    leads = os.getpgrp() == os.getpid()  # the caller asked for a session of its own
     try:
-        command = subprocess.Popen(words[1:], preexec_fn=_bound_to(os.getpid()))
+        command = subprocess.Popen(words[1:], preexec_fn=_bound_to(os.getpid(), own_group=leads))
     except OSError as error:
         line.sendall(str(error.errno).encode())
         return 127
+    if not leads:
+        # The command stays in the caller's group, so it may read from the terminal, and stops with the caller. An
+        # interrupt at the terminal reaches both; the caller then ends the attempt.
+        os.setpgid(0, 0)
     told: Optional[int] = None
     while told is None and not ended:
         ready, _, _ = select.select([line.fileno(), reader], [], [])
@@ -120,13 +124,13 @@ def main(words: List[str]) -> int:
     return 128 + number
 
 
-def _bound_to(guard: int) -> Callable[[], None]:
-    """What the command does before it is executed: it gets a process group of its own, and dies with the guard."""
+def _bound_to(guard: int, *, own_group: bool) -> Callable[[], None]:
+    """What the command does before it is executed: it is bound to die with the guard."""
     from agents.linux import prctl
 
     def bind() -> None:
-        os.setpgid(0, 0)
-        signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # it may write to the terminal, though in the background
+        if own_group:
+            os.setpgid(0, 0)
         prctl.die_with_parent()
         if os.getppid() != guard:
             os._exit(1)

@@ -6,7 +6,9 @@ import signal
 import struct
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from agents.yodio.yodparts import age, age_unless_linked, is_written
 from console.errors import ConsoleError
 from console.sections.combine import combine
 from console.sections.output import Output
+from tests.support.terminals import Typist
 from tests.support.waiting import freeze, wait_until
 
 #: Appends its parts to its output, and waits before each of them; the process behind it does the same.
@@ -125,6 +128,33 @@ def test_what_a_command_leaves_running_is_killed_before_its_output_counts(tmp_pa
     words = ("sh", "-c", leaves + 'until test -s pid; do sleep 0.02; done; cat "$@"', "sh", "{parts}")
     assert combine(Output("o", "p", "command", words), f"{tmp_path}/o", parts, str(tmp_path)) == 4
     assert not processes.alive(int((tmp_path / "pid").read_text()))
+
+
+@contextmanager
+def on_a_terminal(path: Path, script: str) -> Iterator[Typist]:
+    """A process on a terminal that combines by ``script``, and ignores SIGHUP, as under nohup."""
+    (path / "slow").write_text(script)
+    words = ["sh", "-c", 'trap "" HUP; exec "$@"', "sh", sys.executable, "-c", ATTEMPT, f"{path}/o"]
+    typist = Typist([*words, *parts_in(path, b"one\n")], {**os.environ, "PYTHONPATH": os.getcwd()}, path)
+    with closing(typist):
+        yield typist
+
+
+def test_a_command_reads_from_the_terminal_and_ignores_what_its_caller_ignores(tmp_path: Path) -> None:
+    script = 'kill -HUP $$; echo Line: >/dev/tty; read line </dev/tty; echo "$line" >"$1"'
+    with on_a_terminal(tmp_path, script) as typist:
+        typist.read("Line:")
+        typist.type("typed\n")
+        assert typist.wait() == 0, typist.seen
+    assert (tmp_path / "o").read_bytes() == b"typed\n"
+
+
+def test_an_interrupt_at_the_terminal_ends_a_command_that_ignores_it(tmp_path: Path) -> None:
+    with on_a_terminal(tmp_path, 'trap "" INT; echo $$ >pid; echo Line: >/dev/tty; read line </dev/tty') as typist:
+        typist.read("Line:")
+        typist.type("\x03")
+        assert typist.wait() == -signal.SIGINT, typist.seen
+    assert not processes.alive(int((tmp_path / "pid").read_text())) and not (tmp_path / "o").exists()
 
 
 #: Forty processes, each of which forks and exits, again and again, until a file exists.
