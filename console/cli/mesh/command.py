@@ -1,6 +1,7 @@
 """``mesh``: brings a mesh up and down and administers it. Each subcommand is in a file of its own."""
 
 import argparse
+import codecs
 import io
 import os
 import sys
@@ -50,6 +51,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return guarded("mesh", lambda: _run(arguments))
 
 
+def _bytes_of(error: UnicodeError) -> tuple[bytes, int]:
+    """For output that its encoding lacks: paths are printed with the bytes that they have, other characters as ?."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    found = [ord(one) for one in error.object[error.start : error.end]]
+    return bytes(code - 0xDC00 if 0xDC80 <= code <= 0xDCFF else ord("?") for code in found), error.end
+
+
 def _run(arguments: Sequence[str] | None) -> int:
     given_words = sys.argv[1:] if arguments is None else arguments
     _Parser.words = given_words
@@ -63,7 +72,8 @@ def _run(arguments: Sequence[str] | None) -> int:
             raise UsageError("--quiet does not fit: this command's output is its result", "write it into a file")
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="surrogateescape")  # paths are printed with the bytes that they have
+        codecs.register_error("redmesh", _bytes_of)
+        sys.stdout.reconfigure(errors="redmesh")
     given = {key: getattr(options, key, None) for key in _SETTINGS}
     settings = load(given, config=options.config or "")
     if settings.system and os.geteuid() and getattr(options, "of_root", False):

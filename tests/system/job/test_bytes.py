@@ -186,6 +186,12 @@ def test_packaged_files_and_values_of_a_program(yods: PrivateMesh) -> None:
     assert script in os.fsencode(log)
 
 
+def test_output_in_an_encoding_that_lacks_its_characters(yods: PrivateMesh) -> None:
+    job = yods.run("mesh", "submit", "--wait", "--", "true", "é" * 300, check=True).stdout.strip()
+    for encoding in ("ascii:replace", "latin-1"):  # without …, which ends a long command
+        assert job[:8] in yods.run("mesh", "queue", "--all", check=True, env={"PYTHONIOENCODING": encoding}).stdout
+
+
 def test_the_name_of_a_job_is_utf8(yods: PrivateMesh) -> None:
     done = yods.run("mesh", "submit", "--name", os.fsdecode(b"n\xe9"), "--", "true")
     assert done.returncode == 2 and "the name of a job is UTF-8" in done.stderr and "--name sweep-4" in done.stderr
@@ -200,7 +206,8 @@ def test_the_state_directory_and_reasons_may_have_any_bytes(mesh: MakeMesh) -> N
     assert one.run("yod", "-sz", "1", "echo", "ran", check=True).stdout == "ran\n"
     job = one.run("mesh", "submit", "--wait", "--", "true", check=True).stdout.strip()
     assert to_bytes(one.json("mesh", "job", "show", job)["path"]) == os.fsencode(one.state / "jobs" / f"{job}.job")
-    assert str(state) in one.run("mesh", "status", check=True).stdout
+    for encoding in ("utf-8:strict", "ascii:replace"):
+        assert str(state) in one.run("mesh", "status", check=True, env={"PYTHONIOENCODING": encoding}).stdout
     one.run("mesh", "submit", "--", "sleep", "1000", check=True)
     wait_until(lambda: job_owners(str(one.state)), "the mesh knows the owner of the job by its title, and does not end")
     one.run("mesh", "drain", "n0", "--reason", os.fsdecode(b"why\xe9"), check=True)
