@@ -9,6 +9,7 @@ of its descendants. The command itself also dies with the guard.
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import signal
@@ -44,8 +45,10 @@ class Attempt:
                 self.guard = subprocess.Popen(
                     [*start_command("attempt"), str(fd), *words], pass_fds=[fd], **options
                 )  # fmt: skip
-        except BaseException:
+        except BaseException as error:
             self._line.close()
+            if isinstance(error, OSError) and error.errno == errno.E2BIG:
+                raise OSError(error.errno, error.strerror, self._program) from None  # it names our Python
             raise
 
     def wait(self, timeout: Optional[float] = None) -> int:

@@ -130,6 +130,12 @@ def test_what_a_command_leaves_running_is_killed_before_its_output_counts(tmp_pa
     assert not processes.alive(int((tmp_path / "pid").read_text()))
 
 
+def test_too_long_a_list_of_parts_names_the_program(tmp_path: Path) -> None:
+    parts = parts_in(tmp_path, b"one\n") * (os.sysconf("SC_ARG_MAX") // len(str(tmp_path)))
+    with pytest.raises(ConsoleError, match="cannot be combined: cat: Argument list too long"):
+        combine(Output("o", "p", "command", ("cat", "{parts}")), f"{tmp_path}/o", parts, "/")
+
+
 @contextmanager
 def on_a_terminal(path: Path, script: str) -> Iterator[Typist]:
     """A process on a terminal that combines by ``script``, and ignores SIGHUP, as under nohup."""
