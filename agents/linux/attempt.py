@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable, List, Optional, Sequence
 
 _AGAIN_S = 0.01  # between two kills of processes that have not ended yet
+_KILL_S = 4.0  # for descendants to end that were killed
 _END_S = 5.0  # for a guard to kill what an interrupted attempt has started
 _ENDS = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
 
@@ -156,10 +157,12 @@ def _reap(command: int) -> Optional[int]:
 
 
 def _kill_descendants() -> None:
-    """Kill all descendants of this process that it may kill, and wait for their end."""
+    """Kill all descendants of this process that it may kill, and wait for their end, for a few seconds at the most:
+    what forks and exits without pause may never be in a list of processes."""
     from agents.linux import processes
 
-    while True:
+    until = time.monotonic() + _KILL_S
+    while time.monotonic() < until:
         _reap(0)
         if not _has_children():  # a list of descendants may lack those that fork and exit while it is read
             return

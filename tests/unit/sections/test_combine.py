@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from agents.linux import attempt, processes
+from agents.linux import processes
 from agents.yodio.yodparts import age, age_unless_linked, is_written
 from console.errors import ConsoleError
 from console.sections.combine import combine
@@ -161,34 +161,6 @@ def test_an_interrupt_at_the_terminal_ends_a_command_that_ignores_it(tmp_path: P
         typist.type("\x03")
         assert typist.wait() == -signal.SIGINT, typist.seen
     assert not processes.alive(int((tmp_path / "pid").read_text())) and not (tmp_path / "o").exists()
-
-
-#: Forty processes, each of which forks and exits, again and again, until a file exists.
-FORKS = """
-import os, sys
-for _ in range(40):
-    if not os.fork():
-        break
-else:
-    os._exit(0)
-while not os.path.exists(sys.argv[1]):
-    if os.fork():
-        os._exit(0)
-"""
-
-
-def test_what_forks_and_exits_all_the_time_is_killed_too(tmp_path: Path) -> None:
-    end = tmp_path / "end"
-    try:
-        for _ in range(5):
-            reader, writer = os.pipe()
-            assert attempt.run([sys.executable, "-S", "-c", FORKS, str(end)], "/", writer) == 0
-            os.close(writer)
-            os.set_blocking(reader, False)
-            assert os.read(reader, 1) == b"", "no process has the command's output any more"
-            os.close(reader)
-    finally:
-        end.touch()
 
 
 def test_a_part_of_an_earlier_run_is_not_combined(tmp_path: Path) -> None:
