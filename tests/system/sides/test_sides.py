@@ -12,6 +12,7 @@ import pytest
 from agents.link.client import Client
 from agents.wire.errors import AgentError
 from db.views.viewer import open_viewer
+from tests.support.addresses import network
 from tests.support.mesh import MakeMesh, PrivateMesh
 from tests.support.waiting import wait_until
 
@@ -289,7 +290,7 @@ def test_a_node_on_another_machine_gets_new_keys(mesh: MakeMesh) -> None:
     root = Path(__file__).parents[3]
     made.run(
         sys.executable, "-P", "-m", "tests.support.far_up", "--processors", "8", "--nodes", "2", check=True,
-        env={"PYTHONPATH": str(root)},
+        env={"PYTHONPATH": str(root), "FAR_NETWORK": network()},
     )  # fmt: skip
     keys = sorted(made.state.glob("nodes/*/trust/launch.key"))
     before = [key.read_bytes() for key in keys]
