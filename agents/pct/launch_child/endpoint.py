@@ -79,11 +79,11 @@ class LaunchEndpoint:
             number = error.errno or 0
             raise LoadFailed(why, whose_run(number), hint=advice(number)) from None
         self._loop = loop
-        loop.after(LOOK_S, self._look)
+        self._next_look = loop.after(LOOK_S, self._look)
 
     def _look(self) -> None:
         # RUN may have been removed: PCTs find a launch child only by its socket.
-        self._loop.after(LOOK_S, self._look)
+        self._next_look = self._loop.after(LOOK_S, self._look)
         try:
             if self.as_root is None:
                 self._make_again()
@@ -117,7 +117,8 @@ class LaunchEndpoint:
             view = view[os.write(fd, view) :]
 
     def clear(self) -> None:
-        """Remove the launch's files in RUN."""
+        """Remove the launch's files in RUN, for good."""
+        self._next_look.cancel()  # it may be due already, and would make them again
         if self.as_root is None:
             clear_files(self._run, self._node, self._launcher)
         else:
