@@ -48,9 +48,12 @@ class Deaths:
         worst = min(statuses, key=os.WIFEXITED, default=-1)  # a signal is more informative than an exit status
         for launcher in launchers:
             self._note(launcher, self._in_words(worst, ""))
-        for launcher in launchers_here(self._run, self._node, "fault"):
+        faults = launchers_here(self._run, self._node, "fault")
+        for launcher in faults:
             self._note(launcher, self._in_words(FAULT << 8, self._take_fault(launcher)))
-        self._unplaced, self._unplaced_at = self._in_words(worst, ""), time.monotonic()
+        # Another launch whose child has just died must not get the cause of a death whose launch is known.
+        if len(statuses) > len({*launchers, *faults}):
+            self._unplaced, self._unplaced_at = self._in_words(worst, ""), time.monotonic()
 
     def _note(self, launcher: int, death: Message) -> None:
         self._known[launcher] = death
