@@ -12,7 +12,7 @@ from db.errors import DatabaseUnavailable, SchemaError, StoreError
 from db.store import raw_sql
 from db.store.orm import load_mysql, pw
 from db.store.ranges import LONGEST_LIST
-from db.store.url import mysql_options, sqlite_path, sqlite_uri
+from db.store.url import driver_options, mysql_options, sqlite_path, sqlite_uri
 from redmesh.filesystem import NETWORK_FILESYSTEMS, filesystem_of
 
 CONNECT_S = 2
@@ -72,10 +72,8 @@ def open_mysql(url: str, patience_s: float) -> tuple[MySQL, bool]:
         from pymysql.constants import CLIENT
     except ImportError:
         raise DatabaseUnavailable("the MySQL driver is not installed", "install PyMySQL") from None
-    options = mysql_options(url)
-    galera = options.pop("galera", None) == "single-writer"
-    if "ssl_ca" in options:
-        options["ssl"] = {"ca": options.pop("ssl_ca")}
+    galera = mysql_options(url).get("galera") == "single-writer"
+    options = driver_options(url)
     name = options.pop("database")
     database = MySQL(
         name,

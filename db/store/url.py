@@ -32,7 +32,7 @@ def sqlite_uri(path: str, mode: str) -> str:
 
 
 def mysql_options(url: str) -> dict[str, Any]:
-    """Keyword arguments for the MySQL driver, and ``galera`` if the URL allows a cluster. Raises BadUrl."""
+    """The parts of a MySQL URL, and ``galera`` if it allows a cluster. Raises BadUrl."""
     from urllib.parse import parse_qs, unquote, urlsplit  # slow to import, and only a site needs it
 
     try:
@@ -60,6 +60,18 @@ def mysql_options(url: str) -> dict[str, Any]:
     if unknown:
         raise BadUrl(f"unknown option in the database URL: {unknown[0]}", "known: unix_socket, ssl_ca, galera")
     options.update({key: values[-1] for key, values in query.items()})
+    return options
+
+
+def driver_options(url: str) -> dict[str, Any]:
+    """Keyword arguments of ``pymysql.connect``. Raises BadUrl."""
+    options = mysql_options(url)
+    options.pop("galera", None)
+    if "ssl_ca" in options:
+        options["ssl"] = {"ca": options.pop("ssl_ca")}
+    elif "unix_socket" in options:
+        # For TLS the driver would load all CA certificates of this machine at each connection: 20 ms of a showmesh.
+        options["ssl_disabled"] = True
     return options
 
 

@@ -12,7 +12,7 @@ from db.errors import NO_MESH, BadUrl, DatabaseUnavailable, Invalid, SchemaError
 from db.schema.version import check_version
 from db.store import raw_sql
 from db.store.ranges import LONGEST_LIST, may_be_cut
-from db.store.url import WHOLE, mysql_options, sqlite_path, sqlite_uri, without_password
+from db.store.url import WHOLE, driver_options, sqlite_path, sqlite_uri, without_password
 from db.views import texts
 from db.views.rows import (
     EventRow,
@@ -59,7 +59,7 @@ class Viewer:
         self.url = without_password(url)
         self._login = login
         self._path = sqlite_path(url)
-        self._options = {} if self._path is not None else _driver_options(url)
+        self._options = {} if self._path is not None else driver_options(url)
         self._connection: Any = None
         self._kind = _SQLITE if self._path is not None else _TABLES
         self._boot_id: str | None = None
@@ -340,14 +340,6 @@ def _no_side(login: str) -> StoreError:
         "the login processor of this database account does not exist in the mesh any more",
         "mesh db init --view-login creates an account for another login processor",
     )
-
-
-def _driver_options(url: str) -> dict[str, Any]:
-    options = mysql_options(url)
-    options.pop("galera", None)
-    if "ssl_ca" in options:
-        options["ssl"] = {"ca": options.pop("ssl_ca")}
-    return options
 
 
 def _connect_sqlite(path: str) -> Any:

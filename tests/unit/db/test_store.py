@@ -21,7 +21,7 @@ from db.store import store as connection
 from db.store.orm import pw
 from db.store.sqlite_lock import WriterLock
 from db.store.store import Store, Transaction, open_store
-from db.store.url import mysql_options, sqlite_path, without_password
+from db.store.url import driver_options, mysql_options, sqlite_path, without_password
 from db.views.viewer import open_viewer
 from tests.support.mariadb import Server
 from tests.support.stores import define
@@ -354,6 +354,10 @@ def test_urls_are_read_and_shown_without_password() -> None:
     assert options == {
         "host": "h", "port": 33, "database": "d", "user": "u@x", "password": "p/w", "unix_socket": "/s",
     }  # fmt: skip
+    of_socket = driver_options("mysql://h/d?unix_socket=/s&galera=single-writer")
+    assert of_socket == {"host": "h", "port": 3306, "database": "d", "unix_socket": "/s", "ssl_disabled": True}
+    assert driver_options("mysql://h/d?unix_socket=/s&ssl_ca=/c")["ssl"] == {"ca": "/c"}
+    assert "ssl_disabled" not in driver_options("mysql://h/d"), "TLS if the server has it"
     assert without_password("mysql://u:pw@h/d") == "mysql://u:***@h/d"
     assert without_password("sqlite:///x") == "sqlite:///x"
     for bad in (
