@@ -1,5 +1,8 @@
 """Where cells stand on the map: nothing overlaps, nothing is lost, everything can be reached."""
 
+import sys
+from collections import Counter
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -72,6 +75,16 @@ def test_red_storm_fits_in_few_screens() -> None:
     layout = Layout(blocks_of([1] * 10_368, "c{}"), 118, 36)
     assert len(layout.lines) <= 170
     assert layout.place(10_367)[1] == len(layout.lines) - 1
+
+
+def test_only_what_is_shown_is_laid_out() -> None:
+    made = Counter[str]()
+    sys.setprofile(lambda frame, event, _: made.update([frame.f_code.co_name] if event == "call" else []))
+    try:
+        layout = Layout(blocks_of([1] * 300, "c{}"), 60, 30)
+    finally:
+        sys.setprofile(None)
+    assert made["_line"] <= len(layout.lines), "not every density"
 
 
 def test_merged_blocks_hold_the_same_cells() -> None:
