@@ -17,7 +17,8 @@ from db.allocation.waiting_requests import Wait, put
 from db.store.store import Store, open_store
 from tests.bench.allocating import by_hand
 from tests.bench.ratios import RUNS, Bar, Row
-from tests.support.daemons import LOGIN, Daemons
+from tests.support.allocations import LOGIN
+from tests.support.daemons import Daemons
 from tests.support.mariadb import find_server, private_server
 
 SIZE, TIMES = 64, 100
