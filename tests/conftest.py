@@ -47,6 +47,9 @@ __all__ = [
 ]
 
 
+# Every worker imports all tests; where PYTHONDONTWRITEBYTECODE is set, each would compile them again.
+sys.dont_write_bytecode = False
+
 # How long an example takes says more of the machine's other work than of ours.
 _SLOW = [hypothesis.HealthCheck.too_slow]
 # The examples are the same every time, but for ``make storm`` (tests/support/chance.py).

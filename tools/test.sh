@@ -40,9 +40,17 @@ if [ ${#missing[@]} -gt 0 ]; then
   fi
 fi
 
-# Most tests wait for daemons rather than compute: four at a time on two cores take half as long. A list of one's own
-# tests runs one by one.
-[ $# -gt 0 ] || set -- -n 4 --dist worksteal
+# Most tests wait for daemons rather than compute, so four share a core. A list of one's own tests runs one by one.
+if [ $# -eq 0 ]; then
+  most=16 workers=$((4 * $(nproc))) && [ "$workers" -le $most ] || workers=$most
+  set -- -n "$workers" --dist worksteal
+  # The tests are compiled once, not by each worker (tests/conftest.py).
+  for part in tests/unit '--ignore tests/unit tests'; do
+    # shellcheck disable=SC2086  # the part is several words
+    "$python" -m pytest --collect-only -qq $part >/dev/null 2>&1 </dev/null &
+  done
+  wait
+fi
 
 # stderr into stdout, so that the closing line is the last one wherever both are kept
 exec "$python" -m tests.support.second_look "$@" 2>&1 </dev/null

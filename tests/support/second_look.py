@@ -13,7 +13,8 @@ There is no second look
 - if options of pytest are given, except those of pytest-xdist: a test that runs again would need them too;
 - with STRICT=1 in the environment.
 
-All tests are run in two parts: the unit tests, and if these pass, the others.
+All tests are run in two parts: the unit tests, and if these pass, the others. The machine's speed
+(tests/support/slowness.py) is measured before both.
 
 The model is ``regrtest --rerun`` of CPython.
 """
@@ -32,6 +33,7 @@ from pathlib import Path
 from types import FrameType
 
 from tests.support.outcomes import FAILING, Outcomes
+from tests.support.slowness import measured_once
 
 #: More unstable tests than this fail the run.
 MOST_UNSTABLE = 5
@@ -203,6 +205,12 @@ def _selection(words: list[str]) -> list[str]:
     return [word for word in rest if word not in ("-n", "--dist") or next(rest, None) is None]
 
 
+def _at_once(words: list[str]) -> int:
+    """Return the number of tests that run at the same time."""
+    given = words[words.index("-n") + 1 :] if "-n" in words else []
+    return int(given[0]) if given and given[0].isdigit() else 1
+
+
 def _run(pytest: _Pytest, words: list[str], recorded: Path) -> tuple[int, Outcomes | None]:
     """Run a part of the tests; return the exit status, and how they ended if the run came to its end."""
     began = time.monotonic()
@@ -218,6 +226,7 @@ def _run(pytest: _Pytest, words: list[str], recorded: Path) -> tuple[int, Outcom
 def main(words: list[str]) -> int:
     """Run the tests, look again at those that failed, and return the exit status."""
     began = time.monotonic()
+    measured_once(_at_once(words))
     selection = _selection(words)
     if os.environ.get("STRICT", "0") not in ("", "0") or any(word.startswith("-") for word in selection):
         os.execv(sys.executable, [sys.executable, "-m", "pytest", *words])

@@ -7,32 +7,17 @@ else the machine does. How fast something is belongs in tests/bench.
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tests.support.slowness import measured_once
+
 T = TypeVar("T")
 
-#: Seconds that the four Python starts of `_slowness` take on an idle machine of 2020.
-_REFERENCE_S = 0.06
-#: The largest factor: a hang must be noticed even on the busiest machine.
-_MOST = 5.0
-
-
-def _slowness() -> float:
-    """Return how many times slower this machine is now than an idle one of 2020, from 1 to 5."""
-    began = time.monotonic()
-    for _ in range(4):
-        subprocess.run([sys.executable, "-I", "-S", "-c", "pass"], stdin=subprocess.DEVNULL, check=True)
-    starts = (time.monotonic() - began) / _REFERENCE_S
-    runnable_per_cpu = os.getloadavg()[0] / len(os.sched_getaffinity(0))
-    return min(max(1.0, starts, runnable_per_cpu), _MOST)
-
-
 #: Measured once, when the run begins.
-SLOWNESS = _slowness()
+SLOWNESS = measured_once()
 #: Seconds that a test waits for anything.
 PATIENCE_S = 60.0 * SLOWNESS
 

@@ -1,6 +1,7 @@
 """The waits of the tests: one patience, measured once; a wait that fails says for what."""
 
 import inspect
+import os
 import subprocess
 import sys
 import time
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import waiting
+from tests.support import slowness
 from tests.support.waiting import PATIENCE_S, SLOWNESS, Process, silence, wait_until
 
 ROOT = Path(__file__).parents[3]
@@ -22,22 +23,32 @@ def test_the_patience_is_a_minute_times_the_slowness_of_the_machine() -> None:
 
 
 @pytest.mark.parametrize(
-    ("start_s", "load", "slowness"),
-    [(0.01, 0.0, 1.0), (0.06, 0.0, 4.0), (0.01, 3.0, 3.0), (0.06, 3.0, 4.0), (0.01, 40.0, 5.0), (9.0, 0.0, 5.0)],
+    ("start_s", "load", "at_once", "factor"),
+    [
+        (0.01, 0.0, 1, 1.0),
+        (0.06, 0.0, 1, 4.0),
+        (0.01, 3.0, 1, 3.0),
+        (0.06, 3.0, 8, 4.0),
+        (0.01, 40.0, 1, 5.0),
+        (9.0, 0.0, 1, 5.0),
+        (0.01, 0.0, 4, 1.0),
+        (0.01, 0.0, 8, 2.0),
+        (0.01, 3.0, 64, 5.0),
+    ],
 )
 def test_slow_is_who_starts_slowly_or_has_much_to_do(
-    monkeypatch: pytest.MonkeyPatch, start_s: float, load: float, slowness: float
+    monkeypatch: pytest.MonkeyPatch, start_s: float, load: float, at_once: int, factor: float
 ) -> None:
     now = [0.0]
 
     def start(*_words: object, **_options: object) -> None:
         now[0] += start_s
 
-    monkeypatch.setattr(waiting.subprocess, "run", start)
-    monkeypatch.setattr(waiting.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(waiting.os, "getloadavg", lambda: (2 * load, 0.0, 0.0))
-    monkeypatch.setattr(waiting.os, "sched_getaffinity", lambda _pid: {0, 1})
-    assert waiting._slowness() == pytest.approx(slowness)
+    monkeypatch.setattr(slowness.subprocess, "run", start)
+    monkeypatch.setattr(slowness.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(slowness.os, "getloadavg", lambda: (2 * load, 0.0, 0.0))
+    monkeypatch.setattr(slowness.os, "sched_getaffinity", lambda _pid: {0, 1})
+    assert slowness.slowness(at_once) == pytest.approx(factor)
 
 
 def test_a_wait_returns_the_fact_and_its_failure_says_what_was_waited_for() -> None:
@@ -75,7 +86,8 @@ def test_the_limit_of_a_test_is_longer_than_its_patience_and_grows_as_it_does(tm
     )
     words = [sys.executable, "-P", "-m", "pytest", "-c", "pyproject.toml", "--rootdir", str(ROOT)]
     done = subprocess.run(
-        [*words, "-p", "tests.conftest", str(tmp_path)],
-        cwd=ROOT, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=PATIENCE_S,
+        [*words, "-p", "pytest_timeout", "-p", "tests.conftest", str(tmp_path)],
+        cwd=ROOT, env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}, capture_output=True, text=True,
+        stdin=subprocess.DEVNULL, timeout=PATIENCE_S,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
