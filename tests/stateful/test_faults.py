@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 from db.views.viewer import open_viewer
+from tests.support.chance import LONG, long
 from tests.support.mariadb import Server
 from tests.support.mesh import MakeMesh, PrivateMesh
 from tests.support.waiting import PATIENCE_S, wait_until
@@ -169,15 +170,16 @@ def world(request: pytest.FixtureRequest, mesh: MakeMesh) -> Iterator[World]:
 
 
 @pytest.mark.timeout(400)
+@pytest.mark.storm
 def test_anything_may_die_at_any_time(world: World) -> None:
     machine = type("FaultsHere", (Faults,), {"world": world})
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=4,
+            max_examples=long(2, 40),
             stateful_step_count=7,
             deadline=None,
-            derandomize=True,
+            derandomize=not LONG,
             suppress_health_check=list(HealthCheck),
         ),
     )

@@ -1,7 +1,8 @@
 """Attacks that one unprivileged user can run against the daemons of a system mesh, all at the same time.
 
-``python attack.py RUN SECONDS [--only PART,…] [--pct HOST:PORT] [--database URL] [--spin]`` starts one process for each
-part. With ``--spin``, the same number of processes only use CPU time, as a baseline. RUN is the mesh's run directory.
+``python attack.py RUN SECONDS [--only PART,…] [--pct HOST:PORT] [--database URL] [--pause S] [--spin]`` starts one
+process for each part. With ``--spin``, the same number of processes only use CPU time, as a baseline. RUN is the mesh's
+run directory. With ``--pause``, each part sleeps between two turns, so that the attack leaves the machine to others.
 With ``--database``, one part opens 150 connections with the viewers' account, requests locks and sleeps.
 Uses the standard library only; ``--database`` also needs PyMySQL.
 """
@@ -61,10 +62,11 @@ class Crowd:
         self.poll = select.epoll()
         self.socks = {}  # descriptor → [socket, bytes sent of the current message, whether hello was sent]
         self.made = self.ended = self.failed = 0
+        self.most = 100  # connections that the next `fill` opens
 
     def fill(self):
-        """Open missing connections, at most 100 per call."""
-        for _ in range(min(100, self.count - len(self.socks))):
+        """Open missing connections: at most 100 per call, 10 while the daemon closes some."""
+        for _ in range(min(self.most, self.count - len(self.socks))):
             sock = connect(self.paths[self.made % len(self.paths)])
             if sock is None:
                 self.failed += 1
@@ -82,6 +84,7 @@ class Crowd:
 
     def turn(self):
         """Write what the sockets accept, and drop connections that the daemon closed."""
+        before = self.ended
         for fd, events in self.poll.poll(0.02, 256):
             one = self.socks[fd]
             try:
@@ -95,6 +98,7 @@ class Crowd:
                 pass
             except OSError:
                 self.drop(fd)
+        self.most = 10 if self.ended > before else 100
 
     def say(self, one):
         sock, sent, greeted = one
@@ -111,26 +115,27 @@ class Crowd:
         sock.close()
         self.ended += 1
 
-    def run(self, seconds):
-        until = time.monotonic() + seconds
+    def run(self, options):
+        until = time.monotonic() + options.seconds
         most = 0
         while time.monotonic() < until:
             self.fill()
             self.turn()
             most = max(most, len(self.socks))
+            time.sleep(options.pause)
         return {"made": self.made, "ended": self.ended, "failed": self.failed, "most": most, "kept": len(self.socks)}
 
 
 def idle(options):
     """Keep as many silent connections open as RLIMIT_NOFILE allows (at most ``IDLE``); reopen those that are closed."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 50
-    return Crowd(options.paths, min(most, IDLE)).run(options.seconds)
+    return Crowd(options.paths, min(most, IDLE)).run(options)
 
 
 def greeted(options):
     """Like :func:`idle`, but each connection sends hello, so that the daemon does not close it for its silence."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 50
-    return Crowd(options.paths, min(most, IDLE), b" ", cycles=False).run(options.seconds)
+    return Crowd(options.paths, min(most, IDLE), b" ", cycles=False).run(options)
 
 
 def unfinished(options):
@@ -140,14 +145,14 @@ def unfinished(options):
     small = HEADER.pack(0, 65_000) + b'{"op":"would_allocate","x":"' + b"x" * 64_000
     counts = {large: UNFINISHED, named: UNFINISHED, small: 10 * UNFINISHED}
     crowds = [Crowd(options.paths, count, text, cycles=False) for text, count in counts.items()]
-    return together(crowds, options.seconds)
+    return together(crowds, options)
 
 
 def bombs(options):
     """Send JSON that takes long to parse, in frames of 8 MiB, 1 MiB and 60 KiB."""
     sizes = (LONGEST, 1 << 20, 60 << 10)
     crowds = [Crowd(options.paths, NESTED, nested(size), reads=True) for size in sizes]
-    return together(crowds, options.seconds)
+    return together(crowds, options)
 
 
 def requests(options):
@@ -158,7 +163,7 @@ def requests(options):
     ]  # fmt: skip
     text = b"".join(map(frame, asked)) * 100
     crowds = [Crowd(options.paths, ASKING, text, reads=reads) for reads in (False, True)]
-    return together(crowds, options.seconds)
+    return together(crowds, options)
 
 
 def knocking(options):
@@ -172,6 +177,7 @@ def knocking(options):
             else:
                 made += 1
                 sock.close()
+        time.sleep(options.pause)
     return {"made": made, "failed": failed}
 
 
@@ -186,7 +192,7 @@ def pct(options):
         kept.append(sock)
         if len(kept) > 500:
             kept.pop(0).close()
-        time.sleep(0.001)
+        time.sleep(0.001 + options.pause)
     return {"made": made}
 
 
@@ -208,28 +214,37 @@ def database(options):
     connections, counts = [], {"connections": 0, "refused": 0, "done": 0, "denied": 0}
     until = time.monotonic() + options.seconds
     while time.monotonic() < until:
-        while len(connections) < DATABASE_CONNECTIONS:
+        while len(connections) < DATABASE_CONNECTIONS and time.monotonic() < until:
             try:
                 connections.append(pymysql.connect(**words, **where))
             except pymysql.Error:
                 counts["refused"] += 1
                 break
+            lock(connections[-1], counts)
         counts["connections"] = max(counts["connections"], len(connections))
-        for one in list(connections):
-            for statement in LOCKING:
-                try:
-                    with one.cursor() as cursor:
-                        cursor.execute(statement)
-                        while cursor.nextset():
-                            pass
-                    counts["done"] += 1
-                except pymysql.Error as error:
-                    counts["denied"] += 1
-                    if not one.open or error.args[0] in (2006, 2013):
-                        connections.remove(one)
-                        break
+        for one in connections:
+            if time.monotonic() < until:
+                lock(one, counts)
+        connections = [one for one in connections if one.open]
         time.sleep(0.5)
     return counts
+
+
+def lock(connection, counts):
+    """Run the ``LOCKING`` statements on a connection, and count those done and denied."""
+    import pymysql
+
+    for statement in LOCKING:
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute(statement)
+                while cursor.nextset():
+                    pass
+            counts["done"] += 1
+        except pymysql.Error:
+            counts["denied"] += 1
+            if not connection.open:
+                break
 
 
 def spin(options):
@@ -240,13 +255,14 @@ def spin(options):
     return {}
 
 
-def together(crowds, seconds):
+def together(crowds, options):
     """Run several crowds in this process; return the counts of each."""
-    until = time.monotonic() + seconds
+    until = time.monotonic() + options.seconds
     while time.monotonic() < until:
         for crowd in crowds:
             crowd.fill()
             crowd.turn()
+        time.sleep(options.pause)
     return [{"made": one.made, "ended": one.ended, "kept": len(one.socks)} for one in crowds]
 
 
@@ -260,6 +276,7 @@ def main():
     parser.add_argument("--only", default="idle,unfinished,bombs,requests,knocking")
     parser.add_argument("--pct", default="")
     parser.add_argument("--database", default="")
+    parser.add_argument("--pause", type=float, default=0.0)
     parser.add_argument("--spin", action="store_true")
     options = parser.parse_args()
     options.paths = [*glob.glob(f"{options.run}/cpa-*.sock"), f"{options.run}/rca.sock"]

@@ -5,10 +5,10 @@ import tomllib
 from pathlib import Path
 
 from db.machine.nodes import NodeSpec, define_machine
-from db.schema.migrate import migrate
 from db.store.store import Store, open_store
 from db.topology import Mesh, parse
 from tests.support.fixed_database import AGO_S, FixedDatabase, Row
+from tests.support.stores import migrated
 
 ROOT = Path(__file__).parents[2]
 USERS = ("ada", "grace", "lin", "emmy", "mary", "sofia")
@@ -20,9 +20,7 @@ class BigDatabase(FixedDatabase):
 
     def __init__(self, folder: Path, topology: dict[str, object], specs: list[NodeSpec]) -> None:
         self.path = folder / "mesh.db"
-        self.url = f"sqlite://{self.path}"
-        self.path.touch(mode=0o600)
-        migrate(self.url)
+        self.url = migrated(folder)
         self.store: Store = open_store(self.url)
         define_machine(self.store, "main", "b007", "login1", specs, topology=topology)
         self.store.run(

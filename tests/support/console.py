@@ -6,9 +6,11 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 from textual import events
+from textual.cache import LRUCache
+from textual.css.stylesheet import Stylesheet
 from textual.pilot import Pilot
 
 from console.tui.app import ConsoleApp
@@ -48,12 +50,33 @@ class Keyboard:
         await self._pilot.resize_terminal(width, height)
 
 
-def console_on(url: str, folder: Path) -> ConsoleApp:
-    """Return the application; it looks for sockets and spools in ``folder``."""
+class _Parsed(LRUCache[Any, Any]):
+    """What any application of this process has parsed of the style sheets: a quarter of the time of a start."""
+
+    _rules: ClassVar[dict[Any, Any]] = {}
+
+    def __init__(self, sheet: Stylesheet) -> None:
+        super().__init__(1)
+        self._sheet = sheet
+
+    def __getitem__(self, source: Any) -> Any:
+        return self._rules[source, frozenset(self._sheet._variables.items())]
+
+    def __setitem__(self, source: Any, rules: Any) -> None:
+        self._rules[source, frozenset(self._sheet._variables.items())] = rules
+
+    def clear(self) -> None:
+        """Other variables (another theme) have entries of their own."""
+
+
+def console_on(url: str, folder: Path, section: dict[str, Any] | None = None) -> ConsoleApp:
+    """Return the application; it looks for sockets and spools in ``folder``. ``section``: its configuration."""
     settings: Any = SimpleNamespace(
-        database=url, login="", run_dir=str(folder), state_dir=str(folder), mesh="", console=None
+        database=url, login="", run_dir=str(folder), state_dir=str(folder), mesh="", console=section
     )
-    return ConsoleApp(settings)
+    app = ConsoleApp(settings)
+    app.stylesheet._parse_cache = _Parsed(app.stylesheet)
+    return app
 
 
 @asynccontextmanager
@@ -71,14 +94,15 @@ async def opened(
 
 async def until(where: Any, probe: Callable[[], Any], what: str) -> Any:
     """Return the first true value of ``probe``; raise AssertionError on a timeout. ``where`` has the ``app``."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline, step_s = time.monotonic() + PATIENCE_S, 0.02
     while True:
         value = probe()
         if value:
             return value
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {PATIENCE_S:.0f} s: {what}\n{screen_text(where.app)}")
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(step_s)
+        step_s = min(0.1, 1.3 * step_s)  # most probes render the whole screen
 
 
 def screen_text(app: Any) -> str:

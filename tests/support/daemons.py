@@ -7,29 +7,29 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
 
 from agents.link.client import Client, Unreachable
-from agents.linux.processes import start_time
-from agents.wire.control import Message
 from db.machine.nodes import NodeSpec, define_machine
-from db.schema.migrate import migrate
-from db.store.store import Store, open_store
+from db.store.store import open_store
+from tests.support.allocations import LOGIN
 from tests.support.reaper import private_directory
-from tests.support.stores import empty
+from tests.support.stores import empty, make_database
 from tests.support.waiting import PATIENCE_S, Process, freeze, silence, wait_until
 
-LOGIN = "login1"
 MESH = f"{os.getpid():08x}"  # no other test run's: an RCA kills the processes that carry its mesh's mark
 
 
 class Daemons:
     """CPAs and an RCA of one mesh, whose ``nodes`` are in the database but have no PCTs."""
 
-    def __init__(self, processors: int = 8, nodes: int = 2, database: str = "", **config: Any) -> None:
+    def __init__(
+        self, processors: int = 8, nodes: int = 2, database: str = "", has_schema: bool = False, **config: Any
+    ) -> None:
         self.home = private_directory("redmesh-d-")
         self.run, self.state = self.home / "run", self.home / "state"
         self.run.mkdir(mode=0o700)
@@ -44,8 +44,9 @@ class Daemons:
         self.config = self.home / "keeper.json"
         self._options: dict[str, Any] = {}
         self.configure(**config)
-        migrate(self.url)
-        self.store = open_store(self.url)
+        if not has_schema:
+            make_database(self.url)
+        self.store, self._reader = open_store(self.url), open_store(self.url)
         define_machine(self.store, MESH, "b00710", LOGIN, self.nodes)
 
     def configure(self, **options: Any) -> None:
@@ -123,12 +124,11 @@ class Daemons:
         return path.read_text() if path.exists() else ""
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
-        """Query the system database over a connection of its own."""
-        reader: Store = open_store(self.url)
-        try:
+        """Query the system database over a connection that is not that of ``store``, from any thread."""
+        if threading.current_thread() is threading.main_thread():
+            return list(self._reader.read(sql))
+        with open_store(self.url) as reader:
             return list(reader.read(sql))
-        finally:
-            reader.close()
 
     def owners(self) -> dict[int, int]:
         """Map each allocated processor to its launcher."""
@@ -140,6 +140,7 @@ class Daemons:
             if process.poll() is None:
                 process.kill()
             process.wait()
+        self._reader.close()
         self.store.close()
         shutil.rmtree(self.home, ignore_errors=True)
 
@@ -150,32 +151,6 @@ class Daemons:
         except Unreachable:
             assert self.processes[name].poll() is None, f"{name} ended: {self.stderr(name)}"
             return False
-
-
-def allocation(size: int = 1, *, key: str = "", pid: int = 0, **more: Any) -> Message:
-    """Return an allocate request from this process (or from ``pid``) with a new key."""
-    pid = pid or os.getpid()
-    message: Message = {
-        "op": "allocate",
-        "key": key or os.urandom(16).hex(),
-        "size": size,
-        "login": LOGIN,
-        "pid": pid,
-        "pid_started": start_time(pid),
-        "command": "test",
-    }
-    message.update(more)
-    return message
-
-
-def finish(launcher: Message, exit_status: int = 0) -> Message:
-    """Return the finish request for ``launcher``, the reply to an allocate request."""
-    return {
-        "op": "finish",
-        "launcher": launcher["launcher"],
-        "cookie": launcher["cookie"],
-        "exit_status": exit_status,
-    }
 
 
 Make = Callable[..., Daemons]
@@ -197,12 +172,16 @@ def make_daemons() -> Iterator[Make]:
             one.close()
 
 
-@pytest.fixture(params=["sqlite", "mariadb"])
+#: A test with this mark, in which ``daemons`` makes the Daemons, runs once on SQLite and once on MariaDB.
+on_both_databases = pytest.mark.parametrize("daemons", ["sqlite", "mariadb"], indirect=True)
+
+
+@pytest.fixture
 def daemons(request: pytest.FixtureRequest, make_daemons: Make) -> Make:
-    """Like ``make_daemons``, and the test runs once on SQLite and once on MariaDB."""
-    url = ""
-    if request.param == "mariadb":
-        url = request.getfixturevalue("sql_database")
-        with open_store(url) as store:
-            empty(store)
-    return functools.partial(make_daemons, database=url)
+    """Like ``make_daemons``: on SQLite, or on what `on_both_databases` says."""
+    if getattr(request, "param", "sqlite") == "sqlite":
+        return make_daemons
+    url = request.getfixturevalue("sql_database")
+    with open_store(url) as store:
+        empty(store)
+    return functools.partial(make_daemons, database=url, has_schema=True)

@@ -12,6 +12,7 @@ from typing import Any
 
 from tests.support.addresses import network
 from tests.support.hosts import NamespaceHost, NamespaceHosts
+from tests.support.look import states
 from tests.support.mesh import PrivateMesh, Run
 from tests.support.waiting import PATIENCE_S, silence
 
@@ -26,6 +27,7 @@ class FarMesh(PrivateMesh):
     def __init__(self, hosts: NamespaceHosts, processors: int = 2, **settings: Any) -> None:
         super().__init__(processors * len(hosts), len(hosts))
         self.hosts = hosts
+        self._database = str(settings.get("database", ""))
         ssh = self.home / ".ssh"
         ssh.mkdir(mode=0o700)
         shutil.copy(hosts.keys.config, ssh / "config")
@@ -35,6 +37,11 @@ class FarMesh(PrivateMesh):
         lines += ["", "[[hosts]]", f'name = "h[1-{len(hosts)}]"', f"processors = {processors}", ""]
         (self.home / "config" / "redmesh").mkdir()
         (self.home / "config" / "redmesh" / "mesh.toml").write_text("\n".join(lines))
+
+    @property
+    def database(self) -> str:
+        """The URL of the system database, as the configuration file has it."""
+        return self._database or super().database
 
     def run(
         self,
@@ -59,7 +66,7 @@ class FarMesh(PrivateMesh):
 
     def states(self) -> dict[str, str]:
         """Return the state of every node in the system database."""
-        return {node["name"]: node["state"] for node in self.json("showmesh")["nodes"]}
+        return states(self)
 
     def node_log(self, host: NamespaceHost, daemon: str = "pct") -> str:
         """Return the log of a daemon on a host."""

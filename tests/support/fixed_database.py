@@ -7,6 +7,7 @@ from typing import NamedTuple
 from db.machine.nodes import NodeSpec, define_machine, node_down, node_suspect, node_up
 from db.schema.migrate import migrate
 from db.store.store import Store, Transaction, open_store
+from tests.support.stores import migrated
 
 #: Age of all times in the database in seconds: so old that the text shown for it (``2d 04h``) stays the same in a test.
 AGO_S = 2 * 86_400 + 4 * 3_600 + 1_800
@@ -32,10 +33,9 @@ class FixedDatabase:
 
     def __init__(self, folder: Path, nodes: int = 4, slots: int = 8, names: str = "n{}", url: str = "") -> None:
         self.path = folder / "mesh.db"
-        self.url = url or f"sqlite://{self.path}"
-        if not url:
-            self.path.touch(mode=0o600)
-        migrate(self.url)
+        self.url = url or migrated(folder)
+        if url:
+            migrate(url)
         self.store: Store = open_store(self.url)
         specs = [
             NodeSpec(i + 1, names.format(i), range(i * slots, (i + 1) * slots), address=f"/run/x/n{i}.sock")

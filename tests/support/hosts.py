@@ -217,6 +217,10 @@ class NamespaceHost:
         """The words before a command that run it on the host as root, without ssh."""
         return ["nsenter", "-t", str(self.init), "--net", "--mount", "--uts", "--ipc", "--pid", "--cgroup", "--"]
 
+    def glob(self, pattern: str) -> list[Path]:
+        """Return the host's files that match ``pattern``, a path below /, as this process can read them."""
+        return sorted(Path(f"/proc/{self.init}/root").glob(pattern))
+
     def run(self, *command: str, **options: Any) -> subprocess.CompletedProcess[str]:
         """Run a command on the host without ssh; this also works while the host is cut off."""
         return subprocess.run([*self.enter, *command], capture_output=True, text=True, timeout=PATIENCE_S, **options)
@@ -235,6 +239,11 @@ class NamespaceHost:
             except OSError:
                 pass  # the process has exited meanwhile
         return {pid: words for pid, words in found.items() if words and not words.startswith(("sshd:", "nsenter"))}
+
+    def received(self) -> int:
+        """Return how many bytes have come to the host by the network."""
+        (line,) = [one for one in Path(f"/proc/{self.init}/net/dev").read_text().splitlines() if "eth0:" in one]
+        return int(line.partition(":")[2].split()[0])
 
     # Faults of the network
 

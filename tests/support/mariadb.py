@@ -122,6 +122,14 @@ class Server:
         assert self.process is not None
         self.process.wait()
 
+    def revive(self) -> None:
+        """Let the server run again, whatever a test did to it."""
+        assert self.process is not None
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)
+        else:
+            self.start()
+
     def stop(self) -> None:
         if self.process is not None and self.process.poll() is None:
             self.process.send_signal(signal.SIGCONT)

@@ -170,21 +170,29 @@ class PrivateMesh:
             for stream in (process.stdin, process.stdout, process.stderr):
                 if stream:
                     stream.close()
-        left = []
-        try:
-            down = self.run("mesh", "down", "--force", cwd=self.home)  # a test's mesh.toml may be broken
-            if down.returncode:
-                left.append(f"mesh down ended with {down.returncode}: {down.stderr.strip()}")
-        except subprocess.TimeoutExpired:
-            left.append("mesh down did not end")
+        left = self._down_if_up()
         left += self._processes_left()
-        left += [f"file {path}" for path in (self.home / "run").rglob("*") if not path.is_dir()]
+        left += self._run_files()
         ours = self.home.name
         left += [f"/dev/shm/{name}" for name in set(os.listdir("/dev/shm")) - self._shm if ours in name]
         if left:
             left += [self.logs()]
         shutil.rmtree(self.home, ignore_errors=True)
         return left
+
+    def _run_files(self) -> list[str]:
+        return [f"file {path}" for path in (self.home / "run").rglob("*") if not path.is_dir()]
+
+    def _down_if_up(self) -> list[str]:
+        """Run ``mesh down`` unless the test has done so; return what it complains of."""
+        may_have_hosts = (self.home / "config" / "redmesh").exists()
+        if not (may_have_hosts or self.processes() or self._run_files()):
+            return []
+        try:
+            down = self.run("mesh", "down", "--force", cwd=self.home)  # a test's mesh.toml may be broken
+        except subprocess.TimeoutExpired:
+            return ["mesh down did not end"]
+        return [f"mesh down ended with {down.returncode}: {down.stderr.strip()}"] if down.returncode else []
 
     def logs(self, lines: int = 12) -> str:
         """Return the last ``lines`` lines of every daemon's log."""

@@ -1,5 +1,6 @@
 """Finds the MPI libraries of this machine for tests: compilers of MPICH and Open MPI, and a Python with mpi4py."""
 
+import functools
 import os
 import shutil
 import subprocess
@@ -26,24 +27,30 @@ def compiled(source: str, into: Path, *options: str, compiler: str = "") -> str:
     return str(program)
 
 
+@functools.cache
 def with_mpi4py() -> tuple[str, ...]:
-    """Return yod's options and the path of a Python that has mpi4py.
+    """Return yod's options and the path of a Python that has mpi4py; else skip the test.
 
     mpi4py over Open MPI needs ``--mpi pmix``: yod cannot tell that from the interpreter's file.
     """
-    python = python_with("mpi4py.MPI")
     asked = "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; print(MPI.get_vendor()[0])"
-    vendor = subprocess.run(
-        [python, "-P", "-c", asked], capture_output=True, text=True, timeout=PATIENCE_S
-    ).stdout.strip()
+    python, vendor = _python_that_runs(asked, "mpi4py.MPI")
     return (*(("--mpi", "pmix") if vendor == "Open MPI" else ()), python)
 
 
+@functools.cache
 def python_with(module: str) -> str:
-    """Return a Python that can import ``module``: $REDMESH_MPI_PYTHON, this one or the system's; else skip the test."""
+    """Return a Python that has the package ``module``: $REDMESH_MPI_PYTHON, this one or the system's; else skip."""
+    # The import itself takes a second of some packages.
+    asked = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({module!r}) is None)"
+    return _python_that_runs(asked, module)[0]
+
+
+def _python_that_runs(code: str, module: str) -> tuple[str, str]:
+    """Return a Python in which ``code`` succeeds, and what it prints."""
     for python in (os.environ.get("REDMESH_MPI_PYTHON", ""), sys.executable, "/usr/bin/python3"):
         if python and shutil.which(python):
-            found = subprocess.run([python, "-c", f"import {module}"], capture_output=True, timeout=PATIENCE_S)
-            if found.returncode == 0:
-                return python
+            done = subprocess.run([python, "-P", "-c", code], capture_output=True, text=True, timeout=PATIENCE_S)
+            if done.returncode == 0:
+                return python, done.stdout.strip()
     pytest.skip(f"no Python here has {module} (REDMESH_MPI_PYTHON may name one)")

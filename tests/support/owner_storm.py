@@ -45,7 +45,7 @@ class TwoLogins(FarMesh):
 
     def __init__(self, hosts: NamespaceHosts, server: Server, processors: int) -> None:
         self.url = server.new_database()
-        super().__init__(hosts, processors, database=self.url, cpa_port=7200, suspect_s=4.0, down_s=8.0)
+        super().__init__(hosts, processors, database=self.url, cpa_port=7200)
         self.login = hosts[len(hosts) - 1]
         file = self.home / "config" / "redmesh" / "mesh.toml"
         here = file.read_text().replace(f'"h[1-{len(hosts)}]"', f'"h[1-{len(hosts) - 1}]"')
@@ -75,6 +75,13 @@ class TwoLogins(FarMesh):
         files = [host.home / "ran" for host in self.hosts if host is not self.login]
         return "".join(file.read_text() for file in files if file.exists())
 
+    def clear(self) -> None:
+        """Delete what an earlier job left on the nodes, and wait until the login processor that it lost is back."""
+        for host in self.hosts:
+            for name in ("ran", "gate"):
+                (host.home / name).unlink(missing_ok=True)
+        wait_until(lambda: self.state_of(self.login.name) == "up", "the login processor is up", step_s=0.2)
+
     def count(self) -> int:
         return self.ran().count("\n")
 
@@ -87,16 +94,17 @@ def storm(
 
     ``gated``: most of the tasks end only after the job has gone on elsewhere.
     """
+    mesh.clear()
     began = time.monotonic()
     script = "echo {} >> /root/ran"
     if gated:
-        script += f"; test {{}} -le {tasks // 5} || until test -e /root/gate; do sleep 0.1; done"
+        script += f"; test {{}} -le {tasks // 5} || until test -e /root/gate; do sleep 1; done"
     words = ("--array", f"1-{tasks}", "--limit", str(limit), "--quiet", "--", "sh", "-c", script)
     made = mesh.on_login("mesh", "submit", *words)
     uuid = made.stdout.strip()
     assert made.returncode == 0, made.stderr
     standby = f"SELECT standby FROM state_location WHERE uuid = '{uuid}' AND standby <> ''"
-    wait_until(lambda: mesh.rows(standby) and mesh.count() > tasks // 10, "it has a standby, and runs")
+    wait_until(lambda: mesh.rows(standby) and mesh.count() > tasks // 10, "it has a standby, and runs", step_s=0.2)
     path = Path(mesh.state) / "jobs" / f"{uuid}.job"
     old = next((mesh.login.home / ".local/state/redmesh/jobs").glob(f"{uuid}.job"))
     before, lost_at, frozen = mesh.count(), time.monotonic(), []
@@ -108,7 +116,7 @@ def storm(
             mesh.login.cut()
         else:
             mesh.login.kill()
-        wait_until(lambda: mesh.state_of(mesh.login.name) == "down", "its host is known to be lost", step_s=0.1)
+        wait_until(lambda: mesh.state_of(mesh.login.name) == "down", "its host is known to be lost", step_s=0.5)
         wait_until(path.exists, "the job is here", step_s=0.1, patience_s=2 * PATIENCE_S)
         here = mesh.count()
         wait_until(lambda: mesh.count() > here, "it goes on here", step_s=0.1)

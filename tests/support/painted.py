@@ -12,7 +12,7 @@ from textual.app import App
 from console.tui.terminal.compositor import CellsUpdate
 
 Cell = tuple[str, str]
-_PARTS = re.compile(r"\x1b\[(\d+);(\d+)H|\x1b\[([\d;]*)m|(\n)|([^\x1b\n])")
+_PARTS = re.compile(r"\x1b\[(\d+);(\d+)H|\x1b\[([\d;]*)m|(\n)|([ -~]+|[^\x1b\n])")
 #: A cell that was not written since the terminal's size changed: a real terminal may show anything there.
 UNKNOWN: Cell = ("?", "unknown")
 
@@ -43,16 +43,17 @@ class Painted:
                 x = self._put(x, y, text, style)
 
     def _put(self, x: int, y: int, text: str, style: str) -> int:
-        width = cell_len(text)
-        if not width or not 0 <= y < self.height or x + width > self.width:
-            return x + width
+        """Write one character of any kind, or several of one column each."""
+        cells = [(one, style) for one in text] if text.isascii() else [(text, style), ("", style)][: cell_len(text)]
+        end = x + len(cells)
+        if not cells or not 0 <= y < self.height or (end > self.width and not text.isascii()):
+            return end
         row = self.rows[y]
-        for column in range(x, x + width):
+        shown = min(end, self.width)
+        for column in (x, shown - 1) if x < shown else ():
             self._break(row, column)
-        row[x] = (text, style)
-        if width == 2:
-            row[x + 1] = ("", style)
-        return x + width
+        row[x:shown] = cells[: max(0, shown - x)]
+        return end
 
     def _break(self, row: list[Cell], x: int) -> None:
         if row[x][0] == "":

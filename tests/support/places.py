@@ -1,11 +1,15 @@
 """Launches whose ranks wait in known functions, for tests of stacks."""
 
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from console.errors import ConsoleError
+from console.launch.attach.client import send_signal
 from redmesh import idset
 from tests.support.mesh import PrivateMesh
 from tests.support.waiting import wait_until
@@ -14,10 +18,10 @@ PROGRAM = """
 #include <pthread.h>
 #include <stdlib.h>
 #include <unistd.h>
-__attribute__((noinline)) static void compute(void) { for (volatile long n = 0;; n++) ; }
+__attribute__((noinline)) static void compute(int spins) { for (volatile long n = 0;; n++) if (!spins) pause(); }
 __attribute__((noinline)) static void wait_here(void) { for (;;) pause(); }
 static void *helper(void *unused) { wait_here(); return unused; }
-int main(void)
+int main(int argc, char **argv)
 {
     int rank = atoi(getenv("YOD_RANK"));
     pthread_t thread;
@@ -26,7 +30,7 @@ int main(void)
     if (rank == 3)
         return 0;
     if (rank % 2)
-        compute();
+        compute(argc > 1 && atoi(argv[1]) == rank);
     wait_here();
 }
 """
@@ -36,7 +40,10 @@ Begin = Callable[..., str]
 
 @pytest.fixture(scope="module")
 def places(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A program whose even ranks wait and whose odd ones compute; rank 0 has a second thread, rank 3 ends at once."""
+    """A program whose even ranks are in ``wait_here`` and odd ones in ``compute``, where the rank argv[1] never pauses.
+
+    Rank 0 has a second thread, rank 3 ends at once.
+    """
     folder = tmp_path_factory.mktemp("places")
     (folder / "places.c").write_text(PROGRAM)
     command = ["gcc", "-g", "-O1", "-pthread", "-o", str(folder / "places"), str(folder / "places.c")]
@@ -56,7 +63,8 @@ def begin(yods: PrivateMesh) -> Iterator[Begin]:
 
     yield launch
     for launcher in begun:
-        yods.run("yod", "-signal", "KILL", launcher)
+        with suppress(ConsoleError):  # it has ended
+            send_signal(str(yods.run_dir), int(launcher), signal.SIGKILL)
 
 
 def paths(tree: list[dict[str, object]]) -> dict[str, str]:

@@ -224,7 +224,7 @@ def killed_and_resumed(mesh: PrivateMesh, server: Server, survey: Survey, what: 
         server.start()
     _kill_at_once(mesh, KILLS[what])
     mesh.up()
-    wait_until(lambda: resumed(mesh, survey, job), "the job is resumed to its end", patience_s=2 * PATIENCE_S)
+    wait_until(lambda: resumed(mesh, survey, job), "it is resumed to its end", step_s=0.5, patience_s=2 * PATIENCE_S)
     survey.check(job)
     assert not list(survey.directory.glob("*.redmesh-*")), "an attempt has left its file"
     return before
@@ -256,9 +256,9 @@ def resumed(mesh: PrivateMesh, survey: Survey, job: str) -> bool:
 
 def kills(count: int, chance: random.Random, say: Callable[[str], None], traces: int = 32) -> None:
     """Run ``count`` jobs, each with one kill at a random moment, and resume them."""
-    directory = shared_directory()
+    directory, nodes = shared_directory(), min(4, traces // 4)
     try:
-        with private_server() as server, while_up(PrivateMesh(4, 4, database=server.new_database())) as mesh:
+        with private_server() as server, while_up(PrivateMesh(nodes, nodes, database=server.new_database())) as mesh:
             survey = Survey(directory, traces, 400, 2)
             for number in range(count):
                 what, after_s = list(KILLS)[number % len(KILLS)], chance.uniform(0.0, traces / 8)

@@ -14,7 +14,7 @@ from typing import Any
 
 from agents.link.client import Client, Unreachable
 from agents.linux.processes import start_time
-from tests.support.daemons import allocation
+from tests.support.allocations import allocation
 
 ME = {"pid": os.getpid(), "pid_started": start_time(os.getpid())}
 

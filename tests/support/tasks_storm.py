@@ -73,7 +73,8 @@ class TasksJob:
             return False
         if victim == "owner":
             # An owner that is killed while it exits has recorded the job's end.
-            after = wait_until(lambda: self.state() in ("owner lost", "done", "failed") and self.state(), "it is lost")
+            ends = ("owner lost", "done", "failed")
+            after = wait_until(lambda: (now := self.state()) in ends and now, "it is lost", step_s=0.2)
             if after == "owner lost":
                 mesh.run("mesh", "job", "resume", self.uuid, check=True)
         return True

@@ -1,10 +1,14 @@
-"""One mesh for all yod tests of a module; after each test it must be free again."""
+"""One mesh for all yod tests of a module; after each test it must be free again.
+
+A module whose tests need another mesh has a fixture ``one_mesh`` of its own.
+"""
 
 import os
 from collections.abc import Iterator
 
 import pytest
 
+from tests.support.look import processors
 from tests.support.mesh import PrivateMesh, while_up
 from tests.support.waiting import wait_until
 
@@ -23,29 +27,31 @@ def yods(one_mesh: PrivateMesh) -> Iterator[PrivateMesh]:
     """The module's mesh; afterwards every processor is free again and no process of a launch is left."""
     yield one_mesh
     try:
-        _wait_until_nothing_is_left(one_mesh)
+        wait_until_nothing_is_left(one_mesh)
     except AssertionError:
         one_mesh.down()  # restart the mesh, so that later tests do not meet this test's launches
         one_mesh.up()
         raise
 
 
-def _wait_until_nothing_is_left(mesh: PrivateMesh) -> None:
-    wait_until(lambda: free(mesh) == PROCESSORS, "every processor is free again")
-    wait_until(lambda: not ranks_left(mesh), "no process of a launch is left")
+def wait_until_nothing_is_left(mesh: PrivateMesh) -> None:
+    """Wait until every processor is free, and neither a process nor a file of a launch is left."""
+    wait_until(lambda: free(mesh) == mesh.size[0], "every processor is free again, on every node")
     wait_until(
-        lambda: not _files_left(mesh),
-        lambda: f"no file of a launch is left: {_files_left(mesh)}, and of processes {mesh.processes()}",
+        lambda: not files_left(mesh),
+        lambda: f"no file of a launch is left: {files_left(mesh)}, and of processes {mesh.processes()}",
     )
+    wait_until(lambda: not ranks_left(mesh), "no process of a launch is left")
 
 
-def _files_left(mesh: PrivateMesh) -> list[str]:
+def files_left(mesh: PrivateMesh) -> list[str]:
+    """Return the names of launches' sockets and files in the mesh's run directory."""
     return [name for name in os.listdir(mesh.run_dir) if name.startswith(("yod-", "launch-"))]
 
 
 def free(mesh: PrivateMesh) -> int:
     """Return how many processors are free according to the database."""
-    return int(mesh.json("showmesh")["states"]["free"])
+    return processors(mesh, "free")
 
 
 def ranks_left(mesh: PrivateMesh) -> dict[int, str]:

@@ -12,6 +12,7 @@ from textual.widgets._toast import Toast
 from console.tui.app import ConsoleApp
 from console.tui.terminal.compositor import CellsCompositor, PromptScreen
 from tests.support.big_machine import BigDatabase, storm
+from tests.support.chance import long
 from tests.support.console import Keyboard, opened, screen_text, until
 from tests.support.fixed_database import FixedDatabase, Row
 from tests.support.painted import Watched
@@ -103,12 +104,13 @@ async def act(app: ConsoleApp, keyboard: Keyboard, chance: random.Random) -> obj
     return kind, tuple(app.size)
 
 
+@pytest.mark.storm
 @pytest.mark.parametrize(("make", "processors"), [(wide_names, 40), (storm, 10_368)])
 async def test_nothing_stays_behind(tmp_path: Path, make: Any, processors: int) -> None:
     database, chance = make(tmp_path), random.Random(11)
     async with opened(database.url, tmp_path, (140, 50)) as (app, keyboard):
         terminal = Watched(app)
-        for _ in range(10):
+        for _ in range(long(4, 40)):
             did = []
             for _ in range(chance.randint(3, 12)):
                 churn(database, chance, processors)

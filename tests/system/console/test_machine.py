@@ -84,6 +84,10 @@ def test_the_console_outlives_database_and_cpa(console: tuple[PrivateMesh, Tmux]
     finally:
         away.rename(path)
     tmux.until("of 8 free")
+    mesh.down()
+    assert "Traceback" not in tmux.screen()
+    tmux.press("q")
+    tmux.until("ended with 0")
 
 
 def test_what_happened_is_recorded_and_replayed(mesh: MakeMesh) -> None:

@@ -4,7 +4,6 @@ import os
 import signal
 import sqlite3
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -12,6 +11,9 @@ from agents.linux import processes
 from tests.support.mesh import MakeMesh, PrivateMesh
 from tests.support.tmux import Tmux
 from tests.support.waiting import PATIENCE_S, wait_until
+from tests.support.yods import one_mesh, yods
+
+__all__ = ["one_mesh", "yods"]
 
 PROGRAM = """
 import os, signal, sys, time
@@ -24,7 +26,18 @@ while True:  # until the console, or the end of its mesh, ends it: a busy machin
 
 
 @pytest.fixture
-def console(mesh: MakeMesh) -> Iterator[tuple[PrivateMesh, Tmux]]:
+def console(yods: PrivateMesh) -> Iterator[tuple[PrivateMesh, Tmux]]:
+    """A console on the mesh of this module, as on its first start."""
+    (yods.work / "program.py").write_text(PROGRAM)
+    (yods.state / "console-session.json").unlink(missing_ok=True)
+    tmux = Tmux(yods)
+    yield yods, tmux
+    tmux.close()
+
+
+@pytest.fixture
+def own_console(mesh: MakeMesh) -> Iterator[tuple[PrivateMesh, Tmux]]:
+    """A console on a mesh whose daemons may be killed."""
     private = mesh(processors=8, nodes=2)
     (private.work / "program.py").write_text(PROGRAM)
     tmux = Tmux(private)
@@ -34,7 +47,7 @@ def console(mesh: MakeMesh) -> Iterator[tuple[PrivateMesh, Tmux]]:
 
 def test_from_the_map_to_the_completion_table(console: tuple[PrivateMesh, Tmux]) -> None:
     _, tmux = console
-    tmux.until("2 nodes, 8 processors", "free 8", "nothing runs")
+    tmux.until("4 nodes, 8 processors", "free 8", "nothing runs")
     tmux.press("n")
     tmux.until("new launch")
     tmux.type("python3 program.py")
@@ -61,7 +74,7 @@ def test_from_the_map_to_the_completion_table(console: tuple[PrivateMesh, Tmux])
     tmux.press("t")
     tmux.until("SIGTERM to all 6 ranks")
     tmux.press("y")
-    tmux.until("completion", "SIGTERM (by yod)", "rank 0-5", "n0-n1")
+    tmux.until("completion", "SIGTERM (by yod)", "rank 0-5", "n0-n2")
     tmux.until("8 of 8 free")
     tmux.press("q")
     tmux.until("ended with 0")
@@ -77,7 +90,7 @@ def test_a_crash_leaves_the_terminal_usable_and_says_where_its_report_is(
     console: tuple[PrivateMesh, Tmux], fault: str | signal.Signals
 ) -> None:
     mesh, tmux = console
-    mesh.run("yod", "--detach", "-sz", "2", "python3", "program.py", check=True)
+    launcher = mesh.run("yod", "--detach", "-sz", "2", "python3", "program.py", check=True).stdout.strip()
     tmux.until("launchers (1)", "python3 pro")
     assert "alternate=1" in tmux.modes and "echo=0" in tmux.modes
     (console_pid,) = processes.children(tmux.pid)
@@ -86,10 +99,7 @@ def test_a_crash_leaves_the_terminal_usable_and_says_where_its_report_is(
     if isinstance(fault, signal.Signals):
         os.kill(console_pid, fault)
     else:  # a row that no daemon writes: times that are none
-        with sqlite3.connect(mesh.state / "mesh.db", timeout=PATIENCE_S) as database:
-            database.execute("UPDATE mesh SET counter = counter + 1")
-            database.execute("UPDATE launcher SET started_at = 'noon', changed = (SELECT counter FROM mesh)")
-        database.close()
+        damage(mesh, launcher, "'noon'")
     # after a signal a shell may say so before the guard has left the terminal's second screen, and its words go with it
     ended = [] if isinstance(fault, signal.Signals) else ["ended with 1"]
     screen = tmux.until(*ended, "mesh console: ", "console-crash-")
@@ -98,10 +108,24 @@ def test_a_crash_leaves_the_terminal_usable_and_says_where_its_report_is(
     assert tmux.modes == USABLE
     (report,) = mesh.state.glob("console-crash-*.txt")
     text = report.read_text()
-    assert report.stat().st_mode & 0o777 == 0o600 and "Textual " in text and "Python " in text
+    report_mode = report.stat().st_mode & 0o777
+    report.unlink()
+    assert report_mode == 0o600 and "Textual " in text and "Python " in text
     expected = {"row": "TypeError", signal.SIGSEGV: "Segmentation fault", signal.SIGABRT: "Aborted"}
     assert expected.get(fault, "killed") in text
     wait_until(lambda: not processes.state(guard), "the guard has gone")
+    damage(mesh, launcher, "created_at")
+    mesh.run("yod", "-signal", "KILL", launcher, check=True)
+
+
+def damage(mesh: PrivateMesh, launcher: str, started_at: str) -> None:
+    with sqlite3.connect(mesh.state / "mesh.db", timeout=PATIENCE_S) as database:
+        database.execute("UPDATE mesh SET counter = counter + 1")
+        database.execute(
+            f"UPDATE launcher SET started_at = {started_at}, changed = (SELECT counter FROM mesh) WHERE id = ?",
+            (launcher,),
+        )
+    database.close()
 
 
 def test_quitting_leaves_launches_running_and_they_can_be_attached_to_again(
@@ -146,24 +170,8 @@ def test_a_program_that_does_not_exist_is_told_in_the_form(console: tuple[Privat
     tmux.until("ended with 0")
 
 
-def test_the_daemons_go_and_the_picture_grows_old(console: tuple[PrivateMesh, Tmux]) -> None:
-    mesh, tmux = console
-    tmux.until("nothing runs")
-    database = Path(mesh.state / "mesh.db")
-    away = database.with_name("away.db")
-    os.rename(database, away)
-    tmux.until("picture is", "old")
-    os.rename(away, database)
-    tmux.until("of 8 free")
-    mesh.down()
-    screen = tmux.screen()
-    assert "Traceback" not in screen
-    tmux.press("q")
-    tmux.until("ended with 0")
-
-
-def test_daemons_may_go_while_it_watches(console: tuple[PrivateMesh, Tmux]) -> None:
-    mesh, tmux = console
+def test_daemons_may_go_while_it_watches(own_console: tuple[PrivateMesh, Tmux]) -> None:
+    mesh, tmux = own_console
     mesh.run("yod", "--detach", "-sz", "6", "python3", "program.py", check=True)
     tmux.until("launchers (1)")
     tmux.press("a")

@@ -13,8 +13,9 @@ from agents.link.client import Client
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
 from agents.wire.messages import CPA
+from tests.support.allocations import LOGIN
 from tests.support.chance import examples
-from tests.support.daemons import LOGIN, Daemons
+from tests.support.daemons import Daemons
 from tests.support.mariadb import Server
 
 KNOWN = ("unavailable", "invalid", "unknown_op", "denied", "expired", "unclean", "no_key")

@@ -1,4 +1,7 @@
-"""A CPA over a real database: what it grants, takes back, refuses; on SQLite and on MariaDB alike."""
+"""A CPA over a real database: what it grants, takes back, refuses.
+
+What decides in the database is tested on SQLite and on MariaDB in tests/unit/db; here a few tests run on both.
+"""
 
 import json
 import os
@@ -12,7 +15,8 @@ import pytest
 from agents.link.client import Client
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
-from tests.support.daemons import LOGIN, Daemons, Make, allocation, finish
+from tests.support.allocations import LOGIN, allocation, finish
+from tests.support.daemons import Daemons, Make, on_both_databases
 from tests.support.waiting import PATIENCE_S, wait_until
 
 
@@ -22,15 +26,20 @@ def refused(client: Client, message: Message) -> AgentError:
     return caught.value
 
 
-@pytest.fixture
-def one(daemons: Make) -> Daemons:
-    """One CPA, 8 processors on 2 nodes."""
-    made = daemons(8, 2)
+def begun(made: Daemons) -> Daemons:
+    """Start one CPA of the nodes of ``made``."""
     made.start("cpa-0")
     made.nodes_up()
     return made
 
 
+@pytest.fixture
+def one(daemons: Make) -> Daemons:
+    """One CPA, 8 processors on 2 nodes."""
+    return begun(daemons(8, 2))
+
+
+@on_both_databases
 def test_a_launch_in_three_requests(one: Daemons) -> None:
     with one.client() as client:
         got = client.call(allocation(6))
@@ -65,63 +74,68 @@ def test_more_than_is_free_is_refused_with_how_many_are(one: Daemons) -> None:
         assert "8" in refused(client, allocation(9)).hint
 
 
-@pytest.mark.parametrize(
-    ("asked", "expected"),
-    [
-        ({"size": 2, "cpus_per_task": 3}, [0, 1, 2, 4, 5, 6]),  # a task is on one node
-        ({"size": 4, "nodes": 2}, [0, 1, 4, 5]),
-        ({"size": 3, "nodes": 2}, [0, 1, 4]),
-        ({"size": 2, "nodes": 2, "wanted": {"processors": [], "nodes": ["n1", "n0"]}}, [4, 0]),
-        ({"size": 5, "most": {"n0": 1}}, [0, 4, 5, 6, 7]),
-        ({"size": 20, "overcommit": True, "nodes": 2}, [0, 1, 2, 3, 4, 5, 6, 7]),
-        (
-            {
-                "segments": [
-                    {"size": 3, "wanted": None},
-                    {"size": 2, "wanted": {"processors": [[0, 1]], "nodes": []}},
-                    {"size": 1, "wanted": None},
-                ]
-            },
-            [2, 3, 4, 0, 1, 5],
-        ),
-        ({"size": 2, "wanted": {"processors": [[6, 7], [1, 1]], "nodes": []}}, [6, 7]),
-        ({"size": None, "wanted": {"processors": [], "nodes": ["n1"]}}, [4, 5, 6, 7]),
-        ({"size": None}, [0]),
-        ({"size": 1, "wanted": {"processors": [[0, 99]], "nodes": []}}, [0]),
-        ({"size": 5, "exclude": {"processors": [[0, 0]], "nodes": []}}, [1, 2, 3, 4, 5]),
-        ({"size": 20, "overcommit": True}, [0, 1, 2, 3, 4, 5, 6, 7]),
-        ({"size": 3, "placement": "first_fit"}, [0, 1, 2]),
-    ],
-)
-def test_what_is_asked_for_is_what_is_got(one: Daemons, asked: Message, expected: list[int]) -> None:
-    with one.client() as client:
-        got = client.call(allocation(**asked))
-        assert [each for node in got["nodes"] for each in node["processors"]] == expected
+#: What is asked for, and the processors that are got.
+ASKED: list[tuple[Message, list[int]]] = [
+    ({"size": 2, "cpus_per_task": 3}, [0, 1, 2, 4, 5, 6]),  # a task is on one node
+    ({"size": 4, "nodes": 2}, [0, 1, 4, 5]),
+    ({"size": 3, "nodes": 2}, [0, 1, 4]),
+    ({"size": 2, "nodes": 2, "wanted": {"processors": [], "nodes": ["n1", "n0"]}}, [4, 0]),
+    ({"size": 5, "most": {"n0": 1}}, [0, 4, 5, 6, 7]),
+    ({"size": 20, "overcommit": True, "nodes": 2}, [0, 1, 2, 3, 4, 5, 6, 7]),
+    (
+        {
+            "segments": [
+                {"size": 3, "wanted": None},
+                {"size": 2, "wanted": {"processors": [[0, 1]], "nodes": []}},
+                {"size": 1, "wanted": None},
+            ]
+        },
+        [2, 3, 4, 0, 1, 5],
+    ),
+    ({"size": 2, "wanted": {"processors": [[6, 7], [1, 1]], "nodes": []}}, [6, 7]),
+    ({"size": None, "wanted": {"processors": [], "nodes": ["n1"]}}, [4, 5, 6, 7]),
+    ({"size": None}, [0]),
+    ({"size": 1, "wanted": {"processors": [[0, 99]], "nodes": []}}, [0]),
+    ({"size": 5, "exclude": {"processors": [[0, 0]], "nodes": []}}, [1, 2, 3, 4, 5]),
+    ({"size": 20, "overcommit": True}, [0, 1, 2, 3, 4, 5, 6, 7]),
+    ({"size": 3, "placement": "first_fit"}, [0, 1, 2]),
+]
 
 
-@pytest.mark.parametrize(
-    ("asked", "says"),
-    [
-        ({"size": 0}, "at least 1"),
-        ({"size": -3}, "at least 1"),
-        ({"size": 1, "cpus_per_task": 0}, "at least 1"),
-        ({"size": 1, "wanted": {"processors": [[90, 99]], "nodes": []}}, "no processor "),
-        ({"size": 5, "wanted": {"processors": [[4, 99]], "nodes": []}}, "no processor "),
-        ({"size": None, "wanted": {"processors": [[0, 99]], "nodes": []}}, "no processor "),
-        ({"size": 1, "wanted": {"processors": [], "nodes": ["n7"]}}, "no node 'n7'"),
-        ({"size": 1, "wanted": {"processors": "all", "nodes": []}}, "list"),
-        ({"size": 1, "wanted": {"processors": [[True, 2]], "nodes": []}}, "range"),
-        ({"size": 1, "placement": "hilbrt"}, "hilbrt"),
-        ({"size": 1, "key": "short"}, "32 hexadecimal"),
-        ({"size": 1, "login": "elsewhere"}, "elsewhere"),
-        ({"size": 1 << 62, "cpus_per_task": 1 << 62}, "asked for"),
-    ],
-)
-def test_nonsense_is_refused_in_one_line_and_changes_nothing(one: Daemons, asked: Message, says: str) -> None:
+@on_both_databases
+def test_what_is_asked_for_is_what_is_got(one: Daemons) -> None:
     with one.client() as client:
-        error = refused(client, allocation(**asked))
-        assert says in error.message and error.code in ("invalid", "unavailable") and "\n" not in error.message
-        assert one.rows("SELECT COUNT(*) FROM launcher") == [(0,)]
+        for asked, expected in ASKED:
+            got = client.call(allocation(**asked))
+            assert [each for node in got["nodes"] for each in node["processors"]] == expected, asked
+            client.call(finish(got))
+
+
+#: What is asked for, and a part of the refusal.
+NONSENSE: list[tuple[Message, str]] = [
+    ({"size": 0}, "at least 1"),
+    ({"size": -3}, "at least 1"),
+    ({"size": 1, "cpus_per_task": 0}, "at least 1"),
+    ({"size": 1, "wanted": {"processors": [[90, 99]], "nodes": []}}, "no processor "),
+    ({"size": 5, "wanted": {"processors": [[4, 99]], "nodes": []}}, "no processor "),
+    ({"size": None, "wanted": {"processors": [[0, 99]], "nodes": []}}, "no processor "),
+    ({"size": 1, "wanted": {"processors": [], "nodes": ["n7"]}}, "no node 'n7'"),
+    ({"size": 1, "wanted": {"processors": "all", "nodes": []}}, "list"),
+    ({"size": 1, "wanted": {"processors": [[True, 2]], "nodes": []}}, "range"),
+    ({"size": 1, "placement": "hilbrt"}, "hilbrt"),
+    ({"size": 1, "key": "short"}, "32 hexadecimal"),
+    ({"size": 1, "login": "elsewhere"}, "elsewhere"),
+    ({"size": 1 << 62, "cpus_per_task": 1 << 62}, "asked for"),
+]
+
+
+def test_nonsense_is_refused_in_one_line_and_changes_nothing(one: Daemons) -> None:
+    with one.client() as client:
+        for asked, says in NONSENSE:
+            error = refused(client, allocation(**asked))
+            assert says in error.message and "\n" not in error.message, asked
+            assert error.code in ("invalid", "unavailable"), asked
+            assert one.rows("SELECT COUNT(*) FROM launcher") == [(0,)], asked
         assert client.call(allocation(8))["launcher"] == 1
 
 
@@ -214,6 +228,7 @@ def test_what_is_not_started_in_time_is_free_again(one: Daemons) -> None:
 # --- the batch system
 
 
+@on_both_databases
 def test_a_batch_job_from_its_partition_to_its_end(one: Daemons) -> None:
     with one.client() as client:
         request = {"op": "partition_create", "key": "e" * 32, "batch_job": "42.pbs", "size": 4, "user": "daemon"}
@@ -338,9 +353,7 @@ def test_a_lost_launcher_is_cleaned_up_before_anything_is_free(daemons: Make, tm
         f"open({str(out)!r}, 'a').write(json.dumps([sys.argv[1:], json.load(sys.stdin)]) + '\\n')\n"
         f"sys.exit(0 if os.path.exists({str(gate)!r}) else 'n1: not there')",
     )
-    made = daemons(8, 2, cleanup=script)
-    made.start("cpa-0")
-    made.nodes_up()
+    made = begun(daemons(8, 2, cleanup=script))
     with made.client() as client:
         mine = allocation(6, pid=os.getpid())
         got = client.call(mine)
@@ -358,24 +371,23 @@ def test_a_lost_launcher_is_cleaned_up_before_anything_is_free(daemons: Make, tm
     assert made.rows("SELECT state, abnormal, reason FROM launcher WHERE id = 1") == [("ended", 1, "test")]
 
 
-@pytest.mark.parametrize("why", ["no answer in time", "its PCT does not answer: Connection refused"])
 def test_a_node_that_does_not_confirm_keeps_the_processors_of_a_launch_that_lost_it(
-    daemons: Make, tmp_path: Path, why: str
+    daemons: Make, tmp_path: Path
 ) -> None:
     """However often the end is told: its PCT may stand still and go on later, or be started later and take over the
     launch children that it finds."""
-    gate = tmp_path / "gate"
-    script = f"sys.exit(0 if os.path.exists({str(gate)!r}) else 'n1: {why}')"
-    made = daemons(8, 2, cleanup=executable(tmp_path / "cleanup", script))
-    made.start("cpa-0")
-    made.nodes_up()
+    told = tmp_path / "told"
+    script = f"sys.exit(open({str(told)!r}).read())"
+    made = begun(daemons(8, 2, cleanup=executable(tmp_path / "cleanup", script)))
     with made.client() as client:
         end = {**finish(client.call(allocation(6))), "lost": ["n0", "n1"]}
-        for _ in range(2):
+        for why in ("n1: no answer in time", "n1: its PCT does not answer: Connection refused"):
+            told.write_text(why)
             error = refused(client, end)
-            assert error.code == "unclean" and f"n1: {why}" in error.message
+            assert error.code == "unclean" and why in error.message
             assert len(made.owners()) == 6
-        gate.touch()
+    (tmp_path / "cleanup").write_text("#!/bin/sh\n")
+    with made.client() as client:
         client.call(end)
     assert made.owners() == {}
 
@@ -383,9 +395,7 @@ def test_a_node_that_does_not_confirm_keeps_the_processors_of_a_launch_that_lost
 def test_the_dispatch_loop_goes_on_while_a_clean_up_runs(daemons: Make, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     os.mkfifo(gate)
-    made = daemons(8, 2, cleanup=executable(tmp_path / "cleanup", f"open({str(gate)!r}).read()"))
-    made.start("cpa-0")
-    made.nodes_up()
+    made = begun(daemons(8, 2, cleanup=executable(tmp_path / "cleanup", f"open({str(gate)!r}).read()")))
     with made.client() as client, made.client(role="rca") as rca:
         mine = allocation(2)
         client.call(mine)
@@ -400,9 +410,7 @@ def test_the_dispatch_loop_goes_on_while_a_clean_up_runs(daemons: Make, tmp_path
 
 def test_a_batch_partition_destroyed_by_force_is_cleaned_up_first(daemons: Make, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    made = daemons(8, 2, cleanup=executable(tmp_path / "cleanup", f"open({str(out)!r}, 'w').write(sys.argv[1])"))
-    made.start("cpa-0")
-    made.nodes_up()
+    made = begun(daemons(8, 2, cleanup=executable(tmp_path / "cleanup", f"open({str(out)!r}, 'w').write(sys.argv[1])")))
     with made.client() as client:
         job = client.call({"op": "partition_create", "key": "e" * 32, "batch_job": "42.pbs", "size": 4})
         got = client.call(allocation(2, partition=job["partition"], cookie=job["allocation_cookie"]))

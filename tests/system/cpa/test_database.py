@@ -15,16 +15,17 @@ from db.allocation import finish as ending
 from db.allocation.allocate import allocate
 from db.allocation.free import Machine
 from db.allocation.types import Demand
-from tests.support.daemons import Daemons, Make, allocation, finish
-from tests.support.mariadb import Server, private_server
+from tests.support.allocations import allocation, finish
+from tests.support.daemons import Daemons, Make
+from tests.support.mariadb import Server
 from tests.support.waiting import PATIENCE_S, wait_until
 
 
 @pytest.fixture
 def server(sql_server: Server) -> Iterator[Server]:
-    """A server of this test's own, to be stopped and killed (``sql_server`` says whether there can be one)."""
-    with private_server() as own:
-        yield own
+    """The server of the tests, to be stopped and killed; it runs again afterwards."""
+    yield sql_server
+    sql_server.revive()
 
 
 @pytest.fixture

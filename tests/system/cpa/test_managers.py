@@ -1,14 +1,14 @@
-"""Managers and limits of a real mesh: ``[[manager]]`` in mesh.toml, yods and jobs, on SQLite and MariaDB."""
+"""Managers and limits of a real mesh: ``[[manager]]`` in mesh.toml, yods and jobs."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import pytest
 
 from db.views.viewer import open_viewer
 from tests.support.mesh import MakeMesh, PrivateMesh
+from tests.support.picture import processor_states
 from tests.support.waiting import wait_until
 
 CONFIGURATION = """
@@ -25,14 +25,19 @@ max_jobs = 1
 """
 
 
-@pytest.fixture(params=["sqlite", "mariadb"])
-def managed(request: pytest.FixtureRequest, mesh: MakeMesh) -> Iterator[PrivateMesh]:
+@pytest.fixture
+def managed(mesh: MakeMesh) -> PrivateMesh:
     """Eight processors on four nodes, two CPAs."""
-    url = request.getfixturevalue("sql_server").new_database() if request.param == "mariadb" else ""
-    made = mesh(8, 4, 2, database=url, up=False)
+    made = mesh(8, 4, 2, up=False)
     (made.work / "mesh.toml").write_text(CONFIGURATION)
     made.up()
-    yield made
+    return made
+
+
+def wait_for_line(mesh: PrivateMesh, *managers: str) -> None:
+    """Wait until requests of these managers wait, and no other."""
+    with open_viewer(mesh.database) as viewer:
+        wait_until(lambda: [row.manager for row in viewer.waiting()] == [*managers], f"requests of {managers} wait")
 
 
 def test_parts_limits_and_why_a_job_waits(managed: PrivateMesh) -> None:
@@ -46,11 +51,12 @@ def test_parts_limits_and_why_a_job_waits(managed: PrivateMesh) -> None:
     assert "3 processors asked for; the limit of manager imaging is 2 for a user (ask for fewer)" in refused.stderr
     assert "4 are free (" in managed.run("yod", "-sz", "5", "hostname").stderr  # n0 and n1 are another manager's
     script = "until test -e go; do sleep 0.1; done"
-    job = managed.run("mesh", "submit", "--array", "1-6", "--", "sh", "-c", script, check=True).stdout.strip()
+    job = managed.run("mesh", "submit", "--array", "1-3", "--", "sh", "-c", script, check=True).stdout.strip()
 
     def why() -> str:
         return str(next(one for one in managed.json("mesh", "queue") if one["uuid"] == job)["why"])
 
+    wait_for_line(managed, "imaging")
     wait_until(lambda: "uses 2 of 2 processors, the limit of manager imaging for a user" in why(), "why it waits")
     assert "2 of 2 processors" in managed.run("mesh", "queue", check=True).stdout
     live = managed.json("showmesh")["launchers"]
@@ -61,12 +67,11 @@ def test_parts_limits_and_why_a_job_waits(managed: PrivateMesh) -> None:
     assert managed.run("mesh", "wait", job).returncode == 0
 
     sleeper = managed.start("yod", "sleep", "30")
-    wait_until(lambda: managed.json("showmesh")["states"]["busy"] == 1, "the first runs")
+    wait_until(lambda: processor_states(managed.database)["busy"] == 1, "the first runs")
     second = managed.run("yod", "sleep", "0")
     assert "runs 1 of 1 job, the limit of manager one for a user" in second.stderr and second.returncode == 125
     waits = managed.start("yod", "-wait-for-nodes", "60", "sleep", "0")
-    with open_viewer(managed.database) as viewer:
-        wait_until(lambda: [row.manager for row in viewer.waiting()] == ["one"], "the second waits")
+    wait_for_line(managed, "one")
     sleeper.terminate()
     sleeper.wait()
     assert waits.wait() == 0  # whoever freed the limit has served it

@@ -1,4 +1,4 @@
-"""While 1,000 requests wait and nothing happens, a mesh sends its database nothing, and packets only for heartbeats."""
+"""While 200 requests wait and nothing happens, a mesh sends its database nothing, and packets only for heartbeats."""
 
 import re
 import signal
@@ -20,7 +20,7 @@ from tests.system.cpa.test_requests import request
 #: Every way to send or receive; ``read`` and ``write`` are used on sockets too, and on pipes and files.
 CALLS = "sendto,sendmsg,sendmmsg,recvfrom,recvmsg,recvmmsg,connect,accept4,accept"
 QUIET_S = 6.0  # what was asked every 0.2, 1, 2 or 5 s comes in it
-REQUESTS = 1000
+REQUESTS = 200
 
 
 def packets(pids: Iterable[int], seconds: float, trace: Path) -> list[str]:
@@ -43,7 +43,7 @@ def daemons(private: PrivateMesh) -> tuple[list[int], list[int]]:
 
 
 @pytest.mark.load_sensitive(reason="a node that is heard late is written to the database, which counts as a statement")
-def test_nothing_is_asked_while_1000_requests_wait(mesh: MakeMesh, sql_server: Server, tmp_path: Path) -> None:
+def test_nothing_is_asked_while_200_requests_wait(mesh: MakeMesh, sql_server: Server, tmp_path: Path) -> None:
     url = sql_server.new_database()
     private = mesh(2, 2, 2, url)
     cpas, others = daemons(private)

@@ -14,7 +14,8 @@ from agents.wire.control import Message
 from agents.wire.errors import AgentError
 from db.allocation import finish as ending
 from db.allocation.scheduling.line import Line
-from tests.support.daemons import Daemons, Make, allocation, finish
+from tests.support.allocations import allocation, finish
+from tests.support.daemons import Daemons, Make, on_both_databases
 from tests.support.waiting import wait_until
 
 
@@ -76,6 +77,7 @@ def waiting(daemons: Daemons) -> int:
     return int(daemons.rows("SELECT COUNT(*) FROM waiting")[0][0])
 
 
+@on_both_databases
 def test_a_request_is_acknowledged_at_once_and_posted_back_as_processors_come(two: Daemons, client: Client) -> None:
     holder, other = client.call(allocation(10)), client.call(allocation(6))
     mine = Requester(two, "cpa-0")
@@ -135,6 +137,7 @@ def test_what_a_killed_cpa_granted_and_did_not_tell_is_found(two: Daemons, clien
     assert reply["re"] == 99 and sum(len(node["processors"]) for node in reply["nodes"]) == 8
 
 
+@on_both_databases
 def test_cancelled_wrong_and_late_requests(two: Daemons, client: Client) -> None:
     holder = client.call(allocation(16))
     mine = Requester(two, "cpa-0")
@@ -167,25 +170,26 @@ def test_cancelled_wrong_and_late_requests(two: Daemons, client: Client) -> None
     assert waiting(two) == 0
 
 
-@pytest.mark.parametrize("how", ["comes up", "is back in service"])
-def test_a_node_that_joins_serves_the_line_in_the_same_transaction(two: Daemons, client: Client, how: str) -> None:
-    if how == "comes up":
-        life = {"node": "n3", "boot_id": "b00710", "incarnation": 1}
-        client.call({"op": "node_down", **life, "reason": "a test"})
-    else:
-        client.call({"op": "drain", "nodes": ["n3"]})
+@on_both_databases
+def test_a_node_that_joins_serves_the_line_in_the_same_transaction(two: Daemons, client: Client) -> None:
+    life = {"node": "n3", "boot_id": "b00710", "incarnation": 1}
+    up = {**life, "incarnation": 2, "address": two.nodes[3].address, "processors": 4}
+    leave_and_join: list[tuple[Message, Message]] = [
+        ({"op": "node_down", **life, "reason": "a test"}, {"op": "node_up", **up}),
+        ({"op": "drain", "nodes": ["n3"]}, {"op": "resume", "nodes": ["n3"]}),
+    ]
     client.call(allocation(12))
-    mine = Requester(two, "cpa-0")
-    mine.ask(request(4))
-    if how == "comes up":
-        up = {**life, "incarnation": 2, "address": two.nodes[3].address, "processors": 4}
-        client.call({"op": "node_up", **up})
-    else:
-        client.call({"op": "resume", "nodes": ["n3"]})
-    granted = mine.posted()["placed"][0]
-    assert [node["name"] for node in granted["nodes"]] == ["n3"]
-    (joined,) = two.rows("SELECT changed FROM node WHERE name = 'n3'")
-    assert two.rows(f"SELECT changed FROM launcher WHERE id = {granted['launcher']}") == [joined]
+    for leave, join in leave_and_join:
+        client.call(leave)
+        mine = Requester(two, "cpa-0")
+        mine.ask(request(4))
+        client.call(join)
+        posted = mine.posted()
+        granted = posted["placed"][0]
+        assert [node["name"] for node in granted["nodes"]] == ["n3"], join
+        (joined,) = two.rows("SELECT changed FROM node WHERE name = 'n3'")
+        assert two.rows(f"SELECT changed FROM launcher WHERE id = {granted['launcher']}") == [joined], join
+        free(client, posted)
 
 
 def test_a_node_that_leaves_keeps_what_runs_and_gets_nothing_more(two: Daemons, client: Client) -> None:

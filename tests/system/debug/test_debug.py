@@ -12,6 +12,7 @@ import pytest
 
 from agents.link.client import Client, Unreachable
 from agents.linux import processes
+from console.launch.attach.stacks import take
 from tests.support.mesh import PrivateMesh
 from tests.support.places import Begin, begin, pid_of, places
 from tests.support.terminals import Typist
@@ -44,14 +45,14 @@ def traced_by(pid: int) -> int:
 
 @needs_gdb
 def test_gdb_on_a_rank_of_another_node(yods: PrivateMesh, begin: Begin, places: str, sit: Sit) -> None:
-    launcher = begin("-sz", "8", places)
+    launcher = begin("-sz", "8", places, "5")
     other, rank = pid_of(yods, launcher, 7), pid_of(yods, launcher, 5)
     wait_until(lambda: processes.state(rank) == "R", "it computes")
     one = sit(launcher, "5")
     one.read("(gdb) ")
-    assert traced_by(rank) and not traced_by(other) and processes.state(other) == "R"
+    assert traced_by(rank) and not traced_by(other) and processes.state(other) == "S"
     one.type("backtrace\r")
-    assert "main ()" in one.read("(gdb) ")
+    assert "main (argc=2" in one.read("(gdb) ")
     one.type("print n\r")
     assert "$1 = " in one.read("(gdb) ")
     one.type("continue\r")
@@ -83,7 +84,7 @@ def test_who_vanishes_leaves_the_rank_running(yods: PrivateMesh, begin: Begin, p
     debugger = traced_by(rank)
     os.kill(one.pid, signal.SIGKILL)
     wait_until(lambda: not processes.alive(debugger), "the debugger has gone")
-    wait_until(lambda: processes.state(rank) == "R" and not traced_by(rank), "it computes, untraced")
+    wait_until(lambda: processes.state(rank) == "S" and not traced_by(rank), "it waits, untraced")
 
 
 def test_a_command_of_ones_own_and_the_window(yods: PrivateMesh, begin: Begin, places: str, sit: Sit) -> None:
@@ -102,16 +103,15 @@ def test_a_command_of_ones_own_and_the_window(yods: PrivateMesh, begin: Begin, p
 def test_strace_says_more_than_anybody_reads(yods: PrivateMesh, begin: Begin, sit: Sit) -> None:
     if not shutil.which("strace"):
         pytest.skip("no strace here")
-    launcher = begin("-sz", "2", "sh", "-c", "while :; do :; echo >/dev/null; done")
-    wait_until(lambda: pid_of(yods, launcher, 1), "it runs")
-    process = yods.start("mesh", "debug", launcher, "1", "strace", stdout=subprocess.PIPE, stdin=subprocess.PIPE)
+    launcher = begin("-sz", "1", "sh", "-c", "while :; do :; echo >/dev/null; done")
+    rank = pid_of(yods, launcher, 0)
+    process = yods.start("mesh", "debug", launcher, "0", "strace", stdout=subprocess.PIPE, stdin=subprocess.PIPE)
     assert process.stdout is not None
     read = process.stdout.read(300_000)
     assert b"write(1" in read
     process.terminate()
     process.stdout.read()
     assert process.wait() == 0
-    rank = pid_of(yods, launcher, 1)
     wait_until(lambda: not traced_by(rank), "strace has let go")
     assert processes.alive(rank)
 
@@ -159,7 +159,7 @@ def test_requests_that_mean_nothing_hurt_nobody(yods: PrivateMesh, begin: Begin,
                     assert client.receive().get("event") in ("refused", "debug_over", "stacks"), request
             except Unreachable as error:
                 assert "ended" in str(error)  # yod ended the connection, not itself
-    assert processes.alive(pid) and yods.json("mesh", "stacks", launcher)["tree"]
+    assert processes.alive(pid) and take(str(yods.run_dir), int(launcher))["tree"]
 
 
 def test_pdb_needs_a_python_that_can_be_entered(yods: PrivateMesh, begin: Begin) -> None:
@@ -193,10 +193,10 @@ def lets_in(pid: int) -> bool:
 def test_pdb_in_a_program_that_lets_it_in(yods: PrivateMesh, begin: Begin, sit: Sit, tmp_path: Path) -> None:
     program = tmp_path / "steps.py"
     program.write_text(LETS_IN.format(call="debug_on_request"))
-    launcher = begin("-sz", "4", sys.executable, str(program))
-    rank = pid_of(yods, launcher, 3)
+    launcher = begin("-sz", "2", "-nodes", "2", sys.executable, str(program))
+    rank = pid_of(yods, launcher, 1)
     wait_until(lambda: lets_in(rank), "it lets pdb in")
-    one = sit(launcher, "3", "pdb")
+    one = sit(launcher, "1", "pdb")
     one.read("(Pdb) ")
     one.type("where\r")
     assert "<module>()" in one.read("(Pdb) ")
@@ -224,14 +224,14 @@ def test_pdb_in_a_program_that_lets_it_in(yods: PrivateMesh, begin: Begin, sit: 
     one.read("cleared")
     one.type("continue\r")  # nothing is left to stop at: it is over
     assert one.wait() == 0 and one.cooked
-    again = sit(launcher, "3", "pdb")
+    again = sit(launcher, "1", "pdb")
     again.read("(Pdb) ")
     again.type("break work\r")
     again.read("Breakpoint")
     os.kill(again.pid, signal.SIGKILL)  # who vanishes leaves the rank running
     assert processes.alive(rank)
     until_it_goes_on(rank)
-    third = sit(launcher, "3", "pdb")
+    third = sit(launcher, "1", "pdb")
     third.read("(Pdb) ")
     third.type("quit\r")
     assert third.wait() == 0

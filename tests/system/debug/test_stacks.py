@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ import pytest
 
 from agents.link.client import Client
 from agents.linux import processes
-from console.launch.attach.stacks import as_told
+from console.launch.attach.client import send_signal
+from console.launch.attach.stacks import as_told, take
+from console.launch.daemons.connect import yod_socket
 from tests.support.mesh import PrivateMesh
 from tests.support.mpis import compiled, needs_mpich, with_mpi4py
 from tests.support.places import Begin, begin, paths, pid_of, places
@@ -27,49 +30,56 @@ __all__ = ["begin", "one_mesh", "places", "yods"]
 pytestmark = pytest.mark.skipif(not shutil.which("eu-stack"), reason="no eu-stack here (Debian: elfutils)")
 
 
-def taken(yods: PrivateMesh, launcher: str, *options: str) -> Any:
-    return yods.json("mesh", "stacks", launcher, *options)
+def taken(yods: PrivateMesh, launcher: str, **options: Any) -> Any:
+    """What ``mesh stacks LAUNCHER --json`` prints, without the start of a command."""
+    return take(str(yods.run_dir), int(launcher), **options)
 
 
-def until_there(yods: PrivateMesh, launcher: str, path: str, ranks: str, *options: str) -> Any:
+def until_there(yods: PrivateMesh, launcher: str, path: str, ranks: str, **options: Any) -> Any:
     """What is told once ``ranks`` have come to ``path``."""
     last: list[Any] = [None]
 
     def there() -> bool:
-        last[0] = taken(yods, launcher, *options)
+        last[0] = taken(yods, launcher, **options)
         return paths(last[0]["tree"]).get(path) == ranks
 
     wait_until(there, lambda: f"{ranks} in {path}: {paths(last[0]['tree'])}, {last[0]['missing']}")
     return last[0]
 
 
+def ask(yods: PrivateMesh, launcher: str, py_spy: str) -> Any:
+    """What is told to somebody whose py-spy is a certain file."""
+    with Client(yod_socket(str(yods.run_dir), int(launcher)), "observer", 60) as client:
+        client.tell({"op": "stacks", "limit_s": 30, "tools": {"py-spy": py_spy}})
+        return as_told(client.receive())
+
+
 def test_who_waits_and_who_computes(yods: PrivateMesh, begin: Begin, places: str) -> None:
-    launcher = begin("-sz", "8", places)
-    told = until_there(yods, launcher, "main/wait_here", "0,2,4,6")
+    launcher = begin("-sz", "6", places, "5")
+    told = until_there(yods, launcher, "main/wait_here", "0,2,4")
     found = paths(told["tree"])
-    assert found["main/compute"] == "1,5,7" and found["helper/wait_here"] == "0"
+    assert found["main/compute"] == "1,5" and found["helper/wait_here"] == "0"
     assert told["missing"] == [{"ranks": "3", "node": "", "why": "it has ended"}]
-    assert told["ranks"] == 8 and told["launcher"] == int(launcher) and told["hints"] == []
+    assert told["ranks"] == 6 and told["launcher"] == int(launcher) and told["hints"] == []
     here = [one for root in told["tree"] for one in root["children"] if one["function"] == "compute"]
     assert [(one["file"], one["line"], one["language"]) for one in here] == [("places.c", 5, "c")]
-    some = taken(yods, launcher, "--ranks", "4..5")
+    some = yods.json("mesh", "stacks", launcher, "--ranks", "4..5", "--native")
     assert {one["ranks"] for one in some["tree"]} == {"4", "5"} and not some["missing"]
     lines = yods.run("mesh", "stacks", launcher, check=True).stdout.splitlines()
-    assert "  [1,5,7] compute places.c:5" in lines
-    assert any(line.startswith("[0,2,4,6] main places.c:") for line in lines), lines
+    assert "  [1,5] compute places.c:5" in lines
+    assert any(line.startswith("[0,2,4] main places.c:") for line in lines), lines
 
 
 def test_a_rank_is_as_it_was_before(yods: PrivateMesh, begin: Begin, places: str) -> None:
-    launcher = begin("-sz", "2", places)
+    launcher = begin("-sz", "2", places, "1")
     until_there(yods, launcher, "main/compute", "1")
-    ranks = ranks_left(yods)
-    (waiting, computing) = sorted(ranks, key=lambda pid: processes.state(pid) == "R")
+    ranks = (waiting, computing) = [pid_of(yods, launcher, rank) for rank in range(2)]
     assert processes.state(computing) == "R" and processes.state(waiting) == "S"
-    yods.run("yod", "-signal", "STOP", launcher, check=True)
+    send_signal(str(yods.run_dir), int(launcher), signal.SIGSTOP)
     wait_until(lambda: all(processes.state(pid) == "T" for pid in ranks), "both are stopped")
     assert paths(taken(yods, launcher)["tree"])["main/compute"] == "1"
     assert all(processes.state(pid) == "T" for pid in ranks), "stopped they were, stopped they stay"
-    yods.run("yod", "-signal", "CONT", launcher, check=True)
+    send_signal(str(yods.run_dir), int(launcher), signal.SIGCONT)
     wait_until(lambda: processes.state(computing) == "R", "it computes again")
 
 
@@ -94,14 +104,14 @@ def test_ranks_that_yod_itself_watches(yods: PrivateMesh, begin: Begin, places: 
     for word, why in (("-bt", "it is watched for faults (yod -bt)"), (f"-strace={tmp_path}", "it is traced by strace")):
         both = ("-stracenodes", "all") if word.startswith("-strace") else ()
         launcher = begin(word, *both, "-sz", "2", places)
-        wait_until(lambda: why in yods.run("mesh", "stacks", launcher).stderr, "they are watched")  # noqa: B023
+        wait_until(lambda: why in str(taken(yods, launcher)["missing"]), "they are watched")  # noqa: B023
         done = yods.run("mesh", "stacks", launcher, "--json")
         told = json.loads(done.stdout)
         assert done.returncode == 1, "nothing could be read"
         assert told["tree"] == [] and told["missing"], told
         assert all(one["why"].startswith(why) for one in told["missing"]), told["missing"]
-        plain = yods.run("mesh", "stacks", launcher)
-        assert plain.stdout == "" and why in plain.stderr
+    plain = yods.run("mesh", "stacks", launcher)
+    assert plain.stdout == "" and why in plain.stderr
 
 
 def test_while_it_is_held(yods: PrivateMesh, begin: Begin, places: str) -> None:
@@ -120,29 +130,32 @@ def test_what_a_script_runs(yods: PrivateMesh, begin: Begin, places: str) -> Non
 
 
 def test_a_node_that_stands_still_holds_nobody_up(yods: PrivateMesh, begin: Begin, places: str) -> None:
-    launcher = begin("-sz", "8", places)
-    until_there(yods, launcher, "main/wait_here", "0,2,4,6")
-    child = processes.parent(pid_of(yods, launcher, 6))
+    launcher = begin("-sz", "6", places)
+    until_there(yods, launcher, "main/wait_here", "0,2,4")
+    child = processes.parent(pid_of(yods, launcher, 4))
     freeze(child)
     try:
-        told = taken(yods, launcher, "--limit", "1.5")
+        told = yods.json("mesh", "stacks", launcher, "--limit", "1.5")
     finally:
         os.kill(child, signal.SIGCONT)
-    assert {"ranks": "6-7", "node": "n3", "why": "no answer in time"} in told["missing"]
-    assert paths(told["tree"])["main/wait_here"] == "0,2,4"
-    until_there(yods, launcher, "main/wait_here", "0,2,4,6")
+    assert {"ranks": "4-5", "node": "n2", "why": "no answer in time"} in told["missing"]
+    assert paths(told["tree"])["main/wait_here"] == "0,2"
+    until_there(yods, launcher, "main/wait_here", "0,2,4")
 
 
 def test_several_ask_at_once(yods: PrivateMesh, begin: Begin, places: str) -> None:
-    launcher = begin("-sz", "8", places)
-    until_there(yods, launcher, "main/wait_here", "0,2,4,6")
-    asking = [yods.start("mesh", "stacks", launcher, "--json", stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    for one in asking:
-        said, _ = one.communicate(timeout=PATIENCE_S)
-        assert '"1,5,7"' in said
+    launcher = begin("-sz", "4", places)
+    until_there(yods, launcher, "main/wait_here", "0,2")
+    with ExitStack() as stack:
+        path = yod_socket(str(yods.run_dir), int(launcher))
+        asking = [stack.enter_context(Client(path, "observer", PATIENCE_S)) for _ in range(3)]
+        for one in asking:
+            one.tell({"op": "stacks"})
+        for one in asking:
+            assert paths(as_told(one.receive())["tree"])["main/wait_here"] == "0,2"
     ends = yods.start("mesh", "stacks", launcher, "--json", stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    yods.run("yod", "-signal", "KILL", launcher, check=True)
-    ends.communicate(timeout=PATIENCE_S)
+    send_signal(str(yods.run_dir), int(launcher), signal.SIGKILL)
+    ends.communicate()
     assert ends.returncode in (0, 1, 125), "the end of the launch is the end of the question"
 
 
@@ -158,7 +171,7 @@ def wait_here():
 
 def count(n):
     while True:
-        n += 1
+        n += time.sleep(0.001) or 1
 
 threading.Thread(target=work, daemon=True).start()
 wait_here() if os.environ["YOD_RANK"] != "1" else count(0)
@@ -177,9 +190,9 @@ def test_python_and_c_in_one_tree(yods: PrivateMesh, begin: Begin, tmp_path: Pat
     assert found["Thread._bootstrap/Thread._bootstrap_inner/Thread.run/work/Event.wait/Condition.wait"] == "0-3"
     module = told["tree"][0]
     assert (module["ranks"], module["file"], module["line"], module["language"]) == ("0-3", "work.py", 15, "python")
-    python = paths(taken(yods, launcher, "--python")["tree"])
+    python = paths(yods.json("mesh", "stacks", launcher, "--python")["tree"])
     assert "<module>/wait_here" in python and not any("clock_nanosleep" in path for path in python)
-    native = paths(taken(yods, launcher, "--native")["tree"])
+    native = paths(taken(yods, launcher, which="native")["tree"])
     assert any(path.endswith("/clock_nanosleep") for path in native) and "<module>" not in native
 
 
@@ -193,22 +206,17 @@ def test_py_spy_travels_to_nodes_that_lack_it(yods: PrivateMesh, begin: Begin, t
     if not PY_SPY.exists():
         pytest.skip("no py-spy here (pip install py-spy)")
     (tmp_path / "work.py").write_text(SCRIPT)
-    launcher = begin("-sz", "8", sys.executable, str(tmp_path / "work.py"))
+    launcher = begin("-sz", "3", "-nodes", "3", sys.executable, str(tmp_path / "work.py"))
     kept = tmp_path / "py-spy"
     shutil.copy(PY_SPY, kept)
     kept.chmod(0o644)  # nodes cannot run it where it stands
 
-    def ask(path: Path) -> Any:
-        with Client(str(yods.run_dir / f"yod-{launcher}.sock"), "observer", 60) as client:
-            client.tell({"op": "stacks", "limit_s": 30, "tools": {"py-spy": str(path)}})
-            return as_told(client.receive())
-
     for _ in range(2):  # the second time it is there
-        told = ask(kept)
-        assert told["missing"] == [] and paths(told["tree"])["<module>/wait_here"] == "0,2-7", told["missing"]
+        told = ask(yods, launcher, str(kept))
+        assert told["missing"] == [] and paths(told["tree"])["<module>/wait_here"] == "0,2", told["missing"]
     new = travelled(yods)
-    assert len(new) == 4, "one on each node"
-    yods.run("yod", "-signal", "KILL", launcher, check=True)
+    assert len(new) == 3, "one on each node"
+    send_signal(str(yods.run_dir), int(launcher), signal.SIGKILL)
     wait_until(lambda: not any(path.exists() for path in new), "gone with the launch")
 
 
@@ -217,21 +225,19 @@ def test_through_a_narrow_tree(yods: PrivateMesh, begin: Begin, tmp_path: Path) 
     if not PY_SPY.exists():
         pytest.skip("no py-spy here (pip install py-spy)")
     (tmp_path / "work.py").write_text(SCRIPT)
-    launcher = begin("--fanout", "2", "-sz", "8", sys.executable, str(tmp_path / "work.py"))
-    told = until_there(yods, launcher, "<module>", "0-7", "--python")
+    launcher = begin("--fanout", "2", "-sz", "4", "-nodes", "4", sys.executable, str(tmp_path / "work.py"))
+    told = until_there(yods, launcher, "<module>", "0-3", which="python")
     assert not told["missing"]
     said = yods.run(
-        "mesh", "debug", launcher, "7", "--", "sh", "-c", "echo {pid}; read line; echo $line", input="yes\n"
+        "mesh", "debug", launcher, "3", "--", "sh", "-c", "echo {pid}; read line; echo $line", input="yes\n"
     )
     # what is typed early is echoed before the program says anything
-    assert {str(pid_of(yods, launcher, 7)), "yes"} == set(said.stdout.split())
+    assert {str(pid_of(yods, launcher, 3)), "yes"} == set(said.stdout.split())
     kept = tmp_path / "py-spy"
     shutil.copy(PY_SPY, kept)
     kept.chmod(0o644)
-    with Client(str(yods.run_dir / f"yod-{launcher}.sock"), "observer", 60) as client:
-        client.tell({"op": "stacks", "limit_s": 30, "tools": {"py-spy": str(kept)}})
-        told = as_told(client.receive())
-    assert told["missing"] == [] and paths(told["tree"])["<module>/wait_here"] == "0,2-7", told["missing"]
+    told = ask(yods, launcher, str(kept))
+    assert told["missing"] == [] and paths(told["tree"])["<module>/wait_here"] == "0,2-3", told["missing"]
 
 
 def test_no_py_spy_anywhere(yods: PrivateMesh, begin: Begin, tmp_path: Path) -> None:
@@ -241,9 +247,7 @@ def test_no_py_spy_anywhere(yods: PrivateMesh, begin: Begin, tmp_path: Path) -> 
     anybodys.write_text("#!/bin/sh\n")
     anybodys.chmod(0o777)
     for path, why in (("/nowhere/py-spy", "cannot be read: No such file"), (str(anybodys), "there is no py-spy")):
-        with Client(str(yods.run_dir / f"yod-{launcher}.sock"), "observer", 60) as client:
-            client.tell({"op": "stacks", "tools": {"py-spy": path}})
-            told = as_told(client.receive())
+        told = ask(yods, launcher, path)
         assert {one["ranks"] for one in told["missing"]} == {"0-1", "2-3"} and told["tree"], "C's calls are there"
         assert all(why in one["why"] for one in told["missing"]), told["missing"]
 
@@ -252,6 +256,7 @@ def test_no_py_spy_anywhere(yods: PrivateMesh, begin: Begin, tmp_path: Path) -> 
 def test_a_deadlock_is_named(yods: PrivateMesh, begin: Begin, tmp_path: Path) -> None:
     launcher = begin("-sz", "4", compiled("examples/deadlock/deadlock.c", tmp_path, "-g"))
     told = until_there(yods, launcher, "main/wait_for_everybody/PMPI_Barrier", "0,2-3")
+    send_signal(str(yods.run_dir), int(launcher), signal.SIGSTOP)  # ranks that wait in MPICH need whole processors
     assert paths(told["tree"])["main/wait_for_news/PMPI_Recv"] == "1"
     (hint,) = told["hints"]
     assert hint["kind"] == "deadlock" and hint["ranks"] == "0-3"
@@ -263,10 +268,10 @@ def test_a_deadlock_is_named(yods: PrivateMesh, begin: Begin, tmp_path: Path) ->
     shown = [line for line in said.stdout.splitlines() if "deadlock.c" in line]
     assert len(shown) == 4 and all(f"\n{line}\n" in page for line in shown)
     assert said.stderr.strip() in page
-    one = taken(yods, launcher, "--ranks", "1")
+    one = taken(yods, launcher, ranks="1")
     assert paths(one["tree"])["main/wait_for_news/PMPI_Recv"] == "1" and one["missing"] == []
     assert one["hints"] == [], "ranks that were not looked at may send"
-    (hint,) = taken(yods, launcher, "--ranks", "0-1")["hints"]
+    (hint,) = taken(yods, launcher, ranks="0-1")["hints"]
     assert (hint["kind"], hint["ranks"]) == ("different-calls", "0-1")
     assert hint["text"].startswith("of the 2 ranks looked at (of 4 that run): rank 0 in MPI_Barrier")
 

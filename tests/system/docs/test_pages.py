@@ -4,7 +4,8 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ import pytest
 from tests.support.addresses import address
 from tests.support.loopback_mesh import LoopbackMesh
 from tests.support.managers.job import Job
-from tests.support.mesh import MakeMesh, PrivateMesh
+from tests.support.mesh import PrivateMesh, while_up
 from tests.support.mpis import ROOT, python_with
+from tests.support.waiting import wait_until
+from tests.support.yods import free
 
 #: Blocks that need hosts, Slurm or a whole installation are ```console, not ```sh; the page says what runs them.
 PAGES = (
@@ -22,8 +25,8 @@ PAGES = (
     "docs/guides/slurm.md",
     "docs/guides/notebooks.md",
     *(f"examples/{name}/README.md" for name in ("farm", "hello", "mandelbrot", "python")),
-    "docs/tutorial.md",  # the last: it ends the mesh
 )
+TUTORIAL = "docs/tutorial.md"
 MPI_PAGES = (
     *(f"examples/{name}/README.md" for name in ("ring", "heat", "coupled", "deadlock")),
     *(f"docs/{name}.md" for name in ("mpi", "guides/mpi", "guides/why-it-hangs")),
@@ -69,25 +72,38 @@ def run_page(run: Runner, page: str, where: Path) -> None:
         where, before = map(Path, state.read_text().split())
 
 
+@pytest.fixture(scope="module")
+def mesh() -> Iterator[PrivateMesh]:
+    """The mesh of the pages; each begins in a directory of its own."""
+    with while_up(PrivateMesh(2, 1)) as made:
+        yield made
+
+
 def runs_pages(mesh: PrivateMesh, *pages: str, python: str = sys.executable) -> None:
     """Run pages one after another in a mesh, with the commands and the Python of ``python``'s environment."""
-    mesh.env["PATH"] = f"{Path(python).parent}:{Path(sys.executable).parent}:{mesh.env['PATH']}"
+    path = f"{Path(python).parent}:{Path(sys.executable).parent}:{mesh.env['PATH']}"
     for page in pages:
-        run_page(mesh.run, page, mesh.work / page.replace("/", "-"))
+        wait_until(lambda: free(mesh) == 2, "what the page before this one ran has released its processors")
+        run_page(partial(mesh.run, env={"PATH": path}), page, mesh.work / page.replace("/", "-"))
 
 
-def test_every_command_of_the_pages_runs(mesh: MakeMesh) -> None:
-    runs_pages(mesh(2, 1), *PAGES)
+def test_every_command_of_the_pages_runs(mesh: PrivateMesh) -> None:
+    runs_pages(mesh, *PAGES)
 
 
 @pytest.mark.skipif(not shutil.which("mpicc.mpich"), reason="MPICH's compiler is not installed")
-def test_every_command_of_the_mpi_pages_runs(mesh: MakeMesh) -> None:
-    runs_pages(mesh(2, 1), *MPI_PAGES)
+def test_every_command_of_the_mpi_pages_runs(mesh: PrivateMesh) -> None:
+    runs_pages(mesh, *MPI_PAGES)
 
 
 @pytest.mark.parametrize("guide, module", [("pytorch", "torch"), ("sections", "numpy")])
-def test_every_command_of_a_guide_that_needs_a_library_runs(mesh: MakeMesh, guide: str, module: str) -> None:
-    runs_pages(mesh(2, 1), f"docs/guides/{guide}.md", python=python_with(module))
+def test_every_command_of_a_guide_that_needs_a_library_runs(mesh: PrivateMesh, guide: str, module: str) -> None:
+    runs_pages(mesh, f"docs/guides/{guide}.md", python=python_with(module))
+
+
+def test_every_command_of_the_tutorial_runs(mesh: PrivateMesh) -> None:
+    """The last of this mesh's tests: it ends the mesh."""
+    runs_pages(mesh, TUTORIAL)
 
 
 def test_every_command_of_the_guide_to_hosts_runs(loopback_hosts: Any) -> None:
@@ -125,6 +141,6 @@ def test_every_command_of_the_guide_to_slurm_runs() -> None:
 
 
 def test_every_guide_with_commands_is_run() -> None:
-    run = {*PAGES, *MPI_PAGES, *(f"docs/guides/{name}.md" for name in GUIDES)}
+    run = {*PAGES, TUTORIAL, *MPI_PAGES, *(f"docs/guides/{name}.md" for name in GUIDES)}
     pages = [str(path.relative_to(ROOT)) for path in (ROOT / "docs" / "guides").glob("*.md")]
     assert [page for page in pages if blocks_of(page) and page not in run] == []

@@ -1,10 +1,10 @@
 """A RAM disk that is too small, and one that is really full (row B4): a /dev/shm in a mount namespace of its own."""
 
+import hashlib
 import json
 import os
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -21,7 +21,7 @@ say placed env PARALLEL_FILE_SYSTEM="$PWD/pfs" $always ./blob
 say one-copy yod -sz 4 --bcast=always ./blob
 head -c 20m /dev/zero > /dev/shm/fill 2>/dev/null
 say full $always ./blob
-say full-placed env PARALLEL_FILE_SYSTEM="$PWD/pfs" $always ./blob
+say full-placed env PARALLEL_FILE_SYSTEM="$PWD/pfs" yod -sz 4 --bcast=always ./blob
 say plain yod -sz 4 ./blob
 say staged yod -sz 2 --stage-in blob:/dev/shm/staged true
 say left find pfs /dev/shm -name blob -o -name 'staged*'
@@ -44,7 +44,7 @@ mesh status --json; mesh down --force >&2
 @pytest.mark.skipif(not mounts(), reason="needs root, for a mount namespace")
 def test_a_read_only_ram_disk_takes_no_node_out(mesh: MakeMesh) -> None:
     """Two nodes were down after one launch with -bcast, and every other user's launch was refused."""
-    private = mesh(4, 2, up=False)
+    private = mesh(4, 2, up=False, REDMESH_FAILED_S="600")  # a node that failed is not tried again meanwhile
     done = private.run("unshare", "-m", shutil.which("sh") or "/bin/sh", "-c", READ_ONLY)
     assert done.returncode == 0, done.stderr
     said, _, status = done.stdout.partition("status 125\n")
@@ -64,7 +64,7 @@ mesh status --json; mount -o remount,rw,bind "$run"; mesh down --force >&2
 @pytest.mark.skipif(not mounts(), reason="needs root, for a mount namespace")
 def test_nodes_whose_run_is_read_only_are_taken_out(mesh: MakeMesh) -> None:
     """No launch can run there: the nodes are broken, whatever the launch."""
-    private = mesh(4, 2, up=False)
+    private = mesh(4, 2, up=False, REDMESH_FAILED_S="600")  # a node that failed is not tried again meanwhile
     done = private.run("unshare", "-m", shutil.which("sh") or "/bin/sh", "-c", READ_ONLY_RUN, str(private.state))
     _, _, status = done.stdout.partition("status 125\n")
     assert "Read-only file system" in done.stderr and "trying other nodes" in done.stderr
@@ -74,8 +74,10 @@ def test_nodes_whose_run_is_read_only_are_taken_out(mesh: MakeMesh) -> None:
 @pytest.mark.skipif(not mounts(), reason="needs root, for a mount namespace")
 def test_a_ram_disk_without_room(mesh: MakeMesh) -> None:
     private = mesh(4, 4, up=False)
-    head = Path("/bin/echo").read_bytes()
-    (private.work / "blob").write_bytes(head + os.urandom(BYTES - len(head)))
+    tell = b'#!/bin/sh\necho "$(sha256sum < "$0" | cut -c1-64) $0"; exit 0\n'
+    blob = tell + os.urandom(BYTES - len(tell))
+    digest = hashlib.sha256(blob).hexdigest()
+    (private.work / "blob").write_bytes(blob)
     (private.work / "blob").chmod(0o755)
     (private.work / "pfs").mkdir()
     sh = shutil.which("sh") or "/bin/sh"
@@ -87,6 +89,7 @@ def test_a_ram_disk_without_room(mesh: MakeMesh) -> None:
         assert steps[name].count("\n") <= 3, "one line, and the status"
     for name in ("placed", "full-placed"):
         assert "goes by the parallel file system" in steps[name] and "status 0" in steps[name]
+        assert steps[name].count(f"{digest} " if name == "placed" else f"{digest} {private.work}/pfs/redmesh-") == 4
     assert "yod:" not in steps["one-copy"] and "status 0" in steps["one-copy"]
     assert "status 0" in steps["plain"], "what runs in place needs no room"
     assert steps["staged"].strip() == "yod: n0: stage-in: /dev/shm/staged: No space left on device\nstatus 125"

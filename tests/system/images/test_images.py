@@ -1,7 +1,6 @@
 """Programs that travel: over a real mesh, from nodes that have them not, with no room, under kills; nothing stays."""
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import secrets
@@ -11,10 +10,13 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
-from tests.support.mesh import MakeMesh, PrivateMesh
+from agents.pct.images.store import Store
+from tests.support.look import processors, states
+from tests.support.mesh import PrivateMesh, while_up
 from tests.support.waiting import freeze, wait_until
 from tests.support.yods import PROCESSORS, free, one_mesh, yods
 
@@ -36,10 +38,12 @@ def stored(mesh: PrivateMesh) -> list[str]:
 
 
 def images_of(program: Path) -> list[str]:
-    """Images of this program, whole or arriving. Other meshes of this account share the directory."""
+    """Images of this program, whole or arriving. Other meshes of this account share the directory, and remove it."""
     data = program.read_bytes()
     name = f"{len(data)}-{hashlib.sha256(data).hexdigest()}"
-    return [one for one in os.listdir(STORE / "images") if one.startswith(name)]
+    with contextlib.suppress(FileNotFoundError):
+        return [one for one in os.listdir(STORE / "images") if one.startswith(name)]
+    return []
 
 
 def script(path: Path, text: str, mode: int = 0o755) -> Path:
@@ -173,15 +177,17 @@ def test_libraries_travel_and_are_found(yods: PrivateMesh) -> None:
 def test_a_writer_elsewhere_on_the_host_that_stands_still_stops_nobody(yods: PrivateMesh, large: Path) -> None:
     """Another launch writes the same image and has been stopped: after a moment everybody takes a copy of his own."""
     data = large.read_bytes()
-    for folder in (STORE, STORE / "images"):
-        folder.mkdir(mode=0o700, exist_ok=True)  # the last mesh of this host removed them
-    part = STORE / "images" / f"{len(data)}-{hashlib.sha256(data).hexdigest()}.part"
-    with part.open("wb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    digest = hashlib.sha256(data).hexdigest()
+    elsewhere = Store("the other launch")  # a mesh that ends meanwhile removes the directory of no living launch
+    try:
+        written = elsewhere.want(digest, len(data), large.name)
+        assert written.state == "mine"
         done = yods.run("yod", "-bcast", "always", "-sz", "8", str(large), check=True)
-        assert done.stdout.count(hashlib.sha256(data).hexdigest()) == 8
-        assert part.exists()
-    part.unlink()
+        assert done.stdout.count(digest) == 8
+        assert Path(written.part).exists()
+        written.abandon()
+    finally:
+        elsewhere.remove()
     assert not stored(yods) and not images_of(large)
 
 
@@ -201,107 +207,67 @@ def test_killed_at_any_moment_nothing_stays(yods: PrivateMesh, large: Path) -> N
         wait_until(lambda: free(yods) == PROCESSORS, "its processors are free")
 
 
-@pytest.fixture
-def elsewhere(tmp_path: Path) -> Iterator[Path]:
-    """A directory that the mesh of this test sees otherwise than yod does."""
+class Apart(NamedTuple):
+    """A mesh whose nodes see a directory otherwise than yod does."""
+
+    mesh: PrivateMesh
+    #: There, yod alone has ``missing-*`` and ``endless``, the nodes have the same ``same``, and another ``other``.
+    #: They have ``large`` in a file of their own, as on another machine.
+    elsewhere: Path
+
+
+@pytest.fixture(scope="module")
+def apart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Apart]:
     if os.geteuid() != 0 or subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode:
         pytest.skip("mounts of one's own need root")
-    path = tmp_path / "elsewhere"
-    path.mkdir()
-    yield path
-
-
-def up_elsewhere(mesh: PrivateMesh, mounts: str) -> None:
-    """Bring a mesh up behind mounts that only its daemons see."""
-    processors, nodes, cpas = mesh.size
-    command = f"{mounts} && mesh up --processors {processors} --nodes {nodes} --cpas {cpas}"
-    mesh.run("unshare", "-m", "--propagation", "private", "sh", "-ec", command, check=True)
-
-
-@pytest.mark.parametrize("size", [100, 5 << 20])
-def test_nodes_without_the_file_get_it_and_nodes_with_the_same_do_not(
-    mesh: MakeMesh, elsewhere: Path, size: int
-) -> None:
-    missing = script(elsewhere / "missing", 'echo "$0"\n'.join(["#!/bin/sh\n", "#" * size]))
-    same = script(elsewhere / "same", '#!/bin/sh\necho "$0"\n')
-    other = script(elsewhere / "other", '#!/bin/sh\necho "$0"\n')
-    private = mesh(4, 4, up=False)
-    up_elsewhere(
-        private,
-        f"mount --bind {private.work} /mnt && cp {same} /mnt && mount -t tmpfs none {elsewhere}"
-        f" && cp /mnt/same {elsewhere} && printf '#!/bin/sh\\necho wrong one' > {other} && chmod 755 {other}",
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    for size in (100, 5 << 20):
+        script(elsewhere / f"missing-{size}", 'echo "$0"\n'.join(["#!/bin/sh\n", "#" * size]))
+    for name in ("same", "other"):
+        script(elsewhere / name, '#!/bin/sh\necho "$0"\n')
+    for name, length in (("large", 512 << 20), ("endless", 4 << 40)):  # to read the latter takes more than an hour
+        os.truncate(script(elsewhere / name, "#!/bin/sh\necho $0; exit 0\n"), length)
+    mounts = (
+        f"mount -t tmpfs none /mnt && cp {elsewhere}/same /mnt && printf '#!/bin/sh\\necho wrong one' > /mnt/other"
+        f" && head -c 27 {elsewhere}/large > /mnt/large && truncate -s 512M /mnt/large && chmod 755 /mnt/*"
+        f" && mount --bind /mnt {elsewhere}"
     )
-    for path, in_place in ((missing, False), (same, True), (other, False)):
-        out = private.run("yod", "-sz", "4", str(path), check=True).stdout.split()
-        assert len(out) == 4 and all((line == str(path)) is in_place for line in out), out
-    never = private.run("yod", "-bcast", "never", str(missing))
-    assert never.returncode == 127 and str(missing) in never.stderr
+    up = "mesh up --processors 4 --nodes 4"
+    with while_up(PrivateMesh(4, 4), up=False) as private:
+        private.run("unshare", "-m", "--propagation", "private", "sh", "-ec", f"{mounts} && {up}", check=True)
+        yield Apart(private, elsewhere)
+
+
+def test_nodes_without_the_file_get_it_and_nodes_with_the_same_do_not(apart: Apart) -> None:
+    private, elsewhere = apart
+    for name, in_place in (("missing-100", False), (f"missing-{5 << 20}", False), ("same", True), ("other", False)):
+        path = str(elsewhere / name)
+        out = private.run("yod", "-sz", "4", path, check=True).stdout.split()
+        assert len(out) == 4 and all((line == path) is in_place for line in out), (name, out)
+    never = private.run("yod", "-bcast", "never", str(elsewhere / "missing-100"))
+    assert never.returncode == 127 and str(elsewhere / "missing-100") in never.stderr
     assert not stored(private)
 
 
-def test_a_yod_that_reads_a_large_program_hears_its_user(mesh: MakeMesh, elsewhere: Path) -> None:
+def test_a_yod_that_reads_a_large_program_hears_its_user(apart: Apart) -> None:
     """The nodes ask for what they have not, while processors are held: it was deaf until it had read all of it."""
-    huge = script(elsewhere / "huge", "#!/bin/sh\n")
-    os.truncate(huge, 4 << 40)  # more than an hour
-    private = mesh(4, 4, up=False)
-    up_elsewhere(private, f"mount -t tmpfs none {elsewhere}")
-    with private.start("yod", "-sz", "4", str(huge), stderr=subprocess.PIPE, text=True) as yod:
+    private, elsewhere = apart
+    with private.start("yod", "-sz", "4", str(elsewhere / "endless"), stderr=subprocess.PIPE, text=True) as yod:
         assert yod.stderr is not None
-        assert yod.stderr.readline() == "yod: reading huge, which travels\n"
+        assert yod.stderr.readline() == "yod: reading endless, which travels\n"
         yod.send_signal(signal.SIGINT)
         assert yod.wait() == 130
-    assert free(private) == 4 and not stored(private)
+    assert processors(private, "free") == 4 and not stored(private)
 
 
-def test_a_node_that_compares_a_large_program_is_not_silent(mesh: MakeMesh, elsewhere: Path) -> None:
-    """Each machine has a file of its own there: nodes read theirs, and answer their parents meanwhile."""
-    huge = script(elsewhere / "huge", "#!/bin/sh\necho $0; exit 0\n")
-    os.truncate(huge, 2 << 30)
-    private = mesh(4, 2, up=False)
-    copy = f"head -c 27 {huge} > /mnt/huge && truncate -s 2G /mnt/huge && chmod 755 /mnt/huge"
-    mounts = f"mount -t tmpfs none /mnt && {copy} && mount --bind /mnt {elsewhere}"
-    up_elsewhere(private, mounts)
+def test_a_node_that_compares_a_large_program_is_not_silent(apart: Apart) -> None:
+    """Each machine has a file of its own there: nodes read theirs, and answer their parents meanwhile.
+
+    That a file is read in steps, however large it is: tests/unit/images/test_digests.py.
+    """
+    private, large = apart.mesh, apart.elsewhere / "large"
     time.sleep(2.1)  # or what has just changed would be read by each of them
-    with private.start("yod", "-sz", "4", str(huge), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as yod:
-        out, said = yod.communicate()
-    assert (yod.returncode, out) == (0, f"{huge}\n" * 4), said
-    assert "silent" not in said and "trying" not in said
-    assert {one["state"] for one in private.json("showmesh")["nodes"]} == {"up"}
-
-
-def test_without_room_it_goes_by_the_parallel_file_system(mesh: MakeMesh, elsewhere: Path, large: Path) -> None:
-    private = mesh(4, 4, up=False)
-    up_elsewhere(private, "mount -t tmpfs -o size=12m none /dev/shm")
-    shared = {"PARALLEL_FILE_SYSTEM": str(elsewhere)}
-    done = private.run("yod", "-bcast", "always", "-sz", "4", str(large), env=shared, check=True)
-    assert done.stdout.count(hashlib.sha256(large.read_bytes()).hexdigest()) == 4
-    assert done.stdout.count(f" {elsewhere}/redmesh-") == 4
-    assert "has room for" in done.stderr and str(elsewhere) in done.stderr and done.stderr.count("\n") == 1
-    assert not any(elsewhere.iterdir())
-    none = private.run("yod", "-bcast", "always", "-sz", "4", str(large), env={"PARALLEL_FILE_SYSTEM": "/nowhere"})
-    assert none.returncode == 125 and "/nowhere" in none.stderr and "has room for" in none.stderr
-
-
-def test_a_stopped_node_in_the_middle_is_named(mesh: MakeMesh, tmp_path: Path) -> None:
-    private = mesh(8, 8)
-    assert not stored(private)
-    huge = tmp_path / "huge"
-    huge.write_bytes(b"#!/bin/sh\nexit 0\n" + b"\0" * (100 << 20))
-    huge.chmod(0o755)
-    yod = private.start(
-        "yod", "-bcast", "always", "-bcast-per", "node", "-sz", "8", str(huge), stderr=subprocess.PIPE, text=True,
-        env={"YODRETRYCOUNT": "0"},
-    )  # fmt: skip
-
-    def child() -> int:
-        names = [name for name in stored(private) if "-n1-" in name]
-        return int(names[0].split("-")[2]) if names else 0
-
-    pid = wait_until(child, "n1 has begun")
-    freeze(pid)
-    try:
-        _, told = yod.communicate()
-    finally:
-        os.kill(pid, signal.SIGKILL)
-    assert yod.returncode == 125 and "n1" in told, told
-    wait_until(lambda: not stored(private), "nothing stays")
+    done = private.run("yod", "-sz", "4", str(large))
+    assert (done.returncode, done.stdout) == (0, f"{large}\n" * 4), done.stderr
+    assert "silent" not in done.stderr and "trying" not in done.stderr
+    assert set(states(private).values()) == {"up"}

@@ -8,11 +8,13 @@ import tempfile
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from agents.keeper.idle_end import job_owners
 from redmesh.byte_text import to_bytes
+from tests.support.chance import examples
 from tests.support.mesh import MakeMesh, PrivateMesh
 from tests.support.mpis import python_with
 from tests.support.waiting import wait_until
@@ -64,9 +66,9 @@ SPECIAL = Given(b"a\xe9\xee\xbf\xa9", b"n\xe9\r \xed\xb3\xa9", b"v\xe9", ODD_LIN
 
 
 def arbitrary(test: Callable[..., None]) -> Callable[..., None]:
-    """The test with a special case and a few arbitrary ones: each takes seconds on a mesh."""
-    limits = settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
-    return limits(given(st.builds(Given, WORDS, NAMES, WORDS, LINES))(example(SPECIAL)(test)))
+    """The test with a special case and an arbitrary one, in a storm forty: each takes seconds on a mesh."""
+    limits = settings(max_examples=examples(1), deadline=None, suppress_health_check=list(HealthCheck))
+    return pytest.mark.storm(limits(given(st.builds(Given, WORDS, NAMES, WORDS, LINES))(example(SPECIAL)(test))))
 
 
 class Place:

@@ -182,7 +182,7 @@ def test_an_executor_that_fails_before_it_is_used_leaves_no_job(yods: PrivateMes
     assert done.returncode == 1 and "max_workers is 100, but the mesh has" in done.stderr
     submit = """mesh submit --json --functions "{\\"program\\": $$}" --name killed; kill -9 $$"""
     uuid = json.loads(yods.run("sh", "-c", submit).stdout)["uuid"]
-    wait_until(lambda: yods.json("mesh", "queue") == [], "both jobs have ended")
+    wait_until(lambda: yods.json("mesh", "queue") == [], "both jobs have ended", step_s=0.3)
     assert yods.json("mesh", "job", "show", uuid)["cause"] == "the program has exited"
 
 
@@ -201,7 +201,7 @@ def test_a_killed_program_ends_its_job_though_a_process_that_it_has_forked_lives
     """The process has the program's connection too, as those of a multiprocessing pool have."""
     with yods.start(sys.executable, "-c", FORKED, stdin=subprocess.PIPE) as program:
         assert program.wait() == -signal.SIGKILL
-        wait_until(lambda: yods.json("mesh", "queue") == [], "the job has ended")
+        wait_until(lambda: yods.json("mesh", "queue") == [], "the job has ended", step_s=0.5)
     (uuid,) = (job["uuid"] for job in yods.json("mesh", "queue", "--all") if job["name"] == "forked")
     assert yods.json("mesh", "job", "show", uuid)["cause"] == "the program has exited"
 
@@ -219,7 +219,11 @@ def test_calls_that_are_not_sent_yet_are_tasks_that_wait(yods: PrivateMesh) -> N
             found: dict[str, Any] = next(one for one in yods.json("mesh", "queue", "--all") if one["uuid"] == uuid)
             return found
 
-        wait_until(lambda: (row()["tasks"], row()["ended"], row()["failed"]) == (2000, 100, 3), "all calls are known")
+        def known() -> bool:
+            now = row()
+            return (now["tasks"], now["ended"], now["failed"]) == (2000, 100, 3)
+
+        wait_until(known, "all calls are known", step_s=0.2)
         assert row()["left_s"] > 0
         rows = yods.run("mesh", "job", "tasks", uuid, "--json", "--state", "waiting", check=True).stdout.splitlines()
         assert json.loads(rows[-1])["last"] == 2000
@@ -336,7 +340,7 @@ CLOSED = """
 import redmesh
 
 with redmesh.Executor(1, name="closed") as executor:
-    results = executor.map(abs, range(200_000))
+    results = executor.map(abs, range(150_000))
     next(results)
     results.close()
     print(executor.submit(pow, 2, 3).result())
@@ -452,7 +456,9 @@ def test_a_call_whose_executor_can_never_run_fails_and_one_that_only_waits_does_
         rows = private.json("mesh", "queue")
         return [(one["why"], one["stuck"]) for one in rows if one["name"] == "inner" and one["why"]]
 
-    assert wait_until(inner, "the inner job waits") == [("first in the line: 1 processor not free yet", False)]
+    assert wait_until(inner, "the inner job waits", step_s=0.3) == [
+        ("first in the line: 1 processor not free yet", False)
+    ]
     held.stdin.close()
     out, _ = outer.communicate()
     _, results, refused = out.splitlines()

@@ -174,7 +174,7 @@ def test_the_owner_is_killed_and_the_job_resumed_with_what_is_missing(yods: Priv
     job_file(yods, script, count=8, inputs='["in"]')
     yods.run("mesh", "sections", "run", "--detach", "JOB.toml", check=True)
     job = newest(yods)
-    wait_until(lambda: row(yods, job)["ended"] == 4, "half of it has finished")
+    wait_until(lambda: row(yods, job)["ended"] == 4, "half of it has finished", step_s=0.2)
     os.kill(int(row(yods, job)["owner"].rpartition(":")[2]), signal.SIGKILL)
     (yods.work / "go").touch()
     (yods.work / "in").write_text("other input")

@@ -3,7 +3,6 @@
 The long forms: ``python -m tests.support.sections_storm`` (docs/sections.md).
 """
 
-import os
 import random
 import shutil
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.far_mesh import FarMesh
-from tests.support.hosts import NOT_ROOT, NamespaceHosts
+from tests.support.hosts import MakeHosts
 from tests.support.mesh import while_up
 from tests.support.sections_storm import (
     FAULTS,
@@ -60,66 +59,56 @@ def shared() -> Iterator[Path]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason=NOT_ROOT)
-def test_hosts_that_are_killed_frozen_filled_up_and_cut_off_change_no_byte(shared: Path) -> None:
-    hosts = NamespaceHosts(6)
-    try:
-        with while_up(FarMesh(hosts, processors=1)) as mesh:
-            survey = Survey(shared, 60, 500, 2, **ON_HOSTS)
-            strikes = [Strike(4 + 3 * at, hosts[at], fault, 1e9) for at, fault in enumerate(FAULTS)]
-            job = storm(mesh, survey, strikes, print)
-            tell(job, print)
-            survey.check(job)
-    finally:
-        hosts.close()
+@pytest.fixture(scope="module")
+def mesh(netns_hosts: MakeHosts) -> Iterator[FarMesh]:
+    """Two hosts with two processors each, without a file system that they share."""
+    with while_up(FarMesh(netns_hosts(2), processors=2)) as made:
+        yield made
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason=NOT_ROOT)
-@pytest.mark.parametrize("size", (1, 2))
-def test_nodes_without_a_shared_file_system_get_inputs_and_send_parts_back(tmp_path: Path, size: int) -> None:
-    hosts = NamespaceHosts(2)
-    try:
-        with while_up(FarMesh(hosts, processors=2)) as mesh:
-            (tmp_path / "data").mkdir()
-            for number in range(6):
-                (tmp_path / "data" / f"in.{number}").write_text(f"line of {number}\n" * 100_000)
-            (tmp_path / "upper.sh").write_text("tr a-z A-Z <$1 >$2; [ -e /tmp/ran ] || touch /tmp/ran\n")
-            (tmp_path / "JOB.toml").write_text(STAGED.format(size=size))
-            done = mesh.run("mesh", "sections", "run", f"{tmp_path}/JOB.toml")
-            assert done.returncode == 0, done.stderr
-            wanted = "".join(f"LINE OF {number}\n" * 100_000 for number in range(6))
-            assert (tmp_path / "results" / "whole").read_text() == wanted
-            assert not list(tmp_path.rglob("*.redmesh-*"))
-            assert hosts[0].run("ls", f"{tmp_path}").returncode, "this host has not the job's directory"
-            for host in hosts:
-                assert "redmesh-sections-" not in host.run("ls", "/tmp").stdout, "a worker has left its directory"
-    finally:
-        hosts.close()
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason=NOT_ROOT)
-def test_parts_on_the_disks_of_nodes_are_not_taken_for_files_of_an_earlier_run_here(
-    shared: Path, tmp_path: Path
+def test_hosts_that_are_killed_frozen_filled_up_and_cut_off_change_no_byte(
+    netns_hosts: MakeHosts, shared: Path
 ) -> None:
-    hosts = NamespaceHosts(1)
-    try:
-        mesh = FarMesh(hosts, processors=1)
-        try:
-            mesh.up()
-            for written in ("{part}", f"{tmp_path}/part.{{section}}"):
-                (shared / "JOB.toml").write_text(APART.format(directory=tmp_path, written=written))
-                for number in range(2):
-                    (tmp_path / f"part.{number}").write_text("STALE\n")
-                done = mesh.run("mesh", "sections", "run", f"{shared}/JOB.toml", timeout_s=120)
-                assert done.returncode and "part.0 is of an earlier run" in done.stderr, done.stderr
-                assert not (shared / "whole").exists()
-                assert hosts[0].run("cat", f"{tmp_path}/part.1").stdout == "new\n"
-        finally:
-            left = mesh.close()
-        assert not left, "left behind:\n" + "\n".join(left)
-    finally:
-        hosts.close()
+    hosts = netns_hosts(len(FAULTS) + 1)
+    with while_up(FarMesh(hosts, processors=1)) as faulty:
+        survey = Survey(shared, 36, 500, 2, **ON_HOSTS)
+        strikes = [Strike(2 + 2 * at, hosts[at], fault, 1e9) for at, fault in enumerate(FAULTS)]
+        job = storm(faulty, survey, strikes, print)
+        tell(job, print)
+        survey.check(job)
+
+
+@pytest.mark.parametrize("size", (1, 2))
+def test_nodes_without_a_shared_file_system_get_inputs_and_send_parts_back(
+    mesh: FarMesh, tmp_path: Path, size: int
+) -> None:
+    (tmp_path / "data").mkdir()
+    for number in range(6):
+        (tmp_path / "data" / f"in.{number}").write_text(f"line of {number}\n" * 100_000)
+    (tmp_path / "upper.sh").write_text("tr a-z A-Z <$1 >$2; [ -e /tmp/ran ] || touch /tmp/ran\n")
+    (tmp_path / "JOB.toml").write_text(STAGED.format(size=size))
+    done = mesh.run("mesh", "sections", "run", f"{tmp_path}/JOB.toml")
+    assert done.returncode == 0, done.stderr
+    wanted = "".join(f"LINE OF {number}\n" * 100_000 for number in range(6))
+    assert (tmp_path / "results" / "whole").read_text() == wanted
+    assert not list(tmp_path.rglob("*.redmesh-*"))
+    assert mesh.hosts[0].run("ls", f"{tmp_path}").returncode, "this host has not the job's directory"
+    for host in mesh.hosts:
+        assert "redmesh-sections-" not in host.run("ls", "/tmp").stdout, "a worker has left its directory"
+
+
+def test_parts_on_the_disks_of_nodes_are_not_taken_for_files_of_an_earlier_run_here(
+    mesh: FarMesh, shared: Path, tmp_path: Path
+) -> None:
+    for written in ("{part}", f"{tmp_path}/part.{{section}}"):
+        (shared / "JOB.toml").write_text(APART.format(directory=tmp_path, written=written))
+        for number in range(2):
+            (tmp_path / f"part.{number}").write_text("STALE\n")
+        done = mesh.run("mesh", "sections", "run", f"{shared}/JOB.toml", timeout_s=120)
+        assert done.returncode and "part.0 is of an earlier run" in done.stderr, done.stderr
+        assert not (shared / "whole").exists()
+        assert "new\n" in [host.run("cat", f"{tmp_path}/part.1").stdout for host in mesh.hosts]
 
 
 def test_what_is_killed_at_any_moment_is_resumed_to_the_same_bytes() -> None:
-    kills(len(KILLS), random.Random(22), print, traces=16)
+    kills(len(KILLS), random.Random(22), print, traces=8)

@@ -15,7 +15,8 @@ import pytest
 
 from redmesh.state import StateFull, StateObject
 from tests.support.mesh import MakeMesh, PrivateMesh
-from tests.support.waiting import freeze, wait_until
+from tests.support.owner_storm import asked
+from tests.support.waiting import SLOWNESS, freeze, wait_until
 from tests.support.yods import free, one_mesh, yods
 
 __all__ = ["one_mesh", "yods"]
@@ -26,8 +27,8 @@ def submit(mesh: PrivateMesh, *words: str) -> str:
 
 
 def sql(mesh: PrivateMesh, job: str, query: str) -> list[dict[str, Any]]:
-    done = mesh.run("mesh", "job", "sql", "--json", job, query, check=True)
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    """What ``mesh job sql`` prints (tests/system/yod/test_state.py), without a command."""
+    return asked(mesh.state / "jobs" / f"{job}.job", query)
 
 
 def row(mesh: PrivateMesh, job: str) -> dict[str, Any]:
@@ -51,16 +52,19 @@ def ran(mesh: PrivateMesh, name: str = "ran") -> list[int]:
 
 
 def test_results_exits_limits_and_last_lines_are_in_the_object(yods: PrivateMesh) -> None:
+    limit_s = round(2 * SLOWNESS)
     script = "echo task {} of $REDMESH_JOB try $REDMESH_TASK_ATTEMPT $GIVEN; test {} != 3 || exit 7"
     done = yods.run(
-        "mesh", "submit", "--array", "1-20", "--retries", "1", "--time", "2s", "--env", "GIVEN=x", "--wait", "--",
-        "sh", "-c", script + "; test {} != 4 || sleep 60",
+        "mesh", "submit", "--array", "1-20", "--retries", "1", "--time", f"{limit_s}s", "--env", "GIVEN=x",
+        "--wait", "--", "sh", "-c", script + "; test {} != 4 || sleep 600",
     )  # fmt: skip
     job = done.stdout.strip()
     assert done.returncode == 1 and "2 tasks failed: 18 done, 2 failed" in done.stderr
     assert re.search(rf"mesh: task 3 failed first: exit 7 on n\d: task 3 of {job} try 2 x", done.stderr), done.stderr
     log = yods.run("mesh", "job", "log", job, check=True).stdout
-    assert re.search(r"task 4: failed: exit 124 \(the time limit of 2 s is reached\) on n\d: task 4 of", log), log
+    assert re.search(
+        rf"task 4: failed: exit 124 \(the time limit of {limit_s} s is reached\) on n\d: task 4 of", log
+    ), log
     assert sql(yods, job, "SELECT first, attempt, exit FROM task WHERE state = 'failed'") == [
         {"first": 3, "attempt": 2, "exit": 7},
         {"first": 4, "attempt": 2, "exit": 124},
@@ -281,7 +285,7 @@ def test_jobs_are_held_released_cancelled_wait_for_others_and_are_tried_again(yo
     yods.run("mesh", "wait", held, check=True)
     long = submit(yods, "--array", "1-100", "--limit", "2", "--", "sleep", "1000")
     wait_until(lambda: len(workers(yods)) == 2, "two workers run")
-    wait_until(lambda: row(yods, long)["state"] == "running", "the job runs")
+    wait_until(lambda: row(yods, long)["state"] == "running", "the job runs", step_s=0.3)
     assert yods.run("mesh", "down").returncode == 1  # it would interrupt the job
     yods.run("mesh", "cancel", long, check=True)
     assert yods.run("mesh", "wait", long).returncode == 130
@@ -361,7 +365,7 @@ def test_an_owner_that_is_killed_has_a_successor_that_goes_on(yods: PrivateMesh)
     job = submit(yods, "--array", "1-30%3", "--", "sh", "-c", "sleep 0.5; echo {} >> owned")
     wait_until(lambda: len(ran(yods, "owned")) > 2, "some tasks have ended")
     os.kill(int(row(yods, job)["owner"].rpartition(":")[2]), signal.SIGKILL)
-    wait_until(lambda: row(yods, job)["state"] == "owner lost", "the owner is lost")
+    wait_until(lambda: row(yods, job)["state"] == "owner lost", "the owner is lost", step_s=0.3)
     assert yods.run("mesh", "job", "resume", check=True).stdout.strip() == job
     yods.run("mesh", "wait", job, check=True)
     twice = sql(yods, job, "SELECT first FROM task WHERE attempt > 1")
@@ -376,7 +380,7 @@ def test_a_task_that_has_begun_is_known_to_the_successor_of_an_owner_killed_at_o
     wait_until(lambda: at_work(yods, "until test -e owner"), "its first task runs")
     (yods.work / "pid").write_text(row(yods, job)["owner"].rpartition(":")[2] + "\n")
     (yods.work / "pid").rename(yods.work / "owner")
-    wait_until(lambda: row(yods, job)["state"] == "owner lost", "the owner is lost")
+    wait_until(lambda: row(yods, job)["state"] == "owner lost", "the owner is lost", step_s=0.3)
     yods.run("mesh", "job", "resume", job, check=True)
     yods.run("mesh", "wait", job, check=True)
     [attempts] = sql(yods, job, "SELECT attempt FROM task WHERE first = 3")
@@ -415,12 +419,12 @@ def test_a_stopped_yod_of_an_owner_that_was_lost_is_named(yods: PrivateMesh) -> 
     [yod] = [pid for pid, words in yods.processes().items() if " yod " in words and f"{job}.sock" in words]
     freeze(yod)
     os.kill(int(row(yods, job)["owner"].rpartition(":")[2]), signal.SIGKILL)
-    wait_until(lambda: row(yods, job)["state"] == "owner lost", "the owner is lost")
+    wait_until(lambda: row(yods, job)["state"] == "owner lost", "the owner is lost", step_s=0.3)
     yods.run("mesh", "job", "resume", job, check=True)
     told = f"waits for yod {yod} of the owner before, which is stopped: kill -CONT {yod}"
-    wait_until(lambda: row(yods, job)["state"] == told, "it says what it waits for")
+    wait_until(lambda: row(yods, job)["state"] == told, "it says what it waits for", step_s=0.3)
     os.kill(yod, signal.SIGCONT)
-    wait_until(lambda: row(yods, job)["state"] == "running", "the job goes on")
+    wait_until(lambda: row(yods, job)["state"] == "running", "the job goes on", step_s=0.3)
     yods.run("mesh", "cancel", job, check=True)
 
 

@@ -18,39 +18,47 @@ from db.allocation.free import Machine
 from db.allocation.types import Demand
 from db.store.store import open_store
 from db.views.viewer import open_viewer
-from tests.support.mariadb import Server, private_server
-from tests.support.mesh import MakeMesh, PrivateMesh
+from tests.support.mariadb import Server
+from tests.support.mesh import MakeMesh, PrivateMesh, while_up
+from tests.support.picture import processor_states
+from tests.support.shared_mesh import borrowed, is_in_use
 from tests.support.waiting import freeze, wait_until
 from tests.support.yods import ranks_left
 
 
-@pytest.fixture
-def site(mesh: MakeMesh, sql_server: Server) -> Iterator[PrivateMesh]:
+@pytest.fixture(scope="module")
+def one_site(sql_server: Server) -> Iterator[PrivateMesh]:
     """A mesh of four processors whose database has been made by ``mesh db init --run``."""
     url = sql_server.new_database()
     name = url.split("/")[3].split("?")[0]
-    private = mesh(4, 2, 2, up=False)
-    accounts = ("--cpa-account", f"{name[-12:]}_c@localhost", "--view-account", f"{name[-12:]}_v@localhost")
-    private.run("mesh", "db", "init", "--run", "--url", url, *accounts, check=True)
-    private.env["REDMESH_DATABASE"] = (private.state / "view.url").read_text().strip()
-    private.env["REDMESH_CPA_DATABASE_FILE"] = str(private.state / "cpa.url")
-    yield private
-    private.run("mesh", "down", "--force")
+    with while_up(PrivateMesh(4, 2, 2), up=False) as private:
+        accounts = ("--cpa-account", f"{name[-12:]}_c@localhost", "--view-account", f"{name[-12:]}_v@localhost")
+        private.run("mesh", "db", "init", "--run", "--url", url, *accounts, check=True)
+        private.env["REDMESH_DATABASE"] = (private.state / "view.url").read_text().strip()
+        private.env["REDMESH_CPA_DATABASE_FILE"] = str(private.state / "cpa.url")
+        private.up()
+        yield private
     sql_server.drop_database(url)
 
 
+@pytest.fixture
+def site(one_site: PrivateMesh, sql_server: Server) -> Iterator[PrivateMesh]:
+    """The module's mesh; its database may be killed."""
+    with borrowed(one_site):
+        yield one_site
+        sql_server.revive()
+
+
 def test_launches_and_views(site: PrivateMesh) -> None:
-    site.up()
     assert site.json("mesh", "status")["healthy"]
     assert site.run("yod", "-sz", "4", "hostname", check=True).stdout.splitlines() == [os.uname().nodename] * 4
-    [ended] = site.json("mesh", "history")
-    assert (ended["command"], ended["exit_status"], ended["size"]) == ("hostname", 0, 4)
+    [ended] = [one for one in site.json("mesh", "history") if one["command"] == "hostname"]
+    assert (ended["exit_status"], ended["size"]) == (0, 4)
     assert site.json("showmesh")["states"]["free"] == 4
     assert site.run("pingd", check=True).stdout.startswith("    0 ( n0 )\n")
 
 
 def test_passwords_stand_in_private_files_alone(site: PrivateMesh) -> None:
-    site.up()
     for role in ("cpa", "view"):
         assert (site.state / f"{role}.url").stat().st_mode & 0o777 == 0o600
         password = (site.state / f"{role}.url").read_text().split(":")[2].split("@")[0]
@@ -60,7 +68,6 @@ def test_passwords_stand_in_private_files_alone(site: PrivateMesh) -> None:
 
 
 def test_the_viewers_account_cannot_read_cookies(site: PrivateMesh, sql_server: Server) -> None:
-    site.up()
     account, _, place = site.env["REDMESH_DATABASE"].partition("://")[2].partition("@")
     user, _, password = account.partition(":")
     name = place.split("/")[1].split("?")[0]
@@ -78,7 +85,6 @@ def test_the_viewers_account_cannot_read_cookies(site: PrivateMesh, sql_server: 
 def test_an_account_of_an_older_program_is_upgraded_and_a_user_has_one_of_his_own(
     site: PrivateMesh, sql_server: Server
 ) -> None:
-    site.up()
     new = site.env["REDMESH_DATABASE"]
     name = new.split("/")[3].split("?")[0]
     account, url = f"{name[-18:-6]}_v@localhost", sql_server.url(name.removesuffix("__view"))
@@ -118,17 +124,17 @@ def test_a_second_mesh_takes_nobodys_database(mesh: MakeMesh, sql_server: Server
     url = sql_server.new_database()
     first, second = mesh(2, 1, database=url), mesh(2, 1, up=False, database=url)
     yod = first.start("yod", "-sz", "2", "sleep", "600")
-    wait_until(lambda: first.json("showmesh")["states"]["busy"] == 2, "it runs")
+    wait_until(lambda: is_in_use(first, 2), "it runs")
     refused = second.run("mesh", "up")
     assert refused.returncode and "is that of mesh" in refused.stderr and "1 launcher run" in refused.stderr
     assert not second.processes() and second.run("yod", "-sz", "1", "true").returncode == 125
-    assert first.json("showmesh")["states"]["busy"] == 2 and yod.poll() is None
+    assert is_in_use(first, 2) and yod.poll() is None
     name = refused.stderr.partition("that of mesh ")[2].split()[0]
     assert "is up here" in first.run("mesh", "db", "release", name).stderr
     assert "is not that of mesh" in second.run("mesh", "db", "release", "0000").stderr
     living = second.run("mesh", "db", "release", name)
     assert living.returncode == 125 and "connection" in living.stderr and "--force" in living.stderr, living
-    assert first.json("showmesh")["states"]["busy"] == 2, "a mesh that uses its database is not lost"
+    assert is_in_use(first, 2), "a mesh that uses its database is not lost"
     first.run("mesh", "down", "--force", check=True)
     yod.wait()
     second.up()  # the first one was taken down
@@ -136,9 +142,9 @@ def test_a_second_mesh_takes_nobodys_database(mesh: MakeMesh, sql_server: Server
     again = first.run("mesh", "up").stderr
     own = again.partition("mesh db release ")[2].partition(")")[0]
     assert "is up here" in second.run("mesh", "db", "release", own).stderr
-    assert second.json("showmesh")["states"]["free"] == 2
+    assert processor_states(second.database)["free"] == 2
     yod = second.start("yod", "-sz", "2", "sleep", "600", stderr=subprocess.PIPE)
-    wait_until(lambda: second.json("showmesh")["states"]["busy"] == 2, "it runs")
+    wait_until(lambda: is_in_use(second, 2), "it runs")
     for pid in [*second.processes(), yod.pid]:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -156,53 +162,46 @@ def test_a_database_that_does_not_answer_is_named(mesh: MakeMesh) -> None:
 
 
 def test_viewers_work_again_when_the_database_is_back(site: PrivateMesh, sql_server: Server) -> None:
-    site.up()
     sql_server.kill()
-    try:
-        assert site.run("showmesh").returncode == 125
-        status = json.loads(site.run("mesh", "status", "--json").stdout)
-        assert status["up"] and not status["healthy"] and "does not answer" in status["database_error"]
-    finally:
-        sql_server.start()
-    wait_until(lambda: site.json("showmesh")["states"]["free"] == 4, "the viewers read again")
+    assert site.run("showmesh").returncode == 125
+    status = json.loads(site.run("mesh", "status", "--json").stdout)
+    assert status["up"] and not status["healthy"] and "does not answer" in status["database_error"]
+    sql_server.start()
+    assert site.json("showmesh")["states"]["free"] == 4
     wait_until(lambda: site.run("yod", "-sz", "4", "true").returncode == 0, "and launches start again")
 
 
 def test_launches_that_wait_keep_their_places_through_a_restart_of_the_database(
-    mesh: MakeMesh, sql_server: Server
+    site: PrivateMesh, sql_server: Server
 ) -> None:
-    with private_server() as server:  # one of our own, to be stopped
-        private = mesh(4, 2, 2, database=server.new_database())
-        holder = private.start("yod", "-sz", "4", "sleep", "1000")
-        wait_until(lambda: private.json("showmesh")["states"]["busy"] == 4, "it runs")
-        order = private.work / "order"
+    holder = site.start("yod", "-sz", "4", "sleep", "1000")
+    wait_until(lambda: is_in_use(site, 4), "it runs")
+    order = site.work / "order"
 
-        def waiter(name: str) -> "subprocess.Popen[str]":
-            command = ("sh", "-c", f"test $YOD_RANK = 0 && echo {name} >>{order} || true")
-            return private.start(
-                "yod", "-sz", "4", "--wait-for-nodes", "100", *command, stderr=subprocess.PIPE, text=True
-            )
+    def waiter(name: str) -> "subprocess.Popen[str]":
+        command = ("sh", "-c", f"test $YOD_RANK = 0 && echo {name} >>{order} || true")
+        return site.start("yod", "-sz", "4", "--wait-for-nodes", "100", *command, stderr=subprocess.PIPE, text=True)
 
-        with open_viewer(private.database) as viewer:
-            waiters = []
-            for count, name in enumerate(("a", "b", "c"), 1):
-                waiters.append(waiter(name))
-                wait_until(lambda count=count: len(viewer.waiting()) == count, "it waits")  # type: ignore[misc]
-        server.stop()
-        wait_until(lambda: "database_away" in private.logs(10_000), "the CPAs know")
-        waiters.append(waiter("late"))  # and one that comes while nobody can be asked
-        time.sleep(2.0)  # what anybody had who does not wait
-        assert [one.poll() for one in waiters] == [None] * 4
-        server.start()
-        with open_viewer(private.database) as viewer:
-            wait_until(lambda: len(viewer.waiting()) == 4, "they all wait again")
-        holder.terminate()
-        for one in waiters:
-            told = one.communicate()[1]
-            assert one.returncode == 0 and told.count("does not answer") == 1, told
-            assert "this launch keeps its place and waits until it does" in told
-        assert order.read_text().split() == ["a", "b", "c", "late"]
-        private.run("mesh", "down", "--force", check=True)
+    with open_viewer(site.database) as viewer:
+        waiters = []
+        for count, name in enumerate(("a", "b"), 1):
+            waiters.append(waiter(name))
+            wait_until(lambda count=count: len(viewer.waiting()) == count, "it waits")  # type: ignore[misc]
+    before = site.logs(10_000).count("database_away")
+    sql_server.stop()
+    wait_until(lambda: site.logs(10_000).count("database_away") > before, "the CPAs know", step_s=0.2)
+    waiters.append(waiter("late"))  # and one that comes while nobody can be asked
+    time.sleep(2.0)  # what anybody had who does not wait
+    assert [one.poll() for one in waiters] == [None] * 3
+    sql_server.start()
+    with open_viewer(site.database) as viewer:
+        wait_until(lambda: len(viewer.waiting()) == 3, "they all wait again")
+    holder.terminate()
+    for one in waiters:
+        told = one.communicate()[1]
+        assert one.returncode == 0 and told.count("does not answer") == 1, told
+        assert "this launch keeps its place and waits until it does" in told
+    assert order.read_text().split() == ["a", "b", "late"]
 
 
 def test_a_launch_that_waits_outlives_its_reservation(mesh: MakeMesh, sql_server: Server) -> None:
@@ -210,7 +209,7 @@ def test_a_launch_that_waits_outlives_its_reservation(mesh: MakeMesh, sql_server
     url = sql_server.new_database()
     private = mesh(4, 2, database=url)
     holder = private.start("yod", "-sz", "4", "sleep", "1000")
-    wait_until(lambda: private.json("showmesh")["states"]["busy"] == 4, "it runs")
+    wait_until(lambda: is_in_use(private, 4), "it runs")
     waiter = private.start("yod", "-sz", "4", "--wait-for-nodes", "100", "echo", "ran", stdout=subprocess.PIPE)
     with open_store(url) as store:
         wait_until(lambda: waiting_requests.line(store), "it waits")
@@ -236,37 +235,31 @@ def test_a_launch_that_waits_outlives_its_reservation(mesh: MakeMesh, sql_server
 
 
 def test_a_mesh_goes_down_without_its_database_and_says_that_it_was_not_told(
-    site: PrivateMesh, sql_server: Server
+    one_site: PrivateMesh, sql_server: Server
 ) -> None:
-    site.up()
     sql_server.kill()
     try:
-        down = site.run("mesh", "down")
+        down = one_site.run("mesh", "down")
         assert down.returncode == 0 and down.stdout == "mesh down\n"
         assert "the database was not told" in down.stderr and down.stderr.count("\n") == 1
-        assert not site.processes()
+        assert not one_site.processes()
     finally:
-        sql_server.start()
-    site.up()
-    assert site.run("yod", "-sz", "4", "true").returncode == 0
-    site.run("mesh", "down", check=True)
-    assert json.loads(site.run("showmesh", "--json").stdout)["states"]["down"] == 4
+        sql_server.revive()
+        one_site.up()
+    assert one_site.run("yod", "-sz", "4", "true").returncode == 0
 
 
 def test_a_mesh_up_without_its_database_ends_no_launch(site: PrivateMesh, sql_server: Server) -> None:
-    site.up()
     yod = site.start("yod", "-sz", "2", "sleep", "600")
-    wait_until(lambda: site.json("showmesh")["states"]["busy"] == 2, "the launch runs")
+    wait_until(lambda: is_in_use(site, 2), "the launch runs")
     site.kill("keeper")
     sql_server.kill()
-    try:
-        up = site.run("mesh", "up")
-        assert up.returncode == 1 and "under a new keeper" in up.stdout and "cannot be told" in up.stderr
-        assert json.loads(site.run("mesh", "up", "--json").stdout)["nodes_up"] is None
-    finally:
-        sql_server.start()
+    up = site.run("mesh", "up")
+    assert up.returncode == 1 and "under a new keeper" in up.stdout and "cannot be told" in up.stderr
+    assert json.loads(site.run("mesh", "up", "--json").stdout)["nodes_up"] is None
+    sql_server.start()
     wait_until(lambda: site.run("mesh", "up").returncode == 0, "all is well again")
-    assert yod.poll() is None and site.json("showmesh")["states"]["busy"] == 2
+    assert yod.poll() is None and is_in_use(site, 2)
 
 
 def test_db_init_changes_nothing_before_it_has_checked(mesh: MakeMesh, sql_server: Server) -> None:

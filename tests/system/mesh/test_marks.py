@@ -14,19 +14,27 @@ from agents.linux import cgroup, processes
 from agents.pct.ranks.process_tracking import ProcessTracking, Record, Session, belonging, now
 from tests.support.mesh import PrivateMesh, while_up
 from tests.support.mpis import needs_open_mpi
+from tests.support.shared_mesh import borrowed, is_in_use
 from tests.support.waiting import PATIENCE_S, freeze, wait_until
 
 
+@pytest.fixture(scope="module")
+def one_mesh() -> Iterator[PrivateMesh]:
+    with while_up(PrivateMesh(processors=1, nodes=1)) as made:
+        yield made
+
+
 @pytest.fixture
-def mesh() -> Iterator[PrivateMesh]:
-    with while_up(PrivateMesh(processors=1, nodes=1)) as mesh:
-        yield mesh
+def mesh(one_mesh: PrivateMesh) -> Iterator[PrivateMesh]:
+    """The module's mesh of one processor."""
+    with borrowed(one_mesh):
+        yield one_mesh
 
 
 def test_strays_of_a_pct_and_a_launch_child_that_were_killed_together(mesh: PrivateMesh) -> None:
     pct = next(one["pid"] for one in mesh.keeper()["daemons"] if one["name"] == "n0")
     yod = mesh.start("yod", "-sz", "1", "sh", "-c", "setsid sleep 4720 & sleep 4720")
-    wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == 1, "it runs")
+    wait_until(lambda: is_in_use(mesh, 1), "it runs")
     (child,) = [pid for pid in processes.children(pct) if processes.alive(pid)]
     strays = wait_until(lambda: _sleepers(processes.descendants(child)), "both sleep")
     freeze(pct)  # so that it cannot clean up behind its child
@@ -140,7 +148,7 @@ def test_an_adopted_launch_keeps_its_group(mesh: PrivateMesh) -> None:
     (child,) = wait_until(lambda: _launch_children(mesh), "a launch child has a record")
     sleepers = wait_until(lambda: _all_asleep(child, 3), "all three sleep")
     before = mesh.kill("n0")
-    wait_until(lambda: mesh.pid_of("n0") not in (0, before) and mesh.json("showmesh")["states"]["busy"] == 1, "adopted")
+    wait_until(lambda: mesh.pid_of("n0") not in (0, before) and is_in_use(mesh, 1), "adopted")
     assert all(processes.alive(pid) for pid in (child, *sleepers)) and yod.poll() is None
     os.kill(child, signal.SIGKILL)
     wait_until(lambda: not any(processes.alive(pid) for pid in sleepers), "the PCT that adopted it ends the rest")

@@ -103,7 +103,6 @@ def on_hosts(loopback_hosts: Callable[[int], LoopbackHosts]) -> Iterator[Loopbac
 
 def test_hosts_of_the_old_version_one_after_another(on_hosts: LoopbackMesh, old: Path) -> None:
     on_hosts.run(f"{old}/mesh", "up", check=True)
-    launch_in_every_way(on_hosts, "yod")
     go = on_hosts.work / "go"
     running = begun(on_hosts, "yod", "-sz", "4", "sh", "-c", waits_for(go))
     on_hosts.run("mesh", "upgrade", "--only", "lo1", check=True)
@@ -114,4 +113,4 @@ def test_hosts_of_the_old_version_one_after_another(on_hosts: LoopbackMesh, old:
         launch_in_every_way(on_hosts, yod)
     on_hosts.run("mesh", "upgrade", check=True)
     for yod in ("yod", f"{old}/yod"):
-        launch_in_every_way(on_hosts, yod)
+        assert on_hosts.run(yod, "-sz", "4", "echo", "ran", check=True).stdout == "ran\n" * 4

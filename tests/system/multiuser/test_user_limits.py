@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from agents.wire.errors import AgentError
+from tests.support.chance import long
 from tests.support.hosts import MakeHosts
 from tests.support.mariadb import Server
 from tests.support.mesh import while_up
@@ -16,7 +17,9 @@ from tests.support.system_mesh import Attacked, SystemMesh
 from tests.support.waiting import PATIENCE_S, wait_until
 
 #: tests/bench/attacked.py has longer ones, beside as many processes that spin.
-ATTACK_S = 4.0
+ATTACK_S = long(2.0, 30.0)
+#: What each part of the attack sleeps between two turns. Without it the attack has all processors, as in tests/bench.
+PAUSE = ("--pause", str(long(0.05, 0.0)))
 MOST_MB = 150
 
 
@@ -31,8 +34,8 @@ def mesh(netns_hosts: MakeHosts, sql_server: Server) -> Iterator[SystemMesh]:
 def test_others_launch_while_a_user_attacks(mesh: SystemMesh) -> None:
     attacked = Attacked(mesh, ATTACK_S)
     parts = ("--pct", f"{mesh.hosts[0].address}:7117", "--database", mesh.viewers_url)
-    attacked.launches(*parts)
-    assert json.loads(attacked.said.split('{"database": ')[1].split("}")[0] + "}")["done"] > 100, attacked.said
+    attacked.launches(*parts, *PAUSE)
+    assert json.loads(attacked.said.split('{"database": ')[1].split("}")[0] + "}")["done"], attacked.said
     assert all(most < MOST_MB for most in mesh.memory_mb().values()), mesh.memory_mb()
     wait_until(lambda: max(attacked.descriptors().values()) < 64, "its connections are gone")
     assert mesh.as_user("ada", "yod", "-sz", "1", "true").returncode == 0
@@ -40,11 +43,14 @@ def test_others_launch_while_a_user_attacks(mesh: SystemMesh) -> None:
 
 
 def test_a_user_with_too_many_connections_is_told_so_and_nobody_else(mesh: SystemMesh) -> None:
-    attack = mesh.attack("ada", 10 * PATIENCE_S, "--only", "greeted")
+    """What the user has running lives on: its registration may be refused, and its connections dropped."""
+    running = mesh.start_as("ada", "yod", "-sz", "1", "sleep", "600")
+    wait_until(lambda: running.pid in _registered(mesh), "it runs")
+    descriptors = Attacked(mesh, 0.0).descriptors
+    attack = mesh.attack("ada", 10 * PATIENCE_S, "--only", "greeted", *PAUSE)
     try:
         attack.stdout.readline()  # type: ignore[union-attr]
-        descriptors = Attacked(mesh, 0.0).descriptors
-        wait_until(lambda: min(descriptors().values()) > 4000, "it has all that it may have")
+        wait_until(lambda: min(descriptors().values()) > 4000, "it has all that it may have", step_s=0.2)
         assert mesh.as_user("bob", "yod", "-sz", "1", "true").returncode == 0
         while True:  # a yod may get in while the attack takes its last connections
             began = time.monotonic()
@@ -55,22 +61,6 @@ def test_a_user_with_too_many_connections_is_told_so_and_nobody_else(mesh: Syste
         assert time.monotonic() - began > 10, "it tries again first"
         told = mesh.as_user("ada", "yod", "--dry-run", "-sz", "1", "true")
         assert told.returncode and "connections to this daemon" in told.stderr, told
-    finally:
-        attack.terminate()
-        attack.wait()
-    wait_until(lambda: max(descriptors().values()) < 64, "its connections are gone")
-    assert mesh.as_user("ada", "yod", "-sz", "1", "true").returncode == 0
-
-
-def test_a_running_launch_of_the_attacker_lives_on(mesh: SystemMesh) -> None:
-    """Its registration may be refused, and its connections dropped: neither ends what runs."""
-    yod = mesh.start_as("ada", "yod", "-sz", "1", "sleep", "600")
-    wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == 1, "it runs")
-    attack = mesh.attack("ada", 2 * PATIENCE_S, "--only", "greeted")
-    try:
-        attack.stdout.readline()  # type: ignore[union-attr]
-        descriptors = Attacked(mesh, 0.0).descriptors
-        wait_until(lambda: descriptors()["rca"] > 4000, "it has all that it may have")
         killed = [mesh.kill("rca"), mesh.kill("cpa-0")]
 
         def again() -> bool:
@@ -79,15 +69,17 @@ def test_a_running_launch_of_the_attacker_lives_on(mesh: SystemMesh) -> None:
             except (OSError, AgentError):  # they are not there again
                 return False
 
-        wait_until(again, "the daemons are there again, and so is the attack")
+        wait_until(again, "the daemons are there again, and so is the attack", step_s=0.2)
     finally:
         attack.terminate()
         attack.wait()
-    wait_until(lambda: yod.pid in _registered(mesh) or yod.poll() is not None, "it registers again", step_s=0.2)
-    assert yod.poll() is None
+    wait_until(lambda: running.pid in _registered(mesh) or running.poll() is not None, "it registers again", step_s=0.2)
+    assert running.poll() is None
     assert mesh.json("showmesh")["states"]["busy"] == 1
-    yod.terminate()
-    assert yod.wait() == 128 + 15
+    running.terminate()
+    assert running.wait() == 128 + 15
+    wait_until(lambda: max(descriptors().values()) < 64, "its connections are gone")
+    assert mesh.as_user("ada", "yod", "-sz", "1", "true").returncode == 0
 
 
 def _pids(mesh: SystemMesh) -> set[int]:
@@ -108,7 +100,7 @@ def test_the_logs_keep_what_others_did(mesh: SystemMesh) -> None:
     for daemon in ("cpa-0", "rca"):
         lines = [json.loads(line) for line in (mesh.state / "log" / f"{daemon}.jsonl").read_text().splitlines()]
         about = [line for line in lines if line.get("uid") == 21001]
-        starts = sum(line["event"] == "started" for line in lines)  # a test above kills each daemon
+        starts = sum(line["event"] == "started" for line in lines)  # the test above kills each daemon
         seconds = about[-1]["at"] - about[0]["at"] if about else 0.0
         told = f"{daemon} wrote {len(about)} lines in {seconds:.0f} s and {starts} lives about one user"
         assert len(about) <= 1000 * starts + 50 * seconds + 1, told

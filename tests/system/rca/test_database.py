@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 from tests.support.daemons import Make
-from tests.support.mariadb import Server, private_server
+from tests.support.mariadb import Server
 from tests.support.waiting import wait_until
 
 
 @pytest.fixture
 def server(sql_server: Server) -> Iterator[Server]:
-    """A server of this test's own (``sql_server`` says whether there can be one)."""
-    with private_server() as own:
-        yield own
+    """The server of the tests, to be stopped and killed; it runs again afterwards."""
+    yield sql_server
+    sql_server.revive()
 
 
 @pytest.mark.parametrize("how", ["killed", "frozen"])

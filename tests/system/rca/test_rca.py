@@ -18,7 +18,8 @@ from agents.linux.processes import start_time
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
 from db.allocation import waiting_requests
-from tests.support.daemons import LOGIN, Daemons, Make
+from tests.support.allocations import LOGIN
+from tests.support.daemons import Daemons, Make
 from tests.support.waiting import PATIENCE_S, silence, wait_until
 
 Launch = Callable[..., "Launched"]

@@ -18,6 +18,7 @@ import pytest
 
 from tests.support.far_mesh import FarMesh
 from tests.support.hosts import MakeHosts, NamespaceHost, NamespaceHosts
+from tests.support.look import look, processors
 from tests.support.mesh import while_up
 from tests.support.waiting import wait_until
 
@@ -50,7 +51,7 @@ def settled(mesh: FarMesh) -> Iterator[None]:
 
 def settle(mesh: FarMesh) -> None:
     def unsettled() -> dict[str, Any]:
-        shown = mesh.json("showmesh")
+        shown = look(mesh)
         wrong: dict[str, Any] = {node["name"]: node["state"] for node in shown["nodes"] if node["state"] != "up"}
         if shown["launchers"]:
             wrong["launchers"] = [launcher["id"] for launcher in shown["launchers"]]
@@ -93,7 +94,7 @@ def run_everywhere(mesh: FarMesh, *options: str, program: Sequence[str] = NAP) -
 
 
 def until_it_runs(mesh: FarMesh, size: int = 8) -> None:
-    wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == size, "the launch runs", step_s=0.05)
+    wait_until(lambda: processors(mesh, "busy") == size, "the launch runs", step_s=0.05)
 
 
 def until_nobody_runs(mesh: FarMesh, hosts: "list[NamespaceHost] | None" = None) -> None:
@@ -119,7 +120,7 @@ def standing(mesh: FarMesh, host: NamespaceHost) -> Iterator[None]:
 
 def yod_of(mesh: FarMesh) -> int:
     """The process of the one launcher there is."""
-    (launcher,) = mesh.json("showmesh")["launchers"]
+    (launcher,) = look(mesh)["launchers"]
     return int(launcher["pid"])
 
 
@@ -222,7 +223,7 @@ def test_killed_while_a_launch_is_loaded(mesh: FarMesh, victim: str) -> None:
 
 def is_loading(mesh: FarMesh, host: NamespaceHost) -> bool:
     # a launch child of an earlier launch may wait for the next one
-    return mesh.json("showmesh")["states"]["pending"] == 6 and bool(naps(mesh, host))
+    return processors(mesh, "pending") == 6 and bool(naps(mesh, host))
 
 
 # --- the plug is pulled
@@ -379,7 +380,7 @@ def test_a_host_is_cut_off_while_a_program_is_on_its_way(mesh: FarMesh, large: s
     """Nothing has begun: it begins on the others."""
     host = mesh.hosts[1]
     with run_everywhere(mesh, "-sz", "6", program=(large, NAP[1])) as yod:
-        wait_until(lambda: host.run("sh", "-c", "ls /dev/shm/redmesh-*/images/*").stdout, "it arrives", step_s=0.05)
+        wait_until(lambda: host.glob("dev/shm/redmesh-*/images/*"), "it arrives")
         host.cut()
         wait_until(lambda: on_other_hosts(mesh, host), "it runs on the others", step_s=0.1)
         os.kill(yod_of(mesh), signal.SIGTERM)

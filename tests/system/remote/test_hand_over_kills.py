@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import traceback
 from collections.abc import Iterator
@@ -12,18 +11,19 @@ from pathlib import Path
 
 import pytest
 
+from redmesh.state import StateError, owned
 from tests.support.chance import long
 from tests.support.far_mesh import TlsMesh
 from tests.support.mesh import while_up
 from tests.support.waiting import wait_until
-from tests.system.remote.test_hand_over import shown
+from tests.system.remote.test_hand_over import logged, shown
 from tests.system.remote.test_other_login import OTHER_LOGIN, OtherLogin
 from tests.system.remote.test_standby import meta
 
 KILL_AT = Path(__file__).parents[2] / "support" / "kill_at"
 HAND_OVER, HOLDER = "console/tracker/hand_over.py", "agents/objects/holder.py"
 RECEIVER, OWNER = "agents/objects/receiver.py", "agents/job/job_owner.py"
-TASKS = 12
+TASKS = 4
 #: What is killed, and when; in this order in the life of a hand-over.
 STEPS = {
     "the old owner, as it ends its stage": f"call {OWNER} _on_leave 0",
@@ -56,6 +56,7 @@ def mesh() -> Iterator[TlsMesh]:
     made = TlsMesh(processors=8, nodes=2)
     made.env["PYTHONPATH"] = f"{KILL_AT}:{made.env['PYTHONPATH']}"
     made.env["KILL_AT"] = str(made.home / "kill-a-cpa")
+    made.env["KILL_AT_FUNCTIONS"] = " ".join(sorted({step.split()[2] for step in STEPS.values()}))
     with while_up(made) as mesh:
         yield mesh
 
@@ -94,7 +95,7 @@ class HandedOver:
 
         def begun() -> bool:
             nonlocal moving
-            if self.has("no more tasks start here") or not self.spec.exists():
+            if logged(self.here, "no more tasks start here") or not self.spec.exists():
                 return True
             if moving.poll() is not None:  # another job's step has killed the CPA that it asked
                 moving = self.mesh.start("mesh", "job", "move", self.uuid, OTHER_LOGIN, env=env)
@@ -115,42 +116,35 @@ class HandedOver:
             moving.kill()
             moving.wait()
 
-    def has(self, text: str) -> bool:
-        """Whether the log of the object here has a line with ``text``."""
-        with suppress(sqlite3.Error):
-            db = sqlite3.connect(f"file:{self.here}?mode=ro", uri=True)
-            try:
-                return bool(db.execute("SELECT 1 FROM log WHERE text LIKE ?", (f"%{text}%",)).fetchone())
-            finally:
-                db.close()
-        return False
-
     def end(self) -> None:
         """Somebody goes on with the job, on either login processor, as its messages say; it ends."""
 
         def over() -> bool:
-            if self.state()[0] == "done":
+            if self.state() == "done":
                 return True
-            for run in (self.mesh.run, self.other.run):
-                run("mesh", "job", "resume", self.uuid)
-            return self.state()[0] == "done"
+            if not any(owned(str(path)) for path in self.live()):
+                for run in (self.mesh.run, self.other.run):
+                    resumed = run("mesh", "job", "resume", self.uuid)
+                    assert "Traceback" not in resumed.stderr, resumed.stderr
+            return False
 
-        wait_until(over, f"it ends after {self.step}: {self.state()}", step_s=0.5)
+        wait_until(over, lambda: f"it ends after {self.step}: {self.state()!r}, {self.live()}", step_s=0.2)
 
-    def state(self) -> tuple[str, str]:
-        """The job's state, and where that was said."""
-        for run in (self.mesh.run, self.other.run):
-            done = run("mesh", "job", "show", self.uuid, "--json")
-            assert "Traceback" not in done.stderr, done.stderr
-            if done.returncode == 0:
-                told = json.loads(done.stdout)
-                return str(told["state"]), str(told["path"])
-        return "", done.stderr
+    def live(self) -> list[Path]:
+        """The objects that an owner could open, on either login processor and on the nodes."""
+        live = [path for path in (self.here, self.there) if path.exists()]
+        return live + list((self.mesh.state / "jobs").glob(f"n*/{self.uuid}.job"))
+
+    def state(self) -> str:
+        """The job's state, as its object says; empty while it moves."""
+        with suppress(StateError, ValueError):
+            (live,) = self.live()
+            return str(meta(live, "state"))
+        return ""
 
     def check(self) -> None:
         """One object, whose word about its tasks is what happened."""
-        live = [path for path in (self.here, self.there) if path.exists()]
-        live += list((self.mesh.state / "jobs").glob(f"n*/{self.uuid}.job"))
+        live = self.live()
         assert len(live) == 1, (self.step, live)
         here = live[0] != self.there
         told = shown(self.mesh.run if here else self.other.run, self.uuid)

@@ -20,6 +20,7 @@ import pytest
 from tests.support.chance import long
 from tests.support.far_mesh import FarMesh
 from tests.support.hosts import MakeHosts
+from tests.support.look import look, processors
 from tests.support.mariadb import Server
 from tests.support.mesh import while_up
 from tests.support.waiting import silence, wait_until
@@ -28,7 +29,7 @@ MARK = "987654"  # tells a rank from everything else on a host
 NAP = ("sleep", MARK)
 SLOW_TO_END = ("sh", "-c", "trap 'sleep 1; exit 0' TERM; while :; do sleep 0.1; done", MARK)
 UNTIL_TOLD = ("sh", "-c", "trap 'exit 0' USR1; while :; do sleep 0.1; done", MARK)
-SIZE = 6
+SIZE, SUSPECT_S = 6, 4.0
 VICTIMS = ("yod", "cpa-0", "rca", "pct", "launch child", "mariadbd")
 STATES = ("allocating", "loading", "held", "running", "signalling", "ending")
 #: In these a launch has no need of these: it runs on.
@@ -42,7 +43,7 @@ TABLE = long(SOME, list(itertools.product(STATES, VICTIMS)))
 
 @pytest.fixture(scope="module")
 def mesh(netns_hosts: MakeHosts, sql_server: Server) -> Iterator[FarMesh]:
-    made = FarMesh(netns_hosts(3, rate="80mbit"), database=sql_server.new_database(), suspect_s=4.0, down_s=8.0)
+    made = FarMesh(netns_hosts(3, rate="80mbit"), database=sql_server.new_database(), suspect_s=SUSPECT_S, down_s=8.0)
     with while_up(made):
         yield made
 
@@ -76,7 +77,7 @@ class Scene:
         return self.yod
 
     def until(self, state: str) -> None:
-        wait_until(lambda: self.mesh.json("showmesh")["states"][state] == SIZE, f"it is {state}", step_s=0.02)
+        wait_until(lambda: processors(self.mesh, state) == SIZE, f"it is {state}", step_s=0.02)
 
     def until_there(self) -> None:
         wait_until(lambda: min(ranks(self.mesh)) >= 2, "all ranks are there", step_s=0.02)
@@ -102,8 +103,7 @@ class Scene:
     @contextmanager
     def loading(self) -> Iterator[None]:
         self.start(self.large, MARK)
-        arrives = ("sh", "-c", "ls /dev/shm/redmesh-*/images/*")
-        wait_until(lambda: self.mesh.hosts[1].run(*arrives).stdout, "it arrives", step_s=0.01)
+        wait_until(lambda: self.mesh.hosts[1].glob("dev/shm/redmesh-*/images/*"), "it arrives", step_s=0.01)
         yield
 
     @contextmanager
@@ -190,15 +190,39 @@ def test_a_launch_goes_on_or_ends_whatever_is_killed(
     assert done.returncode == 0, done.stderr
 
 
+def test_the_database_is_away_for_longer_than_a_node_may_be_silent(mesh: FarMesh, sql_server: Server) -> None:
+    """No node goes down by it, and what runs runs on."""
+    yod = mesh.start("yod", "-sz", str(SIZE), *NAP, stderr=subprocess.PIPE, text=True)
+    wait_until(lambda: processors(mesh, "busy") == SIZE, "it runs")
+    (launcher,) = look(mesh)["launchers"]
+    log = mesh.state / "log" / "rca.jsonl"
+    began = len(log.read_text())  # while the mesh came up, a node may have been late
+    sql_server.kill()
+    time.sleep(silence(SUSPECT_S) + 1.0)  # longer than a node may be silent
+    sql_server.start()
+    wait_until(lambda: mesh.run("showmesh", "--json").returncode == 0, "the database is back", step_s=0.2)
+    assert set(mesh.states().values()) == {"up"}
+    assert processors(mesh, "busy") == SIZE
+    since = log.read_text()[began:]
+    assert "node_suspect" not in since and "node_down" not in since
+    os.kill(int(launcher["pid"]), signal.SIGTERM)
+    _, said = yod.communicate()
+    assert yod.returncode == 128 + signal.SIGTERM, said
+    settle(mesh)
+    assert mesh.run("yod", "-sz", str(SIZE), "true").returncode == 0
+
+
 def settle(mesh: FarMesh) -> None:
     """Every node up, every processor free, no rank and no directory of a launch anywhere."""
     last: list[Any] = []
 
     def settled() -> bool:
-        shown = mesh.json("showmesh")
-        left = [host.run("sh", "-c", "ls -d /dev/shm/redmesh-0/launch-*").stdout for host in mesh.hosts]
+        shown = look(mesh)
+        left = [host.glob("dev/shm/redmesh-0/launch-*") for host in mesh.hosts]
         last[:] = [shown["states"], shown["launchers"], {node["name"]: node["state"] for node in shown["nodes"]}, left]
         up = set(last[2].values()) == {"up"}
-        return up and shown["states"]["free"] == SIZE and not shown["launchers"] and not any(left + ranks(mesh))
+        return (
+            up and shown["states"]["free"] == SIZE and not shown["launchers"] and not any(left) and not any(ranks(mesh))
+        )
 
     wait_until(settled, lambda: f"the mesh is as it was: {last}\n{mesh.logs(25)}", step_s=0.1)

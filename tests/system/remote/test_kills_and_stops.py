@@ -18,11 +18,12 @@ import pytest
 from tests.support.chance import long, seed
 from tests.support.far_mesh import FarMesh
 from tests.support.hosts import MakeHosts, NamespaceHost
+from tests.support.look import look, processors
 from tests.support.mesh import while_up
 from tests.support.waiting import PATIENCE_S, wait_until
 from tests.system.remote.test_faults import boot_of, naps, run_everywhere, until_it_runs, until_nobody_runs
 
-STORM_S = long(12.0, 300.0)
+STORM_S = long(6.0, 300.0)
 SEED = seed("REDMESH_STORM_SEED")
 HOSTS, AT_ONCE = 4, 3
 RANK = 'flock -n /tmp/held sleep {} || echo "$YOD_LAUNCHER_ID" >> /tmp/twice'
@@ -78,7 +79,7 @@ class Weather:
     def _kill(self, what: str, host: NamespaceHost) -> None:
         try:
             if what == "yod":
-                launchers = self.mesh.json("showmesh")["launchers"]
+                launchers = look(self.mesh)["launchers"]
                 if launchers:
                     os.kill(int(self.chance.choice(launchers)["pid"]), signal.SIGKILL)
             elif what in ("pct", "launch"):
@@ -129,8 +130,8 @@ def test_no_processor_is_ever_in_two_launches(mesh: FarMesh) -> None:
     for one in running:
         one.wait()
     wait_until(
-        lambda: mesh.json("showmesh")["states"]["free"] == HOSTS,
-        lambda: f"all is free: {mesh.json('showmesh')}; {story}\n{mesh.logs(20)}",
+        lambda: processors(mesh, "free") == HOSTS,
+        lambda: f"all is free: {look(mesh)}; {story}\n{mesh.logs(20)}",
         step_s=0.2,
     )
     assert not twice(mesh), f"two launches on a processor of {twice(mesh)}; {story}"

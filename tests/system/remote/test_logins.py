@@ -16,15 +16,22 @@ import pytest
 
 from agents.linux.processes import children
 from db.store.store import open_store
+from redmesh.state import owned
 from tests.support.far_mesh import FarMesh
 from tests.support.hosts import MakeHosts, NamespaceHost
+from tests.support.look import processors
 from tests.support.mariadb import Server
 from tests.support.mesh import while_up
 from tests.support.others import INSTALLED, install
 from tests.support.waiting import Process, freeze, wait_until
+from tests.system.remote.test_standby import done as tasks_done
 from tests.system.remote.test_standby import meta
 
 NAP = ("sleep", "987654")
+#: Of both nodes.
+PROCESSORS = 8
+#: Of launches from the first login processor.
+HERE = ("sleep", "987655")
 SAID = "SELECT at, kind, text FROM event WHERE kind LIKE 'node_%' ORDER BY id DESC LIMIT 12"
 OF_NODES = (
     "SELECT COUNT(*) FROM event e JOIN node n ON n.id = e.node"
@@ -48,10 +55,10 @@ python = "{python}"
 class ManyLogins(FarMesh):
     """Nodes on h1 and h2; login processors are this one, h3 (which asks our CPA) and h4 (with one of its own)."""
 
-    def __init__(self, make: MakeHosts, server: Server) -> None:
+    def __init__(self, make: MakeHosts, server: Server, processors: int = 2) -> None:
         self.url = server.new_database()
         # what a node needs to change over in, and what it may be silent for, are to be far apart on a busy machine
-        super().__init__(make(4), cpa_port=7200, database=self.url, suspect_s=4.0, down_s=8.0)
+        super().__init__(make(4), processors, cpa_port=7200, database=self.url, suspect_s=4.0, down_s=8.0)
         file = self.home / "config" / "redmesh" / "mesh.toml"
         here = file.read_text().replace('"h[1-4]"', '"h[1-2]"')
         file.write_text(here + LOGINS.format(python=f"{INSTALLED}/python"))
@@ -101,6 +108,11 @@ class ManyLogins(FarMesh):
         """A node's, or a login processor's."""
         return str(self.rows(f"SELECT state FROM node WHERE name = '{name}'")[0][0])
 
+    def own_launches(self) -> int:
+        """How many launches from h4 run."""
+        sql = "SELECT COUNT(*) FROM launcher l JOIN node n ON n.id = l.login_processor"
+        return int(self.rows(f"{sql} WHERE n.name = 'h4' AND l.started_at IS NOT NULL AND l.ended_at IS NULL")[0][0])
+
     def events(self, *kinds: str) -> int:
         """How many of these the mesh has had."""
         some = ", ".join(f"'{kind}'" for kind in kinds)
@@ -109,7 +121,7 @@ class ManyLogins(FarMesh):
 
 @pytest.fixture(scope="module")
 def mesh(netns_hosts: MakeHosts, sql_server: Server) -> Iterator[ManyLogins]:
-    made = ManyLogins(netns_hosts, sql_server)
+    made = ManyLogins(netns_hosts, sql_server, PROCESSORS // 2)
     with while_up(made):
         yield made
 
@@ -117,16 +129,16 @@ def mesh(netns_hosts: MakeHosts, sql_server: Server) -> Iterator[ManyLogins]:
 @pytest.fixture(autouse=True)
 def settled(mesh: ManyLogins) -> Iterator[None]:
     """Before each test every node knows every RCA; after it all is up, and all is free."""
-    wait_until(lambda: all(knows_all(mesh, host) for host in mesh.hosts[:2]), "the nodes know three RCAs", step_s=0.1)
+    wait_until(lambda: all(rcas_known(host) == 3 for host in mesh.hosts[:2]), "the nodes know three RCAs", step_s=0.1)
     yield
     mesh.end_launches()
     wait_until(lambda: set(mesh.states().values()) == {"up"}, "every node is up", step_s=0.1)
-    wait_until(lambda: mesh.json("showmesh")["states"]["free"] == 4, "every processor is free", step_s=0.1)
+    wait_until(lambda: processors(mesh, "free") == PROCESSORS, "every processor is free", step_s=0.1)
 
 
-def knows_all(mesh: ManyLogins, host: NamespaceHost) -> bool:
-    said = host.run("sh", "-c", "cat /run/redmesh-0/*/rcas-*").stdout
-    return said.count(":7117") == 3
+def rcas_known(host: NamespaceHost) -> int:
+    """How many RCAs a node knows."""
+    return sum(path.read_text().count(":7117") for path in host.glob("run/redmesh-0/*/rcas-*"))
 
 
 def end(mesh: ManyLogins, yod: subprocess.Popen[str]) -> None:
@@ -138,7 +150,7 @@ def end(mesh: ManyLogins, yod: subprocess.Popen[str]) -> None:
 
 
 def runs(mesh: ManyLogins, size: int = 4) -> None:
-    wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == size, "it runs", step_s=0.05)
+    wait_until(lambda: processors(mesh, "busy") == size, "it runs", step_s=0.05)
 
 
 def test_every_login_processor_launches(mesh: ManyLogins) -> None:
@@ -170,7 +182,7 @@ def test_one_that_only_another_does_not_reach_is_not_taken_for_lost(mesh: ManyLo
 
     mesh.own.cut()
     try:
-        wait_until(lambda: missed() >= 3, "it was missed, and has contradicted, again and again", step_s=0.1)
+        wait_until(lambda: missed() >= 2, "it was missed, and has contradicted, again and again", step_s=0.1)
         assert set(mesh.states().values()) == {"up"}
         assert mesh.run("yod", "-sz", "4", "true").returncode == 0
     finally:
@@ -211,102 +223,113 @@ def test_an_rca_that_is_gone_makes_no_node_down_and_ends_no_launch(mesh: ManyLog
         wait_until(lambda: mesh.state_of("h0") == "down", "its own processor is known to be gone", step_s=0.1)
     wait_until(lambda: mesh.state_of("h0") == "up", "it says that it is there", step_s=0.1)
     assert set(mesh.states().values()) == {"up"}
-    assert mesh.json("showmesh")["states"]["busy"] == 4
+    assert processors(mesh, "busy") == 4
     own = mesh.events("node_down", "node_suspect") - before
     assert own == 2, f"the login processor was suspect, then down, and no node: {mesh.rows(SAID)}\n{mesh.logs(40)}"
     end(mesh, yod)
     assert mesh.rows("SELECT name, boot_id FROM node ORDER BY id") == lives
 
 
-def test_a_login_processor_that_is_gone_keeps_nobody_else_from_launching(mesh: ManyLogins) -> None:
-    """All its daemons stand still for longer than any lease: what is launched from another one is not touched."""
+class Gone:
+    """The first login processor, with all that stands still on it: its daemons, a yod, the owner of a job and its yods.
+
+    The job's tasks need one processor at a time, and so does the yod.
+    """
+
+    def __init__(self, mesh: ManyLogins) -> None:
+        self.mesh = mesh
+        self.yod = mesh.start("yod", "-sz", "1", *HERE, stderr=subprocess.PIPE, text=True)
+        runs(mesh, 1)
+        [(self.launcher, pid)] = mesh.rows("SELECT id, pid FROM launcher WHERE ended_at IS NULL")
+        words = ("--limit", "1", "--array", "1-400", "--", "sleep", "1")
+        self.job = mesh.run("mesh", "submit", *words, cwd=Path("/"), check=True).stdout.strip()
+        self.path = mesh.state / "jobs" / f"{self.job}.job"
+        self.path_there = mesh.own.home / ".local" / "state" / "redmesh" / "jobs" / self.path.name
+        where = f"SELECT standby FROM state_location WHERE uuid = '{self.job}'"
+        wait_until(lambda: mesh.rows(where) > [("",)], "the job has a copy")
+        owner = int(str(meta(self.path, "pid")))
+        self.pids = [*daemons_here(mesh), int(pid), owner, *children(owner)]
+
+
+def daemons_here(mesh: ManyLogins) -> list[int]:
+    """The daemons of the first login processor."""
+    return [mesh.pid_of(daemon) for daemon in ("keeper", "rca", "cpa-0")]
+
+
+def launches(mesh: ManyLogins, host: NamespaceHost) -> None:
+    done = mesh.on(host, "yod", "-sz", "2", "hostname")
+    assert done.returncode == 0 and {"h1", "h2"} >= set(done.stdout.split()), done
+
+
+def frees_what_it_holds(gone: Gone) -> None:
+    """Whoever administers the mesh does, from another login processor."""
+    mesh, launcher = gone.mesh, gone.launcher
+    words = ("env", f"REDMESH_DATABASE={mesh.url}", "pingd", "-NoInquire", "-reset", "-job", str(launcher))
+    done = mesh.on(mesh.own, *words)
+    assert done.returncode == 0 and "drained" not in done.stdout, done
+    assert not mesh.rows(f"SELECT id FROM processor WHERE launcher = {launcher}")
+    for host in mesh.hosts[:2]:
+        assert not [words for words in host.processes().values() if words == " ".join(HERE)]
+
+
+def goes_on_with_its_job(gone: Gone) -> None:
+    """The CPA there has it go on from the standby by itself."""
+    there = gone.path_there
+    wait_until(lambda: there.exists() and owned(str(there)), "an owner is on h4")
+    before = tasks_done(there)
+    wait_until(lambda: tasks_done(there) > before, "tasks end there")
+
+
+def writes_nothing_more(gone: Gone) -> None:
+    """The job's owner here, which runs again."""
+    mesh, job = gone.mesh, gone.job
+    wait_until(lambda: not gone.path.exists(), "the owner before has stopped", step_s=0.1)
+    assert gone.path.with_name(f"{job}.job.fenced").exists()
+    assert mesh.on(mesh.own, "mesh", "cancel", job).returncode == 0
+    assert mesh.on(mesh.own, "mesh", "wait", job).returncode == 130
+    shown = json.loads(mesh.on(mesh.own, "mesh", "job", "show", job, "--json").stdout)
+    assert shown["state"] == "cancelled" and shown["counter"] == 2, shown
+    assert "the standby goes on: the owner on" in mesh.on(mesh.own, "mesh", "job", "log", job).stdout
+
+
+def test_what_a_login_processor_that_is_gone_leaves_to_the_others(mesh: ManyLogins) -> None:
+    """All of it stands still for longer than any lease, and then goes on; what others launched is not touched."""
     lives = mesh.rows("SELECT name, boot_id FROM node ORDER BY id")
-    yod = mesh.start_on(mesh.own, "yod", "-sz", "2", *NAP)
-    runs(mesh, 2)
-    with standing([mesh.pid_of(daemon) for daemon in ("keeper", "rca", "cpa-0")]):
+    gone = Gone(mesh)
+    yod = mesh.start_on(mesh.own, "yod", "-sz", "1", *NAP)
+    wait_until(lambda: mesh.own_launches() == 1, "a launch from another one runs")
+    knows_of_the_other_cpa(mesh)
+    with standing(gone.pids):
         wait_until(lambda: mesh.state_of("h0") == "down", "it is known to be gone", step_s=0.1)
-        done = mesh.on(mesh.own, "yod", "-sz", "2", "hostname")
-        assert done.returncode == 0, done.stderr
         assert set(mesh.states().values()) == {"up"}
+        launches(mesh, mesh.own)
+        launches(mesh, mesh.asker)  # which has no CPAs, and asked those of the first one
+        os.kill(rca_of(mesh, "h3"), signal.SIGKILL)
+        launches(mesh, mesh.asker)
+        frees_what_it_holds(gone)
+        goes_on_with_its_job(gone)
+    _, said = gone.yod.communicate()
+    assert gone.yod.returncode and "Traceback" not in said, said
+    writes_nothing_more(gone)
     end(mesh, yod)
     assert mesh.rows("SELECT name, boot_id FROM node ORDER BY id") == lives
     wait_until(lambda: mesh.state_of("h0") == "up", "it is there again", step_s=0.1)
 
 
-def test_one_without_cpas_asks_those_of_another_when_the_first_is_gone(mesh: ManyLogins) -> None:
-    """Be it that nobody answers there or that nobody listens; after its RCA began anew too; and back again."""
+def knows_of_the_other_cpa(mesh: ManyLogins) -> None:
+    def known() -> str:
+        return "".join(path.read_text() for path in mesh.asker.glob("run/redmesh-0/*/cpas-afar"))
 
-    def launches() -> None:
-        done = mesh.on(mesh.asker, "yod", "-sz", "4", "hostname")
-        assert (sorted(set(done.stdout.split())), done.returncode) == (["h1", "h2"], 0), done.stderr
+    wait_until(lambda: "/cpa/h4" in known(), "it knows of the other", step_s=0.1)
 
-    said = "cat /root/.local/state/redmesh/run/cpas-afar"
-    wait_until(lambda: "/cpa/h4" in mesh.asker.run("sh", "-c", said).stdout, "it knows of the other", step_s=0.1)
-    with standing([mesh.pid_of(daemon) for daemon in ("keeper", "rca", "cpa-0")]):
-        wait_until(lambda: mesh.state_of("h0") == "down", "it is known to be gone", step_s=0.1)
-        launches()
-        os.kill(rca_of(mesh, "h3"), signal.SIGKILL)
-        launches()
+
+def test_one_without_cpas_asks_those_of_another_when_nobody_listens_at_the_first(mesh: ManyLogins) -> None:
+    knows_of_the_other_cpa(mesh)
     keeper, cpa = mesh.pid_of("keeper"), mesh.pid_of("cpa-0")
     with standing([keeper]):
         os.kill(cpa, signal.SIGKILL)
-        launches()
-    wait_until(lambda: mesh.state_of("h0") == "up", "it is there again", step_s=0.1)
-    launches()
-
-
-def test_what_a_login_processor_that_is_gone_still_has_is_freed_from_another(mesh: ManyLogins) -> None:
-    """Its yod and its daemons do nothing any more; whoever administers the mesh frees what they hold."""
-    yod = mesh.start("yod", "-sz", "3", *NAP, stderr=subprocess.PIPE, text=True)
-    runs(mesh, 3)
-    launcher = str(mesh.json("showmesh")["launchers"][0]["id"])
-    with standing([*(mesh.pid_of(daemon) for daemon in ("keeper", "rca", "cpa-0")), yod_on(mesh, launcher)]):
-        wait_until(lambda: mesh.state_of("h0") == "down", "it is known to be gone", step_s=0.1)
-        done = mesh.on(
-            mesh.own, "env", f"REDMESH_DATABASE={mesh.url}", "pingd", "-NoInquire", "-reset", "-job", launcher
-        )
-        assert done.returncode == 0 and "drained" not in done.stdout, done
-        assert not mesh.rows("SELECT id FROM processor WHERE launcher IS NOT NULL")
-        again = mesh.on(mesh.own, "yod", "-sz", "4", "sh", "-c", "pgrep -fx 'sleep 987654' | wc -l")
-        assert again.stdout.split() == ["0"] * 4, again
-    _, said = yod.communicate()
-    assert yod.returncode and "Traceback" not in said, said
-
-
-def test_a_job_of_a_login_processor_that_is_gone_goes_on_on_another_by_itself(mesh: ManyLogins) -> None:
-    """A CPA there has it go on from the standby; the owner before, when it runs again, writes nothing any more."""
-    words = ("--limit", "2", "--array", "1-400", "--", "sleep", "0.4")  # what a lost login processor has stays taken
-    made = mesh.run("mesh", "submit", *words, cwd=Path("/"), check=True)
-    uuid = made.stdout.strip()
-    path = mesh.state / "jobs" / f"{uuid}.job"
-    where = f"SELECT standby FROM state_location WHERE uuid = '{uuid}'"
-    wait_until(lambda: mesh.rows(where) > [("",)], "it has a copy")
-    owner = int(str(meta(path, "pid")))
-    frozen = [*(mesh.pid_of(daemon) for daemon in ("keeper", "rca", "cpa-0")), owner, *children(owner)]
-
-    def shown() -> dict[str, Any]:
-        done = mesh.on(mesh.own, "mesh", "job", "show", uuid, "--json")
-        return dict(json.loads(done.stdout)) if not done.returncode else {}
-
-    with standing(frozen):
-        wait_until(lambda: mesh.state_of("h0") == "down", "it is known to be gone", step_s=0.1)
-        wait_until(lambda: shown().get("owner_lives"), "an owner is on h4", step_s=0.5)
-        before = int((shown()["counts"] or {}).get("done", 0))
-        wait_until(lambda: int((shown()["counts"] or {}).get("done", 0)) > before, "tasks end there", step_s=0.5)
-    wait_until(lambda: not path.exists(), "the owner before has stopped", step_s=0.1)
-    assert path.with_name(f"{uuid}.job.fenced").exists()
-    assert mesh.on(mesh.own, "mesh", "cancel", uuid).returncode == 0
-    assert mesh.on(mesh.own, "mesh", "wait", uuid).returncode == 130
-    told = shown()
-    assert told["state"] == "cancelled" and told["counter"] == 2, told
-    log = mesh.on(mesh.own, "mesh", "job", "log", uuid).stdout
-    assert "the standby goes on: the owner on" in log
-    wait_until(lambda: mesh.state_of("h0") == "up", "it is there again", step_s=0.1)
-
-
-def yod_on(mesh: ManyLogins, launcher: str) -> int:
-    """The process of a launch from the first login processor."""
-    return int(mesh.rows(f"SELECT pid FROM launcher WHERE id = {launcher}")[0][0])
+        launches(mesh, mesh.asker)
+    launches(mesh, mesh.asker)
 
 
 def test_a_node_that_dies_with_the_rca_that_heard_it_is_noticed(mesh: ManyLogins) -> None:
@@ -316,8 +339,8 @@ def test_a_node_that_dies_with_the_rca_that_heard_it_is_noticed(mesh: ManyLogins
         wait_until(lambda: mesh.state_of("h1") == "suspect", "nobody is given it", step_s=0.05)
         wait_until(lambda: mesh.state_of("h1") == "down", "it is down", step_s=0.05)
         assert mesh.state_of("h2") == "up"
-        assert mesh.on(mesh.own, "yod", "-sz", "2", "hostname").stdout.split() == ["h2", "h2"]
-        assert mesh.on(mesh.own, "yod", "-sz", "3", "true").returncode == 125
+        assert mesh.on(mesh.own, "yod", "-sz", "4", "hostname").stdout.split() == ["h2"] * 4
+        assert mesh.on(mesh.own, "yod", "-sz", "5", "true").returncode == 125
     victim.start()
     mesh.up()
     wait_until(lambda: mesh.state_of("h1") == "up", "it is up", step_s=0.1)

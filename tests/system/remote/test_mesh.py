@@ -17,6 +17,7 @@ from agents.wire.errors import AgentError
 from console.deploy.trust.authority import authority
 from tests.support.addresses import address
 from tests.support.far_mesh import ROOT, TlsMesh
+from tests.support.look import look, processors
 from tests.support.mesh import PrivateMesh, while_up
 from tests.support.waiting import freeze, wait_until
 
@@ -36,7 +37,7 @@ def mesh() -> Iterator[PrivateMesh]:
 
 
 def _free(mesh: PrivateMesh) -> None:
-    wait_until(lambda: mesh.json("showmesh")["states"]["free"] == 6, "all is free")
+    wait_until(lambda: processors(mesh, "free") == 6, "all is free")
 
 
 def _log(mesh: PrivateMesh, node: str) -> list[dict[str, object]]:
@@ -90,7 +91,7 @@ def test_a_yod_that_is_killed_leaves_nothing(mesh: PrivateMesh) -> None:
 def test_pingd_kills_over_the_network(mesh: PrivateMesh) -> None:
     yod = mesh.start("yod", "-sz", "6", "sleep", "4713")
     wait_until(lambda: len(_sleeping(mesh, "4713")) == 6, "six sleep")
-    launcher = mesh.json("showmesh")["launchers"][0]["id"]
+    launcher = look(mesh)["launchers"][0]["id"]
     mesh.run("pingd", "-job", str(launcher), "-kill", "-N", check=True)
     assert yod.wait() != 0
     assert not _sleeping(mesh, "4713")
@@ -156,7 +157,7 @@ def test_keys_change_while_launches_run(mesh: PrivateMesh) -> None:
     before = mesh.json("mesh", "trust", "show")
     out = (mesh.work / "out").open("w+")
     long = mesh.start("yod", "-sz", "3", "sh", "-c", "sleep 3; echo over $YOD_RANK", stdout=out)
-    wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == 3, "it runs")
+    wait_until(lambda: processors(mesh, "busy") == 3, "it runs")
     done = mesh.run("mesh", "trust", "rotate", check=True)
     assert [line.split(":")[0] for line in done.stdout.splitlines()] == ["3 nodes"] * 3
     assert mesh.run("yod", "-sz", "3", "hostname").returncode == 0  # beside it, under the new keys

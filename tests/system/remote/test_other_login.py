@@ -20,6 +20,7 @@ from agents.link.trust import Trust, use
 from agents.wire.errors import AgentError
 from console.deploy.trust.authority import Authority, authority, identity, write_private
 from tests.support.far_mesh import TlsMesh
+from tests.support.look import look, processors
 from tests.support.mesh import PrivateMesh, while_up
 from tests.support.waiting import wait_until
 
@@ -84,12 +85,12 @@ def test_it_is_given_the_view_of_its_own_side_alone(other: OtherLogin) -> None:
 
 
 def _launchers(mesh: PrivateMesh) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = mesh.json("showmesh")["launchers"]
+    found: list[dict[str, Any]] = look(mesh)["launchers"]
     return found
 
 
 def _all_free(mesh: PrivateMesh) -> None:
-    wait_until(lambda: mesh.json("showmesh")["states"]["free"] == 4, "all is free")
+    wait_until(lambda: processors(mesh, "free") == 4, "all is free")
 
 
 def test_launches_from_there(mesh: PrivateMesh, other: OtherLogin) -> None:
@@ -107,14 +108,14 @@ def test_launches_from_both_at_once(mesh: PrivateMesh, other: OtherLogin) -> Non
 
 def test_a_yod_there_that_is_killed_leaves_nothing(mesh: PrivateMesh, other: OtherLogin) -> None:
     yod = mesh.start("yod", "-sz", "3", "sleep", "600", env=other.env)
-    wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == 3, "it runs")
+    wait_until(lambda: processors(mesh, "busy") == 3, "it runs")
     yod.kill()
     _all_free(mesh)
 
 
 def test_it_is_shown_where_it_was_launched(mesh: PrivateMesh, other: OtherLogin) -> None:
     yod = mesh.start("yod", "-sz", "1", "sleep", "600", env=other.env)
-    wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == 1, "it runs")
+    wait_until(lambda: processors(mesh, "busy") == 1, "it runs")
     asked = [line for line in (mesh.state / "log" / "cpa-0.jsonl").read_text().splitlines() if '"allocate"' in line]
     assert json.loads(asked[-1])["login"] == OTHER_LOGIN
     yod.send_signal(signal.SIGTERM)
@@ -127,10 +128,10 @@ def test_signals_reach_a_launch_where_it_is_and_elsewhere_it_is_told_where(
 ) -> None:
     """pingd and yod on the launch's own login processor, whose CPA is on another one; and on another one."""
     there = mesh.start("yod", "-sz", "1", "sleep", "600", env=other.env, stderr=subprocess.PIPE)
-    wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == 1, "it runs")
+    wait_until(lambda: processors(mesh, "busy") == 1, "it runs")
     launcher = str(_launchers(mesh)[0]["id"])
     here = mesh.start("yod", "-sz", "1", "sleep", "600", stderr=subprocess.PIPE)
-    wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == 2, "both run")
+    wait_until(lambda: processors(mesh, "busy") == 2, "both run")
     for words in (("--attach", launcher), ("--signal", "TERM", launcher)):
         done = mesh.run("yod", *words)
         assert done.returncode and f"launcher {launcher} is on login processor {OTHER_LOGIN}" in done.stderr, done
@@ -146,7 +147,7 @@ def test_signals_reach_a_launch_where_it_is_and_elsewhere_it_is_told_where(
 
 def test_a_cpa_that_dies_is_found_again(mesh: PrivateMesh, other: OtherLogin) -> None:
     yod = mesh.start("yod", "-sz", "2", "sh", "-c", "sleep 2; echo over", env=other.env, stdout=subprocess.PIPE)
-    wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == 2, "it runs")
+    wait_until(lambda: processors(mesh, "busy") == 2, "it runs")
     os.kill(next(d["pid"] for d in mesh.keeper()["daemons"] if d["name"] == "cpa-0"), signal.SIGKILL)
     assert yod.communicate()[0] == b"over\nover\n"
     assert yod.returncode == 0
@@ -156,7 +157,7 @@ def test_a_cpa_that_dies_is_found_again(mesh: PrivateMesh, other: OtherLogin) ->
 
 def test_an_rca_there_that_dies_takes_no_launch_with_it(mesh: PrivateMesh, other: OtherLogin) -> None:
     yod = mesh.start("yod", "-sz", "2", "sh", "-c", "sleep 2; echo over", env=other.env, stdout=subprocess.PIPE)
-    wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == 2, "it runs")
+    wait_until(lambda: processors(mesh, "busy") == 2, "it runs")
     with Client(str(other.run_dir / "keeper.sock"), "admin") as keeper:
         (rca,) = [one for one in keeper.call({"op": "status"})["daemons"] if one["name"] == "rca"]
     os.kill(rca["pid"], signal.SIGKILL)

@@ -15,6 +15,7 @@ import pytest
 from agents.wire import heartbeat, keys
 from tests.support.far_mesh import FarMesh
 from tests.support.hosts import LOGIN_ADDRESS, MakeHosts, NamespaceHost, NamespaceHosts
+from tests.support.look import processors
 from tests.support.mesh import while_up
 from tests.support.waiting import wait_until
 
@@ -62,9 +63,9 @@ def set_switch(mesh: FarMesh, word: str, *options: str) -> str:
 
 
 def start(mesh: FarMesh, nodes: str, size: int) -> subprocess.Popen[str]:
-    before = mesh.json("showmesh")["states"]["busy"]
+    before = processors(mesh, "busy")
     yod = mesh.start("yod", "-w", nodes, "-sz", str(size), "--bcast=always", *NAP, stderr=subprocess.PIPE, text=True)
-    wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == before + size, "it runs", step_s=0.05)
+    wait_until(lambda: processors(mesh, "busy") == before + size, "it runs", step_s=0.05)
     return yod
 
 
@@ -99,7 +100,7 @@ def test_what_changes_sides_is_wiped_and_begins_anew(mesh: FarMesh) -> None:
     for host in mesh.hosts:
         for name, content in former[host.name].items():
             assert secret(host, name) != content, (host.name, name)
-    assert mesh.json("showmesh")["states"]["busy"] == 8, "what runs on this side runs on"
+    assert processors(mesh, "busy") == 8, "what runs on this side runs on"
     assert mesh.run("yod", "-sz", "9", "true").returncode == 125
     nothing_former_opens(mesh, far[0], former["h3"]["beat.key"])
     assert end(stays) == 128 + signal.SIGTERM

@@ -4,6 +4,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ from agents.link.client import Client
 from agents.wire.errors import AgentError
 from db.views.viewer import open_viewer
 from tests.support.addresses import network
-from tests.support.mesh import MakeMesh, PrivateMesh
+from tests.support.look import look, processors
+from tests.support.mesh import MakeMesh, PrivateMesh, while_up
 from tests.support.waiting import wait_until
 
 #: A Red Storm of two rows: columns 0 and 1 and 7 and 8 for service, 1, 2 and 2 compute columns between the switches.
@@ -37,12 +39,31 @@ ALL = 5 * EACH
 LEFT, RIGHT = {"REDMESH_LOGIN": "c0-0c0s0n0"}, {"REDMESH_LOGIN": "c8-0c0s0n0"}
 
 
-@pytest.fixture
-def storm(mesh: MakeMesh) -> PrivateMesh:
-    made = mesh(up=False)
-    (made.work / "storm.toml").write_text(MACHINE)
+def up(made: PrivateMesh) -> None:
     made.run("mesh", "up", "--cpas", "2", "--simulate", "storm.toml", check=True)
-    return made
+
+
+@pytest.fixture(scope="module")
+def one_storm() -> Iterator[PrivateMesh]:
+    with while_up(PrivateMesh(), up=False) as made:
+        (made.work / "storm.toml").write_text(MACHINE)
+        up(made)
+        yield made
+
+
+@pytest.fixture
+def storm(one_storm: PrivateMesh) -> Iterator[PrivateMesh]:
+    """The module's machine; afterwards nothing runs there, and its switches are closed."""
+    yield one_storm
+    try:
+        wait_until(lambda: not look(one_storm)["launchers"], "nothing runs")
+        switches = one_storm.json("mesh", "side", "show")["switches"]
+        if opened := [name for name, state in switches.items() if state == "open"]:
+            set_switches(one_storm, *(f"{name}=closed" for name in opened))
+    except AssertionError:
+        one_storm.down()  # or later tests would meet what is left
+        up(one_storm)
+        raise
 
 
 def columns(storm: PrivateMesh, login: dict[str, str], size: int) -> set[int]:
@@ -60,9 +81,9 @@ def most(storm: PrivateMesh, login: dict[str, str]) -> int:
 
 
 def started(storm: PrivateMesh, login: dict[str, str], size: int) -> "subprocess.Popen[Any]":
-    before = storm.json("showmesh")["states"]["busy"]
+    before = processors(storm, "busy")
     yod = storm.start("yod", "-sz", str(size), "sleep", "1000", env=login, stderr=subprocess.PIPE, text=True)
-    wait_until(lambda: storm.json("showmesh")["states"]["busy"] == before + size, "it runs")
+    wait_until(lambda: processors(storm, "busy") == before + size, "it runs")
     return yod
 
 
@@ -74,7 +95,7 @@ def sides(storm: PrivateMesh) -> list[tuple[int, int, int]]:
 
 def set_switches(storm: PrivateMesh, *switches: str) -> None:
     storm.run("mesh", "side", "set", *switches, check=True)
-    wait_until(lambda: storm.json("showmesh")["states"]["down"] == 0, "all nodes are wiped and up")
+    wait_until(lambda: processors(storm, "down") == 0, "all nodes are wiped and up")
 
 
 def end(yod: "subprocess.Popen[Any]") -> None:
@@ -84,7 +105,7 @@ def end(yod: "subprocess.Popen[Any]") -> None:
 
 def refused_to_reach(storm: PrivateMesh, left: "subprocess.Popen[Any]") -> None:
     """A launch on the left: the right neither follows nor signals nor looks into it; the left does."""
-    (launcher,) = (one["id"] for one in storm.json("showmesh")["launchers"] if one["pid"] == left.pid)
+    (launcher,) = (one["id"] for one in look(storm)["launchers"] if one["pid"] == left.pid)
     for command in (
         ["yod", "--attach", str(launcher)],
         ["yod", "-signal", "KILL", str(launcher)],
@@ -147,7 +168,7 @@ def test_the_steps_of_the_patent(storm: PrivateMesh) -> None:
     if refused.returncode:  # the launch had processors of that quarter
         assert "partition" in refused.stderr and sides(storm) == [(0, 6, ALL), (7, 8, 0)]
         end(left)
-        wait_until(lambda: storm.json("showmesh")["states"]["busy"] == 0, "it is gone")
+        wait_until(lambda: processors(storm, "busy") == 0, "it is gone")
         set_switches(storm, "right=closed", "right-quarter=open")
         left = started(storm, LEFT, 3 * EACH - 1)
     assert sides(storm) == [(0, 4, 3 * EACH), (5, 8, 2 * EACH)]
@@ -169,7 +190,7 @@ def test_the_steps_of_the_patent(storm: PrivateMesh) -> None:
         assert sides(storm) == [(0, 4, 3 * EACH), (5, 8, 2 * EACH)]
     # the other launches go on through a change that does not concern them
     end(left)
-    wait_until(lambda: storm.json("showmesh")["states"]["busy"] == 2 * EACH - 1, "the left is idle")
+    wait_until(lambda: processors(storm, "busy") == 2 * EACH - 1, "the left is idle")
     set_switches(storm, "left-quarter=open")
     assert sides(storm) == [(0, 2, EACH), (3, 4, 2 * EACH), (5, 8, 2 * EACH)]
     assert right.poll() is None
@@ -185,7 +206,7 @@ def test_waiting_drains_what_is_to_change(storm: PrivateMesh) -> None:
     yod = started(storm, LEFT, ALL)
     assert storm.run("mesh", "side", "set", "left=open").returncode != 0
     waits = storm.start("mesh", "side", "set", "left=open", "--wait", "300")
-    wait_until(lambda: leaves(storm, LEFT), "nothing is given out there")
+    wait_until(lambda: leaves(storm, LEFT), "nothing is given out there", step_s=0.1)
     assert waits.poll() is None
     end(yod)
     assert waits.wait() == 0
@@ -195,16 +216,17 @@ def test_waiting_drains_what_is_to_change(storm: PrivateMesh) -> None:
     )
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_who_gives_up_waiting_leaves_nothing_drained(storm: PrivateMesh, number: int) -> None:
-    started(storm, LEFT, ALL - EACH)
-    waits = storm.start("mesh", "side", "set", "left=open", "--wait", "60")
-    wait_until(lambda: leaves(storm, LEFT), "nothing is given out there")
-    assert columns(storm, RIGHT, EACH), "the part that stays together works on"
-    waits.send_signal(number)
-    assert waits.wait() == 130
-    assert storm.json("showmesh")["states"]["down"] == 0
-    assert not leaves(storm, LEFT)
+def test_who_gives_up_waiting_leaves_nothing_drained(storm: PrivateMesh) -> None:
+    yod = started(storm, LEFT, ALL - EACH)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        waits = storm.start("mesh", "side", "set", "left=open", "--wait", "60")
+        wait_until(lambda: leaves(storm, LEFT), "nothing is given out there", step_s=0.1)
+        assert columns(storm, RIGHT, EACH), "the part that stays together works on"
+        waits.send_signal(number)
+        assert waits.wait() == 130, number
+        assert processors(storm, "down") == 0, number
+        assert not leaves(storm, LEFT), number
+    end(yod)
 
 
 def leaves(storm: PrivateMesh, login: dict[str, str]) -> bool:
@@ -220,10 +242,10 @@ def test_the_larger_part_works_on_whatever_leaves_it_or_joins_it(storm: PrivateM
     assert "open switches: none; 24 nodes changed sides and were wiped" in closed.stdout
     storm.run("mesh", "side", "set", "right=open", check=True)
     refused = storm.run("mesh", "side", "set", "right=closed", "--wipe-both")
-    assert refused.returncode != 0 and "partition 1 would be wiped with its nodes" in refused.stderr
+    assert refused.returncode != 0 and re.search(r"partition \d+ would be wiped with its nodes", refused.stderr)
     assert yod.poll() is None
     end(yod)
-    wait_until(lambda: storm.json("showmesh")["states"]["busy"] == 0, "it is gone")
+    wait_until(lambda: processors(storm, "busy") == 0, "it is gone")
     nodes = 2 * 3 * (5 * 4 + 4 * 2)
     both = storm.run("mesh", "side", "set", "right=closed", "--wipe-both", check=True)
     assert f"open switches: none; {nodes} nodes changed sides and were wiped" in both.stdout
@@ -232,7 +254,7 @@ def test_the_larger_part_works_on_whatever_leaves_it_or_joins_it(storm: PrivateM
 def test_two_administrators_at_once_keep_each_others_switches(storm: PrivateMesh) -> None:
     yod = started(storm, LEFT, 1)
     waits = storm.start("mesh", "side", "set", "left-quarter=open", "--wait", "60")
-    wait_until(lambda: leaves(storm, LEFT), "nothing is given out there")
+    wait_until(lambda: leaves(storm, LEFT), "nothing is given out there", step_s=0.1)
     end(yod)
     assert waits.wait() == 0
     both = [storm.start("mesh", "side", "set", f"{name}=open") for name in ("left", "right-quarter", "right")]
@@ -251,7 +273,7 @@ def test_a_block_may_lie_across_a_switch_from_when_it_is_closed(storm: PrivateMe
 def test_a_boot_closes_nothing(storm: PrivateMesh) -> None:
     set_switches(storm, "right-quarter=open")
     storm.run("mesh", "down", check=True)
-    storm.run("mesh", "up", "--simulate", "storm.toml", check=True)
+    up(storm)
     assert sides(storm) == [(0, 4, 3 * EACH), (5, 8, 2 * EACH)]
     assert most(storm, RIGHT) == 2 * EACH
     for login, size in ((LEFT, 3 * EACH), (RIGHT, 2 * EACH)):  # a trace has the side of its login processor
@@ -298,5 +320,5 @@ def test_a_node_on_another_machine_gets_new_keys(mesh: MakeMesh) -> None:
     told = made.run("mesh", "side", "set", "cut=open", check=True).stdout
     assert "the former ones are gone" in told
     assert not {key.read_bytes() for key in keys} & set(before)
-    wait_until(lambda: made.json("showmesh")["states"]["down"] == 0, "all are up again")
+    wait_until(lambda: processors(made, "down") == 0, "all are up again")
     made.run("yod", "-sz", "4", "true", check=True)

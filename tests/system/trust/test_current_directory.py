@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from redmesh.start_command import start_command
+from tests.support.look import look
 from tests.support.mesh import PrivateMesh, while_up
 from tests.support.tmux import Tmux
 from tests.support.waiting import wait_until
@@ -20,8 +21,8 @@ NAMES = {
 }  # fmt: skip
 #: What an interpreter imports by PYTHONPATH before the first line of its program: no program can prevent it.
 BEFORE_US = {"encodings", "sitecustomize", "usercustomize"}
+COMMANDS = ("yod", "mesh", "pingd", "showmesh")
 PATHS = {"without": None, "dot": ".", "empty": "/nowhere::/nowhere/else", "parent": "../work:/nowhere"}
-two_paths = pytest.mark.parametrize("hostile", ["without", "dot"], indirect=True)
 #: A launch through the library, out of a program that has loaded its own modules before it stands in that directory.
 LIBRARY = """
 import os, sys
@@ -38,6 +39,7 @@ class HostileMesh(PrivateMesh):
     """A mesh whose commands run where packages stand that say when they are imported."""
 
     def __init__(self, path: str | None) -> None:
+        self.path = path
         super().__init__(processors=2, nodes=1, **({} if path is None else {"PYTHONPATH": path}))
         if path is None:
             self.env.pop("PYTHONPATH", None)
@@ -61,7 +63,15 @@ def hostile(request: pytest.FixtureRequest) -> Iterator[HostileMesh]:
         yield made
 
 
-def test_a_launch_and_the_mesh_that_it_starts(hostile: HostileMesh) -> None:
+def test_nothing_imports_from_the_current_directory(hostile: HostileMesh) -> None:
+    a_launch_and_the_mesh_that_it_starts(hostile)
+    the_library_leaves_pythonpath_as_it_is(hostile)
+    if hostile.path in (None, "."):
+        commands(hostile)
+        what_the_console_starts(hostile)
+
+
+def a_launch_and_the_mesh_that_it_starts(hostile: HostileMesh) -> None:
     told = hostile.run("yod", "-sz", "2", "sh", "-c", "echo $PYTHONPATH", check=True).stdout
     assert told == f"{hostile.env.get('PYTHONPATH', '')}\n" * 2, "ranks get the variable as it is"
     (hostile.home / "data").mkdir()
@@ -69,10 +79,10 @@ def test_a_launch_and_the_mesh_that_it_starts(hostile: HostileMesh) -> None:
     out = hostile.run("yod", "-io", str(hostile.home / "data"), "yodio", "cat", "hello", check=True).stdout
     assert out == "hello\n"
     lost = hostile.start("yod", "-sz", "2", "sleep", "600")
-    wait_until(lambda: hostile.json("mesh", "status")["launchers"], "a launch runs")
+    wait_until(lambda: look(hostile)["launchers"], "a launch runs")
     lost.send_signal(signal.SIGKILL)  # the clean-up executable runs then
     lost.wait()
-    wait_until(lambda: not hostile.json("mesh", "status")["launchers"], "it has been cleaned up")
+    wait_until(lambda: not look(hostile)["launchers"], "it has been cleaned up")
     for daemon in ("rca", "cpa-0", "n0", "keeper"):
         hostile.kill(daemon)  # each is started again by us
     wait_until(lambda: hostile.run("mesh", "up", "--processors", "2", "--nodes", "1").returncode == 0, "it is up")
@@ -80,29 +90,43 @@ def test_a_launch_and_the_mesh_that_it_starts(hostile: HostileMesh) -> None:
     assert not hostile.imported()
 
 
-@two_paths
-def test_no_command_imports_from_the_current_directory(hostile: HostileMesh) -> None:
-    hostile.up()
-    help = hostile.run("mesh", "--help", check=True).stdout
-    verbs = [line.split()[0] for line in help.splitlines() if line.startswith("    ") and line[4].islower()]
-    assert {"up", "status", "console", "serve", "completion"} <= set(verbs)
-    for verb in verbs:
-        hostile.run("mesh", verb, "--help", check=True)
-    for words in (
-        ("mesh", "status"), ("mesh", "history"), ("mesh", "doctor"), ("mesh", "nodes"), ("mesh", "drain", "n0"),
-        ("mesh", "resume", "n0"), ("mesh", "db", "status"), ("mesh", "topology"), ("mesh", "completion", "bash"),
-        ("showmesh",), ("pingd",), ("yod", "--help"), ("yod", "--version"), ("yod", "-sz", "1", "true"),
-        ("mesh", "record", "tape", "--seconds", "0.1"), ("mesh", "procs", "1"), ("mesh", "stacks", "1"),
-        ("mesh", "debug", "1", "0", "gdb"), ("mesh", "upgrade"),
-    ):  # fmt: skip
+def the_library_leaves_pythonpath_as_it_is(hostile: HostileMesh) -> None:
+    path = hostile.env.pop("PYTHONPATH", None)
+    words = [sys.executable, "-P", "-c", LIBRARY, str(hostile.work), *([] if path is None else [path])]
+    assert hostile.run(*words, cwd=hostile.home, check=True).stdout.strip() == (path or "")
+    assert not hostile.imported()
+    if path is not None:
+        hostile.env["PYTHONPATH"] = path
+
+
+#: One that each program in bin/ reads the machine with, and those that start others.
+FEW = (
+    ("mesh", "status"), ("showmesh",), ("pingd",), ("yod", "--version"), ("mesh", "doctor"),
+    ("mesh", "record", "tape", "--seconds", "0.1"), ("mesh", "upgrade"),
+)  # fmt: skip
+MORE = (
+    ("mesh", "history"), ("mesh", "nodes"), ("mesh", "drain", "n0"), ("mesh", "resume", "n0"), ("mesh", "db", "status"),
+    ("mesh", "topology"), ("mesh", "completion", "bash"), ("yod", "--help"), ("yod", "-sz", "1", "true"),
+    ("mesh", "procs", "1"), ("mesh", "stacks", "1"), ("mesh", "debug", "1", "0", "gdb"),
+)  # fmt: skip
+
+
+def commands(hostile: HostileMesh) -> None:
+    """What a command imports later does not depend on the path that its program began with: one path has all."""
+    asked = [*FEW, *((*start_command(name), "--help") for name in COMMANDS)]
+    if hostile.path is not None:
+        help = hostile.run("mesh", "--help", check=True).stdout
+        verbs = [line.split()[0] for line in help.splitlines() if line.startswith("    ") and line[4].islower()]
+        assert {"up", "status", "console", "serve", "completion"} <= set(verbs)
+        asked += [*MORE, *(("mesh", verb, "--help") for verb in verbs)]
+    for words in asked:
         done = hostile.run(*words)
         assert "Traceback" not in done.stderr and "hostile" not in done.stderr, (words, done.stderr)
+        assert words[-1] != "--help" or done.returncode == 0, (words, done.stderr)
         assert not hostile.imported(), words
 
 
-@two_paths
-def test_what_the_console_starts(hostile: HostileMesh) -> None:
-    hostile.up()
+def what_the_console_starts(hostile: HostileMesh) -> None:
     screen = Tmux(hostile)
     try:
         screen.until("n0")
@@ -110,14 +134,4 @@ def test_what_the_console_starts(hostile: HostileMesh) -> None:
         screen.until("ended with 0")
     finally:
         screen.close()
-    for name in ("yod", "mesh", "pingd", "showmesh"):
-        hostile.run(*start_command(name), "--help", check=True)
-    assert not hostile.imported()
-
-
-def test_the_library_leaves_pythonpath_and_imports_nothing_hostile(hostile: HostileMesh) -> None:
-    hostile.up()
-    path = hostile.env.pop("PYTHONPATH", None)
-    words = [sys.executable, "-P", "-c", LIBRARY, str(hostile.work), *([] if path is None else [path])]
-    assert hostile.run(*words, cwd=hostile.home, check=True).stdout.strip() == (path or "")
     assert not hostile.imported()

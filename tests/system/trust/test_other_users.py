@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from redmesh.start_command import start_command
+from tests.support.look import look, processors
 from tests.support.mesh import PrivateMesh, while_up
 from tests.support.others import commands_for_others, python_for_others
 from tests.support.waiting import PATIENCE_S, wait_until
@@ -63,8 +64,8 @@ def mesh(commands: Path) -> Iterator[PrivateMesh]:
 def launcher(mesh: PrivateMesh) -> Iterator[int]:
     """A launch of root's that has its socket for observers, and what it is called."""
     yod = mesh.start("yod", "-sz", "1", "sleep", "600")
-    wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == 1, "it runs")
-    number = int(mesh.json("showmesh")["launchers"][0]["id"])
+    wait_until(lambda: processors(mesh, "busy") == 1, "it runs")
+    number = int(look(mesh)["launchers"][0]["id"])
     wait_until(lambda: (mesh.run_dir / f"yod-{number}.sock").exists(), "it has its socket")
     yield number
     yod.terminate()
@@ -90,7 +91,7 @@ def test_commands_of_another_user(mesh: PrivateMesh, launcher: int, commands: Pa
     done = _as_nobody(mesh, str(commands / command[0]), *(word.format(launcher) for word in command[1:]))
     assert done.returncode != 0
     assert done.stderr and "Traceback" not in done.stderr
-    assert mesh.json("showmesh")["states"]["busy"] == 1, "and the launch has not noticed"
+    assert processors(mesh, "busy") == 1, "and the launch has not noticed"
 
 
 @pytest.mark.parametrize("directory_mode", [0o700, 0o755], ids=["directory closed", "directory opened"])

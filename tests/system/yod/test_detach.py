@@ -1,4 +1,4 @@
-"""Launches without a terminal: -detach, --attach, -signal, and observers of any launch."""
+"""Launches without a terminal: -detach, --attach, -signal, --feed, and observers of any launch."""
 
 import json
 import os
@@ -218,3 +218,23 @@ def test_spooled_events_are_json_too(yods: PrivateMesh) -> None:
     events = [json.loads(line) for line in done.stdout.splitlines()]
     assert events[0]["event"] == "hello" and events[-1]["event"] == "end"
     assert Path(yods.state / "spool").is_dir()
+
+
+def test_a_detached_launch_reads_what_observers_send(yods: PrivateMesh) -> None:
+    launcher = yods.run("yod", "--detach", "--input=all", "-sz", "2", "-label", "cat", check=True).stdout.strip()
+    big = "x" * 50_000  # with -label a line over 64 KiB may be broken
+    done = yods.run("yod", "--feed", launcher, input=f"one\nzwölf\n{big}\n", check=True)
+    assert done.stderr == ""
+    done = yods.run("yod", "--attach", launcher, "-label", check=True)
+    for rank in (0, 1):
+        lines = [line.removeprefix(f"{rank}: ") for line in done.stdout.splitlines() if line.startswith(f"{rank}: ")]
+        assert lines == ["one", "zwölf", big], [line[:40] for line in lines]
+
+
+def test_other_launches_take_none(yods: PrivateMesh) -> None:
+    launcher = yods.run("yod", "--detach", "-sz", "1", "sleep", "100", check=True).stdout.strip()
+    done = yods.run("yod", "--feed", launcher, input="one\n")
+    assert done.returncode == 125 and "takes no input" in done.stderr
+    yods.run("yod", "-signal", "KILL", launcher, check=True)
+    gone = yods.run("yod", "--feed", launcher, input="one\n")
+    assert gone.returncode == 125 and "Traceback" not in gone.stderr

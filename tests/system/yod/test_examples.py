@@ -1,6 +1,7 @@
 """Every example does what its page says."""
 
 import json
+import os
 import re
 import shutil
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 from tests.support.managers.job import Job
 from tests.support.mesh import PrivateMesh
 from tests.support.mpis import ROOT, compiled, needs_mpich, python_with, with_mpi4py
+from tests.support.waiting import silence
 from tests.support.yods import one_mesh, yods
 
 __all__ = ["one_mesh", "yods"]
@@ -19,9 +21,9 @@ EXAMPLES = ROOT / "examples"
 def test_heat_gives_the_same_result_on_any_number_of_ranks(yods: PrivateMesh, tmp_path: Path) -> None:
     heat = compiled("examples/heat/heat.c", tmp_path, "-O2")
     means = []
-    for size in (1, 4, 8):
-        told = yods.run("yod", "-sz", str(size), heat, "64", "100", check=True).stdout
-        found = re.fullmatch(rf"64 x 64 plate on {size} ranks: mean temperature ([\d.]+) after 100 steps\n", told)
+    for size in (1, 2, 3):  # ranks that wait in MPICH need whole processors
+        told = yods.run("yod", "-sz", str(size), heat, "16", "40", check=True).stdout
+        found = re.fullmatch(rf"16 x 16 plate on {size} ranks: mean temperature ([\d.]+) after 40 steps\n", told)
         assert found, told
         means.append(float(found[1]))
     assert max(means) - min(means) < 1e-5 and 5 < means[0] < 30
@@ -42,11 +44,11 @@ def test_a_solver_and_a_watcher(yods: PrivateMesh, tmp_path: Path) -> None:
 @needs_mpich
 def test_a_deadlock_ends_with_its_time(yods: PrivateMesh, tmp_path: Path) -> None:
     deadlock = compiled("examples/deadlock/deadlock.c", tmp_path, "-g")
-    done = yods.run("yod", "-sz", "4", "-time", "4s", deadlock)
+    one_core = ("-cpu-bind", f"map:{min(os.sched_getaffinity(0))}")  # for ranks that wait in MPICH need whole ones
+    done = yods.run("yod", "-sz", "2", *one_core, "-time", f"{silence(2.0)}s", deadlock)
     assert done.returncode == 124
-    places = [f"rank {rank} waits for {'news' if rank == 1 else 'everybody'}" for rank in range(4)]
-    assert sorted(done.stdout.splitlines()) == places
-    assert "rank 0-3 on n0-n1: SIGTERM (Terminated) from yod" in done.stderr
+    assert sorted(done.stdout.splitlines()) == ["rank 0 waits for everybody", "rank 1 waits for news"]
+    assert "rank 0-1 on n0: SIGTERM (Terminated) from yod" in done.stderr
 
 
 def test_pi_with_mpi4py(yods: PrivateMesh) -> None:
@@ -95,14 +97,14 @@ def test_a_farm_with_256_failures_does_not_end_with_0(yods: PrivateMesh, tmp_pat
 @needs_mpich
 def test_heat_continues_from_its_checkpoint(yods: PrivateMesh, tmp_path: Path) -> None:
     heat = compiled("examples/heat/heat.c", tmp_path, "-O2")
-    whole = yods.run("yod", "-sz", "4", heat, "32", "60", check=True).stdout
+    whole = yods.run("yod", "-sz", "1", heat, "16", "30", check=True).stdout
     plate = str(tmp_path / "plate")
-    yods.run("yod", "-sz", "3", heat, "32", "45", plate, "20", check=True)
-    again = yods.run("yod", "-sz", "2", heat, "32", "60", plate, "20", check=True).stdout.splitlines()
-    assert again[0] == "heat: continues after step 40"
+    yods.run("yod", "-sz", "3", heat, "16", "25", plate, "10", check=True)
+    again = yods.run("yod", "-sz", "2", heat, "16", "30", plate, "10", check=True).stdout.splitlines()
+    assert again[0] == "heat: continues after step 20"
     assert again[1].split("mean")[1] == whole.strip().split("mean")[1]
-    other = yods.run("yod", "-sz", "2", heat, "16", "60", plate)
-    assert other.returncode == 3 and "plate is of a plate of 32 x 32" in other.stderr
+    other = yods.run("yod", "-sz", "2", heat, "8", "30", plate)
+    assert other.returncode == 3 and "plate is of a plate of 16 x 16" in other.stderr
 
 
 def test_the_cells_of_the_notebook_run(yods: PrivateMesh) -> None:

@@ -6,15 +6,19 @@ import signal
 import sqlite3
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from agents.linux import processes
-from tests.support.mesh import MakeMesh, PrivateMesh
+from tests.support.look import processors
+from tests.support.mesh import MakeMesh, PrivateMesh, while_up
 from tests.support.slow_files import slow_file
 from tests.support.waiting import SLOWNESS, freeze, wait_until
-from tests.support.yods import free, ranks_left
+from tests.support.yods import free, ranks_left, wait_until_nothing_is_left, yods
+
+__all__ = ["yods"]
 
 SLOW = ("sh", "-c", "touch up$YOD_RANK; sleep 0.8; echo done$YOD_RANK; exit 3")
 
@@ -30,45 +34,53 @@ def running(mesh: PrivateMesh, size: int = 2) -> None:
     wait_until(lambda: all((mesh.work / f"up{rank}").exists() for rank in range(size)), "every rank runs")
 
 
-def all_free(mesh: PrivateMesh) -> None:
-    wait_until(lambda: free(mesh) == mesh.size[0], "every processor is free again")
-    wait_until(lambda: not ranks_left(mesh), "no rank is left")
+@pytest.fixture(scope="module")
+def one_mesh() -> Iterator[PrivateMesh]:
+    """Four processors on two nodes."""
+    with while_up(PrivateMesh(4, 2)) as private:
+        yield private
 
 
-def test_a_launch_outlives_any_daemon(mesh: MakeMesh) -> None:
-    private = mesh(4, 2)
+@pytest.fixture
+def faulty(yods: PrivateMesh) -> Iterator[PrivateMesh]:
+    """The module's mesh; afterwards its daemons are all there again."""
+    for path in yods.work.iterdir():
+        path.unlink()
+    yield yods
+    wait_until(lambda: all(map(yods.answers, ("keeper", "rca", "cpa-0", "n0", "n1"))), "every daemon answers")
+
+
+def test_a_launch_outlives_any_daemon(faulty: PrivateMesh) -> None:
     for daemon in ("cpa-0", "rca", "n1", "n0", "keeper"):
-        process = start(private, *SLOW, size=4)
-        running(private, 4)
-        private.kill(daemon)
+        process = start(faulty, *SLOW, size=4)
+        running(faulty, 4)
+        faulty.kill(daemon)
         out, said = process.communicate()
         assert (process.returncode, sorted(out.split())) == (3, [f"done{rank}" for rank in range(4)]), (daemon, said)
-        for path in private.work.glob("up*"):
+        for path in faulty.work.glob("up*"):
             path.unlink()
-        all_free(private)
-    private.up()  # the keeper that was killed gets a successor
+        wait_until_nothing_is_left(faulty)
+    faulty.up()  # the keeper that was killed gets a successor
 
 
-def test_the_end_is_left_with_the_rca_when_no_cpa_comes_back(mesh: MakeMesh) -> None:
-    private = mesh(4, 2)
-    process = start(private, *SLOW)
-    running(private)
-    pid = private.pid_of("cpa-0")
+def test_the_end_is_left_with_the_rca_when_no_cpa_comes_back(faulty: PrivateMesh) -> None:
+    process = start(faulty, *SLOW)
+    running(faulty)
+    pid = faulty.pid_of("cpa-0")
     freeze(pid)
     began = time.monotonic()
     process.communicate()
     assert process.returncode == 3
     assert time.monotonic() - began > 3.0
     os.kill(pid, signal.SIGCONT)
-    all_free(private)
-    assert [launch["exit_status"] for launch in private.json("mesh", "history")] == [3]
+    wait_until_nothing_is_left(faulty)
+    assert [launch["exit_status"] for launch in faulty.json("mesh", "history", "-n", "1")] == [3]
 
 
-def test_with_neither_cpa_nor_rca_it_says_so_and_ends(mesh: MakeMesh) -> None:
-    private = mesh(4, 2)
-    process = start(private, *SLOW)
-    running(private)
-    pids = [private.pid_of(name) for name in ("cpa-0", "rca")]
+def test_with_neither_cpa_nor_rca_it_says_so_and_ends(faulty: PrivateMesh) -> None:
+    process = start(faulty, *SLOW)
+    running(faulty)
+    pids = [faulty.pid_of(name) for name in ("cpa-0", "rca")]
     for pid in pids:
         freeze(pid)
     _, said = process.communicate()
@@ -76,10 +88,9 @@ def test_with_neither_cpa_nor_rca_it_says_so_and_ends(mesh: MakeMesh) -> None:
         os.kill(pid, signal.SIGCONT)
     assert process.returncode == 3
     assert "neither a CPA nor the RCA could be told" in said
-    all_free(private)
 
 
-def test_a_cpa_that_dies_with_the_request_is_replaced(mesh: MakeMesh) -> None:
+def test_cpas_that_die_with_the_request_or_stand_still_are_replaced(mesh: MakeMesh) -> None:
     private = mesh(4, 2, 2)
     pids = [private.pid_of(name) for name in ("cpa-0", "cpa-1")]
     for pid in pids:
@@ -90,41 +101,46 @@ def test_a_cpa_that_dies_with_the_request_is_replaced(mesh: MakeMesh) -> None:
         os.kill(pid, signal.SIGKILL)
     process.communicate()
     assert process.returncode == 3
-    all_free(private)
+    wait_until_nothing_is_left(private)
+    freeze(pid := private.pid_of("cpa-0"))
+    try:
+        for _ in range(2):  # whichever is asked first
+            done = private.run("yod", "sh", "-c", "exit 3")
+            assert done.returncode == 3, done.stderr
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    wait_until_nothing_is_left(private)
 
 
-def test_the_cpa_dies_between_allocation_and_started(mesh: MakeMesh) -> None:
-    private = mesh(4, 2)
-    root = private.pid_of("n0")
+def test_the_cpa_dies_between_allocation_and_started(faulty: PrivateMesh) -> None:
+    root = faulty.pid_of("n0")
     freeze(root)  # the load waits: the CPA has allocated, and is not asked again before READY
     try:
-        process = start(private, "sh", "-c", "exit 3")
-        wait_until(lambda: private.json("showmesh")["states"]["pending"] == 2, "it has its processors")
-        private.kill("cpa-0")
+        process = start(faulty, "sh", "-c", "exit 3")
+        wait_until(lambda: processors(faulty, "pending") == 2, "it has its processors")
+        faulty.kill("cpa-0")
     finally:
         os.kill(root, signal.SIGCONT)
     process.communicate()
     assert process.returncode == 3
-    all_free(private)
 
 
-def test_a_launch_child_killed_while_the_start_is_confirmed(mesh: MakeMesh) -> None:
+def test_a_launch_child_killed_while_the_start_is_confirmed(faulty: PrivateMesh) -> None:
     """The CPA's confirmation comes while yod asks the PCT how its launch child died: yod waited for ranks for ever."""
-    private = mesh(4, 2)
-    root, cpa = private.pid_of("n0"), private.pid_of("cpa-0")
+    root, cpa = faulty.pid_of("n0"), faulty.pid_of("cpa-0")
     freeze(root)  # no READY before the CPA stands still
-    process = start(private, "sh", "-c", "exit 3")
+    process = start(faulty, "sh", "-c", "exit 3")
     try:
-        wait_until(lambda: private.json("showmesh")["states"]["pending"] == 2, "it has its processors")
+        wait_until(lambda: processors(faulty, "pending") == 2, "it has its processors")
         freeze(cpa)
         os.kill(root, signal.SIGCONT)
-        wait_until(lambda: len(ranks_left(private)) == 2, "its processes are held")
-        (child,) = [pid for pid, words in private.processes().items() if words.startswith("redmesh-launch n0")]
+        wait_until(lambda: len(ranks_left(faulty)) == 2, "its processes are held")
+        (child,) = [pid for pid, words in faulty.processes().items() if words.startswith("redmesh-launch n0")]
         freeze(root)
         os.kill(child, signal.SIGKILL)
         wait_until(lambda: not processes.alive(child), "it is dead, and yod asks the PCT, which does not answer yet")
         os.kill(cpa, signal.SIGCONT)
-        wait_until(lambda: private.json("showmesh")["states"]["busy"] == 2, "the start is confirmed")
+        wait_until(lambda: processors(faulty, "busy") == 2, "the start is confirmed")
     finally:
         os.kill(cpa, signal.SIGCONT)
         os.kill(root, signal.SIGCONT)
@@ -132,68 +148,49 @@ def test_a_launch_child_killed_while_the_start_is_confirmed(mesh: MakeMesh) -> N
     # 3: no word from the PCT for 2 s, another try; 137: yod read the confirmation first and gave GO
     assert process.returncode in (125, 137, 3), said
     assert process.returncode == 3 or "launch child was killed (SIGKILL)" in said, said
-    all_free(private)
 
 
-def test_processors_of_a_launch_that_lost_its_root_are_free_when_no_rank_is_left(mesh: MakeMesh) -> None:
+def test_processors_of_a_launch_that_lost_its_root_are_free_when_no_rank_is_left(faulty: PrivateMesh) -> None:
     """The launch child of the other node stands still meanwhile, so its ranks live on until its PCT kills them."""
-    private = mesh(4, 2)
-    process = start(private, "sh", "-c", "touch up$YOD_RANK; exec sleep 600", size=4)
-    running(private, 4)
+    process = start(faulty, "sh", "-c", "touch up$YOD_RANK; exec sleep 600", size=4)
+    running(faulty, 4)
     of_node = {
-        words.split()[1].strip(": "): pid for pid, words in private.processes().items() if "redmesh-launch n" in words
+        words.split()[1].strip(": "): pid for pid, words in faulty.processes().items() if "redmesh-launch n" in words
     }
     freeze(of_node["n1"])
     try:
         os.kill(of_node["n0"], signal.SIGKILL)
-        wait_until(lambda: free(private) == 4, "every processor is free")
-        assert not ranks_left(private)
+        wait_until(lambda: free(faulty) == 4, "every processor is free")
+        assert not ranks_left(faulty)
     finally:
         if processes.alive(of_node["n1"]):
             os.kill(of_node["n1"], signal.SIGCONT)
     _, said = process.communicate()
     assert process.returncode == 137 and "the launch's root" in said, said
-    all_free(private)
 
 
-def test_no_go_when_the_reservation_has_run_out(mesh: MakeMesh) -> None:
-    private = mesh(4, 2)
-    root = private.pid_of("n0")
+def test_no_go_when_the_reservation_has_run_out(faulty: PrivateMesh) -> None:
+    root = faulty.pid_of("n0")
     freeze(root)
     try:
-        process = start(private, "touch", "ran")
-        wait_until(lambda: private.json("showmesh")["states"]["pending"] == 2, "it has its processors")
-        with sqlite3.connect(private.state / "mesh.db") as store:  # sixty seconds later
+        process = start(faulty, "touch", "ran")
+        wait_until(lambda: processors(faulty, "pending") == 2, "it has its processors")
+        with sqlite3.connect(faulty.state / "mesh.db") as store:  # sixty seconds later
             store.execute("UPDATE launcher SET pending_until = pending_until - 120")
     finally:
         os.kill(root, signal.SIGCONT)
     _, said = process.communicate()
     assert process.returncode == 125 and "the processes were not started" in said
-    assert not (private.work / "ran").exists()
-    all_free(private)
+    assert not (faulty.work / "ran").exists()
 
 
-def test_one_of_two_cpas_stands_still(mesh: MakeMesh) -> None:
-    private = mesh(4, 2, 2)
-    pid = private.pid_of("cpa-0")
-    freeze(pid)
-    try:
-        for _ in range(2):  # whichever is asked first
-            done = private.run("yod", "sh", "-c", "exit 3")
-            assert done.returncode == 3, done.stderr
-    finally:
-        os.kill(pid, signal.SIGCONT)
-    all_free(private)
-
-
-def test_the_database_does_not_answer(mesh: MakeMesh) -> None:
-    private = mesh(4, 2)
-    process = start(private, *SLOW)
-    running(private)
-    holder = sqlite3.connect(private.state / "mesh.db", isolation_level=None)
+def test_the_database_does_not_answer(faulty: PrivateMesh) -> None:
+    process = start(faulty, *SLOW)
+    running(faulty)
+    holder = sqlite3.connect(faulty.state / "mesh.db", isolation_level=None)
     holder.execute("BEGIN EXCLUSIVE")
     try:
-        refused = private.run("yod", "true")
+        refused = faulty.run("yod", "true")
         assert refused.returncode == 125 and refused.stderr.count("\n") <= 2
         assert "database" in refused.stderr.lower()
         process.communicate()
@@ -201,35 +198,30 @@ def test_the_database_does_not_answer(mesh: MakeMesh) -> None:
     finally:
         holder.execute("ROLLBACK")
         holder.close()
-    all_free(private)
 
 
-def test_killed_yod_leaves_nothing(mesh: MakeMesh) -> None:
-    private = mesh(4, 2)
-    process = start(private, "sh", "-c", "touch up$YOD_RANK; setsid sleep 3600 & sleep 3600", size=4)
-    running(private, 4)
+def test_killed_yod_leaves_nothing(faulty: PrivateMesh) -> None:
+    process = start(faulty, "sh", "-c", "touch up$YOD_RANK; setsid sleep 3600 & sleep 3600", size=4)
+    running(faulty, 4)
     process.kill()
-    all_free(private)
 
 
-def test_a_pct_that_stands_still_while_loading(mesh: MakeMesh) -> None:
-    private = mesh(4, 2)
-    pid = private.pid_of("n1")
+def test_a_pct_that_stands_still_while_loading(faulty: PrivateMesh) -> None:
+    pid = faulty.pid_of("n1")
     freeze(pid)
     try:
-        done = private.run("yod", "-sz", "4", "true")
+        done = faulty.run("yod", "-sz", "4", "true")
     finally:
         os.kill(pid, signal.SIGCONT)
     assert done.returncode == 125
     assert "n1" in done.stderr and "Traceback" not in done.stderr
-    wait_until(lambda: not ranks_left(private), "no rank is left")
+    wait_until(lambda: not ranks_left(faulty), "no rank is left")
 
 
-def test_the_root_that_stands_still_is_named_after_two_seconds(mesh: MakeMesh) -> None:
-    private = mesh(2, 1)
-    pid = private.pid_of("n0")
+def test_the_root_that_stands_still_is_named_after_two_seconds(faulty: PrivateMesh) -> None:
+    pid = faulty.pid_of("n0")
     freeze(pid)
-    process = private.start("yod", "true", stderr=subprocess.PIPE, text=True)
+    process = faulty.start("yod", "true", stderr=subprocess.PIPE, text=True)
     try:
         assert process.stderr is not None
         began = time.monotonic()
@@ -242,7 +234,6 @@ def test_the_root_that_stands_still_is_named_after_two_seconds(mesh: MakeMesh) -
         assert process.returncode == 130
     finally:
         os.kill(pid, signal.SIGCONT)
-    all_free(private)
 
 
 # Finding a mesh, or starting one
@@ -331,8 +322,8 @@ def test_a_yod_that_is_stopped_before_it_speaks_to_a_pct_loses_its_processors(me
         freeze(yod.pid)
     finally:
         private.kill("cpa-0", signal.SIGCONT)
-    wait_until(lambda: _states(private)["pending"] == 4, "they are kept for it")
-    wait_until(lambda: _states(private)["free"] == 4, "and are free again after pending_s")
+    wait_until(lambda: processors(private, "pending") == 4, "they are kept for it")
+    wait_until(lambda: processors(private, "free") == 4, "and are free again after pending_s")
     os.kill(yod.pid, signal.SIGCONT)  # its answer is in its socket, and it knows of no time that has passed
     out, errors = yod.communicate()
     assert (yod.returncode, out) == (125, "") and "lapsed" in errors, errors
@@ -370,8 +361,3 @@ def _asks_a_cpa(pid: int) -> bool:
         except FileNotFoundError:
             pass
     return sockets >= 2 and processes.state(pid) == "S"
-
-
-def _states(mesh: PrivateMesh) -> dict[str, int]:
-    states: dict[str, int] = mesh.json("showmesh")["states"]
-    return states

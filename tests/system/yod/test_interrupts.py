@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.chance import long
 from tests.support.mesh import MakeMesh
 
 ROOT = Path(__file__).parents[3]
 #: So many interrupts, spread over the time that a command takes.
-MOMENTS = 24
+MOMENTS = long(8, 96)
 #: What the interpreter does before the first instruction of a program has been done: a signal that came before it is
 #: raised in that instruction.
 START_UP = (
@@ -29,6 +30,7 @@ def ours(errors: str) -> bool:
     return f'File "{ROOT}/' in errors and not any(place in errors for place in START_UP)
 
 
+@pytest.mark.storm
 @pytest.mark.parametrize(
     "words",
     [

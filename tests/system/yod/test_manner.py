@@ -106,9 +106,9 @@ def test_the_stack_of_a_go_program(yods: PrivateMesh, how: str) -> None:
 
 
 def test_every_rank_crashes_and_the_stack_is_told_once(yods: PrivateMesh, crash: str) -> None:
-    done = yods.run("yod", "-bt", "-overcommit", "-sz", "40", crash)
+    done = yods.run("yod", "-bt", "-overcommit", "-sz", "12", crash)
     assert done.returncode == 139
-    assert done.stderr.count(": stack") == 1 and "rank 0-39 on n0-n3: stack" in done.stderr
+    assert done.stderr.count(": stack") == 1 and "rank 0-11 on n0-n3: stack" in done.stderr
 
 
 def test_a_stack_is_an_event_of_the_stream(yods: PrivateMesh, crash: str) -> None:
@@ -212,7 +212,7 @@ def test_a_detached_launch_is_held_and_its_stack_is_kept(yods: PrivateMesh, cras
 
 
 def test_ctrl_c_while_a_rank_is_looked_at(yods: PrivateMesh, crash: str) -> None:
-    yod = start(yods, "yod", "-bt", "-overcommit", "-sz", "100", crash)
+    yod = start(yods, "yod", "-bt", "-overcommit", "-sz", "24", crash)
     wait_until(lambda: any(processes.state(pid) == "T" for pid in ranks_left(yods)), "a rank is parked")
     for _ in range(2):
         yod.send_signal(signal.SIGINT)

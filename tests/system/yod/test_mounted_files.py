@@ -17,6 +17,7 @@ import pytest
 from tests.support.far_mesh import FarMesh
 from tests.support.mesh import PrivateMesh, while_up
 from tests.support.waiting import wait_until
+from tests.support.yods import free
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/dev/fuse"), reason="the kernel has no FUSE here")
 
@@ -195,8 +196,7 @@ def test_nothing_is_left_on_a_host_and_a_lost_launcher_is_no_hang(mesh: FarMesh,
     for host in mesh.hosts:
         wait_until(lambda host=host: not mesh.pids_on(host, "sh"), f"no rank is left on {host.name}")
         wait_until(lambda host=host: not host.run("ls", "-d", str(data)).stdout, f"{data} is removed on {host.name}")
-    states = mesh.json("showmesh")["states"]
-    wait_until(lambda: mesh.json("showmesh")["states"]["free"] == sum(states.values()), "its processors are free")
+    wait_until(lambda: free(mesh) == mesh.size[0], "its processors are free")
 
 
 def test_a_directory_that_cannot_be_mounted_is_told_in_a_line(mesh: FarMesh, data: Path) -> None:
@@ -234,18 +234,18 @@ RESTRICTED = {
 def test_where_nothing_may_be_mounted_one_line_says_why_and_the_old_ways_stay(how: str, tmp_path: Path) -> None:
     (tmp_path / "text").write_text("hello\n")
     before, script, said = RESTRICTED[how]
-    mesh = PrivateMesh(processors=4, nodes=4)
+    mesh = PrivateMesh(processors=2, nodes=2)
     try:
-        up = "mesh up --processors 4 --nodes 4"
+        up = "mesh up --processors 2 --nodes 2"
         mesh.run(*before, "sh", "-c", script + up, check=True)
-        options = ("-sz", "4", "-io", f"{tmp_path}:ro")
+        options = ("-sz", "2", "-io", f"{tmp_path}:ro")
         done = mesh.run("yod", *options, "sh", "-c", "yodio cat text", check=True)
-        assert done.stdout == "hello\n" * 4
+        assert done.stdout == "hello\n" * 2
         told = [line for line in done.stderr.splitlines() if "cannot be mounted" in line]
         assert len(told) == 1, done.stderr
-        assert re.match(rf"yod: n0-n3: -io {tmp_path} cannot be mounted: .*{said}.*yodio", told[0]), told
+        assert re.match(rf"yod: n0-n1: -io {tmp_path} cannot be mounted: .*{said}.*yodio", told[0]), told
         events = mesh.run("yod", "-json", *options, "true", check=True).stdout
-        assert events.count('"event": "note"') + events.count('"event":"note"') == 4, events
+        assert events.count('"event": "note"') + events.count('"event":"note"') == 2, events
     finally:
         left = mesh.close()
     assert not left

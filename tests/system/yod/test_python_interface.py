@@ -73,10 +73,11 @@ def test_what_fails_is_said(here: PrivateMesh) -> None:
     assert redmesh.run("false", check=False).exit_status == 1
 
 
+AT_START = "import os; print('x'); print('{', end='', flush=True); os.write(1, b'x')"
 AT_EXIT = "import atexit; atexit.register(print, 'x')"
 
 
-@pytest.mark.parametrize("noise", ["print('x')", "print('{', end='')", "import os; os.write(1, b'x')", AT_EXIT])
+@pytest.mark.parametrize("noise", [AT_START, AT_EXIT])
 def test_what_python_prints_when_it_starts_or_ends_is_no_part_of_an_answer(
     here: PrivateMesh, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, noise: str
 ) -> None:

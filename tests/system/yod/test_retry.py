@@ -11,9 +11,12 @@ from pathlib import Path
 import pytest
 
 from agents.link.client import Client
-from tests.support.mesh import MakeMesh, PrivateMesh, Run
+from tests.support.look import processors
+from tests.support.mesh import MakeMesh, PrivateMesh, Run, while_up
 from tests.support.waiting import freeze, wait_until
-from tests.support.yods import free, ranks_left
+from tests.support.yods import wait_until_nothing_is_left, yods
+
+__all__ = ["yods"]
 
 SOON = {"REDMESH_FAILED_S": "1"}  # a node that was reported and lives is back after a second
 SAY = ("sh", "-c", "echo $YOD_NODE $YOD_RANK")
@@ -33,13 +36,11 @@ def stopped(mesh: PrivateMesh, node: str) -> Iterator[int]:
             pass
 
 
-def nothing_left(mesh: PrivateMesh) -> None:
-    wait_until(lambda: free(mesh) == mesh.size[0], "every processor is free again, on every node")
-    wait_until(lambda: not ranks_left(mesh), "no rank is left")  # a PCT asks for 6 s before it kills
-    wait_until(
-        lambda: not [name for name in os.listdir(mesh.run_dir) if name.startswith(("launch-", "yod-"))],
-        "no socket or file of a launch is left",
-    )
+@pytest.fixture(scope="module")
+def one_mesh() -> Iterator[PrivateMesh]:
+    """Eight processors on four nodes, which are back soon after they were reported."""
+    with while_up(PrivateMesh(8, 4, **SOON)) as private:
+        yield private
 
 
 def ran_elsewhere(done: Run, without: str, size: int) -> None:
@@ -50,13 +51,10 @@ def ran_elsewhere(done: Run, without: str, size: int) -> None:
 
 
 @pytest.mark.parametrize(("node", "size"), [("n1", 4), ("n0", 4)])
-def test_a_pct_that_stands_still(mesh: MakeMesh, node: str, size: int) -> None:
-    private = mesh(8, 4, **SOON)
-    with stopped(private, node):
+def test_a_pct_that_stands_still(yods: PrivateMesh, node: str, size: int) -> None:
+    with stopped(yods, node):
         began = time.monotonic()
-        process = private.start(
-            "yod", "-sz", str(size), *SAY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+        process = yods.start("yod", "-sz", str(size), *SAY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         assert process.stderr is not None
         outstanding = process.stderr.readline()
         assert time.monotonic() - began > 1.5 and node in outstanding, "after two seconds it says who is awaited"
@@ -64,36 +62,31 @@ def test_a_pct_that_stands_still(mesh: MakeMesh, node: str, size: int) -> None:
         assert node in again and "trying other nodes (1 of 3)" in again
         out, rest = process.communicate()
         ran_elsewhere(subprocess.CompletedProcess((), process.returncode, out, rest), node, size)
-        down = [one["name"] for one in private.json("showmesh")["nodes"] if one["state"] == "down"]
+        down = [one["name"] for one in yods.json("showmesh")["nodes"] if one["state"] == "down"]
         assert down == [node], "the CPA has taken it out, and it alone"
-    nothing_left(private)
 
 
 @pytest.mark.parametrize("node", ["n0", "n1"])
-def test_a_pct_that_dies_with_the_load(mesh: MakeMesh, node: str) -> None:
-    private = mesh(8, 4, **SOON)
-    with stopped(private, node) as pid:
-        process = private.start("yod", "-sz", "4", *SAY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def test_a_pct_that_dies_with_the_load(yods: PrivateMesh, node: str) -> None:
+    with stopped(yods, node) as pid:
+        process = yods.start("yod", "-sz", "4", *SAY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         assert process.stderr is not None and node in process.stderr.readline(), "the load is on its way"
         os.kill(pid, signal.SIGKILL)
         out, said = process.communicate()
     assert process.returncode == 0, said
     assert len(out.splitlines()) == 4
     assert node in said and "trying other nodes" in said
-    nothing_left(private)
 
 
 @pytest.mark.parametrize("node", ["n0", "n1"])
-def test_a_pct_that_cannot_be_reached(mesh: MakeMesh, node: str) -> None:
-    private = mesh(8, 4, **SOON)
-    socket = private.run_dir / f"{node}.sock"
-    with stopped(private, node):  # so that it does not make its socket anew
-        socket.rename(private.run_dir / "away")
-        done = private.run("yod", "-sz", "4", *SAY)
-        (private.run_dir / "away").rename(socket)
+def test_a_pct_that_cannot_be_reached(yods: PrivateMesh, node: str) -> None:
+    socket = yods.run_dir / f"{node}.sock"
+    with stopped(yods, node):  # so that it does not make its socket anew
+        socket.rename(yods.run_dir / "away")
+        done = yods.run("yod", "-sz", "4", *SAY)
+        (yods.run_dir / "away").rename(socket)
     ran_elsewhere(done, node, 4)
-    private.kill(node)  # nobody could tell it that it was reported: it is out until it has another life
-    nothing_left(private)
+    yods.kill(node)  # nobody could tell it that it was reported: it is out until it has another life
 
 
 def launch_child(mesh: PrivateMesh, node: str) -> int:
@@ -117,7 +110,7 @@ def test_a_launch_child_that_stands_still_before_go(mesh: MakeMesh) -> None:
     out, said = process.communicate()
     ran_elsewhere(subprocess.CompletedProcess((), process.returncode, out, said), "n2", 8)
     assert "n2: silent for 6 s; trying other nodes" in said
-    nothing_left(private)
+    wait_until_nothing_is_left(private)
 
 
 def test_a_launch_that_needs_more_descriptors_than_there_are_takes_no_node_out(mesh: MakeMesh) -> None:
@@ -128,88 +121,76 @@ def test_a_launch_that_needs_more_descriptors_than_there_are_takes_no_node_out(m
         done = private.run("yod", "-sz", "16", *more, "true")
         assert done.returncode == 125 and len(done.stderr.splitlines()) == 1, done.stderr
         assert "Too many open files (start fewer ranks on a node, or" in done.stderr
-    assert {one["state"] for one in private.json("showmesh")["nodes"]} == {"up"}
+    assert processors(private, "down") == 0
     assert private.run("yod", "-sz", "2", "-placement", "default", "echo", "ran", check=True).stdout == "ran\n" * 2
-    nothing_left(private)
+    wait_until_nothing_is_left(private)
 
 
-def test_a_yod_without_descriptors_takes_no_node_out(mesh: MakeMesh) -> None:
+def test_a_yod_without_descriptors_takes_no_node_out(yods: PrivateMesh) -> None:
     """It said of every node that it cannot be reached, with the limit of its own shell."""
-    private = mesh(4, 2)
     said = ""
     for limit in range(8, 16):
-        done = private.run("sh", "-c", f"ulimit -n {limit}; exec yod -sz 4 true")
+        done = yods.run("sh", "-c", f"ulimit -n {limit}; exec yod -sz 4 true")
         assert "Traceback" not in done.stderr, done.stderr
         said += done.stderr
-        nothing_left(private)
+        wait_until_nothing_is_left(yods)
     assert "n0 cannot be reached: Too many open files (yod itself" in said and "trying other nodes" not in said
-    assert {one["state"] for one in private.json("showmesh")["nodes"]} == {"up"}
+    assert processors(yods, "down") == 0
 
 
 @pytest.mark.parametrize(("node", "number"), [("n0", signal.SIGSEGV), ("n1", signal.SIGBUS), ("n1", signal.SIGKILL)])
-def test_a_launch_child_that_dies_is_no_nodes_fault(mesh: MakeMesh, node: str, number: signal.Signals) -> None:
+def test_a_launch_child_that_dies_is_no_nodes_fault(yods: PrivateMesh, node: str, number: signal.Signals) -> None:
     """Whoever could kill it on one node could on all of them."""
-    private = mesh(8, 4, **SOON)
-    process = private.start("yod", "-sz", "4", "-sleep", "after-exec:3600", "true", stderr=subprocess.PIPE, text=True)
-    os.kill(launch_child(private, node), number)
+    process = yods.start("yod", "-sz", "4", "-sleep", "after-exec:3600", "true", stderr=subprocess.PIPE, text=True)
+    os.kill(launch_child(yods, node), number)
     _, said = process.communicate()
     assert process.returncode == 125 and said.count("\n") == 1
     assert said.startswith(f"yod: {node}: its launch child") and number.name in said
-    assert {one["state"] for one in private.json("showmesh")["nodes"]} == {"up"}
-    nothing_left(private)
+    assert processors(yods, "down") == 0
 
 
-def test_a_launch_child_that_stands_still_while_it_is_killed(mesh: MakeMesh) -> None:
-    private = mesh(4, 2, **SOON)
-    process = private.start(
+def test_a_launch_child_that_stands_still_while_it_is_killed(yods: PrivateMesh) -> None:
+    process = yods.start(
         "yod", "-sz", "4", "sh", "-c", "touch up$YOD_RANK; sleep 3600", stderr=subprocess.PIPE, text=True
     )
-    wait_until(lambda: all((private.work / f"up{rank}").exists() for rank in range(4)), "every rank runs")
-    freeze(launch_child(private, "n1"))
+    wait_until(lambda: all((yods.work / f"up{rank}").exists() for rank in range(4)), "every rank runs")
+    freeze(launch_child(yods, "n1"))
     process.send_signal(signal.SIGINT)
     assert process.stderr is not None and "^C again" in process.stderr.readline()
     process.send_signal(signal.SIGINT)
     _, said = process.communicate()
     assert process.returncode in (130, 137) and "no word yet from n1" in said and "given up" in said
-    nothing_left(private)
 
 
-def test_with_no_other_nodes_one_line_names_it(mesh: MakeMesh) -> None:
-    private = mesh(2, 1, **SOON)
-    with stopped(private, "n0"):
-        done = private.run("yod", "-quiet", "true")
+def test_with_no_other_nodes_one_line_names_it(yods: PrivateMesh) -> None:
+    with stopped(yods, "n0"):
+        done = yods.run("yod", "-quiet", "-sz", "8", "true")
     assert (done.returncode, done.stdout) == (125, "")
     assert done.stderr.count("\n") == 1 and "n0: silent for 6 s" in done.stderr
-    nothing_left(private)
 
 
-def test_no_retries_when_none_are_wanted(mesh: MakeMesh) -> None:
-    private = mesh(4, 2, **SOON)
-    with stopped(private, "n1"):
-        done = private.run("yod", "-sz", "4", "true", env={"YODRETRYCOUNT": "0"})
+def test_no_retries_when_none_are_wanted(yods: PrivateMesh) -> None:
+    with stopped(yods, "n1"):
+        done = yods.run("yod", "-sz", "4", "true", env={"YODRETRYCOUNT": "0"})
     assert done.returncode == 125
     assert "trying" not in done.stderr and "n1" in done.stderr.splitlines()[-1]
-    nothing_left(private)
 
 
-def test_an_interrupt_between_two_tries(mesh: MakeMesh) -> None:
-    private = mesh(8, 4, **SOON)
-    with stopped(private, "n1"):
-        process = private.start("yod", "-sz", "4", *SAY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def test_an_interrupt_between_two_tries(yods: PrivateMesh) -> None:
+    with stopped(yods, "n1"):
+        process = yods.start("yod", "-sz", "4", *SAY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         assert process.stderr is not None
         while "trying other nodes" not in (line := process.stderr.readline()):
             assert line, "it ended before it tried again"
         process.send_signal(signal.SIGINT)
         out, _ = process.communicate()
         assert process.returncode in (0, 130) and bool(out) is (process.returncode == 0)
-    nothing_left(private)
 
 
-def test_half_a_program_is_not_the_nodes_fault(mesh: MakeMesh) -> None:
-    one = mesh(processors=4, nodes=4)
-    half = one.work / "half"
+def test_half_a_program_is_not_the_nodes_fault(yods: PrivateMesh) -> None:
+    half = yods.work / "half"
     half.write_bytes(Path("/bin/bash").read_bytes()[:400_000])  # its segments end beyond the file
     half.chmod(0o755)
-    done = one.run("yod", str(half))
+    done = yods.run("yod", str(half))
     assert done.returncode == 126 and "cannot load the program" in done.stderr and "trying" not in done.stderr
-    assert one.run("pingd", "-summary", check=True).stdout.startswith("Total: 4   free: 4")
+    assert processors(yods, "down") == 0

@@ -5,11 +5,14 @@ import os
 import signal
 import sqlite3
 import subprocess
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from console.errors import ConsoleError
+from console.jobs.objects import directory_of, summary, uuids
 from tests.support.mesh import PrivateMesh
 from tests.support.waiting import wait_until
 from tests.support.yods import one_mesh, yods
@@ -18,35 +21,43 @@ __all__ = ["one_mesh", "yods"]
 
 
 def jobs(mesh: PrivateMesh) -> list[dict[str, Any]]:
-    listed: list[dict[str, Any]] = json.loads(mesh.run("mesh", "job", "list", "--json", check=True).stdout)
-    return listed
+    """What ``mesh job list --json`` prints, without the start of a command."""
+    directory, found = directory_of(str(mesh.state)), []
+    for uuid in uuids(directory):
+        with suppress(ConsoleError):  # it is being made or deleted
+            found.append(summary(f"{directory}/{uuid}.job"))
+    return sorted(found, key=lambda job: job["created_at"])
 
 
 def newest(mesh: PrivateMesh) -> dict[str, Any]:
     return jobs(mesh)[-1]
 
 
-def sql(mesh: PrivateMesh, job: dict[str, Any], query: str) -> list[dict[str, Any]]:
-    done = mesh.run("mesh", "job", "sql", "--json", job["uuid"], query, check=True)
-    return [json.loads(line) for line in done.stdout.splitlines()]
+def sql(job: dict[str, Any], query: str) -> list[dict[str, Any]]:
+    with closing(sqlite3.connect(f"file:{job['path']}?mode=ro", uri=True)) as store:
+        store.row_factory = sqlite3.Row
+        return [dict(row) for row in store.execute(query)]
 
 
 def test_ranks_exits_values_and_report_are_in_the_object(yods: PrivateMesh) -> None:
     script = "yodstate set k$YOD_RANK v && yodstate log hello && yodstate progress 50% && echo last && exit $YOD_RANK"
     done = yods.run("yod", "-state", "-sz", "4", "sh", "-c", script)
     assert done.returncode == 3 and "mesh job show" in done.stderr
-    job = newest(yods)
+    job = yods.json("mesh", "job", "list")[-1]
+    assert job == newest(yods), "the other tests look by themselves"
     assert (job["state"], job["exit_status"], job["counts"]) == ("failed", 3, {"done": 1, "failed": 3})
     assert job["command"][:2] == ["sh", "-c"] and "rank 3 on n1: exit 3" in job["report"]
-    rows = sql(yods, job, "SELECT first, last, state, node, exit, progress, lines FROM task ORDER BY first")
+    rows = sql(job, "SELECT first, last, state, node, exit, progress, lines FROM task ORDER BY first")
     assert [(row["first"], row["last"], row["node"], row["exit"]) for row in rows] == [
         (rank, rank, f"n{rank // 2}", rank) for rank in range(4)
     ]
     assert {(row["progress"], row["lines"]) for row in rows} == {(0.5, "last\n")}
-    said = sql(yods, job, "SELECT key, value, node, task FROM value ORDER BY key")
+    said = sql(job, "SELECT key, value, node, task FROM value ORDER BY key")
     assert said == [{"key": f"k{n}", "value": "v", "node": f"n{n // 2}", "task": n} for n in range(4)]
-    assert sql(yods, job, "SELECT count(*) AS n FROM log WHERE text = 'hello'") == [{"n": 4}]
-    assert sql(yods, job, "SELECT node, processors FROM resource WHERE freed_at IS NOT NULL") == [
+    query = "SELECT count(*) AS n FROM log WHERE text = 'hello'"
+    asked = yods.run("mesh", "job", "sql", "--json", job["uuid"], query, check=True)
+    assert sql(job, query) == [json.loads(asked.stdout)] == [{"n": 4}]
+    assert sql(job, "SELECT node, processors FROM resource WHERE freed_at IS NOT NULL") == [
         {"node": "n0", "processors": "0-1"},
         {"node": "n1", "processors": "2-3"},
     ]
@@ -74,7 +85,7 @@ def test_it_can_be_asked_and_copied_while_the_launch_runs(yods: PrivateMesh) -> 
     assert yod.stdin is not None
     wait_until(lambda: len(jobs(yods)) > before and newest(yods)["state"] == "running", "the launch runs")
     job = newest(yods)
-    wait_until(lambda: sql(yods, job, "SELECT value FROM value"), "the value is recorded")
+    wait_until(lambda: sql(job, "SELECT value FROM value"), "the value is recorded")
     assert job["counts"] == {"running": 2} and "owner_lost" not in job
     (yods.work / "copy.job.part").write_text("of another command that fetches to this file")
     yods.run("mesh", "job", "fetch", job["uuid"], "copy.job", check=True)

@@ -23,10 +23,9 @@ from agents.wire.errors import AgentError
 from db.allocation.allocate import allocate
 from db.errors import Invalid, NotEnough
 from db.machine import nodes, reservations
-from db.schema.migrate import migrate
 from db.store.store import Store, open_store
 from tests.support.chance import examples
-from tests.support.stores import LOGIN, empty, first
+from tests.support.stores import LOGIN, empty, first, migrated
 
 ME = pwd.getpwuid(os.getuid()).pw_name
 
@@ -168,9 +167,7 @@ def _lines(
 
 @pytest.fixture(scope="module")
 def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    url = f"sqlite://{tmp_path_factory.mktemp('never')}/mesh.db"
-    migrate(url)
-    with open_store(url) as store:
+    with open_store(migrated(tmp_path_factory.mktemp("never"))) as store:
         yield store
 
 

@@ -9,9 +9,8 @@ from db.allocation.free import Machine
 from db.allocation.tasks_and_nodes import Segment, Shape
 from db.errors import Denied, Invalid, NotEnough
 from db.machine.nodes import NodeSpec, define_machine, node_up
-from db.schema.migrate import migrate
 from db.store.store import Store, open_store
-from tests.support.stores import LOGIN, demand, first, give_back, key, take
+from tests.support.stores import LOGIN, demand, first, give_back, key, migrated, take
 
 GPU = Shape(per_task={"gpu": 1})
 
@@ -109,9 +108,7 @@ steps = st.lists(st.tuples(st.booleans(), st.integers(1, 3), st.integers(1, 3)),
 @given(steps)
 def test_no_device_is_ever_given_twice(tmp_path_factory: pytest.TempPathFactory, steps: list) -> None:
     """Whatever is taken and given back: the books, the launchers' devices and the counts agree."""
-    url = f"sqlite://{tmp_path_factory.mktemp('books')}/mesh.db"
-    migrate(url)
-    with open_store(url) as store:
+    with open_store(migrated(tmp_path_factory.mktemp("books"))) as store:
         machine = with_gpus(store)
         live = []
         for takes, tasks, each in steps:

@@ -13,6 +13,7 @@ from db.errors import DatabaseUnavailable
 from db.schema.migrate import migrate
 from db.store.store import Store, Transaction, open_store
 from db.views.viewer import open_viewer
+from tests.support.chance import long
 from tests.support.mariadb import Server, find_server, private_server
 from tests.support.stores import NO_SERVER, define, demand, empty, first, take
 
@@ -107,21 +108,22 @@ def test_a_frozen_server_is_unavailable_and_serves_again(
     viewer.close()
 
 
+@pytest.mark.storm
 def test_killed_at_any_moment_of_an_allocation(fragile: Server, fragile_store: Store) -> None:
     """Repeated under its key, a request whose fate is unknown is granted exactly once."""
     store, machine = fragile_store, Machine()
-    unknown = 0
-    for round_number in range(10):
+    unknown, rounds = 0, long(5, 20)
+    for round_number in range(rounds):
         asked = demand(4)
         keys_before = {row[0] for row in store.read("SELECT request_key FROM launcher WHERE ended_at IS NULL")}
         assert not keys_before
-        killer = threading.Timer(0.0004 * round_number, fragile.kill)
+        killer = threading.Timer(0.004 / rounds * round_number, fragile.kill)
 
         def kill_and_choose(free: Sequence[int], count: int) -> list[int]:
             fragile.kill()
             return first(free, count)
 
-        last = round_number == 9  # in which the server is dead for certain before the allocation ends
+        last = round_number == rounds - 1  # in which the server is dead for certain before the allocation ends
         if not last:
             killer.start()
         granted = None

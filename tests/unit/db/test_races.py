@@ -1,84 +1,69 @@
 """Several processes after the last processors, each with a connection and a picture of its own."""
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
+import multiprocessing
+from multiprocessing.connection import Connection
+from multiprocessing.synchronize import Barrier
 
 import pytest
 
-from db.store.store import Store
-from tests.support.stores import define
+from db.allocation.free import Machine
+from db.allocation.types import Allocation
+from db.errors import NotEnough
+from db.store.store import open_store
+from tests.support.stores import define, give_back, take
 from tests.support.waiting import PATIENCE_S
 
 TAKERS = 4
-ROOT = Path(__file__).parents[3]
 
-#: One competitor: asks for processors until none are left; gives some back on its way when told to.
-TAKER = """
-import json, sys
-sys.path.insert(0, {root!r})
-from db.store.store import open_store
-from db.errors import NotEnough
-from db.allocation.free import Machine
-from tests.support.stores import give_back, take
-url, number, churn = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-store, machine, held, refused = open_store(url), Machine(), [], []
-store.read("SELECT 1")
-print("ready", flush=True)
-sys.stdin.readline()
-for turn in range(churn):
-    try:
-        held.append(take(store, machine, 1 + (turn + number) % 5))
-    except NotEnough as error:
-        refused.append(error.free)
-    if turn % 3 == 2 and held:
-        give_back(store, held.pop(0), machine=machine)
-while True:
-    try:
-        held.append(take(store, machine, 1))
-    except NotEnough as error:
-        refused.append(error.free)
-        break
-print(json.dumps([[one.launcher, one.processors] for one in held]), json.dumps(refused[-1]), sep="\\n")
-store.close()
-"""
+
+def compete(url: str, number: int, churn: int, all_ready: Barrier, result: Connection) -> None:
+    """Ask for processors until none are left, having given some back for ``churn`` turns; send what is held."""
+    held: list[Allocation] = []
+    machine = Machine()
+    with open_store(url) as store:
+        store.read("SELECT 1")
+        all_ready.wait(PATIENCE_S)
+        for turn in range(churn):
+            try:
+                held.append(take(store, machine, 1 + (turn + number) % 5))
+            except NotEnough:
+                pass
+            if turn % 3 == 2 and held:
+                give_back(store, held.pop(0), machine=machine)
+        while True:
+            try:
+                held.append(take(store, machine, 1))
+            except NotEnough as error:
+                result.send(([(one.launcher, one.processors) for one in held], error.free))
+                break
 
 
 @pytest.mark.parametrize("churn", [0, 60])
-def test_the_last_processors(database_url: str, store: Store, churn: int) -> None:
-    define(store, nodes=8, slots=8)
-    code = TAKER.format(root=str(ROOT))
+def test_the_last_processors(database_url: str, churn: int) -> None:
+    with open_store(database_url) as store:  # closed before the fork: SQLite's locks are none of a child's
+        define(store, nodes=8, slots=8)
+    forked = multiprocessing.get_context("fork")  # each imports nothing of its own
+    all_ready, pipes = forked.Barrier(TAKERS), [forked.Pipe(duplex=False) for _ in range(TAKERS)]
     takers = [
-        subprocess.Popen(
-            [sys.executable, "-P", "-c", code, database_url, str(number), str(churn)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )
-        for number in range(TAKERS)
+        forked.Process(target=compete, args=(database_url, number, churn, all_ready, result))
+        for number, (_, result) in enumerate(pipes)
     ]
     try:
-        for taker in takers:
-            assert taker.stdout is not None and taker.stdout.readline() == "ready\n"
-        outputs = []
-        for taker in takers:
-            assert taker.stdin is not None
-            taker.stdin.write("go\n")
-            taker.stdin.flush()
-        outputs = [taker.communicate(timeout=PATIENCE_S)[0].splitlines() for taker in takers]
+        for taker, (_, result) in zip(takers, pipes, strict=True):
+            taker.start()
+            result.close()
+        results = [reader.recv() for reader, _ in pipes if reader.poll(PATIENCE_S)]
     finally:
         for taker in takers:
             taker.kill()
-            taker.wait()
-    held = [one for lines in outputs for one in json.loads(lines[0])]
+            taker.join()
+    assert len(results) == TAKERS
+    held = [one for taken, _ in results for one in taken]
     assert sorted(one for _, processors in held for one in processors) == list(range(64)), "none twice, none lost"
-    assert [json.loads(lines[1]) for lines in outputs] == [0] * TAKERS, "refused with how many were free"
+    assert [free for _, free in results] == [0] * TAKERS, "refused with how many were free"
     assert len({launcher for launcher, _ in held}) == len(held)
-    rows = store.read("SELECT id, launcher FROM processor")
+    with open_store(database_url) as store:
+        rows = store.read("SELECT id, launcher FROM processor")
+        [(counter, changes)] = store.read("SELECT counter, (SELECT MAX(changed) FROM launcher) FROM mesh")
     assert {row[0]: row[1] for row in rows} == {one: launcher for launcher, ids in held for one in ids}
-    counter, changes = store.read("SELECT counter, (SELECT MAX(changed) FROM launcher) FROM mesh")[0]
     assert counter == changes

@@ -1,8 +1,7 @@
 """Shapes of requests against their definition: whole tasks, so many nodes, devices, lines of a load file."""
 
-import itertools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -123,14 +122,21 @@ def test_lines_get_what_they_list_if_there_is_any_way(
     try:
         ids = load_file.decide(picture, shape, every, place)
     except NotEnough:
-        ways = itertools.product(*of_each) if len(of_each) <= len(every) else ()
-        assert not any(len(set(way)) == len(way) and _has_gpus(picture, way, gpus) for way in ways)
+        assert not any(_has_gpus(picture, way, gpus) for way in _ways(of_each))
         return
     assert len(set(ids)) == len(ids) == sum(tasks) and all(one in may for one, may in zip(ids, of_each, strict=True))
     assert _has_gpus(picture, ids, gpus)
 
 
-def _has_gpus(picture: Picture, ids: Sequence[int], gpus: list[int]) -> bool:
+def _ways(of_each: list[list[int]]) -> set[frozenset[int]]:
+    """Every set of processors that can be one of each list's."""
+    sets = {frozenset[int]()}
+    for may in of_each:
+        sets = {taken | {one} for taken in sets for one in may if one not in taken}
+    return sets
+
+
+def _has_gpus(picture: Picture, ids: Iterable[int], gpus: list[int]) -> bool:
     return not gpus or all(count <= gpus[node] for node, count in Counter(map(picture.node_of, ids)).items())
 
 

@@ -19,14 +19,14 @@ from db.store.store import Store, open_store
 from db.store.url import in_database, mysql_options
 from db.views.viewer import open_viewer
 from tests.support.mariadb import Server
-from tests.support.stores import insert
+from tests.support.stores import empty, insert
 from tests.support.two_sides import CPA, LEFT, LOGIN, LOGINS, NODES, RIGHT, SECTION, granted, seen, switch, take
 from tests.support.waiting import PATIENCE_S
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def sides(sql_server: Server) -> Iterator[tuple[Store, str]]:
-    """A machine in two pieces with a launch on each, and the URL of the left's viewers."""
+    """A machine in two pieces with a launch on each, and the URL of the left's viewers. A test leaves it as it was."""
     admin = sql_server.url("side_attacked")
     sql_server.admin("DROP DATABASE IF EXISTS side_attacked")
     create_database(admin)
@@ -129,27 +129,37 @@ def lock_all_that_can_be(url: str, locking: str) -> Any:
 
 
 @pytest.mark.parametrize("locking", LOCKING)
-def test_who_may_only_look_locks_nobody_out(sides: tuple[Store, str], locking: str) -> None:
-    store, url = sides
+def test_who_may_only_look_locks_nobody_out(sides: tuple[Store, str], sql_server: Server, locking: str) -> None:
+    _, url = sides
     whole = url.replace(f"side_attacked_{LEFT}", "side_attacked__view").replace(f"_v_{LEFT}", "_v")
-    with lock_all_that_can_be(url, locking), lock_all_that_can_be(whole, locking):
-        store.patience_s = 0.1
+    with (
+        lock_all_that_can_be(url, locking),
+        lock_all_that_can_be(whole, locking),
+        open_store(sql_server.url("side_attacked"), patience_s=0.1) as store,
+    ):
         for tables in (("node", "processor"), ("launcher", "`partition`")):
             store.run(lambda t, tables=tables: [t.change(f"UPDATE {o} SET changed = changed + 1") for o in tables])  # type: ignore[misc]
+
+
+@pytest.fixture(scope="module")
+def named(sql_server: Server) -> str:
+    """A database with the schema for machines whose login processors have any name."""
+    admin = sql_server.url("side_named")
+    sql_server.admin("DROP DATABASE IF EXISTS side_named")
+    create_database(admin)
+    migrate(admin)
+    return admin
 
 
 @pytest.mark.parametrize(
     "name", ("a`b", "a'b", 'a"b', "a\\", "a%_b", "a.b", "ñandú", "名", "x" * 200, "A", "a b", "-- x", "a;b", "../../x")
 )
-def test_whatever_a_login_processor_is_called_its_view_is_its_own(sql_server: Server, name: str) -> None:
-    admin = sql_server.url("side_named")
-    sql_server.admin("DROP DATABASE IF EXISTS side_named")
-    create_database(admin)
-    migrate(admin)
+def test_whatever_a_login_processor_is_called_its_view_is_its_own(sql_server: Server, named: str, name: str) -> None:
     label = login_views.label(name)
     assert label != login_views.label("a") and set(label) <= set("abcdefghijklmnopqrstuvwxyz0123456789-")
-    urls = granted(admin, (name, "a"))
-    with open_store(admin) as store:
+    urls = granted(named, (name, "a"))
+    with open_store(named) as store:
+        empty(store)
         define_machine(store, "m", "b1", name, [*NODES[:10], NodeSpec(77, "a", [10, 11], "service")], SECTION)
         set_open(store, ["right"], "root")
     with open_viewer(urls[name]) as one, open_viewer(urls["a"]) as other:
@@ -273,8 +283,11 @@ def test_making_it_all_again_changes_nothing(sides: tuple[Store, str], sql_serve
         assert seen(viewer)[1] == [1]
 
 
-def test_a_viewer_says_when_its_procedures_do_not_fit(sides: tuple[Store, str]) -> None:
+def test_a_viewer_says_when_its_procedures_do_not_fit(sides: tuple[Store, str], sql_server: Server) -> None:
     store, url = sides
     store.execute("REVOKE ALL ON `side\\_attacked`.* FROM side_cpa@localhost")
     with open_viewer(url) as viewer, pytest.raises(SchemaError, match="do not fit"):
+        viewer.read()
+    granted(sql_server.url("side_attacked"), LOGINS)
+    with open_viewer(url) as viewer:
         viewer.read()

@@ -158,9 +158,10 @@ def test_no_statement_on_a_table_is_a_text_elsewhere() -> None:
     for room in ROOMS:
         for path in sorted((ROOT / room).rglob("*.py")):
             name = str(path.relative_to(ROOT))
-            if name.startswith(MAY_HAVE_TEXTS):
+            text = path.read_text(encoding="utf-8")
+            if name.startswith(MAY_HAVE_TEXTS) or not re.search(r"SELECT|INSERT|UPDATE|DELETE|REPLACE", text):
                 continue
-            tree = ast.parse(path.read_text(encoding="utf-8"))
+            tree = ast.parse(text)
             docs = {
                 id(node.body[0].value)
                 for node in ast.walk(tree)

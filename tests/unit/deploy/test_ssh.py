@@ -135,11 +135,15 @@ def test_every_host_comes_to_an_end() -> None:
     assert reached == set(State)
 
 
-def test_the_agent_is_the_same_file_twice(tmp_path: Path) -> None:
-    tag = sys.implementation.cache_tag
-    first = build.build(sys.executable)
-    assert build.build(sys.executable) == first
-    kept = build.agent_for(tag, str(tmp_path))
+@pytest.fixture(scope="module")
+def agent() -> bytes:
+    """The agent for the Python that runs the tests."""
+    return build.build(sys.executable)
+
+
+def test_the_agent_is_the_same_file_twice(tmp_path: Path, agent: bytes) -> None:
+    tag, first = sys.implementation.cache_tag, agent
+    kept = build.agent_for(tag, str(tmp_path))  # the second time
     assert kept.content == first and kept.sha == hashlib.sha256(first).hexdigest() and kept.compiled
     assert build.agent_for(tag, str(tmp_path)) == kept
     with zipfile.ZipFile(io.BytesIO(first)) as archive:
@@ -150,10 +154,10 @@ def test_the_agent_is_the_same_file_twice(tmp_path: Path) -> None:
     assert not [name for name in names if name.startswith(("agents/cpa", "agents/rca", "agents/simulated", "db"))]
 
 
-def test_the_agent_needs_nothing_but_a_bare_python(tmp_path: Path) -> None:
-    for python in ("", sys.executable):
+def test_the_agent_needs_nothing_but_a_bare_python(tmp_path: Path, agent: bytes) -> None:
+    for content in (build.build(""), agent):
         path = tmp_path / "agent.pyz"
-        path.write_bytes(build.build(python))
+        path.write_bytes(content)
         done = subprocess.run(
             [sys.executable, "-I", "-S", path, "keeper"],
             capture_output=True,
@@ -166,10 +170,10 @@ def test_the_agent_needs_nothing_but_a_bare_python(tmp_path: Path) -> None:
     assert build.interpreter("cpython-27") == "" and build.interpreter("pypy39") == ""
 
 
-def test_an_agent_starts_with_little(tmp_path: Path) -> None:
+def test_an_agent_starts_with_little(tmp_path: Path, agent: bytes) -> None:
     """What it loads before the mesh hears of it comes out of one entry, and nothing of it is heavy."""
     path = tmp_path / "agent.pyz"
-    path.write_bytes(build.build(sys.executable))
+    path.write_bytes(agent)
     code = (
         "import sys, zipimport; archive = {'__name__': 'archive'}; path = sys.argv[1]\n"
         "exec(zipimport.zipimporter(path).get_code('__main__'), archive); archive['open_archive'](path)\n"

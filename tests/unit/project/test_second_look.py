@@ -81,15 +81,16 @@ def project(folder: Path, **files: str) -> Path:
 COMMAND = [sys.executable, "-m", "tests.support.second_look"]
 
 
-def environment(**more: str) -> dict[str, str]:
-    """The variables of a run in a project of its own."""
+def environment(*plugins: str, **more: str) -> dict[str, str]:
+    """The variables of a run in a project of its own. Loading every installed plugin would take most of the time."""
     kept = {name: value for name, value in os.environ.items() if name not in ("STRICT", "PYTEST_ADDOPTS")}
-    return {**kept, "PYTHONPATH": str(ROOT), **more}
+    loaded = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": ",".join(plugins)}
+    return {**kept, "PYTHONPATH": str(ROOT), **loaded, **more}
 
 
 def run(folder: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run the tests of ``folder`` to their end. Loading every installed plugin would take most of the time."""
-    env = environment(PYTEST_DISABLE_PLUGIN_AUTOLOAD="1", PYTEST_PLUGINS="xdist.plugin", **variables)
+    """Run the tests of ``folder`` to their end."""
+    env = environment(*(["xdist.plugin"] if "-n" in words else []), **variables)
     return subprocess.run(
         [*COMMAND, *words], cwd=folder, env=env, capture_output=True, text=True,
         errors="replace", stdin=subprocess.DEVNULL,
@@ -98,7 +99,7 @@ def run(folder: Path, *words: str, **variables: str) -> subprocess.CompletedProc
 
 @pytest.mark.timeout(300)
 def test_what_fails_once_is_unstable_and_what_fails_twice_fails(tmp_path: Path) -> None:
-    done = run(project(tmp_path, system=SYSTEM, unit=UNIT), "-n", "2", "tests")
+    done = run(project(tmp_path, system=SYSTEM, unit=UNIT), "-n", "1", "tests")
     assert done.returncode == 1, done.stdout + done.stderr
     *_, reasons, unstable, closing = done.stdout.splitlines()
     names = ["test_unstable[a b::c/[d]]", "test_unstable_at_its_end", "test_the_worker_crashes_once"]
@@ -174,10 +175,10 @@ def test_unit_tests_run_first_and_nothing_else_does_if_one_fails(tmp_path: Path)
 
     tmp_path.joinpath("tests/unit/test_it.py").write_text("def test_passes(): pass\n")
     tmp_path.joinpath("tests/system/test_more.py").write_text("def test_passes(): pass\n")
-    for lines in (2, 1):  # the second time, nothing fails
-        done = run(tmp_path, "-n", "2")
+    for words in (("-n", "1"), ()):  # the second time, nothing fails
+        done = run(tmp_path, *words)
         assert done.returncode == 0 and done.stdout.splitlines()[-1].startswith("3 passed in "), done.stdout
-        assert ("1 unstable: tests/system/test_it.py::test_it" in done.stdout) is (lines == 2)
+        assert ("1 unstable: tests/system/test_it.py::test_it" in done.stdout) is bool(words)
 
     tmp_path.joinpath("tests/system/test_more.py").write_text(MANY)
     done = run(tmp_path)
@@ -224,7 +225,8 @@ def test_a_signal_ends_the_tests_with_their_own_clean_up(
     go, began = tmp_path / "go", tmp_path / "began"
     if not second:
         go.touch()
-    env = environment(PYTEST_ADDOPTS="-p no:cacheprovider -p tests.conftest", PYTHONUNBUFFERED="1")
+    plugins = ("xdist.plugin", "pytest_timeout", "tests.conftest")
+    env = environment(*plugins, PYTEST_ADDOPTS="-p no:cacheprovider", PYTHONUNBUFFERED="1")
     with open(tmp_path / "output", "w") as output:
         process = Process(
             [*COMMAND, "-n", workers],

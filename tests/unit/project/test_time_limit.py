@@ -1,5 +1,6 @@
 """The limits of the tests themselves: what hangs is ended in every phase; what is skipped is named."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,18 @@ import pytest
 from tests.support.waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[3]
+
+
+def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run the tests of ``folder`` with the plugins that count here; to load all takes twice the time."""
+    plugins = (word for name in ("xdist.plugin", "pytest_timeout", "tests.conftest") for word in ("-p", name))
+    return subprocess.run(
+        [sys.executable, "-P", "-m", "pytest", *plugins, *words, str(folder)],
+        cwd=ROOT, env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}, capture_output=True, text=True,
+        timeout=PATIENCE_S, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
 HANGS = """
 import os, pytest
 
@@ -36,9 +49,7 @@ def test_skipped():
 @pytest.mark.timeout(300)
 def test_a_test_that_hangs_is_ended_in_every_phase(tmp_path: Path) -> None:
     (tmp_path / "test_hangs.py").write_text(HANGS)
-    options = ["-p", "tests.conftest", "-n", "2", "--timeout", "2"]
-    words = [sys.executable, "-P", "-m", "pytest", *options, str(tmp_path / "test_hangs.py")]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, stdin=subprocess.DEVNULL)
+    done = run(tmp_path, "-n", "1", "--timeout", "2")
     assert done.returncode == 1, done.stdout + done.stderr
     told = done.stdout.splitlines()
     assert "2 failed, 1 skipped, 1 error in" in told[-1], done.stdout
@@ -74,7 +85,6 @@ def test_beside_others(number):
 
 def test_a_test_that_needs_a_quiet_machine_runs_alone(tmp_path: Path) -> None:
     (tmp_path / "test_turns.py").write_text(TURNS)
-    words = [sys.executable, "-P", "-m", "pytest", "-p", "tests.conftest", "-n", "2", "--dist", "worksteal"]
-    done = subprocess.run([*words, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    done = run(tmp_path, "-n", "2", "--dist", "worksteal")
     assert "11 passed in" in done.stdout.splitlines()[-1], done.stdout + done.stderr
     assert (tmp_path / "met").exists(), "the others ran side by side"

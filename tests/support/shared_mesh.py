@@ -1,0 +1,55 @@
+"""One mesh for several tests: each leaves it as it was."""
+
+import contextlib
+import json
+import os
+import signal
+from collections.abc import Iterator
+from typing import TypeVar
+
+from agents.link.client import Unreachable
+from tests.support.mesh import PrivateMesh
+from tests.support.picture import processor_states
+from tests.support.waiting import wait_until
+from tests.support.yods import ranks_left
+
+Mesh = TypeVar("Mesh", bound=PrivateMesh)
+
+
+def boot_id(mesh: PrivateMesh) -> str:
+    """Return the boot id of a mesh that is up."""
+    return str(json.loads((mesh.state / "keeper.json").read_text())["boot_id"])
+
+
+def is_in_use(mesh: PrivateMesh, processors: int) -> bool:
+    """Return whether launches run on so many processors."""
+    return processor_states(mesh.database)["busy"] == processors
+
+
+@contextlib.contextmanager
+def borrowed(mesh: Mesh) -> Iterator[Mesh]:
+    """Yield a mesh that is up; then end its launches and wait until it is whole.
+
+    If it is not as before, also of the same boot, it is started again for later tests, and this one fails.
+    """
+    boot = boot_id(mesh)
+    yield mesh
+    try:
+        for pid in ranks_left(mesh):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: _is_whole(mesh), lambda: f"the mesh is as before the test: {mesh.logs()}")
+        assert boot_id(mesh) == boot
+    except Exception:
+        mesh.down()
+        mesh.up()
+        raise
+
+
+def _is_whole(mesh: PrivateMesh) -> bool:
+    """Whether every daemon answers and every processor is free."""
+    try:
+        daemons = [one["name"] for one in mesh.keeper()["daemons"]]
+    except (OSError, Unreachable):
+        return False
+    return all(map(mesh.answers, daemons)) and processor_states(mesh.database) == {"free": mesh.size[0]}
