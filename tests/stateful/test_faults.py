@@ -35,7 +35,8 @@ class World:
         self.mesh, self.server = mesh, server
 
     def victims(self) -> tuple[str, ...]:
-        return (*DAEMONS, "yod", "database") if self.server else (*DAEMONS, "yod")
+        """What may be killed; hypothesis's first example kills the first of them again and again."""
+        return ("database", *DAEMONS, "yod") if self.server else (*DAEMONS, "yod")
 
     def kill(self, victim: str, yod: "subprocess.Popen[str] | None") -> None:
         """kill -9; the database is started again at once, the keeper by the next mesh up, the rest by the keeper."""
@@ -169,14 +170,14 @@ def world(request: pytest.FixtureRequest, mesh: MakeMesh) -> Iterator[World]:
     yield World(mesh(PROCESSORS, NODES, cpas=2, database=server.new_database()), server)
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(long(400, 3600))
 @pytest.mark.storm
 def test_anything_may_die_at_any_time(world: World) -> None:
     machine = type("FaultsHere", (Faults,), {"world": world})
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=long(2, 40),
+            max_examples=long(4, 40),  # hypothesis's first two are trivial: the second has no rule at all
             stateful_step_count=7,
             deadline=None,
             derandomize=not LONG,

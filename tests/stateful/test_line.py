@@ -328,6 +328,7 @@ class Managed(RuleBasedStateMachine):
             assert free[part] < (1 if partial else size), (part, size, partial)
 
 
+@pytest.mark.storm
 def test_managers_on_sqlite() -> None:
     directory = tempfile.mkdtemp(prefix="rm-managers-")
     try:
@@ -338,5 +339,6 @@ def test_managers_on_sqlite() -> None:
         shutil.rmtree(directory)
 
 
+@pytest.mark.storm
 def test_managers_on_mariadb(sql_database: str) -> None:
     run_state_machine_as_test(type("MariaManaged", (Managed,), {"url": sql_database}), settings=FEW)

@@ -1,13 +1,15 @@
 """Attacks that one unprivileged user can run against the daemons of a system mesh, all at the same time.
 
 ``python attack.py RUN SECONDS [--only PART,…] [--pct HOST:PORT] [--database URL] [--pause S] [--spin]`` starts one
-process for each part. With ``--spin``, the same number of processes only use CPU time, as a baseline. RUN is the mesh's
-run directory. With ``--pause``, each part sleeps between two turns, so that the attack leaves the machine to others.
+process for each part; SIGTERM ends the attack earlier. With ``--spin``, the same number of processes only use CPU time,
+as a baseline. RUN is the mesh's run directory. With ``--pause``, each part sleeps between two turns, so that the attack
+leaves the machine to others.
 With ``--database``, one part opens 150 connections with the viewers' account, requests locks and sleeps.
 Uses the standard library only; ``--database`` also needs PyMySQL.
 """
 
 import argparse
+import contextlib
 import errno
 import glob
 import json
@@ -49,6 +51,11 @@ def connect(path):
         sock.close()
         return None
     return sock
+
+
+def goes_on(options):
+    """Return whether the attack goes on: not after its seconds, nor after SIGTERM."""
+    return time.monotonic() < options.until
 
 
 class Crowd:
@@ -116,9 +123,8 @@ class Crowd:
         self.ended += 1
 
     def run(self, options):
-        until = time.monotonic() + options.seconds
         most = 0
-        while time.monotonic() < until:
+        while goes_on(options):
             self.fill()
             self.turn()
             most = max(most, len(self.socks))
@@ -168,8 +174,8 @@ def requests(options):
 
 def knocking(options):
     """Open connections and close each one immediately."""
-    until, made, failed = time.monotonic() + options.seconds, 0, 0
-    while time.monotonic() < until:
+    made = failed = 0
+    while goes_on(options):
         for path in options.paths:
             sock = connect(path)
             if sock is None:
@@ -184,8 +190,8 @@ def knocking(options):
 def pct(options):
     """Open silent connections to a PCT's port, at most 500 at the same time."""
     host, _, port = options.pct.rpartition(":")
-    until, made, kept = time.monotonic() + options.seconds, 0, []
-    while time.monotonic() < until:
+    made, kept = 0, []
+    while goes_on(options):
         sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         code = sock.connect_ex((host, int(port)))
         made += code in (0, errno.EINPROGRESS)
@@ -212,9 +218,8 @@ def database(options):
     words = {"user": url.username, "password": url.password or "", "database": url.path.strip("/")}
     where = {"unix_socket": query["unix_socket"]} if "unix_socket" in query else {"host": url.hostname}
     connections, counts = [], {"connections": 0, "refused": 0, "done": 0, "denied": 0}
-    until = time.monotonic() + options.seconds
-    while time.monotonic() < until:
-        while len(connections) < DATABASE_CONNECTIONS and time.monotonic() < until:
+    while goes_on(options):
+        while len(connections) < DATABASE_CONNECTIONS and goes_on(options):
             try:
                 connections.append(pymysql.connect(**words, **where))
             except pymysql.Error:
@@ -223,7 +228,7 @@ def database(options):
             lock(connections[-1], counts)
         counts["connections"] = max(counts["connections"], len(connections))
         for one in connections:
-            if time.monotonic() < until:
+            if goes_on(options):
                 lock(one, counts)
         connections = [one for one in connections if one.open]
         time.sleep(0.5)
@@ -249,16 +254,14 @@ def lock(connection, counts):
 
 def spin(options):
     """Use CPU time and do nothing else."""
-    until = time.monotonic() + options.seconds
-    while time.monotonic() < until:
+    while goes_on(options):
         pass
     return {}
 
 
 def together(crowds, options):
     """Run several crowds in this process; return the counts of each."""
-    until = time.monotonic() + options.seconds
-    while time.monotonic() < until:
+    while goes_on(options):
         for crowd in crowds:
             crowd.fill()
             crowd.turn()
@@ -284,16 +287,25 @@ def main():
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     parts = {name: PARTS[name] for name in options.only.split(",") if name}
     parts.update({name: part for name, part in (("pct", pct), ("database", database)) if getattr(options, name)})
+    options.until = time.monotonic() + options.seconds
     children = []
+
+    def stop(*_):
+        options.until = 0.0
+        for pid in children:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+
+    signal.signal(signal.SIGTERM, stop)
     for name, part in parts.items():
         pid = os.fork()
         if not pid:
+            children.clear()
             done = (spin if options.spin else part)(options)
             sys.stdout.write(json.dumps({name: done}) + "\n")
             sys.stdout.flush()
             os._exit(0)
         children.append(pid)
-    signal.signal(signal.SIGTERM, lambda *_: [os.kill(pid, signal.SIGKILL) for pid in children])
     print(json.dumps({"children": children}), flush=True)
     for pid in children:
         os.waitpid(pid, 0)

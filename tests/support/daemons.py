@@ -172,13 +172,15 @@ def make_daemons() -> Iterator[Make]:
             one.close()
 
 
-#: A test with this mark, in which ``daemons`` makes the Daemons, runs once on SQLite and once on MariaDB.
+#: A test with this mark, in which ``daemons`` makes the Daemons, runs once on SQLite and once on MariaDB. Tests that
+#: kill a CPA have it: MariaDB keeps a killed writer's locks until the server notices the closed connection,
+#: while the kernel releases SQLite's at once.
 on_both_databases = pytest.mark.parametrize("daemons", ["sqlite", "mariadb"], indirect=True)
 
 
 @pytest.fixture
 def daemons(request: pytest.FixtureRequest, make_daemons: Make) -> Make:
-    """Like ``make_daemons``: on SQLite, or on what `on_both_databases` says."""
+    """Like ``make_daemons``, on SQLite; a test with `on_both_databases` runs on SQLite and on MariaDB."""
     if getattr(request, "param", "sqlite") == "sqlite":
         return make_daemons
     url = request.getfixturevalue("sql_database")

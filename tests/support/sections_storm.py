@@ -209,14 +209,16 @@ KILLS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 
-def killed_and_resumed(mesh: PrivateMesh, server: Server, survey: Survey, what: str, after_s: float) -> int:
-    """Run the job, kill ``what`` after ``after_s``, resume the job; return how many sections had finished at the kill.
+def killed_and_resumed(mesh: PrivateMesh, server: Server, survey: Survey, what: str, after: int, later_s: float) -> int:
+    """Run the job, kill ``what``, resume the job; return how many sections had finished at the kill.
 
-    Raises AssertionError if the job or its image is wrong.
+    The kill comes ``later_s`` after ``after`` sections have finished. Raises AssertionError if the job or its image is
+    wrong.
     """
     survey.clear()
     job = begin(mesh, survey.directory)
-    time.sleep(after_s)
+    wait_until(lambda: finished(job) >= after, f"{after} sections have finished")
+    time.sleep(later_s)  # to a moment within a section
     before = finished(job)
     if not KILLS[what]:
         server.kill()
@@ -255,17 +257,23 @@ def resumed(mesh: PrivateMesh, survey: Survey, job: str) -> bool:
 
 
 def kills(count: int, chance: random.Random, say: Callable[[str], None], traces: int = 32) -> None:
-    """Run ``count`` jobs, each with one kill at a random moment, and resume them."""
+    """Run ``count`` jobs, each with one kill at a random moment, and resume them.
+
+    Each kill waits for a number of finished sections, from none to all but two.
+    """
     directory, nodes = shared_directory(), min(4, traces // 4)
     try:
         with private_server() as server, while_up(PrivateMesh(nodes, nodes, database=server.new_database())) as mesh:
             survey = Survey(directory, traces, 400, 2)
-            for number in range(count):
-                what, after_s = list(KILLS)[number % len(KILLS)], chance.uniform(0.0, traces / 8)
-                began = time.monotonic()
-                before = killed_and_resumed(mesh, server, survey, what, after_s)
-                took = time.monotonic() - began
-                say(f"{number + 1:3}: {what} killed after {after_s:.2f} s, {before} finished; whole in {took:.1f} s")
+            moments = [number % (survey.sections - 1) for number in range(count)]
+            chance.shuffle(moments)
+            finished_at_kill = 0
+            for number, after in enumerate(moments):
+                what, began = list(KILLS)[number % len(KILLS)], time.monotonic()
+                before = killed_and_resumed(mesh, server, survey, what, after, chance.uniform(0.0, 0.3))
+                took, finished_at_kill = time.monotonic() - began, finished_at_kill + before
+                say(f"{number + 1:3}: {what} killed with {before} of {survey.sections} finished; whole in {took:.1f} s")
+            assert finished_at_kill or count < 2, "every kill came before any section had finished"
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 

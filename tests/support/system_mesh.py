@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import time
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from tests.support.hosts import NamespaceHosts
 from tests.support.mariadb import Server
 from tests.support.mesh import Run
 from tests.support.others import commands_for_others
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 ATTACK = Path(__file__).with_name("attack.py")
 USERS = {"ada": 21001, "bob": 21002}
@@ -117,27 +118,29 @@ class SystemMesh(FarMesh):
 
 
 class Attacked:
-    """Measures bob's launches while ada attacks for ``seconds``, or runs the same number of spinning processes."""
+    """Measures bob's launches while ada attacks for ``seconds`` or more, or runs as many spinning processes."""
 
     def __init__(self, mesh: SystemMesh, seconds: float) -> None:
         self.mesh, self.seconds = mesh, seconds
         self.said = ""  # the output of the last attack: its results
 
-    def launches(self, *options: str) -> list[float]:
-        """Return the seconds that each ``yod -sz 1 true`` took, after a quarter of the attack; at least three launches.
+    def launches(self, *options: str, enough: Callable[[], bool] = lambda: True) -> list[float]:
+        """Return the seconds that each ``yod -sz 1 true`` took beside the attack, after a quarter of ``seconds``.
 
-        Every launch must succeed.
+        The attack goes on until three launches have ended and ``enough()`` is true. Every launch must succeed.
         """
-        attack = self.mesh.attack("ada", self.seconds, *options)
+        attack = self.mesh.attack("ada", self.seconds + PATIENCE_S, *options)
         try:
             assert attack.stdout is not None
             attack.stdout.readline()  # printed when its processes have started
-            time.sleep(self.seconds / 4)
+            until = time.perf_counter() + self.seconds
+            time.sleep(self.seconds / 4)  # the attack grows
             taken: list[float] = []
-            while attack.poll() is None or len(taken) < 3:
+            while time.perf_counter() < until or len(taken) < 3 or not enough():
                 began = time.perf_counter()
                 self.mesh.as_user("bob", "yod", "-sz", "1", "true", check=True)
                 taken.append(time.perf_counter() - began)
+                assert attack.poll() is None, "the attack has ended before the launch"
             return taken
         finally:
             attack.terminate()

@@ -1,6 +1,7 @@
 """A CPA over a real database: what it grants, takes back, refuses.
 
-What decides in the database is tested on SQLite and on MariaDB in tests/unit/db; here a few tests run on both.
+What decides in the database is tested on SQLite and on MariaDB in tests/unit/db; Here both are
+used by a launch, a batch job, a lost launcher, a repeated request and a reservation that runs out.
 """
 
 import json
@@ -139,6 +140,7 @@ def test_nonsense_is_refused_in_one_line_and_changes_nothing(one: Daemons) -> No
         assert client.call(allocation(8))["launcher"] == 1
 
 
+@on_both_databases
 def test_a_repeated_request_gets_the_same_processors_and_a_new_cookie(one: Daemons) -> None:
     request = allocation(3)
     with one.client() as client, one.client() as again:
@@ -213,6 +215,7 @@ def test_nodes_come_and_go_as_the_rca_says(one: Daemons) -> None:
         assert refused(client, {"op": "node_down", **life, "node": "n9", "reason": ""}).code == "invalid"
 
 
+@on_both_databases
 def test_what_is_not_started_in_time_is_free_again(one: Daemons) -> None:
     with one.client() as client:
         got = client.call(allocation(8))
@@ -346,6 +349,7 @@ def lost(pid: int, pid_started: int, **more: Any) -> Message:
     return {"op": "launcher_lost", "login": LOGIN, "pid": pid, "pid_started": pid_started, "reason": "test", **more}
 
 
+@on_both_databases
 def test_a_lost_launcher_is_cleaned_up_before_anything_is_free(daemons: Make, tmp_path: Path) -> None:
     out, gate = tmp_path / "out", tmp_path / "gate"
     script = executable(
@@ -371,6 +375,7 @@ def test_a_lost_launcher_is_cleaned_up_before_anything_is_free(daemons: Make, tm
     assert made.rows("SELECT state, abnormal, reason FROM launcher WHERE id = 1") == [("ended", 1, "test")]
 
 
+@on_both_databases
 def test_a_node_that_does_not_confirm_keeps_the_processors_of_a_launch_that_lost_it(
     daemons: Make, tmp_path: Path
 ) -> None:

@@ -180,6 +180,7 @@ def test_after_three_failures_a_partial_request_does_not_come_again(two: Daemons
     assert asked["uuid"] in told and "node:n77:" in told and "3 post-backs" in told
 
 
+@on_both_databases
 def test_a_slow_url_holds_up_nobody_and_no_killed_cpa_loses_a_grant(
     two: Daemons, client: Client, site: Site, tmp_path: Path
 ) -> None:
@@ -204,6 +205,7 @@ def test_a_slow_url_holds_up_nobody_and_no_killed_cpa_loses_a_grant(
         free(cpa, again)
 
 
+@on_both_databases
 def test_a_killed_deliverer_is_started_again(two: Daemons, client: Client, tmp_path: Path) -> None:
     receiver = Receiver(str(tmp_path / "here.sock"))
     receiver.mute = True

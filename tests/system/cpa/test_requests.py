@@ -99,6 +99,7 @@ def test_a_request_is_acknowledged_at_once_and_posted_back_as_processors_come(tw
     wait_until(lambda: two.rows("SELECT COUNT(*) FROM post_back") == [(0,)], "the last confirmation is recorded")
 
 
+@on_both_databases
 def test_a_request_outlives_its_connection_and_its_cpa(two: Daemons, client: Client) -> None:
     holder = client.call(allocation(16))
     first, asked = Requester(two, "cpa-0"), request(16)
@@ -120,6 +121,7 @@ def test_a_request_outlives_its_connection_and_its_cpa(two: Daemons, client: Cli
     assert two.owners() == {} and two.rows("SELECT COUNT(*) FROM launcher") == [(2,)]
 
 
+@on_both_databases
 def test_what_a_killed_cpa_granted_and_did_not_tell_is_found(two: Daemons, client: Client) -> None:
     holder = client.call(allocation(16))
     mine = Requester(two, "cpa-1")

@@ -262,6 +262,7 @@ def test_nobody_overtakes_a_large_request_at_the_head_of_the_line(two: Daemons) 
         client.call(finish(small.served()))
 
 
+@on_both_databases
 def test_a_client_that_dies_while_it_waits_leaves_the_line(two: Daemons) -> None:
     with two.client() as client:
         holder = client.call(allocation(64))
@@ -274,6 +275,7 @@ def test_a_client_that_dies_while_it_waits_leaves_the_line(two: Daemons) -> None
     assert two.owners() == {} and two.rows("SELECT COUNT(*) FROM launcher") == [(2,)]
 
 
+@on_both_databases
 def test_a_lost_launcher_leaves_the_line_though_its_cpa_died_too(two: Daemons) -> None:
     other = subprocess.Popen([sys.executable, "-P", "-c", "input()"], stdin=subprocess.PIPE)
     try:
@@ -294,6 +296,7 @@ def test_a_lost_launcher_leaves_the_line_though_its_cpa_died_too(two: Daemons) -
         other.communicate()
 
 
+@on_both_databases
 def test_who_waited_at_a_killed_cpa_keeps_his_place_at_another(two: Daemons) -> None:
     with two.client("cpa-1") as client:
         holder = client.call(allocation(64))

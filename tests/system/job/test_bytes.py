@@ -66,8 +66,11 @@ SPECIAL = Given(b"a\xe9\xee\xbf\xa9", b"n\xe9\r \xed\xb3\xa9", b"v\xe9", ODD_LIN
 
 
 def arbitrary(test: Callable[..., None]) -> Callable[..., None]:
-    """The test with a special case and an arbitrary one, in a storm forty: each takes seconds on a mesh."""
-    limits = settings(max_examples=examples(1), deadline=None, suppress_health_check=list(HealthCheck))
+    """The test with a special case, the smallest one, which is always hypothesis's first, and an arbitrary one.
+
+    In a storm there are eighty: each takes seconds on a mesh.
+    """
+    limits = settings(max_examples=examples(2), deadline=None, suppress_health_check=list(HealthCheck))
     return pytest.mark.storm(limits(given(st.builds(Given, WORDS, NAMES, WORDS, LINES))(example(SPECIAL)(test))))
 
 

@@ -9,4 +9,4 @@ from tests.support.tasks_storm import VICTIMS, storm
 
 
 def test_each_result_is_recorded_once_and_what_ran_twice_is_told() -> None:
-    storm(160, 4, 2 * len(VICTIMS), 4.0, random.Random(3), print, every_s=0.2, task_s=0.3)
+    storm(200, 4, 2 * len(VICTIMS), 1.0, random.Random(3), print, every_s=0.2, task_s=0.3)

@@ -1,6 +1,6 @@
 """kill -9 of everything, at every state of a launch over many hosts: it goes on or ends, and nothing of it stays.
 
-The whole table is REDMESH_TEST_KILLS=all (three minutes); without it, what no other test does.
+The whole table is in ``make storm`` (three minutes); ``make test`` has what no other test does.
 """
 
 from __future__ import annotations
@@ -155,6 +155,7 @@ class Scene:
             os.kill(self.daemons[victim], signal.SIGKILL)
 
 
+@pytest.mark.storm
 @pytest.mark.parametrize(("state", "victim"), TABLE)
 def test_a_launch_goes_on_or_ends_whatever_is_killed(
     mesh: FarMesh, sql_server: Server, large: str, state: str, victim: str
