@@ -12,7 +12,7 @@ from db.errors import DatabaseUnavailable, SchemaError, StoreError
 from db.store import raw_sql
 from db.store.orm import load_mysql, pw
 from db.store.ranges import LONGEST_LIST
-from db.store.url import driver_options, mysql_options, sqlite_path, sqlite_uri
+from db.store.url import connect_mysql, driver_options, mysql_options, sqlite_path, sqlite_uri
 from redmesh.filesystem import NETWORK_FILESYSTEMS, filesystem_of
 
 CONNECT_S = 2
@@ -58,6 +58,9 @@ class Meaning(enum.Enum):
 
 class MySQL(pw.MySQLDatabase):
     """Session settings: UTC, READ COMMITTED, strict, short waits; row counts are of matched rows, as in SQLite."""
+
+    def _connect(self) -> Any:
+        return connect_mysql(database=self.database, autocommit=True, **self.connect_params)
 
     def _initialize_connection(self, conn: Any) -> None:
         with conn.cursor() as cursor:

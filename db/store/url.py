@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 #: The suffix of a database's name for the schema that shows viewers the whole machine.
 WHOLE = "__view"
+#: MySQL's error for a wrong password, an unknown account, or one that has to use TLS.
+_ACCESS_DENIED = 1045
 HINT = "give sqlite:///absolute/path/mesh.db or mysql://user:password@host:3306/redmesh"
 
 
@@ -73,6 +75,19 @@ def driver_options(url: str) -> dict[str, Any]:
         # For TLS the driver would load all CA certificates of this machine at each connection: 20 ms of a showmesh.
         options["ssl_disabled"] = True
     return options
+
+
+def connect_mysql(**options: Any) -> Any:
+    """``pymysql.connect``. If the server refuses an account without TLS, it is asked once more, with TLS if it has it:
+    the account may be one of REQUIRE SSL, which holds on a Unix socket too."""
+    import pymysql
+
+    try:
+        return pymysql.connect(**options)
+    except pymysql.err.OperationalError as error:
+        if error.args[0] != _ACCESS_DENIED or not options.pop("ssl_disabled", False):
+            raise
+    return pymysql.connect(**options)
 
 
 def without_password(url: str) -> str:

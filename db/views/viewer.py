@@ -12,7 +12,7 @@ from db.errors import NO_MESH, BadUrl, DatabaseUnavailable, Invalid, SchemaError
 from db.schema.version import check_version
 from db.store import raw_sql
 from db.store.ranges import LONGEST_LIST, may_be_cut
-from db.store.url import WHOLE, driver_options, sqlite_path, sqlite_uri, without_password
+from db.store.url import WHOLE, connect_mysql, driver_options, sqlite_path, sqlite_uri, without_password
 from db.views import texts
 from db.views.rows import (
     EventRow,
@@ -358,17 +358,16 @@ def _connect_sqlite(path: str) -> Any:
 
 def _connect_mysql(options: dict[str, Any]) -> Any:
     try:
-        import pymysql
+        connection = connect_mysql(
+            autocommit=True,
+            charset="utf8mb4",
+            connect_timeout=2,
+            read_timeout=ANSWER_S,
+            write_timeout=ANSWER_S,
+            **options,
+        )
     except ImportError:
         raise DatabaseUnavailable("the MySQL driver is not installed", "install PyMySQL") from None
-    connection = pymysql.connect(
-        autocommit=True,
-        charset="utf8mb4",
-        connect_timeout=2,
-        read_timeout=ANSWER_S,
-        write_timeout=ANSWER_S,
-        **options,
-    )
     with connection.cursor() as cursor:
         cursor.execute(raw_sql.viewer_session(LONGEST_LIST))
         cursor.execute(raw_sql.ISOLATE_VIEWER)

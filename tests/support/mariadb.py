@@ -12,6 +12,7 @@ from contextlib import contextmanager
 
 import pymysql
 
+from console.deploy.trust.authority import authority
 from tests.support.reaper import private_directory
 from tests.support.waiting import PATIENCE_S, freeze
 
@@ -40,6 +41,8 @@ class Server:
         self._data = data or os.path.join(directory, "data")
         self._sizes = ["--innodb-buffer-pool-size=32M", "--innodb-log-file-size=16M", *_UNSYNCED] if small else []
         self.socket = os.path.join(directory, "s")
+        #: The server offers TLS, as MariaDB 11.4 and MySQL 8 do by themselves.
+        self._certificate = os.path.join(directory, "tls.pem")
         self.process: subprocess.Popen[bytes] | None = None
         self._databases = 0
 
@@ -50,6 +53,8 @@ class Server:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
+        with open(self._certificate, "wb") as file:
+            file.write(authority(self.directory, "tests").node_files("db", [])["node.pem"])
 
     def start(self) -> None:
         program = find_server()
@@ -64,6 +69,8 @@ class Server:
                     *self._places(),
                     f"--socket={self.socket}",
                     f"--pid-file={self.directory}/pid",
+                    f"--ssl-cert={self._certificate}",
+                    f"--ssl-key={self._certificate}",
                     "--skip-networking",
                     "--skip-log-bin",
                     *self._sizes,
@@ -85,7 +92,9 @@ class Server:
 
     def admin(self, *statements: str) -> tuple[tuple[object, ...], ...]:
         """Run statements as root; return the rows of the last one."""
-        connection = pymysql.connect(unix_socket=self.socket, user="root", autocommit=True, connect_timeout=PATIENCE_S)
+        connection = pymysql.connect(
+            unix_socket=self.socket, user="root", autocommit=True, connect_timeout=PATIENCE_S, ssl_disabled=True
+        )
         try:
             with connection.cursor() as cursor:
                 for statement in statements:

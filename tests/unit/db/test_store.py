@@ -347,6 +347,28 @@ def test_no_such_database_on_the_server(sql_server: Server) -> None:
         assert "mesh db init" in caught.value.hint
 
 
+def test_an_account_that_has_to_use_tls_on_a_socket(sql_server: Server, sql_database: str) -> None:
+    name = str(mysql_options(sql_database)["database"])
+    sql_server.admin(
+        "CREATE USER encrypted IDENTIFIED BY 'e' REQUIRE SSL",
+        f"GRANT ALL ON {name}.* TO encrypted",
+    )
+    cipher = "SHOW SESSION STATUS LIKE 'Ssl_cipher'"
+    try:
+        url = sql_server.url(name, "encrypted", "e")
+        with open_store(url) as store:
+            assert store.read(cipher)[0][1]
+        with open_store(sql_database) as store:
+            assert not store.read(cipher)[0][1]
+        open_viewer(url).counter()
+        for use in (lambda u: open_store(u).run(lambda t: None), lambda u: open_viewer(u).counter()):
+            with pytest.raises(StoreError) as caught:
+                use(url.replace(":e@", ":wrong@"))
+            assert "Access denied" in caught.value.message
+    finally:
+        sql_server.admin("DROP USER encrypted")
+
+
 def test_urls_are_read_and_shown_without_password() -> None:
     assert sqlite_path("sqlite:///a/b.db") == "/a/b.db"
     assert sqlite_path("mysql://h/d") is None
