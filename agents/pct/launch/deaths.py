@@ -40,19 +40,24 @@ class Deaths:
     def __init__(self, run: str, node: str) -> None:
         self._run, self._node = run, node
         self._known: Dict[int, Message] = {}
+        self._exiting: List[int] = []  # launchers whose launch children have written their fault file
         self._unplaced: Optional[Message] = None
         self._unplaced_at = 0.0
 
     def died(self, statuses: List[int], launchers: List[int]) -> None:
         """Launch children have died, with ``statuses`` (reaped by us or by others); ``launchers`` have lost theirs."""
         worst = min(statuses, key=os.WIFEXITED, default=-1)  # a signal is more informative than an exit status
-        for launcher in launchers:
-            self._note(launcher, self._in_words(worst, ""))
-        faults = launchers_here(self._run, self._node, "fault")
-        for launcher in faults:
+        for launcher in launchers_here(self._run, self._node, "fault"):
             self._note(launcher, self._in_words(FAULT << 8, self._take_fault(launcher)))
+            self._exiting.append(launcher)
+        faults = [launcher for launcher in launchers if launcher in self._exiting]
+        for launcher in set(launchers).difference(faults):
+            self._note(launcher, self._in_words(worst, ""))
+        self._exiting = [launcher for launcher in self._exiting if launcher not in faults]
+        exited = max(0, min(len(self._exiting), statuses.count(FAULT << 8) - len(faults)))
+        del self._exiting[:exited]
         # Another launch whose child has just died must not get the cause of a death whose launch is known.
-        if len(statuses) > len({*launchers, *faults}):
+        if len(statuses) > len(set(launchers)) + exited:
             self._unplaced, self._unplaced_at = self._in_words(worst, ""), time.monotonic()
 
     def _note(self, launcher: int, death: Message) -> None:

@@ -253,7 +253,10 @@ class Hosted:
             else:
                 stray = True
         if died:
-            self.deaths.died(died, self.clear_dead())
+            dead, adopted = self.clear_dead(), set(self._adopted.values())
+            self.deaths.died(died, [launcher for launcher in dead if launcher not in adopted])
+            # Others reap the launch children that we adopted: their deaths explain none of these statuses.
+            self.deaths.died([], [launcher for launcher in dead if launcher in adopted])
             self.sweep_images()
         if ended:
             self._tracking.end_dead()
