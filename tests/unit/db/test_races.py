@@ -40,12 +40,14 @@ def compete(url: str, number: int, churn: int, all_ready: Barrier, result: Conne
 
 @pytest.mark.parametrize("churn", [0, 60])
 def test_the_last_processors(database_url: str, churn: int) -> None:
-    with open_store(database_url) as store:  # closed before the fork: SQLite's locks are none of a child's
+    with open_store(database_url) as store:
         define(store, nodes=8, slots=8)
-    forked = multiprocessing.get_context("fork")  # each imports nothing of its own
-    all_ready, pipes = forked.Barrier(TAKERS), [forked.Pipe(duplex=False) for _ in range(TAKERS)]
+    # Forked by a process that has imported all of it: a worker of pytest-xdist has threads, so it must not fork.
+    server = multiprocessing.get_context("forkserver")
+    server.set_forkserver_preload([__name__, "pymysql"])
+    all_ready, pipes = server.Barrier(TAKERS), [server.Pipe(duplex=False) for _ in range(TAKERS)]
     takers = [
-        forked.Process(target=compete, args=(database_url, number, churn, all_ready, result))
+        server.Process(target=compete, args=(database_url, number, churn, all_ready, result))
         for number, (_, result) in enumerate(pipes)
     ]
     try:
