@@ -21,6 +21,7 @@ The model is ``regrtest --rerun`` of CPython.
 
 import datetime
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -206,9 +207,11 @@ def _selection(words: list[str]) -> list[str]:
 
 
 def _at_once(words: list[str]) -> int:
-    """Return the number of tests that run at the same time."""
-    given = words[words.index("-n") + 1 :] if "-n" in words else []
-    return int(given[0]) if given and given[0].isdigit() else 1
+    """Return the number of tests that run at the same time: 1 without pytest-xdist's option, however it is written."""
+    given = re.search(r"(?:^| )(?:-n *|--numprocesses[ =])(auto|logical|\d+)(?: |$)", " ".join(words))
+    if given is None:
+        return 1
+    return int(given[1]) if given[1].isdigit() else len(os.sched_getaffinity(0))
 
 
 def _run(pytest: _Pytest, words: list[str], recorded: Path) -> tuple[int, Outcomes | None]:

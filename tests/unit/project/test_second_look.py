@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.outcomes import FAILING, Outcomes
-from tests.support.second_look import MOST_FAILURES, MOST_UNSTABLE, SecondLook, judge, to_look_at
+from tests.support.second_look import MOST_FAILURES, MOST_UNSTABLE, SecondLook, _at_once, judge, to_look_at
 from tests.support.waiting import PATIENCE_S, Process, wait_until
 
 ROOT = Path(__file__).parents[3]
@@ -286,3 +286,12 @@ def test_the_closing_line_counts_every_test_once_and_agrees_with_the_status(
     passed = sum(look.passed for look in looks)
     failed = sum(kind in FAILING for kind in kinds) - passed + max(0, passed - MOST_UNSTABLE)
     assert int(counts.get("failed", 0)) == failed and verdict.status() == min(failed, 1)
+
+
+def test_how_many_tests_run_at_once_is_read_as_pytest_xdist_reads_it() -> None:
+    for words in ("-n 8 tests", "-n8", "--numprocesses=8", "tests --numprocesses 8", "-n 8 --dist worksteal"):
+        assert _at_once(words.split()) == 8, words
+    for words in ("-n auto", "-nauto", "--numprocesses=auto"):
+        assert _at_once(words.split()) == len(os.sched_getaffinity(0)), words
+    for words in ("", "tests/unit", "-k no-n8", "-nothing"):
+        assert _at_once(words.split()) == 1, words
