@@ -29,7 +29,8 @@ while True:  # until the console, or the end of its mesh, ends it: a busy machin
 def console(yods: PrivateMesh) -> Iterator[tuple[PrivateMesh, Tmux]]:
     """A console on the mesh of this module, as on its first start."""
     (yods.work / "program.py").write_text(PROGRAM)
-    (yods.state / "console-session.json").unlink(missing_ok=True)
+    for left in (yods.state / "console-session.json", *yods.state.glob("console-crash-*.txt")):
+        left.unlink(missing_ok=True)
     tmux = Tmux(yods)
     yield yods, tmux
     tmux.close()
@@ -91,7 +92,16 @@ def test_a_crash_leaves_the_terminal_usable_and_says_where_its_report_is(
 ) -> None:
     mesh, tmux = console
     launcher = mesh.run("yod", "--detach", "-sz", "2", "python3", "program.py", check=True).stdout.strip()
-    tmux.until("launchers (1)", "python3 pro")
+    try:
+        tmux.until("launchers (1)", "python3 pro")
+        crash(mesh, tmux, launcher, fault)
+    finally:
+        damage(mesh, launcher, "created_at")
+        mesh.run("yod", "-signal", "KILL", launcher, check=True)
+
+
+def crash(mesh: PrivateMesh, tmux: Tmux, launcher: str, fault: str | signal.Signals) -> None:
+    """Crash the console, and check what it leaves."""
     assert "alternate=1" in tmux.modes and "echo=0" in tmux.modes
     (console_pid,) = processes.children(tmux.pid)
     # the guard is forked before anything else; the console runs other commands for a moment
@@ -114,11 +124,10 @@ def test_a_crash_leaves_the_terminal_usable_and_says_where_its_report_is(
     expected = {"row": "TypeError", signal.SIGSEGV: "Segmentation fault", signal.SIGABRT: "Aborted"}
     assert expected.get(fault, "killed") in text
     wait_until(lambda: not processes.state(guard), "the guard has gone")
-    damage(mesh, launcher, "created_at")
-    mesh.run("yod", "-signal", "KILL", launcher, check=True)
 
 
 def damage(mesh: PrivateMesh, launcher: str, started_at: str) -> None:
+    """Write when a launcher has started, as text that is no time, or as it was."""
     with sqlite3.connect(mesh.state / "mesh.db", timeout=PATIENCE_S) as database:
         database.execute("UPDATE mesh SET counter = counter + 1")
         database.execute(
