@@ -16,6 +16,7 @@ from tests.support.loopback_mesh import LoopbackMesh
 from tests.support.managers.job import Job
 from tests.support.mesh import PrivateMesh, while_up
 from tests.support.mpis import ROOT, python_with
+from tests.support.shared_mesh import borrowed
 from tests.support.waiting import wait_until
 from tests.support.yods import free
 
@@ -73,10 +74,17 @@ def run_page(run: Runner, page: str, where: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def mesh() -> Iterator[PrivateMesh]:
+def one_mesh() -> Iterator[PrivateMesh]:
     """The mesh of the pages; each begins in a directory of its own."""
     with while_up(PrivateMesh(2, 1)) as made:
         yield made
+
+
+@pytest.fixture
+def mesh(one_mesh: PrivateMesh) -> Iterator[PrivateMesh]:
+    """The mesh of the pages, for pages that do not end it."""
+    with borrowed(one_mesh):
+        yield one_mesh
 
 
 def runs_pages(mesh: PrivateMesh, *pages: str, python: str = sys.executable) -> None:
@@ -101,9 +109,9 @@ def test_every_command_of_a_guide_that_needs_a_library_runs(mesh: PrivateMesh, g
     runs_pages(mesh, f"docs/guides/{guide}.md", python=python_with(module))
 
 
-def test_every_command_of_the_tutorial_runs(mesh: PrivateMesh) -> None:
+def test_every_command_of_the_tutorial_runs(one_mesh: PrivateMesh) -> None:
     """The last of this mesh's tests: it ends the mesh."""
-    runs_pages(mesh, TUTORIAL)
+    runs_pages(one_mesh, TUTORIAL)
 
 
 def test_every_command_of_the_guide_to_hosts_runs(loopback_hosts: Any) -> None:
