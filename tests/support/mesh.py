@@ -109,6 +109,20 @@ class PrivateMesh:
         """Run ``mesh down --force``, which also ends running launches."""
         return self.run("mesh", "down", "--force")
 
+    def restart(self) -> None:
+        """Take the mesh down from any state, also with frozen or killed daemons, and start it again."""
+        self._signal(signal.SIGCONT)
+        with suppress(subprocess.TimeoutExpired):
+            self.down()
+        self._signal(signal.SIGKILL)
+        wait_until(lambda: not self.processes(), lambda: f"no process of the mesh is left: {self.processes()}")
+        self.up()
+
+    def _signal(self, number: int) -> None:
+        for pid in self.processes():
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+
     def keeper(self) -> dict[str, Any]:
         """Return the keeper's status: its pid, and the name, pid and restarts of each daemon."""
         from agents.link.client import Client
@@ -209,10 +223,8 @@ class PrivateMesh:
             wait_until(lambda: not self.processes(), lambda: f"no process of the mesh is left: {self.processes()}")
         except AssertionError as error:
             left.append(str(error))
-        while found := self.processes():
-            for pid in found:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+        while self.processes():
+            self._signal(signal.SIGKILL)
         return left
 
 
@@ -235,6 +247,16 @@ def while_up(made: Mesh, up: bool = True) -> Iterator[Mesh]:
     finally:
         left = made.close()
     assert not left, "left behind:\n" + "\n".join(left)
+
+
+@contextmanager
+def restarted_on_failure(shared: PrivateMesh) -> Iterator[None]:
+    """Restart a mesh of several tests if the block fails, so that the tests after this one do not fail too."""
+    try:
+        yield
+    except Exception:
+        shared.restart()
+        raise
 
 
 MakeMesh = Callable[..., PrivateMesh]

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from typing import TypeVar
 
 from agents.link.client import Unreachable
-from tests.support.mesh import PrivateMesh
+from agents.linux import processes
+from tests.support.mesh import PrivateMesh, restarted_on_failure
 from tests.support.picture import processor_states
 from tests.support.waiting import wait_until
 from tests.support.yods import ranks_left
@@ -34,22 +35,20 @@ def borrowed(mesh: Mesh) -> Iterator[Mesh]:
     """
     boot = boot_id(mesh)
     yield mesh
-    try:
+    with restarted_on_failure(mesh):
         for pid in ranks_left(mesh):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: _is_whole(mesh), lambda: f"the mesh is as before the test: {mesh.logs()}")
+        wait_until(lambda: is_whole(mesh), lambda: f"the mesh is as before the test: {mesh.logs()}")
         assert boot_id(mesh) == boot
-    except Exception:
-        mesh.down()
-        mesh.up()
-        raise
 
 
-def _is_whole(mesh: PrivateMesh) -> bool:
-    """Whether every daemon answers and every processor is free."""
+def is_whole(mesh: PrivateMesh) -> bool:
+    """Whether every daemon answers, none is frozen, and every processor is free."""
     try:
-        daemons = [one["name"] for one in mesh.keeper()["daemons"]]
+        daemons = mesh.keeper()["daemons"]
     except (OSError, Unreachable):
         return False
-    return all(map(mesh.answers, daemons)) and processor_states(mesh.database) == {"free": mesh.size[0]}
+    if any(processes.state(int(one["pid"])) in ("", "T", "t") for one in daemons):
+        return False  # a frozen one accepts connections too
+    return all(mesh.answers(one["name"]) for one in daemons) and processor_states(mesh.database) == {"free": mesh.size[0]}

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.look import processors
-from tests.support.mesh import PrivateMesh, while_up
+from tests.support.mesh import PrivateMesh, restarted_on_failure, while_up
 from tests.support.waiting import wait_until
 
 PROCESSORS, NODES = 8, 4
@@ -26,12 +26,8 @@ def one_mesh() -> Iterator[PrivateMesh]:
 def yods(one_mesh: PrivateMesh) -> Iterator[PrivateMesh]:
     """The module's mesh; afterwards every processor is free again and no process of a launch is left."""
     yield one_mesh
-    try:
+    with restarted_on_failure(one_mesh):
         wait_until_nothing_is_left(one_mesh)
-    except AssertionError:
-        one_mesh.down()  # restart the mesh, so that later tests do not meet this test's launches
-        one_mesh.up()
-        raise
 
 
 def wait_until_nothing_is_left(mesh: PrivateMesh) -> None:

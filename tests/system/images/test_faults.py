@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.chance import long
 from tests.support.look import processors, states
-from tests.support.mesh import PrivateMesh, while_up
+from tests.support.mesh import PrivateMesh, restarted_on_failure, while_up
 from tests.support.waiting import freeze, wait_until
 from tests.support.watched import Watched
 
@@ -45,14 +45,10 @@ def one_mesh() -> Iterator[PrivateMesh]:
 def private(one_mesh: PrivateMesh) -> Iterator[PrivateMesh]:
     """The module's mesh; afterwards it is as it was."""
     yield one_mesh
-    try:
+    with restarted_on_failure(one_mesh):
         wait_until(lambda: processors(one_mesh, "free") == 8, "every processor is free again")
         wait_until(lambda: not stored(one_mesh), "nothing of it is left")
         wait_until(lambda: set(states(one_mesh).values()) == {"up"}, "every node is up")
-    except AssertionError:
-        one_mesh.down()
-        one_mesh.up()
-        raise
 
 
 def stored(mesh: PrivateMesh, node: str = "") -> list[int]:

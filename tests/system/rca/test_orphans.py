@@ -11,7 +11,7 @@ import pytest
 
 from agents.linux.processes import alive, start_time
 from db.store.store import open_store
-from tests.support.mesh import PrivateMesh, while_up
+from tests.support.mesh import PrivateMesh, restarted_on_failure, while_up
 from tests.support.waiting import freeze, wait_until
 from tests.support.yods import ranks_left
 
@@ -45,16 +45,12 @@ def running(one_mesh: PrivateMesh, tmp_path: Path) -> Iterator[tuple[PrivateMesh
     program, flags = tmp_path / "stubborn.py", tmp_path / "flags"
     program.write_text(STUBBORN)
     flags.mkdir()
-    yod = one_mesh.start("yod", "-sz", "4", sys.executable, "-S", str(program), str(flags))
-    wait_until(lambda: len(os.listdir(flags)) == 4 and yod.poll() is None, "every rank runs")
-    wait_until(lambda: states(one_mesh) == ["busy"], "and the database knows")
-    yield one_mesh, yod.pid
-    try:
+    with restarted_on_failure(one_mesh):
+        yod = one_mesh.start("yod", "-sz", "4", sys.executable, "-S", str(program), str(flags))
+        wait_until(lambda: len(os.listdir(flags)) == 4 and yod.poll() is None, "every rank runs")
+        wait_until(lambda: states(one_mesh) == ["busy"], "and the database knows")
+        yield one_mesh, yod.pid
         _assert_nothing_left(one_mesh)
-    except AssertionError:
-        one_mesh.down()  # so that later tests do not meet what this one left
-        one_mesh.up()
-        raise
 
 
 def rows(mesh: PrivateMesh, sql: str) -> list[tuple[object, ...]]:

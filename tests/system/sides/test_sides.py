@@ -15,7 +15,7 @@ from agents.wire.errors import AgentError
 from db.views.viewer import open_viewer
 from tests.support.addresses import network
 from tests.support.look import look, processors
-from tests.support.mesh import MakeMesh, PrivateMesh, while_up
+from tests.support.mesh import MakeMesh, PrivateMesh, Run, while_up
 from tests.support.waiting import wait_until
 
 #: A Red Storm of two rows: columns 0 and 1 and 7 and 8 for service, 1, 2 and 2 compute columns between the switches.
@@ -39,15 +39,17 @@ ALL = 5 * EACH
 LEFT, RIGHT = {"REDMESH_LOGIN": "c0-0c0s0n0"}, {"REDMESH_LOGIN": "c8-0c0s0n0"}
 
 
-def up(made: PrivateMesh) -> None:
-    made.run("mesh", "up", "--cpas", "2", "--simulate", "storm.toml", check=True)
+class RedStorm(PrivateMesh):
+    """A mesh of the machine above, simulated."""
+
+    def up(self, *options: str) -> Run:
+        (self.work / "storm.toml").write_text(MACHINE)
+        return self.run("mesh", "up", "--cpas", "2", "--simulate", "storm.toml", *options, check=True)
 
 
 @pytest.fixture(scope="module")
 def one_storm() -> Iterator[PrivateMesh]:
-    with while_up(PrivateMesh(), up=False) as made:
-        (made.work / "storm.toml").write_text(MACHINE)
-        up(made)
+    with while_up(RedStorm()) as made:
         yield made
 
 
@@ -57,13 +59,17 @@ def storm(one_storm: PrivateMesh) -> Iterator[PrivateMesh]:
     yield one_storm
     try:
         wait_until(lambda: not look(one_storm)["launchers"], "nothing runs")
-        switches = one_storm.json("mesh", "side", "show")["switches"]
-        if opened := [name for name, state in switches.items() if state == "open"]:
-            set_switches(one_storm, *(f"{name}=closed" for name in opened))
-    except AssertionError:
-        one_storm.down()  # or later tests would meet what is left
-        up(one_storm)
+        close_switches(one_storm)
+    except Exception:
+        one_storm.restart()  # or later tests would meet what is left
+        close_switches(one_storm)  # a boot closes none
         raise
+
+
+def close_switches(storm: PrivateMesh) -> None:
+    switches = storm.json("mesh", "side", "show")["switches"]
+    if opened := [name for name, state in switches.items() if state == "open"]:
+        set_switches(storm, *(f"{name}=closed" for name in opened))
 
 
 def columns(storm: PrivateMesh, login: dict[str, str], size: int) -> set[int]:
@@ -273,7 +279,7 @@ def test_a_block_may_lie_across_a_switch_from_when_it_is_closed(storm: PrivateMe
 def test_a_boot_closes_nothing(storm: PrivateMesh) -> None:
     set_switches(storm, "right-quarter=open")
     storm.run("mesh", "down", check=True)
-    up(storm)
+    storm.up()
     assert sides(storm) == [(0, 4, 3 * EACH), (5, 8, 2 * EACH)]
     assert most(storm, RIGHT) == 2 * EACH
     for login, size in ((LEFT, 3 * EACH), (RIGHT, 2 * EACH)):  # a trace has the side of its login processor

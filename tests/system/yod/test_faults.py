@@ -13,7 +13,8 @@ import pytest
 
 from agents.linux import processes
 from tests.support.look import processors
-from tests.support.mesh import MakeMesh, PrivateMesh, while_up
+from tests.support.mesh import MakeMesh, PrivateMesh, restarted_on_failure, while_up
+from tests.support.shared_mesh import is_whole
 from tests.support.slow_files import slow_file
 from tests.support.waiting import SLOWNESS, freeze, wait_until
 from tests.support.yods import free, ranks_left, wait_until_nothing_is_left, yods
@@ -43,11 +44,12 @@ def one_mesh() -> Iterator[PrivateMesh]:
 
 @pytest.fixture
 def faulty(yods: PrivateMesh) -> Iterator[PrivateMesh]:
-    """The module's mesh; afterwards its daemons are all there again."""
+    """The module's mesh; afterwards its daemons are all there again, and nothing runs."""
     for path in yods.work.iterdir():
         path.unlink()
     yield yods
-    wait_until(lambda: all(map(yods.answers, ("keeper", "rca", "cpa-0", "n0", "n1"))), "every daemon answers")
+    with restarted_on_failure(yods):
+        wait_until(lambda: is_whole(yods), "every daemon answers")
 
 
 def test_a_launch_outlives_any_daemon(faulty: PrivateMesh) -> None:
