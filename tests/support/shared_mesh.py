@@ -9,8 +9,8 @@ from typing import TypeVar
 
 from agents.link.client import Unreachable
 from agents.linux import processes
+from tests.support.look import processors
 from tests.support.mesh import PrivateMesh, restarted_on_failure
-from tests.support.picture import processor_states
 from tests.support.waiting import wait_until
 from tests.support.yods import ranks_left
 
@@ -22,9 +22,9 @@ def boot_id(mesh: PrivateMesh) -> str:
     return str(json.loads((mesh.state / "keeper.json").read_text())["boot_id"])
 
 
-def is_in_use(mesh: PrivateMesh, processors: int) -> bool:
+def is_in_use(mesh: PrivateMesh, size: int) -> bool:
     """Return whether launches run on so many processors."""
-    return processor_states(mesh.database)["busy"] == processors
+    return processors(mesh, "busy") == size
 
 
 @contextlib.contextmanager
@@ -51,4 +51,4 @@ def is_whole(mesh: PrivateMesh) -> bool:
         return False
     if any(processes.state(int(one["pid"])) in ("", "T", "t") for one in daemons):
         return False  # a frozen one accepts connections too
-    return all(mesh.answers(one["name"]) for one in daemons) and processor_states(mesh.database) == {"free": mesh.size[0]}
+    return all(mesh.answers(one["name"]) for one in daemons) and processors(mesh, "free") == mesh.size[0]

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from db.views.viewer import open_viewer
+from tests.support.look import processors
 from tests.support.mesh import MakeMesh, PrivateMesh
-from tests.support.picture import processor_states
 from tests.support.waiting import wait_until
 
 CONFIGURATION = """
@@ -67,7 +67,7 @@ def test_parts_limits_and_why_a_job_waits(managed: PrivateMesh) -> None:
     assert managed.run("mesh", "wait", job).returncode == 0
 
     sleeper = managed.start("yod", "sleep", "30")
-    wait_until(lambda: processor_states(managed.database)["busy"] == 1, "the first runs")
+    wait_until(lambda: processors(managed, "busy") == 1, "the first runs")
     second = managed.run("yod", "sleep", "0")
     assert "runs 1 of 1 job, the limit of manager one for a user" in second.stderr and second.returncode == 125
     waits = managed.start("yod", "-wait-for-nodes", "60", "sleep", "0")

@@ -19,9 +19,9 @@ from agents.link.client import Client
 from agents.wire.errors import AgentError
 from console.settings import load
 from db.store.store import open_store
+from tests.support.look import processors, states
 from tests.support.mesh import MakeMesh, PrivateMesh, while_up
 from tests.support.others import commands_for_others
-from tests.support.picture import node_states, processor_states
 from tests.support.shared_mesh import boot_id, borrowed, is_in_use
 from tests.support.waiting import freeze, wait_until
 
@@ -340,7 +340,7 @@ def test_a_node_that_does_not_come_up_ends_nothing_elsewhere(private: PrivateMes
     private.kill("keeper")
     n1 = next(pid for pid, words in private.processes().items() if words.startswith("redmesh-pct n1"))
     os.kill(n1, signal.SIGKILL)
-    wait_until(lambda: processor_states(private.database)["down"] == 2, "n1 is down")
+    wait_until(lambda: processors(private, "down") == 2, "n1 is down")
     (private.run_dir / "n1.sock").unlink()
     (private.run_dir / "n1.sock").mkdir()
     up = private.run("mesh", "up")
@@ -398,9 +398,9 @@ def test_a_node_whose_socket_was_missing_is_up_again(mesh: MakeMesh) -> None:
     place.unlink()
     place.mkdir()  # so that its PCT cannot make it again
     assert "cannot be reached" in private.run("yod", "-sz", "4", "true").stderr
-    assert node_states(private.database)["n0"] == "down"
+    assert states(private)["n0"] == "down"
     place.rmdir()
-    wait_until(lambda: node_states(private.database) == {"n0": "up", "n1": "up"}, "n0 is up again")
+    wait_until(lambda: states(private) == {"n0": "up", "n1": "up"}, "n0 is up again")
 
 
 def test_a_node_that_was_never_told_that_it_was_reported_is_up_after_its_rest(private: PrivateMesh) -> None:
@@ -412,10 +412,10 @@ def test_a_node_that_was_never_told_that_it_was_reported_is_up_after_its_rest(pr
                 (t.now, t.stamp),
             )
         )
-    assert node_states(private.database)["n1"] == "down"
+    assert states(private)["n1"] == "down"
     with Client(str(private.run_dir / "cpa-0.sock"), "admin") as cpa:
         cpa.call({"op": "nodes_moved"})  # as the CPA does that has changed the row
-    wait_until(lambda: node_states(private.database)["n1"] == "up", "n1 is up again")
+    wait_until(lambda: states(private)["n1"] == "up", "n1 is up again")
 
 
 #: Commands that open the system database, and their exit status where it is away.
@@ -592,7 +592,7 @@ def test_a_launch_outlives_its_daemons_and_the_run_directory(
     assert sum(words == "sleep 600" for words in private.processes().values()) == 2
     wait_until(lambda: log.read_text().count('"adopted"') > before, "the new PCT has taken the launch up")
     private.run("yod", "-signal", "TERM", launcher, check=True)
-    wait_until(lambda: processor_states(private.database)["free"] == 4, "its processors are free")
+    wait_until(lambda: processors(private, "free") == 4, "its processors are free")
     assert private.run("yod", "-sz", "4", "true").returncode == 0
 
 

@@ -18,9 +18,9 @@ from db.allocation.free import Machine
 from db.allocation.types import Demand
 from db.store.store import open_store
 from db.views.viewer import open_viewer
+from tests.support.look import processors
 from tests.support.mariadb import Server
 from tests.support.mesh import MakeMesh, PrivateMesh, while_up
-from tests.support.picture import processor_states
 from tests.support.shared_mesh import borrowed, is_in_use
 from tests.support.waiting import freeze, wait_until
 from tests.support.yods import ranks_left
@@ -142,7 +142,7 @@ def test_a_second_mesh_takes_nobodys_database(mesh: MakeMesh, sql_server: Server
     again = first.run("mesh", "up").stderr
     own = again.partition("mesh db release ")[2].partition(")")[0]
     assert "is up here" in second.run("mesh", "db", "release", own).stderr
-    assert processor_states(second.database)["free"] == 2
+    assert processors(second, "free") == 2
     yod = second.start("yod", "-sz", "2", "sleep", "600", stderr=subprocess.PIPE)
     wait_until(lambda: is_in_use(second, 2), "it runs")
     for pid in [*second.processes(), yod.pid]:
