@@ -98,6 +98,13 @@ class Daemons:
         """Connect to a daemon."""
         return Client(str(self.run / f"{name}.sock"), role, timeout_s)
 
+    def begin(self, cpas: int = 1) -> "Daemons":
+        """Start CPAs, and tell the first that the nodes are up; return itself."""
+        for n in range(cpas):
+            self.start(f"cpa-{n}")
+        self.nodes_up()
+        return self
+
     def nodes_up(self, name: str = "cpa-0", nodes: Sequence[NodeSpec] = ()) -> None:
         """Tell a CPA that every node's PCT is up, like an RCA does."""
         with self.client(name, "rca") as client:

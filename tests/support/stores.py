@@ -117,6 +117,13 @@ def sql_server() -> Iterator[Server]:
         yield server
 
 
+@pytest.fixture
+def server(sql_server: Server) -> Iterator[Server]:
+    """The server of the tests, to be stopped and killed; it runs again afterwards."""
+    yield sql_server
+    sql_server.revive()
+
+
 @pytest.fixture(scope="session")
 def sql_database(sql_server: Server) -> str:
     url = sql_server.new_database()

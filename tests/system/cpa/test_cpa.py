@@ -27,17 +27,10 @@ def refused(client: Client, message: Message) -> AgentError:
     return caught.value
 
 
-def begun(made: Daemons) -> Daemons:
-    """Start one CPA of the nodes of ``made``."""
-    made.start("cpa-0")
-    made.nodes_up()
-    return made
-
-
 @pytest.fixture
 def one(daemons: Make) -> Daemons:
     """One CPA, 8 processors on 2 nodes."""
-    return begun(daemons(8, 2))
+    return daemons(8, 2).begin()
 
 
 @on_both_databases
@@ -357,7 +350,7 @@ def test_a_lost_launcher_is_cleaned_up_before_anything_is_free(daemons: Make, tm
         f"open({str(out)!r}, 'a').write(json.dumps([sys.argv[1:], json.load(sys.stdin)]) + '\\n')\n"
         f"sys.exit(0 if os.path.exists({str(gate)!r}) else 'n1: not there')",
     )
-    made = begun(daemons(8, 2, cleanup=script))
+    made = daemons(8, 2, cleanup=script).begin()
     with made.client() as client:
         mine = allocation(6, pid=os.getpid())
         got = client.call(mine)
@@ -383,7 +376,7 @@ def test_a_node_that_does_not_confirm_keeps_the_processors_of_a_launch_that_lost
     launch children that it finds."""
     told = tmp_path / "told"
     script = f"sys.exit(open({str(told)!r}).read())"
-    made = begun(daemons(8, 2, cleanup=executable(tmp_path / "cleanup", script)))
+    made = daemons(8, 2, cleanup=executable(tmp_path / "cleanup", script)).begin()
     with made.client() as client:
         end = {**finish(client.call(allocation(6))), "lost": ["n0", "n1"]}
         for why in ("n1: no answer in time", "n1: its PCT does not answer: Connection refused"):
@@ -400,7 +393,7 @@ def test_a_node_that_does_not_confirm_keeps_the_processors_of_a_launch_that_lost
 def test_the_dispatch_loop_goes_on_while_a_clean_up_runs(daemons: Make, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     os.mkfifo(gate)
-    made = begun(daemons(8, 2, cleanup=executable(tmp_path / "cleanup", f"open({str(gate)!r}).read()")))
+    made = daemons(8, 2, cleanup=executable(tmp_path / "cleanup", f"open({str(gate)!r}).read()")).begin()
     with made.client() as client, made.client(role="rca") as rca:
         mine = allocation(2)
         client.call(mine)
@@ -415,7 +408,8 @@ def test_the_dispatch_loop_goes_on_while_a_clean_up_runs(daemons: Make, tmp_path
 
 def test_a_batch_partition_destroyed_by_force_is_cleaned_up_first(daemons: Make, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    made = begun(daemons(8, 2, cleanup=executable(tmp_path / "cleanup", f"open({str(out)!r}, 'w').write(sys.argv[1])")))
+    script = executable(tmp_path / "cleanup", f"open({str(out)!r}, 'w').write(sys.argv[1])")
+    made = daemons(8, 2, cleanup=script).begin()
     with made.client() as client:
         job = client.call({"op": "partition_create", "key": "e" * 32, "batch_job": "42.pbs", "size": 4})
         got = client.call(allocation(2, partition=job["partition"], cookie=job["allocation_cookie"]))

@@ -5,7 +5,6 @@ import resource
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,23 +17,15 @@ from db.allocation.types import Demand
 from tests.support.allocations import allocation, finish
 from tests.support.daemons import Daemons, Make
 from tests.support.mariadb import Server
+from tests.support.stores import server
 from tests.support.waiting import PATIENCE_S, wait_until
 
-
-@pytest.fixture
-def server(sql_server: Server) -> Iterator[Server]:
-    """The server of the tests, to be stopped and killed; it runs again afterwards."""
-    yield sql_server
-    sql_server.revive()
+__all__ = ["server"]
 
 
 @pytest.fixture
 def two(server: Server, make_daemons: Make) -> Daemons:
-    made = make_daemons(8, 2, database=server.new_database())
-    made.start("cpa-0")
-    made.start("cpa-1")
-    made.nodes_up()
-    return made
+    return make_daemons(8, 2, database=server.new_database()).begin(cpas=2)
 
 
 class Ask:

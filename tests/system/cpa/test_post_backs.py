@@ -239,9 +239,7 @@ REFUSED = {
 
 
 def test_where_nothing_is_posted_back_to(daemons: Make) -> None:
-    made = daemons(2, 1, post_back_urls=["https://127.0.0.1:8443"])
-    made.start("cpa-0")
-    made.nodes_up()
+    made = daemons(2, 1, post_back_urls=["https://127.0.0.1:8443"]).begin()
     with made.client() as client:
         for place, code in REFUSED.items():
             with pytest.raises(AgentError) as refused:

@@ -28,11 +28,7 @@ from tests.support.waiting import PATIENCE_S, wait_until
 @pytest.fixture
 def two(daemons: Make) -> Daemons:
     """Two CPAs, 64 processors on 4 nodes."""
-    made = daemons(64, 4)
-    made.start("cpa-0")
-    made.start("cpa-1")
-    made.nodes_up()
-    return made
+    return daemons(64, 4).begin(cpas=2)
 
 
 def crowd(works: list[Callable[[], Any]]) -> list[Any]:
@@ -161,23 +157,21 @@ def test_a_client_gone_before_its_request_was_served_is_not_served(two: Daemons)
 
 @pytest.mark.load_sensitive(reason="the lock is held for less than the 2 s after which a CPA gives up")
 def test_a_client_gone_after_the_commit_loses_what_it_got_at_once(make_daemons: Make) -> None:
-    two = make_daemons(64, 4)
-    two.start("cpa-0")
-    two.nodes_up()
-    lock = WriterLock(f"{two.state}/mesh.db.lock")
+    one = make_daemons(64, 4).begin()
+    lock = WriterLock(f"{one.state}/mesh.db.lock")
     lock.acquire(1.0)  # holds the CPA inside its transaction until the client is gone
     try:
-        client = two.client("cpa-0")
+        client = one.client("cpa-0")
         client.tell(dict(allocation(8), id=1))
         request = {"op": "partition_create", "key": "a" * 32, "batch_job": "1", "size": 4}
-        wait_until(lambda: is_busy(two), "the CPA is in its transaction")
+        wait_until(lambda: is_busy(one), "the CPA is in its transaction")
         client.close()
     finally:
         lock.close()
-    with two.client("cpa-0") as later:
+    with one.client("cpa-0") as later:
         later.call({"op": "idle"})
-        assert two.rows("SELECT state, reason FROM launcher") == [("ended", "its client was gone before the reply")]
-        assert two.owners() == {}
+        assert one.rows("SELECT state, reason FROM launcher") == [("ended", "its client was gone before the reply")]
+        assert one.owners() == {}
         assert later.call(request)["partition"] == 2
 
 
@@ -397,10 +391,7 @@ BROKEN = {
 @pytest.fixture
 def one(daemons: Make) -> Daemons:
     """One CPA, 8 processors on 2 nodes."""
-    made = daemons(8, 2)
-    made.start("cpa-0")
-    made.nodes_up()
-    return made
+    return daemons(8, 2).begin()
 
 
 def test_a_connection_that_breaks_the_protocol_is_closed_and_hurts_nobody(one: Daemons) -> None:

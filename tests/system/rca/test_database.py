@@ -4,21 +4,16 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.daemons import Make
 from tests.support.mariadb import Server
+from tests.support.stores import server
 from tests.support.waiting import wait_until
 
-
-@pytest.fixture
-def server(sql_server: Server) -> Iterator[Server]:
-    """The server of the tests, to be stopped and killed; it runs again afterwards."""
-    yield sql_server
-    sql_server.revive()
+__all__ = ["server"]
 
 
 @pytest.mark.parametrize("how", ["killed", "frozen"])
