@@ -77,6 +77,7 @@ class TwoLogins(FarMesh):
 
     def clear(self) -> None:
         """Delete what an earlier job left on the nodes, and wait until the login processor that it lost is back."""
+        self.login.heal()  # a storm that failed may have left it cut off
         for host in self.hosts:
             for name in ("ran", "gate"):
                 (host.home / name).unlink(missing_ok=True)
