@@ -230,9 +230,13 @@ def test_directories_that_are_not_ones_own_alone_are_refused(mesh: MakeMesh) -> 
         os.chown(private.home / place, 0, 0)
         assert refused.returncode == 125 and refused.stderr.count("\n") == 1, place
         assert place in refused.stderr and "must be your own directory" in refused.stderr
-    (private.home / "run" / "redmesh").chmod(0o755)
+    assert not private.processes()
+
+
+def test_a_directory_others_can_enter_is_refused(mesh: MakeMesh) -> None:
+    private = mesh(2, 1, up=False)
+    (private.home / "run" / "redmesh").mkdir(mode=0o755)
     refused = private.run("mesh", "up")
-    (private.home / "run" / "redmesh").chmod(0o700)
     assert refused.returncode == 125 and "mode 0700" in refused.stderr
     assert not private.processes()
 
