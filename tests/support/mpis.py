@@ -13,6 +13,8 @@ from tests.support.waiting import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
 MPICC = shutil.which("mpicc.mpich") or ""
+#: What -P does, also for a Python older than 3.11, which has no such option.
+NOT_FROM_HERE = "import sys; sys.path = [place for place in sys.path if place]; "
 OPEN_MPICC = shutil.which("mpicc.openmpi") or ""
 needs_mpich = pytest.mark.skipif(not MPICC, reason="no MPICH here (Debian: mpich, libmpich-dev)")
 needs_open_mpi = pytest.mark.skipif(not OPEN_MPICC, reason="no Open MPI here (Debian: openmpi-bin, libopenmpi-dev)")
@@ -50,7 +52,8 @@ def _python_that_runs(code: str, module: str) -> tuple[str, str]:
     """Return a Python in which ``code`` succeeds, and what it prints."""
     for python in (os.environ.get("REDMESH_MPI_PYTHON", ""), sys.executable, "/usr/bin/python3"):
         if python and shutil.which(python):
-            done = subprocess.run([python, "-P", "-c", code], capture_output=True, text=True, timeout=PATIENCE_S)
+            words = [python, "-c", NOT_FROM_HERE + code]
+            done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S)
             if done.returncode == 0:
                 return python, done.stdout.strip()
     pytest.skip(f"no Python here has {module} (REDMESH_MPI_PYTHON may name one)")
