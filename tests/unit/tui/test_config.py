@@ -14,6 +14,8 @@ from console.tui.config import Session, preferences
 from console.tui.model import usage as activity
 from console.tui.model.usage import Usage
 from console.tui.terminal.clipboard import sequence
+from console.tui.terminal.themes import NAMES
+from tests.support.console import console_on
 
 
 def test_keys_are_changed_by_the_names_of_actions() -> None:
@@ -52,6 +54,14 @@ def test_the_section_comes_from_the_file(tmp_path: Path) -> None:
     path.write_text('[console]\ntheme = "mono"\n[console.keys]\n"app.quit" = "Q"\n')
     settings = load(config=str(path), environ={"XDG_STATE_HOME": str(tmp_path)})
     assert preferences(settings.console).keys == {"app.quit": "Q"}
+
+
+def test_every_theme_of_the_configuration_is_the_consoles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    for name in ("dark", "light", "contrast", "mono"):
+        app = console_on(f"sqlite:///{tmp_path}/none.db", tmp_path, {"theme": name})
+        assert app.theme == f"redmesh-{name}" == app.current_theme.name
+    assert set(NAMES) == {"dark", "light", "contrast", "mono"}
 
 
 def test_every_action_has_one_place_and_every_place_its_bindings() -> None:
