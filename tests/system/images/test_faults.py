@@ -6,6 +6,7 @@ Beside test_far_image_faults.py, where hosts are cut off too; each row of the ta
 import contextlib
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -100,6 +101,18 @@ def test_a_fault_while_a_program_travels_ends_or_moves_the_launch_and_leaves_not
         assert status == 0, watched.said
     else:
         assert node in decided[1], "it names the node"
+
+
+def test_without_another_try_a_stopped_node_in_the_middle_is_named(private: PrivateMesh, huge: Path) -> None:
+    command = ("yod", "-bcast", "always", "-bcast-per", "node", "-sz", "8", str(huge))
+    yod = private.start(*command, stderr=subprocess.PIPE, text=True, env={"YODRETRYCOUNT": "0"})
+    child = wait_until(lambda: stored(private, ROLES["interior"]), "it begins to arrive", step_s=0.002)[0]
+    freeze(child)
+    try:
+        told = yod.communicate()[1]
+    finally:
+        os.kill(child, signal.SIGKILL)
+    assert yod.returncode == 125 and ROLES["interior"] in told and "trying" not in told, told
 
 
 @pytest.mark.parametrize("per", ["node", "host"])
