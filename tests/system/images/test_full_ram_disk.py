@@ -21,7 +21,7 @@ say placed env PARALLEL_FILE_SYSTEM="$PWD/pfs" $always ./blob
 say one-copy yod -sz 4 --bcast=always ./blob
 head -c 20m /dev/zero > /dev/shm/fill 2>/dev/null
 say full $always ./blob
-say full-placed env PARALLEL_FILE_SYSTEM="$PWD/pfs" yod -sz 4 --bcast=always ./blob
+say full-placed env PARALLEL_FILE_SYSTEM="$PWD/pfs" $always ./blob
 say plain yod -sz 4 ./blob
 say staged yod -sz 2 --stage-in blob:/dev/shm/staged true
 say left find pfs /dev/shm -name blob -o -name 'staged*'
@@ -94,3 +94,4 @@ def test_a_ram_disk_without_room(mesh: MakeMesh) -> None:
     assert "status 0" in steps["plain"], "what runs in place needs no room"
     assert steps["staged"].strip() == "yod: n0: stage-in: /dev/shm/staged: No space left on device\nstatus 125"
     assert steps["left"].strip() == "status 0", "nothing of it is left"
+    assert not any((private.work / "pfs").iterdir()), "and no directory of it either"
