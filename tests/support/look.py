@@ -29,3 +29,9 @@ def processors(mesh: PrivateMesh, state: str) -> int:
 def states(mesh: PrivateMesh) -> dict[str, str]:
     """Return the state of every node."""
     return {node["name"]: node["state"] for node in look(mesh)["nodes"]}
+
+
+def times_down(mesh: PrivateMesh) -> int:
+    """Return how often a node has gone down since the database was made: it may be up again before anybody looks."""
+    with open_viewer(mesh.database) as viewer:
+        return sum(event.kind == "node_down" for event in viewer.events(0, 100_000))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agents.link.client import Client
-from tests.support.look import processors
+from tests.support.look import times_down
 from tests.support.mesh import MakeMesh, PrivateMesh, Run, while_up
 from tests.support.waiting import freeze, wait_until
 from tests.support.yods import wait_until_nothing_is_left, yods
@@ -121,32 +121,33 @@ def test_a_launch_that_needs_more_descriptors_than_there_are_takes_no_node_out(m
         done = private.run("yod", "-sz", "16", *more, "true")
         assert done.returncode == 125 and len(done.stderr.splitlines()) == 1, done.stderr
         assert "Too many open files (start fewer ranks on a node, or" in done.stderr
-    assert processors(private, "down") == 0
+    assert times_down(private) == 0
     assert private.run("yod", "-sz", "2", "-placement", "default", "echo", "ran", check=True).stdout == "ran\n" * 2
     wait_until_nothing_is_left(private)
 
 
 def test_a_yod_without_descriptors_takes_no_node_out(yods: PrivateMesh) -> None:
     """It said of every node that it cannot be reached, with the limit of its own shell."""
-    said = ""
+    said, before = "", times_down(yods)
     for limit in range(8, 16):
         done = yods.run("sh", "-c", f"ulimit -n {limit}; exec yod -sz 4 true")
         assert "Traceback" not in done.stderr, done.stderr
         said += done.stderr
         wait_until_nothing_is_left(yods)
     assert "n0 cannot be reached: Too many open files (yod itself" in said and "trying other nodes" not in said
-    assert processors(yods, "down") == 0
+    assert times_down(yods) == before
 
 
 @pytest.mark.parametrize(("node", "number"), [("n0", signal.SIGSEGV), ("n1", signal.SIGBUS), ("n1", signal.SIGKILL)])
 def test_a_launch_child_that_dies_is_no_nodes_fault(yods: PrivateMesh, node: str, number: signal.Signals) -> None:
     """Whoever could kill it on one node could on all of them."""
+    before = times_down(yods)
     process = yods.start("yod", "-sz", "4", "-sleep", "after-exec:3600", "true", stderr=subprocess.PIPE, text=True)
     os.kill(launch_child(yods, node), number)
     _, said = process.communicate()
     assert process.returncode == 125 and said.count("\n") == 1
     assert said.startswith(f"yod: {node}: its launch child") and number.name in said
-    assert processors(yods, "down") == 0
+    assert times_down(yods) == before
 
 
 def test_a_launch_child_that_stands_still_while_it_is_killed(yods: PrivateMesh) -> None:
@@ -188,9 +189,9 @@ def test_an_interrupt_between_two_tries(yods: PrivateMesh) -> None:
 
 
 def test_half_a_program_is_not_the_nodes_fault(yods: PrivateMesh) -> None:
-    half = yods.work / "half"
+    half, before = yods.work / "half", times_down(yods)
     half.write_bytes(Path("/bin/bash").read_bytes()[:400_000])  # its segments end beyond the file
     half.chmod(0o755)
     done = yods.run("yod", str(half))
     assert done.returncode == 126 and "cannot load the program" in done.stderr and "trying" not in done.stderr
-    assert processors(yods, "down") == 0
+    assert times_down(yods) == before
