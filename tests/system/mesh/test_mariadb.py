@@ -247,6 +247,12 @@ def test_a_mesh_goes_down_without_its_database_and_says_that_it_was_not_told(
         sql_server.revive()
         one_site.up()
     assert one_site.run("yod", "-sz", "4", "true").returncode == 0
+    try:
+        one_site.run("mesh", "down", check=True)
+        shown = one_site.run("showmesh", "--json")
+        assert shown.returncode == 1 and json.loads(shown.stdout)["states"]["down"] == 4
+    finally:
+        one_site.up()
 
 
 def test_a_mesh_up_without_its_database_ends_no_launch(site: PrivateMesh, sql_server: Server) -> None:
