@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -32,6 +33,23 @@ os.chdir(sys.argv[1])
 if len(sys.argv) > 2:
     os.environ["PYTHONPATH"] = sys.argv[2]
 print(redmesh.run(["sh", "-c", "echo $PYTHONPATH"], size=1).text.strip())
+"""
+
+#: Runs commands one after another, each as its program in bin/ begins, in a child of one interpreter: an interpreter
+#: for each would cost more than all of them.
+CHAIN = """
+import os, sys
+for line in sys.stdin:
+    words = line.split()
+    child = os.fork()
+    if not child:
+        sys.argv = [os.path.join(sys.argv[1], words[0]), *words[1:]]
+        os.dup2(os.open(os.devnull, os.O_RDWR), 0)
+        with open(sys.argv[0]) as file:
+            exec(compile(file.read(), sys.argv[0], "exec"), {"__name__": "__main__", "__file__": sys.argv[0]})
+        os._exit(99)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    print("status", status, line, end="", flush=True)
 """
 
 
@@ -105,25 +123,32 @@ FEW = (
     ("mesh", "record", "tape", "--seconds", "0.1"), ("mesh", "upgrade"),
 )  # fmt: skip
 MORE = (
-    ("mesh", "history"), ("mesh", "nodes"), ("mesh", "drain", "n0"), ("mesh", "resume", "n0"), ("mesh", "db", "status"),
-    ("mesh", "topology"), ("mesh", "completion", "bash"), ("yod", "--help"), ("yod", "-sz", "1", "true"),
+    ("mesh", "history"), ("mesh", "nodes", "list"), ("mesh", "drain", "n0"), ("mesh", "resume", "n0"),
+    ("mesh", "db", "init"), ("mesh", "topology", "show"), ("mesh", "completion", "bash"), ("yod", "--help"), ("yod", "-sz", "1", "true"),
     ("mesh", "procs", "1"), ("mesh", "stacks", "1"), ("mesh", "debug", "1", "0", "gdb"),
 )  # fmt: skip
 
 
 def commands(hostile: HostileMesh) -> None:
-    """What a command imports later does not depend on the path that its program began with: one path has all."""
-    asked = [*FEW, *((*start_command(name), "--help") for name in COMMANDS)]
-    if hostile.path is not None:
-        help = hostile.run("mesh", "--help", check=True).stdout
-        verbs = [line.split()[0] for line in help.splitlines() if line.startswith("    ") and line[4].islower()]
-        assert {"up", "status", "console", "serve", "completion"} <= set(verbs)
-        asked += [*MORE, *(("mesh", verb, "--help") for verb in verbs)]
-    for words in asked:
+    """What a program in bin/ does before its first import is the same for every verb: most begin in one interpreter."""
+    for words in (*FEW, *((*start_command(name), "--help") for name in COMMANDS)):
         done = hostile.run(*words)
         assert "Traceback" not in done.stderr and "hostile" not in done.stderr, (words, done.stderr)
         assert words[-1] != "--help" or done.returncode == 0, (words, done.stderr)
         assert not hostile.imported(), words
+    help = hostile.run("mesh", "--help", check=True).stdout
+    verbs = [line.split()[0] for line in help.splitlines() if line.startswith("    ") and line[4].islower()]
+    assert {"up", "status", "console", "serve", "completion"} <= set(verbs)
+    asked = [*MORE, *(("mesh", verb, "--help") for verb in verbs)]
+    (hostile.home / "chain").mkdir()
+    (hostile.home / "chain" / "chain.py").write_text(CHAIN)
+    chain = (sys.executable, str(hostile.home / "chain" / "chain.py"), str(Path(sys.executable).parent))
+    done = hostile.run(*chain, input="".join(f"{' '.join(words)}\n" for words in asked), check=True)
+    assert "Traceback" not in done.stderr and "hostile" not in done.stderr, done.stderr
+    ended = [line.split(maxsplit=2) for line in done.stdout.splitlines() if line.startswith("status ")]
+    assert [words for _, _, words in ended] == list(map(" ".join, asked))
+    assert not [one for one in ended if one[2].endswith("--help") and one[1] != "0"], done.stderr
+    assert not hostile.imported(), done.stderr
 
 
 def what_the_console_starts(hostile: HostileMesh) -> None:
