@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -44,6 +44,26 @@ def wait_until(
             told = what if isinstance(what, str) else what()
             raise AssertionError(f"not within {time.monotonic() - began:.1f} s: {told} (last: {value!r})")
         time.sleep(step_s)  # the next look
+
+
+def wait_until_still(pids: Callable[[], Iterable[int]]) -> None:
+    """Wait until processes write nothing more, at three looks: who gets no CPU for a moment looks still at two."""
+    seen: list[int] = []
+
+    def still() -> bool:
+        seen.append(sum(map(_written, pids())))
+        return len(seen) > 2 and seen[-1] > 0 and len(set(seen[-3:])) == 1
+
+    wait_until(still, "they stand still", step_s=0.3)
+
+
+def _written(pid: int) -> int:
+    """How many bytes a process has written; 0 if it has exited."""
+    try:
+        lines = Path(f"/proc/{pid}/io").read_text().splitlines()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return next(int(line.split()[1]) for line in lines if line.startswith("wchar"))
 
 
 def silence(seconds: float) -> float:
