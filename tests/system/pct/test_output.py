@@ -13,7 +13,7 @@ import pytest
 from agents.linux import processes
 from agents.wire.frames import STDOUT
 from tests.support.pcts import Launcher, Machine, run
-from tests.support.waiting import wait_until
+from tests.support.waiting import wait_until, wait_until_still
 
 
 @pytest.fixture(scope="module")
@@ -74,14 +74,14 @@ def test_a_reader_that_stands_still_costs_no_memory_and_stops_no_control(machine
 
 def test_a_launcher_that_is_stopped_costs_no_memory(machine: Machine) -> None:
     count = 16 << 20
-    launcher = Launcher(machine, ["head", "-c", str(count), "/dev/zero"])
+    launcher = Launcher(machine, ["head", "-c", str(count), "/dev/zero"], per_node=4)
     launcher.go()
     launcher.keep_output = False
     child = machine.launch_children("n0")[0]
-    time.sleep(1.0)  # nobody reads the socket: this is what is tested
+    wait_until_still(machine.marked)  # nobody reads the socket
     assert _peak(child) < 64
-    assert len(launcher.finish()) == 4
-    assert launcher.received == 4 * count
+    assert len(launcher.finish()) == 16
+    assert launcher.received == 16 * count
 
 
 def test_output_after_the_exit_is_not_lost(machine: Machine) -> None:
