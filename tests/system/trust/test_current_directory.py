@@ -124,8 +124,8 @@ FEW = (
 )  # fmt: skip
 MORE = (
     ("mesh", "history"), ("mesh", "nodes", "list"), ("mesh", "drain", "n0"), ("mesh", "resume", "n0"),
-    ("mesh", "db", "init"), ("mesh", "topology", "show"), ("mesh", "completion", "bash"), ("yod", "--help"), ("yod", "-sz", "1", "true"),
-    ("mesh", "procs", "1"), ("mesh", "stacks", "1"), ("mesh", "debug", "1", "0", "gdb"),
+    ("mesh", "db", "init"), ("mesh", "topology", "show"), ("mesh", "completion", "bash"), ("yod", "--help"),
+    ("yod", "-sz", "1", "true"), ("mesh", "procs", "1"), ("mesh", "stacks", "1"), ("mesh", "debug", "1", "0", "gdb"),
 )  # fmt: skip
 
 
