@@ -23,7 +23,7 @@ from tests.support.waiting import freeze, wait_until
 from tests.support.watched import Watched
 
 #: Seconds for another try to begin, or a line that says why there is none.
-RATE_MBIT, SIZE = 16, 6 << 20  # three seconds for the whole of it
+RATE_MBIT, SIZE = 8, 6 << 20  # six seconds for the whole of it
 COMING = 1 << 20  # so much is at the end of the chain when something happens
 ROLES = ("root", "interior", "leaf")
 
@@ -77,10 +77,24 @@ def strike(mesh: FarMesh, host: NamespaceHost, what: str, how: str) -> None:
         assert mesh.kill_on(host, f"redmesh-{what}", number), f"{host.name} has no {what}"
 
 
-def until_it_comes(mesh: FarMesh) -> None:
-    last = mesh.hosts[2]
-    before = last.received()
-    wait_until(lambda: last.received() - before > COMING, "it comes to the last one")
+class Arrival:
+    """What comes to the end of the chain."""
+
+    def __init__(self, mesh: FarMesh) -> None:
+        self._last = mesh.hosts[2]
+        self._before = self._last.received()
+
+    def received(self) -> int:
+        """Return how many bytes have come since this began."""
+        return self._last.received() - self._before
+
+    def begins(self) -> None:
+        """Wait until a part of the program has come."""
+        wait_until(lambda: self.received() > COMING, "it comes to the last one")
+
+    def goes_on(self) -> None:
+        """Raise AssertionError if all of it may have come: nothing happened while it travelled."""
+        assert self.received() < SIZE, "it had not all come yet"
 
 
 @pytest.mark.parametrize(
@@ -125,11 +139,13 @@ def test_a_long_transfer_says_how_far_it_is(mesh: FarMesh) -> None:
 
 def test_a_launcher_that_its_user_stops_is_waited_for(mesh: FarMesh, large: str) -> None:
     """^Z for longer than anybody waits for a node: the launch goes on where it was."""
+    arrival = Arrival(mesh)
     watched = Watched(mesh, "-bcast", "always", "-sz", "6", large)
     try:
-        until_it_comes(mesh)
+        arrival.begins()
         (launcher,) = look(mesh)["launchers"]
         freeze(launcher["pid"])
+        arrival.goes_on()
         time.sleep(12.0)
         os.kill(launcher["pid"], signal.SIGCONT)
     finally:
@@ -154,11 +170,13 @@ def test_a_fault_while_a_program_travels_to_hosts_ends_or_moves_the_launch(
     mesh: FarMesh, large: str, what: str, how: str, role: str
 ) -> None:
     host = mesh.hosts[ROLES.index(role)]
+    arrival = Arrival(mesh)
     watched = Watched(mesh, "-bcast", "always", "-sz", "6", large)
     try:
-        until_it_comes(mesh)
+        arrival.begins()
         strike(mesh, host, what, how)
         began = time.monotonic()
+        arrival.goes_on()
     finally:
         ended = watched.end()
     decided = watched.decided()
