@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from textual.css import stylesheet
 
+from tests.support import console
 from tests.support.console import opened, until
 from tests.support.fixed_database import busy_machine
 
@@ -20,6 +21,7 @@ async def test_styles_are_read_once_a_theme(tmp_path: Path, monkeypatch: pytest.
         return read(scope, css, read_from, **more)
 
     monkeypatch.setattr(stylesheet, "parse", noted)
+    monkeypatch.setattr(console, "_Parsed", lambda sheet: sheet._parse_cache)  # what other tests have parsed is nothing
     async with opened(database.url, tmp_path) as (app, keyboard):
         for key in "34m":
             await keyboard.press(key)

@@ -15,8 +15,10 @@ ROOT = Path(__file__).parents[3]
 #: So many interrupts, spread over the time that a command takes.
 MOMENTS = long(8, 96)
 #: What the interpreter does before the first instruction of a program has been done: a signal that came before it is
-#: raised in that instruction.
+#: raised in that instruction, or in the first ones, which let signals end the program without a word.
 START_UP = (
+    "import _signal",
+    "if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler",
     "_signal.signal(_signal.SIGINT, _signal.SIG_DFL)",
     "<frozen runpy>",
     "<frozen site>",
