@@ -25,7 +25,7 @@ from db.store.url import driver_options, mysql_options, sqlite_path, without_pas
 from db.views.viewer import open_viewer
 from tests.support.mariadb import Server
 from tests.support.stores import define
-from tests.support.waiting import PATIENCE_S, wait_until
+from tests.support.waiting import PATIENCE_S
 
 
 def note(text: str):
@@ -127,8 +127,11 @@ def test_a_held_database_is_given_up(database_url: str) -> None:
     waiter.close()
 
 
-def test_a_deadlock_runs_the_whole_transaction_again(sql_server: Server, sql_database: str) -> None:
-    """The server picks a victim (1213); its function runs again from its beginning, and both changes stand."""
+def test_a_deadlock_runs_the_whole_transaction_again(sql_database: str) -> None:
+    """The server picks a victim (1213); its function runs again from its beginning, and both changes stand.
+
+    Each holds the row that the other asks for next: whoever asks last closes the circle, so nobody waits for the other.
+    """
     with open_store(sql_database) as setup:
         setup.connect()
         setup.execute("DELETE FROM node_resource")
@@ -152,8 +155,6 @@ def test_a_deadlock_runs_the_whole_transaction_again(sql_server: Server, sql_dat
     thread = threading.Thread(target=lambda: (ours.run(work), ours.close()))
     thread.start()
     assert first_done.wait(PATIENCE_S)
-    waits = "SELECT 1 FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'"
-    wait_until(lambda: sql_server.admin(waits), "it waits for the other's row")
     other.execute("UPDATE node_resource SET in_use = in_use + 5 WHERE node = 1")
     other.execute("COMMIT")
     other.close()
