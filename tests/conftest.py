@@ -18,6 +18,7 @@ from tests.support.chance import LONG
 from tests.support.daemons import daemons, make_daemons
 from tests.support.hosts import loopback_hosts, netns_hosts
 from tests.support.mesh import mesh
+from tests.support.outcomes import beside_a_process
 from tests.support.reaper import private_directory
 from tests.support.stores import database_url, machine, sql_database, sql_server, store
 from tests.support.turns import Turns
@@ -87,8 +88,10 @@ _TURNS = pytest.StashKey[Turns]()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What needs a quiet machine comes last, and says why it does."""
+    """What needs a quiet machine comes last, and says why it does; what uses a server is marked as such."""
     for item in items:
+        if "sql_server" in getattr(item, "fixturenames", ()):
+            beside_a_process(item)
         marker = item.get_closest_marker("load_sensitive")
         if marker is not None and not marker.kwargs.get("reason"):
             raise pytest.UsageError(f"{item.nodeid}: load_sensitive needs a reason")

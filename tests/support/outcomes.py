@@ -1,9 +1,10 @@
 """A pytest plugin: ``-p tests.support.outcomes --outcomes FILE`` writes how each test of the run ended into FILE."""
 
 import json
+import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Self
 
@@ -13,6 +14,10 @@ import pytest
 _CATEGORIES = ("error", "failed", "skipped", "xfailed", "xpassed", "passed")
 #: The categories of a test that makes a run fail.
 FAILING = frozenset({"error", "failed"})
+#: Python's audit events of a test that starts a process.
+_STARTS = frozenset({"subprocess.Popen", "os.posix_spawn", "os.fork", "os.forkpty"})
+#: The property of a test that depended on another process.
+_BESIDE = ("beside another process", True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +28,23 @@ class Outcomes:
     categories: dict[str, str]
     #: The reports of each test that failed: what pytest prints in its section FAILURES or ERRORS.
     reports: dict[str, str]
+    #: The tests that started a process, or used one that runs for several tests (``beside_a_process``).
+    beside: list[str]
     #: Every selected test ran to its end, and nothing but failed tests makes the run fail.
     complete: bool
 
     def failed(self) -> list[str]:
         """Return the tests that failed in any phase, in the order in which they ended."""
         return [name for name, category in self.categories.items() if category in FAILING]
+
+    def and_then(self, later: Self) -> Self:
+        """Return the outcomes of both runs, which have no test in common."""
+        return replace(
+            later,
+            categories={**self.categories, **later.categories},
+            reports={**self.reports, **later.reports},
+            beside=[*self.beside, *later.beside],
+        )
 
     def write(self, file: Path) -> None:
         """Write the outcomes to ``file``."""
@@ -42,6 +58,33 @@ class Outcomes:
         return cls(**json.loads(file.read_text()))
 
 
+def beside_a_process(item: pytest.Item) -> None:
+    """Note that the test ``item`` uses a process that was started before it."""
+    if _BESIDE not in item.user_properties:
+        item.user_properties.append(_BESIDE)
+
+
+class _Watch:
+    """Notes which tests start processes; registered in every process that runs tests."""
+
+    def __init__(self) -> None:
+        self._item: pytest.Item | None = None
+        sys.addaudithook(self._audit)
+
+    def _audit(self, event: str, _arguments: object) -> None:
+        if event in _STARTS and self._item is not None:
+            beside_a_process(self._item)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        """Watch one test, with its set-up and tear-down."""
+        self._item = item
+        try:
+            return (yield)
+        finally:
+            self._item = None
+
+
 class _Recorder:
     """The plugin's hooks, registered in the process that collects all reports: not in the workers of pytest-xdist."""
 
@@ -51,6 +94,7 @@ class _Recorder:
         self._selected: set[str] = set()
         self._ended: set[str] = set()
         self._failures = 0
+        self._beside: set[str] = set()
         self._categories: dict[str, str] = {}
         self._reports: defaultdict[str, list[str]] = defaultdict(list)
 
@@ -66,6 +110,8 @@ class _Recorder:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Record one phase of a test."""
         self._failures += report.failed
+        if list(_BESIDE) in map(list, report.user_properties):  # pytest-xdist makes a list of the tuple
+            self._beside.add(report.nodeid)
         if report.when not in ("setup", "call"):  # the tear-down, or "???" of a worker that crashed
             self._ended.add(report.nodeid)
         hook = self._config.hook
@@ -91,7 +137,7 @@ class _Recorder:
             and self._ended >= self._selected
         )
         reports = {name: "\n".join(texts) for name, texts in self._reports.items()}
-        Outcomes(self._categories, reports, complete).write(self._file)
+        Outcomes(self._categories, reports, sorted(self._beside), complete).write(self._file)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -100,7 +146,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the recorder where all reports arrive."""
+    """Register the recorder where all reports arrive, and the watch where tests run."""
     file = config.getoption("outcomes")
+    if file is not None:
+        config.pluginmanager.register(_Watch())
     if file is not None and not hasattr(config, "workerinput"):
         config.pluginmanager.register(_Recorder(config, Path(file)))

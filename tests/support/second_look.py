@@ -7,7 +7,7 @@ is in pytest's format, counts every test once, and agrees with the exit status.
 
 There is no second look
 
-- for unit tests: they depend on no other process;
+- for unit tests that depend on no other process: what makes these fail is in the program or in the test;
 - after more than MOST_FAILURES failures: so many usually have one cause;
 - if anything but failed tests makes the run fail, or if not every test ran: pytest's own result stands;
 - if options of pytest are given, except those of pytest-xdist: a test that runs again would need them too;
@@ -29,7 +29,7 @@ import tempfile
 import time
 from collections import Counter
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
@@ -40,7 +40,7 @@ from tests.support.slowness import measured_once
 MOST_UNSTABLE = 5
 #: After more failures than this nothing runs again.
 MOST_FAILURES = 20
-#: Tests in this directory have no second look.
+#: The unit tests. Those among them that depend on no other process have no second look.
 UNIT = "tests/unit/"
 #: Both outputs of each unstable test of the last run.
 UNSTABLE = Path("build/unstable.txt")
@@ -48,6 +48,8 @@ UNSTABLE = Path("build/unstable.txt")
 TESTS_FAILED = 1
 #: pytest's exit status if no test was selected.
 NO_TESTS = 5
+#: Why a test that failed did not run again.
+_NO_LOOK = "no second look: it depends on no other process"
 #: How many characters of a test that fails again are printed.
 _SHOWN = 200_000
 
@@ -95,7 +97,7 @@ def to_look_at(first: Outcomes) -> list[str]:
     failed = first.failed()
     if len(failed) > MOST_FAILURES or not first.complete:
         return []
-    return [name for name in failed if not name.startswith(UNIT)]
+    return [name for name in failed if not name.startswith(UNIT) or name in first.beside]
 
 
 def judge(first: Outcomes, looks: list[SecondLook]) -> Verdict:
@@ -190,7 +192,7 @@ def _look_again(pytest: _Pytest, first: Outcomes, names: list[str], folder: Path
 def _print_verdict(verdict: Verdict, looks: list[SecondLook], seconds: float) -> None:
     outcomes = {look.name: f"alone: {look.outcome}" for look in looks}
     for name in verdict.failed:
-        print(f"FAILED {name} ({outcomes.get(name, 'unit tests have no second look')})")
+        print(f"FAILED {name} ({outcomes.get(name, _NO_LOOK)})")
     if verdict.unstable:
         if UNSTABLE.exists():
             print(f"Both outputs of each unstable test are in {UNSTABLE}.")
@@ -237,29 +239,41 @@ def main(words: list[str]) -> int:
     with suppress(OSError):
         UNSTABLE.unlink()
     pytest = _Pytest()
+    parts = [words]
+    if not selection and Path(UNIT).is_dir():
+        parts = [[*words, UNIT], [*words, f"--ignore={UNIT}"]]
+    status, ran = 0, 0
+    looks: list[SecondLook] = []
+    failed: list[str] = []
+    outcomes = Outcomes({}, {}, [], complete=True)
     with tempfile.TemporaryDirectory(prefix="rm-second-look-", ignore_cleanup_errors=True) as name:
-        folder = Path(name)
-        units: Outcomes | None = None
-        if not selection and Path(UNIT).is_dir():
-            status, units = _run(pytest, [*words, UNIT], folder / "units.json")
-            if status != 0 or units is None:
-                return status
-            words = [*words, f"--ignore={UNIT}"]
-        status, first = _run(pytest, words, folder / "first.json")
-        if first is not None and units is not None:
-            first = replace(first, categories={**units.categories, **first.categories})
-        names = to_look_at(first) if first and status == TESTS_FAILED and not pytest.signalled else []
-        if first is None or not names:
-            status = 0 if status == NO_TESTS and units else status
-            if first and units and (status == 0 or (status == TESTS_FAILED and first.failed())):
-                print(judge(first, []).closing_line(time.monotonic() - began), flush=True)
-            return status  # otherwise pytest's own last line has the totals
-        looks = _look_again(pytest, first, names, folder)
-    if len(looks) < len(names):
-        return 128 + pytest.signalled
-    verdict = judge(first, looks)
-    _print_verdict(verdict, looks, time.monotonic() - began)
-    return verdict.status()
+        for part in parts:
+            status, found = _run(pytest, part, Path(name, f"part{ran}.json"))
+            if found is None:
+                return status  # pytest's own last line says why
+            ran += 1
+            outcomes = outcomes.and_then(found)
+            names = to_look_at(found) if status == TESTS_FAILED and not pytest.signalled else []
+            looked = _look_again(pytest, found, names, Path(name)) if names else []
+            if len(looked) < len(names):
+                return 128 + pytest.signalled
+            looks += looked
+            if status == NO_TESTS and ran > 1:
+                status = 0
+            failed = found.failed()
+            if names and set(names) == set(failed) and all(look.passed for look in looked):
+                status = 0
+            if status != 0:
+                break
+    if status == 0 or (status == TESTS_FAILED and failed):
+        seconds = time.monotonic() - began
+        verdict = judge(outcomes, looks)
+        if looks:
+            _print_verdict(verdict, looks, seconds)
+        elif ran > 1:
+            print(verdict.closing_line(seconds), flush=True)
+        return verdict.status()
+    return status  # otherwise pytest's own last line has the totals
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from db.schema.version import SCHEMA_VERSION
 from db.store.store import Store, Transaction, open_store
 from db.store.url import sqlite_path
 from tests.support.mariadb import Server, find_server, private_server
+from tests.support.outcomes import beside_a_process
 
 LOGIN = "login1"
 NO_SERVER = "MariaDB is not installed (Debian: mariadb-server)"
@@ -136,6 +137,7 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The URL of an empty database with the schema; the test runs once on SQLite and once on MariaDB."""
     if request.param == "sqlite":
         return migrated(tmp_path)
+    beside_a_process(request.node)
     url = request.getfixturevalue("sql_database")
     with open_store(url) as store:
         empty(store)

@@ -109,7 +109,7 @@ def test_what_fails_once_is_unstable_and_what_fails_twice_fails(tmp_path: Path) 
     for name, outcome in {"test_fails_twice": "failed", "test_skipped_the_second_time": "skipped"}.items():
         assert f"DOES NOT PASS alone: tests/system/test_it.py::{name}" in done.stdout
         assert f"FAILED tests/system/test_it.py::{name} (alone: {outcome})" in done.stdout
-    assert "FAILED tests/unit/test_it.py::test_fails (unit tests have no second look)" in done.stdout
+    assert "FAILED tests/unit/test_it.py::test_fails (no second look: it depends on no other process)" in done.stdout
     assert reasons == "Both outputs of each unstable test are in build/unstable.txt."
     kept = tmp_path.joinpath("build/unstable.txt").read_text()
     assert "first output" in kept and "second output" in kept and "worker 'gw" in kept and "the reason" not in kept
@@ -186,6 +186,44 @@ def test_unit_tests_run_first_and_nothing_else_does_if_one_fails(tmp_path: Path)
     assert done.stdout.splitlines()[-1].startswith(f"{MOST_FAILURES + 1} failed, 2 passed in "), done.stdout
 
 
+BESIDE_A_PROCESS = (
+    UNSTABLE.replace("def test_it", "def test_with_a_process")
+    + """
+import subprocess
+
+@pytest.fixture
+def child():
+    return subprocess.run(["true"]).returncode
+
+@pytest.fixture(autouse=True)
+def status(request):
+    return request.getfixturevalue("child") if "with" in request.node.name else 0
+
+def test_by_itself():
+    pass
+"""
+)
+
+
+@pytest.mark.parametrize("words", [("-n", "2"), ()])
+def test_a_unit_test_with_a_process_has_a_second_look_before_the_others_run(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    project(tmp_path, system="def test_it(): pass", unit=BESIDE_A_PROCESS)
+    done = run(tmp_path, *words)
+    assert done.returncode == 0, done.stdout
+    assert "1 unstable: tests/unit/test_it.py::test_with_a_process" in done.stdout
+    assert done.stdout.splitlines()[-1].startswith("3 passed in "), done.stdout
+
+    tmp_path.joinpath("tests/unit/ran-it").unlink()
+    tmp_path.joinpath("tests/unit/test_more.py").write_text("def test_fails(): assert False\n")
+    tmp_path.joinpath("tests/system/test_it.py").write_text(UNSTABLE)
+    done = run(tmp_path, *words)
+    assert done.returncode == 1 and done.stdout.splitlines()[-1].startswith("1 failed, 2 passed in "), done.stdout
+    assert "1 unstable: tests/unit/test_it.py::test_with_a_process" in done.stdout
+    assert not tmp_path.joinpath("tests/system/ran-it").exists()
+
+
 def test_a_run_without_a_failure_is_pytests_own(tmp_path: Path) -> None:
     name = "tests/unit/test_it.py::test_passes"
     done = run(project(tmp_path, unit=UNIT), name)
@@ -248,18 +286,17 @@ def test_a_signal_ends_the_tests_with_their_own_clean_up(
         process.wait()
 
 
-def outcomes(categories: dict[str, str]) -> Outcomes:
-    return Outcomes(categories, {}, complete=True)
+def outcomes(categories: dict[str, str], beside: list[str] | None = None) -> Outcomes:
+    return Outcomes(categories, {}, beside or [], complete=True)
 
 
 def test_a_few_failures_have_a_second_look_and_many_none() -> None:
     few = {f"tests/system/test_a.py::test[{at}]": "failed" for at in range(MOST_FAILURES)}
     assert to_look_at(outcomes(few)) == list(few)
     assert to_look_at(outcomes({**few, "tests/system/test_a.py::test_b": "error"})) == []
-    assert to_look_at(outcomes({"tests/unit/test_a.py::test": "failed", "tests/tui/test_b.py::test": "failed"})) == [
-        "tests/tui/test_b.py::test"
-    ]
-    assert to_look_at(Outcomes(few, {}, complete=False)) == []
+    pure, beside, system = "tests/unit/test_a.py::pure", "tests/unit/test_a.py::beside", "tests/tui/test_b.py::test"
+    assert to_look_at(outcomes(dict.fromkeys([pure, beside, system], "failed"), [beside])) == [beside, system]
+    assert to_look_at(Outcomes(few, {}, [], complete=False)) == []
 
 
 @pytest.mark.parametrize(("unstable", "failed"), [(MOST_UNSTABLE, 0), (MOST_UNSTABLE + 2, 2)])
