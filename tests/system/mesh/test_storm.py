@@ -9,8 +9,8 @@ import pytest
 from tests.support.waiting import PATIENCE_S
 
 PROJECT = Path(__file__).resolve().parents[3]
-#: With the mesh's start and the checkpoints a storm of so long takes 40 s, nearly all of it by the clock.
-MINUTES = "0.25"
+#: With the start of the mesh and the checkpoint a storm of so long takes 15 s, nearly all of it by the clock.
+MINUTES = "0.12"
 LONG_S = 2 * PATIENCE_S
 
 
