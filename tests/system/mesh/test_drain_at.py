@@ -6,26 +6,37 @@ from typing import Any
 
 import pytest
 
-from tests.support.mesh import MakeMesh, PrivateMesh
+from tests.support.look import look, processors
+from tests.support.mesh import PrivateMesh, while_up
+from tests.support.shared_mesh import borrowed
 from tests.support.waiting import wait_until
 
 
-@pytest.fixture(params=["sqlite", "mariadb"])
-def four(request: pytest.FixtureRequest, mesh: MakeMesh) -> Iterator[PrivateMesh]:
-    """A mesh of two nodes with two processors each, with two CPAs."""
+@pytest.fixture(scope="module", params=["sqlite", "mariadb"])
+def one_mesh(request: pytest.FixtureRequest) -> Iterator[PrivateMesh]:
+    """A mesh of two nodes with two processors each, with two CPAs, for all tests of a database."""
     if request.param == "sqlite":
-        yield mesh(4, 2, 2)
+        with while_up(PrivateMesh(4, 2, 2)) as made:
+            yield made
         return
     server = request.getfixturevalue("sql_server")
     url = server.new_database()
-    ours = mesh(4, 2, 2, database=url)
-    yield ours
-    ours.run("mesh", "down", "--force")
+    with while_up(PrivateMesh(4, 2, 2, url)) as made:
+        yield made
     server.drop_database(url)
 
 
+@pytest.fixture
+def four(one_mesh: PrivateMesh) -> Iterator[PrivateMesh]:
+    """The mesh; no node of it is drained, or will be."""
+    with borrowed(one_mesh):
+        yield one_mesh
+        if node(one_mesh, 1)["state"] != "up" or node(one_mesh, 1)["drain_at"] is not None:
+            one_mesh.run("mesh", "resume", "n1")
+
+
 def node(mesh: PrivateMesh, place: int) -> dict[str, Any]:
-    found: dict[str, Any] = mesh.json("showmesh")["nodes"][place]
+    found: dict[str, Any] = look(mesh)["nodes"][place]
     return found
 
 
@@ -34,7 +45,7 @@ def test_nodes_are_drained_at_a_time(four: PrivateMesh) -> None:
     assert told.startswith("1 node will be drained at 20") and told.endswith("; mesh resume takes it back\n")
     found = node(four, 1)
     assert found["state"] == "up" and found["drain_reason"].startswith("bad fan (")
-    assert 7000 < found["drain_at"] - four.json("showmesh")["at"] < 7200
+    assert 7000 < found["drain_at"] - look(four)["at"] < 7200
     for viewer in (("showmesh",), ("mesh", "status")):
         assert "n1 will be drained at 20" in four.run(*viewer, check=True).stdout, "status 0: nothing is wrong yet"
     refused = four.run("yod", "-sz", "3", "-time", "3h", "true")
@@ -50,7 +61,7 @@ def test_nodes_are_drained_at_a_time(four: PrivateMesh) -> None:
 
 def test_what_runs_then_runs_on(four: PrivateMesh) -> None:
     process = four.start("yod", "-sz", "4", "sleep", "600")
-    wait_until(lambda: four.json("showmesh")["states"]["busy"] == 4, "it runs")
+    wait_until(lambda: processors(four, "busy") == 4, "it runs")
     four.run("mesh", "drain", "n1", "--at", "now+1", "--reason", "bad fan", check=True)
     wait_until(lambda: node(four, 1)["state"] == "draining", "a CPA drains it")
     assert process.poll() is None and node(four, 0)["state"] == "up"

@@ -3,10 +3,13 @@
 import os
 import pwd
 import subprocess
+from collections.abc import Iterator
 
 import pytest
 
-from tests.support.mesh import MakeMesh, PrivateMesh
+from tests.support.look import look, processors
+from tests.support.mesh import MakeMesh, PrivateMesh, while_up
+from tests.support.shared_mesh import borrowed
 from tests.support.waiting import wait_until
 
 ME = pwd.getpwuid(os.geteuid()).pw_name
@@ -19,10 +22,27 @@ def variables(text: str) -> dict[str, str]:
     return dict(zip(("REDMESH_PARTITION", "REDMESH_ALLOCATION_COOKIE"), words, strict=True))
 
 
+@pytest.fixture(scope="module")
+def one_mesh() -> Iterator[PrivateMesh]:
+    """Eight processors, and the caller is the batch system: for all tests that leave it as it was."""
+    with while_up(PrivateMesh(8, 2, REDMESH_BATCH_ACCOUNTS=ME)) as made:
+        yield made
+
+
 @pytest.fixture
-def batch(mesh: MakeMesh) -> PrivateMesh:
-    """Eight processors, and the caller is the batch system."""
-    return mesh(8, 2, REDMESH_BATCH_ACCOUNTS=ME)
+def batch(one_mesh: PrivateMesh) -> Iterator[PrivateMesh]:
+    """The module's mesh: without partitions and reservations, its processors interactive, its nodes in service."""
+    with borrowed(one_mesh):
+        yield one_mesh
+        nodes = look(one_mesh)["nodes"]
+        if any(one["mode"] != "interactive" for node in nodes for one in node["processors"]):
+            one_mesh.run("mesh", "mode", "interactive", "0..7")
+        if processors(one_mesh, "reserved"):
+            one_mesh.run("mesh", "unreserve", "0..7")
+        if any(node["state"] != "up" for node in nodes):
+            one_mesh.run("mesh", "resume", "n[0-1]")
+        for path in (one_mesh.state / "partitions").glob("*"):
+            one_mesh.run("mesh", "partition", "destroy", path.name, "--force", check=True)
 
 
 def test_a_batch_job_from_partition_to_the_end(batch: PrivateMesh) -> None:
@@ -59,12 +79,12 @@ def test_a_partition_with_a_launch_in_it_goes_by_force_alone(batch: PrivateMesh)
     made = batch.run("mesh", "partition", "create", "--batch-job", "1", "--list", "n1", check=True)
     inside = variables(made.stdout)
     yod = batch.start("yod", "-sz", "2", "sleep", "100", env=inside, stderr=subprocess.DEVNULL)
-    wait_until(lambda: batch.json("showmesh")["states"]["busy"] == 2, "the launch runs")
+    wait_until(lambda: processors(batch, "busy") == 2, "the launch runs")
     refused = batch.run("mesh", "partition", "destroy", inside["REDMESH_PARTITION"])
     assert refused.returncode != 0 and yod.poll() is None
     batch.run("mesh", "partition", "destroy", inside["REDMESH_PARTITION"], "--force", check=True)
     assert yod.wait() != 0
-    wait_until(lambda: batch.json("showmesh")["states"]["free"] == 8, "all is free")
+    wait_until(lambda: processors(batch, "free") == 8, "all is free")
 
 
 @pytest.mark.parametrize(
@@ -79,7 +99,7 @@ def test_modes_and_reservations_show_and_bind(batch: PrivateMesh) -> None:
     batch.run("mesh", "mode", "batch", "n0", check=True)
     batch.run("mesh", "mode", "reserved", "7", check=True)
     batch.run("mesh", "reserve", "nobody", "6", check=True)
-    shown = batch.json("showmesh")
+    shown = look(batch)
     assert shown["states"]["reserved"] == 2
     modes = [one["mode"] for node in shown["nodes"] for one in node["processors"]]
     assert modes == ["batch"] * 4 + ["interactive"] * 3 + ["reserved"]
@@ -102,21 +122,20 @@ def test_without_a_mesh_one_line_says_so(mesh: MakeMesh) -> None:
     assert got.returncode == 125 and got.stderr == "mesh: no mesh is up (mesh up) [RM-1045]\n"
 
 
-def test_nodes_are_taken_out_with_a_reason_and_put_back(mesh: MakeMesh) -> None:
-    ours = mesh(processors=4, nodes=2)
-    with ours.start("yod", "-sz", "4", "sleep", "600"):
-        wait_until(lambda: ours.json("showmesh")["states"]["busy"] == 4, "it runs")
-        ours.run("mesh", "drain", "n1", "--reason", "bad fan", check=True)
-        node = ours.json("showmesh")["nodes"][1]
+def test_nodes_are_taken_out_with_a_reason_and_put_back(batch: PrivateMesh) -> None:
+    with batch.start("yod", "-sz", "8", "sleep", "600") as yod:
+        wait_until(lambda: processors(batch, "busy") == 8, "it runs")
+        batch.run("mesh", "drain", "n1", "--reason", "bad fan", check=True)
+        node = look(batch)["nodes"][1]
         assert node["state"] == "draining" and node["reason"].startswith("bad fan (")
-        ours.run("pingd", "-kill", "-all")
-        ours._started[-1].kill()
-    wait_until(lambda: ours.json("showmesh")["nodes"][1]["state"] == "drained", "it is drained")
-    shown = ours.run("mesh", "status")
+        batch.run("pingd", "-kill", "-all")
+        yod.kill()
+    wait_until(lambda: look(batch)["nodes"][1]["state"] == "drained", "it is drained")
+    shown = batch.run("mesh", "status")
     assert shown.returncode == 1 and "n1 is drained" in shown.stdout and "bad fan" in shown.stdout
-    assert ours.run("yod", "-sz", "3", "true").returncode == 125
-    assert ours.run("mesh", "resume", "n[0-1]").stderr == "mesh: n0 was in service\n"
-    assert ours.run("yod", "-sz", "4", "true").returncode == 0
-    refused = ours.run("mesh", "drain", "0..1")
+    assert batch.run("yod", "-sz", "5", "true").returncode == 125
+    assert batch.run("mesh", "resume", "n[0-1]").stderr == "mesh: n0 was in service\n"
+    assert batch.run("yod", "-sz", "8", "true").returncode == 0
+    refused = batch.run("mesh", "drain", "0..1")
     assert refused.returncode == 2 and "whole" in refused.stderr
-    assert "no node 'n9'" in ours.run("mesh", "drain", "n9").stderr
+    assert "no node 'n9'" in batch.run("mesh", "drain", "n9").stderr
