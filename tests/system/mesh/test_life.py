@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import pty
+import re
 import shutil
 import signal
 import socket
@@ -20,9 +21,9 @@ from agents.wire.errors import AgentError
 from console.settings import load
 from db.store.store import open_store
 from tests.support.look import processors, states
-from tests.support.mesh import MakeMesh, PrivateMesh, while_up
+from tests.support.mesh import MakeMesh, PrivateMesh, restarted_on_failure, while_up
 from tests.support.others import commands_for_others
-from tests.support.shared_mesh import boot_id, borrowed, is_in_use
+from tests.support.shared_mesh import boot_id, borrowed, is_in_use, is_whole
 from tests.support.waiting import freeze, wait_until
 
 
@@ -38,6 +39,16 @@ def private(one_mesh: PrivateMesh) -> Iterator[PrivateMesh]:
     """The module's mesh."""
     with borrowed(one_mesh):
         yield one_mesh
+
+
+def is_down(mesh: PrivateMesh) -> bool:
+    """Whether nothing of the mesh runs."""
+    return not mesh.processes()
+
+
+def bring_up(mesh: PrivateMesh) -> None:
+    if not is_whole(mesh):
+        mesh.up()
 
 
 def runtime_directory(mesh: PrivateMesh) -> Path:
@@ -119,13 +130,6 @@ def test_viewers_work_while_every_cpa_is_down(mesh: MakeMesh) -> None:
     assert yod.poll() is None, "a running launch outlives them all"
 
 
-def test_a_mesh_without_a_keeper_can_be_taken_down(mesh: MakeMesh) -> None:
-    private = mesh(4, 2)
-    private.kill("keeper")
-    assert private.run("mesh", "down", check=True).stdout == "mesh down\n"
-    wait_until(lambda: not private.processes(), "all daemons have ended")
-
-
 def test_a_launch_that_outlived_every_daemon_is_found_again(private: PrivateMesh) -> None:
     yod = private.start("yod", "-sz", "2", "sleep", "100", stderr=subprocess.DEVNULL)
     wait_until(lambda: is_in_use(private, 2), "the launch runs")
@@ -137,36 +141,6 @@ def test_a_launch_that_outlived_every_daemon_is_found_again(private: PrivateMesh
     assert private.json("showmesh")["states"]["busy"] == 2
     assert private.run("yod", "-sz", "2", "true").returncode == 0
     assert private.run("yod", "-sz", "3", "true").returncode == 125, "no processor is given away twice"
-
-
-def test_after_everything_was_killed_a_new_boot_starts(mesh: MakeMesh) -> None:
-    private = mesh(4, 2)
-    boot = boot_id(private)
-    for _ in range(20):
-        for pid in private.processes():
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-        if not private.processes():
-            break
-    assert private.up().stdout.startswith("mesh up: 4 processors on 2 nodes")
-    assert boot_id(private) != boot
-    assert private.run("yod", "-sz", "4", "true").returncode == 0
-
-
-def test_down_asks_before_it_ends_launches(mesh: MakeMesh) -> None:
-    private = mesh(4, 2)
-    yod = private.start("yod", "-sz", "2", "sleep", "100", stderr=subprocess.DEVNULL)
-    wait_until(lambda: is_in_use(private, 2), "the launch runs")
-    refused = private.run("mesh", "down")
-    assert refused.returncode == 1 and "launcher 1 runs" in refused.stderr and "--force" in refused.stderr
-    assert answer(private, b"n\n") == 1 and yod.poll() is None
-    assert answer(private, b"y\n") == 0
-    assert yod.wait() != 0
-    wait_until(lambda: not private.processes(), "the ranks have gone with the mesh")
-    [ended] = private.json("mesh", "history")
-    assert ended["command"] == "sleep 100" and ended["ended_at"]
 
 
 def answer(mesh: PrivateMesh, text: bytes) -> int:
@@ -490,20 +464,6 @@ def test_commands_find_a_mesh_whose_run_directory_was_removed(private: PrivateMe
     assert yod.wait() == 143
 
 
-def test_down_is_refused_when_the_run_directory_is_removed_at_that_moment(mesh: MakeMesh) -> None:
-    """The keeper has not noticed yet, and no launch child has a socket: that is not evidence that none lives."""
-    private = mesh(4, 2)
-    private.run("yod", "-detach", "-sz", "2", "sleep", "600", check=True)
-    with Client(str(private.run_dir / "keeper.sock"), "admin", 20.0) as keeper:
-        remove_run(private)
-        with pytest.raises(AgentError) as refusal:
-            keeper.call({"op": "down", "force": False})
-    assert refusal.value.code == "busy" and "launcher 1 runs" in refusal.value.message
-    assert sum(words == "sleep 600" for words in private.processes().values()) == 2
-    private.run("mesh", "down", "--force", check=True)
-    assert not private.processes()
-
-
 def test_a_held_launch_is_released_after_its_run_directory_was_removed(private: PrivateMesh) -> None:
     launcher = private.run("yod", "-detach", "--hold", "-sz", "2", "echo", "hi", check=True).stdout.strip()
     remove_run(private)
@@ -600,47 +560,109 @@ def test_a_launch_outlives_its_daemons_and_the_run_directory(
     assert private.run("yod", "-sz", "4", "true").returncode == 0
 
 
-def test_down_and_up_where_keeper_json_is_broken(mesh: MakeMesh) -> None:
-    private = mesh(4, 2)
-    yod = running_launch(private)
-    whole = (private.state / "keeper.json").read_text()
-    for broken in ("", "[]", '{"run": 1}', "[" * 100_000):
-        (private.state / "keeper.json").write_text(broken)
-        refused = private.run("mesh", "up")
-        assert refused.returncode == 125 and "mesh down --force" in refused.stderr and yod.poll() is None
-        assert private.run("mesh", "status").returncode in (0, 1)
-    assert private.run("mesh", "down").returncode == 1, "a launch runs"
-    assert private.run("mesh", "down", "--force", check=True).stdout == "mesh down\n"
-    wait_until(lambda: not private.processes(), "all have ended")
-    assert private.up().stdout.startswith("mesh up: 4 processors"), "and the broken file is in nobody's way"
-    yod = running_launch(private)
-    private.kill("keeper")
-    (private.state / "keeper.json").write_text(whole[:20])
-    refused = private.run("mesh", "down")
-    assert refused.returncode == 125 and "--force" in refused.stderr and yod.poll() is None
-    assert private.run("mesh", "down", "--force", check=True).stdout == "mesh down\n"
-    wait_until(lambda: not private.processes(), "all have ended")
+class TestWhatGoesDown:
+    """Tests that share a mesh, which each leaves whole or down, and that is brought up only where it is down."""
 
+    @pytest.fixture(scope="class")
+    def mesh_of_class(self) -> Iterator[PrivateMesh]:
+        with while_up(PrivateMesh(4, 2), up=False) as made:
+            yield made
 
-def test_a_newer_and_a_damaged_database_are_refused_with_what_to_do(mesh: MakeMesh) -> None:
-    private = mesh(4, 2)
-    private.down()
-    with sqlite3.connect(private.state / "mesh.db") as database:
-        database.execute("UPDATE mesh SET schema_version = 99")
-    database.close()
-    for command in (("mesh", "up"), ("yod", "true"), ("showmesh",)):
-        got = private.run(*command)
-        assert got.returncode == 125 and "schema 99, newer" in got.stderr, got.stderr
-        assert "Traceback" not in got.stderr and got.stdout == ""
-    assert not private.processes()
-    content = bytearray((private.state / "mesh.db").read_bytes())
-    for page in range(1, len(content) // 4096):
-        content[page * 4096 : page * 4096 + 64] = b"\xff" * 64
-    (private.state / "mesh.db").write_bytes(content)
-    for command in (("mesh", "up"), ("showmesh",), ("mesh", "history")):
-        got = private.run(*command)
-        assert got.returncode == 125 and "is damaged" in got.stderr and "mesh up makes a new one" in got.stderr, got
-        assert "Traceback" not in got.stderr and "fault of redmesh" not in got.stderr
-    for path in private.state.glob("mesh.db*"):
-        path.unlink()
-    assert private.up().returncode == 0, "the remedy is one"
+    @pytest.fixture
+    def private(self, mesh_of_class: PrivateMesh) -> Iterator[PrivateMesh]:
+        yield mesh_of_class
+        with restarted_on_failure(mesh_of_class):
+            wait_until(lambda: is_down(mesh_of_class) or is_whole(mesh_of_class), mesh_of_class.logs, step_s=0.1)
+
+    def test_after_everything_was_killed_a_new_boot_starts(self, private: PrivateMesh) -> None:
+        bring_up(private)
+        boot = boot_id(private)
+        for _ in range(20):
+            for pid in private.processes():
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+            if not private.processes():
+                break
+        assert private.up().stdout.startswith("mesh up: 4 processors on 2 nodes")
+        assert boot_id(private) != boot
+        assert private.run("yod", "-sz", "4", "true").returncode == 0
+
+    def test_down_asks_before_it_ends_launches(self, private: PrivateMesh) -> None:
+        bring_up(private)
+        yod = private.start("yod", "-sz", "2", "sleep", "100", stderr=subprocess.DEVNULL)
+        wait_until(lambda: is_in_use(private, 2), "the launch runs")
+        refused = private.run("mesh", "down")
+        assert refused.returncode == 1 and "--force" in refused.stderr
+        assert re.search(r"launcher \d+ runs", refused.stderr)
+        assert answer(private, b"n\n") == 1 and yod.poll() is None
+        assert answer(private, b"y\n") == 0
+        assert yod.wait() != 0
+        wait_until(lambda: not private.processes(), "the ranks have gone with the mesh")
+        [ended] = [one for one in private.json("mesh", "history") if one["command"] == "sleep 100"]
+        assert ended["ended_at"]
+
+    def test_a_newer_and_a_damaged_database_are_refused_with_what_to_do(self, private: PrivateMesh) -> None:
+        if not (private.state / "mesh.db").exists():
+            private.up()
+        private.down()
+        with sqlite3.connect(private.state / "mesh.db") as database:
+            database.execute("UPDATE mesh SET schema_version = 99")
+        database.close()
+        for command in (("mesh", "up"), ("yod", "true"), ("showmesh",)):
+            got = private.run(*command)
+            assert got.returncode == 125 and "schema 99, newer" in got.stderr, got.stderr
+            assert "Traceback" not in got.stderr and got.stdout == ""
+        assert not private.processes()
+        content = bytearray((private.state / "mesh.db").read_bytes())
+        for page in range(1, len(content) // 4096):
+            content[page * 4096 : page * 4096 + 64] = b"\xff" * 64
+        (private.state / "mesh.db").write_bytes(content)
+        for command in (("mesh", "up"), ("showmesh",), ("mesh", "history")):
+            got = private.run(*command)
+            assert got.returncode == 125 and "is damaged" in got.stderr and "mesh up makes a new one" in got.stderr, got
+            assert "Traceback" not in got.stderr and "fault of redmesh" not in got.stderr
+        for path in private.state.glob("mesh.db*"):
+            path.unlink()
+        assert private.up().returncode == 0, "the remedy is one"
+
+    def test_a_mesh_without_a_keeper_can_be_taken_down(self, private: PrivateMesh) -> None:
+        bring_up(private)
+        private.kill("keeper")
+        assert private.run("mesh", "down", check=True).stdout == "mesh down\n"
+        wait_until(lambda: not private.processes(), "all daemons have ended")
+
+    def test_down_and_up_where_keeper_json_is_broken(self, private: PrivateMesh) -> None:
+        bring_up(private)
+        yod = running_launch(private)
+        whole = (private.state / "keeper.json").read_text()
+        for broken in ("", "[]", '{"run": 1}', "[" * 100_000):
+            (private.state / "keeper.json").write_text(broken)
+            refused = private.run("mesh", "up")
+            assert refused.returncode == 125 and "mesh down --force" in refused.stderr and yod.poll() is None
+            assert private.run("mesh", "status").returncode in (0, 1)
+        assert private.run("mesh", "down").returncode == 1, "a launch runs"
+        assert private.run("mesh", "down", "--force", check=True).stdout == "mesh down\n"
+        wait_until(lambda: not private.processes(), "all have ended")
+        assert private.up().stdout.startswith("mesh up: 4 processors"), "and the broken file is in nobody's way"
+        yod = running_launch(private)
+        private.kill("keeper")
+        (private.state / "keeper.json").write_text(whole[:20])
+        refused = private.run("mesh", "down")
+        assert refused.returncode == 125 and "--force" in refused.stderr and yod.poll() is None
+        assert private.run("mesh", "down", "--force", check=True).stdout == "mesh down\n"
+        wait_until(lambda: not private.processes(), "all have ended")
+
+    def test_down_is_refused_when_the_run_directory_is_removed_at_that_moment(self, private: PrivateMesh) -> None:
+        """The keeper has not noticed yet, and no launch child has a socket: that is not evidence that none lives."""
+        bring_up(private)
+        launcher = private.run("yod", "-detach", "-sz", "2", "sleep", "600", check=True).stdout.strip()
+        with Client(str(private.run_dir / "keeper.sock"), "admin", 20.0) as keeper:
+            remove_run(private)
+            with pytest.raises(AgentError) as refusal:
+                keeper.call({"op": "down", "force": False})
+        assert refusal.value.code == "busy" and f"launcher {launcher} runs" in refusal.value.message
+        assert sum(words == "sleep 600" for words in private.processes().values()) == 2
+        private.run("mesh", "down", "--force", check=True)
+        assert not private.processes()
