@@ -134,7 +134,7 @@ class Job:
         def left() -> str:
             return f"nothing of the job is left: { {pid: arguments(pid) for pid in self.left()} }, {self.files()[:20]}"
 
-        wait_until(lambda: not self.left() and not self.files(), left)
+        wait_until(lambda: not self.left() and not self.files(), left, step_s=0.1)
 
     def close(self) -> None:
         """Kill the job's remaining processes and remove its directory."""

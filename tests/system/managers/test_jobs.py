@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 
 from agents.linux import processes
+from db.views.viewer import open_viewer
+from tests.support.look import seen_by
 from tests.support.managers.job import NEEDS_GCC, Job, arguments
 from tests.support.waiting import freeze, wait_until
 
-KINDS = ("slurm", "grid_engine", "lsf", "pbs", "pbsdsh", pytest.param("tm", marks=NEEDS_GCC), "flux")
+KINDS = ("slurm", "lsf", "pbs", "pbsdsh", pytest.param("tm", marks=NEEDS_GCC), "flux")
 
 
 @pytest.fixture(params=KINDS)
@@ -37,77 +39,124 @@ def job() -> Iterator[Job]:
         one.close()
 
 
+@pytest.fixture(scope="module")
+def kept() -> Iterator[list[Job]]:
+    """The job of `shared_job`, if a test has begun one."""
+    jobs: list[Job] = []
+    yield jobs
+    for one in jobs:
+        one.close()
+
+
+@pytest.fixture
+def shared_job(kept: list[Job]) -> Iterator[Job]:
+    """A job of several tests, whose mesh is up; each leaves it up and free, or fails, and the next has a new one."""
+    if not kept:
+        kept.append(Job("slurm"))
+        assert kept[0].run("yod", "-sz", "4", "true").returncode == 0
+    [one] = kept
+    before = _keeper(one)
+    yield one
+    try:
+        for pid in _ranks(one):
+            processes.send_signal(pid, signal.SIGKILL)
+        wait_until(lambda: not _ranks(one), "no rank is left", step_s=0.1)
+        assert _keeper(one) == before, "the mesh is the same as before the test"
+        wait_until(lambda: _is_free(one), "every slot is free, and every node is up", step_s=0.1)
+        assert not one.refused.exists(), one.refused.read_text()
+    except BaseException:
+        kept.remove(one)
+        one.close()
+        raise
+
+
+def _keeper(job: Job) -> object:
+    """What tells a mesh of the job from another: where it is, and its boot."""
+    [state] = job.jobs.iterdir()
+    return state, json.loads((state / "keeper.json").read_text())["boot_id"]
+
+
+def _ranks(job: Job) -> list[int]:
+    return [pid for pid in job.left() if "YOD_RANK" in processes.environment(pid)]
+
+
+def _is_free(job: Job) -> bool:
+    [state] = job.jobs.iterdir()
+    with open_viewer(f"sqlite://{state}/mesh.db") as viewer:
+        return int(seen_by(viewer)["states"]["free"]) == len(job.hosts) * job.slots
+
+
 def test_yod_uses_every_slot_of_the_job_and_nothing_outlives_it(any_job: Job) -> None:
-    done = any_job.run("yod", "-sz", "4", "sh", "-c", "echo $YOD_RANK; tr '\\0' '\\n' </proc/$PPID/cmdline")
+    _uses_every_slot_and_nothing_outlives_it(any_job)
+
+
+def _uses_every_slot_and_nothing_outlives_it(job: Job) -> None:
+    done = job.run("yod", "-sz", "4", "sh", "-c", "echo $YOD_RANK; tr '\\0' '\\n' </proc/$PPID/cmdline")
     assert done.returncode == 0, done.stderr
     assert sorted(line for line in done.stdout.split() if line.isdigit()) == ["0", "1", "2", "3"]
     assert "starting one" in done.stderr
-    again = any_job.run("yod", "-sz", "5", "true")
+    again = job.run("yod", "-sz", "5", "true")
     assert again.returncode != 0 and "4" in again.stderr, "the job has four slots"
-    any_job.end()
-    any_job.wait_until_gone()
+    job.end()
+    job.wait_until_gone()
 
 
-def test_ranks_descend_from_what_the_manager_started(job: Job) -> None:
-    done = job.run("yod", "-sz", "4", "sh", "-c", "echo $$; sleep 0.3")
+def test_ranks_descend_from_what_the_manager_started(shared_job: Job) -> None:
+    job = shared_job
     first = job.run("yod", "-sz", "1", "--detach", "sleep", "60")
-    assert done.returncode == first.returncode == 0, done.stderr + first.stderr
+    assert first.returncode == 0, first.stderr
     [sleeper] = [pid for pid in processes.pids() if arguments(pid) == ["sleep", "60"] and pid in job.left()]
     above = processes.ancestors(sleeper)
     clients = [pid for pid in job.left() if "srun" in " ".join(arguments(pid)) and pid in above]
     assert clients, "the client of the manager is an ancestor of the rank"
 
 
-def test_the_job_s_mesh_goes_before_the_configured_one_unless_none_is_wanted(job: Job) -> None:
-    (job.directory / "mesh.toml").write_text('hosts = ["nowhere.invalid"]\n')
-    done = job.run("yod", "-sz", "1", "sh", "-c", "echo here")
-    assert (done.returncode, done.stdout) == (0, "here\n"), done.stderr
-    done = job.run("yod", "--manager", "none", "-sz", "1", "true")
-    assert done.returncode != 0 and "nowhere.invalid" in done.stderr
-
-
-def test_two_yods_at_once_start_one_mesh(job: Job) -> None:
-    command = "yod -sz 2 true & yod -sz 2 true & wait; mesh status --json"
-    done = job.run("sh", "-c", command)
+def test_two_yods_at_once_start_one_mesh_and_after_mesh_down_the_next_yod_begins_anew(job: Job) -> None:
+    (job.directory / "mesh.toml").write_text('hosts = ["nowhere.invalid"]\n')  # the job's mesh goes before it
+    done = job.run(
+        "sh", "-c", "yod -sz 2 true & first=$!; yod -sz 2 true; test $? = 0 && wait $first && mesh status --json"
+    )
     assert done.returncode == 0, done.stderr
     assert len(os.listdir(job.jobs)) == 1
+    unwanted = job.run("yod", "--manager", "none", "-sz", "1", "true")
+    assert unwanted.returncode != 0 and "nowhere.invalid" in unwanted.stderr, "unless none is wanted"
+    down = job.run("mesh", "down")
+    assert (down.returncode, down.stdout) == (0, "mesh down\n"), down.stderr
+    wait_until(lambda: job.left() == [job.script.pid], "the manager's clients have ended: only the script is left")
+    done = job.run("yod", "-sz", "1", "sh", "-c", "echo here")
+    assert (done.returncode, done.stdout) == (0, "here\n"), done.stderr
+    assert "starting one" in done.stderr
 
 
-def test_mesh_down_ends_the_manager_s_clients_and_the_next_yod_begins_anew(job: Job) -> None:
-    assert job.run("yod", "-sz", "2", "true").returncode == 0
-    done = job.run("mesh", "down")
-    assert (done.returncode, done.stdout) == (0, "mesh down\n"), done.stderr
-    wait_until(lambda: job.left() == [job.script.pid], "only the script is left")
-    assert job.run("yod", "-sz", "2", "true").returncode == 0
-
-
-def test_mesh_down_leaves_a_job_of_grid_engine_alive() -> None:
+def test_yod_in_a_job_of_grid_engine_which_mesh_down_leaves_alive() -> None:
     job = Job("grid_engine")  # its clients' tasks die of SIGKILL if the clients are told to end, and the job with them
     try:
-        for _ in range(2):
-            assert job.run("yod", "-sz", "2", "true").returncode == 0
-            assert job.run("mesh", "down").returncode == 0
-            wait_until(lambda: job.left() == [job.script.pid], "only the script is left")
+        assert job.run("yod", "-sz", "2", "true").returncode == 0
+        assert job.run("mesh", "down").returncode == 0
+        wait_until(lambda: job.left() == [job.script.pid], "only the script is left", step_s=0.1)
+        _uses_every_slot_and_nothing_outlives_it(job)
         assert not job.refused.exists(), job.refused.read_text()
     finally:
         job.close()
 
 
-def test_what_the_manager_ends_ends_its_ranks(job: Job) -> None:
+def test_what_the_manager_ends_ends_its_ranks(shared_job: Job) -> None:
+    job = shared_job
     assert job.run("yod", "-sz", "4", "--detach", "sleep", "300").returncode == 0
-    [client] = [pid for pid in job.left() if any(word.endswith("/srun") for word in arguments(pid)[:3])]
-    for pid in processes.descendants(client):
-        processes.send_signal(pid, signal.SIGTERM)
-    wait_until(lambda: not [pid for pid in job.left() if arguments(pid)[:1] == ["sleep"]], "the ranks have ended")
+    _signal_steps(job)
+    wait_until(
+        lambda: not [pid for pid in job.left() if arguments(pid)[:1] == ["sleep"]], "the ranks have ended", step_s=0.1
+    )
 
 
-CHECKPOINT = "trap 'sleep 1; echo saved >>{out}; exit 0' TERM; echo ready >>{out}; while :; do sleep 0.05; done"
-DEAF = "trap '' TERM; echo ready >>{out}; while :; do sleep 0.05; done"
+CHECKPOINT = "trap 'sleep 1; echo saved >>{out}; exit 0' TERM; echo ready >>{out}; while :; do sleep 0.2; done"
+DEAF = "trap '' TERM; echo ready >>{out}; while :; do sleep 0.2; done"
 
 
 def _launched(job: Job, script: str) -> Path:
     """Start four ranks in the background; returns the file that they write to."""
     out = job.directory / "said"
+    out.unlink(missing_ok=True)
     done = job.run("yod", "-sz", "4", "--detach", "sh", "-c", script.format(out=out))
     assert done.returncode == 0, done.stderr
     wait_until(lambda: out.exists() and out.read_text().count("ready") == 4, "every rank waits")
@@ -121,23 +170,44 @@ def _signal_steps(job: Job, number: int = signal.SIGTERM) -> None:
         processes.send_signal(pid, number)
 
 
-@pytest.mark.parametrize("name", ["USR1", "USR2", "ALRM", "XCPU", "VTALRM", "PROF", "IO", "PWR", "INT", "HUP", "QUIT"])
-def test_a_signal_for_the_ranks_leaves_the_mesh_up(job: Job, name: str) -> None:
-    out = _launched(
-        job, f"trap 'echo saved >>{{out}}; exit 0' {name}; echo ready >>{{out}}; while :; do sleep 0.05; done"
-    )
-    _signal_steps(job, signal.Signals[f"SIG{name}"])
-    wait_until(lambda: out.read_text().count("saved") == 4, "every rank has caught the signal")
-    again = job.run("yod", "-sz", "4", "--wait-for-nodes", "30", "true")
-    assert again.returncode == 0 and "starting one" not in again.stderr, again.stderr
+#: What a batch system may send to a job's processes and a program may catch.
+FOR_RANKS = ("USR1", "USR2", "ALRM", "XCPU", "VTALRM", "PROF", "IO", "PWR", "INT", "HUP", "QUIT")
 
 
-def test_a_user_s_sigterm_leaves_ranks_time_to_finish_and_the_mesh_up(job: Job) -> None:
-    out = _launched(job, CHECKPOINT)
-    _signal_steps(job)
+def test_signals_for_the_ranks_leave_the_mesh_up(shared_job: Job) -> None:
+    traps = "; ".join(f"trap 'echo SIG{name} >>{{out}}' {name}" for name in FOR_RANKS)
+    out = _launched(shared_job, f"{traps}; echo ready >>{{out}}; while :; do sleep 0.2; done")
+    agents = _agents(shared_job)
+    assert len(agents) == 5, "a keeper and a PCT on each of two hosts"
+    for name in FOR_RANKS:
+        _signal_steps(shared_job, signal.Signals[f"SIG{name}"])
+        wait_until(
+            lambda: out.read_text().split().count(f"SIG{name}") == 4,  # noqa: B023
+            f"every rank has caught SIG{name}, the last of {FOR_RANKS[: FOR_RANKS.index(name) + 1]}",
+        )
+        assert _agents(shared_job) == agents, f"SIG{name} has ended an agent"
+    for pid in _ranks(shared_job):
+        processes.send_signal(pid, signal.SIGKILL)
+    _starts_in_the_same_mesh(shared_job)
+
+
+def test_a_user_s_sigterm_leaves_ranks_time_to_finish_and_the_mesh_up(shared_job: Job) -> None:
+    out = _launched(shared_job, CHECKPOINT)
+    _signal_steps(shared_job)
     wait_until(lambda: out.read_text().count("saved") == 4, "every rank has written its checkpoint")
+    _starts_in_the_same_mesh(shared_job)
+
+
+def _starts_in_the_same_mesh(job: Job) -> None:
     again = job.run("yod", "-sz", "4", "--wait-for-nodes", "30", "true")
     assert again.returncode == 0 and "starting one" not in again.stderr, again.stderr
+
+
+def _agents(job: Job) -> list[int]:
+    """The manager's client, and the agents on the job's hosts."""
+    [client] = [pid for pid in job.left() if any(word.endswith("/srun") for word in arguments(pid)[:3])]
+    names = ("redmesh-keeper ", "redmesh-pct ")
+    return [client, *sorted(p for p in processes.descendants(client) if "".join(arguments(p)[:1]).startswith(names))]
 
 
 @pytest.mark.parametrize(("script", "saved"), [(CHECKPOINT, 4), (DEAF, 0)], ids=["checkpoint", "deaf"])
@@ -173,23 +243,20 @@ def test_no_directory_is_left_if_the_hosts_agents_end_before_the_job_s_keeper(jo
     freeze(keeper)
     try:
         _signal_steps(job)
-        wait_until(lambda: not processes.descendants(client), "the hosts' agents have ended")
+        wait_until(lambda: not processes.descendants(client), "the hosts' agents have ended", step_s=0.1)
         job.end()
     finally:
         processes.send_signal(keeper, signal.SIGCONT)
     job.wait_until_gone()
 
 
-def test_signals_of_the_manager_reach_the_ranks(job: Job) -> None:
-    out = job.directory / "caught"
-    script = f"trap 'echo caught >>{out}; exit 0' USR1; echo ready >>{out}; while :; do sleep 0.05; done"
-    assert job.run("yod", "-sz", "4", "--detach", "sh", "-c", script).returncode == 0
-    wait_until(lambda: out.exists() and out.read_text().count("ready") == 4, "every rank waits for it")
-    [client] = [pid for pid in job.left() if any(word.endswith("/srun") for word in arguments(pid)[:3])]
+def test_signals_of_the_manager_reach_the_ranks(shared_job: Job) -> None:
+    caught = "trap 'echo caught >>{out}; exit 0' USR1; echo ready >>{out}; while :; do sleep 0.2; done"
+    out = _launched(shared_job, caught)
+    [client] = [pid for pid in shared_job.left() if any(word.endswith("/srun") for word in arguments(pid)[:3])]
     processes.send_signal(client, signal.SIGUSR1)
     wait_until(lambda: out.read_text().count("caught") == 4, "every rank has caught the manager's signal")
-    again = job.run("yod", "-sz", "4", "--wait-for-nodes", "30", "true")
-    assert again.returncode == 0 and "starting one" not in again.stderr, again.stderr
+    _starts_in_the_same_mesh(shared_job)
 
 
 def test_a_job_that_is_suspended_for_longer_than_down_s_keeps_its_launches(job: Job) -> None:
@@ -213,7 +280,8 @@ def test_a_job_that_is_suspended_for_longer_than_down_s_keeps_its_launches(job: 
     assert len(_named(job, "sleep")) == 4, "the ranks live"
 
 
-def test_the_managers_are_listed_and_checked(job: Job) -> None:
+def test_the_managers_are_listed_and_checked(shared_job: Job) -> None:
+    job = shared_job
     done = job.run("mesh", "manager", "list", "--json")
     told = json.loads(done.stdout)
     assert [row["name"] for row in told["managers"] if row["detected"]] == ["slurm"]
@@ -223,8 +291,8 @@ def test_the_managers_are_listed_and_checked(job: Job) -> None:
     assert (done.returncode, told["hosts"], told["missing"]) == (0, [["n0", 2], ["n1", 2]], "")
 
 
-def test_a_second_shell_sees_the_job_s_mesh(job: Job) -> None:
-    assert job.run("yod", "-sz", "2", "true").returncode == 0
+def test_a_second_shell_sees_the_job_s_mesh(shared_job: Job) -> None:
+    job = shared_job
     state = json.loads(job.run("mesh", "manager", "list", "--json").stdout)["state"]
     done = job.run("env", "-u", "SLURM_JOB_ID", "-u", "TMPDIR", f"REDMESH_JOB={state}", "showmesh", "--json")
     assert json.loads(done.stdout)["states"]["free"] == 4, done.stderr
@@ -236,7 +304,9 @@ def test_state_objects_outlive_the_job_and_are_gone_on_with_in_another(job: Job)
         script = f"yodstate log task $0; test $0 = 1 || while ! test -e {gate}; do sleep 0.1; done"
         [uuid] = job.run("mesh", "submit", "--array", "1-3", "--", "sh", "-c", script, "{}").stdout.split()
         first = '"done": 1'
-        wait_until(lambda: first in job.run("mesh", "job", "show", uuid, "--json").stdout, "one task is done")
+        wait_until(
+            lambda: first in job.run("mesh", "job", "show", uuid, "--json").stdout, "one task is done", step_s=0.5
+        )
         job.end()
         job.wait_until_gone()
         kept = job.directory / "state" / "redmesh" / "jobs" / f"{uuid}.job"
@@ -263,7 +333,7 @@ def test_no_socket_is_left_if_an_object_in_use_delays_the_keeper_s_end(job: Job)
         reader.execute("BEGIN")
         reader.execute("SELECT count(*) FROM meta").fetchone()
         job.end()
-        wait_until(lambda: not job.left(), "nothing of the job runs")
+        wait_until(lambda: not job.left(), "nothing of the job runs", step_s=0.1)
         assert path.exists(), "it was waited for in vain"
         assert os.listdir(job.jobs.parent) == ["jobs"]
     finally:
@@ -272,7 +342,7 @@ def test_no_socket_is_left_if_an_object_in_use_delays_the_keeper_s_end(job: Job)
 
 def test_the_standby_copy_outlives_a_job_whose_first_host_is_lost(job: Job) -> None:
     [uuid] = job.run("mesh", "submit", "--array", "1-9", "--", "sleep", "60").stdout.split()
-    wait_until(lambda: [*job.jobs.rglob(f"{uuid}.job.standby")], "there is a copy on another host")
+    wait_until(lambda: [*job.jobs.rglob(f"{uuid}.job.standby")], "there is a copy on another host", step_s=0.1)
     [owner] = [pid for pid in job.left() if " ".join(arguments(pid)).startswith(f"redmesh-job {uuid}")]
     processes.send_signal(owner, signal.SIGKILL)
     for path in job.jobs.glob(f"*/jobs/{uuid}.job*"):
