@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from agents.linux import processes
-from db.views.viewer import open_viewer
-from tests.support.look import seen_by
 from tests.support.managers.job import NEEDS_GCC, Job, arguments
+from tests.support.managers.shared_job import kept, ranks, shared_job
 from tests.support.waiting import freeze, wait_until
+
+__all__ = ["kept", "shared_job"]
 
 KINDS = ("slurm", "lsf", "pbs", "pbsdsh", pytest.param("tm", marks=NEEDS_GCC), "flux")
 
@@ -37,53 +38,6 @@ def job() -> Iterator[Job]:
         assert not one.refused.exists(), one.refused.read_text()
     finally:
         one.close()
-
-
-@pytest.fixture(scope="module")
-def kept() -> Iterator[list[Job]]:
-    """The job of `shared_job`, if a test has begun one."""
-    jobs: list[Job] = []
-    yield jobs
-    for one in jobs:
-        one.close()
-
-
-@pytest.fixture
-def shared_job(kept: list[Job]) -> Iterator[Job]:
-    """A job of several tests, whose mesh is up; each leaves it up and free, or fails, and the next has a new one."""
-    if not kept:
-        kept.append(Job("slurm"))
-        assert kept[0].run("yod", "-sz", "4", "true").returncode == 0
-    [one] = kept
-    before = _keeper(one)
-    yield one
-    try:
-        for pid in _ranks(one):
-            processes.send_signal(pid, signal.SIGKILL)
-        wait_until(lambda: not _ranks(one), "no rank is left", step_s=0.1)
-        assert _keeper(one) == before, "the mesh is the same as before the test"
-        wait_until(lambda: _is_free(one), "every slot is free, and every node is up", step_s=0.1)
-        assert not one.refused.exists(), one.refused.read_text()
-    except BaseException:
-        kept.remove(one)
-        one.close()
-        raise
-
-
-def _keeper(job: Job) -> object:
-    """What tells a mesh of the job from another: where it is, and its boot."""
-    [state] = job.jobs.iterdir()
-    return state, json.loads((state / "keeper.json").read_text())["boot_id"]
-
-
-def _ranks(job: Job) -> list[int]:
-    return [pid for pid in job.left() if "YOD_RANK" in processes.environment(pid)]
-
-
-def _is_free(job: Job) -> bool:
-    [state] = job.jobs.iterdir()
-    with open_viewer(f"sqlite://{state}/mesh.db") as viewer:
-        return int(seen_by(viewer)["states"]["free"]) == len(job.hosts) * job.slots
 
 
 def test_yod_uses_every_slot_of_the_job_and_nothing_outlives_it(any_job: Job) -> None:
@@ -140,7 +94,7 @@ def test_yod_in_a_job_of_grid_engine_which_mesh_down_leaves_alive() -> None:
         job.close()
 
 
-def test_what_the_manager_ends_ends_its_ranks(shared_job: Job) -> None:
+def test_what_the_manager_ends_ends_itsranks(shared_job: Job) -> None:
     job = shared_job
     assert job.run("yod", "-sz", "4", "--detach", "sleep", "300").returncode == 0
     _signal_steps(job)
@@ -186,7 +140,7 @@ def test_signals_for_the_ranks_leave_the_mesh_up(shared_job: Job) -> None:
             f"every rank has caught SIG{name}, the last of {FOR_RANKS[: FOR_RANKS.index(name) + 1]}",
         )
         assert _agents(shared_job) == agents, f"SIG{name} has ended an agent"
-    for pid in _ranks(shared_job):
+    for pid in ranks(shared_job):
         processes.send_signal(pid, signal.SIGKILL)
     _starts_in_the_same_mesh(shared_job)
 
@@ -250,7 +204,7 @@ def test_no_directory_is_left_if_the_hosts_agents_end_before_the_job_s_keeper(jo
     job.wait_until_gone()
 
 
-def test_signals_of_the_manager_reach_the_ranks(shared_job: Job) -> None:
+def test_signals_of_the_manager_reach_theranks(shared_job: Job) -> None:
     caught = "trap 'echo caught >>{out}; exit 0' USR1; echo ready >>{out}; while :; do sleep 0.2; done"
     out = _launched(shared_job, caught)
     [client] = [pid for pid in shared_job.left() if any(word.endswith("/srun") for word in arguments(pid)[:3])]

@@ -9,9 +9,12 @@ import pytest
 from agents.linux import processes
 from agents.pct.ranks import managed
 from tests.support.managers.job import NEEDS_GCC, Job
+from tests.support.managers.shared_job import kept, shared_job
 from tests.support.waiting import wait_until
 
-CLIENTS = {"slurm": "srun", "grid_engine": "qrsh", "lsf": "blaunch", "pbs": "pbs_tmrsh", "tm": "tm.py", "flux": "flux"}
+__all__ = ["kept", "shared_job"]
+
+CLIENTS = {"lsf": "blaunch", "pbs": "pbs_tmrsh", "tm": "tm.py", "flux": "flux"}
 
 
 @pytest.fixture(params=[pytest.param(one, marks=NEEDS_GCC if one == "tm" else ()) for one in CLIENTS])
@@ -39,7 +42,14 @@ def _job(kind: str) -> Iterator[Job]:
 
 
 def test_the_manager_s_client_is_the_parent_of_every_rank(any_job: tuple[Job, str]) -> None:
-    job, client = any_job
+    _client_is_the_parent(*any_job)
+
+
+def test_srun_is_the_parent_of_every_rank(shared_job: Job) -> None:
+    _client_is_the_parent(shared_job, "srun")
+
+
+def _client_is_the_parent(job: Job, client: str) -> None:
     script = "echo $YOD_RANK; head -c 99 /proc/$PPID/cmdline | tr '\\0\\n' '  '; echo; exit $YOD_RANK"
     done = job.run("yod", "--parent=rank", "-sz", "4", "sh", "-c", script)
     assert done.returncode == 3, done.stderr
@@ -55,12 +65,12 @@ def test_the_manager_s_client_is_the_parent_of_every_rank(any_job: tuple[Job, st
     assert done.stdout.startswith("redmesh-launch")
 
 
-def test_directory_environment_input_descriptors_and_signal(job: Job) -> None:
+def test_directory_environment_input_descriptors_and_signal(shared_job: Job) -> None:
     script = (
         'pwd; echo "$SPECIAL"; umask; cat; ls /proc/self/fd | tr "\\n" " "; echo; echo $REDMESH_QUERY_FD; kill -9 $$'
     )
     where = ("-chdir", "/usr", "-umask", "027", "-export", "ALL,SPECIAL=a b", "-stdin", "/dev/null", "-mpi", "none")
-    done = job.run("yod", "--parent=rank", *where, "-sz", "1", "sh", "-c", script)
+    done = shared_job.run("yod", "--parent=rank", *where, "-sz", "1", "sh", "-c", script)
     directory, special, mask, descriptors, query = done.stdout.splitlines()
     assert (directory, special, mask) == ("/usr", "a b", "0027")
     assert set(descriptors.split()) <= {"0", "1", "2", "3", query}, "nothing else of ours is open in a rank"
@@ -75,10 +85,10 @@ def test_what_forks_twice_ends_with_the_launch_and_no_file_is_left(job: Job) -> 
     wait_until(lambda: not job.left(), "nothing of the job is left")
 
 
-def test_grid_engine_kills_a_job_whose_task_dies_of_a_signal_and_a_rank_does_not_do_that(
-    grid_engine: Job,
-) -> None:
+def test_qrsh_is_the_parent_and_a_rank_that_dies_of_a_signal_does_not_end_the_job(grid_engine: Job) -> None:
+    """Grid Engine kills a job whose task dies of a signal."""
     job = grid_engine
+    _client_is_the_parent(job, "qrsh")
     done = job.run("yod", "--parent=rank", "-sz", "2", "sh", "-c", "test $YOD_RANK = 0 || kill -9 $$")
     assert done.returncode == 128 + signal.SIGKILL and "SIGKILL" in done.stderr, done.stderr
     done = job.run("yod", "--parent=rank", "-sz", "2", "sh", "-c", "echo alive; kill $$")
@@ -90,7 +100,8 @@ def test_grid_engine_kills_a_job_whose_task_dies_of_a_signal_and_a_rank_does_not
     wait_until(lambda: not job.left(), "nothing of the job is left")
 
 
-def test_held_ranks_stand_at_their_first_instruction(job: Job) -> None:
+def test_held_ranks_stand_at_their_first_instruction(shared_job: Job) -> None:
+    job = shared_job
     begun = job.run("yod", "--parent=rank", "--hold", "--detach", "-sz", "2", "sleep", "316")
     assert begun.returncode == 0, begun.stderr
     wait_until(lambda: [processes.state(pid) for pid in _sleeping("316")] == ["T", "T"], "both are held")
@@ -103,18 +114,21 @@ def test_held_ranks_stand_at_their_first_instruction(job: Job) -> None:
     wait_until(lambda: not _sleeping("316"), "both have ended")
 
 
-def test_a_program_that_is_not_there_and_a_client_that_fails(job: Job) -> None:
-    assert job.run("yod", "-sz", "1", "true").returncode == 0
+def test_a_program_that_is_not_there_and_a_client_that_fails(shared_job: Job) -> None:
+    job, client = shared_job, shared_job.directory / "bin" / "srun"
     script = job.directory / "script"
     script.write_text("#!/nowhere/interpreter\n")
     script.chmod(0o755)
     done = job.run("yod", "--parent=rank", "-sz", "2", str(script))
     assert done.returncode == 127 and "interpreter" in done.stderr, done.stderr
-    (job.directory / "bin/srun").unlink()
-    (job.directory / "bin/srun").write_text("#!/bin/sh\necho srun: error: no such luck >&2\nexit 1\n")
-    (job.directory / "bin/srun").chmod(0o755)
-    done = job.run("yod", "--parent=rank", "-sz", "2", "true")
-    assert done.returncode == 125 and "no such luck" in done.stderr, done.stderr
+    kept_client = client.rename(client.with_name("srun that works"))
+    try:
+        client.write_text("#!/bin/sh\necho srun: error: no such luck >&2\nexit 1\n")
+        client.chmod(0o755)
+        done = job.run("yod", "--parent=rank", "-sz", "2", "true")
+        assert done.returncode == 125 and "no such luck" in done.stderr, done.stderr
+    finally:
+        kept_client.replace(client)
     done = job.run("yod", "--manager", "none", "--parent=rank", "-sz", "1", "true")
     assert done.returncode == 2 and "not a job" in done.stderr, done.stderr
     done = job.run("yod", "--parent=rank", "-bt", "-sz", "1", "true")
