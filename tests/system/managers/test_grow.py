@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.addresses import address
+from tests.support.look import states
 from tests.support.loopback_mesh import LoopbackMesh
 from tests.support.managers.job import STAND_IN
 from tests.support.waiting import PATIENCE_S, SLOWNESS, wait_until
@@ -79,7 +80,7 @@ def test_a_mesh_grows_by_a_job_and_shrinks_again(standing: LoopbackMesh) -> None
 def test_nodes_are_drained_before_the_time_limit(standing: LoopbackMesh) -> None:
     limit = round(12 * SLOWNESS)
     _job(standing, "--time", f"{limit // 60}:{limit % 60:02}")
-    wait_until(lambda: not _grown(standing), "the job's nodes have left")
+    wait_until(lambda: not _grown(standing), "the job's nodes have left", step_s=1.0)
     standing.run("yod", "-sz", "2", "true", check=True)
 
 
@@ -89,13 +90,13 @@ def test_nodes_are_drained_when_nobody_watches(standing: LoopbackMesh) -> None:
     for pid, words in standing.processes().items():
         if "--when-due" in words:
             os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: _states(standing)[1:] == ["drained"] * 2, "the nodes are drained")
+    wait_until(lambda: _states(standing)[1:] == ["drained"] * 2, "the nodes are drained", step_s=0.2)
     assert _grown(standing) and _states(standing)[0] == "up"
     standing.run("yod", "-sz", "2", "true", check=True)
 
 
 def _states(mesh: LoopbackMesh) -> list[str]:
-    return [node["state"] for node in mesh.json("showmesh")["nodes"]]
+    return [*states(mesh).values()]
 
 
 def test_what_cannot_grow_is_refused(standing: LoopbackMesh) -> None:
