@@ -3,12 +3,14 @@
 import os
 import signal
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from db.views.viewer import open_viewer
-from tests.support.mesh import MakeMesh, PrivateMesh
+from tests.support.look import processors
+from tests.support.mesh import MakeMesh, PrivateMesh, Run, restarted_on_failure, while_up
 from tests.support.waiting import wait_until
 
 #: 4 compute columns and a service column at each end: 2 * 4 * 2 * 3 * 4 = 192 compute processors, 48 service.
@@ -24,22 +26,41 @@ switches = [{ name = "left", after = 1 }, { name = "right", after = 3 }]
 COMPUTE, SERVICE = 192, 48
 
 
+class SimulatedMesh(PrivateMesh):
+    """A mesh that has the nodes of MACHINE, with one processor each."""
+
+    def __init__(self) -> None:
+        super().__init__(COMPUTE + SERVICE, COMPUTE + SERVICE, 2)
+        (self.work / "machine.toml").write_text(MACHINE)
+
+    def up(self, *options: str) -> Run:
+        up = self.run("mesh", "up", "--cpas", "2", "--simulate", "machine.toml", *options, check=True)
+        assert f"{COMPUTE + SERVICE} processors on {COMPUTE + SERVICE} nodes, 2 CPAs" in up.stdout
+        return up
+
+
+@pytest.fixture(scope="module")
+def one_machine() -> Iterator[SimulatedMesh]:
+    """A machine that is up for the whole module."""
+    with while_up(SimulatedMesh()) as made:
+        yield made
+
+
 @pytest.fixture
-def machine(mesh: MakeMesh) -> PrivateMesh:
-    made = mesh(up=False)
-    (made.work / "machine.toml").write_text(MACHINE)
-    up = made.run("mesh", "up", "--cpas", "2", "--simulate", "machine.toml", check=True)
-    assert f"{COMPUTE + SERVICE} processors on {COMPUTE + SERVICE} nodes, 2 CPAs" in up.stdout
-    return made
+def machine(one_machine: SimulatedMesh) -> Iterator[SimulatedMesh]:
+    """The machine of this module's tests; after the test every processor is free again."""
+    yield one_machine
+    with restarted_on_failure(one_machine):
+        wait_until(lambda: free(one_machine) == COMPUTE + SERVICE, "all is free again", step_s=0.1)
 
 
 def free(machine: PrivateMesh) -> int:
-    return int(machine.json("showmesh")["states"]["free"])
+    return processors(machine, "free")
 
 
 def running(machine: PrivateMesh, *words: str) -> "subprocess.Popen[str]":
     yod = machine.start("yod", *words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    wait_until(lambda: machine.json("showmesh")["states"]["busy"] > 0, "it runs")
+    wait_until(lambda: processors(machine, "busy") > 0, "it runs", step_s=0.1)
     return yod
 
 
@@ -83,16 +104,7 @@ def test_statuses_signals_and_interrupts_are_those_of_processes(machine: Private
     yod.send_signal(signal.SIGINT)
     assert yod.wait() != 0
     assert yod.stderr is not None and ", 100.0 s" not in yod.stderr.read(), "as long as they ran"
-    wait_until(lambda: free(machine) == COMPUTE + SERVICE, "all is free again")
-
-
-def test_mesh_down_is_refused_while_something_runs(machine: PrivateMesh) -> None:
-    yod = running(machine, "-sz", "20", "sleep", "100")
-    refused = machine.run("mesh", "down")
-    assert refused.returncode != 0 and "runs on this mesh" in refused.stderr and yod.poll() is None
-    yod.send_signal(signal.SIGINT)
-    yod.wait()
-    wait_until(lambda: machine.run("mesh", "down").returncode == 0, "nothing runs any more")
+    wait_until(lambda: free(machine) == COMPUTE + SERVICE, "all is free again", step_s=0.1)
 
 
 def test_somebody_elses_placement(mesh: MakeMesh, tmp_path: Path) -> None:
@@ -125,7 +137,7 @@ def test_a_dead_yod_is_cleaned_up_on_simulated_nodes(machine: PrivateMesh) -> No
     yod = running(machine, "-sz", "64", "sleep", "1000")
     os.kill(yod.pid, signal.SIGKILL)
     yod.wait()
-    wait_until(lambda: free(machine) == COMPUTE + SERVICE, "the RCA had it cleared away")
+    wait_until(lambda: free(machine) == COMPUTE + SERVICE, "the RCA had it cleared away", step_s=0.1)
     assert machine.run("yod", "-sz", str(COMPUTE), "true").returncode == 0
 
 
@@ -133,9 +145,9 @@ def test_a_process_that_stands_in_may_be_killed(machine: PrivateMesh) -> None:
     yod = running(machine, "-sz", "64", "sleep", "1000")
     machine.kill("sim-0")
     assert yod.wait() == 125 or yod.returncode > 128
-    wait_until(lambda: free(machine) == COMPUTE + SERVICE, "its nodes are back")
+    wait_until(lambda: free(machine) == COMPUTE + SERVICE, "its nodes are back", step_s=0.1)
     machine.kill("rca")
-    wait_until(lambda: machine.run("yod", "-sz", str(COMPUTE), "true").returncode == 0, "all goes on")
+    wait_until(lambda: machine.run("yod", "-sz", str(COMPUTE), "true").returncode == 0, "all goes on", step_s=0.5)
 
 
 def test_a_cluster_can_be_simulated_too(mesh: MakeMesh) -> None:
@@ -158,3 +170,13 @@ def test_nobody_looks_into_a_simulated_program(machine: PrivateMesh) -> None:
     done = machine.run("mesh", "debug", launcher, "3")
     assert done.returncode == 125 and "simulated nodes run no processes" in done.stderr
     machine.run("yod", "-signal", "KILL", launcher, check=True)
+
+
+def test_mesh_down_is_refused_while_something_runs(machine: SimulatedMesh) -> None:
+    yod = running(machine, "-sz", "20", "sleep", "100")
+    refused = machine.run("mesh", "down")
+    assert refused.returncode != 0 and "runs on this mesh" in refused.stderr and yod.poll() is None
+    yod.send_signal(signal.SIGINT)
+    yod.wait()
+    wait_until(lambda: machine.run("mesh", "down").returncode == 0, "nothing runs any more", step_s=0.5)
+    machine.up()
