@@ -11,23 +11,11 @@ from pathlib import Path
 import pytest
 
 from agents.linux import processes
-from tests.support.managers.job import NEEDS_GCC, Job, arguments
+from tests.support.managers.job import Job, arguments
 from tests.support.managers.shared_job import kept, ranks, shared_job
 from tests.support.waiting import freeze, wait_until
 
 __all__ = ["kept", "shared_job"]
-
-KINDS = ("slurm", "lsf", "pbs", "pbsdsh", pytest.param("tm", marks=NEEDS_GCC), "flux")
-
-
-@pytest.fixture(params=KINDS)
-def any_job(request: pytest.FixtureRequest) -> Iterator[Job]:
-    job = Job(request.param)
-    try:
-        yield job
-        assert not job.refused.exists(), job.refused.read_text()
-    finally:
-        job.close()
 
 
 @pytest.fixture
@@ -38,21 +26,6 @@ def job() -> Iterator[Job]:
         assert not one.refused.exists(), one.refused.read_text()
     finally:
         one.close()
-
-
-def test_yod_uses_every_slot_of_the_job_and_nothing_outlives_it(any_job: Job) -> None:
-    _uses_every_slot_and_nothing_outlives_it(any_job)
-
-
-def _uses_every_slot_and_nothing_outlives_it(job: Job) -> None:
-    done = job.run("yod", "-sz", "4", "sh", "-c", "echo $YOD_RANK; tr '\\0' '\\n' </proc/$PPID/cmdline")
-    assert done.returncode == 0, done.stderr
-    assert sorted(line for line in done.stdout.split() if line.isdigit()) == ["0", "1", "2", "3"]
-    assert "starting one" in done.stderr
-    again = job.run("yod", "-sz", "5", "true")
-    assert again.returncode != 0 and "4" in again.stderr, "the job has four slots"
-    job.end()
-    job.wait_until_gone()
 
 
 def test_ranks_descend_from_what_the_manager_started(shared_job: Job) -> None:
@@ -80,18 +53,6 @@ def test_two_yods_at_once_start_one_mesh_and_after_mesh_down_the_next_yod_begins
     done = job.run("yod", "-sz", "1", "sh", "-c", "echo here")
     assert (done.returncode, done.stdout) == (0, "here\n"), done.stderr
     assert "starting one" in done.stderr
-
-
-def test_yod_in_a_job_of_grid_engine_which_mesh_down_leaves_alive() -> None:
-    job = Job("grid_engine")  # its clients' tasks die of SIGKILL if the clients are told to end, and the job with them
-    try:
-        assert job.run("yod", "-sz", "2", "true").returncode == 0
-        assert job.run("mesh", "down").returncode == 0
-        wait_until(lambda: job.left() == [job.script.pid], "only the script is left", step_s=0.1)
-        _uses_every_slot_and_nothing_outlives_it(job)
-        assert not job.refused.exists(), job.refused.read_text()
-    finally:
-        job.close()
 
 
 def test_what_the_manager_ends_ends_itsranks(shared_job: Job) -> None:

@@ -8,18 +8,12 @@ import pytest
 
 from agents.linux import processes
 from agents.pct.ranks import managed
-from tests.support.managers.job import NEEDS_GCC, Job
+from tests.support.managers.job import Job
+from tests.support.managers.levels import assert_the_client_is_the_parent
 from tests.support.managers.shared_job import kept, shared_job
 from tests.support.waiting import wait_until
 
 __all__ = ["kept", "shared_job"]
-
-CLIENTS = {"lsf": "blaunch", "pbs": "pbs_tmrsh", "tm": "tm.py", "flux": "flux"}
-
-
-@pytest.fixture(params=[pytest.param(one, marks=NEEDS_GCC if one == "tm" else ()) for one in CLIENTS])
-def any_job(request: pytest.FixtureRequest) -> Iterator[tuple[Job, str]]:
-    yield from ((job, CLIENTS[request.param]) for job in _job(request.param))
 
 
 @pytest.fixture
@@ -39,30 +33,6 @@ def _job(kind: str) -> Iterator[Job]:
         assert not one.refused.exists(), one.refused.read_text()
     finally:
         one.close()
-
-
-def test_the_manager_s_client_is_the_parent_of_every_rank(any_job: tuple[Job, str]) -> None:
-    _client_is_the_parent(*any_job)
-
-
-def test_srun_is_the_parent_of_every_rank(shared_job: Job) -> None:
-    _client_is_the_parent(shared_job, "srun")
-
-
-def _client_is_the_parent(job: Job, client: str) -> None:
-    script = "echo $YOD_RANK; head -c 99 /proc/$PPID/cmdline | tr '\\0\\n' '  '; echo; exit $YOD_RANK"
-    done = job.run("yod", "--parent=rank", "-sz", "4", "sh", "-c", script)
-    assert done.returncode == 3, done.stderr
-    lines = done.stdout.splitlines()
-    assert sorted(line for line in lines if line.isdigit()) == ["0", "1", "2", "3"]
-    parents = [line for line in lines if not line.isdigit()]
-    assert len(parents) == 4 and all(
-        (" -I -S -c " if client == "qrsh" else f"/{client} ") in line for line in parents
-    ), parents  # a starter stays under Grid Engine
-    assert "rank 3 on n1: exit 3" in done.stderr
-    # at the other level, in the same mesh, they are the launch child's
-    done = job.run("yod", "--parent=daemon", "-sz", "1", "sh", "-c", "tr '\\0' ' ' </proc/$PPID/cmdline")
-    assert done.stdout.startswith("redmesh-launch")
 
 
 def test_directory_environment_input_descriptors_and_signal(shared_job: Job) -> None:
@@ -88,7 +58,7 @@ def test_what_forks_twice_ends_with_the_launch_and_no_file_is_left(job: Job) -> 
 def test_qrsh_is_the_parent_and_a_rank_that_dies_of_a_signal_does_not_end_the_job(grid_engine: Job) -> None:
     """Grid Engine kills a job whose task dies of a signal."""
     job = grid_engine
-    _client_is_the_parent(job, "qrsh")
+    assert_the_client_is_the_parent(job, "qrsh")
     done = job.run("yod", "--parent=rank", "-sz", "2", "sh", "-c", "test $YOD_RANK = 0 || kill -9 $$")
     assert done.returncode == 128 + signal.SIGKILL and "SIGKILL" in done.stderr, done.stderr
     done = job.run("yod", "--parent=rank", "-sz", "2", "sh", "-c", "echo alive; kill $$")

@@ -1,0 +1,30 @@
+"""What holds for ranks at either level, in a job of any batch system."""
+
+from tests.support.managers.job import Job
+
+
+def assert_every_slot_is_used(job: Job) -> None:
+    """The first yod in a job of four slots starts its mesh, which has as many processors; ranks are its agents'."""
+    done = job.run("yod", "-sz", "4", "sh", "-c", "echo $YOD_RANK; tr '\\0' '\\n' </proc/$PPID/cmdline")
+    assert done.returncode == 0, done.stderr
+    assert sorted(line for line in done.stdout.split() if line.isdigit()) == ["0", "1", "2", "3"]
+    assert "starting one" in done.stderr
+    again = job.run("yod", "-sz", "5", "true")
+    assert again.returncode != 0 and "4" in again.stderr, "the job has four slots"
+
+
+def assert_the_client_is_the_parent(job: Job, client: str) -> None:
+    """``yod --parent=rank`` has each rank started by the manager's client; ``--parent=daemon`` by the launch child."""
+    script = "echo $YOD_RANK; head -c 99 /proc/$PPID/cmdline | tr '\\0\\n' '  '; echo; exit $YOD_RANK"
+    done = job.run("yod", "--parent=rank", "-sz", "4", "sh", "-c", script)
+    assert done.returncode == 3, done.stderr
+    lines = done.stdout.splitlines()
+    assert sorted(line for line in lines if line.isdigit()) == ["0", "1", "2", "3"]
+    parents = [line for line in lines if not line.isdigit()]
+    assert len(parents) == 4 and all(
+        (" -I -S -c " if client == "qrsh" else f"/{client} ") in line for line in parents
+    ), parents  # a starter stays under Grid Engine
+    assert "rank 3 on n1: exit 3" in done.stderr
+    # at the other level, in the same mesh, they are the launch child's
+    done = job.run("yod", "--parent=daemon", "-sz", "1", "sh", "-c", "tr '\\0' ' ' </proc/$PPID/cmdline")
+    assert done.stdout.startswith("redmesh-launch")
