@@ -20,6 +20,7 @@ from tests.support.hosts import loopback_hosts, netns_hosts
 from tests.support.mesh import mesh
 from tests.support.outcomes import beside_a_process
 from tests.support.reaper import private_directory
+from tests.support.shared_mesh import mesh_of_all_modules
 from tests.support.stores import database_url, machine, sql_database, sql_server, store
 from tests.support.turns import Turns
 from tests.support.waiting import SLOWNESS
@@ -31,6 +32,7 @@ __all__ = [
     "machine",
     "make_daemons",
     "mesh",
+    "mesh_of_all_modules",
     "netns_hosts",
     "nobodys_own_mesh",
     "pytest_collection_modifyitems",

@@ -175,15 +175,20 @@ class PrivateMesh:
                     pass  # the process has exited meanwhile, or belongs to another user
         return found
 
-    def close(self) -> list[str]:
-        """Take the mesh down and remove what is left of it; return a description of what was left."""
-        for process in self._started:
+    def end_commands(self) -> None:
+        """Kill the commands that ``start`` began and that still run, and close their streams."""
+        while self._started:
+            process = self._started.pop()
             if process.poll() is None:
                 process.kill()
             process.wait()
             for stream in (process.stdin, process.stdout, process.stderr):
                 if stream:
                     stream.close()
+
+    def close(self) -> list[str]:
+        """Take the mesh down and remove what is left of it; return a description of what was left."""
+        self.end_commands()
         left = self._down_if_up()
         left += self._processes_left()
         left += self._run_files()

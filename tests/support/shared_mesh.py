@@ -4,17 +4,39 @@ import contextlib
 import json
 import os
 import signal
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TypeVar
+
+import pytest
 
 from agents.link.client import Unreachable
 from agents.linux import processes
 from tests.support.look import processors
-from tests.support.mesh import PrivateMesh, restarted_on_failure
+from tests.support.mesh import PrivateMesh, restarted_on_failure, while_up
 from tests.support.waiting import wait_until
-from tests.support.yods import ranks_left
+from tests.support.yods import NODES, PROCESSORS, ranks_left
 
 Mesh = TypeVar("Mesh", bound=PrivateMesh)
+
+
+@pytest.fixture(scope="session")
+def mesh_of_all_modules() -> Iterator[PrivateMesh]:
+    """Eight processors on four nodes, up from the first module that borrows it until the end of the run."""
+    with while_up(PrivateMesh(PROCESSORS, NODES)) as private:
+        yield private
+
+
+@pytest.fixture(scope="module")
+def borrowed_mesh(mesh_of_all_modules: PrivateMesh) -> Iterator[PrivateMesh]:
+    """The mesh of all modules, with an empty directory to work in, and afterwards without a command of this module."""
+    shared = mesh_of_all_modules
+    shared.work = Path(tempfile.mkdtemp(prefix="work-", dir=shared.home))
+    yield shared
+    shared.end_commands()
+    with restarted_on_failure(shared):
+        wait_until(lambda: is_whole(shared), lambda: f"the mesh is as before the module: {shared.logs()}")
 
 
 def boot_id(mesh: PrivateMesh) -> str:

@@ -1,6 +1,7 @@
-"""One mesh for all yod tests of a module; after each test it must be free again.
+"""One mesh for all yod tests of a module, or of all modules; after each test it must be free again.
 
-A module whose tests need another mesh has a fixture ``one_mesh`` of its own.
+A module whose tests need another mesh has a fixture ``one_mesh`` of its own. One whose tests leave the mesh as it was
+says ``from tests.support.shared_mesh import borrowed_mesh as one_mesh``.
 """
 
 import os

@@ -15,9 +15,10 @@ from agents.linux import processes
 from console.launch.attach.stacks import take
 from tests.support.mesh import PrivateMesh
 from tests.support.places import Begin, begin, pid_of, places
+from tests.support.shared_mesh import borrowed_mesh as one_mesh
 from tests.support.terminals import Typist
 from tests.support.waiting import PATIENCE_S, wait_until
-from tests.support.yods import one_mesh, yods
+from tests.support.yods import yods
 
 __all__ = ["begin", "one_mesh", "places", "yods"]
 

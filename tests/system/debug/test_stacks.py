@@ -22,8 +22,9 @@ from console.launch.daemons.connect import yod_socket
 from tests.support.mesh import PrivateMesh
 from tests.support.mpis import compiled, needs_mpich, with_mpi4py
 from tests.support.places import Begin, begin, paths, pid_of, places
+from tests.support.shared_mesh import borrowed_mesh as one_mesh
 from tests.support.waiting import PATIENCE_S, freeze, wait_until
-from tests.support.yods import one_mesh, ranks_left, yods
+from tests.support.yods import ranks_left, yods
 
 __all__ = ["begin", "one_mesh", "places", "yods"]
 

@@ -10,8 +10,9 @@ import pytest
 
 from tests.support.mesh import PrivateMesh
 from tests.support.mpis import OPEN_MPICC, compiled, needs_mpich, needs_open_mpi
+from tests.support.shared_mesh import borrowed_mesh as one_mesh
 from tests.support.waiting import PATIENCE_S
-from tests.support.yods import one_mesh, yods
+from tests.support.yods import yods
 
 __all__ = ["one_mesh", "yods"]
 

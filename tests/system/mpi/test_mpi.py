@@ -16,8 +16,9 @@ from agents.link.client import Client
 from agents.linux import processes
 from tests.support.mesh import PrivateMesh
 from tests.support.mpis import MPICC, ROOT, compiled, needs_mpich, with_mpi4py
+from tests.support.shared_mesh import borrowed_mesh as one_mesh
 from tests.support.waiting import wait_until
-from tests.support.yods import one_mesh, yods
+from tests.support.yods import yods
 
 __all__ = ["one_mesh", "yods"]
 

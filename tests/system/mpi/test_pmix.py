@@ -13,8 +13,9 @@ from tests.support.far_mesh import FarMesh
 from tests.support.hosts import MakeHosts
 from tests.support.mesh import PrivateMesh, while_up
 from tests.support.mpis import MPICC, OPEN_MPICC, compiled, needs_open_mpi
+from tests.support.shared_mesh import borrowed_mesh as one_mesh
 from tests.support.waiting import wait_until
-from tests.support.yods import free, one_mesh, yods
+from tests.support.yods import free, yods
 
 __all__ = ["one_mesh", "yods"]
 pytestmark = needs_open_mpi

@@ -13,8 +13,9 @@ from agents.link.client import Client, Unreachable
 from agents.wire.control import decode
 from agents.wire.frames import CONTROL, STDOUT
 from tests.support.mesh import PrivateMesh
+from tests.support.shared_mesh import borrowed_mesh as one_mesh
 from tests.support.waiting import wait_until
-from tests.support.yods import one_mesh, yods
+from tests.support.yods import yods
 
 __all__ = ["one_mesh", "yods"]
 

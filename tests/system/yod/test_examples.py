@@ -10,8 +10,9 @@ from pathlib import Path
 from tests.support.managers.job import Job
 from tests.support.mesh import PrivateMesh
 from tests.support.mpis import ROOT, compiled, needs_mpich, python_with, with_mpi4py
+from tests.support.shared_mesh import borrowed_mesh as one_mesh
 from tests.support.waiting import silence
-from tests.support.yods import one_mesh, yods
+from tests.support.yods import yods
 
 __all__ = ["one_mesh", "yods"]
 EXAMPLES = ROOT / "examples"

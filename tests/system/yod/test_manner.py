@@ -14,9 +14,10 @@ import pytest
 from agents.linux import processes
 from tests.support.compilers import has_rustc
 from tests.support.mesh import PrivateMesh
+from tests.support.shared_mesh import borrowed_mesh as one_mesh
 from tests.support.terminals import Typist
 from tests.support.waiting import PATIENCE_S, wait_until
-from tests.support.yods import one_mesh, ranks_left, yods
+from tests.support.yods import ranks_left, yods
 
 __all__ = ["one_mesh", "yods"]  # fixtures
 
@@ -285,8 +286,10 @@ def test_strace_into_a_place_where_nothing_can_be(yods: PrivateMesh) -> None:
 
 
 def test_the_steps_of_a_load_are_in_the_nodes_log(yods: PrivateMesh) -> None:
+    file = yods.state / "log" / "pct-n1.jsonl"
+    before = len(file.read_text().splitlines())
     yods.run("yod", "-Log", "-list", "n1", "true", check=True)
-    log = [json.loads(line) for line in (yods.state / "log" / "pct-n1.jsonl").read_text().splitlines()]
+    log = [json.loads(line) for line in file.read_text().splitlines()[before:]]
     steps = [line for line in log if line["event"] == "step"]
     assert [step["step"] for step in steps][:3] == ["start", "report ready", "release"]
     times = [step["ms"] for step in steps]

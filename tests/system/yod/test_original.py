@@ -13,8 +13,9 @@ from contextlib import suppress
 import pytest
 
 from tests.support.mesh import PrivateMesh
+from tests.support.shared_mesh import borrowed_mesh as one_mesh
 from tests.support.waiting import freeze, wait_until
-from tests.support.yods import PROCESSORS, free, one_mesh, ranks_left, yods
+from tests.support.yods import PROCESSORS, free, ranks_left, yods
 
 __all__ = ["one_mesh", "yods"]
 

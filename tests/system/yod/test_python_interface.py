@@ -13,8 +13,9 @@ import redmesh
 from console.tui.actions.commands import answer
 from redmesh.start_command import start_command
 from tests.support.mesh import PrivateMesh
+from tests.support.shared_mesh import borrowed_mesh as one_mesh
 from tests.support.waiting import wait_until
-from tests.support.yods import one_mesh, ranks_left, yods
+from tests.support.yods import ranks_left, yods
 
 __all__ = ["one_mesh", "yods"]
 

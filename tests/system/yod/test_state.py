@@ -14,8 +14,9 @@ import pytest
 from console.errors import ConsoleError
 from console.jobs.objects import directory_of, summary, uuids
 from tests.support.mesh import PrivateMesh
+from tests.support.shared_mesh import borrowed_mesh as one_mesh
 from tests.support.waiting import wait_until
-from tests.support.yods import one_mesh, yods
+from tests.support.yods import yods
 
 __all__ = ["one_mesh", "yods"]
 
