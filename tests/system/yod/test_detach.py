@@ -12,6 +12,7 @@ import pytest
 from agents.link.client import Client, Unreachable
 from agents.wire.control import decode
 from agents.wire.frames import CONTROL, STDOUT
+from tests.support.look import look
 from tests.support.mesh import PrivateMesh
 from tests.support.shared_mesh import borrowed_mesh as one_mesh
 from tests.support.waiting import wait_until
@@ -124,7 +125,7 @@ def test_an_attached_reader_that_stands_still_does_not_hold_the_job(yods: Privat
 
 def launcher_of(process: "subprocess.Popen[str]", yods: PrivateMesh) -> int:
     def launchers() -> list[int]:
-        return [one["id"] for one in yods.json("showmesh")["launchers"] if one["pid"] == process.pid]
+        return [one["id"] for one in look(yods)["launchers"] if one["pid"] == process.pid]
 
     def listens() -> bool:  # its file is there a moment before it listens
         with socket.socket(socket.AF_UNIX) as door:

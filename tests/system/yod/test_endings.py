@@ -1,19 +1,14 @@
 """How commands end when their output cannot be written, or is not there."""
 
-from collections.abc import Iterator
-
 import pytest
 
-from tests.support.mesh import PrivateMesh, Run, while_up
+from tests.support.mesh import PrivateMesh, Run
+from tests.support.shared_mesh import borrowed_mesh as quiet_mesh
+
+__all__ = ["quiet_mesh"]
 
 COMMANDS = ["showmesh", "showmesh --json", "pingd", "mesh status", "mesh history", "mesh partition list", "yod echo hi"]
 HELP = ["showmesh --help", "pingd --help", "mesh --help", "mesh up --help", "yod --help"]
-
-
-@pytest.fixture(scope="module")
-def quiet_mesh() -> Iterator[PrivateMesh]:
-    with while_up(PrivateMesh(2, 1)) as private:
-        yield private
 
 
 def shell(mesh: PrivateMesh, text: str) -> Run:

@@ -30,18 +30,24 @@ def get(url: str, **headers: str) -> tuple[int, dict[str, str], Any]:
         return error.code, dict(error.headers), json.loads(error.read() or b"null")
 
 
-@pytest.fixture
-def served(yods: PrivateMesh) -> Iterator[tuple[PrivateMesh, str, str]]:
+@pytest.fixture(scope="module")
+def server(one_mesh: PrivateMesh) -> Iterator[tuple[str, str]]:
     """The address of the server, and its token. It says nothing but that."""
-    server = yods.start("mesh", "job", "serve", stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    server = one_mesh.start("mesh", "job", "serve", stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert server.stdout is not None
     address, _, token = server.stdout.readline().strip().partition("/?token=")
     try:
-        yield yods, address, token
+        yield address, token
     finally:
         server.terminate()
         said = server.communicate()[1]
     assert not said
+
+
+@pytest.fixture
+def served(yods: PrivateMesh, server: tuple[str, str]) -> tuple[PrivateMesh, str, str]:
+    """The mesh, the address of its server, and the token."""
+    return yods, *server
 
 
 def test_clients_that_leave_at_any_moment_are_no_errors(served: tuple[PrivateMesh, str, str]) -> None:

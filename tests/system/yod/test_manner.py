@@ -107,9 +107,9 @@ def test_the_stack_of_a_go_program(yods: PrivateMesh, how: str) -> None:
 
 
 def test_every_rank_crashes_and_the_stack_is_told_once(yods: PrivateMesh, crash: str) -> None:
-    done = yods.run("yod", "-bt", "-overcommit", "-sz", "12", crash)
+    done = yods.run("yod", "-bt", "-overcommit", "-list", "n0,n3", "-sz", "6", crash)
     assert done.returncode == 139
-    assert done.stderr.count(": stack") == 1 and "rank 0-11 on n0-n3: stack" in done.stderr
+    assert done.stderr.count(": stack") == 1 and "rank 0-5 on n0,n3: stack" in done.stderr
 
 
 def test_a_stack_is_an_event_of_the_stream(yods: PrivateMesh, crash: str) -> None:

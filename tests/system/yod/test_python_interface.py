@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -74,15 +75,14 @@ def test_what_fails_is_said(here: PrivateMesh) -> None:
     assert redmesh.run("false", check=False).exit_status == 1
 
 
-AT_START = "import os; print('x'); print('{', end='', flush=True); os.write(1, b'x')"
-AT_EXIT = "import atexit; atexit.register(print, 'x')"
+AT_START = "import os; print('x'); print('{', end='', flush=True); os.write(1, b'x')\n"
+AT_EXIT = "import atexit; atexit.register(print, 'x')\n"
 
 
-@pytest.mark.parametrize("noise", [AT_START, AT_EXIT])
 def test_what_python_prints_when_it_starts_or_ends_is_no_part_of_an_answer(
-    here: PrivateMesh, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, noise: str
+    here: PrivateMesh, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    (tmp_path / "sitecustomize.py").write_text(noise)
+    (tmp_path / "sitecustomize.py").write_text(AT_START + AT_EXIT)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setenv("PYTHONIOENCODING", "utf-8:strict")  # as in most users' locales
     assert redmesh.run(["sh", "-c", "echo $YOD_RANK$REDMESH_ANSWERS"]).stdout == b"0\n"
@@ -129,10 +129,22 @@ def test_a_launch_that_is_not_waited_for_leaves_no_descriptor(here: PrivateMesh)
     assert len(descriptors()) == before
 
 
-@pytest.mark.parametrize("number", ["0", "1", "2", "99", "9" * 30, "\u00b2", "x"])
-def test_the_variable_of_answers_without_its_descriptor_changes_nothing(here: PrivateMesh, number: str) -> None:
-    told = here.run(*start_command("mesh"), "status", "--json", env={"REDMESH_ANSWERS": number}, check=True)
+NOT_TAKEN = """
+import os, sys
+from redmesh import start_command
+for number in ["0", "1", "2", "99", "9" * 30, "\u00b2", "x"]:
+    os.environ["REDMESH_ANSWERS"] = number
+    before, out = os.fstat(1), sys.stdout
+    taken = start_command._take_answers()
+    print(taken, sys.stdout is out, os.fstat(1) == before, "REDMESH_ANSWERS" in os.environ)
+"""
+
+
+def test_the_variable_of_answers_without_its_descriptor_changes_nothing(here: PrivateMesh) -> None:
+    told = here.run(*start_command("mesh"), "status", "--json", env={"REDMESH_ANSWERS": "99"}, check=True)
     assert json.loads(told.stdout)["up"] is True and told.stderr == ""
+    told = here.run(sys.executable, "-P", "-c", NOT_TAKEN, check=True)
+    assert told.stdout == "-1 True True False\n" * 7 and told.stderr == ""
 
 
 def test_a_signal_for_some_ranks(here: PrivateMesh) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agents.link.client import Client
-from tests.support.look import times_down
+from tests.support.look import states, times_down
 from tests.support.mesh import MakeMesh, PrivateMesh, Run, while_up
 from tests.support.waiting import freeze, wait_until
 from tests.support.yods import wait_until_nothing_is_left, yods
@@ -62,7 +62,7 @@ def test_a_pct_that_stands_still(yods: PrivateMesh, node: str, size: int) -> Non
         assert node in again and "trying other nodes (1 of 3)" in again
         out, rest = process.communicate()
         ran_elsewhere(subprocess.CompletedProcess((), process.returncode, out, rest), node, size)
-        down = [one["name"] for one in yods.json("showmesh")["nodes"] if one["state"] == "down"]
+        down = [name for name, state in states(yods).items() if state == "down"]
         assert down == [node], "the CPA has taken it out, and it alone"
 
 

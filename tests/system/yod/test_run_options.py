@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from tests.support.look import look
 from tests.support.mesh import PrivateMesh
 from tests.support.shared_mesh import borrowed_mesh as one_mesh
 from tests.support.waiting import SLOWNESS, freeze, wait_until
@@ -308,7 +309,7 @@ def test_who_took_it_over_is_watched_by_the_rca(yods: PrivateMesh) -> None:
     assert process.wait() == 0
     row = yods.run("pingd", "-parse", "-mine", check=True).stdout.split()
     os.kill(int(row[6]), signal.SIGKILL)
-    wait_until(lambda: yods.run("pingd", "-parse", "-mine").stdout == "", "the RCA had it cleaned up")
+    wait_until(lambda: not look(yods)["launchers"], "the RCA had it cleaned up")
 
 
 def test_quit_without_a_cpa_changes_nothing(yods: PrivateMesh) -> None:
