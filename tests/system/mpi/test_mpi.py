@@ -161,15 +161,15 @@ def test_a_spawn_is_refused_in_words(yods: PrivateMesh) -> None:
 
 
 def test_a_rank_that_ends_while_the_others_wait(yods: PrivateMesh) -> None:
-    done = yods.run("yod", "-sz", "8", *CLIENT, "absent")
-    assert done.returncode == 1 and done.stdout == "waits\n" * 7
-    assert "yod: rank 7 ended before MPI_Init, in which the others wait" in done.stderr.splitlines()
+    done = yods.run("yod", "-sz", "5", "-nodes", "4", *CLIENT, "absent")
+    assert done.returncode == 1 and done.stdout == "waits\n" * 4
+    assert "yod: rank 4 ended before MPI_Init, in which the others wait" in done.stderr.splitlines()
 
 
 def test_a_rank_that_ends_while_the_others_wait_in_no_fence(yods: PrivateMesh) -> None:
     for options in ([], ["--fanout", "2"]):
-        done = yods.run("yod", "-sz", "8", *options, *CLIENT, "memory")
-        assert done.returncode == 1 and done.stdout == "waits\n" * 7
+        done = yods.run("yod", "-sz", "5", "-nodes", "4", *options, *CLIENT, "memory")
+        assert done.returncode == 1 and done.stdout == "waits\n" * 4
         assert "yod: rank 1 ended before MPI_Init, in which the others wait" in done.stderr.splitlines()
 
 
@@ -207,8 +207,9 @@ def test_who_speaks_something_else_ends_its_launch(yods: PrivateMesh) -> None:
 
 def test_a_lost_node_ends_an_mpi_program_and_no_other(yods: PrivateMesh) -> None:
     def lose(*command: str) -> tuple[int, str]:
-        process = yods.start("yod", "-sz", "8", *command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        for _ in range(8):
+        words = ("yod", "-sz", "5", "-nodes", "4", *command)
+        process = yods.start(*words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(5):
             assert process.stdout.readline() == "waits\n"
         launch = next(iter(_launches(yods, "n2")))
         subprocess.run(["kill", "-9", str(launch)], check=True)
@@ -255,7 +256,8 @@ def test_ranks_meet_at_the_rendezvous(yods: PrivateMesh) -> None:
         "        except OSError: time.sleep(0.02)\n"
         "    s.send(os.environ['RANK'].encode())\n"
     )
-    assert yods.run("yod", "-sz", "8", sys.executable, "-c", script, check=True).stdout == "[1, 2, 3, 4, 5, 6, 7]\n"
+    words = ("yod", "-sz", "5", "-nodes", "4", sys.executable, "-c", script)
+    assert yods.run(*words, check=True).stdout == "[1, 2, 3, 4]\n"
 
 
 def test_no_rank_holds_anothers_descriptor(yods: PrivateMesh) -> None:

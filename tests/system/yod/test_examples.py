@@ -7,6 +7,8 @@ import shutil
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.managers.job import Job
 from tests.support.mesh import PrivateMesh
 from tests.support.mpis import ROOT, compiled, needs_mpich, python_with, with_mpi4py
@@ -18,9 +20,13 @@ __all__ = ["one_mesh", "yods"]
 EXAMPLES = ROOT / "examples"
 
 
+@pytest.fixture(scope="module")
+def heat(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return compiled("examples/heat/heat.c", tmp_path_factory.mktemp("heat"), "-O2")
+
+
 @needs_mpich
-def test_heat_gives_the_same_result_on_any_number_of_ranks(yods: PrivateMesh, tmp_path: Path) -> None:
-    heat = compiled("examples/heat/heat.c", tmp_path, "-O2")
+def test_heat_gives_the_same_result_on_any_number_of_ranks(yods: PrivateMesh, heat: str) -> None:
     means = []
     for size in (1, 2, 3):  # ranks that wait in MPICH need whole processors
         told = yods.run("yod", "-sz", str(size), heat, "16", "40", check=True).stdout
@@ -96,8 +102,7 @@ def test_a_farm_with_256_failures_does_not_end_with_0(yods: PrivateMesh, tmp_pat
 
 
 @needs_mpich
-def test_heat_continues_from_its_checkpoint(yods: PrivateMesh, tmp_path: Path) -> None:
-    heat = compiled("examples/heat/heat.c", tmp_path, "-O2")
+def test_heat_continues_from_its_checkpoint(yods: PrivateMesh, heat: str, tmp_path: Path) -> None:
     whole = yods.run("yod", "-sz", "1", heat, "16", "30", check=True).stdout
     plate = str(tmp_path / "plate")
     yods.run("yod", "-sz", "3", heat, "16", "25", plate, "10", check=True)

@@ -291,7 +291,7 @@ def test_a_batch_job_gets_no_more_than_it_has(mesh: MakeMesh) -> None:
     import pwd
 
     me = pwd.getpwuid(os.getuid()).pw_name
-    private = mesh(8, 4, REDMESH_BATCH_ACCOUNTS=me)
+    private = mesh(8, 2, REDMESH_BATCH_ACCOUNTS=me)
     made = private.run("mesh", "partition", "create", "--batch-job", "42.pbs", "-sz", "4", check=True)
     job = dict(line.removeprefix("export ").split("=", 1) for line in made.stdout.splitlines() if "=" in line)
     job = {name: value.strip("\"'") for name, value in job.items()}

@@ -41,8 +41,8 @@ def output(yods: PrivateMesh, *command: str, **options: object) -> bytes:
     return bytes(done.stdout)
 
 
-def test_two_thousand_small_writes_from_each_of_32_ranks(yods: PrivateMesh) -> None:
-    ranks, writes = 32, 2_000
+def test_a_thousand_small_writes_from_each_of_32_ranks(yods: PrivateMesh) -> None:
+    ranks, writes = 32, 1_000
     with open(yods.work / "err", "wb") as err:
         done = subprocess.run(
             ["yod", "-overcommit", "-sz", str(ranks), sys.executable, "-SEc", SMALL, str(writes)],
