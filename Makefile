@@ -51,7 +51,7 @@ check: $(DEV)
 # what chooses at random, for longer and with new choices; before an issue is closed
 storm: $(DEV)
 	@$(COMPILE)
-	REDMESH_LONG=1 $(PY) -m pytest -m storm --timeout 1800 tests
+	REDMESH_LONG=1 $(PY) -m pytest -m "storm or hypothesis" --timeout 1800 tests
 	$(PY) -m tests.storm --minutes 15
 
 bench: $(DEV)

@@ -14,7 +14,7 @@ from typing import Any
 import hypothesis
 import pytest
 
-from tests.support.chance import LONG
+from tests.support.chance import LONG, long
 from tests.support.daemons import daemons, make_daemons
 from tests.support.hosts import loopback_hosts, netns_hosts
 from tests.support.mesh import mesh
@@ -55,9 +55,15 @@ sys.dont_write_bytecode = False
 
 # How long an example takes says more of the machine's other work than of ours.
 _SLOW = [hypothesis.HealthCheck.too_slow]
-# The examples are the same every time, but for ``make storm`` (tests/support/chance.py).
+# The examples are few and the same every time, but for ``make storm``, which runs every test that has some
+# (tests/support/chance.py).
 hypothesis.settings.register_profile(
-    "shared machine", deadline=None, suppress_health_check=_SLOW, derandomize=not LONG, print_blob=True
+    "shared machine",
+    deadline=None,
+    suppress_health_check=_SLOW,
+    derandomize=not LONG,
+    print_blob=True,
+    max_examples=long(40, 400),
 )
 hypothesis.settings.load_profile("shared machine")
 

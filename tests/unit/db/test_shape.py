@@ -12,7 +12,7 @@ from db.allocation import load_file
 from db.allocation.free import Machine
 from db.allocation.tasks_and_nodes import Segment, Shape, check, decide
 from db.errors import Invalid, NotEnough
-from tests.support.chance import examples
+from tests.support.chance import long
 
 
 class Picture(Machine):
@@ -102,7 +102,7 @@ def test_exactly_so_many_nodes_and_evenly(
 
 
 @pytest.mark.storm
-@settings(max_examples=examples(150))
+@settings(max_examples=long(60, 6000))
 @given(st.lists(st.integers(1, 3), min_size=2, max_size=3), st.lists(st.integers(1, 2), min_size=2), places, st.data())
 def test_lines_get_what_they_list_if_there_is_any_way(
     sizes: list[int], tasks: list[int], place: Any, data: st.DataObject

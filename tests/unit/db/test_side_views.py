@@ -294,7 +294,7 @@ class Days:
 
 
 @pytest.mark.storm
-@pytest.mark.parametrize("seed", range(long(2, 6)))
+@pytest.mark.parametrize("seed", range(long(1, 6)))
 def test_whatever_happens_a_viewer_that_reads_what_changed_sees_what_the_model_says(
     store: Store, machine: Machine, viewer_of: ViewerOf, seed: int
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.pct.debug import stack_tree
@@ -55,7 +55,6 @@ def test_sets_as_people_write_them() -> None:
 
 
 @given(RANKS, st.data())
-@settings(max_examples=150)
 def test_neither_order_nor_grouping_matters(ranks: dict[int, list[stack_tree.Call]], data: st.DataObject) -> None:
     order = data.draw(st.permutations(list(ranks)))
     parts: list[stack_tree.Tree] = [{} for _ in range(data.draw(st.integers(1, 5)))]

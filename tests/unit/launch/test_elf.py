@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from console.launch.elf import NotElf, is_system, needed, read_elf
@@ -136,7 +136,6 @@ def test_needed_is_what_readelf_says() -> None:
 WHOLE = Path("/bin/true").read_bytes()
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.integers(0, 4096), st.lists(st.tuples(st.integers(0, 1500), st.integers(0, 255)), max_size=6))
 def test_damaged_files_are_refused_or_read(tmp_path_factory, cut: int, pokes: list[tuple[int, int]]) -> None:  # type: ignore[no-untyped-def]
     data = bytearray(WHOLE[: len(WHOLE) - cut * 8])

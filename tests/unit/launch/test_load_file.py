@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from console.errors import UsageError
@@ -100,7 +100,6 @@ def test_a_file_without_a_program_is_refused(data: bytes) -> None:
 LEXICON = st.text(alphabet="ab \"'\\#\t\n*", max_size=24)
 
 
-@settings(max_examples=120, deadline=None)
 @given(LEXICON)
 def test_words_are_those_of_a_shell(text: str) -> None:
     assume(not text.endswith("\\"))  # what bash makes of that depends on the line before

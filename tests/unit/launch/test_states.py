@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from console.launch.events.bad_exits import BadExits, lines
 from console.launch.plan import Plan, place
 from console.launch.states import RETURNS, TRANSITIONS, Do, Event, Launch, State
-from tests.support.chance import examples
+from tests.support.chance import long
 
 E, S = Event, State
 ENDED_BY_9, ENDED_BY_11, ENDED_BY_15 = 9, 11, 15
@@ -428,7 +428,7 @@ any_event = st.sampled_from(list(E)).flatmap(lambda event: facts[event].map(lamb
 
 
 @pytest.mark.storm
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=long(80, 8000), deadline=None)
 @given(st.booleans(), st.lists(any_event, max_size=30), st.sampled_from([[], [ALLOCATED], [ALLOCATED, READY], RUN]))
 def test_any_order_of_events_starts_once_and_frees_once(ends: bool, events: list[Any], before: list[Any]) -> None:
     for retries in (0, 3):
