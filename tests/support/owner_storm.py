@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
@@ -21,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from db.store.store import open_store
-from redmesh.state import open_for_reading
 from tests.support.far_mesh import FarMesh
 from tests.support.hosts import NamespaceHosts
+from tests.support.look import asked
 from tests.support.mariadb import Server, private_server
 from tests.support.mesh import while_up
 from tests.support.others import INSTALLED, install
@@ -145,16 +144,6 @@ def storm(
     took = time.monotonic() - began
     told = sum(row["last"] - row["first"] + 1 for row in asked(path, "SELECT * FROM task WHERE attempt > 1"))
     say(f"{tasks} tasks in {took:.0f} s; {twice} ran twice; the object says so of {told}, and of each of these")
-
-
-def asked(path: Path, query: str) -> list[dict[str, Any]]:
-    """Ask a state object."""
-    db = open_for_reading(str(path))
-    try:
-        db.row_factory = sqlite3.Row
-        return [dict(row) for row in db.execute(query)]
-    finally:
-        db.close()
 
 
 def main() -> int:

@@ -256,14 +256,14 @@ def resumed(mesh: PrivateMesh, survey: Survey, job: str) -> bool:
     return done.returncode == 0
 
 
-def kills(count: int, chance: random.Random, say: Callable[[str], None], traces: int = 32) -> None:
-    """Run ``count`` jobs, each with one kill at a random moment, and resume them.
+def kills(server: Server, count: int, chance: random.Random, say: Callable[[str], None], traces: int = 32) -> None:
+    """Run ``count`` jobs, each with one kill at a random moment, also of ``server``, and resume them.
 
     Each kill waits for a number of finished sections, from none to all but two.
     """
     directory, nodes = shared_directory(), min(4, traces // 4)
     try:
-        with private_server() as server, while_up(PrivateMesh(nodes, nodes, database=server.new_database())) as mesh:
+        with while_up(PrivateMesh(nodes, nodes, database=server.new_database())) as mesh:
             survey = Survey(directory, traces, 400, 2)
             moments = [number % (survey.sections - 1) for number in range(count)]
             chance.shuffle(moments)
@@ -299,7 +299,8 @@ def main() -> int:
 
     say(f"load {os.getloadavg()[0]:.1f}")
     if options.kills:
-        kills(options.kills, chance, say)
+        with private_server() as server:
+            kills(server, options.kills, chance, say)
         return 0
     directory = shared_directory()
     hosts = NamespaceHosts(options.hosts)

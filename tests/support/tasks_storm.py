@@ -11,7 +11,6 @@ that it does not answer, and for ``--outage`` seconds at least.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 import signal
@@ -20,10 +19,12 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from agents.link.client import Client
 from agents.wire.errors import AgentError
 from db.errors import DatabaseUnavailable
+from tests.support.look import asked, queue
 from tests.support.mariadb import Server, private_server
 from tests.support.mesh import PrivateMesh, while_up
 from tests.support.waiting import PATIENCE_S, wait_until
@@ -47,12 +48,13 @@ class TasksJob:
         return path.read_bytes().count(b"\n") if path.exists() else 0
 
     def state(self) -> str:
-        rows = self.mesh.json("mesh", "queue", "--all")
-        return str(next(one["state"] for one in rows if one["uuid"] == self.uuid))
+        return str(self._row()["state"])
+
+    def _row(self) -> dict[str, Any]:
+        return next(one for one in queue(self.mesh, ended=True) if one["uuid"] == self.uuid)
 
     def sql(self, query: str) -> list[dict[str, int]]:
-        done = self.mesh.run("mesh", "job", "sql", "--json", self.uuid, query, check=True)
-        return [json.loads(line) for line in done.stdout.splitlines()]
+        return asked(self.mesh.state / "jobs" / f"{self.uuid}.job", query)
 
     def strike(self, victim: str, chance: random.Random) -> bool:
         """Kill one process of this kind; return False if there is none. Resume the job if its owner was killed."""
@@ -65,8 +67,7 @@ class TasksJob:
                 return False
             return True
         if victim == "owner":
-            rows = mesh.json("mesh", "queue", "--all")
-            owner = next(one["owner"] for one in rows if one["uuid"] == self.uuid)
+            owner = self._row()["owner"]
             pids = [int(owner.rpartition(":")[2])] if owner else []
         else:
             pids = [pid for pid, words in mesh.processes().items() if "/yodwork job " in words]
@@ -139,6 +140,7 @@ def _misses_database(cpa: str) -> bool:
 
 
 def storm(
+    server: Server,
     tasks: int,
     nodes: int,
     kills: int,
@@ -149,7 +151,7 @@ def storm(
     task_s: float = 0,
 ) -> None:
     """Run one job with kills, an outage of the database after half of them, and the final check."""
-    with private_server() as server, while_up(PrivateMesh(nodes, nodes, 2, database=server.new_database())) as mesh:
+    with while_up(PrivateMesh(nodes, nodes, 2, database=server.new_database())) as mesh:
         began = time.monotonic()
         job = TasksJob(mesh, tasks, nodes, task_s)
         wait_until(lambda: job.ran() > 0, "a task has begun")
@@ -181,9 +183,9 @@ def main() -> int:
     given = parser.parse_args()
     print(f"seed {given.seed}", flush=True)
     chance = random.Random(given.seed)
-    storm(
-        given.tasks, given.nodes, given.kills, given.outage, chance, lambda line: print(line, flush=True), given.every
-    )
+    kills = (given.nodes, given.kills, given.outage, chance, lambda line: print(line, flush=True), given.every)
+    with private_server() as server:
+        storm(server, given.tasks, *kills)
     return 0
 
 

@@ -165,7 +165,7 @@ def test_calls_of_an_executor(yods: PrivateMesh, case: Given) -> None:
 
 def test_long_lines_that_are_not_ascii_fit_into_frames(yods: PrivateMesh) -> None:
     """JSON has six characters for each of theirs: batches by characters were over the limit, and lost the worker."""
-    (yods.work / "long").write_text(f"{'é' * 31_000}\n" * 200)
+    (yods.work / "long").write_text(f"{'é' * 31_000}\n" * 60)
     done = yods.run("mesh", "submit", "--wait", "--tasks", "long", "--limit", "1", "--", "true", timeout_s=120)
     assert done.returncode == 0, done.stderr
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.look import queue
 from tests.support.mesh import MakeMesh, PrivateMesh
 from tests.support.waiting import wait_until
 from tests.support.yods import one_mesh, yods
@@ -57,7 +58,7 @@ def job_file(mesh: PrivateMesh, script: str, count: int = 12, retries: int = 3, 
 
 
 def newest(mesh: PrivateMesh) -> str:
-    return str(mesh.json("mesh", "queue", "--all")[-1]["uuid"])
+    return str(queue(mesh, ended=True)[-1]["uuid"])
 
 
 def test_the_first_job_of_all_knows_that_its_mesh_has_one_node(mesh: MakeMesh) -> None:
@@ -174,7 +175,7 @@ def test_the_owner_is_killed_and_the_job_resumed_with_what_is_missing(yods: Priv
     job_file(yods, script, count=8, inputs='["in"]')
     yods.run("mesh", "sections", "run", "--detach", "JOB.toml", check=True)
     job = newest(yods)
-    wait_until(lambda: row(yods, job)["ended"] == 4, "half of it has finished", step_s=0.2)
+    wait_until(lambda: row(yods, job)["ended"] == 4, "half of it has finished")
     os.kill(int(row(yods, job)["owner"].rpartition(":")[2]), signal.SIGKILL)
     (yods.work / "go").touch()
     (yods.work / "in").write_text("other input")

@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.far_mesh import FarMesh
 from tests.support.hosts import MakeHosts
+from tests.support.mariadb import Server
 from tests.support.mesh import while_up
 from tests.support.sections_storm import (
     FAULTS,
@@ -24,6 +25,9 @@ from tests.support.sections_storm import (
     storm,
     tell,
 )  # fmt: skip
+from tests.support.stores import server
+
+__all__ = ["server"]
 
 pytest.importorskip("numpy")
 
@@ -71,7 +75,7 @@ def test_hosts_that_are_killed_frozen_filled_up_and_cut_off_change_no_byte(
 ) -> None:
     hosts = netns_hosts(len(FAULTS) + 1)
     with while_up(FarMesh(hosts, processors=1)) as faulty:
-        survey = Survey(shared, 36, 500, 2, **ON_HOSTS)
+        survey = Survey(shared, 28, 500, 2, **ON_HOSTS)
         strikes = [Strike(2 + 2 * at, hosts[at], fault, 1e9) for at, fault in enumerate(FAULTS)]
         job = storm(faulty, survey, strikes, print)
         tell(job, print)
@@ -110,5 +114,5 @@ def test_parts_on_the_disks_of_nodes_are_not_taken_for_files_of_an_earlier_run_h
         assert "new\n" in [host.run("cat", f"{tmp_path}/part.1").stdout for host in mesh.hosts]
 
 
-def test_what_is_killed_at_any_moment_is_resumed_to_the_same_bytes() -> None:
-    kills(len(KILLS), random.Random(22), print, traces=8)
+def test_what_is_killed_at_any_moment_is_resumed_to_the_same_bytes(server: Server) -> None:
+    kills(server, len(KILLS), random.Random(22), print, traces=8)

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from redmesh.state import StateFull, StateObject
+from tests.support.look import asked, queue
 from tests.support.mesh import MakeMesh, PrivateMesh
-from tests.support.owner_storm import asked
 from tests.support.waiting import SLOWNESS, freeze, wait_until
 from tests.support.yods import free, one_mesh, yods
 
@@ -32,7 +32,7 @@ def sql(mesh: PrivateMesh, job: str, query: str) -> list[dict[str, Any]]:
 
 
 def row(mesh: PrivateMesh, job: str) -> dict[str, Any]:
-    return next(one for one in mesh.json("mesh", "queue", "--all") if one["uuid"] == job)
+    return next(one for one in queue(mesh, ended=True) if one["uuid"] == job)
 
 
 def workers(mesh: PrivateMesh) -> list[int]:
@@ -215,7 +215,7 @@ def test_a_submission_that_was_killed_is_no_job(yods: PrivateMesh) -> None:
     finally:
         process.kill()
         process.wait()
-    (job,) = {one["uuid"] for one in yods.json("mesh", "queue")} - before
+    (job,) = {one["uuid"] for one in queue(yods)} - before
     yods.run("mesh", "job", "resume", job, check=True)
     told = yods.run("mesh", "wait", job)
     assert told.returncode == 1 and "submit it again" in told.stderr
@@ -285,7 +285,7 @@ def test_jobs_are_held_released_cancelled_wait_for_others_and_are_tried_again(yo
     yods.run("mesh", "wait", held, check=True)
     long = submit(yods, "--array", "1-100", "--limit", "2", "--", "sleep", "1000")
     wait_until(lambda: len(workers(yods)) == 2, "two workers run")
-    wait_until(lambda: row(yods, long)["state"] == "running", "the job runs", step_s=0.3)
+    wait_until(lambda: row(yods, long)["state"] == "running", "the job runs")
     assert yods.run("mesh", "down").returncode == 1  # it would interrupt the job
     yods.run("mesh", "cancel", long, check=True)
     assert yods.run("mesh", "wait", long).returncode == 130
@@ -365,7 +365,7 @@ def test_an_owner_that_is_killed_has_a_successor_that_goes_on(yods: PrivateMesh)
     job = submit(yods, "--array", "1-30%3", "--", "sh", "-c", "sleep 0.5; echo {} >> owned")
     wait_until(lambda: len(ran(yods, "owned")) > 2, "some tasks have ended")
     os.kill(int(row(yods, job)["owner"].rpartition(":")[2]), signal.SIGKILL)
-    wait_until(lambda: row(yods, job)["state"] == "owner lost", "the owner is lost", step_s=0.3)
+    wait_until(lambda: row(yods, job)["state"] == "owner lost", "the owner is lost")
     assert yods.run("mesh", "job", "resume", check=True).stdout.strip() == job
     yods.run("mesh", "wait", job, check=True)
     twice = sql(yods, job, "SELECT first FROM task WHERE attempt > 1")
@@ -380,7 +380,7 @@ def test_a_task_that_has_begun_is_known_to_the_successor_of_an_owner_killed_at_o
     wait_until(lambda: at_work(yods, "until test -e owner"), "its first task runs")
     (yods.work / "pid").write_text(row(yods, job)["owner"].rpartition(":")[2] + "\n")
     (yods.work / "pid").rename(yods.work / "owner")
-    wait_until(lambda: row(yods, job)["state"] == "owner lost", "the owner is lost", step_s=0.3)
+    wait_until(lambda: row(yods, job)["state"] == "owner lost", "the owner is lost")
     yods.run("mesh", "job", "resume", job, check=True)
     yods.run("mesh", "wait", job, check=True)
     [attempts] = sql(yods, job, "SELECT attempt FROM task WHERE first = 3")
@@ -419,12 +419,12 @@ def test_a_stopped_yod_of_an_owner_that_was_lost_is_named(yods: PrivateMesh) -> 
     [yod] = [pid for pid, words in yods.processes().items() if " yod " in words and f"{job}.sock" in words]
     freeze(yod)
     os.kill(int(row(yods, job)["owner"].rpartition(":")[2]), signal.SIGKILL)
-    wait_until(lambda: row(yods, job)["state"] == "owner lost", "the owner is lost", step_s=0.3)
+    wait_until(lambda: row(yods, job)["state"] == "owner lost", "the owner is lost")
     yods.run("mesh", "job", "resume", job, check=True)
     told = f"waits for yod {yod} of the owner before, which is stopped: kill -CONT {yod}"
-    wait_until(lambda: row(yods, job)["state"] == told, "it says what it waits for", step_s=0.3)
+    wait_until(lambda: row(yods, job)["state"] == told, "it says what it waits for")
     os.kill(yod, signal.SIGCONT)
-    wait_until(lambda: row(yods, job)["state"] == "running", "the job goes on", step_s=0.3)
+    wait_until(lambda: row(yods, job)["state"] == "running", "the job goes on")
     yods.run("mesh", "cancel", job, check=True)
 
 

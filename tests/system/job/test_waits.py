@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from tests.support.hosts import NOT_ROOT
+from tests.support.look import processors, queue
 from tests.support.mesh import MakeMesh, PrivateMesh
 from tests.support.waiting import wait_until
 from tests.support.yods import one_mesh, yods
@@ -26,11 +27,11 @@ EXECUTOR = "import redmesh; print(redmesh.Executor(1).submit(pow, 2, 3).result()
 )
 def test_while_others_have_the_processors(yods: PrivateMesh, command: tuple[str, ...], printed: str) -> None:
     held = yods.start("yod", "-sz", "8", "cat", stdin=subprocess.PIPE)
-    wait_until(lambda: yods.json("showmesh")["states"]["free"] == 0, "a launch has every processor")
+    wait_until(lambda: processors(yods, "free") == 0, "a launch has every processor")
     waits = yods.start(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert waits.stderr is not None and held.stdin is not None
     told = waits.stderr.readline()
-    (row,) = yods.json("mesh", "queue")
+    (row,) = queue(yods)
     assert told.strip() == printed.format(row["uuid"][:8])
     held.stdin.close()
     waits.communicate()
