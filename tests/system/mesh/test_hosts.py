@@ -223,13 +223,19 @@ def _sockets(mesh: LoopbackMesh) -> Path:
 
 def _by_name(mesh: LoopbackMesh) -> dict[str, int]:
     """Keeper and PCT of a mesh's one node."""
-    return {Path(f"/proc/{pid}/comm").read_text().strip(): pid for pid in _daemons(mesh)}
+    return {_name(pid): pid for pid in _daemons(mesh)}
 
 
 def _daemons(mesh: LoopbackMesh) -> set[int]:
     """Keepers and PCTs, which a launch child is a fork of."""
-    names = {pid: Path(f"/proc/{pid}/comm").read_text().strip() for pid in mesh.agents()}
-    return {pid for pid, name in names.items() if name in ("redmesh-keeper", "redmesh-pct")}
+    return {pid for pid in mesh.agents() if _name(pid) in ("redmesh-keeper", "redmesh-pct")}
+
+
+def _name(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""  # a launch child that has exited meanwhile
 
 
 def test_a_mesh_grows_while_it_is_up(loopback: MakeLoopback) -> None:
@@ -331,15 +337,15 @@ class TestOneHost:
         _bring_up(mesh)
         node = mesh.far_state / "nodes" / f"{mesh.name}-lo1"
         log = node / "log" / "keeper.jsonl"
-        assert '"daemon failed"' not in log.read_text()
+        before = log.read_text().count('"daemon failed"')
         (node / "trust" / "beat.key").write_text("damaged")
         os.kill(_by_name(mesh)["redmesh-pct"], signal.SIGKILL)
-        wait_until(lambda: '"daemon failed"' in log.read_text(), "the keeper says so")
+        wait_until(lambda: log.read_text().count('"daemon failed"') > before, "the keeper says so")
         wait_until(lambda: states(mesh) == {"lo1": "down"}, "the mesh knows", step_s=0.1)
         doctor = mesh.run("mesh", "doctor")
         assert doctor.returncode == 1 and "beat.key holds no keys" in doctor.stdout, doctor
         assert "its PCT does not come up" in doctor.stdout
-        assert log.read_text().count('"daemon failed"') == 1, log.read_text()
+        assert log.read_text().count('"daemon failed"') == before + 1, log.read_text()
         mesh.run("mesh", "up", check=True)
         assert mesh.run("yod", "-sz", "1", "true").returncode == 0
 

@@ -12,6 +12,7 @@ import pytest
 
 from agents.link.client import Client
 from agents.wire.errors import AgentError
+from db.machine.sides import mesh_of
 from db.views.viewer import open_viewer
 from tests.support.addresses import network
 from tests.support.look import look, processors
@@ -67,9 +68,10 @@ def storm(one_storm: PrivateMesh) -> Iterator[PrivateMesh]:
 
 
 def close_switches(storm: PrivateMesh) -> None:
-    switches = storm.json("mesh", "side", "show")["switches"]
-    if opened := [name for name, state in switches.items() if state == "open"]:
-        set_switches(storm, *(f"{name}=closed" for name in opened))
+    with open_viewer(storm.database) as viewer:
+        opened = mesh_of(viewer.read().mesh.topology).open
+    if opened:
+        set_switches(storm, *(f"{name}=closed" for name in sorted(opened)))
 
 
 def columns(storm: PrivateMesh, login: dict[str, str], size: int) -> set[int]:
