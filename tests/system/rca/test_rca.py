@@ -18,7 +18,7 @@ from agents.linux.processes import start_time
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
 from db.allocation import waiting_requests
-from tests.support.allocations import LOGIN
+from tests.support.allocations import LOGIN, finish
 from tests.support.daemons import Daemons, Make
 from tests.support.waiting import PATIENCE_S, silence, wait_until
 
@@ -54,28 +54,92 @@ class Launched:
         return self.process.returncode
 
 
+DAEMONS = ("cpa-0", "cpa-1", "rca")
+#: The nodes have no PCTs here, and a test may outlive the time an RCA gives them to register.
+TIMES = {"suspect_s": silence(0.6), "down_s": silence(1.2), "silent_s": silence(1.5), "register_again_s": 86_400.0}
+
+
 @pytest.fixture
-def mesh_of_two(make_daemons: Make, tmp_path: Path) -> Daemons:
+def mesh_of_its_own(make_daemons: Make, tmp_path: Path) -> Daemons:
+    """For a test that changes settings, or leaves nodes or the RCA other than they were."""
+    return begun(make_daemons, tmp_path)
+
+
+def begun(make: Make, folder: Path) -> Daemons:
     """Two CPAs, an RCA, 8 processors, and a clean-up that keeps a list of what it was run for."""
-    script = tmp_path / "cleanup"
-    script.write_text(f"#!/bin/sh\necho $1 >> {tmp_path}/cleaned\n")
+    script = folder / "cleanup"
+    script.write_text(f"#!/bin/sh\necho $1 >> {folder}/cleaned\n")
     script.chmod(0o755)
-    # the nodes have no PCTs here, and on a slow machine a test may outlive the time an RCA gives them to register
-    times = {"suspect_s": silence(0.6), "down_s": silence(1.2), "silent_s": silence(1.5), "register_again_s": 120.0}
-    made = make_daemons(8, 2, cleanup=str(script), **times)
-    for name in ("cpa-0", "cpa-1", "rca"):
+    made = make(8, 2, cleanup=str(script), **TIMES)
+    for name in DAEMONS:
         made.start(name)
     made.nodes_up()
     return made
 
 
+@pytest.fixture(scope="module")
+def several() -> Iterator[list[Daemons]]:
+    """The daemons of several tests, if one has begun them."""
+    made: list[Daemons] = []
+    yield made
+    for one in made:
+        one.close()
+
+
+@pytest.fixture
+def mesh_of_two(several: list[Daemons], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemons]:
+    """The daemons of several tests: a test may kill them, and leaves settings and nodes as they are.
+
+    Logs and the list of clean-ups begin anew with each test. Who leaves more behind than killed daemons and launchers
+    fails, and the next test has other daemons.
+    """
+    if not several:
+        several.append(begun(Daemons, tmp_path_factory.mktemp("several")))
+    [one] = several
+    for log in (one.state / "log").glob("*.jsonl"):
+        os.truncate(log, 0)  # daemons append
+    clean_ups(one).unlink(missing_ok=True)
+    yield one
+    try:
+        for name in DAEMONS:
+            if one.processes[name].poll() is not None:
+                one.start(name)
+        wait_until(lambda: is_whole(one), lambda: f"all is as before the test: {status(one)}", step_s=0.1)
+    except BaseException:
+        several.remove(one)
+        one.close()
+        raise
+
+
+def clean_ups(daemons: Daemons) -> Path:
+    """The file with the launchers that a clean-up was run for."""
+    return Path(str(json.loads(daemons.config.read_text())["cleanup"])).with_name("cleaned")
+
+
+def is_whole(daemons: Daemons) -> bool:
+    """Whether nobody has or waits for a processor, and every node is up."""
+    told = status(daemons)
+    up = daemons.rows("SELECT DISTINCT state FROM node") == [("up",)]
+    return up and not (told["events"] or told["launchers"] or daemons.owners() or waiting(daemons))
+
+
 @pytest.fixture
 def launch(mesh_of_two: Daemons) -> Iterator[Launch]:
     """``launch(size, *flags)`` starts a small launcher; it ends with the test."""
+    yield from launches(mesh_of_two)
+
+
+@pytest.fixture
+def launch_alone(mesh_of_its_own: Daemons) -> Iterator[Launch]:
+    """The same in a mesh of the test's own."""
+    yield from launches(mesh_of_its_own)
+
+
+def launches(daemons: Daemons) -> Iterator[Launch]:
     started: list[Launched] = []
 
     def start(size: int, *flags: str) -> Launched:
-        started.append(Launched(mesh_of_two, size, *flags))
+        started.append(Launched(daemons, size, *flags))
         return started[-1]
 
     yield start
@@ -91,6 +155,12 @@ def ended(daemons: Daemons, launcher: int) -> tuple[Any, ...]:
     return row
 
 
+def give_back(daemons: Daemons, one: Launched) -> None:
+    """Finish a launch whose launcher has unregistered."""
+    with daemons.client() as client:
+        client.call(finish(one.got))
+
+
 def nothing_left(daemons: Daemons) -> None:
     wait_until(lambda: not daemons.owners(), "its processors are free")
     assert daemons.rows("SELECT COUNT(*) FROM `partition` WHERE ended_at IS NULL") == [(0,)]
@@ -101,25 +171,26 @@ def status(daemons: Daemons) -> Message:
         return client.call({"op": "status"})
 
 
-def test_a_killed_launcher_is_cleared_away(mesh_of_two: Daemons, launch: Launch, tmp_path: Path) -> None:
+def test_a_killed_launcher_is_cleared_away(mesh_of_two: Daemons, launch: Launch) -> None:
     one, other = launch(4), launch(2)
     one.kill()
     wait_until(lambda: len(mesh_of_two.owners()) == 2, "the processors of the killed one are free")
     state, abnormal, reason = ended(mesh_of_two, one.launcher)
     assert (state, abnormal) == ("ended", 1) and not reason.startswith("silent"), reason
     assert ended(mesh_of_two, other.launcher)[0] == "pending"
-    assert (tmp_path / "cleaned").read_text() == f"{one.launcher}\n"
+    assert clean_ups(mesh_of_two).read_text() == f"{one.launcher}\n"
     told = [line for line in mesh_of_two.log("rca") if line["event"] == "launcher_lost"]
     assert [line["launcher"] for line in told] == [one.launcher]
 
 
-def test_a_launcher_that_unregisters_is_left_alone(mesh_of_two: Daemons, launch: Launch, tmp_path: Path) -> None:
+def test_a_launcher_that_unregisters_is_left_alone(mesh_of_two: Daemons, launch: Launch) -> None:
     one = launch(4)
     assert [each["launcher"] for each in status(mesh_of_two)["launchers"]] == [one.launcher]
     assert one.end() == 0
     wait_until(lambda: status(mesh_of_two)["launchers"] == [], "it is gone")
-    assert status(mesh_of_two)["events"] == 0 and not (tmp_path / "cleaned").exists()
+    assert status(mesh_of_two)["events"] == 0 and not clean_ups(mesh_of_two).exists()
     assert ended(mesh_of_two, one.launcher)[0] == "pending"  # its finish was its own affair
+    give_back(mesh_of_two, one)
 
 
 def test_killed_while_the_rca_is_down(mesh_of_two: Daemons, launch: Launch) -> None:
@@ -209,54 +280,56 @@ def test_a_request_that_is_put_in_line_after_its_launcher_was_lost_leaves_it(mes
     wait_until(lambda: not waiting(mesh_of_two), "it is out of the line")
 
 
-def test_killed_together_with_the_cpa_that_the_rca_talks_to(mesh_of_two: Daemons, launch: Launch) -> None:
-    one = launch(8)
-    connected = [line for line in mesh_of_two.log("rca") if line["event"] == "cpa_connected"][-1]["socket"]
-    mesh_of_two.kill(Path(connected).name.removesuffix(".sock"))
+def test_killed_together_with_the_cpa_that_the_rca_talks_to(mesh_of_its_own: Daemons, launch_alone: Launch) -> None:
+    one = launch_alone(8)
+    connected = [line for line in mesh_of_its_own.log("rca") if line["event"] == "cpa_connected"][-1]["socket"]
+    mesh_of_its_own.kill(Path(connected).name.removesuffix(".sock"))
     one.kill()
-    nothing_left(mesh_of_two)
+    nothing_left(mesh_of_its_own)
 
 
-def test_many_killed_at_once(mesh_of_two: Daemons, launch: Launch, tmp_path: Path) -> None:
+def test_many_killed_at_once(mesh_of_two: Daemons, launch: Launch) -> None:
     every = [launch(1) for _ in range(8)]
     for one in every:
         one.kill()
     nothing_left(mesh_of_two)
-    cleaned = [int(word) for word in (tmp_path / "cleaned").read_text().split()]
+    cleaned = [int(word) for word in clean_ups(mesh_of_two).read_text().split()]
     assert sorted(cleaned) == sorted(one.launcher for one in every)
 
 
-def test_launchers_outlive_a_restart_of_the_rca(mesh_of_two: Daemons, launch: Launch, tmp_path: Path) -> None:
-    one = launch(4)
-    other = launch(2, "no-register")
-    mesh_of_two.kill("rca")
-    mesh_of_two.configure(register_again_s=silence(1.5))
-    mesh_of_two.start("rca")
-    again = lambda: [each["launcher"] for each in status(mesh_of_two)["launchers"]] == [one.launcher]  # noqa: E731
+def test_launchers_outlive_a_restart_of_the_rca(mesh_of_its_own: Daemons, launch_alone: Launch, tmp_path: Path) -> None:
+    one = launch_alone(4)
+    other = launch_alone(2, "no-register")
+    mesh_of_its_own.kill("rca")
+    mesh_of_its_own.configure(register_again_s=silence(1.5))
+    mesh_of_its_own.start("rca")
+    again = lambda: [each["launcher"] for each in status(mesh_of_its_own)["launchers"]] == [one.launcher]  # noqa: E731
     wait_until(again, "it has registered again")
-    wait_until(lambda: len(mesh_of_two.owners()) == 4, "the time to register again is over: of another it was")
-    assert ended(mesh_of_two, one.launcher)[0] == "pending"
+    wait_until(lambda: len(mesh_of_its_own.owners()) == 4, "the time to register again is over: of another it was")
+    assert ended(mesh_of_its_own, one.launcher)[0] == "pending"
     assert (tmp_path / "cleaned").read_text() == f"{other.launcher}\n"
 
 
-def test_a_launcher_that_never_registers_again_is_cleared_away(mesh_of_two: Daemons, launch: Launch) -> None:
-    one = launch(4, "no-register")
-    mesh_of_two.kill("rca")
-    mesh_of_two.configure(register_again_s=silence(1.5))
+def test_a_launcher_that_never_registers_again_is_cleared_away(mesh_of_its_own: Daemons, launch_alone: Launch) -> None:
+    one = launch_alone(4, "no-register")
+    mesh_of_its_own.kill("rca")
+    mesh_of_its_own.configure(register_again_s=silence(1.5))
     since = time.monotonic()
-    mesh_of_two.start("rca")
-    wait_until(lambda: not mesh_of_two.owners(), "it has been given up")
+    mesh_of_its_own.start("rca")
+    wait_until(lambda: not mesh_of_its_own.owners(), "it has been given up")
     assert time.monotonic() - since > silence(1.5), "it had its time to register again"
-    assert ended(mesh_of_two, one.launcher)[2] == f"not registered within {silence(1.5):g} s"
+    assert ended(mesh_of_its_own, one.launcher)[2] == f"not registered within {silence(1.5):g} s"
 
 
-def test_a_launcher_that_runs_has_as_long_to_register_as_to_beat(mesh_of_two: Daemons, launch: Launch) -> None:
-    one = launch(4, "no-register")
-    mesh_of_two.kill("rca")
-    mesh_of_two.configure(register_again_s=0.5, silent_s=3.0)
-    mesh_of_two.start("rca")
-    wait_until(lambda: not mesh_of_two.owners(), "it has been given up")
-    assert ended(mesh_of_two, one.launcher)[2] == "not registered within 3 s"
+def test_a_launcher_that_runs_has_as_long_to_register_as_to_beat(
+    mesh_of_its_own: Daemons, launch_alone: Launch
+) -> None:
+    one = launch_alone(4, "no-register")
+    mesh_of_its_own.kill("rca")
+    mesh_of_its_own.configure(register_again_s=0.5, silent_s=3.0)
+    mesh_of_its_own.start("rca")
+    wait_until(lambda: not mesh_of_its_own.owners(), "it has been given up")
+    assert ended(mesh_of_its_own, one.launcher)[2] == "not registered within 3 s"
 
 
 def test_a_silent_launcher_is_lost_and_a_stopped_one_is_not(mesh_of_two: Daemons, launch: Launch) -> None:
@@ -269,6 +342,7 @@ def test_a_silent_launcher_is_lost_and_a_stopped_one_is_not(mesh_of_two: Daemons
     assert ended(mesh_of_two, stopped.launcher)[0] == "pending"
     stopped.kill(signal.SIGCONT)
     assert stopped.end() == 0  # and it is still registered
+    give_back(mesh_of_two, stopped)
 
 
 def test_nobody_is_lost_because_the_rca_itself_was_stopped(mesh_of_two: Daemons, launch: Launch) -> None:
@@ -358,19 +432,19 @@ def node_state(daemons: Daemons, node: str) -> str:
     return str(daemons.rows(f"SELECT state FROM node WHERE name = '{node}'")[0][0])
 
 
-def test_a_node_is_suspect_then_down_then_up_again_as_its_pct_beats(mesh_of_two: Daemons) -> None:
+def test_a_node_is_suspect_then_down_then_up_again_as_its_pct_beats(mesh_of_its_own: Daemons) -> None:
     seen: list[str] = []
 
     def look(wanted: str) -> Callable[[], bool]:
         def probe() -> bool:
-            state = node_state(mesh_of_two, "n1")
+            state = node_state(mesh_of_its_own, "n1")
             if not seen or seen[-1] != state:
                 seen.append(state)
             return state == wanted
 
         return probe
 
-    pct = Pct(mesh_of_two, "n1", incarnation=2)
+    pct = Pct(mesh_of_its_own, "n1", incarnation=2)
     try:
         wait_until(look("up"), "up")
         pct.beating.clear()
@@ -382,45 +456,47 @@ def test_a_node_is_suspect_then_down_then_up_again_as_its_pct_beats(mesh_of_two:
     finally:
         pct.close()
     wait_until(look("down"), "down, its connection has ended")
-    assert status(mesh_of_two)["nodes"][0] == {"node": "n1", "state": "down"}
+    assert status(mesh_of_its_own)["nodes"][0] == {"node": "n1", "state": "down"}
 
 
-def test_a_pct_that_restarts_at_once_is_never_down(mesh_of_two: Daemons) -> None:
-    Pct(mesh_of_two, "n1", incarnation=2).close()
-    again = Pct(mesh_of_two, "n1", incarnation=3)
+def test_a_pct_that_restarts_at_once_is_never_down(mesh_of_its_own: Daemons) -> None:
+    Pct(mesh_of_its_own, "n1", incarnation=2).close()
+    again = Pct(mesh_of_its_own, "n1", incarnation=3)
     try:
         row = "SELECT incarnation FROM node WHERE name = 'n1'"
-        wait_until(lambda: mesh_of_two.rows(row) == [(3,)], "the database knows the new one")
+        wait_until(lambda: mesh_of_its_own.rows(row) == [(3,)], "the database knows the new one")
         since = time.monotonic()
         wait_until(lambda: time.monotonic() > since + 0.8, "longer than the grace")
-        assert not [line for line in mesh_of_two.log("rca") if line["event"] == "node_down" and line["node"] == "n1"]
-        with mesh_of_two.client("rca", "pct") as old, pytest.raises(AgentError, match="newer PCT"):
+        assert not [
+            line for line in mesh_of_its_own.log("rca") if line["event"] == "node_down" and line["node"] == "n1"
+        ]
+        with mesh_of_its_own.client("rca", "pct") as old, pytest.raises(AgentError, match="newer PCT"):
             old.call({"op": "register_node", **again.facts, "incarnation": 2})
     finally:
         again.close()
 
 
-def test_a_node_whose_pct_died_without_an_rca_is_down_after_a_while(mesh_of_two: Daemons) -> None:
-    assert node_state(mesh_of_two, "n0") == "up"
-    mesh_of_two.kill("rca")
-    mesh_of_two.configure(register_again_s=silence(1.5))
-    mesh_of_two.start("rca")
-    pct = Pct(mesh_of_two, "n1")
+def test_a_node_whose_pct_died_without_an_rca_is_down_after_a_while(mesh_of_its_own: Daemons) -> None:
+    assert node_state(mesh_of_its_own, "n0") == "up"
+    mesh_of_its_own.kill("rca")
+    mesh_of_its_own.configure(register_again_s=silence(1.5))
+    mesh_of_its_own.start("rca")
+    pct = Pct(mesh_of_its_own, "n1")
     try:
-        wait_until(lambda: node_state(mesh_of_two, "n0") == "down", "n0 never registered")
-        assert node_state(mesh_of_two, "n1") == "up"
+        wait_until(lambda: node_state(mesh_of_its_own, "n0") == "down", "n0 never registered")
+        assert node_state(mesh_of_its_own, "n1") == "up"
     finally:
         pct.close()
 
 
-def test_a_cpa_that_comes_back_is_told_what_the_rca_knows(mesh_of_two: Daemons) -> None:
-    mesh_of_two.kill("cpa-0")
-    mesh_of_two.kill("cpa-1")
-    pct = Pct(mesh_of_two, "n1", incarnation=7)
+def test_a_cpa_that_comes_back_is_told_what_the_rca_knows(mesh_of_its_own: Daemons) -> None:
+    mesh_of_its_own.kill("cpa-0")
+    mesh_of_its_own.kill("cpa-1")
+    pct = Pct(mesh_of_its_own, "n1", incarnation=7)
     try:
-        mesh_of_two.start("cpa-0")
+        mesh_of_its_own.start("cpa-0")
         row = "SELECT incarnation FROM node WHERE name = 'n1'"
-        wait_until(lambda: mesh_of_two.rows(row) == [(7,)], "the node's new incarnation is known")
+        wait_until(lambda: mesh_of_its_own.rows(row) == [(7,)], "the node's new incarnation is known")
     finally:
         pct.close()
 
@@ -462,11 +538,11 @@ def test_a_process_has_one_registration(mesh_of_two: Daemons) -> None:
     assert not [line for line in mesh_of_two.log("rca") if line["event"] == "launcher_lost"]
 
 
-def test_one_connection_leaves_one_end_of_a_launch(mesh_of_two: Daemons) -> None:
-    mesh_of_two.kill("cpa-0")
-    mesh_of_two.kill("cpa-1")
+def test_one_connection_leaves_one_end_of_a_launch(mesh_of_its_own: Daemons) -> None:
+    mesh_of_its_own.kill("cpa-0")
+    mesh_of_its_own.kill("cpa-1")
     end = {"op": "finish", "cookie": "00", "exit_status": 0}
-    with mesh_of_two.client("rca", "launcher") as client:
+    with mesh_of_its_own.client("rca", "launcher") as client:
         client.call({"op": "register", "pid": os.getpid(), "pid_started": start_time(os.getpid())})
         client.call({**end, "launcher": 7})
         client.call({**end, "launcher": 7})  # said again
@@ -496,7 +572,7 @@ def test_a_wrong_configuration_is_one_clear_line(tmp_path: Path, module: str, te
     assert done.returncode == 2 and says in done.stderr and len(done.stderr.splitlines()) == 1
 
 
-def test_an_idle_rca_is_small(mesh_of_two: Daemons) -> None:
-    text = Path(f"/proc/{mesh_of_two.processes['rca'].pid}/smaps_rollup").read_text()
+def test_an_idle_rca_is_small(mesh_of_its_own: Daemons) -> None:
+    text = Path(f"/proc/{mesh_of_its_own.processes['rca'].pid}/smaps_rollup").read_text()
     pss = next(int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:"))
     assert pss < 16 << 10, f"{pss} KiB"

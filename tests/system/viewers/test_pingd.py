@@ -184,8 +184,8 @@ def test_batch_jobs_are_named(yods: PrivateMesh) -> None:
     inside = dict(line.split("=", 1) for line in made.splitlines())
     process = yods.start("yod", "sleep", "60", env=inside)
     try:
-        wait_until(lambda: "PBS # 4242" in yods.run("pingd", "-mine").stdout, "it is named")
-        wait_until(lambda: rows(yods, "-pbsjob", "4242")[0][4] != "-", "its launch is there")
+        wait_until(lambda: "PBS # 4242" in yods.run("pingd", "-mine").stdout, "it is named", step_s=0.5)
+        wait_until(lambda: rows(yods, "-pbsjob", "4242")[0][4] != "-", "its launch is there", step_s=0.5)
         listed = yods.run("pingd", "-pbsjob", "4242").stdout.splitlines()
         assert listed[0].endswith("  PBS # 4242"), "the leading number, as the original has it"
         assert listed[-1] == "Launchers: 1   partitions: 1"
@@ -214,5 +214,7 @@ def test_a_node_that_stays_unclean_is_taken_out(mesh: MakeMesh, tmp_path: Path) 
     finally:
         os.kill(pid, signal.SIGCONT)
     process.wait()
-    wait_until(lambda: one.run("pingd", "n1", "-reset", NO_QUESTION).stdout == "reset: n1\n", "it answers again")
+    wait_until(
+        lambda: one.run("pingd", "n1", "-reset", NO_QUESTION).stdout == "reset: n1\n", "it answers again", step_s=0.5
+    )
     wait_until(lambda: free(one) == 2, "all are free")

@@ -5,6 +5,7 @@ import subprocess
 
 from db.views.viewer import open_viewer
 from simulated.traces import generated
+from tests.support.look import processors
 from tests.support.mariadb import Server
 from tests.support.mesh import MakeMesh, PrivateMesh
 from tests.support.waiting import wait_until
@@ -72,7 +73,7 @@ def test_a_trace_from_a_file_in_another_placement(mesh: MakeMesh) -> None:
     (made.work / "none.swf").write_text("; nothing\n")
     assert "no job of none.swf ever ran" in made.run("mesh", "replay", "none.swf").stderr
     busy = made.start("yod", "-sz", "3", "sleep", "1000")
-    wait_until(lambda: made.json("showmesh")["states"]["busy"] == 3, "somebody else is at work")
+    wait_until(lambda: processors(made, "busy") == 3, "somebody else is at work", step_s=0.1)
     refused = made.run("mesh", "replay", "trace.swf")
     assert refused.returncode != 0 and "not free" in refused.stderr
     busy.terminate()
@@ -89,4 +90,4 @@ def test_a_cpa_that_goes_is_named_and_nothing_stays_taken(mesh: MakeMesh) -> Non
     made.kill("cpa-1")
     _, said = player.communicate()
     assert player.returncode == 125 and "cpa-1 went away" in said
-    wait_until(lambda: made.json("showmesh")["states"]["free"] == ALL, "the RCA has noticed, and all is free")
+    wait_until(lambda: processors(made, "free") == ALL, "the RCA has noticed, and all is free", step_s=0.1)
