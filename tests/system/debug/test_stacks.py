@@ -44,7 +44,8 @@ def until_there(yods: PrivateMesh, launcher: str, path: str, ranks: str, **optio
         last[0] = taken(yods, launcher, **options)
         return paths(last[0]["tree"]).get(path) == ranks
 
-    wait_until(there, lambda: f"{ranks} in {path}: {paths(last[0]['tree'])}, {last[0]['missing']}")
+    missed = lambda: f"{ranks} in {path}: {paths(last[0]['tree'])}, {last[0]['missing']}"  # noqa: E731
+    wait_until(there, missed, step_s=0.1)  # each look starts processes on every node
     return last[0]
 
 

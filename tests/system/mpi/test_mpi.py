@@ -88,11 +88,11 @@ def test_a_rank_that_dies_ends_the_launch_with_its_cause(
 
 @needs_mpich
 def test_a_rank_that_leaves_finalize_out_ends_the_launch_after_a_while(yods: PrivateMesh, ranks: str) -> None:
-    """Meanwhile the others spin, all three of the launches on one core."""
+    """Meanwhile the others spin, both launches on one core."""
     core = ("-cpu-bind", f"map:{min(os.sched_getaffinity(0))}")
     launches = [
         yods.start("yod", "-sz", "2", *core, *how, ranks, "in", "0", stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-        for how in HOW
+        for how in HOW[:2]
     ]
     for launch in launches:
         told = launch.communicate()[1].decode()
