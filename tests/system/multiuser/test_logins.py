@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.hosts import MakeHosts, NamespaceHost
+from tests.support.look import look, processors
 from tests.support.mariadb import Server
 from tests.support.mesh import while_up
 from tests.support.others import INSTALLED, install
@@ -69,7 +70,7 @@ def mesh(netns_hosts: MakeHosts, sql_server: Server) -> Iterator[TwoLogins]:
 def settled(mesh: TwoLogins) -> Iterator[None]:
     """Afterwards every processor is free."""
     yield
-    wait_until(lambda: mesh.json("showmesh")["states"]["free"] == 2, "every processor is free", step_s=0.1)
+    wait_until(lambda: processors(mesh, "free") == 2, "every processor is free")
 
 
 @pytest.mark.parametrize("user", USERS)
@@ -85,15 +86,15 @@ def test_both_at_once_and_neither_touches_the_other(mesh: TwoLogins) -> None:
         )
         for user in USERS
     ]
-    wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == 2, "both run", step_s=0.1)
-    launchers = {one["user"]: one["id"] for one in mesh.json("showmesh")["launchers"]}
+    wait_until(lambda: processors(mesh, "busy") == 2, "both run")
+    launchers = {one["user"]: one["id"] for one in look(mesh)["launchers"]}
     assert set(launchers) == set(USERS)
     denied = mesh.on_other("bob", "pingd", "-NoInquire", "-kill", "-job", str(launchers["ada"]))
     assert denied.returncode and "ada" in denied.stderr, denied
-    assert mesh.json("showmesh")["states"]["busy"] == 2
+    assert processors(mesh, "busy") == 2
     ended = mesh.on_other("ada", "pingd", "-NoInquire", "-kill", "-job", str(launchers["ada"]))
     assert ended.returncode == 0, ended.stderr
-    wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == 1, "bob's runs on", step_s=0.1)
+    wait_until(lambda: processors(mesh, "busy") == 1, "bob's runs on")
     assert mesh.as_user("bob", "pingd", "-NoInquire", "-kill", "-job", str(launchers["bob"])).returncode == 0
     for process in processes:
         process.communicate(timeout=PATIENCE_S)

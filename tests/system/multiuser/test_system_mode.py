@@ -13,6 +13,7 @@ import pytest
 
 from agents.linux import cgroup
 from tests.support.hosts import MakeHosts, NamespaceHost, NamespaceHosts
+from tests.support.look import look, processors
 from tests.support.mariadb import Server
 from tests.support.mesh import while_up
 from tests.support.others import python_for_others
@@ -57,7 +58,7 @@ def mesh(hosts: NamespaceHosts, sql_server: Server) -> Iterator[SystemMesh]:
 def settled(mesh: SystemMesh) -> Iterator[None]:
     """Afterwards every processor is free, and no host has a process or a directory of a user's launch."""
     yield
-    wait_until(lambda: mesh.json("showmesh")["states"]["free"] == 4, "every processor is free", step_s=0.1)
+    wait_until(lambda: processors(mesh, "free") == 4, "every processor is free")
     for host in mesh.hosts:
 
         def left(host: NamespaceHost = host) -> str:
@@ -134,8 +135,8 @@ def test_a_node_whose_prolog_fails_is_left_out(mesh: SystemMesh) -> None:
 
 def test_two_users_share_the_mesh_and_touch_only_their_own(mesh: SystemMesh) -> None:
     yod = mesh.start_as("ada", "yod", "-sz", "2", "sleep", "600", stderr=subprocess.PIPE, text=True)
-    wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == 2, "ada's launch runs")
-    (launcher,) = [str(one["id"]) for one in mesh.json("showmesh")["launchers"]]
+    wait_until(lambda: processors(mesh, "busy") == 2, "ada's launch runs")
+    (launcher,) = [str(one["id"]) for one in look(mesh)["launchers"]]
     assert mesh.as_user("bob", "yod", "-sz", "2", "id", "-un", check=True).stdout == "bob\nbob\n"
     for command in (
         ["yod", "--attach", launcher],
@@ -157,8 +158,8 @@ def test_an_interrupt_reaches_a_users_yod_and_nobody_elses(mesh: SystemMesh) -> 
     """Its socket is in the user's own room, where the user may also put what is none."""
     for who in ("ada", "root"):
         yod = mesh.start_as("ada", "yod", "-sz", "2", "sleep", "600")
-        wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == 2, "it runs")
-        launcher = str(mesh.json("showmesh")["launchers"][0]["id"])
+        wait_until(lambda: processors(mesh, "busy") == 2, "it runs")
+        launcher = str(look(mesh)["launchers"][0]["id"])
         words = ("pingd", "-NoInquire", "-interrupt", "-job", launcher)
         assert mesh.as_user("bob", *words).returncode
         done = mesh.run(*words) if who == "root" else mesh.as_user(who, *words)
@@ -168,10 +169,9 @@ def test_an_interrupt_reaches_a_users_yod_and_nobody_elses(mesh: SystemMesh) -> 
 
 def test_root_looks_after_a_users_launch(mesh: SystemMesh) -> None:
     yod = mesh.start_as("ada", "yod", "-sz", "2", "sleep", "600")
-    wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == 2, "it runs")
-    launcher = str(mesh.json("showmesh")["launchers"][0]["id"])
-    done = mesh.run("mesh", "procs", launcher)
-    assert done.stdout.count("sleep") == 2, done
+    wait_until(lambda: processors(mesh, "busy") == 2, "it runs")
+    launcher = str(look(mesh)["launchers"][0]["id"])
+    wait_until(lambda: mesh.run("mesh", "procs", launcher).stdout.count("sleep") == 2, "root sees both", step_s=0.5)
     done = mesh.run("yod", "--signal", "TERM", launcher)
     assert done.returncode == 0, done.stderr
     assert yod.wait(PATIENCE_S) == 128 + signal.SIGTERM
@@ -179,9 +179,10 @@ def test_root_looks_after_a_users_launch(mesh: SystemMesh) -> None:
 
 def test_a_user_who_listens_in_place_of_a_yod_holds_nobody_up(mesh: SystemMesh) -> None:
     yod = mesh.start_as("ada", "yod", "-sz", "2", "sleep", "600")
-    wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == 2, "it runs")
-    launcher = str(mesh.json("showmesh")["launchers"][0]["id"])
-    place = next((mesh.home / "run").rglob(f"yod-{launcher}.sock"))
+    wait_until(lambda: processors(mesh, "busy") == 2, "it runs")
+    launcher = str(look(mesh)["launchers"][0]["id"])
+    place = wait_until(lambda: next((mesh.home / "run").rglob(f"yod-{launcher}.sock"), None), "the yod listens")
+    assert place is not None
     words = ("pingd", "-NoInquire", "-interrupt", "-job", launcher)
     place.unlink()
     with socket.socket(socket.AF_UNIX) as deaf, socket.socket(socket.AF_UNIX) as first:
@@ -253,7 +254,7 @@ def test_a_processor_is_never_in_two_launches(mesh: SystemMesh) -> None:
     command = ["python", "-c", GREEDY, "-sz", "2", "-w", "h1", "sleep", "987"]
     yod = mesh.start_as("ada", *command, stderr=subprocess.DEVNULL)
     wait_until(lambda: "sleep 987" in " ".join(host.processes().values()), "it runs")
-    wait_until(lambda: mesh.json("showmesh")["states"]["free"] == 4, "it has given its processors back", step_s=0.1)
+    wait_until(lambda: processors(mesh, "free") == 4, "it has given its processors back")
     refused = mesh.as_user("bob", "yod", "-sz", "2", "-w", "h1", "hostname")
     assert refused.returncode == 125 and "h1: processor 0 is still in another launch" in refused.stderr
     assert refused.stdout == "" and yod.poll() is None
@@ -351,7 +352,7 @@ def test_what_looks_into_a_launch_is_its_users(mesh: SystemMesh) -> None:
             told[:] = [done.stdout, done.stderr]
             return "clock_nanosleep" in done.stdout and '"ranks": "0-3"' in done.stdout
 
-        wait_until(there, "stacks of both hosts", step_s=0.2)
+        wait_until(there, "stacks of both hosts", step_s=0.5)
         assert '"missing": []' in str(told[0])
         script = "grep -E '^(Uid|Gid|Groups|CapPrm|CapEff):' /proc/self/status; ls -l /proc/self/fd; echo $HOME"
         said = mesh.as_user("ada", "mesh", "debug", launcher, "3", "--", "sh", "-c", script, check=True).stdout
@@ -511,7 +512,7 @@ def test_a_user_sees_a_well_mesh_and_what_is_roots_is_left_out(mesh: SystemMesh)
 def test_a_job_of_another_user_is_named_as_such(mesh: SystemMesh) -> None:
     said = mesh.as_user("ada", "mesh", "submit", "--quiet", "--array", "1-9", "--", "sleep", "600", check=True)
     uuid = said.stdout.strip()
-    wait_until(lambda: mesh.json("showmesh")["states"]["busy"] == 4, "the job has every processor", step_s=0.1)
+    wait_until(lambda: processors(mesh, "busy") == 4, "the job has every processor")
     for command in ("wait", "cancel", "hold", "job show", "job tasks"):
         for name in (uuid, uuid[:8]):
             refused = mesh.as_user("bob", "mesh", *command.split(), name)

@@ -11,6 +11,7 @@ from agents.wire.errors import AgentError
 from db.store.url import mysql_options
 from tests.support.chance import long
 from tests.support.hosts import MakeHosts
+from tests.support.look import processors
 from tests.support.mariadb import Server
 from tests.support.mesh import while_up
 from tests.support.others import python_for_others
@@ -82,7 +83,7 @@ def test_a_user_with_too_many_connections_is_told_so_and_nobody_else(mesh: Syste
         attack.wait()
     wait_until(lambda: running.pid in _registered(mesh) or running.poll() is not None, "it registers again", step_s=0.2)
     assert running.poll() is None
-    assert mesh.json("showmesh")["states"]["busy"] == 1
+    assert processors(mesh, "busy") == 1
     running.terminate()
     assert running.wait() == 128 + 15
     wait_until(lambda: max(descriptors().values()) < 64, "its connections are gone")
