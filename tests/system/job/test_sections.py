@@ -123,12 +123,15 @@ while True:
 """
 
 
-@pytest.mark.parametrize("kind", ["blank", "valid", "invalid"])
-def test_a_program_that_reports_without_a_pause_ends_at_its_time_limit(yods: PrivateMesh, kind: str) -> None:
+def test_programs_that_report_without_a_pause_end_at_their_time_limit(yods: PrivateMesh) -> None:
     (yods.work / "flood.py").write_text(FLOOD)
-    words = ["mesh", "sections", "run", "--retries", "0", "--time"]
-    done = yods.run(*words, "1s", "--", sys.executable, "flood.py", kind, "{1}", ":::", "began", timeout_s=30)
+    words = ["mesh", "sections", "run", "--retries", "0", "--max-fails", "9", "--time", "1s", "--"]
+    kinds = ["blank", "valid", "invalid"]
+    done = yods.run(*words, sys.executable, "flood.py", "{1}", "{1}.begun", ":::", *kinds)
     assert done.returncode != 0 and "the time limit of 1 s is reached" in done.stderr, done.stderr
+    ended = sql(yods, newest(yods), "SELECT first, last, exit FROM task ORDER BY first")
+    exits = [one["exit"] for one in ended for _ in range(one["first"], one["last"] + 1)]
+    assert dict(zip(kinds, exits, strict=True)) == dict.fromkeys(kinds, 124)
 
 
 def test_a_program_that_reports_without_a_pause_is_cancelled(yods: PrivateMesh) -> None:
@@ -137,7 +140,7 @@ def test_a_program_that_reports_without_a_pause_is_cancelled(yods: PrivateMesh) 
     yods.run(*words, sys.executable, "flood.py", "valid", "{1}", ":::", "cancel-me", check=True)
     wait_until((yods.work / "cancel-me").exists, "it floods")
     yods.run("mesh", "cancel", newest(yods), check=True)
-    assert yods.run("mesh", "wait", newest(yods), timeout_s=30).returncode == 130
+    assert yods.run("mesh", "wait", newest(yods)).returncode == 130
 
 
 def test_programs_report_and_an_error_fails_whatever_the_exit_status(yods: PrivateMesh) -> None:

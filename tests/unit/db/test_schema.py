@@ -1,5 +1,6 @@
 """Migrations make what the models say; grants keep the cookies from viewers."""
 
+import shutil
 from pathlib import Path
 
 import pymysql
@@ -84,14 +85,19 @@ def test_a_migration_that_broke_off_is_completed(
     from playhouse.migrations import Runner
 
     server: Server | None = request.getfixturevalue("sql_server") if kind == "mariadb" else None
-    after, broke_off = 0, True
+    after, broke_off, ninth = 0, True, tmp_path / "ninth.db"
     while broke_off:
         url = server.new_database() if server is not None else f"sqlite://{tmp_path}/{after}.db"
-        store = open_store(url, any_schema=True, make_file=True)
-        store.connect()
-        Runner(store.db, migrations.__path__[0]).up("0009_managers")
-        store.execute("INSERT INTO node VALUES (1, 'n0', 'compute', '', 'up', '', '', '', 0, '', 0.0, 7, 1, '', 0)")
-        store.close()
+        if server is None and after:  # a copy of the first one: to come this far takes most of the time
+            shutil.copyfile(ninth, tmp_path / f"{after}.db")
+        else:
+            store = open_store(url, any_schema=True, make_file=True)
+            store.connect()
+            Runner(store.db, migrations.__path__[0]).up("0009_managers")
+            store.execute("INSERT INTO node VALUES (1, 'n0', 'compute', '', 'up', '', '', '', 0, '', 0.0, 7, 1, '', 0)")
+            store.close()
+            if server is None:
+                shutil.copyfile(tmp_path / "0.db", ninth)
         broke_off = break_off(monkeypatch, url, after)
         migrate(url)
         store = open_store(url)

@@ -83,8 +83,21 @@ def test_beside_others(number):
 """
 
 
-def test_a_test_that_needs_a_quiet_machine_runs_alone(tmp_path: Path) -> None:
+#: The configured limit is longer than the patience of a wait, and grows as it does: a wait that fails says what did
+#: not come, which the limit would not.
+LIMIT = """
+import signal
+from tests.support.waiting import PATIENCE_S, SLOWNESS
+
+def test_the_limit_of_a_test_is_longer_than_its_patience_and_grows_as_it_does():
+    left_s, _ = signal.getitimer(signal.ITIMER_REAL)
+    assert left_s > 2 * PATIENCE_S and 179 * SLOWNESS - 10 < left_s <= 180 * SLOWNESS
+"""
+
+
+def test_a_test_that_needs_a_quiet_machine_runs_alone_and_has_its_limit(tmp_path: Path) -> None:
     (tmp_path / "test_turns.py").write_text(TURNS)
-    done = run(tmp_path, "-n", "2", "--dist", "worksteal")
-    assert "11 passed in" in done.stdout.splitlines()[-1], done.stdout + done.stderr
+    (tmp_path / "test_limit.py").write_text(LIMIT)
+    done = run(tmp_path, "-n", "2", "--dist", "worksteal", "-c", "pyproject.toml", "--rootdir", str(ROOT))
+    assert "12 passed" in done.stdout.splitlines()[-1], done.stdout + done.stderr
     assert (tmp_path / "met").exists(), "the others ran side by side"
