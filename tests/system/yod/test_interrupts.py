@@ -13,7 +13,7 @@ from tests.support.mesh import MakeMesh
 
 ROOT = Path(__file__).parents[3]
 #: So many interrupts, spread over the time that a command takes.
-MOMENTS = long(6, 96)
+MOMENTS = long(8, 96)
 #: What the interpreter does before the first instruction of a program has been done: a signal that came before it is
 #: raised in that instruction, or in the first ones, which let signals end the program without a word.
 START_UP = (
