@@ -1,6 +1,5 @@
 """Processors given, started and given back; the books in between."""
 
-
 import pytest
 
 from db.allocation import finish, waiting_requests
