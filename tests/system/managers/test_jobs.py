@@ -13,7 +13,7 @@ import pytest
 from agents.linux import processes
 from tests.support.managers.job import Job, arguments
 from tests.support.managers.shared_job import kept, ranks, shared_job
-from tests.support.waiting import freeze, wait_until
+from tests.support.waiting import freeze, silence, wait_until
 
 __all__ = ["kept", "shared_job"]
 
@@ -176,7 +176,8 @@ def test_signals_of_the_manager_reach_theranks(shared_job: Job) -> None:
 
 
 def test_a_job_that_is_suspended_for_longer_than_down_s_keeps_its_launches(job: Job) -> None:
-    (job.directory / "mesh.toml").write_text("suspect_s = 1.0\ndown_s = 2.0\n")
+    down_s = silence(2.0)
+    (job.directory / "mesh.toml").write_text(f"suspect_s = {silence(1.0)}\ndown_s = {down_s}\n")
     assert job.run("yod", "-sz", "4", "--detach", "sleep", "317").returncode == 0
     # Slurm stops the script and what its daemons started, and does not know of the login processor's RCA and CPA.
     [client] = [pid for pid in job.left() if any(word.endswith("/srun") for word in arguments(pid)[:3])]
@@ -186,11 +187,11 @@ def test_a_job_that_is_suspended_for_longer_than_down_s_keeps_its_launches(job: 
     before = len(log.read_text())
     for pid in stopped:
         freeze(pid)
-    until = time.monotonic() + 4.0
+    until = time.monotonic() + 2 * down_s
     wait_until(lambda: time.monotonic() > until, "twice down_s is over")
     for pid in stopped:
         processes.send_signal(pid, signal.SIGCONT)
-    until = time.monotonic() + 3.0
+    until = time.monotonic() + 1.5 * down_s
     wait_until(lambda: time.monotonic() > until, "longer than down_s is over again")
     assert "node_down" not in log.read_text()[before:]
     assert len(_named(job, "sleep")) == 4, "the ranks live"

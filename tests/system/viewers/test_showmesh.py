@@ -202,7 +202,7 @@ def test_watching_on_a_terminal_redraws_in_place(database: FixedDatabase) -> Non
 
     def read_until(text: bytes) -> None:
         nonlocal seen
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + PATIENCE_S
         while text not in seen:
             assert select.select([leader], [], [], deadline - time.monotonic())[0], seen
             seen += os.read(leader, 65536)
