@@ -91,6 +91,8 @@ _TERMINAL = pytest.StashKey[int]()
 _GRACE_S = 60.0
 
 
+#: The fixtures that start a database server for several tests.
+_SERVERS = frozenset({"sql_server", "fragile"})
 #: The turns of a run that has several processes.
 _TURNS = pytest.StashKey[Turns]()
 
@@ -98,7 +100,7 @@ _TURNS = pytest.StashKey[Turns]()
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What needs a quiet machine comes last, and says why it does; what uses a server is marked as such."""
     for item in items:
-        if "sql_server" in getattr(item, "fixturenames", ()):
+        if not _SERVERS.isdisjoint(getattr(item, "fixturenames", ())):
             beside_a_process(item)
         marker = item.get_closest_marker("load_sensitive")
         if marker is not None and not marker.kwargs.get("reason"):

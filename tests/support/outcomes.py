@@ -1,6 +1,7 @@
 """A pytest plugin: ``-p tests.support.outcomes --outcomes FILE`` writes how each test of the run ended into FILE."""
 
 import json
+import resource
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -64,11 +65,17 @@ def beside_a_process(item: pytest.Item) -> None:
         item.user_properties.append(_BESIDE)
 
 
+def _faults_of_children() -> int:
+    """Return a count that grows with every child that has ended and been waited for."""
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt
+
+
 class _Watch:
     """Notes which tests start processes; registered in every process that runs tests."""
 
     def __init__(self) -> None:
         self._item: pytest.Item | None = None
+        self._faults = _faults_of_children()
         sys.addaudithook(self._audit)
 
     def _audit(self, event: str, _arguments: object) -> None:
@@ -83,6 +90,14 @@ class _Watch:
             return (yield)
         finally:
             self._item = None
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_makereport(self, item: pytest.Item) -> None:
+        """Notice a child of which there was no audit event, as those of multiprocessing."""
+        faults = _faults_of_children()
+        if faults != self._faults:
+            self._faults = faults
+            beside_a_process(item)
 
 
 class _Recorder:

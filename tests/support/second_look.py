@@ -48,8 +48,6 @@ UNSTABLE = Path("build/unstable.txt")
 TESTS_FAILED = 1
 #: pytest's exit status if no test was selected.
 NO_TESTS = 5
-#: Why a test that failed did not run again.
-_NO_LOOK = "no second look: it depends on no other process"
 #: How many characters of a test that fails again are printed.
 _SHOWN = 200_000
 
@@ -192,7 +190,7 @@ def _look_again(pytest: _Pytest, first: Outcomes, names: list[str], folder: Path
 def _print_verdict(verdict: Verdict, looks: list[SecondLook], seconds: float) -> None:
     outcomes = {look.name: f"alone: {look.outcome}" for look in looks}
     for name in verdict.failed:
-        print(f"FAILED {name} ({outcomes.get(name, _NO_LOOK)})")
+        print(f"FAILED {name} ({outcomes.get(name, 'no second look')})")
     if verdict.unstable:
         if UNSTABLE.exists():
             print(f"Both outputs of each unstable test are in {UNSTABLE}.")
@@ -261,7 +259,8 @@ def main(words: list[str]) -> int:
             if status == NO_TESTS and ran > 1:
                 status = 0
             failed = found.failed()
-            if names and set(names) == set(failed) and all(look.passed for look in looked):
+            enough = len(looks) <= MOST_UNSTABLE
+            if enough and names and set(names) == set(failed) and all(look.passed for look in looked):
                 status = 0
             if status != 0:
                 break

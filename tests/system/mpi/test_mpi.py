@@ -45,7 +45,7 @@ def test_an_mpi_program_without_a_flag(yods: PrivateMesh, ranks: str, size: int)
 def test_over_four_nodes_in_any_order_and_with_a_narrow_tree(yods: PrivateMesh, ranks: str) -> None:
     for size, options in (
         (4, ["-fanout", "2", "-list", "7,0,3..4"]),
-        (3, ["-overcommit", "-distribution", "cyclic", "-list", "n1,n2", "-sz", "3"]),
+        (5, ["-overcommit", "-distribution", "cyclic", "-list", "n1,n2", "-sz", "5"]),
     ):
         assert len(yods.run("yod", *options, ranks, check=True).stdout.splitlines()) == size
     aborted = yods.run("yod", "-fanout", "2", "-nodes", "4", ranks, "abort", "7")

@@ -18,6 +18,7 @@ from db.store.store import Store, open_store
 from db.views import texts
 from db.views.viewer import open_viewer
 from tests.support.mariadb import Server
+from tests.support.outcomes import beside_a_process
 from tests.support.stores import define, take
 
 CPA, VIEWER = Account("cpa", "localhost", "cpa's secret"), Account("viewer", "localhost", "v")
@@ -40,6 +41,8 @@ def test_migrations_make_what_the_models_say(store: Store) -> None:
 @pytest.mark.parametrize("kind", ["sqlite", "mariadb"])
 def test_migrating_twice_does_nothing(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     """On a database of its own: another test may have made viewers' procedures for the shared one."""
+    if kind == "mariadb":
+        beside_a_process(request.node)
     server: Server | None = request.getfixturevalue("sql_server") if kind == "mariadb" else None
     url = server.new_database() if server is not None else f"sqlite://{tmp_path}/mesh.db"
     try:
@@ -84,6 +87,8 @@ def test_a_migration_that_broke_off_is_completed(
     """After each of its statements; what the table had is there, and what must have a value has one."""
     from playhouse.migrations import Runner
 
+    if kind == "mariadb":
+        beside_a_process(request.node)
     server: Server | None = request.getfixturevalue("sql_server") if kind == "mariadb" else None
     after, broke_off, ninth = 0, True, tmp_path / "ninth.db"
     while broke_off:
