@@ -7,32 +7,53 @@ from typing import Any
 import pytest
 
 from tests.support.look import look, processors
-from tests.support.mesh import PrivateMesh, while_up
+from tests.support.mariadb import Server
+from tests.support.mesh import PrivateMesh
 from tests.support.shared_mesh import borrowed
 from tests.support.waiting import wait_until
 
 
 @pytest.fixture(scope="module", params=["sqlite", "mariadb"])
-def one_mesh(request: pytest.FixtureRequest) -> Iterator[PrivateMesh]:
-    """A mesh of two nodes with two processors each, with two CPAs, for all tests of a database."""
-    if request.param == "sqlite":
-        with while_up(PrivateMesh(4, 2, 2)) as made:
-            yield made
-        return
-    server = request.getfixturevalue("sql_server")
-    url = server.new_database()
-    with while_up(PrivateMesh(4, 2, 2, url)) as made:
-        yield made
-    server.drop_database(url)
+def server(request: pytest.FixtureRequest) -> Server | None:
+    """The server of the system databases; None for SQLite."""
+    return request.getfixturevalue("sql_server") if request.param == "mariadb" else None
+
+
+@pytest.fixture(scope="module")
+def kept(server: Server | None) -> Iterator[list[PrivateMesh]]:
+    """The mesh of `four`, if a test has begun one."""
+    meshes: list[PrivateMesh] = []
+    yield meshes
+    left = [line for one in meshes for line in ended(one, server)]
+    assert not left, "left behind:\n" + "\n".join(left)
 
 
 @pytest.fixture
-def four(one_mesh: PrivateMesh) -> Iterator[PrivateMesh]:
-    """The mesh; no node of it is drained, or will be."""
-    with borrowed(one_mesh):
-        yield one_mesh
-        if node(one_mesh, 1)["state"] != "up" or node(one_mesh, 1)["drain_at"] is not None:
-            one_mesh.run("mesh", "resume", "n1")
+def four(kept: list[PrivateMesh], server: Server | None) -> Iterator[PrivateMesh]:
+    """A mesh of several tests: two nodes with two processors each, and two CPAs. No node is drained, or will be.
+
+    If that cannot be had after a test, the test fails, and the next has a new mesh: what is wrong may be in the
+    database.
+    """
+    try:
+        if not kept:
+            kept.append(PrivateMesh(4, 2, 2, server.new_database() if server else ""))
+            kept[0].up()
+        with borrowed(kept[0]) as mesh:
+            yield mesh
+            if any(one["state"] != "up" or one["drain_at"] is not None for one in look(mesh)["nodes"]):
+                mesh.run("mesh", "resume", "n[0-1]", check=True)
+    except BaseException:
+        ended(kept.pop(), server)
+        raise
+
+
+def ended(mesh: PrivateMesh, server: Server | None) -> list[str]:
+    """Take a mesh down, with its database; return what it left."""
+    left = mesh.close()
+    if server:
+        server.drop_database(mesh.database)
+    return left
 
 
 def node(mesh: PrivateMesh, place: int) -> dict[str, Any]:

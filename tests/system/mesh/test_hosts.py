@@ -24,7 +24,7 @@ from tests.support.hosts import LoopbackHosts
 from tests.support.look import processors, states
 from tests.support.loopback_mesh import LoopbackMesh
 from tests.support.mesh import BIN, restarted_on_failure, while_up
-from tests.support.waiting import PATIENCE_S, freeze, wait_until
+from tests.support.waiting import PATIENCE_S, freeze, silence, wait_until
 
 MakeLoopback = Callable[..., LoopbackMesh]
 
@@ -50,6 +50,13 @@ def loopback(hosts: LoopbackHosts) -> Iterator[MakeLoopback]:
             hosts.keys.known_hosts.write_text(pins)
 
 
+@pytest.fixture
+def bashrc(hosts: LoopbackHosts) -> Iterator[Path]:
+    """The start-up file of the shells on the hosts, which other tests of this module do not have."""
+    yield (file := hosts.home / ".bashrc")
+    file.unlink(missing_ok=True)
+
+
 ALL = {"name": "lo[1-4]", "address": address("[1-4]"), "processors": 2}
 ONE = {"name": "lo1", "address": address(1), "processors": 2}
 
@@ -63,9 +70,17 @@ def shared(request: pytest.FixtureRequest, hosts: LoopbackHosts) -> Iterator[Loo
 
 @pytest.fixture
 def mesh(shared: LoopbackMesh) -> Iterator[LoopbackMesh]:
-    """The mesh of the class, up or down as the test before has left it: whole, or gone from its hosts."""
+    """The mesh of the class, up or down as the test before has left it: whole, or gone from its hosts.
+
+    A test that describes it otherwise takes it down; the next has the description of the class again.
+    """
+    described = shared.file.read_text()
     yield shared
     with restarted_on_failure(shared):
+        if shared.file.read_text() != described:
+            if not _is_gone(shared):  # the test has failed
+                shared.down()
+            shared.file.write_text(described)
         wait_until(
             lambda: _is_whole(shared) or _is_gone(shared),
             lambda: f"it is whole, or gone: {shared.logs()}",
@@ -83,8 +98,22 @@ def _take_down(mesh: LoopbackMesh) -> None:
         mesh.run("mesh", "down", check=True)
 
 
+def _down_leaves_nothing(mesh: LoopbackMesh) -> None:
+    """End a test: take the mesh down with what runs on it. The next test brings it up if it needs it."""
+    mesh.run("mesh", "down", "--force", check=True)
+    assert mesh.left_on_hosts() == []
+    wait_until(lambda: not _left_here(mesh), lambda: f"nothing is left: {_left_here(mesh)}")
+
+
+def _left_here(mesh: LoopbackMesh) -> list[str]:
+    """Processes, files in the runtime directory, and shared memory of a mesh, on the machine of its user."""
+    files = [str(path) for path in (mesh.home / "run").rglob("*") if not path.is_dir()]
+    memory = [name for name in os.listdir("/dev/shm") if mesh.home.name in name]
+    return [*mesh.processes().values(), *files, *memory]
+
+
 def _is_gone(mesh: LoopbackMesh) -> bool:
-    return not mesh.processes() and not mesh.left_on_hosts()
+    return not _left_here(mesh) and not mesh.left_on_hosts()
 
 
 def _is_whole(mesh: LoopbackMesh) -> bool:
@@ -131,12 +160,12 @@ def _look_at_daemons(mesh: LoopbackMesh) -> None:
         assert all(pipes.count(name) == 2 for name in pipes)  # its own: nothing of the connection is held
 
 
-def test_hosts_that_fail_stop_no_other(loopback: MakeLoopback, hosts: LoopbackHosts) -> None:
+def test_hosts_that_fail_stop_no_other(loopback: MakeLoopback, hosts: LoopbackHosts, bashrc: Path) -> None:
     """Each failure has its word, the others come up, the exit status tells, and the next time they may do better."""
     mesh = loopback(*_ill(hosts), connect_s=3.0)
     _leave_no_ciphers(hosts)
     _spoil_pins(hosts)
-    (hosts.home / ".bashrc").write_text("echo hello\necho hello >&2\n")
+    bashrc.write_text("echo hello\necho hello >&2\n")
     with socket.socket() as taken:
         taken.bind((address(4), mesh.port))
         taken.listen()
@@ -163,9 +192,8 @@ def test_hosts_that_fail_stop_no_other(loopback: MakeLoopback, hosts: LoopbackHo
     pinned = f"[{address(2)}]:{hosts[1].port} {hosts.keys.host_public}"
     assert pinned in hosts.keys.known_hosts.read_text().splitlines()
     assert mesh.run("mesh", "up").returncode == 1
-    (hosts.home / ".bashrc").write_text("echo This account is currently not available.; exit 1\n")  # as nologin does
+    bashrc.write_text("echo This account is currently not available.; exit 1\n")  # as nologin does
     told = mesh.run("mesh", "doctor", "--only", "good,nouser").stdout
-    (hosts.home / ".bashrc").unlink()
     assert "shell: its shell ended without an answer: This account is currently not available. – " in told
     assert "with a home, and not locked (there: passwd -S " in told
 
@@ -274,12 +302,25 @@ def test_by_way_of_another_host_and_with_ssh_agent(loopback: MakeLoopback, hosts
     agent.terminate()
 
 
+def test_an_interrupted_up_leaves_nothing(loopback: MakeLoopback) -> None:
+    mesh = loopback(ALL)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as beats:
+        # where agents say that they are up nobody hears them, so mesh up cannot be done before it is interrupted
+        beats.bind((address(200), mesh.port))
+        up = mesh.start("mesh", "up", stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+        beats.settimeout(PATIENCE_S)
+        beats.recv(1 << 16)  # the first agent is there
+        up.send_signal(signal.SIGINT)
+        assert up.wait() == 130, up.stderr.read()
+        wait_until(lambda: not mesh.left_on_hosts(), "nothing is left")
+
+
 class TestOneHost:
     """Tests that share a mesh of one host."""
 
     table = ONE
 
-    @pytest.mark.parametrize("killed", [{"redmesh-keeper"}, set()], ids=["keeper killed", "keeper lives"])
+    @pytest.mark.parametrize("killed", [set(), {"redmesh-keeper"}], ids=["keeper lives", "keeper killed"])
     @pytest.mark.parametrize("removed", [False, True], ids=["sockets there", "sockets removed"])
     def test_a_node_that_lives_is_adopted(self, mesh: LoopbackMesh, killed: set[str], removed: bool) -> None:
         """Its PCT holds the port of the agent; that is no reason to take it for another program."""
@@ -297,6 +338,43 @@ class TestOneHost:
         yod.communicate("\n")
         assert yod.returncode == 0
         mesh.run("yod", "-sz", "2", "true", check=True)
+        if killed:
+            _down_leaves_nothing(mesh)
+
+    def test_a_node_whose_files_are_damaged_is_told_of_and_mended(self, mesh: LoopbackMesh) -> None:
+        """Its keeper tries ever more seldom, the doctor says why it is not up, and mesh up has it tried at once."""
+        _take_down(mesh)
+        mesh.describe(ONE, suspect_s=silence(2.0), down_s=silence(4.0))  # it is waited for
+        mesh.up()
+        node = mesh.far_state / "nodes" / f"{mesh.name}-lo1"
+        log = node / "log" / "keeper.jsonl"
+        before = log.read_text().count('"daemon failed"')
+        (node / "trust" / "beat.key").write_text("damaged")
+        os.kill(_by_name(mesh)["redmesh-pct"], signal.SIGKILL)
+        wait_until(lambda: log.read_text().count('"daemon failed"') > before, "the keeper says so")
+        wait_until(lambda: states(mesh) == {"lo1": "down"}, "the mesh knows", step_s=0.1)
+        doctor = mesh.run("mesh", "doctor")
+        assert doctor.returncode == 1 and "beat.key holds no keys" in doctor.stdout, doctor
+        assert "its PCT does not come up" in doctor.stdout
+        assert log.read_text().count('"daemon failed"') == before + 1, log.read_text()
+        mesh.run("mesh", "up", check=True)
+        assert mesh.run("yod", "-sz", "1", "true").returncode == 0
+        _down_leaves_nothing(mesh)
+
+    def test_yod_waits_while_the_mesh_of_hosts_is_brought_up_or_upgraded(self, mesh: LoopbackMesh) -> None:
+        if not mesh.state.exists():
+            mesh.up()
+        _take_down(mesh)
+        with open(mesh.state / "up.lock", "a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # as mesh up and mesh upgrade do
+            words = ("yod", "-sz", "2", "-wait-for-nodes", "60", "echo", "ran")
+            yod = mesh.start(*words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            assert "at work: waiting for it" in yod.stderr.readline()
+            up = mesh.start("mesh", "up", stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        out, err = yod.communicate()
+        assert (out, yod.returncode) == ("ran\nran\n", 0), err
+        up.communicate()
+        assert up.returncode == 0
 
     def test_what_does_not_answer_is_not_ended(self, mesh: LoopbackMesh) -> None:
         _bring_up(mesh)
@@ -332,23 +410,6 @@ class TestOneHost:
             os.kill(before["redmesh-pct"], signal.SIGCONT)
         assert _by_name(mesh) == before
 
-    def test_a_node_whose_files_are_damaged_is_told_of_and_mended(self, mesh: LoopbackMesh) -> None:
-        """Its keeper tries ever more seldom, the doctor says why it is not up, and mesh up has it tried at once."""
-        _bring_up(mesh)
-        node = mesh.far_state / "nodes" / f"{mesh.name}-lo1"
-        log = node / "log" / "keeper.jsonl"
-        before = log.read_text().count('"daemon failed"')
-        (node / "trust" / "beat.key").write_text("damaged")
-        os.kill(_by_name(mesh)["redmesh-pct"], signal.SIGKILL)
-        wait_until(lambda: log.read_text().count('"daemon failed"') > before, "the keeper says so")
-        wait_until(lambda: states(mesh) == {"lo1": "down"}, "the mesh knows", step_s=0.1)
-        doctor = mesh.run("mesh", "doctor")
-        assert doctor.returncode == 1 and "beat.key holds no keys" in doctor.stdout, doctor
-        assert "its PCT does not come up" in doctor.stdout
-        assert log.read_text().count('"daemon failed"') == before + 1, log.read_text()
-        mesh.run("mesh", "up", check=True)
-        assert mesh.run("yod", "-sz", "1", "true").returncode == 0
-
     def test_an_agent_that_is_damaged_is_not_run_but_sent_again(self, mesh: LoopbackMesh) -> None:
         _bring_up(mesh)
         mesh.run("mesh", "down", "--keep-agent", check=True)
@@ -358,20 +419,6 @@ class TestOneHost:
         up = mesh.run("mesh", "up")
         assert up.returncode == 1 and f"lo1: the agent arrived damaged at {sent}, or was since" in up.stderr, up.stderr
         assert mesh.outcome("mesh", "up")["lo1"]["state"] == "up" and sent.read_bytes() == content
-
-    def test_yod_waits_while_the_mesh_of_hosts_is_brought_up_or_upgraded(self, mesh: LoopbackMesh) -> None:
-        _bring_up(mesh)
-        mesh.run("mesh", "down", check=True)
-        with open(mesh.state / "up.lock", "a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # as mesh up and mesh upgrade do
-            words = ("yod", "-sz", "2", "-wait-for-nodes", "60", "echo", "ran")
-            yod = mesh.start(*words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-            assert "at work: waiting for it" in yod.stderr.readline()
-            up = mesh.start("mesh", "up", stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        out, err = yod.communicate()
-        assert (out, yod.returncode) == ("ran\nran\n", 0), err
-        up.communicate()
-        assert up.returncode == 0
 
     def test_adopted_launches_end_with_the_mesh(self, mesh: LoopbackMesh) -> None:
         _bring_up(mesh)
@@ -396,6 +443,56 @@ class TestFourHosts:
 
     table = ALL
 
+    def test_the_table_on_a_terminal(self, mesh: LoopbackMesh) -> None:
+        _take_down(mesh)
+        shutil.rmtree(mesh.state, ignore_errors=True)  # as before the first mesh up
+        words = ["script", "-qec", f"{BIN}/mesh up", "/dev/null"]
+        shown = mesh.run(*words, check=True, env={"TERM": "xterm", "COLUMNS": "100"}).stdout
+        assert "hosts:" in shown and "mesh up: 8 processors on 4 nodes" in shown
+
+    def test_a_node_that_was_not_told_of_new_keys_gets_them_from_up(self, mesh: LoopbackMesh) -> None:
+        _bring_up(mesh)
+        config = json.loads((mesh.state / "keeper.json").read_text())
+        keys = authority(str(mesh.state), config["mesh"])
+        keys.rotate(lambda now: now.equip_login(config["login"], ["127.0.0.1"], config["run"]))
+        assert mesh.run("yod", "-sz", "8", "hostname").returncode == 125
+        mesh.run("mesh", "up", check=True)
+        wait_until(lambda: mesh.run("yod", "-sz", "8", "hostname").returncode == 0, "launches again", step_s=0.2)
+        told = mesh.run("mesh", "trust", "rotate", check=True).stdout.splitlines()
+        assert [line.partition(":")[0] for line in told] == ["4 nodes"] * 3
+        assert mesh.run("yod", "-sz", "8", "hostname").returncode == 0
+
+    def test_launches_survive_an_upgrade(self, mesh: LoopbackMesh) -> None:
+        _bring_up(mesh)
+        go = mesh.home / "go"
+        waiting = f"echo in; until [ -e {go} ]; do sleep 0.05; done; echo out"
+        yod = mesh.start("yod", "-sz", "8", "sh", "-c", waiting, stdout=subprocess.PIPE, text=True)
+        assert yod.stdout.readline() == "in\n"
+        before = _daemons(mesh)
+        done = mesh.run("mesh", "upgrade", check=True)  # the same version, so nothing is to be done
+        assert done.stdout.startswith("mesh upgrade: 4 hosts") and _daemons(mesh) == before
+        mesh.describe(ALL, fanout=3)  # another configuration has agents changed too
+        done = mesh.run("mesh", "upgrade", check=True)
+        assert done.stderr.count(": up (") == 4
+        assert len(_daemons(mesh)) == 8 and not _daemons(mesh) & before
+        refused = mesh.run("mesh", "down")
+        assert refused.returncode == 1 and re.search(r"launcher \d+ runs", refused.stderr)
+        go.touch()
+        assert yod.wait() == 0 and yod.stdout.read().count("out") == 8
+        mesh.run("yod", "-sz", "8", "true", check=True)
+        _down_leaves_nothing(mesh)
+
+    def test_lost_state_is_found_again(self, mesh: LoopbackMesh) -> None:
+        """What a mesh that was killed has left on hosts is replaced by the next, of which mesh down leaves nothing."""
+        _bring_up(mesh)
+        for pid in [mesh.pid_of(name) for name in ("keeper", "cpa-0", "rca")]:
+            os.kill(pid, signal.SIGKILL)
+        old = set(mesh.agents())
+        mesh.run("mesh", "up", check=True)
+        assert not old & set(mesh.agents())
+        mesh.run("yod", "-sz", "8", "true", check=True)
+        _down_leaves_nothing(mesh)
+
     def test_up_and_down_leave_nothing(self, mesh: LoopbackMesh, hosts: LoopbackHosts) -> None:
         _take_down(mesh)
         up = mesh.run("mesh", "up", check=True)
@@ -413,62 +510,3 @@ class TestFourHosts:
         down = mesh.run("mesh", "down", check=True)
         assert down.stdout == "mesh down\n" and mesh.left_on_hosts() == []
         assert not mesh.far_state.exists()
-
-    def test_an_interrupted_up_leaves_nothing(self, mesh: LoopbackMesh) -> None:
-        _take_down(mesh)
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as beats:
-            # where agents say that they are up nobody hears them, so mesh up cannot be done before it is interrupted
-            beats.bind((address(200), mesh.port))
-            up = mesh.start("mesh", "up", stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
-            beats.settimeout(PATIENCE_S)
-            beats.recv(1 << 16)  # the first agent is there
-            up.send_signal(signal.SIGINT)
-            assert up.wait() == 130, up.stderr.read()
-            wait_until(lambda: not mesh.left_on_hosts(), "nothing is left")
-
-    def test_the_table_on_a_terminal(self, mesh: LoopbackMesh) -> None:
-        _take_down(mesh)
-        words = ["script", "-qec", f"{BIN}/mesh up", "/dev/null"]
-        shown = mesh.run(*words, check=True, env={"TERM": "xterm", "COLUMNS": "100"}).stdout
-        assert "hosts:" in shown and "mesh up: 8 processors on 4 nodes" in shown
-
-    def test_launches_survive_an_upgrade(self, mesh: LoopbackMesh) -> None:
-        _bring_up(mesh)
-        go = mesh.home / "go"
-        waiting = f"echo in; until [ -e {go} ]; do sleep 0.05; done; echo out"
-        yod = mesh.start("yod", "-sz", "8", "sh", "-c", waiting, stdout=subprocess.PIPE, text=True)
-        assert yod.stdout.readline() == "in\n"
-        before = _daemons(mesh)
-        done = mesh.run("mesh", "upgrade", check=True)  # the same version, so nothing is to be done
-        assert done.stdout.startswith("mesh upgrade: 4 hosts") and _daemons(mesh) == before
-        mesh.describe(ALL, fanout=3)  # another configuration has agents changed too; no other test asks for it
-        done = mesh.run("mesh", "upgrade", check=True)
-        assert done.stderr.count(": up (") == 4
-        assert len(_daemons(mesh)) == 8 and not _daemons(mesh) & before
-        refused = mesh.run("mesh", "down")
-        assert refused.returncode == 1 and re.search(r"launcher \d+ runs", refused.stderr)
-        go.touch()
-        assert yod.wait() == 0 and yod.stdout.read().count("out") == 8
-        mesh.run("yod", "-sz", "8", "true", check=True)
-
-    def test_lost_state_is_found_again(self, mesh: LoopbackMesh) -> None:
-        """What a mesh that was killed has left on hosts is replaced by the next, or taken away by mesh down."""
-        _bring_up(mesh)
-        for pid in [mesh.pid_of(name) for name in ("keeper", "cpa-0", "rca")]:
-            os.kill(pid, signal.SIGKILL)
-        old = set(mesh.agents())
-        mesh.run("mesh", "up", check=True)
-        assert not old & set(mesh.agents())
-        mesh.run("yod", "-sz", "8", "true", check=True)
-
-    def test_a_node_that_was_not_told_of_new_keys_gets_them_from_up(self, mesh: LoopbackMesh) -> None:
-        _bring_up(mesh)
-        config = json.loads((mesh.state / "keeper.json").read_text())
-        keys = authority(str(mesh.state), config["mesh"])
-        keys.rotate(lambda now: now.equip_login(config["login"], ["127.0.0.1"], config["run"]))
-        assert mesh.run("yod", "-sz", "8", "hostname").returncode == 125
-        mesh.run("mesh", "up", check=True)
-        wait_until(lambda: mesh.run("yod", "-sz", "8", "hostname").returncode == 0, "launches again", step_s=0.2)
-        told = mesh.run("mesh", "trust", "rotate", check=True).stdout.splitlines()
-        assert [line.partition(":")[0] for line in told] == ["4 nodes"] * 3
-        assert mesh.run("yod", "-sz", "8", "hostname").returncode == 0

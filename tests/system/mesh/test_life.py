@@ -42,8 +42,10 @@ def private(one_mesh: PrivateMesh) -> Iterator[PrivateMesh]:
 
 
 def is_down(mesh: PrivateMesh) -> bool:
-    """Whether nothing of the mesh runs."""
-    return not mesh.processes()
+    """Whether nothing of the mesh runs, and it has left neither files in the runtime directory nor shared memory."""
+    files = [path for path in (mesh.home / "run").rglob("*") if not path.is_dir()]
+    memory = [name for name in os.listdir("/dev/shm") if mesh.home.name in name]
+    return not (mesh.processes() or files or memory)
 
 
 def bring_up(mesh: PrivateMesh) -> None:
@@ -607,24 +609,28 @@ class TestWhatGoesDown:
         if not (private.state / "mesh.db").exists():
             private.up()
         private.down()
-        with sqlite3.connect(private.state / "mesh.db") as database:
-            database.execute("UPDATE mesh SET schema_version = 99")
-        database.close()
-        for command in (("mesh", "up"), ("yod", "true"), ("showmesh",)):
-            got = private.run(*command)
-            assert got.returncode == 125 and "schema 99, newer" in got.stderr, got.stderr
-            assert "Traceback" not in got.stderr and got.stdout == ""
-        assert not private.processes()
-        content = bytearray((private.state / "mesh.db").read_bytes())
-        for page in range(1, len(content) // 4096):
-            content[page * 4096 : page * 4096 + 64] = b"\xff" * 64
-        (private.state / "mesh.db").write_bytes(content)
-        for command in (("mesh", "up"), ("showmesh",), ("mesh", "history")):
-            got = private.run(*command)
-            assert got.returncode == 125 and "is damaged" in got.stderr and "mesh up makes a new one" in got.stderr, got
-            assert "Traceback" not in got.stderr and "fault of redmesh" not in got.stderr
-        for path in private.state.glob("mesh.db*"):
-            path.unlink()
+        try:
+            with sqlite3.connect(private.state / "mesh.db") as database:
+                database.execute("UPDATE mesh SET schema_version = 99")
+            database.close()
+            for command in (("mesh", "up"), ("yod", "true"), ("showmesh",)):
+                got = private.run(*command)
+                assert got.returncode == 125 and "schema 99, newer" in got.stderr, got.stderr
+                assert "Traceback" not in got.stderr and got.stdout == ""
+            assert not private.processes()
+            content = bytearray((private.state / "mesh.db").read_bytes())
+            for page in range(1, len(content) // 4096):
+                content[page * 4096 : page * 4096 + 64] = b"\xff" * 64
+            (private.state / "mesh.db").write_bytes(content)
+            for command in (("mesh", "up"), ("showmesh",), ("mesh", "history")):
+                got = private.run(*command)
+                assert (
+                    got.returncode == 125 and "is damaged" in got.stderr and "mesh up makes a new one" in got.stderr
+                ), got
+                assert "Traceback" not in got.stderr and "fault of redmesh" not in got.stderr
+        finally:  # also if the test fails: the next brings up a mesh with this state directory
+            for path in private.state.glob("mesh.db*"):
+                path.unlink()
         assert private.up().returncode == 0, "the remedy is one"
 
     def test_a_mesh_without_a_keeper_can_be_taken_down(self, private: PrivateMesh) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.look import look, processors
-from tests.support.mesh import MakeMesh, PrivateMesh, while_up
+from tests.support.mesh import MakeMesh, PrivateMesh
 from tests.support.shared_mesh import borrowed
 from tests.support.waiting import wait_until
 
@@ -23,26 +23,44 @@ def variables(text: str) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def one_mesh() -> Iterator[PrivateMesh]:
-    """Eight processors, and the caller is the batch system: for all tests that leave it as it was."""
-    with while_up(PrivateMesh(8, 2, REDMESH_BATCH_ACCOUNTS=ME)) as made:
-        yield made
+def kept() -> Iterator[list[PrivateMesh]]:
+    """The mesh of `batch`, if a test has begun one."""
+    meshes: list[PrivateMesh] = []
+    yield meshes
+    left = [line for one in meshes for line in one.close()]
+    assert not left, "left behind:\n" + "\n".join(left)
 
 
 @pytest.fixture
-def batch(one_mesh: PrivateMesh) -> Iterator[PrivateMesh]:
-    """The module's mesh: without partitions and reservations, its processors interactive, its nodes in service."""
-    with borrowed(one_mesh):
-        yield one_mesh
-        nodes = look(one_mesh)["nodes"]
-        if any(one["mode"] != "interactive" for node in nodes for one in node["processors"]):
-            one_mesh.run("mesh", "mode", "interactive", "0..7")
-        if processors(one_mesh, "reserved"):
-            one_mesh.run("mesh", "unreserve", "0..7")
-        if any(node["state"] != "up" for node in nodes):
-            one_mesh.run("mesh", "resume", "n[0-1]")
-        for path in (one_mesh.state / "partitions").glob("*"):
-            one_mesh.run("mesh", "partition", "destroy", path.name, "--force", check=True)
+def batch(kept: list[PrivateMesh]) -> Iterator[PrivateMesh]:
+    """A mesh of several tests: eight processors, and the caller is the batch system.
+
+    It has no partitions and reservations, its processors are interactive, its nodes in service. If that cannot be had
+    after a test, the test fails, and the next has a new mesh: what is wrong may be in the database.
+    """
+    try:
+        if not kept:
+            kept.append(PrivateMesh(8, 2, REDMESH_BATCH_ACCOUNTS=ME))
+            kept[0].up()
+        with borrowed(kept[0]) as mesh:
+            yield mesh
+            _undo(mesh)
+    except BaseException:
+        kept.pop().close()
+        raise
+
+
+def _undo(mesh: PrivateMesh) -> None:
+    """Take back what a test may have done to the machine."""
+    nodes = look(mesh)["nodes"]
+    if any(one["mode"] != "interactive" for node in nodes for one in node["processors"]):
+        mesh.run("mesh", "mode", "interactive", "0..7", check=True)
+    if processors(mesh, "reserved"):
+        mesh.run("mesh", "unreserve", "0..7", check=True)
+    if any(node["state"] != "up" for node in nodes):
+        mesh.run("mesh", "resume", "n[0-1]", check=True)
+    for path in (mesh.state / "partitions").glob("*"):
+        mesh.run("mesh", "partition", "destroy", path.name, "--force", check=True)
 
 
 def test_a_batch_job_from_partition_to_the_end(batch: PrivateMesh) -> None:

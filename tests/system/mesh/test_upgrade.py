@@ -8,7 +8,7 @@ import pytest
 
 from db.store.store import Store, open_store
 from tests.support.mariadb import Server
-from tests.support.mesh import PrivateMesh, while_up
+from tests.support.mesh import PrivateMesh
 from tests.support.shared_mesh import borrowed
 from tests.support.waiting import wait_until
 
@@ -17,30 +17,55 @@ LATER = (("node", "rca"), ("partition", "login_processor"), ("node", "side_from"
 
 
 @pytest.fixture(scope="module", params=("sqlite", "mariadb"))
-def one_mesh(request: pytest.FixtureRequest) -> Iterator[PrivateMesh]:
-    """A mesh of two nodes with two processors each, for all tests of a database."""
-    if request.param == "sqlite":
-        with while_up(PrivateMesh(4, 2)) as private:
-            yield private
-        return
-    server: Server = request.getfixturevalue("sql_server")
-    url = server.new_database()
-    with while_up(PrivateMesh(4, 2), up=False) as private:
-        (private.work / "cpa.url").write_text(f"{url}\n")
-        (private.work / "cpa.url").chmod(0o600)
-        private.env |= {"REDMESH_DATABASE": url, "REDMESH_CPA_DATABASE_FILE": str(private.work / "cpa.url")}
-        private.run("mesh", "db", "init", check=True)
-        private.up()
-        yield private
-    server.drop_database(url)
+def server(request: pytest.FixtureRequest) -> Server | None:
+    """The server of the system databases; None for SQLite."""
+    return request.getfixturevalue("sql_server") if request.param == "mariadb" else None
+
+
+@pytest.fixture(scope="module")
+def kept(server: Server | None) -> Iterator[list[PrivateMesh]]:
+    """The mesh of `old`, if a test has begun one."""
+    meshes: list[PrivateMesh] = []
+    yield meshes
+    left = [line for one in meshes for line in ended(one, server)]
+    assert not left, "left behind:\n" + "\n".join(left)
 
 
 @pytest.fixture
-def old(one_mesh: PrivateMesh) -> Iterator[PrivateMesh]:
-    """The mesh, whose database a test makes older."""
-    (one_mesh.work / "go").unlink(missing_ok=True)
-    with borrowed(one_mesh):
-        yield one_mesh
+def old(kept: list[PrivateMesh], server: Server | None) -> Iterator[PrivateMesh]:
+    """A mesh of several tests: two nodes with two processors each. A test makes its database older, and upgrades it.
+
+    If it is not whole after a test, the test fails, and the next has a new mesh with a new database.
+    """
+    try:
+        if not kept:
+            kept.append(PrivateMesh(4, 2))
+            if server:
+                use_server(kept[0], server)
+            kept[0].up()
+        (kept[0].work / "go").unlink(missing_ok=True)
+        with borrowed(kept[0]) as mesh:
+            yield mesh
+    except BaseException:
+        ended(kept.pop(), server)
+        raise
+
+
+def use_server(mesh: PrivateMesh, server: Server) -> None:
+    """Give a mesh that is not up a database on a server; the CPA has its URL from a file."""
+    url = server.new_database()
+    (mesh.work / "cpa.url").write_text(f"{url}\n")
+    (mesh.work / "cpa.url").chmod(0o600)
+    mesh.env |= {"REDMESH_DATABASE": url, "REDMESH_CPA_DATABASE_FILE": str(mesh.work / "cpa.url")}
+    mesh.run("mesh", "db", "init", check=True)
+
+
+def ended(mesh: PrivateMesh, server: Server | None) -> list[str]:
+    """Take a mesh down, with its database; return what it left."""
+    left = mesh.close()
+    if server:
+        server.drop_database(mesh.database)
+    return left
 
 
 def launched(mesh: PrivateMesh) -> "subprocess.Popen[str]":
@@ -88,7 +113,7 @@ def test_a_launch_outlives_an_upgrade_of_its_machine(old: PrivateMesh) -> None:
     old.run("yod", "-sz", "4", "true", check=True)
 
 
-@pytest.mark.parametrize("one_mesh", ["mariadb"], indirect=True, scope="module")  # an SQLite file is its owner's
+@pytest.mark.parametrize("server", ["mariadb"], indirect=True, scope="module")  # an SQLite file is its owner's
 def test_an_upgrade_that_may_not_migrate_ends_nothing(old: PrivateMesh, sql_server: Server) -> None:
     yod = launched(old)
     before = daemons(old)
