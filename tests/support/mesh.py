@@ -259,7 +259,7 @@ def restarted_on_failure(shared: PrivateMesh) -> Iterator[None]:
     """Restart a mesh of several tests if the block fails, so that the tests after this one do not fail too."""
     try:
         yield
-    except Exception:
+    except BaseException:  # also a time limit of pytest-timeout, which is no Exception
         shared.restart()
         raise
 

@@ -12,6 +12,7 @@ import pytest
 from tests.support.look import processors
 from tests.support.mesh import PrivateMesh, restarted_on_failure, while_up
 from tests.support.waiting import wait_until
+from tests.support.whole import left_as_found
 
 PROCESSORS, NODES = 8, 4
 
@@ -24,8 +25,16 @@ def one_mesh() -> Iterator[PrivateMesh]:
 
 
 @pytest.fixture
-def yods(one_mesh: PrivateMesh) -> Iterator[PrivateMesh]:
-    """The module's mesh; afterwards every processor is free again and no process of a launch is left."""
+def yods(one_mesh: PrivateMesh, request: pytest.FixtureRequest) -> Iterator[PrivateMesh]:
+    """The module's mesh; afterwards every processor is free again and no process of a launch is left.
+
+    A mesh of all modules is then also as it was: its daemons, boot and ``env``.
+    """
+    if "mesh_of_all_modules" in request.fixturenames:
+        with left_as_found(one_mesh):
+            yield one_mesh
+            wait_until_nothing_is_left(one_mesh)
+        return
     yield one_mesh
     with restarted_on_failure(one_mesh):
         wait_until_nothing_is_left(one_mesh)

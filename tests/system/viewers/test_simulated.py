@@ -12,6 +12,7 @@ from db.views.viewer import open_viewer
 from tests.support.look import processors
 from tests.support.mesh import MakeMesh, PrivateMesh, Run, restarted_on_failure, while_up
 from tests.support.waiting import wait_until
+from tests.support.whole import is_whole
 
 #: 4 compute columns and a service column at each end: 2 * 4 * 2 * 3 * 4 = 192 compute processors, 48 service.
 MACHINE = """[topology]
@@ -48,10 +49,10 @@ def one_machine() -> Iterator[SimulatedMesh]:
 
 @pytest.fixture
 def machine(one_machine: SimulatedMesh) -> Iterator[SimulatedMesh]:
-    """The machine of this module's tests; after the test every processor is free again."""
+    """The machine of this module's tests; after the test its daemons answer and every processor is free again."""
     yield one_machine
     with restarted_on_failure(one_machine):
-        wait_until(lambda: free(one_machine) == COMPUTE + SERVICE, "all is free again", step_s=0.1)
+        wait_until(lambda: is_whole(one_machine), one_machine.logs, step_s=0.1)
 
 
 def free(machine: PrivateMesh) -> int:

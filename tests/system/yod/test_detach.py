@@ -5,7 +5,6 @@ import os
 import signal
 import socket
 import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -219,7 +218,7 @@ def test_spooled_events_are_json_too(yods: PrivateMesh) -> None:
     done = yods.run("yod", "-json", "--attach", str(launcher), check=True)
     events = [json.loads(line) for line in done.stdout.splitlines()]
     assert events[0]["event"] == "hello" and events[-1]["event"] == "end"
-    assert Path(yods.state / "spool").is_dir()
+    assert (yods.state / "spool" / f"{launcher}.frames").is_file()
 
 
 def test_a_detached_launch_reads_what_observers_send(yods: PrivateMesh) -> None:

@@ -3,9 +3,10 @@
 import pytest
 
 from tests.support.mesh import PrivateMesh, Run
-from tests.support.shared_mesh import borrowed_mesh as quiet_mesh
+from tests.support.shared_mesh import borrowed_mesh as one_mesh
+from tests.support.yods import yods as quiet_mesh
 
-__all__ = ["quiet_mesh"]
+__all__ = ["one_mesh", "quiet_mesh"]
 
 COMMANDS = ["showmesh", "showmesh --json", "pingd", "mesh status", "mesh history", "mesh partition list", "yod echo hi"]
 HELP = ["showmesh --help", "pingd --help", "mesh --help", "mesh up --help", "yod --help"]

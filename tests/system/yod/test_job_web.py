@@ -4,14 +4,17 @@ import json
 import socket
 import struct
 import subprocess
+import tempfile
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agents.linux.processes import threads
 from tests.support.mesh import PrivateMesh
 from tests.support.shared_mesh import borrowed_mesh as one_mesh
 from tests.support.waiting import PATIENCE_S, wait_until
@@ -30,24 +33,56 @@ def get(url: str, **headers: str) -> tuple[int, dict[str, str], Any]:
         return error.code, dict(error.headers), json.loads(error.read() or b"null")
 
 
+class Server:
+    """``mesh job serve``: its address and token, and the file of its messages."""
+
+    def __init__(self, mesh: PrivateMesh):
+        self.messages = Path(tempfile.mkdtemp(dir=mesh.work)) / "stderr"
+        with open(self.messages, "w") as stderr:
+            self.process = mesh.start("mesh", "job", "serve", stdout=subprocess.PIPE, stderr=stderr, text=True)
+        assert self.process.stdout is not None
+        self.address, _, self.token = self.process.stdout.readline().strip().partition("/?token=")
+
+    def is_idle(self) -> bool:
+        """Whether no request is being answered: each has a thread, and writes its messages before the thread ends."""
+        return len(threads(self.process.pid)) <= 1
+
+    def end(self) -> None:
+        """Terminate the server."""
+        self.process.terminate()
+        self.process.wait()
+
+
 @pytest.fixture(scope="module")
-def server(one_mesh: PrivateMesh) -> Iterator[tuple[str, str]]:
-    """The address of the server, and its token. It says nothing but that."""
-    server = one_mesh.start("mesh", "job", "serve", stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert server.stdout is not None
-    address, _, token = server.stdout.readline().strip().partition("/?token=")
-    try:
-        yield address, token
-    finally:
-        server.terminate()
-        said = server.communicate()[1]
-    assert not said
+def kept(one_mesh: PrivateMesh) -> Iterator[list[Server]]:
+    """The server of `served`, if a test has begun one. It says nothing at its end either."""
+    servers: list[Server] = []
+    yield servers
+    for one in servers:
+        one.end()
+        assert not one.messages.read_text()
 
 
 @pytest.fixture
-def served(yods: PrivateMesh, server: tuple[str, str]) -> tuple[PrivateMesh, str, str]:
-    """The mesh, the address of its server, and the token."""
-    return yods, *server
+def served(yods: PrivateMesh, kept: list[Server]) -> Iterator[tuple[PrivateMesh, str, str]]:
+    """The mesh, the address of its server, and the token.
+
+    The server has said nothing after the test and runs, or the test fails, and the next has a new one.
+    """
+    if kept and kept[0].process.poll() is not None:
+        kept.clear()  # it ended with the mesh, which a test had to start again
+    if not kept:
+        kept.append(Server(yods))
+    [server] = kept
+    yield yods, server.address, server.token
+    try:
+        wait_until(server.is_idle, "every request is answered")
+        assert not server.messages.read_text()
+        assert server.process.poll() is None
+    except BaseException:
+        kept.remove(server)
+        server.end()
+        raise
 
 
 def test_clients_that_leave_at_any_moment_are_no_errors(served: tuple[PrivateMesh, str, str]) -> None:
@@ -62,17 +97,18 @@ def test_clients_that_leave_at_any_moment_are_no_errors(served: tuple[PrivateMes
 
 def test_a_watcher_waits_for_the_next_change_and_sees_the_end(served: tuple[PrivateMesh, str, str]) -> None:
     mesh, address, token = served
+    bearer = f"Bearer {token}"
+    before = {job["uuid"] for job in get(address, Authorization=bearer)[2]}
     script = "yodstate set phase 1; yodstate log hello; read line; yodstate set phase 2; read line"
     yod = mesh.start("yod", "-quiet", "-state", "sh", "-c", script, stdin=subprocess.PIPE, text=True)
     assert yod.stdin is not None
-    bearer = f"Bearer {token}"
 
-    def newest() -> dict[str, Any]:
-        jobs = sorted(get(address, Authorization=bearer)[2], key=lambda job: job["created_at"])
-        return jobs[-1] if jobs else {}
+    def running() -> list[str]:
+        jobs = get(address, Authorization=bearer)[2]
+        return [job["uuid"] for job in jobs if job["uuid"] not in before and job.get("state") == "running"]
 
-    wait_until(lambda: newest().get("state") == "running", "the launch runs")
-    job = f"{address}/job/{newest()['uuid']}"
+    [uuid] = wait_until(running, "the launch runs")
+    job = f"{address}/job/{uuid}"
     wait_until(lambda: get(f"{job}/log", Authorization=bearer)[2]["log"], "the line is there")
     status, headers, told = get(job, Authorization=bearer)
     assert status == 200 and told["values"] == {"phase": "1"} and told["owner_lives"]

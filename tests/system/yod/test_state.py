@@ -95,9 +95,11 @@ def test_it_can_be_asked_and_copied_while_the_launch_runs(yods: PrivateMesh) -> 
     nodes = yods.state / "jobs" / ".nodes"
     nodes.unlink(missing_ok=True)
     nodes.mkdir()  # the file cannot be written
-    yods.run("mesh", "job", "show", job["uuid"], "--at", "n0")
-    assert not list(nodes.parent.glob(".nodes.*"))
-    nodes.rmdir()
+    try:
+        yods.run("mesh", "job", "show", job["uuid"], "--at", "n0")
+        assert not list(nodes.parent.glob(".nodes.*"))
+    finally:
+        nodes.rmdir()
     copy = sqlite3.connect(yods.work / "copy.job")
     assert copy.execute("SELECT key, value FROM value").fetchall() == [("phase", "1")]
     copy.close()
