@@ -1,6 +1,7 @@
 """Single daemons (CPAs, an RCA) on a real database, without a keeper, in a private directory."""
 
 import functools
+import itertools
 import json
 import os
 import shutil
@@ -21,7 +22,18 @@ from tests.support.reaper import private_directory
 from tests.support.stores import empty, make_database
 from tests.support.waiting import PATIENCE_S, Process, freeze, silence, wait_until
 
-MESH = f"{os.getpid():08x}"  # no other test run's: an RCA kills the processes that carry its mesh's mark
+_PID_BITS = 22  # the kernel's largest pid is 2**22 - 1 (PID_MAX_LIMIT)
+_open: set[int] = set()  # the numbers of the Daemons of this process that are not closed
+
+
+def _mark(number: int) -> str:
+    """Return the mark of a mesh of this process. An RCA kills the processes that carry its mesh's mark, so no other
+    test process and no other open Daemons has it."""
+    return f"{number << _PID_BITS | os.getpid():08x}"
+
+
+#: The mark of Daemons that are the only open ones of their process.
+MESH = _mark(0)
 
 
 class Daemons:
@@ -30,6 +42,9 @@ class Daemons:
     def __init__(
         self, processors: int = 8, nodes: int = 2, database: str = "", has_schema: bool = False, **config: Any
     ) -> None:
+        self._number = next(number for number in itertools.count() if number not in _open)
+        _open.add(self._number)
+        self.mesh = _mark(self._number)
         self.home = private_directory("redmesh-d-")
         self.run, self.state = self.home / "run", self.home / "state"
         self.run.mkdir(mode=0o700)
@@ -47,13 +62,13 @@ class Daemons:
         if not has_schema:
             make_database(self.url)
         self.store, self._reader = open_store(self.url), open_store(self.url)
-        define_machine(self.store, MESH, "b00710", LOGIN, self.nodes)
+        define_machine(self.store, self.mesh, "b00710", LOGIN, self.nodes)
 
     def configure(self, **options: Any) -> None:
         """Write keeper.json like ``mesh up``, with changed ``options``; daemons started later read it."""
         self._options.update(options)
         whole: dict[str, Any] = {
-            "mesh": MESH,
+            "mesh": self.mesh,
             "run": str(self.run),
             "state": str(self.state),
             "boot_id": "b00710",
@@ -150,6 +165,7 @@ class Daemons:
         self._reader.close()
         self.store.close()
         shutil.rmtree(self.home, ignore_errors=True)
+        _open.discard(self._number)
 
     def _listens(self, name: str) -> bool:
         try:

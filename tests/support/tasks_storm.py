@@ -3,8 +3,8 @@
     python -m tests.support.tasks_storm [--tasks 100000] [--nodes 64] [--kills 40] [--outage 60] [--seed N]
 
 Runs on one machine with MariaDB. Every few seconds it kills a PCT, a CPA, a worker or the job's owner with SIGKILL, and
-resumes the job after the owner's death. After half of the kills, MariaDB is stopped (SIGSTOP): until every CPA knows
-that it does not answer, and for ``--outage`` seconds at least.
+resumes the job after the owner's death. After about half of the kills, MariaDB is stopped (SIGSTOP): until every CPA
+knows that it does not answer, and for ``--outage`` seconds at least.
 ``tests.support.owner_storm`` loses the owner's whole host, ``tests.support.sections_storm`` those of workers.
 """
 
@@ -33,14 +33,28 @@ VICTIMS = ("pct", "cpa", "worker", "owner")
 Say = Callable[[str], None]
 
 
-class TasksJob:
-    """A job; each of its tasks writes its number to the file ``ran``, then sleeps."""
+#: A task in ``held`` waits for this file; the last task waits for ALL_STRUCK.
+CPAS_KNOW, ALL_STRUCK = "cpas-know", "all-struck"
 
-    def __init__(self, mesh: PrivateMesh, tasks: int, limit: int, task_s: float) -> None:
+
+class TasksJob:
+    """A job; each of its tasks writes its number to the file ``ran``, then sleeps.
+
+    The last ``held`` tasks wait until the file CPAS_KNOW exists, and the last task until ALL_STRUCK does. So tasks are
+    left to begin during the outage, and the job runs until every kill is done, however slow the machine is.
+    """
+
+    def __init__(self, mesh: PrivateMesh, tasks: int, limit: int, task_s: float, held: int) -> None:
         self.mesh, self.tasks = mesh, tasks
-        script = f"echo {{}} >> ran; sleep {task_s}" if task_s else "echo {} >> ran"
+        script = "echo {} >> ran" + (f"; sleep {task_s}" if task_s else "")
+        for first, file in ((tasks - held + 1, CPAS_KNOW), (tasks, ALL_STRUCK)):
+            script += f"; test {{}} -lt {first} || until test -e {file}; do sleep 0.1; done"
         words = ("--array", f"1-{tasks}", "--limit", str(limit), "--quiet", "--", "sh", "-c", script)
         self.uuid = mesh.run("mesh", "submit", *words, check=True).stdout.strip()
+
+    def release(self, file: str) -> None:
+        """End the wait of the tasks that wait for this file."""
+        (self.mesh.work / file).touch()
 
     def ran(self) -> int:
         """Return how many times tasks have started, counted in the file ``ran``."""
@@ -56,6 +70,13 @@ class TasksJob:
     def sql(self, query: str) -> list[dict[str, int]]:
         return asked(self.mesh.state / "jobs" / f"{self.uuid}.job", query)
 
+    def pids(self, victim: str) -> list[int]:
+        """Return the pids of the job's ``owner``, or of its processes of the kind ``worker``."""
+        if victim == "owner":
+            owner = self._row()["owner"]
+            return [int(owner.rpartition(":")[2])] if owner else []
+        return [pid for pid, words in self.mesh.processes().items() if "/yodwork job " in words]
+
     def strike(self, victim: str, chance: random.Random) -> bool:
         """Kill one process of this kind; return False if there is none. Resume the job if its owner was killed."""
         mesh = self.mesh
@@ -66,11 +87,7 @@ class TasksJob:
             except ProcessLookupError:
                 return False
             return True
-        if victim == "owner":
-            owner = self._row()["owner"]
-            pids = [int(owner.rpartition(":")[2])] if owner else []
-        else:
-            pids = [pid for pid, words in mesh.processes().items() if "/yodwork job " in words]
+        pids = self.pids(victim)
         if not pids:
             return False
         try:
@@ -78,11 +95,8 @@ class TasksJob:
         except ProcessLookupError:
             return False
         if victim == "owner":
-            # An owner that is killed while it exits has recorded the job's end.
-            ends = ("owner lost", "done", "failed")
-            after = wait_until(lambda: (now := self.state()) in ends and now, "it is lost", step_s=0.2)
-            if after == "owner lost":
-                mesh.run("mesh", "job", "resume", self.uuid, check=True)
+            wait_until(lambda: self.state() == "owner lost", "the loss of the owner is recorded", step_s=0.2)
+            mesh.run("mesh", "job", "resume", self.uuid, check=True)
         return True
 
     def check(self) -> int:
@@ -109,10 +123,17 @@ def check_runs(sql: Callable[[str], list[dict[str, int]]], tasks: int, ran: str)
     return sum(count > 1 for count in times.values())
 
 
-def outage(mesh: PrivateMesh, server: Server, ran: Callable[[], int], seconds: float) -> int:
+def outage(
+    mesh: PrivateMesh,
+    server: Server,
+    ran: Callable[[], int],
+    seconds: float,
+    when_known: Callable[[], object] = lambda: None,
+) -> int:
     """Stop the database until every CPA knows that it does not answer, and for ``seconds`` at least.
 
-    Return how many tasks started meanwhile; AssertionError if none does after the CPAs know.
+    Call ``when_known`` once the CPAs know. Return how many tasks started meanwhile; AssertionError if none does after
+    the CPAs know.
     """
     end, before = time.monotonic() + seconds, ran()
     server.signal(signal.SIGSTOP)
@@ -122,6 +143,7 @@ def outage(mesh: PrivateMesh, server: Server, ran: Callable[[], int], seconds: f
         with ThreadPoolExecutor() as pool:
             wait_until(lambda: all(pool.map(_misses_database, sockets)), "every CPA knows that the database is away")
         known = ran()
+        when_known()
         wait_until(lambda: ran() > known, "a task begins: a job that runs needs no database")
         time.sleep(max(0.0, end - time.monotonic()))  # the rest of the outage
         return ran() - before
@@ -150,22 +172,32 @@ def storm(
     every_s: float,
     task_s: float = 0,
 ) -> None:
-    """Run one job with kills, an outage of the database after half of them, and the final check."""
+    """Run one job with kills, an outage of the database after half of them, and the final check.
+
+    The job cannot end before a process of each of ``kills`` victims was killed.
+    """
     with while_up(PrivateMesh(nodes, nodes, 2, database=server.new_database())) as mesh:
         began = time.monotonic()
-        job = TasksJob(mesh, tasks, nodes, task_s)
+        held = min(tasks // 2, 4 * (nodes + kills))  # a kill may have a held task begin twice
+        job = TasksJob(mesh, tasks, nodes, task_s, held)
         wait_until(lambda: job.ran() > 0, "a task has begun")
+        outage_at = kills // 2
+        if outage_at and VICTIMS[(outage_at - 1) % len(VICTIMS)] == "owner":
+            outage_at += 2  # a job that was just resumed needs the database to get processors
         for number in range(kills):
-            if number == kills // 2 and outage_s:
-                meanwhile = outage(mesh, server, job.ran, outage_s)
+            if number == outage_at and outage_s:
+                wait_until(lambda: job.pids("worker"), "a worker runs, which has its processors from the database")
+                meanwhile = outage(mesh, server, job.ran, outage_s, lambda: job.release(CPAS_KNOW))
                 say(f"MariaDB stopped for {outage_s:g} s or more: {meanwhile} tasks began meanwhile")
             victim = VICTIMS[number % len(VICTIMS)]
             ran = job.ran()
-            what = "killed" if job.strike(victim, chance) else "there is none"
-            say(f"{number + 1:3}: {victim}, {ran} begun: {what}")
-            if job.state() in ("done", "failed"):
-                break
+            struck = lambda: job.strike(victim, chance)  # noqa: B023, E731
+            wait_until(struck, lambda: f"a {victim} is killed; the job is {job.state()}", step_s=0.1)  # noqa: B023
+            say(f"{number + 1:3}: {victim}, {ran} begun: killed")
             time.sleep(chance.uniform(0, 2 * every_s))
+        assert job.state() not in ("done", "failed"), "the job ended before every victim was killed"
+        for file in (CPAS_KNOW, ALL_STRUCK):
+            job.release(file)
         ended = mesh.run("mesh", "wait", job.uuid, timeout_s=3600)
         assert ended.returncode == 0, f"{job.state()}: {ended.stderr}"
         took = time.monotonic() - began

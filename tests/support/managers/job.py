@@ -52,6 +52,7 @@ class Job:
             "STAND_IN_REFUSED": str(self.refused),
             **self._variables(kind),
         }
+        self._runs = 0
         self.script = subprocess.Popen(
             ["sh"], stdin=subprocess.PIPE, env=self.environ, cwd=self.directory, start_new_session=True
         )
@@ -84,8 +85,9 @@ class Job:
 
     def run(self, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
         """Run a command as a child of the job script's shell, and wait for its end."""
-        out, err, status = (self.directory / name for name in ("out", "err", "status"))
-        status.unlink(missing_ok=True)
+        # A command that a test waits for no more may still end: its status is not that of the next command.
+        self._runs += 1
+        out, err, status = (self.directory / name for name in ("out", "err", f"status.{self._runs}"))
         quoted = " ".join("'" + word.replace("'", "'\\''") + "'" for word in words)
         variables = " ".join(f"{name}='{value}'" for name, value in environ.items())
         assert self.script.stdin is not None
@@ -138,8 +140,10 @@ class Job:
 
     def close(self) -> None:
         """Kill the job's remaining processes and remove its directory."""
-        if self.script.poll() is None:
-            self.end()
+        self.script.kill()  # a command that does not end would block the shell's own exit
+        self.script.wait()
+        assert self.script.stdin is not None
+        self.script.stdin.close()
         for pid in self.left():
             processes.send_signal(pid, signal.SIGKILL)
         shutil.rmtree(self.directory, ignore_errors=True)

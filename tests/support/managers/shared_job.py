@@ -3,6 +3,7 @@
 import json
 import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -24,28 +25,40 @@ def kept() -> Iterator[list[Job]]:
 
 @pytest.fixture
 def shared_job(kept: list[Job]) -> Iterator[Job]:
-    """A job of several tests, whose mesh is up; each leaves it up and free, or fails, and the next has a new one."""
-    if not kept:
-        kept.append(Job("slurm"))
-        assert kept[0].run("yod", "-sz", "4", "true").returncode == 0
-    [one] = kept
-    before = _keeper(one)
+    """A job of several tests, whose mesh is up. A test that does not leave the mesh up and free fails.
+
+    If set-up or tear-down fails, the job is closed, and the next test starts a new job.
+    """
+    with _closed_on_failure(kept):
+        if not kept:
+            kept.append(Job("slurm"))
+            first = kept[0].run("yod", "-sz", "4", "true")
+            assert first.returncode == 0, first.stderr
+        [one] = kept
+        before = _keeper(one)
     yield one
-    try:
+    with _closed_on_failure(kept):
         for pid in ranks(one):
             processes.send_signal(pid, signal.SIGKILL)
         wait_until(lambda: not ranks(one), "no rank is left", step_s=0.1)
+        assert one.run("true").returncode == 0, "the job's shell runs the next command"
         assert _keeper(one) == before, "the mesh is the same as before the test"
         wait_until(lambda: _is_free(one), "every slot is free, and every node is up", step_s=0.1)
         assert not one.refused.exists(), one.refused.read_text()
+
+
+@contextmanager
+def _closed_on_failure(kept: list[Job]) -> Iterator[None]:
+    try:
+        yield
     except BaseException:
-        kept.remove(one)
-        one.close()
+        while kept:
+            kept.pop().close()
         raise
 
 
 def _keeper(job: Job) -> object:
-    """What tells a mesh of the job from another: where it is, and its boot."""
+    """Return the state directory and the boot ID of the job's mesh: another mesh has others."""
     [state] = job.jobs.iterdir()
     return state, json.loads((state / "keeper.json").read_text())["boot_id"]
 

@@ -55,7 +55,7 @@ def test_two_yods_at_once_start_one_mesh_and_after_mesh_down_the_next_yod_begins
     assert "starting one" in done.stderr
 
 
-def test_what_the_manager_ends_ends_itsranks(shared_job: Job) -> None:
+def test_ranks_exit_when_the_manager_terminates_the_job_s_steps(shared_job: Job) -> None:
     job = shared_job
     assert job.run("yod", "-sz", "4", "--detach", "sleep", "300").returncode == 0
     _signal_steps(job)
@@ -166,7 +166,7 @@ def test_no_directory_is_left_if_the_hosts_agents_end_before_the_job_s_keeper(jo
     job.wait_until_gone()
 
 
-def test_signals_of_the_manager_reach_theranks(shared_job: Job) -> None:
+def test_signals_of_the_manager_reach_the_ranks(shared_job: Job) -> None:
     caught = "trap 'echo caught >>{out}; exit 0' USR1; echo ready >>{out}; while :; do sleep 0.2; done"
     out = _launched(shared_job, caught)
     [client] = [pid for pid in shared_job.left() if any(word.endswith("/srun") for word in arguments(pid)[:3])]

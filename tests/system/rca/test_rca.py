@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -62,15 +63,19 @@ TIMES = {"suspect_s": silence(0.6), "down_s": silence(1.2), "silent_s": silence(
 @pytest.fixture
 def mesh_of_its_own(make_daemons: Make, tmp_path: Path) -> Daemons:
     """For a test that changes settings, or leaves nodes or the RCA other than they were."""
-    return begun(make_daemons, tmp_path)
+    return begin_daemons(configured(make_daemons, tmp_path))
 
 
-def begun(make: Make, folder: Path) -> Daemons:
-    """Two CPAs, an RCA, 8 processors, and a clean-up that keeps a list of what it was run for."""
+def configured(make: Make, folder: Path) -> Daemons:
+    """Make Daemons of 8 processors, with a clean-up that lists the launchers that it was run for."""
     script = folder / "cleanup"
     script.write_text(f"#!/bin/sh\necho $1 >> {folder}/cleaned\n")
     script.chmod(0o755)
-    made = make(8, 2, cleanup=str(script), **TIMES)
+    return make(8, 2, cleanup=str(script), **TIMES)
+
+
+def begin_daemons(made: Daemons) -> Daemons:
+    """Start two CPAs and an RCA, and tell them that the nodes are up; return ``made``."""
     for name in DAEMONS:
         made.start(name)
     made.nodes_up()
@@ -88,26 +93,35 @@ def several() -> Iterator[list[Daemons]]:
 
 @pytest.fixture
 def mesh_of_two(several: list[Daemons], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemons]:
-    """The daemons of several tests: a test may kill them, and leaves settings and nodes as they are.
+    """The daemons of several tests: a test may kill them, but changes neither settings nor nodes.
 
-    Logs and the list of clean-ups begin anew with each test. Who leaves more behind than killed daemons and launchers
-    fails, and the next test has other daemons.
+    Logs and the list of clean-ups are empty when a test begins. A test may leave killed daemons and launchers behind;
+    if it leaves anything else, the test fails and the next test starts new daemons.
     """
-    if not several:
-        several.append(begun(Daemons, tmp_path_factory.mktemp("several")))
-    [one] = several
-    for log in (one.state / "log").glob("*.jsonl"):
-        os.truncate(log, 0)  # daemons append
-    clean_ups(one).unlink(missing_ok=True)
+    with closed_on_failure(several):
+        if not several:
+            several.append(configured(Daemons, tmp_path_factory.mktemp("several")))
+            begin_daemons(several[0])
+        [one] = several
+        for log in (one.state / "log").glob("*.jsonl"):
+            os.truncate(log, 0)  # daemons append
+        clean_ups(one).unlink(missing_ok=True)
     yield one
-    try:
+    with closed_on_failure(several):
         for name in DAEMONS:
             if one.processes[name].poll() is not None:
                 one.start(name)
         wait_until(lambda: is_whole(one), lambda: f"all is as before the test: {status(one)}", step_s=0.1)
+
+
+@contextmanager
+def closed_on_failure(several: list[Daemons]) -> Iterator[None]:
+    """Close the daemons of several tests if the block fails, so that the next test starts new ones."""
+    try:
+        yield
     except BaseException:
-        several.remove(one)
-        one.close()
+        while several:
+            several.pop().close()
         raise
 
 
@@ -330,10 +344,10 @@ def test_a_launcher_that_runs_has_as_long_to_register_as_to_beat(
 ) -> None:
     one = launch_alone(4, "no-register")
     mesh_of_its_own.kill("rca")
-    mesh_of_its_own.configure(register_again_s=0.5, silent_s=3.0)
+    mesh_of_its_own.configure(register_again_s=silence(0.5), silent_s=silence(3.0))
     mesh_of_its_own.start("rca")
     wait_until(lambda: not mesh_of_its_own.owners(), "it has been given up")
-    assert ended(mesh_of_its_own, one.launcher)[2] == "not registered within 3 s"
+    assert ended(mesh_of_its_own, one.launcher)[2] == f"not registered within {silence(3.0):g} s"
 
 
 def test_a_silent_launcher_is_lost_and_a_stopped_one_is_not(mesh_of_two: Daemons, launch: Launch) -> None:
