@@ -156,6 +156,7 @@ class ConsoleApp(PromptApp):
         self.usage = Usage()
         self._news = News()
         self._gone: set[int] = set()  # launchers whose end has not been reported yet
+        self._history_read = False
         self.preferences = preferences(settings.console)
         self.read_only = self.preferences.read_only
         self.session = Session(settings.state_dir)
@@ -278,8 +279,6 @@ class ConsoleApp(PromptApp):
             self.machine.origins = self._grown.read()
             changed = self.machine.apply(picture)
             self._gone.update(picture.ended)
-            if changed.launchers or self._gone or picture.whole:
-                await self._tell_launches(first=second == 0)
             if not unchanged:
                 self._jobs_reader.read_line()
             # Publish once a second even if nothing has changed, because widgets show elapsed times.
@@ -290,6 +289,10 @@ class ConsoleApp(PromptApp):
                     self.usage.add(counts[State.BUSY] + counts[State.PENDING], self.machine.cells - out)
                 second = int(picture.now)
                 self.machine_changed.publish(changed)
+            # The history comes after the machine: keys work on what was read, however long the history takes.
+            due = changed.launchers or self._gone or picture.whole or not self._history_read
+            if due and await self._tell_launches():
+                self.machine_changed.publish(Changed(False, set(), False))
             self._begin_the_rest()
             if not gc.isenabled():
                 gc.freeze()  # what exists now is kept until the console ends: never examine it
@@ -297,26 +300,29 @@ class ConsoleApp(PromptApp):
                 gc.enable()
             await asyncio.sleep(1 / READ_HZ)
 
-    async def _tell_launches(self, *, first: bool) -> None:
-        """Turn starts and ends of launches into events, and ends of the user's own into a note. ``first``: the first
-        reading, in which every end is an old one that needs no note."""
+    async def _tell_launches(self) -> bool:
+        """Turn starts and ends of launches into events, and ends of the user's own into a note; the ends of the first
+        history are old, and need none. Return whether there are new events."""
         fresh = self._news.begun(self.machine.launchers.values())
+        first = not self._history_read
         if self._gone or first:
             gone, self._gone = self._gone, set()
             try:
                 rows = await self.history(len(gone) + _HISTORY)
             except (StoreError, ConsoleError):
                 self._gone |= gone  # the next reading reports the database's problem
-                return
-            fresh += self._news.begun(rows)  # also launches that started and ended between two readings
-            ended = self._news.ended(rows)
-            fresh += [event for _, event in ended]
-            mine = (row for row, _ in ended if row.uid == os.geteuid() and row.id not in self.runs)
-            own = [row for row in mine if not job_of(row.command)]  # a job's workers: the job reports its own end
-            if own and not first and not self.replaying:
-                self._tell_ends(own)
+            else:
+                self._history_read = True
+                fresh += self._news.begun(rows)  # also launches that started and ended between two readings
+                ended = self._news.ended(rows)
+                fresh += [event for _, event in ended]
+                mine = (row for row, _ in ended if row.uid == os.geteuid() and row.id not in self.runs)
+                own = [row for row in mine if not job_of(row.command)]  # a job's workers: the job reports its own end
+                if own and not first and not self.replaying:
+                    self._tell_ends(own)
         if fresh:
             self.machine.tell(self._news.events, fresh)
+        return bool(fresh)
 
     def _tell_ends(self, own: list[Launcher]) -> None:
         """Show a note and ring the bell, if configured. Launches with a tab are not in ``own``."""

@@ -1,14 +1,18 @@
 """The run view: ranks, output by rank, signals, the completion table; the yod at the other end is scripted."""
 
+import asyncio
 import os
 import re
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from agents.wire import control, frames
 from console.launch.events.spool import spool_path
 from console.tui.app import ConsoleApp
 from console.tui.model.launch import Phase
+from console.tui.model.machine import Launcher
 from console.tui.model.output import STDERR
 from console.tui.screens.dialogs import Confirm
 from console.tui.screens.launch import RunScreen
@@ -55,6 +59,23 @@ async def test_a_launch_is_watched_to_its_end(tmp_path: Path) -> None:
         await until(pilot, lambda: "TERM" not in screen_text(app), "no signal is offered: nothing is left to take it")
         await pilot.press("t")
         assert isinstance(app.screen, RunScreen)
+
+
+async def test_keys_work_while_the_history_is_still_being_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    database = busy_machine(tmp_path)
+    wait = asyncio.Event()
+    read = ConsoleApp.history
+
+    async def held(self: ConsoleApp, limit: int) -> list[Launcher]:
+        await wait.wait()
+        return await read(self, limit)
+
+    monkeypatch.setattr(ConsoleApp, "history", held)
+    async with ScriptedYod(tmp_path, 1) as yod, opened(database.url, tmp_path) as (app, pilot):
+        running(yod)
+        await pilot.press("a")
+        await until(pilot, lambda: "running 8" in screen_text(app), "the launch")
+        wait.set()
 
 
 async def test_signals_go_to_all_ranks_or_to_the_one_that_is_shown(tmp_path: Path) -> None:
