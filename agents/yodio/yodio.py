@@ -152,6 +152,7 @@ class YodFile(io.RawIOBase):
         self._open_channel = channel
         self._position = self.size() if self._mode[0] == "a" else 0
         self._expected = -1  # the next offset of a sequential reader
+        self._short = False  # the last answer had less than was asked for: the file ends there
         self._ahead: deque[tuple[int, int, int]] = deque()  # offset and number of reads in transit
         self._spare = (0, memoryview(b""))
         self._writes: deque[int] = deque()
@@ -190,10 +191,14 @@ class YodFile(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         self._check(self.readable(), "read")
-        view = memoryview(buffer).cast("B")
-        data = self._take(len(view))
-        view[: len(data)] = data
-        return len(data)
+        view, done = memoryview(buffer).cast("B"), 0
+        while done < len(view):  # all of it, as from a file here: what a buffer above holds depends on it
+            data = self._take(len(view) - done)
+            view[done : done + len(data)] = data
+            done += len(data)
+            if not data or self._short:
+                break
+        return done
 
     def readall(self) -> bytes:
         self._check(self.readable(), "read")
@@ -230,7 +235,8 @@ class YodFile(io.RawIOBase):
         _, number, length = self._ahead.popleft()
         data = memoryview(self._channel.wait(number, self.name)[1])
         self._expected = self._position + len(data)
-        if len(data) < length:  # the end: discard what was read ahead
+        self._short = len(data) < length
+        if self._short:  # the end: discard what was read ahead
             self._forget_ahead()
         return data
 

@@ -11,6 +11,8 @@ from typing import Any, ClassVar
 from textual import events
 from textual.cache import LRUCache
 from textual.css.stylesheet import Stylesheet
+from textual.drivers.headless_driver import HeadlessDriver
+from textual.geometry import Size
 from textual.pilot import Pilot
 
 from console.tui.app import ConsoleApp
@@ -47,7 +49,11 @@ class Keyboard:
 
     async def resize_terminal(self, width: int, height: int) -> None:
         """Resize the terminal."""
-        await self._pilot.resize_terminal(width, height)
+        size = Size(width, height)
+        if isinstance(self.app._driver, HeadlessDriver):
+            self.app._driver._size = size
+        self.app.post_message(events.Resize(size, size))
+        await self.pause()
 
 
 class _Parsed(LRUCache[Any, Any]):
