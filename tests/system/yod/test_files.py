@@ -98,7 +98,7 @@ def test_the_file_object_is_like_the_built_in(yods: PrivateMesh, data: Path) -> 
         """
         import io, os, random, yodio
         rank = os.environ["YOD_RANK"]
-        for seed in range(int(os.environ["FILES"])):
+        for seed in {*range(int(os.environ["FILES"])), 22}:  # 22: a short read had other bytes in a+
             rnd = random.Random(f"{rank}-{seed}")
             mode = ["w+b", "r+b", "a+b", "wb", "w+"][seed % 5]
             begin = rnd.randbytes(rnd.randrange(600_000)) if mode != "w+" else b"text"
