@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from agents.cpa.admin_actions import Interventions
+from agents.cpa.cleanup.exited import ExitedProcesses
 from agents.cpa.cleanup.jobs import JobsLeft
 from agents.cpa.cleanup.launchers import Error, Lost
 from agents.cpa.cleanup.nodes import LostNodes
@@ -18,6 +19,7 @@ from agents.cpa.line.delivery import Delivery
 from agents.cpa.line.post_backs import PostBacks
 from agents.cpa.line.queue import Queue
 from agents.cpa.line.requests import Requests
+from agents.cpa.logins.processes import RECORDING, Process, said_in, true_process
 from agents.cpa.logins.registry import FROM_A_LOGIN, REACHING, VOUCH, Logins, vouched
 from agents.cpa.operations import Answer, Operations
 from agents.cpa.permissions import Denied, Rights
@@ -31,7 +33,6 @@ from agents.link.server import Server, Session
 from agents.link.sockets import connect_now
 from agents.link.user_limits import Busy, Users
 from agents.linux.peer_alive import is_there
-from agents.linux.process_ends import ProcessEnds
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
 from agents.wire.messages import CPA, check_post_back
@@ -85,7 +86,9 @@ class Cpa:
         self.post_backs.queue, self.post_backs.requests = self.queue, self.requests
         self.giving_way = GivingWay(loop, self.operations, self.outage.guard, journal, config.nice_grace_s)
         self.post_backs.make_room = self.giving_way.make_room
-        self.ends = ProcessEnds(loop, self._requester_ended)
+        self.exited = ExitedProcesses(
+            loop, store, self.outage, self.lost, self.logins, journal, lambda: self._released()
+        )
         self._known_requesters = False  # the processes of requesters whose CPA died, perhaps together with them
         self._looks: Timer | None = None  # checks the database for due work soon after an event
         self._next: Timer | None = None  # the same, when the next reservation or request expires
@@ -112,6 +115,7 @@ class Cpa:
             self.afar = Afar(self.loop, place, self.config.mesh, self._welcome_afar, self.journal)
         self.journal.write("started", socket=self.config.socket(self.name), listen=place, database=self.store.url)
         self._happened()
+        self.exited.look_at_all_soon()
         self._tell_others("cpa_started")  # a CPA of this name may have been killed before it reported its last changes
         self._look_at_socket()
         self._every(CHECKPOINT_S, self._checkpoint)
@@ -199,6 +203,8 @@ class Cpa:
             self.outage.guard(lambda: self.logins.need_member(session.peer))
         if op in FROM_A_LOGIN or op in REACHING:
             self.outage.guard(lambda: self.logins.check(session.peer, op, message))
+        if op in RECORDING:
+            self._put_process(session, message)
         if op == "launcher_lost":
             self._launcher_lost(session, message)
         elif op == OP:
@@ -211,7 +217,7 @@ class Cpa:
             self._destroy_by_force(session, message)
         elif op == "allocate" and message.get("wait_s", 0) > 0:
             self.queue.allocate_or_wait(session, message)
-            self._watch(message)
+            self._watch_requester(session, message)
         elif op == "request":
             self._request(session, message)
         elif op == "posted":
@@ -254,7 +260,16 @@ class Cpa:
 
     def _transact(self, session: Session, message: Message) -> None:
         uid, op = session.peer.uid, message["op"]
-        self._answer(session, message, self.outage.guard(lambda: self.operations.do(op, uid, message)))
+        answer = self.outage.guard(lambda: self.operations.do(op, uid, message))
+        if op == "allocate":
+            self._watch_launcher(session, message, answer.message["launcher"])
+        elif op == "moved":
+            self._watch_launcher(session, message, message["launcher"])
+        elif op in ("finish", "free"):
+            self.exited.ended(message["launcher"])
+        elif op == "launchers_of" and not session.peer.names:
+            self.exited.look_at_all_soon()  # the RCA has lost its CPA, which may have watched launches
+        self._answer(session, message, answer)
 
     def _allocate_now(self, session: Session, message: Message) -> None:
         try:
@@ -267,12 +282,25 @@ class Cpa:
     def _request(self, session: Session, message: Message) -> None:
         for row in self.requests.request(session, message):
             self.post_backs.post_unconfirmed(row)
-        self._watch(message)
+        self._watch_requester(session, message)
 
-    def _watch(self, message: Message) -> None:
+    def _put_process(self, session: Session, message: Message) -> None:
+        """Put the true process into a request; a launch stays on its login processor."""
+        peer = session.peer
+        if message["op"] == "moved":
+            login = self.outage.guard(lambda: finish.login_of(self.store, message["launcher"]))
+            message["login"] = self.outage.guard(lambda: self.logins.login_of(peer, login))
+        process = true_process(peer, said_in(message), trusted=self.rights.is_owner(peer.uid))
+        message["pid"], message["pid_started"] = process
+
+    def _watch_requester(self, session: Session, message: Message) -> None:
         """Watch for the exit of a waiting process, so that no request waits behind it."""
-        if message["login"] == self.config.login and message["pid_started"]:
-            self.ends.watch(message["pid"], message["pid_started"])
+        if not session.peer.names:
+            self.exited.requests(message["login"], Process(message["pid"], message["pid_started"]))
+
+    def _watch_launcher(self, session: Session, message: Message, launcher: int) -> None:
+        if not session.peer.names:
+            self.exited.has(message["login"], Process(message["pid"], message["pid_started"]), launcher)
 
     def _nodes_moved(self) -> None:
         self.operations.nodes_moved()
@@ -293,14 +321,6 @@ class Cpa:
             self.loop.after(0, caller.close)
 
         return answered
-
-    def _requester_ended(self, pid: int, started: int) -> None:
-        try:
-            self.outage.guard(lambda: waiting_requests.drop_process(self.store, self.config.login, pid, started))
-        except StoreError as error:
-            self.journal.write("database_away" if is_away(error) else "fault", reason=error.message)
-            if is_away(error):
-                self.loop.after(AWAY_S, lambda: self._requester_ended(pid, started))
 
     def _launcher_lost(self, session: Session, message: Message) -> None:
         self.rights.need_daemon(session.peer.uid, "launcher_lost")
@@ -418,7 +438,7 @@ class Cpa:
         self._undo_now()
         if not self._known_requesters:
             for pid, started in waiting_requests.processes_of(self.store, self.config.login):
-                self.ends.watch(pid, started)
+                self.exited.requests(self.config.login, Process(pid, started))
             # Requests that waited when the managers were changed may be in lines that no longer exist.
             waiting_requests.classify(self.store, self.operations.place_of)
             self.requests.find_outside()

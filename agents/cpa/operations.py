@@ -38,7 +38,6 @@ LOADING_S = 300.0
 LONGEST_PENDING_S = 3700.0  # for a launch that sleeps before its start (yod -sleep)
 #: Keys of an allocate that name nodes or processors.
 NAMING = ("wanted", "exclude", "most", "segments")
-MAX_PID = 1 << 22  # the kernel's limit
 
 
 class Answer(NamedTuple):
@@ -151,8 +150,6 @@ class Operations:
         size = size_of(self.machine, message, wanted, shape)
         if size < 1 or each < 1:
             raise AgentError("size and cpus_per_task are at least 1", code="invalid")
-        if not 0 < message["pid"] <= MAX_PID or message["pid_started"] < 0:
-            raise AgentError("pid and pid_started are not a process's", code="invalid")
         return Demand(
             request_key=_key(message),
             uid=uid,
@@ -239,11 +236,9 @@ class Operations:
         finish.started(self.store, message["launcher"], message["cookie"], ranks, root, self.machine)
         return Answer({})
 
-    def _moved(self, _uid: int, message: Message) -> Answer:
-        pid, pid_started = message["pid"], message["pid_started"]
-        if not 0 < pid <= MAX_PID or pid_started < 0:
-            raise AgentError("pid and pid_started are not a process's", code="invalid")
-        finish.moved(self.store, message["launcher"], message["cookie"], pid, pid_started)
+    def _moved(self, uid: int, message: Message) -> Answer:
+        launcher, cookie = message["launcher"], message["cookie"]
+        finish.moved(self.store, launcher, cookie, uid, message["pid"], message["pid_started"])
         return Answer({})
 
     def _finish(self, _uid: int, message: Message) -> Answer:
@@ -274,12 +269,15 @@ class Operations:
         # Waiting processes are asked for every few seconds, and thousands may run.
         found = [] if message.get("waiting") else finish.launchers_of(self.store, message["login"])
         waiting = waiting_requests.processes_of(self.store, message["login"])
+        # A process with pid 0 is hidden in a pid namespace: the RCA could only believe that it has exited.
         return Answer(
             {
                 "launchers": [
-                    {"launcher": live.launcher, "pid": live.pid, "pid_started": live.pid_started} for live in found
+                    {"launcher": live.launcher, "pid": live.pid, "pid_started": live.pid_started}
+                    for live in found
+                    if live.pid
                 ],
-                "waiting": [{"pid": pid, "pid_started": pid_started} for pid, pid_started in waiting],
+                "waiting": [{"pid": pid, "pid_started": pid_started} for pid, pid_started in waiting if pid],
             }
         )
 

@@ -4,7 +4,7 @@ import os
 from typing import Callable, Dict, Tuple
 
 from agents.link.loop import READ, Loop
-from agents.linux.processes import alive
+from agents.linux.processes import alive, is_gone
 
 
 class ProcessEnds:
@@ -14,11 +14,14 @@ class ProcessEnds:
         self._loop, self._on_end = loop, on_end
         self._handles: Dict[Tuple[int, int], int] = {}
 
-    def watch(self, pid: int, started: int) -> None:
-        """Watch the process that began at ``started`` (as in /proc/PID/stat)."""
+    def watch(self, pid: int, started: int) -> bool:
+        """Watch the process that began at ``started`` (as in /proc/PID/stat).
+
+        Returns False if it cannot be watched now, for example because this process has no descriptor left.
+        """
         who = (pid, started)
         if who in self._handles:
-            return
+            return True
         try:
             handle = os.pidfd_open(pid)
         except OSError:
@@ -26,11 +29,13 @@ class ProcessEnds:
         if handle < 0 or not alive(pid, started):  # the pid may belong to another process by now
             if handle >= 0:
                 os.close(handle)
-            if not alive(pid, started):
+            gone = is_gone(pid, started)
+            if gone:
                 self._loop.after(0, lambda: self._on_end(pid, started))
-            return
+            return gone
         self._handles[who] = handle
         self._loop.watch(handle, READ, lambda _events: self._ended(who))
+        return True
 
     def _ended(self, who: Tuple[int, int]) -> None:
         handle = self._handles.pop(who)

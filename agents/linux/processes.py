@@ -63,6 +63,42 @@ def alive(pid: int, started: int = 0) -> bool:
     return not started or int(fields[19]) == started
 
 
+def is_gone(pid: int, started: int) -> bool:
+    """True if it is certain that the process ``pid`` that began at ``started`` (0: any) has exited.
+
+    ``alive`` is also False if /proc cannot be read, for example because this process has no descriptor left.
+    """
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        pass  # it belongs to another user
+    fields = _stat(pid)
+    if len(fields) <= 19:
+        return False
+    return fields[0] in (b"Z", b"X") or (started > 0 and int(fields[19]) != started)
+
+
+def start_time_of_user(pid: int, uid: int) -> int:
+    """The start time of ``pid`` if it runs and one of its uids is ``uid``; otherwise 0.
+
+    A pid that the kernel reported for a user's connection may belong to another user's process by now.
+    """
+    began = start_time(pid)
+    return began if began and uid in uids(pid) and alive(pid, began) else 0
+
+
+def uids(pid: int) -> List[int]:
+    """Real, effective, saved and file system uid of ``pid``; empty if it does not exist."""
+    try:
+        with open(f"/proc/{pid}/status", "rb", buffering=0) as file:
+            lines = file.read(4096).split(b"\n")
+    except OSError:
+        return []
+    return next(([int(word) for word in line.split()[1:]] for line in lines if line.startswith(b"Uid:")), [])
+
+
 def threads(pid: int) -> List[int]:
     """The threads of ``pid``, including itself; empty if it does not exist."""
     try:

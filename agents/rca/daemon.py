@@ -3,7 +3,7 @@
 import glob
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from agents.link.journal import Journal
@@ -12,7 +12,7 @@ from agents.link.server import Server, Session
 from agents.link.sockets import LOOK_S, give_room, own_directory
 from agents.link.user_limits import Busy, Users
 from agents.linux.process_ends import ProcessEnds
-from agents.linux.processes import alive, state
+from agents.linux.processes import is_gone, start_time_of_user, state
 from agents.rca import launchers, nodes
 from agents.rca.config import Config
 from agents.rca.cpas import Cpas
@@ -29,6 +29,8 @@ LATE_S = 1.0  # a tick this late means that this process itself was stopped
 NODES_OUT_S = 2.0  # between queries for nodes that the database has out of service
 #: Ends of launches that one user may leave here for a CPA, and the bytes of all of them.
 MOST_FINISHES, FINISH_BYTES = 4096, 4 << 20
+#: Seconds after the exit of a CPA's client in which its *finish* may arrive there.
+FINISH_S = 5.0
 ALONE_S = 4.5  # without an answer from any CPA for this long, nodes should use another RCA
 
 
@@ -58,6 +60,9 @@ class Rca:
         # launchers that a CPA knows and that are not registered here, with the time since when
         self.unregistered: dict[tuple[int, int], float] = {}
         self.ends = ProcessEnds(loop, self._on_requester_ended)  # exits of processes whose requests wait for processors
+        # Processes that got processors from a CPA of another login processor, which cannot watch them.
+        self.clients = ProcessEnds(loop, self._on_client_ended)
+        self._exited: set[tuple[int, int]] = set()  # of these, until the CPA was asked what they left
         self.cpas = Cpas(
             loop,
             [config.cpa_socket(number) for number in range(max(1, config.cpas, len(config.cpas_afar)))],
@@ -79,7 +84,7 @@ class Rca:
         if self.config.cpas_afar:
             from agents.rca.logins.relay import Relays
 
-            self.relays = Relays(self.loop, self.config, self.journal, self.users)
+            self.relays = Relays(self.loop, self.config, self.journal, self.users, self.clients.watch)
         self.journal.write("started", socket=self.config.socket, listen=self.config.listen)
         self.cpas.start()
         self.loop.after(TICK_S, self._tick)
@@ -102,12 +107,15 @@ class Rca:
         getattr(self, "_do_" + op)(session, message)
 
     def _do_register(self, session: Session, message: Message) -> None:
-        pid, pid_started = message["pid"], message["pid_started"]
-        if session.peer.pid != pid or pid_started <= 0 or not alive(pid, pid_started):
-            raise AgentError("a launcher registers itself, with its own pid and start time", code="denied")
+        # The kernel says which process this is. In a pid namespace of its own, a launcher does not know its pid here.
+        pid, uid = session.peer.pid, session.peer.uid
+        pid_started = start_time_of_user(pid, uid) if pid > 0 else 0
+        if not pid_started:
+            seen = f"process {pid} has exited" if pid > 0 else "its pid namespace is not visible to the RCA"
+            raise AgentError(f"a launcher registers itself, while it runs: {seen}", code="denied")
         self._replace(pid, pid_started, session)
         launcher = launchers.Launcher(
-            pid, pid_started, message.get("launcher"), time.monotonic(), message.get("login", "")
+            pid, pid_started, message.get("launcher"), time.monotonic(), message.get("login", ""), uid
         )
         self.launchers[id(session)] = (launcher, session)
         self.unregistered.pop((pid, pid_started), None)
@@ -282,7 +290,7 @@ class Rca:
         for key, (launcher, session) in list(self.launchers.items()):
             if not launcher.wants_look(now):
                 continue
-            there, stopped = alive(launcher.pid, launcher.pid_started), state(launcher.pid) == STOPPED
+            there, stopped = not is_gone(launcher.pid, launcher.pid_started), state(launcher.pid) == STOPPED
             self._act(launcher, launcher.seen(there, stopped, self.config.silent_s, now), now)
             if launcher.state in launchers.OVER:
                 self._forget_launcher(key)
@@ -292,7 +300,7 @@ class Rca:
         # Its process runs, so it gets as long as a registered launcher that is silent.
         allowed_s = max(self.config.register_again_s, self.config.silent_s)
         for (pid, pid_started), since in list(self.unregistered.items()):
-            if not alive(pid, pid_started):
+            if is_gone(pid, pid_started):
                 self._report_lost(pid, pid_started, None, "its process is gone", now)
             elif self._was_refused(pid):
                 self.unregistered[pid, pid_started] = now
@@ -418,12 +426,20 @@ class Rca:
 
     def _act(self, launcher: launchers.Launcher, actions: tuple[launchers.Action, ...], now: float) -> None:
         if launchers.Action.REPORT_LOST in actions:
-            self._report_lost(
-                launcher.pid, launcher.pid_started, launcher.launcher, launcher.reason, now, launcher.login
-            )
+            who = launcher.pid, launcher.pid_started, launcher.launcher
+            self._report_lost(*who, launcher.reason, now, uid=launcher.uid)
+            if launcher.login not in ("", self.config.login):  # what a launcher says of this proves nothing
+                self._report_lost(*who, launcher.reason, now, login=launcher.login, uid=launcher.uid)
 
     def _report_lost(
-        self, pid: int, pid_started: int, launcher: int | None, reason: str, now: float, login: str = ""
+        self,
+        pid: int,
+        pid_started: int,
+        launcher: int | None,
+        reason: str,
+        now: float,
+        login: str = "",
+        uid: int | None = None,
     ) -> None:
         message = {
             "op": "launcher_lost",
@@ -432,8 +448,8 @@ class Rca:
             "pid_started": pid_started,
             "reason": reason,
         }
-        about = {"launcher": launcher, "pid": pid, "pid_started": pid_started}
-        self.outbox.put(("lost", pid, pid_started), message, about, now)
+        about = {"launcher": launcher, "pid": pid, "pid_started": pid_started, "uid": uid}
+        self.outbox.put(("lost", pid, pid_started, login), message, about, now)
         self.journal.write("launcher_lost", reason=reason, **about)
         self._send_due(now)
 
@@ -490,7 +506,8 @@ class Rca:
                 elif op == "rca_silent" and self.members is not None:
                     self.members.answered(event.message, reply or {})
                 elif op == "launcher_lost":
-                    self._remove_sockets([event.about["launcher"], *(reply or {}).get("launchers", ())])
+                    self._remove_sockets((reply or {}).get("launchers", ()), "*")
+                    self._remove_sockets([event.about["launcher"]], event.about["uid"])
             elif error.code == "gone":  # on_cpa_lost queues it again
                 return
             else:
@@ -499,12 +516,13 @@ class Rca:
 
         self.cpas.call(event.message, now, answered)
 
-    def _remove_sockets(self, launchers: list[Any]) -> None:
-        # The socket for a launcher's observers, which it could not remove itself.
+    def _remove_sockets(self, launchers: Iterable[Any], uid: Any) -> None:
+        # The socket for a launcher's observers, which it could not remove itself. Only a CPA knows whose launcher it
+        # is: a user who says another user's number must not remove that user's socket.
         for launcher in launchers:
             if type(launcher) is int:
                 name = f"yod-{launcher}.sock"
-                for path in (name, *glob.glob(f"users/*/{name}", root_dir=self.config.run)):
+                for path in (name, *glob.glob(f"users/{uid}/{name}", root_dir=self.config.run)):
                     try:
                         os.unlink(os.path.join(self.config.run, path))
                     except OSError:
@@ -523,7 +541,8 @@ class Rca:
                 self._on_far_event(known, nodes.Event.HEARD_ELSEWHERE, "", now)
         if given_up and op == "finish":
             # Its cookie is no longer valid (a repeated request has a newer one), but the launcher has ended.
-            self._report_lost(event.about["pid"], event.about["pid_started"], event.about["launcher"], "ended", now)
+            who = event.about["pid"], event.about["pid_started"], event.about["launcher"]
+            self._report_lost(*who, "ended", now, uid=event.about["uid"])
 
     def _give_up(self, known: RemoteNode) -> None:
         known.certain = True
@@ -564,6 +583,8 @@ class Rca:
             who = (int(entry["pid"]), int(entry["pid_started"]))
             if who not in registered:
                 self.unregistered.setdefault(who, now)
+            if self.relays is not None:
+                self.clients.watch(*who)
         self._look_at_unregistered(now)
         self._on_waiting(reply)
 
@@ -575,6 +596,28 @@ class Rca:
 
     def _on_requester_ended(self, pid: int, pid_started: int) -> None:
         self._report_lost(pid, pid_started, None, "its process is gone", time.monotonic())
+
+    def _on_client_ended(self, pid: int, pid_started: int) -> None:
+        if not self._exited:
+            self.loop.after(FINISH_S, self._look_for_rest)
+        self._exited.add((pid, pid_started))
+
+    def _look_for_rest(self) -> None:
+        """Report launches whose process has exited without *finish*, and without being registered here."""
+        exited, self._exited = self._exited, set()
+
+        def answered(reply: dict[str, Any] | None, _error: AgentError | None) -> None:
+            if reply is None:
+                for who in exited:
+                    self._on_client_ended(*who)
+                return
+            reported = {(event.about.get("pid"), event.about.get("pid_started")) for event in self.outbox}
+            for entry in reply["launchers"]:
+                who = int(entry["pid"]), int(entry["pid_started"])
+                if who in exited - reported:
+                    self._report_lost(*who, int(entry["launcher"]), "its process is gone", time.monotonic())
+
+        self.cpas.call({"op": "launchers_of", "login": self.config.login}, time.monotonic(), answered)
 
     def _ask_again(self) -> None:
         if self.cpas.connected:

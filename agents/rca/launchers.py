@@ -69,10 +69,14 @@ OVER = frozenset((State.LOST, State.GONE))  # final states
 class Launcher:
     """A registered launcher. ``now`` is monotonic seconds, always given by the caller."""
 
-    __slots__ = ("heard_at", "launcher", "login", "pid", "pid_started", "reason", "state")
+    __slots__ = ("heard_at", "launcher", "login", "pid", "pid_started", "reason", "state", "uid")
 
-    def __init__(self, pid: int, pid_started: int, launcher: int | None, now: float, login: str = "") -> None:
-        self.login = login  # the login processor it runs on; "": the RCA's own
+    def __init__(
+        self, pid: int, pid_started: int, launcher: int | None, now: float, login: str = "", uid: int | None = None
+    ) -> None:
+        # ``launcher`` and ``login`` are what the client says; the kernel says the others.
+        self.login = login  # the login processor that it asked on; "": the RCA's own
+        self.uid = uid
         self.pid, self.pid_started, self.launcher = pid, pid_started, launcher
         self.heard_at = now
         self.state = State.REGISTERED

@@ -20,12 +20,16 @@ class Peer:
     """The identity of a connection's peer, as the kernel reported it when the connection was made.
 
     A peer on another machine has uid -1, and ``names`` are the URIs of its certificate; a yod there has no certificate.
+    ``pid`` is 0 if the process is in a pid namespace that this one does not see. ``pid_started``: when the process
+    began, if the RCA of another login processor vouches for the peer; otherwise -1.
     """
 
-    __slots__ = ("gid", "names", "pid", "uid")
+    __slots__ = ("gid", "names", "pid", "pid_started", "uid")
 
-    def __init__(self, pid: int, uid: int, gid: int, names: FrozenSet[str] = frozenset()) -> None:
-        self.pid, self.uid, self.gid, self.names = pid, uid, gid, names
+    def __init__(
+        self, pid: int, uid: int, gid: int, names: FrozenSet[str] = frozenset(), pid_started: int = -1
+    ) -> None:
+        self.pid, self.uid, self.gid, self.names, self.pid_started = pid, uid, gid, names, pid_started
 
 
 class Address:

@@ -23,7 +23,7 @@ NEVER_STARTED = "nothing was started within the pending time"
 _EXPIRED = (Launcher.ended_at.is_null(), Launcher.state == "pending")
 
 
-def _live(*conditions: pw.Expression) -> pw.ModelSelect[Launcher]:
+def _live(*conditions: pw.ColumnBase) -> pw.ModelSelect[Launcher]:
     """Launchers that have not ended, in the form that ``Live.from_row`` needs."""
     return Launcher.select(
         Launcher.id,
@@ -82,8 +82,8 @@ def _keep_pending(*, launcher: int, until: float) -> Query:
 
 
 @statement
-def _cookie_of_live(*, launcher: int) -> Query:
-    return Launcher.select(Launcher.cookie).where(Launcher.id == launcher, Launcher.ended_at.is_null())
+def _right_of_live(*, launcher: int) -> Query:
+    return Launcher.select(Launcher.cookie, Launcher.uid).where(Launcher.id == launcher, Launcher.ended_at.is_null())
 
 
 @statement
@@ -108,6 +108,23 @@ def next_expiry() -> Query:
 def _live_of_login(*, login: str) -> Query:
     number = Node.select(Node.id).where(Node.name == login)
     return _live(Launcher.login_processor == number).order_by(Launcher.id)
+
+
+def _with_login(*conditions: pw.ColumnBase) -> pw.ModelSelect[Launcher]:
+    """Live launchers, each with the name of its login processor in front of the columns of ``_live``."""
+    found = _live(*conditions)
+    found = found.join(Node, on=Node.id == Launcher.login_processor).order_by(Launcher.id)
+    return found.select(Node.name, *found.selected_columns)
+
+
+@statement
+def _live_with_login() -> Query:
+    return _with_login()
+
+
+@statement
+def _live_of_pids(*, ids: Ids) -> Query:
+    return _with_login(among(Launcher.pid, ids))
 
 
 @statement
@@ -253,14 +270,17 @@ def finish(
     return ended
 
 
-def moved(store: Store, launcher: int, cookie: str, pid: int, pid_started: int) -> None:
-    """Record that another process continues as this launcher. Raises Denied (cookie) or Expired."""
+def moved(store: Store, launcher: int, cookie: str, uid: int, pid: int, pid_started: int) -> None:
+    """Record that another process of the same user continues as this launcher. Raises Denied (cookie, uid) or
+    Expired."""
 
     def work(t: Transaction) -> None:
-        row = t.row(_cookie_of_live.bind(launcher=launcher))
+        row = t.row(_right_of_live.bind(launcher=launcher))
         if row is None:
             raise Expired(f"launcher {launcher} has ended", "start again")
         _check_cookie(launcher, cookie, row[0])
+        if row[1] != uid:
+            raise Denied(f"launcher {launcher} is another user's", "only its own user's processes can continue it")
         t.write(_set_process.bind(launcher=launcher, pid=pid, pid_started=pid_started))
 
     store.run(work)
@@ -300,6 +320,12 @@ def launchers_of_process(store: Store, login: str, pid: int, pid_started: int) -
     return [live for live in launchers_of(store, login) if (live.pid, live.pid_started) == (pid, pid_started)]
 
 
+def launchers_and_logins(store: Store, pids: Sequence[int] | None = None) -> list[tuple[str, Live]]:
+    """Live launchers and their login processors: all of them, or those of processes with these pids."""
+    rows = store.read(_live_with_login.bind() if pids is None else _live_of_pids.bind(ids=pids))
+    return [(str(row[0]), Live.from_row(row[1:])) for row in rows]
+
+
 def launchers_in(store: Store, partition: int) -> list[Live]:
     """The live launchers in a partition, which must be cleaned up before the partition is destroyed by force."""
     return [Live.from_row(row) for row in store.read(_live_in.bind(partition=partition))]
@@ -326,7 +352,7 @@ def end_inside(t: Transaction, launcher: int, reason: str) -> None:
 
 def check_live(store: Store, launcher: int, cookie: str) -> Live:
     """The launcher with this cookie. Raises Expired or Denied."""
-    rows = store.read(_cookie_of_live.bind(launcher=launcher))
+    rows = store.read(_right_of_live.bind(launcher=launcher))
     live = find_live(store, launcher)
     if not rows or live is None:
         raise Expired(f"launcher {launcher} has ended", "start again")

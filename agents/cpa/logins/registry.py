@@ -7,12 +7,14 @@ there may say from which one it comes.
 
 from collections.abc import Iterable
 
+from agents.cpa.logins.processes import MAX_PID
 from agents.cpa.permissions import Denied
 from agents.wire.address import Peer
 from agents.wire.control import Message
 from agents.wire.errors import AgentError, Refusal
 from db.allocation import finish
 from db.allocation.free import Machine
+from db.errors import Invalid
 from db.store.store import Store
 
 #: Operations that come from a login processor and are limited to its side.
@@ -75,6 +77,15 @@ class Logins:
             return said
         raise Denied(f"this is login processor {own}, not {said[:80]}", "ask on the processor that you mean")
 
+    def is_here(self, login: str) -> bool:
+        """True if ``login`` is this CPA's login processor, or one that its host stands for. Raises StoreError."""
+        if login == self._own or self._revocable:
+            return login == self._own
+        try:
+            return self._plays(login)
+        except Invalid:  # it was revoked
+            return False
+
     def _plays(self, name: str) -> bool:
         self._machine.refresh(self._store)
         return self._machine.is_here(name)
@@ -125,6 +136,6 @@ def vouched(peer: Peer, message: Message) -> Peer:
     if peer.uid >= 0:
         raise Refusal("wrong_role", "the user of these requests was named before")
     uid, gid, pid = message["uid"], message["gid"], message["pid"]
-    if min(uid, gid, pid) < 0:
+    if min(uid, gid, pid) < 0 or pid > MAX_PID:
         raise AgentError("uid, gid and pid are not a process's", code="invalid")
-    return Peer(pid, uid, gid, peer.names)
+    return Peer(pid, uid, gid, peer.names, message.get("pid_started", -1))

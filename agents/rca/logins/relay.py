@@ -6,7 +6,7 @@ uid. So yod, pingd and the RCA itself see no difference.
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from agents.link import trust
@@ -18,6 +18,7 @@ from agents.link.loop import Loop, Timer
 from agents.link.server import refused
 from agents.link.sockets import connect_now, listen, peer
 from agents.link.user_limits import Busy, Intake, Users
+from agents.linux.processes import start_time_of_user
 from agents.rca.config import Config
 from agents.rca.logins.routes import Routes
 from agents.wire.control import control, decode
@@ -30,15 +31,28 @@ AHEAD, AHEAD_OF_USER = 1 << 20, 64 << 10
 #: Seconds that a CPA has to say hello before another one is tried, and the delay before a client that no CPA serves is
 #: disconnected, because it reconnects at once.
 HELLO_S, AGAIN_S = 3.0, 0.1
+#: Requests after which a CPA of another login processor relies on this RCA to watch the client's process.
+WATCHED = frozenset(("allocate", "request", "moved"))
+
+#: Gets the pid and the start time of a process to watch.
+Watch = Callable[[int, int], object]
 
 
 class Passage:
     """A client and its connection to a CPA: the first CPA that says hello gets everything the client has sent."""
 
     def __init__(
-        self, loop: Loop, sock: Socket, number: int, ways: Routes, journal: Journal, users: Users | None = None
+        self,
+        loop: Loop,
+        sock: Socket,
+        number: int,
+        ways: Routes,
+        journal: Journal,
+        users: Users | None,
+        watch: Watch,
     ) -> None:
         self._loop, self._routes, self._journal, self._who = loop, ways, journal, peer(sock)
+        self._watch, self._pid_started = watch, 0
         self._left = ways.order(number, time.monotonic())
         self._address = ""
         self._greeted = False
@@ -98,6 +112,7 @@ class Passage:
             self._try_next()
 
     def _on_near(self, _link: Link, kind: int, payload: bytes) -> None:
+        who = self._who
         if self._intake is not None:
             self._intake.check(payload)
         self._pass_on(frame(kind, payload))
@@ -108,8 +123,11 @@ class Passage:
             self._greeted = True
             if self._intake is not None:
                 self._intake.greeted()
-            who = self._who
-            self._pass_on(control({"op": "vouch", "pid": who.pid, "uid": who.uid, "gid": who.gid}))
+            self._pid_started = start_time_of_user(who.pid, who.uid) if who.pid > 0 else 0
+            vouched = {"pid": who.pid, "pid_started": self._pid_started, "uid": who.uid, "gid": who.gid}
+            self._pass_on(control({"op": "vouch", **vouched}))
+        elif kind == CONTROL and self._pid_started and decode(payload).get("op") in WATCHED:
+            self._watch(who.pid, self._pid_started)
         waiting = sum(map(len, self._said or ())) + (self._far.out_bytes if self._far is not None else 0)
         if self._intake is not None:
             self._intake.keep(waiting)
@@ -171,19 +189,20 @@ class Relay:
         number: int,
         ways: Routes,
         journal: Journal,
-        users: Users | None = None,
+        users: Users | None,
+        watch: Watch,
         *,
         public: bool,
     ) -> None:
         self._loop, self._number, self._routes, self._journal, self._path = loop, number, ways, journal, path
-        self._users = users
+        self._users, self._watch = users, watch
         self._sock = listen(path)
         if public:
             os.chmod(path, 0o666)
         self._acceptor = Acceptor(loop, self._sock, self._on_accept, journal.exhausted)
 
     def _on_accept(self, sock: Socket, _address: object) -> None:
-        Passage(self._loop, sock, self._number, self._routes, self._journal, self._users)
+        Passage(self._loop, sock, self._number, self._routes, self._journal, self._users, self._watch)
 
     def close(self) -> None:
         """Stop listening and disconnect the clients."""
@@ -196,13 +215,13 @@ class Relay:
 
 
 class Relays:
-    """The relays of a login processor without a CPA."""
+    """The relays of a login processor without a CPA. ``watch`` is called for each process that may get processors."""
 
-    def __init__(self, loop: Loop, config: Config, journal: Journal, users: Users | None) -> None:
+    def __init__(self, loop: Loop, config: Config, journal: Journal, users: Users | None, watch: Watch) -> None:
         trust.use_login(config.mesh, config.state)
         self._routes = Routes(config.cpas_afar, config.login, config.cpa_port, config.run)
         self._relays = [
-            Relay(loop, config.cpa_socket(number), number, self._routes, journal, users, public=config.public)
+            Relay(loop, config.cpa_socket(number), number, self._routes, journal, users, watch, public=config.public)
             for number in range(len(config.cpas_afar))
         ]
 
