@@ -40,6 +40,7 @@ class Config(NamedTuple):
     granted: bool = False  # another login processor's mesh up granted it, and may revoke it
     pending_s: float = 60.0
     loading_s: float = 300.0
+    unwatched_s: float = 30.0  # when launches are looked at whose process nobody may watch
     backfill: bool = True  # smaller requests may pass if they delay nobody
     policy: Policy | None = None  # managers of parts of the machine, and limits of users
     post_back_urls: frozenset[str] = frozenset()  # https://HOST:PORT of the URLs that grants may be posted back to
@@ -82,6 +83,7 @@ def read(path: str) -> Config:
             nice_grace_s=float(whole.get("nice_grace_s", 300.0)),
             pending_s=float(whole.get("pending_s", 60.0)),
             loading_s=float(whole.get("loading_s", 300.0)),
+            unwatched_s=float(whole.get("unwatched_s", 30.0)),
             mesh=str(whole["mesh"]),
             installed=str(whole.get("installed") or ROOT),
             granted=bool(whole.get("granted")),

@@ -86,9 +86,8 @@ class Cpa:
         self.post_backs.queue, self.post_backs.requests = self.queue, self.requests
         self.giving_way = GivingWay(loop, self.operations, self.outage.guard, journal, config.nice_grace_s)
         self.post_backs.make_room = self.giving_way.make_room
-        self.exited = ExitedProcesses(
-            loop, store, self.outage, self.lost, self.logins, journal, lambda: self._released()
-        )
+        after = self._released, config.unwatched_s
+        self.exited = ExitedProcesses(loop, store, self.outage, self.lost, self.logins, journal, *after)
         self._known_requesters = False  # the processes of requesters whose CPA died, perhaps together with them
         self._looks: Timer | None = None  # checks the database for due work soon after an event
         self._next: Timer | None = None  # the same, when the next reservation or request expires

@@ -23,8 +23,6 @@ from db.store.store import Store
 
 #: Seconds after a process's exit in which its RCA may deliver the *finish* that no CPA accepted.
 FINISH_S = 5.0
-#: Seconds until launches that nobody may watch are looked at: then each launcher that lives has registered again.
-UNWATCHED_S = 30.0
 AWAY_S = 5.0  # how often a database that is away is tried again
 GONE = "its process is gone"
 
@@ -44,7 +42,11 @@ class _Held:
 
 
 class ExitedProcesses:
-    """Watches the processes of launches and requests. ``released`` is called when processors are free."""
+    """Watches the processes of launches and requests. ``released`` is called when processors are free.
+
+    ``unwatched_s``: seconds until launches that nobody may watch are looked at, so that an RCA reports first what it
+    knows of them, and until a failed clean-up is repeated.
+    """
 
     def __init__(
         self,
@@ -55,9 +57,11 @@ class ExitedProcesses:
         logins: Logins,
         journal: Journal,
         released: Callable[[], None],
+        unwatched_s: float,
     ) -> None:
         self._loop, self._store, self._outage, self._lost = loop, store, outage, lost
         self._logins, self._journal, self._released = logins, journal, released
+        self._unwatched_s = unwatched_s
         self._ends = ProcessEnds(loop, lambda pid, started: self._on_exit(Process(pid, started)))
         self._held: dict[Process, _Held] = {}
         self._process_of: dict[int, Process] = {}  # of launchers
@@ -87,9 +91,9 @@ class ExitedProcesses:
             held.launchers.discard(launcher)
 
     def look_at_all_soon(self) -> None:
-        """Look at every launch of this login processor in ``UNWATCHED_S``, because nobody may watch them."""
+        """Look at every launch of this login processor soon, because nobody may watch them."""
         if self._sweep is None:
-            self._sweep = self._loop.after(UNWATCHED_S, self._look_at_all)
+            self._sweep = self._loop.after(self._unwatched_s, self._look_at_all)
 
     def _watched(self, login: str, process: Process) -> _Held | None:
         if process.pid <= 0 or not process.started:
@@ -160,7 +164,7 @@ class ExitedProcesses:
     def _on_ended(self, left: Sequence[Live], error: Error | None) -> None:
         if error is not None:  # each launch that could not be cleaned up is tried again
             self._journal.write("refused", op="launcher_exited", code=error.code, reason=error.message)
-            at = time.monotonic() + UNWATCHED_S
+            at = time.monotonic() + self._unwatched_s
             self._exited.update({process_of(live): at for live in left})
             self._arm()
         if left:

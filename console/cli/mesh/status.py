@@ -14,6 +14,7 @@ from console.deploy.personal.plan import size_of
 from console.deploy.personal.program_snapshot import runs_another
 from console.settings import Settings
 from db.errors import StoreError
+from db.store.ranges import fold
 from db.store.url import without_password
 from db.views.viewer import Picture, open_viewer
 from redmesh.sanitise import clean
@@ -110,7 +111,15 @@ def _database(settings: Settings) -> tuple[str, str | None, dict[str, Any]]:
         return (
             error.message,
             None,
-            {"nodes_out": [], "nodes_told": [], "to_be_drained": [], "processors": {}, "launchers": 0, "partitions": 0},
+            {
+                "nodes_out": [],
+                "nodes_told": [],
+                "to_be_drained": [],
+                "launchers_unknown": [],
+                "processors": {},
+                "launchers": 0,
+                "partitions": 0,
+            },
         )
     out = [
         {"name": node.name, "state": node.state, "reason": node.reason}
@@ -121,6 +130,7 @@ def _database(settings: Settings) -> tuple[str, str | None, dict[str, Any]]:
     nodes = len({one.node for one in picture.processors.values()})
     size = f"{counted(len(picture.processors), 'processor')} on {counted(nodes, 'node')}"
     told = {"nodes_out": out, "nodes_told": _nodes_out(out), "to_be_drained": to_be_drained(picture)}
+    told["launchers_unknown"] = launchers_unknown(picture)
     return "", size, {**told, "processors": counts(picture), **sizes}
 
 
@@ -162,6 +172,7 @@ def _as_text(found: dict[str, Any]) -> list[str]:
             "in use      " + f"{counted(found['launchers'], 'launcher')}, {counted(found['partitions'], 'partition')}"
         )
     lines += [f"node        {told}" for told in [*found["nodes_told"], *found["to_be_drained"]]]
+    lines += _unknown_lines(found["launchers_unknown"])
     if found["another_program"]:
         lines.append("program     of another version than is installed now; mesh upgrade changes it, launches run on")
     full = "" if found["state_free"] is None or found["state_free"] >= ROOM else ": " + _full(found["state_free"])
@@ -188,6 +199,34 @@ def _nodes_out(nodes: list[dict[str, str]]) -> list[str]:
         else:
             found.append(f"{len(names)} nodes ({names[0]} … {names[-1]}) are {state}{why}")
     return found
+
+
+def launchers_unknown(picture: Picture) -> list[dict[str, Any]]:
+    """Launches of which nothing shows whether their process (yod) still runs: they keep their processors."""
+    found = []
+    for number, launcher in sorted(picture.launchers.items()):
+        login = picture.nodes.get(launcher.login_processor)
+        reason = ""
+        if login is not None and login.state in ("suspect", "down"):
+            reason = f"{login.name}, where it was started, does not answer"
+        elif not launcher.pid:
+            reason = "its process is in a pid namespace that the mesh's daemons cannot see"
+        if reason:
+            where = login.name if login is not None else ""
+            found.append({"launcher": number, "user": launcher.user, "login": where, "reason": reason})
+    return found
+
+
+def _unknown_lines(launchers: list[dict[str, Any]]) -> list[str]:
+    """A line for each reason and user."""
+    alike: dict[tuple[str, str], list[int]] = {}
+    for one in launchers:
+        alike.setdefault((one["reason"], one["user"]), []).append(one["launcher"])
+    return [
+        f"launcher    {fold(ids)} of {clean(user)} may have ended: {clean(reason)}"
+        f" (pingd -job {ids[0]} -kill ends it and frees its processors)"
+        for (reason, user), ids in alike.items()
+    ]
 
 
 def _full(free: int) -> str:

@@ -533,7 +533,10 @@ def test_everybody_registers_himself_and_nobody_else(mesh_of_two: Daemons) -> No
     facts: Message = {"node": "n0", "boot_id": "b00710", "incarnation": 1, "address": "/x", "processors": 4}
     with mesh_of_two.client("rca", "launcher") as client:
         for pid, pid_started in ((1, start_time(1)), (me, started + 1), (me, 0), (me, -started), (1 << 40, 1)):
-            assert refused(client, {"op": "register", "pid": pid, "pid_started": pid_started}) == "denied"
+            client.call({"op": "register", "pid": pid, "pid_started": pid_started})
+            known = client.call({"op": "status"})["launchers"]
+            assert known == [{"pid": me, "pid_started": started, "launcher": None}], "as the kernel says"
+            client.call({"op": "unregister"})
         assert refused(client, {"op": "register_node", "pid": 1, **facts}) == "denied"
         assert refused(client, {"op": "unregister"}) == "invalid"
         finish = {"op": "finish", "launcher": 1, "cookie": "0" * 16, "exit_status": 0}
