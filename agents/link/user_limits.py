@@ -27,7 +27,7 @@ USER_CONNECTIONS, ALL_CONNECTIONS = 4096, 16384
 #: The burst of connections that one user may make, and the rate for each second afterwards.
 _BURST, _EACH_S = 2048.0, 256.0
 #: Descriptors reserved for the daemon: its files, database, clean-up processes and root's connections.
-_OWN_FILES = 256
+OWN_FILES = 256
 #: Limits of a user in bytes: unserved requests, and unread answers.
 USER_BYTES, USER_UNREAD = 8 << 20, 16 << 20
 #: The bytes of unread answers at which a connection is no longer served.
@@ -94,7 +94,7 @@ class Users:
         self._young: Dict[Intake, int] = {}
         self._looking = False
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        self._room = max(16, min(ALL_CONNECTIONS, files - _OWN_FILES))
+        self._room = max(16, min(ALL_CONNECTIONS, files - OWN_FILES))
 
     def limits(self, uid: int) -> bool:
         """True if ``uid`` has limits: it is no daemon of this mesh, and not on another machine."""

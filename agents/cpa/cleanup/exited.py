@@ -100,8 +100,7 @@ class ExitedProcesses:
             return None
         held = self._held.setdefault(process, _Held())
         held.logins.add(login)
-        if not self._ends.watch(*process):
-            self.look_at_all_soon()
+        self._ends.watch(*process)
         return held
 
     # --- a process exits

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from tests.support import vanishing
 from tests.support.hosts import MakeHosts, NamespaceHost
 from tests.support.look import look, processors
 from tests.support.mariadb import Server
@@ -105,3 +107,14 @@ def test_nobody_but_root_joins_or_sees_the_keys(mesh: TwoLogins) -> None:
         done = mesh.on_other("ada", *words, input=(mesh.home / "login2.json").read_text())
         assert done.returncode, done
     assert mesh.on_other("ada", "yod", "-sz", "1", "true").returncode == 0
+
+
+@pytest.mark.parametrize("variant", ["other-login", "never", "unregisters", "other-process"])
+def test_the_processors_of_a_client_there_that_vanished_are_free_again(mesh: TwoLogins, variant: str) -> None:
+    """The RCA there watches what the CPA here cannot."""
+    shutil.copy(vanishing.__file__, mesh.other.directory)
+    script = f"exec {INSTALLED}/python /run/host/vanishing.py $(dirname /run/redmesh/*/cpa-0.sock) login2 {variant}"
+    done = mesh.on_other("ada", "sh", "-c", script, check=True)
+    launcher = int(done.stdout)
+    assert "error" not in done.stderr, done.stderr
+    wait_until(lambda: launcher not in {one["id"] for one in look(mesh)["launchers"]}, "it has ended")
