@@ -224,7 +224,7 @@ def _unknown_lines(launchers: list[dict[str, Any]]) -> list[str]:
         alike.setdefault((one["reason"], one["user"]), []).append(one["launcher"])
     return [
         f"launcher    {fold(ids)} of {clean(user)} may have ended: {clean(reason)}"
-        f" (pingd -job {ids[0]} -kill ends it and frees its processors)"
+        f" (pingd -job {ids[0]} -kill ends {ids[0]} and frees its processors)"
         for (reason, user), ids in alike.items()
     ]
 

@@ -75,7 +75,7 @@ def test_a_cpa_that_starts_looks_at_every_launch_of_its_login_processor_once(
     daemons: Daemons, naps: list["subprocess.Popen[bytes]"]
 ) -> None:
     daemons.begin()
-    exits, later, stays = naps
+    exits, later, _stays = naps
     with daemons.client() as client:
         gone, last, kept = (client.call(of(process, 1))["launcher"] for process in naps)
     daemons.kill("cpa-0")
