@@ -260,10 +260,8 @@ class Cpa:
     def _transact(self, session: Session, message: Message) -> None:
         uid, op = session.peer.uid, message["op"]
         answer = self.outage.guard(lambda: self.operations.do(op, uid, message))
-        if op == "allocate":
-            self._watch_launcher(session, message, answer.message["launcher"])
-        elif op == "moved":
-            self._watch_launcher(session, message, message["launcher"])
+        if op in ("allocate", "moved"):
+            self._watch_launcher(session, message, {**message, **answer.message}["launcher"])
         elif op in ("finish", "free"):
             self.exited.ended(message["launcher"])
         elif op == "launchers_of" and not session.peer.names:
@@ -299,7 +297,8 @@ class Cpa:
 
     def _watch_launcher(self, session: Session, message: Message, launcher: int) -> None:
         if not session.peer.names:
-            self.exited.has(message["login"], Process(message["pid"], message["pid_started"]), launcher)
+            note = self.exited.moved if message["op"] == "moved" else self.exited.has
+            note(message["login"], Process(message["pid"], message["pid_started"]), launcher)
 
     def _nodes_moved(self) -> None:
         self.operations.nodes_moved()

@@ -76,12 +76,16 @@ class ExitedProcesses:
             held.asks = True
 
     def has(self, login: str, process: Process, launcher: int) -> None:
-        """A process on this host has this launch from now on."""
-        self.ended(launcher)
+        """A process on this host has this launch, or has repeated the request of the process that has it."""
         held = self._watched(login, process)
         if held is not None:
             held.launchers.add(launcher)
             self._process_of[launcher] = process
+
+    def moved(self, login: str, process: Process, launcher: int) -> None:
+        """A process on this host has this launch from now on."""
+        self.ended(launcher)
+        self.has(login, process, launcher)
 
     def ended(self, launcher: int) -> None:
         """A launch has ended, or another process has it."""

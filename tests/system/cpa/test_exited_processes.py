@@ -122,3 +122,18 @@ def test_a_clean_up_that_fails_is_tried_again(
     assert len(daemons.owners()) == 2
     cleanup.write_text("#!/bin/sh\n")
     wait_until(lambda: not daemons.owners(), "it has succeeded")
+
+
+def test_a_request_repeated_by_another_process_stays_the_first_ones(
+    daemons: Daemons, naps: list["subprocess.Popen[bytes]"]
+) -> None:
+    """Otherwise the database would have a process that nobody watches."""
+    daemons.begin()
+    first_one, second, _ = naps
+    with daemons.client() as client:
+        asked = of(first_one)
+        launcher = client.call(asked)["launcher"]
+        assert client.call(of(second, key=asked["key"]))["launcher"] == launcher
+    kill(first_one)
+    wait_until(lambda: not daemons.owners(), "it has ended")
+    assert ended(daemons) == {launcher: GONE}
