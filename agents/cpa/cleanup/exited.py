@@ -23,6 +23,7 @@ from db.store.store import Store
 
 #: Seconds after a process's exit in which its RCA may deliver the *finish* that no CPA accepted.
 FINISH_S = 5.0
+MOST_REMEMBERED = 1024  # launchers of one process
 AWAY_S = 5.0  # how often a database that is away is tried again
 GONE = "its process is gone"
 
@@ -78,9 +79,15 @@ class ExitedProcesses:
     def has(self, login: str, process: Process, launcher: int) -> None:
         """A process on this host has this launch, or has repeated the request of the process that has it."""
         held = self._watched(login, process)
-        if held is not None:
-            held.launchers.add(launcher)
-            self._process_of[launcher] = process
+        if held is None or held.asks:
+            return
+        held.launchers.add(launcher)
+        self._process_of[launcher] = process
+        if len(held.launchers) > MOST_REMEMBERED:  # a process may let one reservation after the other expire
+            held.asks = True
+            for one in held.launchers:
+                self._process_of.pop(one, None)
+            held.launchers.clear()
 
     def moved(self, login: str, process: Process, launcher: int) -> None:
         """A process on this host has this launch from now on."""
