@@ -1,8 +1,9 @@
 """A client that gets processors of a system mesh by the wire alone (docs/protocol.md), starts nothing, and exits.
 
-``python vanishing.py RUN LOGIN VARIANT`` says to a CPA *allocate* and *started*, prints the launcher's id, and exits.
+``python vanishing.py RUN LOGIN VARIANT [LAUNCHER]`` says to a CPA *allocate* and *started*, prints the launcher's id, and exits.
 VARIANT is what it does at the RCA: ``other-login``, ``never`` or ``unregisters``; or ``other-process``: what it says of
-its process is another's, also in *moved*. Uses the standard library only.
+its process is another's, also in *moved*. With LAUNCHER it registers
+as that one. Uses the standard library only.
 """
 
 import contextlib
@@ -46,14 +47,14 @@ class Wire:
                 return reply
 
 
-def main(run, login, variant):
+def main(run, login, variant, launcher="null"):
     other = 1  # it lives as long as the machine
     pid = other if variant == "other-process" else os.getpid()
     whose = {"pid": pid, "pid_started": started(pid)}
     if variant in ("other-login", "unregisters"):
         rca = Wire(f"{run}/rca.sock")
         said = {"login": "elsewhere"} if variant == "other-login" else {}
-        print(rca.call(op="register", launcher=None, **whose, **said), file=sys.stderr)
+        print(rca.call(op="register", launcher=json.loads(launcher), **whose, **said), file=sys.stderr)
     cpa = Wire(f"{run}/cpa-0.sock")
     asked = {"size": 2, "login": login, "command": "nothing", **whose}
     got = cpa.call(op="allocate", key=os.urandom(16).hex(), **asked)

@@ -16,7 +16,7 @@ from tests.support.look import look, processors
 from tests.support.mariadb import Server
 from tests.support.mesh import while_up
 from tests.support.others import python_for_others
-from tests.support.system_mesh import SystemMesh
+from tests.support.system_mesh import USERS, SystemMesh
 from tests.support.waiting import freeze, wait_until
 
 NAP = ("sleep", "987655")
@@ -34,11 +34,11 @@ def mesh(netns_hosts: MakeHosts, sql_server: Server) -> Iterator[SystemMesh]:
         yield made
 
 
-def vanish(mesh: SystemMesh, variant: str) -> int:
-    """Return the launcher of a client of ada's that has exited."""
+def vanish(mesh: SystemMesh, variant: str, launcher: str = "null") -> int:
+    """Return the launcher of a client of ada's that has exited. At the RCA it said that it is ``launcher``."""
     login = (mesh.run_dir / "login").read_text().strip()
     script = str(mesh.bin / Path(vanishing.__file__).name)
-    done = mesh.as_user("ada", "python", script, str(mesh.run_dir), login, variant, check=True)
+    done = mesh.as_user("ada", "python", script, str(mesh.run_dir), login, variant, launcher, check=True)
     assert "error" not in done.stderr, done.stderr
     return int(done.stdout)
 
@@ -89,6 +89,25 @@ def test_launches_that_run_keep_their_processors(mesh: SystemMesh) -> None:
         for process in (runs, stands):
             process.kill()
             process.wait()
+    wait_until(lambda: processors(mesh, "free") == SIZE, "every processor is free")
+
+
+def test_nobody_removes_the_socket_of_another_users_launch(mesh: SystemMesh) -> None:
+    """The RCA removes the observers' socket of a lost launch, but not of one that only the lost client named."""
+    yod = mesh.start_as("bob", "yod", "-sz", "1", *NAP)
+    try:
+        wait_until(lambda: processors(mesh, "busy") == 1, "it runs")
+        (bobs,) = launchers(mesh)
+        socket = mesh.run_dir / "users" / str(USERS["bob"]) / f"yod-{bobs}.sock"
+        wait_until(socket.exists, "it can be observed")
+        adas = vanish(mesh, "other-login", str(bobs))
+        wait_until(lambda: adas not in launchers(mesh), "the other has ended")
+        with Client(str(mesh.run_dir / "rca.sock"), "admin") as client:
+            wait_until(lambda: not client.call({"op": "status"})["events"], "the RCA has its answer")
+        assert socket.exists()
+    finally:
+        yod.terminate()
+        yod.wait()
     wait_until(lambda: processors(mesh, "free") == SIZE, "every processor is free")
 
 
