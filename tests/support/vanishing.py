@@ -1,9 +1,9 @@
 """A client that gets processors of a system mesh by the wire alone (docs/protocol.md), starts nothing, and exits.
 
-``python vanishing.py RUN LOGIN VARIANT [LAUNCHER]`` says to a CPA *allocate* and *started*, prints the launcher's id, and exits.
-VARIANT is what it does at the RCA: ``other-login``, ``never`` or ``unregisters``; or ``other-process``: what it says of
-its process is another's, also in *moved*. With LAUNCHER it registers
-as that one. Uses the standard library only.
+``python vanishing.py RUN LOGIN VARIANT [LAUNCHER]`` says to a CPA *allocate* and *started*, prints the launcher's id,
+and exits. VARIANT is what it does at the RCA: ``other-login``, ``never`` or ``unregisters``; or ``other-process``: what
+it says of its process is another's, also in *moved*. With LAUNCHER it registers as that one. Uses the standard library
+only.
 """
 
 import contextlib
