@@ -10,7 +10,7 @@ from agents.linux.libc import Char, Int, Long, Pointer, Unsigned, addressof, fun
 
 TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Optional, Tuple
 
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 4, 15, 36
 _PTRACE_TRACEME, _PTRACE_CONT, _PTRACE_DETACH, _PTRACE_SETOPTIONS = 0, 7, 17, 0x4200
@@ -49,14 +49,10 @@ def forbid_tracing() -> None:
     _prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
-def limit_of(number: int, soft: int) -> Any:
-    """The soft limit ``soft`` (-1: none) and our hard limit for setrlimit(2); ``soft`` is capped at the hard limit."""
+def limits_here(number: int) -> Optional[Tuple[int, int]]:
+    """This process's soft and hard limit of a resource (setrlimit(2)); None if the kernel has no such resource."""
     there = (Unsigned * 2)()
-    if number == _RLIMIT_NOFILE and descriptor_limit[1]:
-        there[1] = descriptor_limit[1]
-    elif _getrlimit(number, addressof(there)) != 0:
-        return None
-    return (Unsigned * 2)(min(Unsigned(soft).value, there[1]), there[1])
+    return None if _getrlimit(number, addressof(there)) != 0 else (there[0], there[1])
 
 
 def settle_memory() -> None:

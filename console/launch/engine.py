@@ -321,9 +321,8 @@ class Engine:
         far = not address.startswith("/")
         if not far:  # for other machines the credential has the expiry, in mesh time
             load["lapses_at"] = round(self.allocation.lapses_at, 3)
-        message = plans.common_message(
-            self.request, self.plan.size, plans.hosts(self.plan, apart=self.request.mpi.apart), far=far
-        )
+        hosts = plans.hosts(self.plan, apart=self.request.mpi.apart)
+        message = plans.common_message(self.request, self.plan.size, hosts)
         common = frame(COMMON, encode(message))
         if self._watchdog is not None:
             self._watchdog.another_root()

@@ -24,9 +24,6 @@ WINDOW = 16 << 20
 WINDOW_LABELLED = 2 << 20
 WINDOW_JSON = 256 << 10
 
-#: The resource limits that are forwarded (getrlimit(2)); NPROC counts a user's processes on each machine separately.
-_LIMITS = ("CORE", "STACK", "DATA", "FSIZE", "NOFILE", "MEMLOCK", "AS", "RSS", "CPU", "NPROC")
-
 
 class PlacedNode:
     """A node of the launch with its processors and ranks, each in rank order."""
@@ -205,13 +202,8 @@ def hosts(plan: Plan, *, apart: bool = False) -> list[list[int]]:
     return runs
 
 
-def common_message(
-    request: Request, size: int, hosts: list[list[int]] | None = None, *, far: bool = False
-) -> dict[str, Any]:
-    """The part of the load that is the same on every node; ``hosts`` if the ranks are told about each other.
-
-    ``far``: nodes are on other machines, so yod's resource limits are included.
-    """
+def common_message(request: Request, size: int, hosts: list[list[int]] | None = None) -> dict[str, Any]:
+    """The part of the load that is the same on every node; ``hosts`` if the ranks are told about each other."""
     message = _common(request, size)
     if hosts and (request.mpi.kind != "none" or request.mpi.rendezvous):
         from console.launch.options.mpi import told
@@ -219,19 +211,9 @@ def common_message(
         message["parallel"] = {**told(request, size), "hosts": hosts, "rendezvous": request.mpi.rendezvous}
         if request.mpi.strict:
             message["parallel"]["strict"] = True
-    if far:
-        message["limits"] = limits()
     if request.run is not None and request.run.message:
         message["run_options"] = request.run.message
     return old_names(load_cargo(message, request))
-
-
-def limits() -> list[list[int]]:
-    """This process's soft limits, for the ranks: number of the resource, and its value (-1: unlimited)."""
-    import resource
-
-    numbers = (getattr(resource, f"RLIMIT_{name}") for name in _LIMITS)
-    return [[number, resource.getrlimit(number)[0]] for number in numbers]
 
 
 def load_cargo(message: dict[str, Any], request: Request) -> dict[str, Any]:
@@ -305,6 +287,7 @@ def _common(request: Request, size: int) -> dict[str, Any]:
         "env": [(name + b"=" + value).decode("latin-1") for name, value in environ],
         "cwd": request.program.cwd.decode("latin-1"),
         "umask": request.program.umask,
+        "limits": request.program.limits,
         "cpus_per_task": request.where.cpus_per_task,
         "hold": "exec",
     }

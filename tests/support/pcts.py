@@ -152,6 +152,7 @@ class Launcher:
         number: int | None = None,
         path: str | None = None,
         lapses_in_s: float | None = None,
+        limits: list[list[int]] | None = None,
     ) -> None:
         Launcher._next += 1
         self.number = number if number is not None else Launcher._next
@@ -191,6 +192,8 @@ class Launcher:
             "env": [to_text(os.fsencode(f"{k}={v}")) for k, v in environment.items()],
             "cwd": cwd, "umask": 0o22, "cpus_per_task": 1, "hold": hold,
         }  # fmt: skip
+        if limits is not None:
+            common["limits"] = limits
         self.sock = connect(self.nodes[0]["address"])
         self._decoder = Decoder()
         self.sock.sendall(control(hello("launcher")) + control(load) + frame(COMMON, encode(common)))

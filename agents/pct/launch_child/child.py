@@ -533,6 +533,9 @@ class Launch:
             self._loop.after(KEEP_S, self._keep_record)
 
     def _report_ready(self) -> None:
+        lowered = self._local.ranks.limits.lowered_text() if self._local is not None else ""
+        if lowered:  # not before: a launch that fails has one line
+            self.noted(lowered)
         self._tree.up.tell({"op": "ready", "ranks": self._ready})
         self._ready = []
 

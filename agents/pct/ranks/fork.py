@@ -32,7 +32,7 @@ _setsid, _setpgid, _prctl, _ptrace, _getppid = (
     _libc.setsid, _libc.setpgid, _libc.prctl, _libc.ptrace, _libc.getppid,
 )  # fmt: skip
 _fcntl, _F_SETFD = _libc.fcntl, 2
-_setrlimit, _RLIMIT_NOFILE, _descriptors = _libc.setrlimit, 7, prctl.descriptor_limit
+_setrlimit = _libc.setrlimit
 _dup2, _chdir, _umask, _close, _read, _write = (
     _libc.dup2, _libc.chdir, _libc.umask, _libc.close, _libc.read, _libc.write,
 )  # fmt: skip
@@ -91,7 +91,7 @@ class Spawner:
         gate: int,
         gate_writer: int,
         more: int = 0,
-        limits: "Sequence[Tuple[int, int]]" = (),
+        limits: "Sequence[Tuple[int, Any]]" = (),
     ) -> None:
         self._own = len(env)
         entries = [name + b"=" + value for name, value in env.items()]
@@ -105,9 +105,7 @@ class Spawner:
         self._named = prctl.tracers_are_named()
         self._byte = ctypes.create_string_buffer(1)
         self.options: Optional[RunOptions] = None  # run options, which are applied by Python code
-        self._limits = [(number, limit) for number, soft in limits if (limit := prctl.limit_of(number, soft))]
-        if _descriptors[1] and not any(number == _RLIMIT_NOFILE for number, _ in self._limits):
-            self._limits.append((_RLIMIT_NOFILE, _descriptors))
+        self._limits = limits  # arguments for setrlimit(2)
         self._into: Optional[vfork.IntoGroup] = None
         self._outside = False  # True if a rank could not be started in the control group
         #: True if ranks stay in the session of this process.
@@ -282,10 +280,10 @@ class Spawner:
         if _chdir(self._cwd) < 0:
             self._fail(rank, CHDIR)
         _umask(self._umask)
-        for number, limit in self._limits:
-            _setrlimit(number, limit)
         if options is not None:
             self._prepare(options, rank)
+        for number, limit in self._limits:  # last, because Python code needs files and memory
+            _setrlimit(number, limit)
         if gated or _ptrace(_TRACEME, _ZERO, _ZERO, _ZERO) < 0:
             self._wait_at_gate(rank)
             if options is not None:

@@ -17,6 +17,7 @@ from agents.linux import prctl, processes
 from agents.pct.errors import LoadFailed, advice
 from agents.pct.launch.load import Load, Program, Segment
 from agents.pct.ranks.fork import AT_GATE, CHDIR, SETUP, Spawner
+from agents.pct.ranks.limits import RankLimits
 
 TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
@@ -120,10 +121,11 @@ class Ranks:
             env = {**env, **self._mpi.environment()}
         forwarded = {name: value for name, value in program.env.items() if name not in names} if names else program.env
         self._env = {**forwarded, **env}
+        self.limits = RankLimits(program.limits)
         self._spawner = Spawner(
             self._env, program.cwd, program.umask,
             self._error_writer, self._gate_reader, self._gate_writer, len(names),
-            program.limits,
+            self.limits.calls,
         )  # fmt: skip
 
     def with_options(
@@ -217,6 +219,8 @@ class Ranks:
         from agents.pct.ranks.managed import Start
 
         starts, shared = [], [name + b"=" + value for name, value in self._env.items()]
+        if self._program.limits:
+            shared.append(b"REDMESH_RANK_LIMITS=" + self.limits.as_text().encode("ascii"))
         pty = self._options.pty if self._options is not None else None
         for rank_entry, local_entry, number, path, argv, gated, stdin, out, err, more, kept in plans:
             if gated:
@@ -240,7 +244,10 @@ class Ranks:
         """The exec of a rank started by the batch system failed."""
         if self.by_number[number].held:
             return  # the program itself writes there
-        self._events.failed(_failure(self._load.name, self.by_number[number], self._program, step, code))
+        self._events.failed(self._failure(self.by_number[number], step, code))
+
+    def _failure(self, rank: Rank, step: int, code: int) -> LoadFailed:
+        return _failure(self._load.name, rank, self._program, step, code, self.limits.loading_text())
 
     def ended_elsewhere(self, pid: int, status: int) -> None:
         """A rank that another process reaps has exited."""
@@ -307,9 +314,9 @@ class Ranks:
                 rank.at_gate = True
                 self._hold(rank)
             elif rank.released_at:
-                self._events.exec_failed(rank, _failure(self._load.name, rank, self._program, step, code).message)
+                self._events.exec_failed(rank, self._failure(rank, step, code).message)
             else:
-                self._events.failed(_failure(self._load.name, rank, self._program, step, code))
+                self._events.failed(self._failure(rank, step, code))
 
     def _hold(self, rank: Rank) -> None:
         if not rank.held:
@@ -368,7 +375,7 @@ class Ranks:
         del self._by_pid[rank.pid]
         rank.status = status
         if not rank.held:
-            self._events.failed(_died_unheld(self._load.name, rank.number, status))
+            self._events.failed(_died_unheld(self._load.name, rank.number, status, self.limits.loading_text()))
         self._events.ended(rank, time.monotonic() - rank.released_at if rank.released_at else 0.0)
 
     def release(self) -> None:
@@ -427,7 +434,8 @@ def has_privilege(path: bytes, depth: int = 0) -> bool:
     return bool(interpreter) and depth == 0 and has_privilege(interpreter[0], 1)
 
 
-def _failure(node: str, rank: Rank, program: Program, step: int, code: int) -> LoadFailed:
+def _failure(node: str, rank: Rank, program: Program, step: int, code: int, limits: str) -> LoadFailed:
+    """The error of a rank that failed at ``step``; ``limits``: the launcher's limits that can keep it from loading."""
     reason = os.strerror(code)
     if step == CHDIR:
         where = os.fsdecode(program.cwd)
@@ -447,6 +455,8 @@ def _failure(node: str, rank: Rank, program: Program, step: int, code: int) -> L
         hint = "chmod +x makes it a program; ls -ld shows whether all its directories may be entered"
     elif code == errno.ENOEXEC:
         hint = "it is neither a program for this machine nor a script that begins with #!"
+    elif code in (errno.E2BIG, errno.ENOMEM) and limits:
+        return LoadFailed(f"{node}: {path}: {reason}", "launch", 125, rank.number, _raise(limits))
     elif code in (errno.EAGAIN, errno.ENOMEM):
         return _too_many(f"{node}: {path}", rank.number, code)
     return LoadFailed(
@@ -454,16 +464,21 @@ def _failure(node: str, rank: Rank, program: Program, step: int, code: int) -> L
     )
 
 
-def _died_unheld(node: str, rank: int, status: int) -> LoadFailed:
+def _raise(limits: str) -> str:
+    return f"yod's own limits are {limits}; its ranks have the same"
+
+
+def _died_unheld(node: str, rank: int, status: int, limits: str) -> LoadFailed:
     number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
     if number in (signal.SIGSEGV, signal.SIGBUS):
         # The kernel kills an exec that it cannot complete (a truncated binary). Other nodes have the same file.
         name = "SIGBUS" if number == signal.SIGBUS else "SIGSEGV"
         text = f"{node}: rank {rank}: the kernel cannot load the program ({name} at its exec)"
-        return LoadFailed(text, "program", _NOT_EXECUTABLE, rank, "is the file whole?")
+        hint = f"is the file whole? {_raise(limits)}" if limits else "is the file whole?"
+        return LoadFailed(text, "program", _NOT_EXECUTABLE, rank, hint)
     what = f"died of signal {number}" if number else "ended"
     # its user killed it, or a limit of the user did
-    hint = "see who or what killed it there: dmesg, ulimit -a"
+    hint = _raise(limits) if limits and number else "see who or what killed it there: dmesg, ulimit -a"
     return LoadFailed(f"{node}: rank {rank} {what} before it could begin", "launch", rank=rank, hint=hint)
 
 

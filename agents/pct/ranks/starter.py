@@ -131,10 +131,24 @@ def become(sock: "_socket.socket", fields: "list[bytes]", fds: "list[int]") -> N
         _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
         environ = dict(entry.split(b"=", 1) for entry in entries[count:])
         environ[b"REDMESH_QUERY_FD"] = b"%d" % query
+        limit(environ.pop(b"REDMESH_RANK_LIMITS", b""))
         posix.execve(path, entries[:count], environ)
-    except OSError as error:
-        sock.send(bytes((step,)) + (error.errno or 0).to_bytes(4, "big"))
-        posix._exit(127 if error.errno == 2 else 126)
+    except (OSError, MemoryError) as error:  # MemoryError: the limits leave this interpreter nothing
+        number = getattr(error, "errno", 12) or 0
+        sock.send(bytes((step,)) + number.to_bytes(4, "big"))
+        posix._exit(127 if number == 2 else 126)
+
+
+def limit(limits: bytes) -> None:
+    """Set soft limits, ``NUMBER:SOFT`` separated by commas, as far as the hard limits allow (-1: unlimited)."""
+    if limits:
+        import resource
+
+        for pair in limits.split(b","):
+            number, soft = map(int, pair.split(b":"))
+            hard = resource.getrlimit(number)[1]
+            most = soft if hard == -1 or -1 < soft <= hard else hard
+            resource.setrlimit(number, (most, hard))
 
 
 def main() -> None:

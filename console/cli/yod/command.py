@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _NULL_DEVICE = os.makedev(1, 3)
 #: Options with which ranks get yodio and its neighbours.
 _YODIO = {"io", "state", "worker-of"}
+#: The resource limits that ranks get; NPROC counts a user's processes on each machine separately.
+_LIMITS = ("CORE", "STACK", "DATA", "FSIZE", "NOFILE", "MEMLOCK", "AS", "RSS", "CPU", "NPROC")
 #: Options that are attributes of StdioOptions.
 _PRINTING = ("batch", "label", "json", "quiet", "verbose")
 
@@ -159,6 +161,7 @@ def request_of(given: dict[str, Any], rest: list[str], fanout: int, *, ended: bo
     arguments = [os.fsencode(argument) for argument in rest]
     cwd = _current_directory(given.get("chdir", ""))
     request = Request(ProgramOptions(program, arguments or [program], os.environb, cwd, umask))
+    request.program.limits = _limits()
     where, stdio = request.where, request.stdio
     where.size, where.wanted, where.overcommit = size, wanted, "overcommit" in given
     where.cpus_per_task = given.get("cpus-per-task", 1)
@@ -238,6 +241,14 @@ def _refuse_nonsense(given: dict[str, Any], rest: list[str]) -> None:
         raise UsageError("-sz and -cpus-per-task are at least 1", "leave them out, or give a larger number")
     if "batch" in given and "interactive" in given:
         raise UsageError("-batch and -interactive exclude each other", "leave one of them out")
+
+
+def _limits() -> list[list[int]]:
+    """The soft limits of yod's caller, before yod raises any of its own (getrlimit(2))."""
+    import resource  # before any connection: under a low limit of open files the import would fail later
+
+    numbers = (getattr(resource, f"RLIMIT_{name}") for name in _LIMITS)
+    return [[number, resource.getrlimit(number)[0]] for number in numbers]
 
 
 def _current_directory(chdir: str) -> bytes:

@@ -67,13 +67,14 @@ class Program:
 
 
 class ProgramOptions:
-    """The program of each rank: path, arguments, environment, directory."""
+    """The program of each rank: path, arguments, environment, directory, limits."""
 
-    __slots__ = ("argv", "cwd", "environ", "exported", "path", "segments", "umask")
+    __slots__ = ("argv", "cwd", "environ", "exported", "limits", "path", "segments", "umask")
 
     def __init__(self, path: bytes, argv: list[bytes], environ: Mapping[bytes, bytes], cwd: bytes, umask: int) -> None:
         self.path, self.argv, self.environ, self.cwd, self.umask = path, argv, environ, cwd, umask
         self.exported = False  # ``environ`` is already the ranks' environment
+        self.limits: list[list[int]] = []  # number of a resource (getrlimit(2)), and the soft limit (-1: unlimited)
         self.segments: list[Program] | None = None  # a load file's lines; ``path`` and ``argv`` are the first one's
 
     @property

@@ -1,6 +1,7 @@
 """A launch over real PCTs: begun under hold, run, reported, cleaned up."""
 
 import os
+import resource
 import signal
 import stat
 from collections.abc import Iterator
@@ -237,5 +238,32 @@ def test_status_names_launches_and_ranks(machine: Machine) -> None:
     assert launch["launcher"] == launcher.number
     assert launch["ranks"] == [[2, ranks[2][0]], [3, ranks[3][0]]]
     assert (status["boot_id"], status["incarnation"], status["processors"]) == ("b0", 1, [4, 5, 6, 7])
+    launcher.send({"op": "kill"})
+    launcher.finish()
+
+
+@pytest.mark.parametrize("hold", ["exec", "gate"])
+def test_ranks_have_the_launchers_limits_up_to_the_nodes(hold: str) -> None:
+    """The gate forks a rank; otherwise it comes by vfork."""
+    with Machine(2, open_files=128) as machine:
+        asked = [[resource.RLIMIT_NOFILE, 64], [resource.RLIMIT_CORE, 4096], [resource.RLIMIT_CPU, -1]]
+        statuses, launcher = run(machine, ["sh", "-c", "ulimit -Sn; ulimit -Sc; ulimit -St"], hold=hold, limits=asked)
+        assert statuses == {0: 0, 1: 0}
+        assert launcher.stdout(1) == b"64\n8\nunlimited\n", "sh counts in 512 bytes"
+        assert not [message for message in launcher.messages if message["op"] == "note"]
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        asked = [[resource.RLIMIT_NOFILE, hard + 1], [resource.RLIMIT_NICE, -1], [77, 1]]
+        statuses, launcher = run(machine, ["sh", "-c", "ulimit -Sn; ulimit -Hn; ulimit -e"], hold=hold, limits=asked)
+        assert launcher.stdout(1).split()[:2] == [b"%d" % hard, b"%d" % hard], "a claim raises no hard limit"
+        notes = {message["node"]: message["message"] for message in launcher.messages if message["op"] == "note"}
+        text = f"open files (ulimit -n) {hard} instead of {hard + 1}: the hard limit there"
+        assert notes.keys() == {"n0", "n1"} and all(note.startswith(text) for note in notes.values()), notes
+
+
+def test_limits_under_which_no_program_loads_are_named_and_no_nodes_fault(machine: Machine) -> None:
+    launcher = Launcher(machine, ["true"], nodes=1, limits=[[resource.RLIMIT_AS, 4096]])
+    failed = launcher.until("failed")
+    assert failed["fault"] in ("launch", "program"), failed
+    assert "yod's own limits are address space (ulimit -v) 4 KiB" in failed["hint"], failed
     launcher.send({"op": "kill"})
     launcher.finish()
