@@ -16,6 +16,7 @@ _DEFINED_IN = {
         "Event",
         "Exit",
         "Lost",
+        "OutOfMemory",
         "Output",
         "Result",
         "SameEnd",

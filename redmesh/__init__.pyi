@@ -14,6 +14,7 @@ from redmesh.events import End as End
 from redmesh.events import Event as Event
 from redmesh.events import Exit as Exit
 from redmesh.events import Lost as Lost
+from redmesh.events import OutOfMemory as OutOfMemory
 from redmesh.events import Output as Output
 from redmesh.events import Result as Result
 from redmesh.events import SameEnd as SameEnd

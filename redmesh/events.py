@@ -48,11 +48,22 @@ class Output(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class OutOfMemory:
+    """What a rank ``had`` at most, in bytes (0: unknown), the ``limit`` of its control group (0: more than the host
+    has), and what the ``host`` has."""
+
+    had: int
+    limit: int
+    host: int
+
+
+@dataclass(frozen=True, slots=True)
 class Exit(Event):
     """``rank`` exited with ``status``, or was killed by ``signal`` if that is not 0. ``by_yod``: yod had sent that
     signal.
 
-    ``core``: the kernel wrote a core dump.
+    ``core``: the kernel wrote a core dump. ``out_of_memory``: the kernel killed the rank, or its child, for lack of
+    memory.
     """
 
     rank: int
@@ -62,6 +73,7 @@ class Exit(Event):
     elapsed_s: float
     by_yod: bool
     core: bool = False
+    out_of_memory: OutOfMemory | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +155,10 @@ def read_event(fields: dict[str, Any]) -> Event:
     if kind == "output":
         return Output(*whole, fields["rank"], fields["stream"], base64.b64decode(fields["data"]))
     if kind == "exit":
-        keys = ("rank", "node", "status", "signal", "elapsed_s", "by_yod", "core")
-        facts = {"core": False, **fields}  # an older yod does not send "core"
+        memory = fields.get("out_of_memory")
+        out = OutOfMemory(memory["had"], memory["limit"], memory["host"]) if memory else None
+        keys = ("rank", "node", "status", "signal", "elapsed_s", "by_yod", "core", "out_of_memory")
+        facts = {"core": False, **fields, "out_of_memory": out}  # an older yod does not send "core"
         return Exit(*whole, *(facts[key] for key in keys))
     if kind == "bad_exit":
         return _bad_exit(fields, whole)

@@ -16,6 +16,7 @@ from console.launch.daemons.allocation import Allocation, told
 from console.launch.daemons.connect import user, yod_socket
 from console.launch.daemons.root_link import RootLink
 from console.launch.events.stream import Stream, stamped
+from console.launch.ranks import OutOfMemory
 from console.launch.states import GRACE_S, JOB_GRACE_S, Do, Event, Launch, State
 from redmesh.byte_text import without_surrogates
 
@@ -522,6 +523,12 @@ class Engine:
     def _tell_note(self, message: dict[str, Any]) -> None:
         # A preemption is reported even with -quiet and -batch, because it explains the end.
         node, text, way = message["node"], message["message"], message.get("preempted_by")
+        memory = message.get("out_of_memory")
+        if memory is not None:  # for the terminal, the completion table has it
+            self.stream.emit({"event": "note", "node": node, "text": text})
+            found = OutOfMemory(int(memory["had"]), int(memory["limit"]), int(memory["host"]))
+            self.handle(Event.OUT_OF_MEMORY, node, int(memory["rank"]), found)
+            return
         if way is None:
             self.stream.emit({"event": "note", "node": node, "text": text})
             if not self._notes:

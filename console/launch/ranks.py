@@ -14,13 +14,26 @@ if TYPE_CHECKING:
 LOST_STATUS = 128 + 9
 
 
+class OutOfMemory:
+    """A node's report that the kernel killed a rank for lack of memory, in bytes.
+
+    ``had``: what the rank had at most (0: unknown). ``limit``: that of its control group; 0 if the host ran out, which
+    has ``host``.
+    """
+
+    __slots__ = ("had", "host", "limit")
+
+    def __init__(self, had: int, limit: int, host: int) -> None:
+        self.had, self.limit, self.host = had, limit, host
+
+
 class End:
     """The exit of a rank. ``by_yod``: killed by a signal that yod had sent to end it. ``lost``: lost with its node.
 
-    ``core``: the kernel wrote a core dump.
+    ``core``: the kernel wrote a core dump. ``memory``: the kernel killed it for lack of memory.
     """
 
-    __slots__ = ("by_yod", "core", "elapsed_s", "lost", "signal", "status")
+    __slots__ = ("by_yod", "core", "elapsed_s", "lost", "memory", "signal", "status")
 
     def __init__(
         self,
@@ -31,9 +44,10 @@ class End:
         by_yod: bool = False,
         lost: bool = False,
         core: bool = False,
+        memory: OutOfMemory | None = None,
     ) -> None:
         self.status, self.signal, self.elapsed_s, self.by_yod, self.lost = status, signal, elapsed_s, by_yod, lost
-        self.core = core
+        self.core, self.memory = core, memory
 
     @property
     def bad(self) -> bool:
@@ -49,7 +63,7 @@ class End:
 
     def as_event(self, rank: int, node: str) -> dict[str, Any]:
         """The ``exit`` event."""
-        return {
+        event = {
             "event": "exit",
             "rank": rank,
             "node": node,
@@ -59,6 +73,10 @@ class End:
             "elapsed_s": round(self.elapsed_s, 6),
             "by_yod": self.by_yod,
         }
+        if self.memory is not None:
+            memory = self.memory
+            event["out_of_memory"] = {"had": memory.had, "limit": memory.limit, "host": memory.host}
+        return event
 
 
 class Ranks:
@@ -69,6 +87,7 @@ class Ranks:
         self.plan: Plan | None = None
         self.pids: list[list[int]] = []  # [pid, node index] by rank; [0, 0] until it is ready
         self.ends: dict[int, End] = {}
+        self._out_of_memory: dict[int, OutOfMemory] = {}  # reported before the exit
         self.any_by_yod = False
         self.exit_status = 0  # the highest status of ranks that ended by themselves
         self._ready = 0
@@ -100,9 +119,16 @@ class Ranks:
         number = os.WTERMSIG(wait_status) if os.WIFSIGNALED(wait_status) else 0
         status = os.WEXITSTATUS(wait_status) if os.WIFEXITED(wait_status) else 0
         core = bool(number) and os.WCOREDUMP(wait_status)
-        end = End(status, number, float(seconds), by_yod=killed and number in (9, 15), core=core)
+        memory = self._out_of_memory.get(rank) if self._out_of_memory else None
+        by_yod = killed and number in (9, 15) and memory is None
+        end = End(status, number, float(seconds), by_yod=by_yod, core=core, memory=memory)
         self._note(rank, end)
         return end
+
+    def ran_out(self, rank: int, memory: OutOfMemory) -> None:
+        """Record that the kernel killed ``rank`` for lack of memory; its exit follows."""
+        if 0 <= rank < self.size:
+            self._out_of_memory[rank] = memory
 
     def lost(self, ranks: list[int]) -> None:
         """Record ranks that were lost with their node."""

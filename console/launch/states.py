@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from agents.link.lean import Enum
 from console.launch.ranks import Ranks
+from redmesh.text import size_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from console.launch.plan import Plan
+    from console.launch.ranks import OutOfMemory
 
     Action = tuple[Any, ...]  # a Do, then its arguments
 
@@ -68,6 +70,7 @@ class Event(Enum):
     CONFIRMED = "confirmed"
     UNCONFIRMED = "unconfirmed"  # message, hint, exit status
     EXITS = "exits"  # [[rank, wait status, seconds], …]
+    OUT_OF_MEMORY = "out of memory"  # node, rank, OutOfMemory: the rank's exit follows
     LOST = "lost"  # [[node index, [rank, …]], …], reason
     SILENT = "silent"  # node, seconds of silence
     BACK = "back"  # node, seconds of its silence
@@ -395,6 +398,11 @@ class Launch:
             self._after_bad_exit()
         return State.RUNNING
 
+    def ran_out_of_memory(self, node: str, rank: int, memory: OutOfMemory) -> State:
+        self.ranks.ran_out(rank, memory)
+        self.outcome.reason = self.outcome.reason or _out_of_memory(rank, node, memory)
+        return State.RUNNING
+
     @property
     def announces_bad_exits(self) -> bool:
         """True if a failed rank must be announced: others still run, and yod is not ending them."""
@@ -599,6 +607,10 @@ class Launch:
         return State.ENDED
 
 
+def _out_of_memory(rank: int, node: str, memory: OutOfMemory) -> str:
+    return f"rank {rank} on {node} ran out of memory" + (f", it had {size_text(memory.had)}" if memory.had else "")
+
+
 S, E, L = State, Event, Launch
 _Table = dict[tuple[State, Event], "tuple[Callable[..., State], tuple[State, ...]]"]
 
@@ -647,6 +659,7 @@ TRANSITIONS: _Table = {
     (S.RETURNING, E.TERMINATE): (L.interrupted_returning, (S.FREEING,)),
     (S.RETURNING, E.OUTPUT_BROKEN): (L.output_broken_returning, (S.FREEING,)),
     (S.RUNNING, E.EXITS): (L.exits, (S.RUNNING,)),
+    (S.RUNNING, E.OUT_OF_MEMORY): (L.ran_out_of_memory, (S.RUNNING,)),
     (S.RUNNING, E.FAILED): (L.failed_late, (S.RUNNING,)),
     (S.RUNNING, E.LOST): (L.nodes_lost, (S.RUNNING,)),
     (S.RUNNING, E.SILENT): (L.node_silent, (S.RUNNING,)),

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from agents.link.client import Client
@@ -16,6 +17,7 @@ from agents.linux import processes
 from agents.wire.control import control, decode, encode, to_text
 from agents.wire.frames import COMMON, CONTROL, STDERR, STDIN, STDOUT, Decoder, frame, split_output
 from agents.wire.messages import hello
+from tests.support.groups import inside
 from tests.support.reaper import private_directory
 from tests.support.waiting import PATIENCE_S, Process, wait_until
 
@@ -25,14 +27,16 @@ MESH = f"{os.getpid():08x}"  # unique to this test process: processes that are l
 class Machine:
     """``count`` PCTs with ``slots`` processors each, in a private directory; ``close`` ends them.
 
-    ``open_files`` is the PCTs' soft limit of open descriptors.
+    ``open_files`` is the PCTs' soft limit of open descriptors; ``group`` a control group that they run in.
     """
 
-    def __init__(self, count: int = 1, slots: int = 4, open_files: int | None = None, **settings: Any) -> None:
+    def __init__(
+        self, count: int = 1, slots: int = 4, open_files: int | None = None, group: Path | None = None, **settings: Any
+    ) -> None:
         self.directory = str(private_directory("rm-"))
         self.run = os.path.join(self.directory, "run")
         self.state = os.path.join(self.directory, "state")
-        self.slots, self._open_files = slots, open_files
+        self.slots, self._open_files, self._group = slots, open_files, group
         os.mkdir(self.run, 0o700)
         os.mkdir(self.state, 0o700)
         self.nodes = [
@@ -54,6 +58,8 @@ class Machine:
         command = [sys.executable, "-P", "-m", "agents.pct", "--config", self.config, "--node", name]
         if self._open_files is not None:  # set by prlimit, because this process may have more descriptors open
             command = ["prlimit", f"--nofile={self._open_files}:", *command]
+        if self._group is not None:
+            command = inside(self._group, *command)
         self.pcts[name] = Process(command, stdin=subprocess.DEVNULL, start_new_session=True)
 
     def await_pct(self, name: str) -> None:

@@ -27,6 +27,7 @@ from agents.pct.launch_child.states import Action, Event, LaunchMachine, State
 from agents.pct.launch_child.termination import KillTimer
 from agents.pct.mpi.pmi_server import PmiServer
 from agents.pct.mpi.rendezvous import choose_master
+from agents.pct.ranks.out_of_memory import MemoryWatch, text_of
 from agents.pct.ranks.process_tracking import KEEP_S, Record
 from agents.pct.ranks.supervisor import LocalRanks
 from agents.pct.stdio.shared_stdin import Sharing
@@ -87,6 +88,7 @@ class Launch:
 
     def __init__(self, host: NodeContext, sock: socket.socket, role: str, let_in: Optional[Pass] = None) -> None:
         self._host, self._let_in = host, let_in
+        self._memory = MemoryWatch(host.memory)
         self._machine = LaunchMachine()
         self._loop = Loop()
         self._loop.on_signal(signal.SIGCHLD, self._on_child_signal)
@@ -127,6 +129,7 @@ class Launch:
         try:
             while not self._over:
                 self._loop.run_once(None)
+                self._memory.look()
         except Exception as error:  # a bug must not leave ranks behind
             self._report_fault(error)
             if self._local is not None:
@@ -345,6 +348,9 @@ class Launch:
 
     def rank_ended(self, rank: Rank, seconds: float) -> None:
         if rank.released_at:
+            if rank.killed_by_others and self._memory.has_killed(rank):
+                report = self._memory.report(rank)
+                self.noted(text_of(report), out_of_memory=report)
             self._tree.up.ended([[rank.number, rank.status, round(seconds, 6)]])
             if self._pmi is not None:
                 self._pmi.rank_ended(rank)

@@ -20,17 +20,20 @@ if TYPE_CHECKING:
 
     from agents.link.loop import Loop
     from agents.link.server import Session
+    from agents.linux.controllers import MemoryGroup
     from agents.wire.control import Message
 
 
 class NodeContext:
     """The node, as its PCT knows it."""
 
-    __slots__ = ("_record", "_tracked", "gpus", "log", "mesh", "node", "run", "system")
+    __slots__ = ("_record", "_tracked", "gpus", "log", "memory", "mesh", "node", "run", "system")
 
     def __init__(
-        self, mesh: str, node: str, run: str, log: Journal, gpus: Sequence[int] = (), system: Any = None
-    ) -> None:
+        self, mesh: str, node: str, run: str, log: Journal, memory: MemoryGroup, gpus: Sequence[int] = (),
+        system: Any = None,
+    ) -> None:  # fmt: skip
+        self.memory = memory
         self.mesh, self.node, self.run, self.log, self.gpus = mesh, node, run, log, gpus
         self.system = (
             # how root runs launches of other users (agents/pct/multiuser/system_mode.py); None: all launches are ours

@@ -13,6 +13,7 @@ from agents.link.loop import READ, Loop
 from agents.link.server import Server, Session
 from agents.link.sockets import LOOK_S, own_directory
 from agents.linux import prctl, processes
+from agents.linux.controllers import MemoryGroup
 from agents.linux.ending import on_terminate
 from agents.pct.errors import FAULT, PctError
 from agents.pct.heartbeat.clock import MeshTime
@@ -79,6 +80,7 @@ class Pct:
             self._address = self._gateway.address
         self._loop.after(_PREPARE_S, self._prepare_all)
         self._tracking = ProcessTracking(config.state, config.node, self._log)
+        self._memory = MemoryGroup()
         self._hosted = Hosted(self._loop, config.mesh, config.node, config.run, self._log, self._tracking)
         self._loop.on_signal(signal.SIGCHLD, self._hosted.reap)
         on_terminate(self._loop, self._end, signal.SIGTERM, signal.SIGINT)
@@ -390,7 +392,7 @@ class Pct:
         prctl.set_title(f"redmesh-launch {config.node} ({config.state})")
         if config.service is not None:
             config.service.begin()
-        host = NodeContext(config.mesh, config.node, config.run, self._log, config.gpus, config.system)
+        host = NodeContext(config.mesh, config.node, config.run, self._log, self._memory, config.gpus, config.system)
         host.track(config.state, self._tracking.life, self._tracking.group_parent)
         receive = self._gateway.receive if self._gateway is not None else None
         serve_launches(host, line, sock, role, let_in, receive)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from agents.linux.libc import Unsigned
 from agents.linux.prctl import descriptor_limit, limits_here
+from redmesh.text import size_text
 
 TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
@@ -93,14 +94,6 @@ def _value(number: int, limit: int) -> str:
     if limit == _UNLIMITED:
         return "unlimited"
     return size_text(limit) if unit == "B" else f"{limit} {unit}".rstrip()
-
-
-def size_text(count: int) -> str:
-    """``count`` bytes for people: ``512 MiB``, ``7.9 GiB``."""
-    for shift, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
-        if count >= 1 << shift:
-            return f"{count / (1 << shift):.4g} {unit}" if count < 1000 << shift else f"{count >> shift} {unit}"
-    return f"{count} B"
 
 
 def _processes_by_default() -> int:

@@ -14,6 +14,7 @@ import time
 
 from agents.link.lean import signal
 from agents.linux import prctl, processes
+from agents.linux.controllers import full_of_processes
 from agents.pct.errors import LoadFailed, advice
 from agents.pct.launch.load import Load, Program, Segment
 from agents.pct.ranks.fork import AT_GATE, CHDIR, SETUP, Spawner
@@ -78,7 +79,7 @@ _WALL = 0x40000000  # wait for threads too (wait(2)); the os module has no name 
 class Rank:
     """One process of the launch."""
 
-    __slots__ = ("at_gate", "held", "number", "path", "pid", "released_at", "status")
+    __slots__ = ("at_gate", "held", "killed", "number", "path", "peak", "pid", "released_at", "status")
 
     def __init__(self, number: int, pid: int, path: bytes) -> None:
         self.number = number
@@ -88,6 +89,15 @@ class Rank:
         self.at_gate = False
         self.released_at = 0.0
         self.status: Optional[int] = None  # as wait(2) has it
+        self.killed = False  # we have sent SIGKILL
+        self.peak = 0  # bytes of memory that it had at most, or the largest of its children; 0: unknown
+
+    @property
+    def killed_by_others(self) -> bool:
+        """True if SIGKILL has ended it, or a child of the shell that it is, and the SIGKILL was not ours."""
+        status = self.status or 0
+        ended = status & 0x7F == signal.SIGKILL or status == (128 + signal.SIGKILL) << 8
+        return ended and not self.killed
 
 
 class Ranks:
@@ -113,6 +123,7 @@ class Ranks:
         self._options: Optional[RunOptions] = None
         self._faults: Optional[FaultWatch] = None
         self._wait = os.WNOHANG
+        self._given_up = False
         self._own, self._mpi = own, mpi
         self._managed: Optional[ManagedRanks] = None
         names = self._own.names() if self._own is not None else []
@@ -284,6 +295,7 @@ class Ranks:
 
     def give_up(self) -> None:
         """Everything is being killed: start no further ranks."""
+        self._given_up = True
         if self._managed is not None:
             self._managed.give_up()
 
@@ -329,7 +341,7 @@ class Ranks:
         others = 0
         while True:
             try:
-                pid, status = os.waitpid(-1, self._wait)
+                pid, status, used = os.wait4(-1, self._wait)
             except ChildProcessError:
                 return others, self._managed is not None and bool(self._by_pid)
             if pid == 0:
@@ -349,7 +361,7 @@ class Ranks:
                 if self._faults is not None:
                     self._faults.ended(pid)
             else:
-                self._on_exit(rank, status)
+                self._on_exit(rank, status, used.ru_maxrss << 10)
 
     def _on_stop(self, rank: Rank, number: int) -> None:
         if number == signal.SIGTRAP and not rank.held:
@@ -370,10 +382,11 @@ class Ranks:
         else:
             self._hold(rank)
 
-    def _on_exit(self, rank: Rank, status: int) -> None:
+    def _on_exit(self, rank: Rank, status: int, peak: int = 0) -> None:
         self.on_records()
         del self._by_pid[rank.pid]
-        rank.status = status
+        rank.status, rank.peak = status, peak
+        rank.killed = rank.killed or self._given_up
         if not rank.held:
             self._events.failed(_died_unheld(self._load.name, rank.number, status, self.limits.loading_text()))
         self._events.ended(rank, time.monotonic() - rank.released_at if rank.released_at else 0.0)
@@ -404,6 +417,7 @@ class Ranks:
         for rank in self.living:
             if wanted is not None and rank.number not in wanted:
                 continue
+            rank.killed = rank.killed or number == signal.SIGKILL
             try:
                 os.killpg(rank.pid, number)
             except ProcessLookupError:
@@ -482,6 +496,16 @@ def _died_unheld(node: str, rank: int, status: int, limits: str) -> LoadFailed:
     return LoadFailed(f"{node}: rank {rank} {what} before it could begin", "launch", rank=rank, hint=hint)
 
 
+def _processes_hint() -> str:
+    """Whose limit of processes was met: fork(2) says EAGAIN for all of them."""
+    full = full_of_processes()
+    if full:
+        return f"its control group has as many processes and threads as it may: {full}"
+    if os.geteuid() == 0:  # ulimit -u is not for root
+        return "the node has as many processes as it may: sysctl kernel.pid_max, kernel.threads-max"
+    return "its user has as many processes there as may be (ulimit -u)"
+
+
 def _too_many(what: str, rank: int, code: int) -> LoadFailed:
-    hint = "its user has as many processes there as may be (ulimit -u)" if code == errno.EAGAIN else advice(code)
+    hint = _processes_hint() if code == errno.EAGAIN else advice(code)
     return LoadFailed(f"{what}: {os.strerror(code)}", "launch", 125, rank, hint)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 
 from redmesh.idset import fold_names, fold_ranks
+from redmesh.text import size_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from typing import Any
 
     from console.launch.options.request import Request
@@ -22,10 +23,11 @@ _LONGEST = 60  # characters of a folded list
 
 def same_ends(ranks: Ranks, which: Iterable[int]) -> list[list[int]]:
     """The ranks ``which``, grouped by equal exits."""
-    alike: dict[tuple[str, bool], list[int]] = {}
+    alike: dict[tuple[str, bool, bool], list[int]] = {}
     for rank in which:
         end = ranks.ends[rank]
-        alike.setdefault((_words(end), end.lost), []).append(rank)
+        of_group = end.memory is not None and end.memory.limit > 0
+        alike.setdefault((_words(end), end.lost, of_group), []).append(rank)
     return list(alike.values())
 
 
@@ -43,7 +45,7 @@ def completion_rows(ranks: Ranks, which: Iterable[int] | None = None, *, whole: 
         who, where = fold_ranks(alike), fold_names(nodes)
         if not whole:
             who, where = cut_short(who, f"{len(alike)} ranks"), cut_short(where, f"{len(nodes)} nodes")
-        rows.append(f"rank {who} on {where}: {_words(end)}{seconds}")
+        rows.append(f"rank {who} on {where}: {_words(end)}{_memory([ranks.ends[rank] for rank in alike])}{seconds}")
     return rows
 
 
@@ -62,7 +64,7 @@ def completion_lines(ranks: Ranks) -> list[str]:
     for rank in sorted(ranks.ends):
         end = ranks.ends[rank]
         seconds = "" if end.lost else f", {end.elapsed_s:.3f} s"
-        lines.append(f"rank {rank} on {ranks.node_of(rank)}: {_words(end)}{seconds}")
+        lines.append(f"rank {rank} on {ranks.node_of(rank)}: {_words(end)}{_memory([end])}{seconds}")
     return lines
 
 
@@ -76,6 +78,8 @@ def cut_short(folded: str, how_many: str) -> str:
 def _words(end: End) -> str:
     if end.lost:
         return "lost with its node"
+    if end.memory is not None:
+        return "out of memory, SIGKILL from the kernel" + ("" if end.signal else f" to its child: exit {end.status}")
     if not end.signal:
         return f"exit {end.status}"
     import signal  # already imported in every launch
@@ -88,6 +92,23 @@ def _words(end: End) -> str:
         text = f"{text}, core dumped" if text else "core dumped"
     ended = f"{name} ({text})" if text else name
     return f"{ended} from yod" if end.by_yod else ended
+
+
+def _memory(ends: Sequence[End]) -> str:
+    """What ranks that ran out of memory had, and might have; "" for others."""
+    found = [end.memory for end in ends if end.memory is not None]
+    if not found:
+        return ""
+    known = [one.had for one in found if one.had]
+    had = f"it had {_between(known)}, " if known else ""
+    if found[0].limit:
+        return f" ({had}its control group may have {_between([one.limit for one in found if one.limit])})"
+    return f" ({had}the host has {_between([one.host for one in found])})"
+
+
+def _between(sizes: Sequence[int]) -> str:
+    low, high = size_text(min(sizes)), size_text(max(sizes))
+    return low if low == high else f"{low} to {high}"
 
 
 def _seconds(elapsed: list[float]) -> str:

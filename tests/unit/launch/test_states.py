@@ -8,7 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from console.launch.events.bad_exits import BadExits, lines
+from console.launch.events.completion_report import completion_rows
 from console.launch.plan import Plan, place
+from console.launch.ranks import OutOfMemory
 from console.launch.states import RETURNS, TRANSITIONS, Do, Event, Launch, State
 from tests.support.chance import long
 
@@ -48,6 +50,7 @@ OVERDUE = (E.OVERDUE, "no word yet from n1")
 SILENT, BACK = (E.SILENT, "n1", 6.0), (E.BACK, "n1", 12.0)
 ROOT_SILENT = (E.SILENT, "n0", 6.0)
 RUN = [ALLOCATED, READY, E.CONFIRMED]
+OUT_OF_MEMORY = (E.OUT_OF_MEMORY, "n1", 2, OutOfMemory(498 << 20, 512 << 20, 8 << 30))
 END = [FINISHED, E.FREED, E.DRAINED]
 FAILED_TRY = [ALLOCATED, NODE_FAILED, FINISHED, E.FREED]
 
@@ -55,6 +58,7 @@ FAILED_TRY = [ALLOCATED, NODE_FAILED, FINISHED, E.FREED]
 SCENARIOS: dict[str, tuple[list[Any], State, int]] = {
     "all well": ([*RUN, (E.EXITS, exits(0, 0, 0, 0)), *END], S.ENDED, 0),
     "drained before it is freed": ([*RUN, (E.EXITS, exits(0, 0, 0, 0)), FINISHED, E.DRAINED, E.FREED], S.ENDED, 0),
+    "a rank runs out of memory": ([*RUN, OUT_OF_MEMORY, (E.EXITS, exits(0, 0, ENDED_BY_9, 0)), *END], S.ENDED, 137),
     "ready in two parts": (
         [ALLOCATED, (E.READY, ready(0, 1)), (E.READY, ready(2, 3)), E.CONFIRMED, (E.EXITS, exits(0, 0, 0, 0)), *END],
         S.ENDED,
@@ -365,6 +369,33 @@ def test_a_core_dump_is_named() -> None:
     assert told[0]["ends"][0]["core"] and "SIGSEGV (Segmentation fault, core dumped)" in told[0]["ends"][0]["text"]
 
 
+def test_ranks_without_memory_are_one_line_and_those_that_somebody_killed_another() -> None:
+    launch = Launch(bad_exit_ends=False)
+    second = (E.OUT_OF_MEMORY, "n1", 3, OutOfMemory(300 << 20, 512 << 20, 8 << 30))
+    died = (E.EXITS, exits(ENDED_BY_9, 137 << 8, ENDED_BY_9, ENDED_BY_9))
+    actions, _ = play([*RUN, OUT_OF_MEMORY, second, died], launch)
+    assert completion_rows(launch.ranks) == [
+        "rank 0 on n0: SIGKILL (Killed), 0.5 s",
+        "rank 1 on n0: exit 137, 0.5 s",
+        "rank 2-3 on n1: out of memory, SIGKILL from the kernel"
+        " (it had 300 MiB to 498 MiB, its control group may have 512 MiB), 0.5 s",
+    ]
+    told = {action[1]["rank"]: action[1].get("out_of_memory") for action in actions if action[0] is Do.TELL}
+    assert told == {0: None, 1: None, 2: {"had": 498 << 20, "limit": 512 << 20, "host": 8 << 30},
+                    3: {"had": 300 << 20, "limit": 512 << 20, "host": 8 << 30}}  # fmt: skip
+    assert launch.outcome.reason == "rank 2 on n1 ran out of memory, it had 498 MiB"
+    assert launch.exit_status == 137
+
+
+def test_a_host_without_memory_and_a_shell_whose_child_died() -> None:
+    launch = Launch(bad_exit_ends=False)
+    host = (E.OUT_OF_MEMORY, "n0", 0, OutOfMemory(0, 0, 64 << 30))
+    play([*RUN, host, (E.EXITS, exits(137 << 8, 0, 0, 0))], launch)
+    assert completion_rows(launch.ranks, [0]) == [
+        "rank 0 on n0: out of memory, SIGKILL from the kernel to its child: exit 137 (the host has 64 GiB), 0.5 s"
+    ]
+
+
 def test_kill_after_the_grace_when_a_rank_does_not_listen() -> None:
     launch = Launch(bad_exit_ends=True)
     play([*RUN, (E.EXITS, exits(EXIT_3))], launch)
@@ -404,6 +435,7 @@ facts: dict[Event, st.SearchStrategy[tuple[Any, ...]]] = {
     E.CONFIRMED: st.just(()),
     E.UNCONFIRMED: st.just(("expired", "", 125)),
     E.EXITS: st.lists(st.tuples(st.integers(0, 5), st.sampled_from([0, 256, 9, 15]), st.just(0.1))).map(lambda x: (x,)),
+    E.OUT_OF_MEMORY: st.just(OUT_OF_MEMORY[1:]),
     E.LOST: st.sampled_from([LOST[1:], ([[0, [0, 1]], [1, [2, 3]]], "cut")]),
     E.SILENT: st.sampled_from([SILENT[1:], ROOT_SILENT[1:]]),
     E.BACK: st.just(BACK[1:]),

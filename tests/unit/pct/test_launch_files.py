@@ -7,6 +7,7 @@ import pytest
 
 from agents.link.journal import Journal
 from agents.link.loop import Loop
+from agents.linux.controllers import MemoryGroup
 from agents.pct.launch.load import read_load
 from agents.pct.launch_child import endpoint
 from agents.pct.launch_child.endpoint import LaunchEndpoint, NodeContext
@@ -21,7 +22,7 @@ def test_files_that_were_removed_are_made_again_until_the_launch_ends(
     run = tmp_path / "run"
     run.mkdir(mode=0o700)
     loop = Loop()
-    host = NodeContext("m", "n1", str(run), Journal("", "pct"))
+    host = NodeContext("m", "n1", str(run), Journal("", "pct"), MemoryGroup())
     files = LaunchEndpoint(loop, host, read_load(LOAD), lambda *_: None)
     try:
         files.write_map("0 n1")

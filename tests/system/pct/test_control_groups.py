@@ -1,0 +1,53 @@
+"""Limits of a node's control group: the kernel's kill for lack of memory, and a fork that is refused."""
+
+import os
+import signal
+import sys
+from typing import Any
+
+from agents.linux import processes
+from tests.support.groups import limited_group
+from tests.support.pcts import Launcher, Machine, run
+
+LIMIT = 300 << 20
+HOG = "import os\nif os.environ['YOD_RANK'] != '0': x = b'x' * (1 << 30)\n"
+
+
+def _notes(launcher: Launcher) -> list[dict[str, Any]]:
+    return [message for message in launcher.messages if message["op"] == "note"]
+
+
+def test_a_rank_that_runs_out_of_memory_is_named_and_one_that_is_killed_is_not() -> None:
+    with limited_group("memory", LIMIT) as group, Machine(1, group=group) as machine:
+        statuses, launcher = run(machine, ["sh", "-c", "kill -9 $$"])
+        assert statuses == {0: signal.SIGKILL} and not _notes(launcher), "a signal is no evidence"
+        statuses, launcher = run(machine, [sys.executable, "-c", HOG], per_node=2)
+        assert statuses == {0: 0, 1: signal.SIGKILL}
+        [note] = _notes(launcher)
+        report = note["out_of_memory"]
+        assert (note["node"], report["rank"], report["limit"]) == ("n0", 1, LIMIT)
+        assert LIMIT // 2 < report["had"] <= LIMIT
+        assert note["message"].startswith("rank 1 ran out of memory") and "300 MiB" in note["message"]
+        [exit_] = (m for m in launcher.messages if m["op"] == "exits" and 1 in [rank for rank, *_ in m["ranks"]])
+        assert launcher.messages.index(note) < launcher.messages.index(exit_), "the exit's line has it"
+
+        statuses, launcher = run(machine, ["sh", "-c", f'YOD_RANK=1 {sys.executable} -c "$0"; exit $?', HOG])
+        assert os.waitstatus_to_exitcode(statuses[0]) == 128 + signal.SIGKILL
+        assert [note["out_of_memory"]["rank"] for note in _notes(launcher)] == [0], "the shell's child was killed"
+
+        launcher = Launcher(machine, ["sleep", "1000"])
+        launcher.go()
+        launcher.send({"op": "signal", "signal": signal.SIGKILL, "ranks": None})
+        assert launcher.finish() == {0: signal.SIGKILL} and not _notes(launcher)
+
+
+def test_a_fork_that_the_control_group_refuses_is_not_blamed_on_the_user() -> None:
+    with limited_group("pids", 24) as group, Machine(1, slots=64, group=group) as machine:
+        launcher = Launcher(machine, ["sleep", "1000"], per_node=48)
+        failed = launcher.until("failed")
+        assert failed["fault"] == "launch" and "pids.max is 24" in failed["hint"] and "ulimit" not in failed["hint"]
+        launcher.send({"op": "kill"})
+        launcher.finish()
+        statuses, _ = run(machine, ["true"], per_node=2)
+        assert statuses == {0: 0, 1: 0}, "the node serves launches that fit"
+        assert not [pid for pid in machine.marked() if processes.alive(pid)]
