@@ -74,11 +74,11 @@ class SystemMesh(FarMesh):
 
     def as_user(self, user: str, *command: str, **options: Any) -> Run:
         """Run a command as one of ``USERS``, in that user's own HOME."""
-        return self.run(*self._user_words(user), *command, env=self._user_env(user), **options)
+        return self.run(*self._user_words(user), *command, env=self.user_env(user), **options)
 
     def start_as(self, user: str, *command: str, **options: Any) -> subprocess.Popen[Any]:
         """Start a command as one of ``USERS``."""
-        more = [f"{name}={value}" for name, value in self._user_env(user).items()]
+        more = [f"{name}={value}" for name, value in self.user_env(user).items()]
         return self.start(*self._user_words(user), "env", *more, *command, **options)
 
     def attack(self, user: str, seconds: float, *options: str) -> subprocess.Popen[str]:
@@ -100,7 +100,8 @@ class SystemMesh(FarMesh):
         uid = str(USERS[user])
         return ["setpriv", "--reuid", uid, "--regid", uid, "--init-groups", "--"]
 
-    def _user_env(self, user: str) -> dict[str, str]:
+    def user_env(self, user: str) -> dict[str, str]:
+        """The environment of one of ``USERS``."""
         home = str(self.home / user)
         return {
             "HOME": home,
