@@ -14,6 +14,7 @@ from console.errors import ConsoleError
 from console.launch import plan as plans
 from console.launch.daemons.allocation import Allocation, told
 from console.launch.daemons.connect import user, yod_socket
+from console.launch.daemons.groups import difference
 from console.launch.daemons.root_link import RootLink
 from console.launch.events.stream import Stream, stamped
 from console.launch.ranks import OutOfMemory
@@ -556,6 +557,7 @@ class Engine:
         ranks = self.launch.ranks
         self.send({"op": "go", "ranks": ranks.pids})
         self._went = True
+        self._compare_groups()
         self.stream.emit({"event": "started", "ranks": [[pid, ranks.node_name(at)] for pid, at in ranks.pids]})
         options = self.request.output
         if self._on_running is not None:
@@ -569,6 +571,15 @@ class Engine:
             feature.after_go(reads_input=reads_input)
         if reads_input and not any(feature.holds_input for feature in self.features):
             self.start_input()
+
+    def _compare_groups(self) -> None:
+        """Tell if the ranks have other groups than yod, after GO: a look-up of names may take long."""
+        if self.plan is None or self.root is None or self.root.link is None:
+            return
+        told = difference(self.root.link.sock if self.plan.nodes[0].address.startswith("/") else None)
+        if told:
+            self.front.status(told)
+            self.stream.emit({"event": "note", "node": "", "text": told})
 
     def start_input(self) -> None:
         """Start to read standard input, or the file of ``-stdin``, for the ranks."""

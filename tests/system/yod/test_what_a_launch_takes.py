@@ -65,9 +65,23 @@ def test_a_personal_mesh(yods: PrivateMesh) -> None:
 
 
 @needs_root
+def test_groups_that_ranks_do_not_have_are_named(yods: PrivateMesh) -> None:
+    own = ",".join(map(str, {*os.getgroups(), os.getegid()}))
+    assert yods.run("yod", "true").stderr == ""
+    done = yods.run("setpriv", "--groups", f"{own},{GROUP}", "yod", "true")
+    assert done.returncode == 0 and f"yod: ranks are not in group {GROUP}, as yod is" in done.stderr
+    done = yods.run("setpriv", "--regid", str(GROUP), "--groups", own, "yod", "true")
+    assert done.returncode == 0 and f"yod: ranks are not in group {GROUP}, as yod is" in done.stderr
+    assert yods.run("setpriv", "--groups", f"{own},{GROUP}", "yod", "-quiet", "true").stderr == ""
+
+
+@needs_root
 def test_a_mesh_over_ssh(netns_hosts: MakeHosts) -> None:
     with while_up(FarMesh(netns_hosts(1))) as mesh:
         assert observed(mesh.run) == on_the_page("over SSH")
+        assert mesh.run("yod", "true").stderr == ""
+        done = mesh.run("setpriv", "--regid", str(GROUP), "--keep-groups", "yod", "true")
+        assert done.returncode == 0 and f"yod: the primary group here is {GROUP} (newgrp, sg)" in done.stderr, done.stderr
 
 
 @needs_root
