@@ -81,7 +81,8 @@ def test_a_mesh_over_ssh(netns_hosts: MakeHosts) -> None:
         assert observed(mesh.run) == on_the_page("over SSH")
         assert mesh.run("yod", "true").stderr == ""
         done = mesh.run("setpriv", "--regid", str(GROUP), "--keep-groups", "yod", "true")
-        assert done.returncode == 0 and f"yod: the primary group here is {GROUP} (newgrp, sg)" in done.stderr, done.stderr
+        assert done.returncode == 0, done.stderr
+        assert f"yod: the primary group here is {GROUP} (newgrp, sg)" in done.stderr
 
 
 @needs_root
