@@ -24,12 +24,20 @@ class Lines:
         if errand.state in FINAL:
             print(line_of(errand), file=sys.stderr, flush=True)
 
+    def note(self, text: str) -> None:
+        """Print a warning."""
+        print(f"mesh: {clean(text)}", file=sys.stderr, flush=True)
+
 
 class Silent:
-    """Prints nothing, because the answer is JSON."""
+    """Prints nothing of hosts, because the answer is JSON."""
 
     def moved(self, errand: "HostTask") -> None:
         """Do nothing."""
+
+    def note(self, text: str) -> None:
+        """Print a warning."""
+        print(f"mesh: {clean(text)}", file=sys.stderr, flush=True)
 
 
 class _Table:
@@ -50,6 +58,10 @@ class _Table:
             from rich.text import Text
 
             self._console.print(Text(line_of(errand), style="red"), soft_wrap=True)
+
+    def note(self, text: str) -> None:
+        """Print a warning above the table."""
+        self._console.print(f"mesh: {clean(text)}", markup=False, soft_wrap=True)
 
     def _draw(self) -> Any:
         from rich.text import Text

@@ -9,6 +9,7 @@ import logging
 import os
 import shlex
 import socket
+import subprocess
 import threading
 import time
 from typing import Any
@@ -25,8 +26,12 @@ logging.getLogger("paramiko").propagate = False
 
 #: An sshd with many simultaneous connections drops some (MaxStartups): seconds before each retry.
 AGAIN_S = (0.1, 0.3, 0.9)
+#: Seconds in which ssh-agent must list its keys, to be used at all.
+AGENT_S = 5.0
 #: The most jump hosts of one route.
 _DEEPEST = 8
+#: Messages of ssh-agent's protocol (draft-ietf-sshm-ssh-agent): the request of its keys, and the type of the answer.
+_LIST_KEYS, _KEYS = b"\0\0\0\1\x0b", b"\x0c"
 _RSA = ("rsa-sha2-512", "rsa-sha2-256")
 
 
@@ -46,10 +51,16 @@ class Ssh:
         self._pins: dict[tuple[str, ...], known_hosts.KnownHosts] = {}
         self._keys: dict[str, Any] = {}
         self._jumps: dict[str, _Jump] = {}
+        self._agent_lock = threading.Lock()
+        self._no_agent: str | None = None
 
     def connect(self, host: Host) -> "Connection":
-        """Return an authenticated connection to ``host``. Raises HostFailed."""
-        return Connection(self._reach(self._config.route(host), 0))
+        """Return an authenticated connection to ``host``. Raises HostFailed; ConsoleError for its configuration."""
+        route = self._config.route(host)
+        try:
+            return Connection(self._reach(route, 0))
+        except (paramiko.SSHException, OSError, EOFError) as error:  # whatever it is, other hosts may be reached
+            raise HostFailed("ssh", f"{route.where}: {_told(error)}") from None
 
     def _reach(self, route: Route, depth: int) -> paramiko.Transport:
         deadline = time.monotonic() + self._timeout_s
@@ -58,9 +69,10 @@ class Ssh:
                 return self._try(route, depth, deadline)
             except _Dropped as error:
                 if again_s is None or time.monotonic() + again_s > deadline:
-                    raise HostFailed(
-                        "ssh", f"{route.where}: {error}", "its sshd may be out of places (MaxStartups), or no sshd"
-                    ) from None
+                    hint = "its sshd may be out of places (MaxStartups), or no sshd"
+                    if route.command:
+                        hint = f"does its ProxyCommand work? {route.command}"
+                    raise HostFailed("ssh", f"{route.where}: {error}", hint) from None
                 time.sleep(again_s)  # the server refused a connection: a later one may find a place
         raise AssertionError("unreachable")
 
@@ -147,16 +159,22 @@ class Ssh:
         told = f"{kind} {known_hosts.fingerprint(blob)}"
         with self._lock:
             verdict, place = known.check(_pin_names(route), blob)
-            if (
-                verdict is known_hosts.Verdict.UNKNOWN
-                and (self._accept_new or route.checking == "accept-new")
-                and route.pins
-            ):
+            accepts = self._accept_new or route.checking == "accept-new"
+            if verdict is known_hosts.Verdict.UNKNOWN and accepts and route.pin_to and not known.unreadable:
                 self._pin(known, route, name, kind, blob)
                 return
         if verdict is known_hosts.Verdict.KNOWN:
             return
         if verdict is known_hosts.Verdict.UNKNOWN:
+            if known.unreadable:
+                raise HostFailed(
+                    "host_key_unknown",
+                    f"the host key of {name} ({told}) is not known: {known.unreadable} cannot be read",
+                    "make it a file that you can read: the key, or its revocation, may be there",
+                )
+            if accepts:
+                told_why = f"the host key of {name} ({told}) is not known, and no file may keep it"
+                raise HostFailed("host_key_unknown", told_why, "UserKnownHostsFile in SSH's configuration names one")
             raise HostFailed(
                 "host_key_unknown",
                 f"the host key of {name} is not known yet: {told}",
@@ -173,10 +191,10 @@ class Ssh:
 
     def _pin(self, known: known_hosts.KnownHosts, route: Route, name: str, kind: str, blob: bytes) -> None:
         try:
-            known.add(route.pins[0], name, kind, blob, hashed=route.pins_hashed)
+            known.add(route.pin_to, name, kind, blob, hashed=route.pins_hashed)
         except OSError as error:
             raise HostFailed(
-                "host_key_unknown", f"the host key of {name} cannot be pinned: {route.pins[0]}: {error.strerror}"
+                "host_key_unknown", f"the host key of {name} cannot be pinned: {route.pin_to}: {error.strerror}"
             ) from None
 
     def _log_in(self, transport: paramiko.Transport, route: Route) -> None:
@@ -200,15 +218,24 @@ class Ssh:
         port = f" -p {route.port}" if route.port != 22 else ""
         hint = (
             f"is there an account {route.user!r} with a home, and not locked (there: passwd -S {route.user})?"
-            f" ssh-copy-id{port} {route.user}@{route.host} gives it our key"
+            f" ssh-copy-id{port} {shlex.quote(f'{route.user}@{route.host}')} gives it our key"
         )
         raise HostFailed("auth", f"{route.where} accepts none of your keys ({what})", hint)
 
     def _candidates(self, route: Route, tried: list[str]) -> Any:
         """Yield the keys to try, in OpenSSH's order: configured keys that ssh-agent has, its other keys, key files."""
-        agent = paramiko.Agent() if route.agent and os.environ.get("SSH_AUTH_SOCK") else None
+        path = os.environ.get("SSH_AUTH_SOCK", "") if route.agent else ""
+        if path and (silent := self._why_no_agent(path)):
+            tried.append(f"ssh-agent at {path} ({silent})")
+            path = ""
+        agent, held = None, []
         try:
-            held = list(agent.get_keys()) if agent else []
+            if path:
+                try:
+                    agent = paramiko.Agent()
+                    held = list(agent.get_keys())
+                except Exception as error:  # any error of the underlying libraries
+                    tried.append(f"ssh-agent at {path} ({_told(error)})")
             named = {_public_of(path) for path in route.keys}
             held.sort(key=lambda key: key.asbytes() not in named)
             for key in held:
@@ -224,6 +251,13 @@ class Ssh:
         finally:
             if agent is not None:
                 agent.close()
+
+    def _why_no_agent(self, path: str) -> str:
+        """Why ssh-agent is of no use, found out once; "" if it lists its keys, or if nothing listens at ``path``."""
+        with self._agent_lock:
+            if self._no_agent is None:
+                self._no_agent = _why_no_agent(path)
+            return self._no_agent
 
     def _key(self, path: str) -> Any:
         """The key in a file, read once; None if the file does not exist, or text with the reason why it is unusable."""
@@ -286,10 +320,36 @@ def _host_and_port(text: str) -> tuple[str, int]:
     return name, int(port or 0)
 
 
-def _proxy(route: Route) -> Any:
-    if route.host.startswith("-") or route.user.startswith("-"):
-        raise HostFailed("ssh", f"{route.host!r} cannot be handed to a ProxyCommand")
-    return paramiko.ProxyCommand(route.command)
+class _Proxy(socket.socket):
+    """A connection to a ProxyCommand, which is terminated when the connection is closed.
+
+    paramiko's own reads without a pause when the command has exited, until the connection times out.
+    """
+
+    def __init__(self, command: str) -> None:
+        ours, theirs = socket.socketpair()
+        super().__init__(fileno=ours.detach())
+        try:
+            with theirs:
+                fd = theirs.fileno()
+                self._process = subprocess.Popen(shlex.split(command), stdin=fd, stdout=fd, stderr=subprocess.DEVNULL)
+        except BaseException:
+            super().close()
+            raise
+
+    def close(self) -> None:
+        super().close()
+        if self._process.poll() is None:
+            self._process.terminate()
+
+
+def _proxy(route: Route) -> _Proxy:
+    try:
+        return _Proxy(route.command)
+    except (OSError, ValueError) as error:  # ValueError: a quotation mark that is not closed
+        why = error.strerror if isinstance(error, OSError) else error
+        told = f"{route.host}: the ProxyCommand {route.command!r} cannot run: {why}"
+        raise HostFailed("route", told, "it is run without a shell: try it as it stands") from None
 
 
 def _no_way(route: Route, error: OSError, timeout_s: float) -> HostFailed:
@@ -307,6 +367,28 @@ def _no_way(route: Route, error: OSError, timeout_s: float) -> HostFailed:
 
 def _told(error: BaseException) -> str:
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+
+
+def _why_no_agent(path: str) -> str:
+    # paramiko waits for an agent without end; one that has hung up, or answers an error, ends with an exception.
+    with socket.socket(socket.AF_UNIX) as agent:
+        agent.settimeout(AGENT_S)
+        try:
+            agent.connect(path)
+        except OSError:
+            return ""  # none runs, which is what paramiko takes it for too
+        try:
+            agent.sendall(_LIST_KEYS)
+            answer = b""
+            while len(answer) < 5 and (more := agent.recv(4096)):
+                answer += more
+        except TimeoutError:
+            return f"it does not answer within {AGENT_S:g} s"
+        except OSError as error:
+            return str(error.strerror)
+    if answer[4:5] == _KEYS:
+        return ""
+    return "it does not list its keys" if answer else "it hangs up"
 
 
 def _public_of(path: str) -> bytes:

@@ -30,7 +30,7 @@ class Pin(NamedTuple):
 
 
 class KnownHosts:
-    """The keys in ``paths``; missing files have none.
+    """The keys in ``paths``; missing files have none. ``unreadable`` names a file that is there and cannot be read.
 
     Lines marked ``@cert-authority`` are ignored, because host certificates are not supported.
     """
@@ -40,9 +40,13 @@ class KnownHosts:
         self._patterns: list[Pin] = []
         self._hashed: list[Pin] = []
         self._revoked: dict[str, str] = {}
+        self.unreadable = ""
         for path in paths:
-            for pin in _read(path):
-                self._take(pin)
+            try:
+                for pin in _read(path):
+                    self._take(pin)
+            except OSError as error:
+                self.unreadable = f"{path} ({error.strerror})"
 
     def _take(self, pin: Pin) -> None:
         if pin.marker == "@revoked":
@@ -141,7 +145,7 @@ def _matches(patterns: str, name: str) -> bool:
 def _is_hash_of(text: str, name: str) -> bool:
     _, _, salt, _ = (text + "|||").split("|", 3)
     try:
-        return hmac.compare_digest(_hash(name, base64.b64decode(salt)), text)
+        return hmac.compare_digest(_hash(name, base64.b64decode(salt)).encode(), text.encode())
     except ValueError:
         return False
 

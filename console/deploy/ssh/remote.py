@@ -29,11 +29,24 @@ FIRST = (
     "print(chr(10)+w,e.MAGIC_NUMBER.hex(),flush=True);i=sys.stdin.buffer;k,n=i.readline().split();c=i.read(int(n));"
     'exec(compile(c,"redmesh","exec") if k==b"source" else __import__("marshal").loads(c));serve(w,i)'
 )
+#: What is sent to a shell that stays silent. Python answers with the word if nobody has read it on the way.
+_PROBE = b'def serve(w,i):print(chr(10)+w,"unread",flush=True)'
+#: Seconds in which a silent shell must end after its standard input has ended.
+_LAST_S = 10.0
+#: Says that the account's start-up files have run, then runs the command: they may read what is sent before.
+_AFTER_START = 'echo;echo "$0";exec "$@"'
 FIND_PYTHON = (
     'w=$1;b=$2;shift 2;for p in "$@";do case $p in "~/"*)p=$HOME/${p#"~/"};;esac;'
     'command -v "$p" >/dev/null 2>&1||continue;"$p" -I -S -c "$b" "$w";r=$?;'
     'case $r in 2|97|126|127)t="$t $p";;*)exit $r;;esac;done;echo;echo "$w none$t";exit 96'
 )
+
+
+class _Silent(HostFailed):
+    """The host has sent nothing in time."""
+
+    def __init__(self, hint: str = "is it overloaded?") -> None:
+        super().__init__("timeout", "it does not answer in time", hint)
 
 
 class Remote:
@@ -48,7 +61,10 @@ class Remote:
         names = (host.python,) if host.python else PYTHONS
         line = command_line(["sh", "-c", FIND_PYTHON, "redmesh", self._word, FIRST, *names])
         self._channel = connection.run(line, timeout_s)
-        magic = self._line()
+        try:
+            magic = self._line()
+        except _Silent:
+            raise self._why_silent() from None
         kind, program = _program(magic.decode("ascii", "replace"))
         self._send(f"{kind} {len(program)}\n".encode() + program)
 
@@ -66,10 +82,14 @@ class Remote:
     def run(self, words: Sequence[str], given: bytes, timeout_s: float) -> tuple[int, str]:
         """Run a command on the host with ``given`` as its standard input; return its exit status and the first line of
         its standard error."""
-        channel = self._connection.run(command_line(words), timeout_s)
-        said = b""
+        line = command_line(["sh", "-c", _AFTER_START, self._word, *words])
+        channel = self._connection.run(line, timeout_s)
+        mark, heard, said = f"\n{self._word}\n".encode(), b"", b""
         try:
-            channel.sendall(given)
+            while mark not in heard and (more := channel.recv(1 << 16)):
+                heard = heard[-len(mark) :] + more
+            if mark in heard:
+                channel.sendall(given)
             channel.shutdown_write()
             while channel.recv(1 << 16):
                 pass  # output of the account's start-up files
@@ -104,13 +124,37 @@ class Remote:
             try:
                 data = self._channel.recv(1 << 16)
             except TimeoutError:
-                raise HostFailed("timeout", "it does not answer in time", "is it overloaded?") from None
+                raise _Silent from None
             self._noise += len(data)
             if self._noise > _MOST_NOISE:
                 raise HostFailed("noise", "its shell prints without end", "look at the account's start-up files")
             if not data:
                 raise self._ended()
             self._unread += data
+
+    def _why_silent(self) -> HostFailed:
+        """Find out whether a start-up file of the account's shell waits for input, or the host is slow.
+
+        Nothing has been sent so far. What a start-up file reads of this does not arrive at Python.
+        """
+        self._send(f"source {len(_PROBE)}\n".encode() + _PROBE)
+        with contextlib.suppress(OSError):
+            self._channel.shutdown_write()
+            self._channel.settimeout(_LAST_S)
+        try:
+            self._line()
+            if self._line() == b"unread":
+                return _Silent("is it overloaded, or does a start-up file of its shell (~/.bashrc) take long?")
+        except _Silent:
+            return _Silent("is it overloaded, or does a start-up file of its shell (~/.bashrc) wait for something?")
+        except HostFailed as failure:
+            if failure.code != "shell":
+                return failure
+        return HostFailed(
+            "shell",
+            "a start-up file of its shell, or what it starts, reads standard input, which is the mesh's",
+            "there: `[[ $- == *i* ]] || return` at the top of ~/.bashrc, or `</dev/null` behind the command that reads",
+        )
 
     def _no_python(self, line: bytes) -> HostFailed:
         there = line.decode("utf-8", "replace").split()[1:]

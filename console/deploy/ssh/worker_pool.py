@@ -29,6 +29,9 @@ class Report(Protocol):
     def moved(self, errand: "HostTask") -> None:
         """Show a host's new state."""
 
+    def note(self, text: str) -> None:
+        """Show a warning that concerns no host in particular."""
+
 
 class Answers(Protocol):
     """A host that answers requests (console/deploy/ssh/remote.py). Every method raises HostFailed."""
@@ -60,6 +63,9 @@ class Starter(Protocol):
 
 class _Nobody:
     def moved(self, errand: "HostTask") -> None:
+        pass
+
+    def note(self, text: str) -> None:
         pass
 
 
@@ -126,7 +132,10 @@ class WorkerPool:
             from console.deploy.ssh.config import SshConfig
             from console.deploy.ssh.connection import Ssh
 
-            self._ssh = Ssh(SshConfig(settings.ssh_config), settings.connect_s, accept_new=accept_new)
+            config = SshConfig(settings.ssh_config)
+            for note in config.notes:
+                report.note(note)
+            self._ssh = Ssh(config, settings.connect_s, accept_new=accept_new)
         self._lock = threading.Lock()
         self._errands: list[HostTask] = []
 

@@ -1,0 +1,140 @@
+"""Asks OpenSSH how it would connect to a host: ``ssh -G`` reads its own files, with every criterion of ``Match``.
+
+paramiko refuses ``Match final all`` (which Red Hat has in /etc/ssh/ssh_config.d) and ``Match host=…``, takes unknown
+criteria as fulfilled, and can run no ``Match exec``. A question takes 8 ms, so it is asked only where it is needed.
+"""
+
+import os
+import pwd
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+
+from console.errors import ConsoleError
+
+#: Questions at the same time, and seconds for an answer: ``Match exec`` may run anything.
+AT_ONCE, ANSWER_S = 8, 5.0
+#: Values in which ``ssh -G`` leaves tokens (``%h``) as they are in the file.
+_WITH_TOKENS = ("identityfile", "proxycommand", "proxyjump")
+
+
+class OpenSsh:
+    """The command ``ssh`` with the files that it reads. Thread-safe."""
+
+    def __init__(self, program: str, options: Sequence[str] = (), given: str = "") -> None:
+        self._program, self._options, self._given = program, tuple(options), given
+        self._places = threading.BoundedSemaphore(AT_ONCE)
+
+    def ask(self, name: str, port: int, user: str) -> dict[str, list[str]]:
+        """Return the configuration of a host: the values of each keyword, in lower case. Raises ConsoleError.
+
+        ``port`` and ``user`` have priority over the files; 0 and "" mean that the files decide.
+        """
+        given = [*(["-p", str(port)] if port else []), *(["-l", user] if user else [])]
+        with self._places:
+            printed = self._run([self._program, "-G", "-T", *self._options, *given, "--", name], name)
+        found: dict[str, list[str]] = {}
+        for line in printed.splitlines():
+            key, _, value = line.partition(" ")
+            found.setdefault(key.lower(), []).append(value)
+        if not {"hostname", "port", "user"} <= set(found):
+            raise ConsoleError(f"{self._program} -G prints no configuration of {name}", "is it OpenSSH?")
+        tokens = _tokens(name, found)
+        for key in _WITH_TOKENS:
+            if key in found:
+                found[key] = [_expanded(value, tokens) for value in found[key]]
+        return found
+
+    def _run(self, words: Sequence[str], name: str) -> str:
+        # A file takes the errors: a command of ``Match exec`` may leave a process that keeps a pipe open.
+        # The session is its own, so that a time-out ends these commands too.
+        try:
+            with (
+                tempfile.TemporaryFile() as errors,
+                subprocess.Popen(
+                    words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, start_new_session=True
+                ) as process,
+            ):
+                try:
+                    printed, _ = process.communicate(self._given.encode("utf-8", "surrogateescape"), ANSWER_S)
+                except subprocess.TimeoutExpired:
+                    raise ConsoleError(
+                        f"ssh -G {name} does not end within {ANSWER_S:g} s",
+                        "does a `Match exec` of SSH's configuration wait for something?",
+                    ) from None
+                finally:
+                    if process.returncode is None:
+                        os.killpg(process.pid, signal.SIGKILL)
+                errors.seek(0)
+                told = errors.read(65_536).decode("utf-8", "replace").strip().splitlines()[-2:]
+        except OSError as error:
+            raise ConsoleError(f"ssh -G {name}: {error.strerror}") from None
+        if process.returncode:
+            raise ConsoleError(
+                f"ssh -G {name} exits with {process.returncode}: {'; '.join(told) or 'no message'}",
+                "mend SSH's configuration until `ssh -G` prints that host",
+            )
+        return printed.decode("utf-8", "surrogateescape")
+
+
+def find(path: str, user_file: str, system_file: str) -> OpenSsh | None:
+    """The command ``ssh``, which reads ``path`` instead of its files if that is not empty; None if it is of no use.
+
+    OpenSSH takes the home directory from the system's accounts and not from HOME. If they differ, it is given the files
+    that are below HOME, unless another user could have written them: commands in them would run as the caller.
+    """
+    program = shutil.which("ssh")
+    try:
+        home = pwd.getpwuid(os.getuid()).pw_dir
+    except KeyError:
+        return None  # ssh refuses users that have no account
+    if program is None:
+        return None
+    if path:
+        return OpenSsh(program, ["-F", path])
+    if os.path.realpath(home) == os.path.realpath(os.path.expanduser("~")):
+        return OpenSsh(program)
+    if not _is_ours(user_file):
+        return None
+    included = "".join(f'Include "{one}"\n' for one in (user_file, system_file))
+    return OpenSsh(program, ["-F", "/dev/stdin"], included)
+
+
+def _is_ours(path: str) -> bool:
+    """Whether OpenSSH would trust a file: it is the caller's or root's, and nobody else can write it."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return True  # nothing will be read
+    return status.st_uid in (0, os.getuid()) and not status.st_mode & 0o022
+
+
+def _tokens(name: str, found: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    local = socket.gethostname()
+    return {
+        "%": "%",
+        "d": os.path.expanduser("~"),
+        "h": found["hostname"][0],
+        "i": str(os.getuid()),
+        "k": found.get("hostkeyalias", [name])[0],
+        "L": local.partition(".")[0],
+        "l": local,
+        "n": name,
+        "p": found["port"][0],
+        "r": found["user"][0],
+        "u": pwd.getpwuid(os.getuid()).pw_name,
+    }
+
+
+def _expanded(value: str, tokens: Mapping[str, str]) -> str:
+    """Replace tokens and ``${VARIABLES}``; unknown ones stay."""
+
+    def meaning(match: re.Match[str]) -> str:
+        return tokens.get(match[1], match[0]) if match[1] else os.environ.get(match[2], match[0])
+
+    return re.sub(r"%(.)|\$\{(\w+)\}", meaning, value)
