@@ -41,7 +41,7 @@ class Route(NamedTuple):
     pin_to: str  # the user's known_hosts file to which keys are added; "" if there is none
     pin_as: str  # the name for the host's key, if it differs from ``host``
     pins_hashed: bool
-    checking: str  # StrictHostKeyChecking
+    accepts_new: bool  # keys of hosts that have none; no other value of StrictHostKeyChecking loosens the check
     jumps: tuple[str, ...]
     command: str  # ProxyCommand
 
@@ -103,7 +103,7 @@ class SshConfig:
             pin_to=own[0] if own else "",
             pin_as=_first(found, "hostkeyalias", ""),
             pins_hashed=_first(found, "hashknownhosts", "no").lower() == "yes",
-            checking=_first(found, "stricthostkeychecking", "yes").lower(),
+            accepts_new=_first(found, "stricthostkeychecking", "yes").lower() == "accept-new",
             jumps=() if jump.lower() == "none" else tuple(part.strip() for part in jump.split(",")),
             command=_first(found, "proxycommand", "") if jump.lower() == "none" else "",
         )

@@ -159,7 +159,7 @@ class Ssh:
         told = f"{kind} {known_hosts.fingerprint(blob)}"
         with self._lock:
             verdict, place = known.check(_pin_names(route), blob)
-            accepts = self._accept_new or route.checking == "accept-new"
+            accepts = self._accept_new or route.accepts_new
             if verdict is known_hosts.Verdict.UNKNOWN and accepts and route.pin_to and not known.unreadable:
                 self._pin(known, route, name, kind, blob)
                 return

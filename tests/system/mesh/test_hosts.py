@@ -18,6 +18,11 @@ from typing import Any
 import pytest
 
 from agents.link.client import Unreachable
+from console.deploy.hosts.description import Host
+from console.deploy.hosts.host_states import HostFailed
+from console.deploy.ssh.config import SshConfig
+from console.deploy.ssh.connection import Ssh
+from console.deploy.ssh.remote import Remote
 from console.deploy.trust.authority import authority
 from tests.support.addresses import address, network
 from tests.support.hosts import LoopbackHosts
@@ -196,6 +201,42 @@ def test_hosts_that_fail_stop_no_other(loopback: MakeLoopback, hosts: LoopbackHo
     told = mesh.run("mesh", "doctor", "--only", "good,nouser").stdout
     assert "shell: its shell ended without an answer: This account is currently not available. – " in told
     assert "with a home, and not locked (there: passwd -S " in told
+
+
+def test_files_of_the_user_end_no_other_host(loopback: MakeLoopback, hosts: LoopbackHosts) -> None:
+    """Red Hat's ``Match final all``, a command that cannot run, known_hosts that cannot be read, an agent of no use."""
+    mesh = loopback(ALL)
+    config, policy = mesh.home / "ssh_config", mesh.home / "policy"
+    policy.write_text("Ciphers aes256-gcm@openssh.com\n")
+    config.write_text(
+        f"Match final all\n  Include {policy}\n  GSSAPIAuthentication yes\n"
+        f'Match originalhost {address(3)} exec "true"\n  ProxyCommand /nowhere/relay %h %p\n'
+        f"Match originalhost {address(4)}\n  Nonsense\n"
+        f"Host *\n  GlobalKnownHostsFile {hosts.directory}\n{hosts.keys.config.read_text()}"
+    )
+    mesh.describe(ALL, ssh_config=str(config))
+    assert all("no argument after keyword" in row["message"] for row in mesh.outcome("mesh", "up").values())
+    config.write_text(config.read_text().replace("Nonsense", "Compression no"))
+    with socket.socket(socket.AF_UNIX) as agent:
+        mesh.env["SSH_AUTH_SOCK"] = str(mesh.home / "agent")
+        agent.bind(mesh.env["SSH_AUTH_SOCK"])
+        agent.listen()  # and never answers
+        found = {name: row["code"] or row["state"] for name, row in mesh.outcome("mesh", "up").items()}
+    assert found == {"lo1": "up", "lo2": "up", "lo3": "route", "lo4": "up"}
+    assert "3 of 4 hosts are well" in mesh.run("mesh", "doctor").stdout
+    mesh.run("mesh", "down", check=True)
+
+
+@pytest.mark.parametrize("reads", ["read x", "cat >/dev/null", "exec bash"])
+def test_a_start_up_file_that_reads_standard_input_is_named(hosts: LoopbackHosts, bashrc: Path, reads: str) -> None:
+    bashrc.write_text(f"{reads}\n")
+    connection = Ssh(SshConfig(str(hosts.keys.config)), PATIENCE_S).connect(Host("lo1", address(1)))
+    try:
+        with pytest.raises(HostFailed, match="reads standard input") as failed:
+            Remote(connection, Host("lo1", address(1)), 2.0)
+        assert failed.value.code == "shell" and "~/.bashrc" in failed.value.hint
+    finally:
+        connection.close()
 
 
 def _ill(hosts: LoopbackHosts) -> list[dict[str, Any]]:

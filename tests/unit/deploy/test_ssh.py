@@ -21,7 +21,7 @@ from console.deploy.ssh import bootstrap
 from console.deploy.ssh.config import SshConfig
 from console.deploy.ssh.known_hosts import KnownHosts, Verdict, fingerprint, pin_name
 from console.errors import ConsoleError
-from tests.support.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S, wait_until
 
 KEY, OTHER = b"a key", b"another key"
 B64, OTHER64 = base64.b64encode(KEY).decode(), base64.b64encode(OTHER).decode()
@@ -111,12 +111,123 @@ def test_routes_are_those_of_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         assert line in shown.splitlines()
 
 
-def test_a_configuration_of_ssh_that_cannot_be_used(tmp_path: Path) -> None:
+def test_a_configuration_of_ssh_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConsoleError, match="No such file"):
         SshConfig(str(tmp_path / "none"))
-    (tmp_path / "loop").write_text(f"Include {tmp_path}/loop\n")
-    with pytest.raises(ConsoleError, match="include each other"):
-        SshConfig(str(tmp_path / "loop"))
+    (tmp_path / "loop").write_text(f"Include {tmp_path}/loop\nInclude {tmp_path}/loop\n")
+    with pytest.raises(ConsoleError, match=r"ssh -G n1 .*: Too many recursive configuration includes"):
+        SshConfig(str(tmp_path / "loop")).route_to("n1")
+    monkeypatch.setenv("PATH", str(tmp_path))  # there is no ssh
+    assert SshConfig(str(tmp_path / "loop")).route_to("n1").host == "n1"
+
+
+PLAIN = """
+Host n1
+  HostName 10.0.0.1
+  Port 2200
+  ProxyJump me@gate:2022
+Host n2
+  HostName 10.0.0.2
+  ProxyCommand relay %h %p %r
+Host *
+  User ada
+  IdentityFile /keys/%h
+  IdentityFile /keys/two
+  IdentitiesOnly yes
+  UserKnownHostsFile /pins/a /pins/b
+  GlobalKnownHostsFile /dev/null
+  HostKeyAlias alias
+  HashKnownHosts yes
+"""
+#: What paramiko refuses, does not run, or does not understand.
+ONLY_OPENSSH_READS = (
+    "Match final all\n  GSSAPIAuthentication yes\n",  # Red Hat's
+    "Match host=10.0.0.9\n  Port 9\n",
+    'Match exec "false"\n  Port 9\n',
+    'Match Host n1,n2 !exec "true"\n  Port 9\n',
+    "Host n9\n  Include none/*\n",
+    'Match originalhost "n9\n  Port 9\n',
+)
+
+
+@pytest.mark.parametrize("more", ONLY_OPENSSH_READS[:-1])
+def test_where_files_hold_match_openssh_is_asked(tmp_path: Path, more: str) -> None:
+    plain, other = tmp_path / "plain", tmp_path / "other"
+    plain.write_text(PLAIN)
+    other.write_text(f"{more}{PLAIN}")
+    here, asked = SshConfig(str(plain)), SshConfig(str(other))
+    for name in ("n1", "n2", "n3"):
+        assert asked.route_to(name) == here.route_to(name)
+        assert asked.route_to(name, 99, "bob") == here.route_to(name, 99, "bob")._replace(
+            command="relay 10.0.0.2 99 bob" if name == "n2" else ""  # the command gets what mesh.toml says, too
+        )
+    assert not asked.notes and asked.route_to("n1").keys == ("/keys/10.0.0.1", "/keys/two")
+
+
+@pytest.mark.parametrize("match", ["", "Match final all\n  Compression no\n"], ids=["plain", "match"])
+@pytest.mark.parametrize("word", ["", "ask", "no", "off", "false", "yes", "accept-new"])
+def test_accept_new_alone_loosens_the_pinning(tmp_path: Path, match: str, word: str) -> None:
+    path = tmp_path / "config"
+    path.write_text((f"StrictHostKeyChecking {word}\n" if word else "") + f"UserKnownHostsFile none\n{match}")
+    route = SshConfig(str(path)).route_to("n1")
+    assert route.accepts_new is (word == "accept-new")
+    assert route.pin_to == "" and route.pins  # keys of a user are never added to the machine's files
+
+
+@pytest.mark.parametrize("match", ["", "Match final all\n  Compression no\n"], ids=["plain", "match"])
+def test_names_that_begin_with_a_dash_are_refused(tmp_path: Path, match: str) -> None:
+    path = tmp_path / "config"
+    path.write_text(f"Host n1\n  HostName -oProxyCommand=x\nHost n2\n  User -oProxyCommand=x\n{match}")
+    config = SshConfig(str(path))
+    for name, user in (("n1", ""), ("n2", ""), ("-oProxyCommand=x", ""), ("n3", "-lx")):
+        with pytest.raises(ConsoleError, match=r"(?i)-oproxycommand=x|-lx"):
+            config.route_to(name, user=user)
+    assert config.route_to("n3").host == "n3"
+
+
+def test_a_match_that_never_ends_costs_its_host_alone(tmp_path: Path) -> None:
+    path, pid = tmp_path / "config", tmp_path / "pid"
+    path.write_text(f'Match originalhost slow exec "echo $$ >{pid}; exec sleep 1000"\n  Port 9\n')
+    config = SshConfig(str(path))
+    with pytest.raises(ConsoleError, match="ssh -G slow does not end"):
+        config.route_to("slow")
+    assert config.route_to("n1").host == "n1"
+    wait_until(lambda: not Path(f"/proc/{pid.read_text().strip()}").exists(), "the command has ended")
+
+
+def test_without_ssh_a_line_that_cannot_be_read_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    path = tmp_path / "config"
+    head = "Match originalhost n1\n  Port 7\nMatch tagged x\n  Port 8\nHost n2\n  Broken\n  Port 6\n"
+    path.write_text(head + "".join(ONLY_OPENSSH_READS) + PLAIN)
+    config = SshConfig(str(path))
+    routes = [config.route_to(name) for name in ("n1", "n2", "n3")]
+    assert [(route.host, route.port) for route in routes] == [("10.0.0.1", 7), ("10.0.0.2", 6), ("n3", 22)]
+    assert {route.user for route in routes} == {"ada"}
+    places = [note.split()[0].rpartition(":")[2] for note in config.notes]
+    assert places == ["3", "6", "8", "10", "12", "14", "17", "18"], config.notes
+
+
+def test_a_home_that_is_not_the_accounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ssh is given the file below HOME; not if somebody else may have written the commands in it."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".ssh").mkdir()
+    file, mark = tmp_path / ".ssh" / "config", tmp_path / "mark"
+    file.write_text(f'Match exec "touch {mark}"\n  User there\nHost *\n  Port 2200\n')
+    file.chmod(0o666)
+    config = SshConfig()
+    assert config.route_to("n1").port == 2200 and not mark.exists() and "Match exec" in config.notes[0]
+    file.chmod(0o600)
+    config = SshConfig()
+    route = config.route_to("n1")
+    assert (route.user, route.port) == ("there", 2200) and mark.exists() and not config.notes
+
+
+def test_pins_that_cannot_be_read(tmp_path: Path) -> None:
+    known = pins(tmp_path, "|1|YWJj|\xfc ssh-ed25519 AAAA", f"one ssh-ed25519 {B64}")
+    assert known.check(["one"], KEY)[0] is Verdict.KNOWN and not known.unreadable
+    known = KnownHosts([str(tmp_path), str(tmp_path / "known_hosts")])
+    assert known.check(["one"], KEY)[0] is Verdict.KNOWN and str(tmp_path) in known.unreadable
 
 
 def test_every_host_comes_to_an_end() -> None:
