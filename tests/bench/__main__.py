@@ -54,6 +54,7 @@ SECTIONS = {
     "console_output": console_output.console_output,
     "beats": beating.beats,
     "up_hosts": deploying.up_hosts,
+    "ssh_routes": deploying.ssh_routes,
     "hosts": far_launching.hosts,
     "far_image": far_hosts.far_image,
     "idle_pct": far_hosts.idle_pct,

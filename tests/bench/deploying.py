@@ -2,6 +2,10 @@
 
 import subprocess
 import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 from tests.bench.ratios import Bar, Row, in_turn, seconds
 from tests.support.addresses import address
@@ -53,3 +57,24 @@ def up_hosts() -> list[Row]:
         mesh.close()
         hosts.close()
     return [Row(f"s, mesh up, {HOSTS} cold hosts", "bare paramiko: connect, put, exec", mine, bare, Bar(3.0, 1.7))]
+
+
+def ssh_routes() -> list[Row]:
+    """The routes to 32 hosts: a configuration without ``Match``, and the same with it, for which ssh -G is asked."""
+    from console.deploy.ssh.config import SshConfig
+
+    names = [f"node{number:03}" for number in range(HOSTS)]
+
+    def ms(path: Path) -> float:
+        began = time.perf_counter()
+        config = SshConfig(str(path))
+        with ThreadPoolExecutor(HOSTS) as pool:
+            list(pool.map(config.route_to, names))
+        return 1000 * (time.perf_counter() - began)
+
+    with tempfile.TemporaryDirectory(prefix="redmesh-bench-") as folder:
+        plain, match = Path(folder, "plain"), Path(folder, "match")
+        plain.write_text("Host node*\n  User ada\n  Port 2200\n  IdentityFile ~/.ssh/node\n")
+        match.write_text(f"Match final all\n  GSSAPIAuthentication yes\n{plain.read_text()}")
+        mine, asked = in_turn(lambda: ms(plain), lambda: ms(match))
+    return [Row(f"ms, routes to {HOSTS} hosts without Match", "with Match: ssh -G", mine, asked, Bar(0.3, 0.1))]
