@@ -48,6 +48,8 @@ class OpenSsh:
         for key in _WITH_TOKENS:
             if key in found:
                 found[key] = [_expanded(value, tokens) for value in found[key]]
+        if "proxycommand" in found:  # what a shell would do
+            found["proxycommand"] = [re.sub(r"(?<!\S)~(?=/)", tokens["d"], found["proxycommand"][0])]
         return found
 
     def _run(self, words: Sequence[str], name: str) -> str:

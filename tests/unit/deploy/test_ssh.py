@@ -128,7 +128,7 @@ Host n1
   ProxyJump me@gate:2022
 Host n2
   HostName 10.0.0.2
-  ProxyCommand relay %h %p %r
+  ProxyCommand ~/relay %h %p %r
 Host *
   User ada
   IdentityFile /keys/%h
@@ -159,7 +159,9 @@ def test_where_files_hold_match_openssh_is_asked(tmp_path: Path, more: str) -> N
     for name in ("n1", "n2", "n3"):
         assert asked.route_to(name) == here.route_to(name)
         assert asked.route_to(name, 99, "bob") == here.route_to(name, 99, "bob")._replace(
-            command="relay 10.0.0.2 99 bob" if name == "n2" else ""  # the command gets what mesh.toml says, too
+            command=os.path.expanduser("~/relay 10.0.0.2 99 bob")
+            if name == "n2"
+            else ""  # the command gets what mesh.toml says, too
         )
     assert not asked.notes and asked.route_to("n1").keys == ("/keys/10.0.0.1", "/keys/two")
 
