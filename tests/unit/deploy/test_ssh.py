@@ -158,6 +158,7 @@ def test_where_files_hold_match_openssh_is_asked(tmp_path: Path, more: str) -> N
     here, asked = SshConfig(str(plain)), SshConfig(str(other))
     for name in ("n1", "n2", "n3"):
         assert asked.route_to(name) == here.route_to(name)
+        # the command gets what mesh.toml says, too
         assert asked.route_to(name, 99, "bob") == here.route_to(name, 99, "bob")._replace(
             command=os.path.expanduser("~/relay 10.0.0.2 99 bob")
             if name == "n2"
