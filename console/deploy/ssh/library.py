@@ -1,4 +1,4 @@
-"""Imports paramiko without invoke, which it uses only for ``Match exec`` (not supported here).
+"""Imports paramiko without invoke, which it uses only for ``Match exec`` (ssh is asked instead).
 
 This saves 50 ms of each ``mesh up``.
 """
