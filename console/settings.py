@@ -165,6 +165,14 @@ KEYS: tuple[tuple[str, str, Value, int, str], ...] = (
     ("prolog_s", SECONDS, 60.0, 1, "seconds after which a prolog or an epilog is killed"),
     ("allow_root", COUNT, 0, 0, "system mode: 1 allows root to launch"),
     (
+        "show_commands",
+        COUNT,
+        0,
+        0,
+        "system mode: 1 shows the arguments of everybody's launches, and why launches failed, to all users; 0: to the "
+        "launch's user and root",
+    ),
+    (
         "mpi",
         TEXT,
         "auto",
@@ -268,6 +276,7 @@ class Settings:
     epilog: str
     prolog_s: float
     allow_root: int
+    show_commands: int
     nice_grace_s: float
     history_days: int
     history_rows: int

@@ -36,6 +36,7 @@ class Config(NamedTuple):
     nice_grace_s: float
     mesh: str
     public: bool  # system mode: every user of this login processor may connect
+    show_commands: bool = True  # viewers read the arguments of launches (db/allocation/full_texts.py)
     signalled: bool = False  # the batch system sends signals to daemons too (agents/linux/ending.py)
     granted: bool = False  # another login processor's mesh up granted it, and may revoke it
     pending_s: float = 60.0
@@ -93,6 +94,7 @@ def read(path: str) -> Config:
             post_back_ca=str(whole.get("post_back_ca") or ""),
             listen=str(whole.get("cpa_listen") or ""),
             public=bool(whole.get("users")),
+            show_commands=not whole.get("users") or bool(whole.get("show_commands")),
         )
     except OSError as error:
         raise ConfigError(f"{error.filename or path}: {error.strerror}") from None

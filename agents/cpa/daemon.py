@@ -66,6 +66,7 @@ class Cpa:
         self.operations = Operations(store, self.rights, config.placement, config.login)
         self.operations.pending_s, self.operations.loading_s = config.pending_s, config.loading_s
         self.operations.machine.policy = config.policy
+        self.operations.machine.hides_texts = not config.show_commands
         self.operations.on_jobs_left = JobsLeft(config.login, config.installed, journal).go_on
         self.operations.issuing = Issuing(config.mesh, config.state, config.pending_s)
         trust.use_login(config.mesh, config.state)
@@ -91,6 +92,8 @@ class Cpa:
         self._known_requesters = False  # the processes of requesters whose CPA died, perhaps together with them
         self._looks: Timer | None = None  # checks the database for due work soon after an event
         self._next: Timer | None = None  # the same, when the next reservation or request expires
+        # Texts of launchers above this id are still to be hidden (db/allocation/full_texts.py); None: of no launcher.
+        self._hide_after: int | None = None if config.show_commands else 0
         self._busy = False  # True if anything happened since history was last trimmed
         # Limits of users: all users of other login processors, and of this one if all may connect.
         self.users = Users(loop, journal) if config.public else None
@@ -119,6 +122,8 @@ class Cpa:
         self._look_at_socket()
         self._every(CHECKPOINT_S, self._checkpoint)
         self._every(TRIM_S, self._trim)
+        if self._hide_after is not None:
+            self._every(TRIM_S, self._hide_stored, first_s=0.0)
 
     def stop(self) -> None:
         """Stop listening and end the loop. Nothing is lost: see agents/cpa/__init__.py."""
@@ -472,8 +477,16 @@ class Cpa:
         more = self.operations.trim(self.config.history_days, self.config.history_rows)
         return TRIM_MORE_S if more else None
 
-    def _every(self, period_s: float, work: Callable[[], float | None]) -> None:
-        """Run ``work`` repeatedly. It returns the seconds until its next run; None: ``period_s``."""
+    def _hide_stored(self) -> float | None:
+        if self._hide_after is not None:
+            self._hide_after = self.operations.hide_stored(self._hide_after)
+        return None if self._hide_after is None else TRIM_MORE_S
+
+    def _every(self, period_s: float, work: Callable[[], float | None], first_s: float | None = None) -> None:
+        """Run ``work`` repeatedly, for the first time after ``first_s`` (None: ``period_s``).
+
+        It returns the seconds until its next run; None: ``period_s``.
+        """
 
         def due() -> None:
             pause_s = period_s
@@ -489,4 +502,4 @@ class Cpa:
                 self.journal.write("fault", trace=traceback.format_exc())
             self.loop.after(pause_s, due)
 
-        self.loop.after(period_s, due)
+        self.loop.after(period_s if first_s is None else first_s, due)

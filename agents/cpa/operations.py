@@ -18,7 +18,7 @@ from agents.cpa.task_request import shape_of, size_of
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
 from agents.wire.heartbeat import is_place
-from db.allocation import allocate, finish, limits, partitions, waiting_requests
+from db.allocation import allocate, finish, full_texts, limits, partitions, waiting_requests
 from db.allocation.free import Machine, Placed, as_messages
 from db.allocation.types import PENDING_S, Allocation, Choose, Demand
 from db.allocation.waiting_requests import PlaceInLine, Waiter
@@ -38,6 +38,7 @@ LOADING_S = 300.0
 LONGEST_PENDING_S = 3700.0  # for a launch that sleeps before its start (yod -sleep)
 #: Keys of an allocate that name nodes or processors.
 NAMING = ("wanted", "exclude", "most", "segments")
+MAX_ID = 1 << 63  # of a launcher
 
 
 class Answer(NamedTuple):
@@ -280,6 +281,21 @@ class Operations:
                 "waiting": [{"pid": pid, "pid_started": pid_started} for pid, pid_started in waiting if pid],
             }
         )
+
+    def _full_texts(self, uid: int, message: Message) -> Answer:
+        """Commands with their arguments, and reasons, that viewers do not read: to the user of a launch, or to root."""
+        ids = message["launchers"]
+        if len(ids) > full_texts.MOST_LAUNCHERS or not all(type(one) is int and 0 < one < MAX_ID for one in ids):
+            most = full_texts.MOST_LAUNCHERS
+            raise AgentError(f"full_texts: launchers are ids, at most {most}", code="invalid")
+        owner = None if self.rights.is_owner(uid) else uid
+        found = full_texts.read(self.store, ids, message["login"], owner)
+        return Answer({"launchers": [one._asdict() for one in found]})
+
+    def hide_stored(self, after: int) -> int | None:
+        """Hide what viewers read of launchers above the id ``after``; returns the id to go on after, None at the
+        end."""
+        return full_texts.hide_stored(self.store, after)
 
     # --- the batch system and administrators
 

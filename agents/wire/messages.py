@@ -159,6 +159,7 @@ CPA: Dict[str, Shape] = {
     "drain_later": _shape({"reason": _str, "login": _str}, nodes=_list, after_s=_num),
     "resume": _shape({"login": _str}, nodes=_list),
     "launchers_of": _shape({"waiting": _bool}, login=_str),
+    "full_texts": _shape({"login": _str}, launchers=_list),
     "launcher_lost": _shape(login=_str, pid=_int, pid_started=_int, reason=_str),
     "node_up": _shape(
         {"agent": _str, "nodes": _list, "rca": _str},

@@ -8,6 +8,7 @@ from console.cli.map.drawing import KEPT, SERVICE, Cell, Group, cut, draw, elaps
 from console.cli.map.rows import by_node, counts, elapsed_s, login, reservations, side_seen, to_be_drained, topology_of
 from console.cli.options.parser import Word, help_text, parse
 from console.errors import UsageError
+from console.own_texts import OwnTexts
 from console.settings import load
 from db.views.viewer import Picture
 from redmesh.sanitise import clean
@@ -65,7 +66,13 @@ def _run(arguments: "Sequence[str]") -> int:
         render = as_json
     elif "full" in given.values:
         render = as_full_text
-    return watch.look(settings, render, every_s=every_s, need_mesh=True, more=_read_reservations)
+    own = OwnTexts(settings)
+
+    def read_more(viewer: "Viewer", picture: Picture) -> None:
+        _read_reservations(viewer, picture)
+        picture.launchers.update((row.id, row) for row in own.put_into(picture.launchers.values()))
+
+    return watch.look(settings, render, every_s=every_s, need_mesh=True, more=read_more)
 
 
 def _read_reservations(viewer: "Viewer", picture: Picture) -> None:

@@ -149,7 +149,7 @@ class ConsoleApp(PromptApp):
         self.navigator = Navigator(self)
         self._watches: dict[int, Watch] = {}
         self._read_at: float | None = None
-        self._reader: Any = MachineReader(settings.database, settings.login)
+        self._reader: Any = MachineReader(settings)
         for theme in THEMES:
             self.register_theme(theme)
         self._grown = GrownNodes(settings.state_dir)

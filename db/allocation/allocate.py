@@ -17,6 +17,7 @@ from db.allocation import tasks_and_nodes as shaping
 from db.allocation.devices import amounts, by_name, devices_in_use, lowest, take_devices
 from db.allocation.free import Idle, Machine, Placed, Read, first
 from db.allocation.free_ids import FreeIds
+from db.allocation.full_texts import split_command
 from db.allocation.limits import place_in_line
 from db.allocation.types import Allocation, Choose, Demand
 from db.allocation.waiting_requests import LAST_ID, in_front, those_in_front
@@ -99,6 +100,7 @@ def _insert_launcher(
     user: str,
     uid: int,
     command: str,
+    full_command: str | None,
     size: int,
     processors: str,
     root: str,
@@ -119,6 +121,7 @@ def _insert_launcher(
             Launcher.user: user,
             Launcher.uid: uid,
             Launcher.command: command,
+            Launcher.full_command: full_command,
             Launcher.size: size,
             Launcher.processors: processors,
             Launcher.root: root,
@@ -542,6 +545,7 @@ def take(t: Transaction, machine: Machine, demand: Demand, ids: Sequence[int]) -
     nodes = runs if len({placed.id for placed in runs}) == len(runs) else machine.nodes_of(ids)
     devices = take_devices(t, nodes, demand)
     cookie = cookies.make()
+    command, full_command = split_command(demand.command, hidden=machine.hides_texts)
     t.write(
         _insert_launcher.bind(
             launcher=launcher,
@@ -552,7 +556,8 @@ def take(t: Transaction, machine: Machine, demand: Demand, ids: Sequence[int]) -
             pid_started=demand.pid_started,
             user=demand.user,
             uid=demand.uid,
-            command=demand.command,
+            command=command,
+            full_command=full_command,
             size=len(ids),
             processors=folded,
             root=nodes[0].name,

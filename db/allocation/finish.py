@@ -9,6 +9,7 @@ from typing import NamedTuple
 from db import cookies
 from db.allocation.devices import give_back
 from db.allocation.free import Machine
+from db.allocation.full_texts import split_reason
 from db.allocation.types import Ended, Live
 from db.errors import Denied, Expired, Invalid
 from db.schema.models import Launcher, Node, Partition, Processor
@@ -143,7 +144,9 @@ def _login_of(*, launcher: int) -> Query:
 
 
 @statement
-def _end_launcher(*, launcher: int, exit_status: int | None, abnormal: bool, reason: str) -> Query:
+def _end_launcher(
+    *, launcher: int, exit_status: int | None, abnormal: bool, reason: str, full_reason: str | None
+) -> Query:
     """End a launcher. An empty ``reason`` keeps the reason that is stored."""
     return Launcher.update(
         {
@@ -152,6 +155,7 @@ def _end_launcher(*, launcher: int, exit_status: int | None, abnormal: bool, rea
             Launcher.exit_status: exit_status,
             Launcher.abnormal: abnormal,
             Launcher.reason: unless_empty(reason, Launcher.reason),
+            Launcher.full_reason: full_reason,
             Launcher.changed: STAMP,
         }
     ).where(Launcher.id == launcher)
@@ -248,11 +252,13 @@ def finish(
 ) -> Ended:
     """End a launcher: free its processors and destroy its interactive partition. May be repeated.
 
-    ``machine`` is updated, so that it need not read the free processors again. An abnormal end (a node was lost, or
+    ``machine`` is updated, so that it need not read the free processors again; it says whether viewers may read the
+    reason. An abnormal end (a node was lost, or
     yod's exit status is one of its own failures or a signal) sets the error of the batch job. Raises Denied (cookie),
     or Expired if the launcher is unknown.
     """
     abnormal = processor_error or exit_status >= ABNORMAL_FROM
+    shown, whole = split_reason(reason, hidden=machine is not None and machine.hides_texts)
     stamp = 0
 
     def work(t: Transaction) -> Ended:
@@ -262,7 +268,7 @@ def finish(
         row = t.answers[0][0]
         _check_cookie(launcher, cookie, row[0])
         stamp = t.stamp
-        return _end(t, launcher, row, exit_status, abnormal, reason)
+        return _end(t, launcher, row, exit_status, abnormal, shown, whole)
 
     ended = store.run(work, [_to_end.bind(launcher=launcher)])
     if machine is not None and ended.news and not ended.resources:
@@ -372,7 +378,15 @@ def _lost(t: Transaction, launcher: int, row: Row, reason: str) -> Ended:
     return ended
 
 
-def _end(t: Transaction, launcher: int, row: Row, exit_status: int | None, abnormal: bool, reason: str) -> Ended:
+def _end(
+    t: Transaction,
+    launcher: int,
+    row: Row,
+    exit_status: int | None,
+    abnormal: bool,
+    reason: str,
+    full_reason: str | None = None,
+) -> Ended:
     """End a launcher and free its processors. No other function does this."""
     _, state, partition, processors, resources, batch_job = row
     ids = unfold(processors)
@@ -382,7 +396,11 @@ def _end(t: Transaction, launcher: int, row: Row, exit_status: int | None, abnor
     interactive = batch_job is None
     free = _free_processors if interactive else _give_back_to_partition
     t.write(free.bind(ids=ids, launcher=launcher))
-    t.write(_end_launcher.bind(launcher=launcher, exit_status=exit_status, abnormal=bool(abnormal), reason=reason))
+    t.write(
+        _end_launcher.bind(
+            launcher=launcher, exit_status=exit_status, abnormal=bool(abnormal), reason=reason, full_reason=full_reason
+        )
+    )
     if interactive:
         t.write(_end_partition.bind(partition=partition))
     elif abnormal:

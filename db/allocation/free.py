@@ -122,6 +122,7 @@ class Machine:
 
     def __init__(self) -> None:
         self.policy: Policy | None = None  # the managers and limits of the site
+        self.hides_texts = False  # viewers read no arguments of launches (db/allocation/full_texts.py)
         self.regrouped = 0  # increases when nodes may have changed sides, because the topology is then another one
         self.forget()
 

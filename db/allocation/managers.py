@@ -170,10 +170,14 @@ def application_of(command: str) -> str:
 
 def job_of(command: str, login: int, pid: int, pid_started: int) -> tuple[Any, ...]:
     """A key that launches of one job share: the job's first digits, or for a single launch its process."""
+    job = worker_of(command)
+    return ("job", job) if job else (login, pid, pid_started)
+
+
+def worker_of(command: str) -> str:
+    """The first digits of the job whose workers a launch starts; "" for other launches."""
     words = command.split(None, 3)
-    if len(words) > 2 and os.path.basename(words[0]) == _WORKER and words[1] == "job":
-        return ("job", words[2])
-    return (login, pid, pid_started)
+    return words[2] if len(words) > 2 and os.path.basename(words[0]) == _WORKER and words[1] == "job" else ""
 
 
 def part_ids(manager: Manager, members: Mapping[str, Sequence[int]]) -> list[int]:

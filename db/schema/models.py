@@ -9,10 +9,11 @@ from typing import Any
 
 from db.store.orm import pw
 
-#: Columns that only the CPA's account may read: digests of cookies, and keys that could fetch new cookies.
+#: Columns that only the CPA's account may read: digests of cookies, keys that could fetch new cookies, and texts of
+#: users (db/allocation/full_texts.py).
 SECRET_COLUMNS: dict[str, frozenset[str]] = {
     "partition": frozenset(("admin_cookie", "allocation_cookie", "request_key")),
-    "launcher": frozenset(("cookie", "request_key")),
+    "launcher": frozenset(("cookie", "request_key", "full_command", "full_reason")),
     "waiting": frozenset(("request_key", "request", "place", "cpa")),
     "post_back": frozenset(("request_key", "place", "cpa")),
 }
@@ -150,6 +151,8 @@ class Launcher(pw.Model):
     nice = pw.BooleanField(default=False)
     end_by = pw.DoubleField(null=True)
     time_s = pw.DoubleField(null=True)
+    full_command = LongText(null=True)
+    full_reason = pw.TextField(null=True)
 
     class Meta:
         table_name = "launcher"

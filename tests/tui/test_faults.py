@@ -31,7 +31,9 @@ class Broken(app.ConsoleApp):
 
 folder = sys.argv[2]
 broken = Broken(
-    SimpleNamespace(database=sys.argv[1], login="", run_dir=folder, state_dir=folder, mesh="", console=None)
+    SimpleNamespace(
+        database=sys.argv[1], login="", system="", run_dir=folder, state_dir=folder, mesh="", console=None
+    )
 )
 broken.run(headless=True)
 sys.exit(broken.return_code)

@@ -20,7 +20,7 @@ from db.store.store import Store
 #: Operations that come from a login processor and are limited to its side.
 FROM_A_LOGIN = frozenset(
     ("allocate", "request", "would_allocate", "partition_create", "launchers_of", "launcher_lost")
-    + ("remote_nodes", "rca_here", "rca_silent")
+    + ("remote_nodes", "rca_here", "rca_silent", "full_texts")
 )
 #: Operations on something that exists already.
 REACHING = frozenset(

@@ -3,6 +3,7 @@
 import os
 
 from console.errors import UsageError
+from console.own_texts import OwnTexts
 from console.settings import Settings
 from db.views.viewer import open_viewer
 from redmesh.sanitise import clean
@@ -18,5 +19,5 @@ def chosen_launch(settings: Settings, given: int | None) -> int:
         return int(mine[0].id)
     if not mine:
         raise UsageError("no launch of yours runs", "showmesh shows the launches of all users")
-    some = ", ".join(f"{one.id} ({clean(one.command)[:30]})" for one in mine[:5])
+    some = ", ".join(f"{one.id} ({clean(one.command)[:30]})" for one in OwnTexts(settings).put_into(mine[:5]))
     raise UsageError(f"{len(mine)} launches of yours run", f"say which: {some}{' …' if len(mine) > 5 else ''}")

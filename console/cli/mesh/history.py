@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 from console.cli.map.drawing import elapsed, table
+from console.own_texts import OwnTexts
 from console.settings import Settings
 from db.views.viewer import open_viewer
 from redmesh.sanitise import clean
@@ -16,7 +17,7 @@ from redmesh.sanitise import clean
 def history(settings: Settings, options: argparse.Namespace) -> int:
     """Print ended launches, the newest last."""
     with open_viewer(settings.database, settings.login) as viewer:
-        rows = viewer.history(options.last)[::-1]
+        rows = OwnTexts(settings).put_into(viewer.history(options.last)[::-1])
     if options.json:
         print(json.dumps([_as_dict(row) for row in rows]))
         return 0

@@ -8,6 +8,7 @@ import sys
 from console.cli.pingd.selection import Selection
 from console.errors import ConsoleError
 from console.launch.options.lists import fold
+from console.own_texts import OwnTexts
 from console.settings import Settings
 from db.views.viewer import Picture, open_viewer
 from redmesh.idset import fold_names
@@ -50,6 +51,7 @@ def do(verb: str, value: str, settings: Settings, selection: Selection, *, ask: 
         picture.update(viewer)
     ids = selection.ids(picture)
     target = Target(picture, set(picture.processors) if ids is None else ids)
+    target.launchers = OwnTexts(settings).put_into(target.launchers)
     request, question = _request(verb, value, target)
     if ask and not _confirmed(question):
         print("pingd: nothing was done", file=sys.stderr)

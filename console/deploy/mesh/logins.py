@@ -31,6 +31,7 @@ SHARED = ("mesh", "users", "fanout", "silent_s", "register_again_s", "suspect_s"
 OF_CPAS = (
     "batch_accounts",
     "admins",
+    "show_commands",
     "placement",
     "nice_grace_s",
     "managers",

@@ -163,7 +163,7 @@ def login_config(settings: Settings, nodes: list[Any], boot_id: str, listen: str
     far = {"nodes": nodes, "login": name, "rca": [listen], "trust": f"{settings.state_dir}/trust"}
     if settings.cpa_port:
         far["cpa_listen"] = joined((listen.rpartition(":")[0].strip("[]"), settings.cpa_port))
-    return {**config, **far, "users": bool(settings.system)}
+    return {**config, **far, "users": bool(settings.system), "show_commands": bool(settings.show_commands)}
 
 
 def login_knobs(settings: Settings) -> dict[str, Any]:

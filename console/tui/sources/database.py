@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from console.own_texts import OwnTexts
+from console.settings import Settings
 from console.tui.model.machine import MOST_EVENTS, Event, Launcher, Node, Partition, Picture, Processor
 from db.views.rows import typed
 from db.views.viewer import Viewer
@@ -86,8 +88,9 @@ class Translator:
 class MachineReader:
     """Reads the machine by its change counter. Raises db.errors.StoreError."""
 
-    def __init__(self, url: str, login: str = "") -> None:
-        self._viewer = Viewer(url, login)
+    def __init__(self, settings: Settings) -> None:
+        self._viewer = Viewer(settings.database, settings.login)
+        self._own = OwnTexts(settings)
         # A single thread, because a connection has one user at a time, and a slow database must not queue up work.
         self._thread = ThreadPoolExecutor(1, "database")
         self._counter: int | None = None
@@ -102,13 +105,16 @@ class MachineReader:
 
     async def history(self, limit: int) -> list[Launcher]:
         """Ended launchers, the newest first."""
-        rows = await asyncio.get_running_loop().run_in_executor(self._thread, self._viewer.history, limit)
+        rows = await asyncio.get_running_loop().run_in_executor(self._thread, self._history, limit)
         return [self._translator.launcher(row) for row in rows]
 
     def close(self) -> None:
         """Close, without waiting for a database that does not answer."""
         self._thread.submit(self._viewer.close)
         self._thread.shutdown(wait=False)
+
+    def _history(self, limit: int) -> list[Any]:
+        return self._own.put_into(self._viewer.history(limit))
 
     def _read(self) -> Picture:
         try:
@@ -123,7 +129,7 @@ class MachineReader:
         self._counter, self._now, self._now_read_at = reading.counter, reading.now, time.monotonic()
         if events:
             self._last_event = events[-1].id
-        return self._translator.picture(reading, events)
+        return self._translator.picture(reading._replace(launchers=self._own.put_into(reading.launchers)), events)
 
 
 def _partition(row: Any) -> Partition:

@@ -91,6 +91,11 @@ def test_both_at_once_and_neither_touches_the_other(mesh: TwoLogins) -> None:
     wait_until(lambda: processors(mesh, "busy") == 2, "both run")
     launchers = {one["user"]: one["id"] for one in look(mesh)["launchers"]}
     assert set(launchers) == set(USERS)
+    for user in USERS:  # each sees the arguments of one launch, on both login processors
+        shown = mesh.on_other(user, "showmesh").stdout, mesh.as_user(user, "showmesh").stdout
+        for rows in shown:
+            (own,) = (line for line in rows.splitlines() if NAP[1] in line)
+            assert user in own.split() and rows.count(NAP[0]) == 2
     denied = mesh.on_other("bob", "pingd", "-NoInquire", "-kill", "-job", str(launchers["ada"]))
     assert denied.returncode and "ada" in denied.stderr, denied
     assert processors(mesh, "busy") == 2

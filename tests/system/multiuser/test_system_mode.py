@@ -1,5 +1,8 @@
 """System mode: root's mesh, everybody's launches. Users are ada and bob; root's part is done by ``mesh up``."""
 
+import asyncio
+import contextlib
+import functools
 import json
 import os
 import shlex
@@ -12,13 +15,18 @@ from pathlib import Path
 import pytest
 
 from agents.linux import cgroup
+from console.settings import load
+from console.tui.sources.database import MachineReader
+from db.store.store import open_store
+from db.views.viewer import open_viewer
 from tests.support.hosts import MakeHosts, NamespaceHost, NamespaceHosts
 from tests.support.look import look, processors
 from tests.support.mariadb import Server
 from tests.support.mesh import while_up
 from tests.support.others import python_for_others
 from tests.support.system_mesh import SystemMesh
-from tests.support.waiting import PATIENCE_S, wait_until
+from tests.support.viewer_reach import Reach
+from tests.support.waiting import PATIENCE_S, freeze, wait_until
 
 LEFT = "ls -d /dev/shm/redmesh-2100*/launch-* /run/redmesh-0/*/launch-* 2>/dev/null"
 IDENTITY = r"""
@@ -530,6 +538,112 @@ def test_a_job_of_another_user_is_named_as_such(mesh: SystemMesh) -> None:
     assert ["ada", uuid[:8], "running", "4"] in rows and ["bob", "waiting", "1"] in rows
     for user, job in (("bob", waiting), ("ada", uuid)):
         mesh.as_user(user, "mesh", "cancel", job, check=True)
+
+
+#: What nobody but ada and root may read of her launches.
+SECRET = "hunter2"
+SHOWS = ("showmesh", "showmesh --json", "mesh history", "mesh history --json", "mesh queue", "pingd", "mesh status")
+
+
+def reach_of(mesh: SystemMesh, user: str, launchers: set[int]) -> Reach:
+    """What a user reads of the system database with the viewers' password and the plain client."""
+
+    def run(words: list[str], given: str) -> str:
+        return str(mesh.as_user(user, *words, input=given).stdout)
+
+    return Reach(mesh.viewers_url, run, launchers)
+
+
+def launchers_in(mesh: SystemMesh, user: str) -> set[int]:
+    """The ids of the launches that a user sees, live or ended."""
+    shown = json.loads(mesh.as_user(user, "showmesh", "--json", check=True).stdout)["launchers"]
+    return {row["id"] for row in [*shown, *json.loads(mesh.as_user(user, "mesh", "history", "--json").stdout)]}
+
+
+def with_secret(mesh: SystemMesh, user: str) -> list[str]:
+    """The commands that show the secret to a user."""
+    run = mesh.run if user == "root" else functools.partial(mesh.as_user, user)
+    return [words for words in SHOWS if SECRET in run(*words.split()).stdout]
+
+
+@pytest.fixture
+def secretive(mesh: SystemMesh) -> Iterator[str]:
+    """Ada's launch, job, waiting request, and launches that succeeded and failed; yields the id of the first."""
+    before = launchers_in(mesh, "ada")
+    mesh.as_user("ada", "yod", "-sz", "1", "/bin/true", "-p", SECRET, check=True)
+    mesh.as_user("ada", "yod", "-sz", "1", "-stage-in", f"/tmp/{SECRET}", "true")
+    nap = ("sh", "-c", "sleep 600", "-p", SECRET)
+    launcher = mesh.as_user("ada", "yod", "-detach", "-sz", "1", *nap, check=True).stdout.strip()
+    job = mesh.as_user("ada", "mesh", "submit", "--quiet", "--array", "1-9", "--", *nap, check=True).stdout.strip()
+    other = mesh.as_user("ada", "mesh", "submit", "--quiet", "--", *nap, check=True).stdout.strip()
+    try:
+        with open_viewer(mesh.database) as viewer:
+            wait_until(lambda: viewer.waiting() and not processors(mesh, "free"), "one job runs, and one waits")
+        assert len(launchers_in(mesh, "ada") - before) >= 4
+        yield launcher
+    finally:
+        for one in (other, job):
+            mesh.as_user("ada", "mesh", "cancel", one)
+        mesh.as_user("ada", "yod", "-signal", "KILL", launcher)
+
+
+#: Asks a CPA for launches, whoever's they are; prints its reply.
+ASK = r"""
+import json, socket, struct, sys
+cpa = socket.socket(socket.AF_UNIX)
+cpa.connect(sys.argv[1])
+hello = {"op": "hello", "protocol": 2, "role": "launcher", "name": ""}
+for message in (hello, {"op": "full_texts", "id": 1, "launchers": json.loads(sys.argv[2])}):
+    data = json.dumps(message).encode()
+    cpa.sendall(struct.pack("!BI", 0, len(data)) + data)
+stream = cpa.makefile("rb")
+while True:
+    reply = json.loads(stream.read(struct.unpack("!BI", stream.read(5))[1]))
+    if "re" in reply:
+        print(json.dumps(reply))
+        break
+"""
+
+
+def test_a_users_arguments_are_read_by_that_user_and_root(mesh: SystemMesh, secretive: str) -> None:
+    """Not by the viewers' password, whatever its account may call or read; and not by a CPA that does not answer."""
+    reach = reach_of(mesh, "bob", launchers_in(mesh, "bob"))
+    assert {"reading", "launcher", "launchers_ended", "waiting"} <= reach.procedures
+    assert reach.statements_with("ada") and reach.statements_with(SECRET) == []
+    assert with_secret(mesh, "bob") == []
+    names = mesh.as_user("bob", "showmesh", check=True).stdout.split()
+    assert {"sh", "yodwork"} <= set(names) and "600" not in names
+    words = (python_for_others(), "-P", "-c", ASK, f"{mesh.run_dir}/cpa-0.sock", f"[{secretive}]")
+    replies = [json.loads(mesh.as_user(user, *words, check=True).stdout) for user in ("bob", "ada")]
+    assert replies[0]["launchers"] == [] and SECRET in replies[1]["launchers"][0]["command"]
+    assert with_secret(mesh, "root") == list(SHOWS[:4])
+    assert with_secret(mesh, "ada") == list(SHOWS[:5]), "her job's state object is hers"
+    assert f"stage-in: /tmp/{SECRET}" in mesh.as_user("ada", "mesh", "history", check=True).stdout
+    assert SECRET in mesh.as_user("ada", "mesh", "stacks").stderr, "it asks which of her launches is meant"
+    assert SECRET not in mesh.run("mesh", "record", "--seconds", "1", "-", check=True).stdout
+    with contextlib.closing(MachineReader(load(config=str(mesh.site)))) as console:  # root's
+        seen = [row.command for row in asyncio.run(console.read()).launchers]
+        ended = [row.reason for row in asyncio.run(console.history(100))]
+    assert f"sh -c sleep 600 -p {SECRET}" in seen and any(SECRET in reason for reason in ended)
+    cpa = mesh.pid_of("cpa-0")
+    freeze(cpa)
+    try:
+        shown = mesh.as_user("ada", "showmesh")
+    finally:
+        os.kill(cpa, signal.SIGCONT)
+    assert (shown.returncode, shown.stderr) == (0, "") and SECRET not in shown.stdout and " sh\n" in shown.stdout
+
+
+def test_what_was_stored_before_an_upgrade_is_hidden_when_a_cpa_starts(mesh: SystemMesh) -> None:
+    mesh.as_user("ada", "yod", "-sz", "1", "/bin/true", check=True)
+    with open_store(mesh.database) as store:
+        (last,) = store.read("SELECT MAX(id) FROM launcher")[0]
+        store.execute("UPDATE launcher SET command = ?, full_command = NULL WHERE id = ?", (f"old {SECRET}", last))
+    assert SECRET in mesh.as_user("bob", "mesh", "history").stdout
+    os.kill(mesh.pid_of("cpa-0"), signal.SIGKILL)
+    wait_until(lambda: SECRET not in mesh.as_user("bob", "mesh", "history").stdout, "it is hidden", step_s=0.2)
+    assert reach_of(mesh, "bob", {last}).statements_with(SECRET) == []
+    wait_until(lambda: f"old {SECRET}" in mesh.as_user("ada", "mesh", "history").stdout, "a CPA answers", step_s=0.2)
 
 
 def test_a_reservation_that_keeps_a_launch_out_is_told(mesh: SystemMesh) -> None:
