@@ -841,7 +841,7 @@ def open_for_reading(path: str) -> sqlite3.Connection:
                 return _read_again(address, path)
             # The shared memory of the log cannot be created in this directory, so nobody writes there.
             return _reading(address + "&immutable=1", path)
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter: SQLite quotes a damaged schema
         raise damaged(path, error) from None
 
 

@@ -10,13 +10,13 @@ import signal
 import sqlite3
 from collections import namedtuple
 
-from redmesh.state import FAILED, RUNNING, open_for_reading
+from redmesh.state import FAILED, RUNNING, damaged, open_for_reading
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-    from redmesh.state import Value
+    from redmesh.state import StateError, Value
 
     class TaskRow(NamedTuple):
         """A task or rank, or tasks that are alike and untouched: ``first`` to ``last``."""
@@ -78,6 +78,26 @@ else:
     Failure = namedtuple("Failure", "id at node task text")
     Resource = namedtuple("Resource", "node processors granted_at freed_at")
 
+TaskRange = namedtuple("TaskRange", "first last state")
+
+#: What a column or an entry of ``meta`` may hold. An object is a file that anybody may have written or damaged.
+_NUMBER, _TIME, _TEXT, _NONE = (int,), (int, float), (str,), (type(None),)
+_KINDS = {
+    TaskRow: (
+        _NUMBER, _NUMBER, _TEXT, _TEXT + _NONE, _TEXT + _NONE, _NUMBER + _NONE, _NUMBER, _TIME + _NONE, _TIME + _NONE,
+        _NUMBER + _NONE, _TIME + _NONE, _TEXT + _NONE,
+    ),
+    Transition: (_NUMBER, _TIME, _NUMBER + _NONE, _NUMBER + _NONE, _TEXT, _TEXT + _NONE, _TEXT + _NONE),
+    LogLine: (_NUMBER, _TIME, _TEXT + _NONE, _NUMBER + _NONE, _TEXT),
+    Resource: (_TEXT, _TEXT, _TIME, _TIME + _NONE),
+    TaskRange: (_NUMBER, _NUMBER, _TEXT),
+}  # fmt: skip
+_NEEDED = ("uuid", "kind", "state", "created_at")
+_TIMES = ("created_at", "begun_at", "ended_at", "paced_at")
+_NUMBERS = ("commits", "counter", "exit_status", "held", "keep", "limit", "paced_from", "pid", "uid")
+_TEXTS = ("uuid", "kind", "state", "user", "host", "cwd", "tasks", "yods")
+_LATEST = 253402300799.0  # the end of the year 9999; what is not finite is beyond it
+
 TIMED_OUT = 124  # the exit status of a task that reached its time limit, as of timeout(1)
 
 _TASK, _TRANSITION, _LOG, _RESOURCE = (
@@ -98,6 +118,14 @@ def exit_text(status: Optional[int]) -> str:
     """``3``, ``139 (SIGSEGV)``; empty for None."""
     name = signal_of(status)
     return "" if status is None else f"{status} ({name})" if name else str(status)
+
+
+def _is_description(told: Any) -> bool:
+    """Whether the entry ``tasks`` has what every reader of a job's description needs (agents/job/description.py)."""
+    if not isinstance(told, dict) or not isinstance(told.get("command"), list):
+        return False
+    texts = [*told["command"], told.get("name"), told.get("cwd")]
+    return all(isinstance(text, str) for text in texts) and isinstance(told.get("after"), list)
 
 
 class StateReader:
@@ -129,35 +157,94 @@ class StateReader:
     def meta(self, key: str) -> Value:
         """The value of an entry of ``meta``; None if the entry does not exist."""
         found: Value = self._one("SELECT value FROM meta WHERE key = ?", key)
+        self._check_entry(key, found)
         return found
 
     def summary(self) -> Dict[str, Any]:
         """All entries of ``meta`` except the token."""
         told: Dict[str, Any] = dict(self.connection.execute("SELECT key, value FROM meta WHERE key != 'token'"))
-        for key in ("command", "counts"):
-            told[key] = json.loads(told[key]) if told.get(key) else None
+        for key in _NEEDED:
+            if told.get(key) is None:
+                raise self._wrong(f"meta has no {key}")
+        for key, value in told.items():
+            self._check_entry(key, value)
+        command = told["command"] = self._json("command", told.get("command"))
+        if command is not None and not (isinstance(command, list) and all(isinstance(word, str) for word in command)):
+            raise self._wrong("meta: command is not a list of words")
+        counts = told["counts"] = self._json("counts", told.get("counts"))
+        if counts is not None and not (isinstance(counts, dict) and all(type(one) is int for one in counts.values())):
+            raise self._wrong("meta: counts are not numbers by state")
         return told
+
+    def _json(self, key: str, text: Value) -> Any:
+        if not text:
+            return None
+        try:
+            return json.loads(str(text))
+        except ValueError:
+            raise self._wrong(f"meta: {key} is not JSON") from None
+
+    def _check_entry(self, key: str, value: Value) -> None:
+        """Raises StateError if an entry of ``meta`` cannot be what an owner wrote."""
+        if value is None:
+            return
+        if key in _TIMES:
+            right = type(value) in _TIME and abs(value) <= _LATEST  # type: ignore[arg-type]
+        elif key in _NUMBERS:
+            right = type(value) is int
+        elif key == "tasks":
+            right = type(value) is str and _is_description(self._json(key, value))
+        else:
+            right = type(value) is str or (key not in _TEXTS and type(value) in (int, float) and value - value == 0)  # type: ignore[operator]
+        if not right:
+            raise self._wrong(f"meta: {key} is {value!r:.40}")
+
+    def _wrong(self, what: str) -> StateError:
+        return damaged(self.path, ValueError(what))
+
+    def _rows(self, made: Any, asked: str, values: Sequence[Value]) -> List[Any]:
+        """Rows of a query as ``made``. Raises StateError if a value is none that an owner writes."""
+        kinds, good, rows = _KINDS[made], set(), []
+        times = [place for place, kind in enumerate(kinds) if float in kind]
+        first, last = (made._fields.index(name) if name in made._fields else -1 for name in ("first", "last"))
+        for row in self.connection.execute(asked, values):
+            types = tuple(map(type, row))
+            if types not in good:  # most rows are alike
+                for name, value, kind in zip(made._fields, row, kinds):  # noqa: B905
+                    if type(value) not in kind:
+                        raise self._wrong(f"{made.__name__}: {name} is {value!r:.40}")
+                good.add(types)
+            for place in times:
+                if row[place] is not None and not -_LATEST <= row[place] <= _LATEST:
+                    raise self._wrong(f"{made.__name__}: {made._fields[place]} is {row[place]!r}")
+            if first >= 0 and row[first] is not None and not row[first] <= (row[last] or 0) <= _LATEST:
+                raise self._wrong(f"{made.__name__}: first is {row[first]!r} and last {row[last]!r}")
+            rows.append(made(*row))
+        return rows
 
     def cause(self) -> Optional[str]:
         """The latest cause that was given for a change of the job's state."""
-        found: Optional[str] = self._one(
-            "SELECT cause FROM transition WHERE first IS NULL AND cause IS NOT NULL ORDER BY id DESC LIMIT 1"
-        )
-        return found
+        found = self._transitions("WHERE first IS NULL AND cause IS NOT NULL ORDER BY id DESC LIMIT 1")
+        return found[0].cause if found else None
 
     def values(self, limit: int = -1) -> Dict[str, str]:
         """The job's own values, in the order of their keys."""
-        return dict(self.connection.execute("SELECT key, value FROM value ORDER BY key LIMIT ?", (limit,)))
+        values = dict(self.connection.execute("SELECT key, value FROM value ORDER BY key LIMIT ?", (limit,)))
+        for key, value in values.items():
+            if type(key) is not str or type(value) is not str:
+                raise self._wrong(f"value: {key!r:.40} is {value!r:.40}")
+        return values
 
     def resources(self, limit: int = -1) -> List[Resource]:
         """The job's processors, those that it still has first."""
-        rows = self.connection.execute(f"{_RESOURCE} ORDER BY freed_at IS NOT NULL, id LIMIT ?", (limit,))
-        return [Resource(*row) for row in rows]
+        return self._rows(Resource, f"{_RESOURCE} ORDER BY freed_at IS NOT NULL, id LIMIT ?", (limit,))
 
     def file(self, name: str) -> Optional[bytes]:
         """The content of a file in the object; None if the file does not exist."""
         found = self._one("SELECT content FROM file WHERE name = ?", name)
-        return None if found is None else bytes(found)
+        if found is not None and type(found) is not bytes:
+            raise self._wrong(f"file: the content of {name} is {found!r:.40}")
+        return found
 
     # Tasks
 
@@ -179,8 +266,9 @@ class StateReader:
         causes: Dict[int, str] = {}
         if unsaid:
             for change in self._transitions("WHERE state = ? AND first IS NOT NULL AND cause IS NOT NULL", FAILED):
-                for number in unsaid.intersection(range(change.first, change.last + 1)):
-                    causes[number] = str(change.cause)
+                for number in unsaid:
+                    if change.first <= number <= change.last:
+                        causes[number] = str(change.cause)
         found = []
         for task in tasks:
             cause = causes.get(task.first, "")
@@ -196,15 +284,19 @@ class StateReader:
     def states(self, after: int = -1) -> List[Tuple[int, int, str]]:
         """First task, last task and state of every row of tasks after number ``after``, in order."""
         asked = "SELECT first, last, state FROM task WHERE first > ? ORDER BY first"
-        return self.connection.execute(asked, (after,)).fetchall()
+        return [tuple(row) for row in self._rows(TaskRange, asked, (after,))]
 
     def progress(self) -> Dict[int, float]:
         """How far the running tasks that report progress are."""
         asked = "SELECT first, progress FROM task WHERE state = ? AND progress > 0"
-        return dict(self.connection.execute(asked, (RUNNING,)))
+        found = dict(self.connection.execute(asked, (RUNNING,)))
+        for number, share in found.items():
+            if type(share) not in _TIME or not share <= _LATEST:
+                raise self._wrong(f"TaskRow: progress of task {number} is {share!r:.40}")
+        return found
 
     def _tasks(self, condition: str, *values: Value) -> List[TaskRow]:
-        return [TaskRow(*row) for row in self.connection.execute(f"{_TASK} {condition}", values)]
+        return self._rows(TaskRow, f"{_TASK} {condition}", values)
 
     # What happened
 
@@ -226,21 +318,20 @@ class StateReader:
 
     def failure(self, task: int) -> str:
         """Why a task failed last; empty if that is not known."""
-        asked = "SELECT cause FROM transition WHERE first <= ? AND last >= ? AND state = ? ORDER BY id DESC LIMIT 1"
-        return self._one(asked, task, task, FAILED) or ""
+        asked = "WHERE first <= ? AND last >= ? AND state = ? ORDER BY id DESC LIMIT 1"
+        found = self._transitions(asked, task, task, FAILED)
+        return (found[0].cause or "") if found else ""
 
     def log(self, after: int = -1, limit: int = -1) -> List[LogLine]:
         """Lines of the log in order, after line number ``after``."""
-        rows = self.connection.execute(f"{_LOG} WHERE id > ? ORDER BY id LIMIT ?", (after, limit))
-        return [LogLine(*row) for row in rows]
+        return self._rows(LogLine, f"{_LOG} WHERE id > ? ORDER BY id LIMIT ?", (after, limit))
 
     def newest_log(self, after: int, limit: int) -> List[LogLine]:
         """The latest ``limit`` lines of the log after line number ``after``, in order."""
-        rows = self.connection.execute(f"{_LOG} WHERE id > ? ORDER BY id DESC LIMIT ?", (after, limit)).fetchall()
-        return [LogLine(*row) for row in reversed(rows)]
+        return self._rows(LogLine, f"{_LOG} WHERE id > ? ORDER BY id DESC LIMIT ?", (after, limit))[::-1]
 
     def _transitions(self, condition: str, *values: Value) -> List[Transition]:
-        return [Transition(*row) for row in self.connection.execute(f"{_TRANSITION} {condition}", values)]
+        return self._rows(Transition, f"{_TRANSITION} {condition}", values)
 
     def _one(self, asked: str, *values: Value) -> Any:
         row = self.connection.execute(asked, values).fetchone()

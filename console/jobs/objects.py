@@ -92,9 +92,12 @@ def opened(path: str) -> StateReader:
 
 
 def summary(path: str) -> dict[str, Any]:
-    """A job's summary, as printed by ``mesh job show --json``: one read, whatever its size."""
+    """A job's summary, as printed by ``mesh job show --json``: one read, whatever its size. Raises ConsoleError."""
     with opened(path) as job:
-        told = job.summary()
+        try:
+            told = job.summary()
+        except StateError as error:
+            raise ConsoleError(error.message, error.hint) from None
     told["path"] = path
     if told["state"] not in ENDED and not owned(path):
         told["owner_lost"] = True

@@ -185,3 +185,22 @@ async def test_launches_that_end_never_get_among_the_ended_jobs(tmp_path: Path) 
         await until(pilot, lambda: 1 not in app.machine.launchers, "a launch ended")
         await pilot.pause(2.5)  # ended launchers are read at most every 2 s
         assert "jobs (1)" in screen_text(app)
+
+
+async def test_an_object_with_a_value_that_no_owner_writes_is_named(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    state = made(tmp_path, "sweep", 30)
+    try:
+        async with opened(database.url, tmp_path, (120, 40)) as (app, pilot):
+            await pilot.press("7")
+            await until(pilot, lambda: "jobs (1)" in screen_text(app), "the job")
+            await pilot.press("enter")
+            await until(pilot, lambda: "tasks (30)" in screen_text(app), "its tasks")
+            begin(state, 3)
+            state.log("a line")
+            state._db.execute("UPDATE log SET at = 'soon'")
+            state.commit()
+            await until(pilot, lambda: "the job cannot be read" in screen_text(app), "what is wrong")
+            assert isinstance(app.screen, JobScreen)
+    finally:
+        state.close()

@@ -27,6 +27,7 @@ from console.tui.widgets.grids.grid import CellGrid
 from console.tui.widgets.grids.task_grid import TASK_GLYPHS, TASK_STYLES, JobLines, TaskGrid
 from console.tui.widgets.lines import LineList
 from redmesh.sanitise import clean
+from redmesh.state import StateError
 from redmesh.state_reader import exit_text
 
 _TAIL = 12  # last lines of a task beside the map
@@ -113,8 +114,11 @@ class JobScreen(Framed):
                 self._again = False
                 try:
                     await self._reader.work(self._reading.read)
-                except (ConsoleError, sqlite3.Error) as error:
-                    self._grid.message = clean(f"the job cannot be read: {getattr(error, 'message', error)}")
+                except (ConsoleError, StateError, sqlite3.Error) as error:
+                    trouble = clean(f"the job cannot be read: {getattr(error, 'message', error)}")
+                    if trouble != self._grid.message:  # a grid with tasks does not show its message
+                        self.notify(trouble, severity="error", markup=False, timeout=30)
+                    self._grid.message = trouble
                     continue
                 self._grid.message = f"the job has no {self.job.noun}s yet"
                 self._grid.update_tasks(self._reading.changed)
@@ -133,7 +137,7 @@ class JobScreen(Framed):
             return
         try:
             task = await self._reader.work(self._reading.task, grid.members(grid.cursor)[0])
-        except (ConsoleError, sqlite3.Error):
+        except (ConsoleError, StateError, sqlite3.Error):
             return
         if task is not None:
             self._known.update(Content("\n").join(self._about(task)))
@@ -268,7 +272,7 @@ class JobScreen(Framed):
         """Show everything about one task: its history, and all kept last lines."""
         try:
             task = await self._reader.work(lambda: self._reading.task(place, past=True))
-        except (ConsoleError, sqlite3.Error) as error:
+        except (ConsoleError, StateError, sqlite3.Error) as error:
             self.notify(clean(str(getattr(error, "message", error))), severity="error", markup=False)
             return
         if task is None:

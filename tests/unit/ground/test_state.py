@@ -34,7 +34,7 @@ while True:
 
 def made(tmp_path: Path, **meta: int) -> StateObject:
     uuid = new_uuid()
-    return StateObject.create(job_path(str(tmp_path), uuid), {"uuid": uuid, **meta})
+    return StateObject.create(job_path(str(tmp_path), uuid), {"uuid": uuid, "kind": "job", **meta})
 
 
 def ask(path: str, statement: str) -> list[tuple[object, ...]]:
@@ -306,7 +306,7 @@ def test_keys_and_values_have_limits(tmp_path: Path) -> None:
 def test_a_follower_that_leaves_at_a_failure_changes_neither_reason_nor_end(tmp_path: Path) -> None:
     """It asked for a commit in the middle of the failure, whose own error then stood as the job's reason."""
     uuid = new_uuid()
-    job = StateObject.create(job_path(str(tmp_path), uuid), {"uuid": uuid}, durable=False)
+    job = StateObject.create(job_path(str(tmp_path), uuid), {"uuid": uuid, "kind": "job"}, durable=False)
     job.add_array(1, 1000)
     job.follow(lambda number, _statements: None if number else job.follow(None))
     job._db.execute("PRAGMA max_page_count = 40")  # stands for a disk with so much room

@@ -1,5 +1,6 @@
 """StateReader: every column of the object is read by name, as of one moment."""
 
+import json
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from redmesh import state_reader
-from redmesh.state import DONE, FAILED, RUNNING, WAITING, StateObject, job_path, new_uuid
+from redmesh.state import DONE, FAILED, RUNNING, WAITING, StateError, StateObject, job_path, new_uuid
 from redmesh.state_reader import StateReader
 
 
@@ -15,7 +16,9 @@ from redmesh.state_reader import StateReader
 def job(tmp_path: Path) -> Iterator[StateObject]:
     """An object whose owner writes."""
     uuid = new_uuid()
-    job = StateObject.create(job_path(str(tmp_path), uuid), {"uuid": uuid, "command": '["a", "b"]', "token": "secret"})
+    job = StateObject.create(
+        job_path(str(tmp_path), uuid), {"uuid": uuid, "kind": "job", "command": '["a", "b"]', "token": "secret"}
+    )
     job.add_list(["x", "y", "z"])
     job.take(2, "n1")
     job.ended(1, 1, 0, started_at=1.0, ended_at=3.0, lines="fine\n")
@@ -92,3 +95,62 @@ def test_a_copy_is_one_file_with_everything(job: StateObject, tmp_path: Path) ->
     assert not list(tmp_path.glob("copy.job-*"))
     with StateReader(str(target)) as copy:
         assert copy.file("input") == b"\0data" and len(copy.tasks()) == 3
+
+
+VALUES = [
+    float("inf"),
+    float("-inf"),
+    1e300,
+    -1,
+    None,
+    "",
+    "x",
+    b"\xff",
+    2**62,
+    "[]",
+    "{}",
+    "null",
+    '{"done": "x"}',
+    "[1]",
+]
+READ = [
+    StateReader.summary, StateReader.cause, StateReader.values, StateReader.resources, StateReader.tasks,
+    StateReader.failures, StateReader.states, StateReader.progress, StateReader.task_transitions,
+    StateReader.job_transitions, StateReader.log, lambda job: job.task(1), lambda job: job.history(1, 9),
+    lambda job: job.failure(1), lambda job: job.file("input"), lambda job: job.newest_log(0, 9),
+]  # fmt: skip
+
+
+def test_whatever_a_column_holds_is_read_or_named(job: StateObject) -> None:
+    """An object is a file that may come from anybody: readers compute with its times and numbers."""
+    job.commit()
+    with sqlite3.connect(job.path) as db:
+        places = [
+            (f"UPDATE {table} SET {column[1]} = ?", f"{table}.{column[1]}")
+            for table in ("resource", "task", "transition", "log", "file", "value")
+            for column in db.execute(f"PRAGMA table_info({table})")
+        ]
+        places += [
+            (f"UPDATE meta SET value = ? WHERE key = '{key}'", key) for (key,) in db.execute("SELECT key FROM meta")
+        ]
+        named = set()
+        for statement, place in places:
+            for value in VALUES:
+                db.execute("BEGIN")
+                try:
+                    db.execute(statement, (value,))
+                except sqlite3.IntegrityError:
+                    db.execute("ROLLBACK")
+                    continue
+                with StateReader(job.path) as reader:
+                    reader.connection.close()
+                    reader.connection = db
+                    for read in READ:
+                        try:
+                            json.dumps(read(reader), allow_nan=False, default=lambda _data: "")
+                        except StateError as error:
+                            assert "cannot be read: " in error.message
+                            named.add(place)
+                    reader.connection = sqlite3.connect(":memory:")
+                db.execute("ROLLBACK")
+    assert {"created_at", "state", "command", "counts", "task.last", "task.ended_at", "log.at", "value.value"} <= named
