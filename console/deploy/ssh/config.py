@@ -148,6 +148,8 @@ def _files(text: str) -> list[str]:
 
 def _key_files(found: Mapping[str, Sequence[str]]) -> list[str]:
     named = [os.path.expanduser(one) for one in found.get("identityfile", ())]
+    if named == ["none"]:
+        return []
     return named or [os.path.expanduser(f"~/.ssh/{name}") for name in DEFAULT_KEYS]
 
 

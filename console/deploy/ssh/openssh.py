@@ -14,6 +14,7 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
+from typing import IO
 
 from console.errors import ConsoleError
 
@@ -52,18 +53,26 @@ class OpenSsh:
             found["proxycommand"] = [re.sub(r"(?<!\S)~(?=/)", tokens["d"], found["proxycommand"][0])]
         return found
 
+    def _input(self) -> IO[bytes]:
+        """The configuration for ``-F /dev/stdin``, in a file: ``Match final`` makes ssh read it twice."""
+        file = tempfile.TemporaryFile()  # noqa: SIM115  # the caller closes it
+        file.write(self._given.encode("utf-8", "surrogateescape"))
+        file.seek(0)
+        return file
+
     def _run(self, words: Sequence[str], name: str) -> str:
         # A file takes the errors: a command of ``Match exec`` may leave a process that keeps a pipe open.
         # The session is its own, so that a time-out ends these commands too.
         try:
             with (
                 tempfile.TemporaryFile() as errors,
+                self._input() as given,
                 subprocess.Popen(
-                    words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, start_new_session=True
+                    words, stdin=given, stdout=subprocess.PIPE, stderr=errors, start_new_session=True
                 ) as process,
             ):
                 try:
-                    printed, _ = process.communicate(self._given.encode("utf-8", "surrogateescape"), ANSWER_S)
+                    printed, _ = process.communicate(timeout=ANSWER_S)
                 except subprocess.TimeoutExpired:
                     raise ConsoleError(
                         f"ssh -G {name} does not end within {ANSWER_S:g} s",
@@ -104,7 +113,9 @@ def find(path: str, user_file: str, system_file: str) -> OpenSsh | None:
     if not _is_ours(user_file):
         return None
     included = "".join(f'Include "{one}"\n' for one in (user_file, system_file))
-    return OpenSsh(program, ["-F", "/dev/stdin"], included)
+    # Behind them, so that it is the default: ssh would pin keys in the account's directory.
+    pins = " ".join(f'"{os.path.expanduser(one)}"' for one in ("~/.ssh/known_hosts", "~/.ssh/known_hosts2"))
+    return OpenSsh(program, ["-F", "/dev/stdin"], f"{included}UserKnownHostsFile {pins}\n")
 
 
 def _is_ours(path: str) -> bool:

@@ -224,6 +224,16 @@ def test_a_home_that_is_not_the_accounts(tmp_path: Path, monkeypatch: pytest.Mon
     config = SshConfig()
     route = config.route_to("n1")
     assert (route.user, route.port) == ("there", 2200) and mark.exists() and not config.notes
+    assert route.pin_to == f"{tmp_path}/.ssh/known_hosts", "not the account's"
+    file.write_text("Match final all\n  User there\n")
+    assert SshConfig().route_to("n1").user == "there", "ssh reads what it is given twice"
+
+
+@pytest.mark.parametrize("match", ["", "Match final all\n  Compression no\n"], ids=["plain", "match"])
+def test_no_identity_file_is_no_key(tmp_path: Path, match: str) -> None:
+    path = tmp_path / "config"
+    path.write_text(f"IdentityFile none\n{match}")
+    assert SshConfig(str(path)).route_to("n1").keys == ()
 
 
 def test_pins_that_cannot_be_read(tmp_path: Path) -> None:
