@@ -14,29 +14,42 @@ def directories(controller: str) -> List[str]:
 
     In version 2 a group need not have the controller's files; then the next group around it counts.
     """
+    groups = read("/proc/self/cgroup")
     try:
-        with open("/proc/self/cgroup", encoding="utf-8", errors="surrogateescape") as file:
-            groups = [line.rstrip("\n").split(":", 2) for line in file]
         with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
-            mounts = [line.split() for line in file]
+            return _directories(controller, groups, file.read())
     except OSError:
         return []
+
+
+def _directories(controller: str, cgroup: str, mountinfo: str) -> List[str]:
+    """``directories`` from the text of the two files in /proc."""
+    groups = [words for line in cgroup.split("\n") if len(words := line.split(":", 2)) == 3]
     path = next((path for _, names, path in groups if controller in names.split(",")), None)
     kind = "cgroup"
     if path is None:
         path, kind = next((path for number, names, path in groups if number == "0" and not names), ""), "cgroup2"
     if not path or ".." in path.split("/"):  # outside the visible part of the hierarchy
         return []
-    for words in mounts:
-        after = words.index("-")
-        root, point, options = words[3], words[4], words[after + 3].split(",")
-        if words[after + 1] != kind or (kind == "cgroup" and controller not in options):
+    for line in mountinfo.split("\n"):
+        mount, _, system = line.partition(" - ")
+        # split at each blank: the source of a mount may be empty
+        words, (found, _source, options) = mount.split(" "), (*system.split(" "), "", "", "")[:3]
+        if found != kind or len(words) < 5 or (kind == "cgroup" and controller not in options.split(",")):
             continue
+        root, point = _unescaped(words[3]), _unescaped(words[4])
         if root == "/" or path == root or path.startswith(root + "/"):
             below = path if root == "/" else path[len(root) :]
             parts = [part for part in below.split("/") if part]
             return ["/".join((point, *parts[:count])) for count in range(len(parts), -1, -1)]
     return []
+
+
+def _unescaped(text: str) -> str:
+    """A path of mountinfo, which has blanks and the like as ``\\040`` (proc(5))."""
+    for code, character in (("040", " "), ("011", "\t"), ("012", "\n"), ("134", "\\")):
+        text = text.replace(f"\\{code}", character)
+    return text
 
 
 def numbers(text: str) -> Dict[str, int]:
