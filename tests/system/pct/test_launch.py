@@ -245,11 +245,14 @@ def test_status_names_launches_and_ranks(machine: Machine) -> None:
 @pytest.mark.parametrize("hold", ["exec", "gate"])
 def test_ranks_have_the_launchers_limits_up_to_the_nodes(hold: str) -> None:
     """The gate forks a rank; otherwise it comes by vfork."""
+    core, cpu = (resource.getrlimit(number)[1] for number in (resource.RLIMIT_CORE, resource.RLIMIT_CPU))
+    core = 4096 if core < 0 else min(core, 4096)  # this test's shell may have hard limits
+    told = b"64\n%d\n%s\n" % (core // 512, b"unlimited" if cpu < 0 else b"%d" % cpu)
     with Machine(2, open_files=128) as machine:
-        asked = [[resource.RLIMIT_NOFILE, 64], [resource.RLIMIT_CORE, 4096], [resource.RLIMIT_CPU, -1]]
+        asked = [[resource.RLIMIT_NOFILE, 64], [resource.RLIMIT_CORE, core], [resource.RLIMIT_CPU, cpu]]
         statuses, launcher = run(machine, ["sh", "-c", "ulimit -Sn; ulimit -Sc; ulimit -St"], hold=hold, limits=asked)
         assert statuses == {0: 0, 1: 0}
-        assert launcher.stdout(1) == b"64\n8\nunlimited\n", "sh counts in 512 bytes"
+        assert launcher.stdout(1) == told, "sh counts in 512 bytes"
         assert not [message for message in launcher.messages if message["op"] == "note"]
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         asked = [[resource.RLIMIT_NOFILE, hard + 1], [resource.RLIMIT_NICE, -1], [77, 1]]
