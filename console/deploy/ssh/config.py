@@ -143,7 +143,14 @@ def _first(found: Mapping[str, Sequence[str]], key: str, default: str) -> str:
 
 
 def _files(text: str) -> list[str]:
-    return [os.path.expanduser(one) for one in text.split() if one not in ("none", "/dev/null")]
+    """The paths of a value. ``ssh -G``, and paramiko if there is one path, print paths with blanks without quotes."""
+    try:
+        paths = shlex.split(text) if '"' in text else re.split(r"\s+(?=[/~])", text)
+    except ValueError:  # a quotation mark that is not closed
+        paths = text.split()
+    if any(not path.startswith(("/", "~")) for path in paths) and '"' not in text:
+        paths = text.split()
+    return [os.path.expanduser(path) for path in paths if path not in ("none", "/dev/null")]
 
 
 def _key_files(found: Mapping[str, Sequence[str]]) -> list[str]:

@@ -230,6 +230,18 @@ def test_a_home_that_is_not_the_accounts(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("match", ["", "Match final all\n  Compression no\n"], ids=["plain", "match"])
+def test_blanks_in_the_names_of_known_hosts_files(tmp_path: Path, match: str) -> None:
+    path = tmp_path / "config"
+    path.write_text(
+        'Host n1\n  UserKnownHostsFile "/pins/my hosts"\nHost n2\n  UserKnownHostsFile "/pins/my hosts" /pins/b\n'
+        f"Host n3\n  UserKnownHostsFile one two\nHost *\n  GlobalKnownHostsFile none\n{match}"
+    )
+    routes = [SshConfig(str(path)).route_to(name) for name in ("n1", "n2", "n3")]
+    assert [route.pins for route in routes] == [("/pins/my hosts",), ("/pins/my hosts", "/pins/b"), ("one", "two")]
+    assert routes[0].pin_to == "/pins/my hosts"
+
+
+@pytest.mark.parametrize("match", ["", "Match final all\n  Compression no\n"], ids=["plain", "match"])
 def test_no_identity_file_is_no_key(tmp_path: Path, match: str) -> None:
     path = tmp_path / "config"
     path.write_text(f"IdentityFile none\n{match}")
