@@ -348,7 +348,7 @@ class Launch:
 
     def rank_ended(self, rank: Rank, seconds: float) -> None:
         if rank.released_at:
-            if rank.killed_by_others and self._memory.has_killed(rank):
+            if rank.killed_by_others and self._memory.has_killed(rank, itself=os.WIFSIGNALED(rank.status or 0)):
                 report = self._memory.report(rank)
                 self.noted(text_of(report), out_of_memory=report)
             self._tree.up.ended([[rank.number, rank.status, round(seconds, 6)]])

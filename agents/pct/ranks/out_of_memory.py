@@ -1,8 +1,8 @@
 """Whether the kernel killed a rank for lack of memory. A SIGKILL alone proves nothing: anybody may have sent it.
 
 The evidence is the counter of the control group (``oom_kill``), which rises before the kernel sends the SIGKILL. The
-group may have other processes, so a rise counts for one death, and for a few seconds. Where no counter can be read, the
-kernel's log is searched for the rank's pid, if this process may read the log.
+group may have other processes, so a rise counts for one death, for a few seconds, and not if the kernel's log, where
+this process may read it, names others alone. Where no counter can be read, that log is the only evidence.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from redmesh.text import size_text
 
 TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List
+    from typing import Any, Callable, Dict, List, Set
 
     from agents.linux.controllers import MemoryGroup
     from agents.pct.ranks.ranks import Rank
@@ -48,14 +48,18 @@ class MemoryWatch:
             self._kills += [now] * min(count - self._seen, 65536)
         self._looked_at, self._seen = now, count
 
-    def has_killed(self, rank: Rank) -> bool:
-        """True if there is evidence that the kernel killed ``rank``, which SIGKILL has just ended, or its child."""
+    def has_killed(self, rank: Rank, *, itself: bool) -> bool:
+        """True if there is evidence that the kernel killed ``rank``, which SIGKILL has just ended (``itself``), or its
+        child."""
         if self._seen < 0:
-            return _log_names(rank.pid)
+            return rank.pid in _killed_by_log()
         self._look()
         self._kills = [at for at in self._kills if self._looked_at - at <= _RECENT_S]
         if not self._kills:
             return False
+        killed = _killed_by_log()
+        if itself and killed and rank.pid not in killed:
+            return False  # the counter rose for another process of the group
         self._kills.pop(0)
         return True
 
@@ -73,14 +77,16 @@ def text_of(report: Dict[str, Any]) -> str:
     return f"rank {report['rank']} ran out of memory and was killed by the kernel: {had}{most}"
 
 
-def _log_names(pid: int) -> bool:
-    """True if the kernel's log says that the kernel killed ``pid`` for lack of memory."""
+def _killed_by_log() -> Set[int]:
+    """The processes that the kernel killed for lack of memory a short time ago, by its log; empty if that cannot be
+    read."""
+    killed: Set[int] = set()
     try:
         if os.stat("/proc/self/ns/pid").st_ino != _FIRST_PID_NAMESPACE:
-            return False
+            return killed
         log = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
-        return False
+        return killed
     try:
         since = time.monotonic() - _RECENT_S
         while True:
@@ -90,9 +96,9 @@ def _log_names(pid: int) -> bool:
                 continue
             named = record.partition(b"Killed process ")[2].partition(b" ")[0]
             # "priority,sequence,microseconds,…;text"
-            if named == b"%d" % pid and int(record.split(b",", 3)[2]) / 1e6 >= since:
-                return True
+            if named.isdigit() and int(record.split(b",", 3)[2]) / 1e6 >= since:
+                killed.add(int(named))
     except (OSError, ValueError, IndexError):  # EAGAIN: the end
-        return False
+        return killed
     finally:
         os.close(log)

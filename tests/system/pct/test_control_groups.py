@@ -5,12 +5,23 @@ import signal
 import sys
 from typing import Any
 
+import pytest
+
 from agents.linux import processes
 from tests.support.groups import limited_group
 from tests.support.pcts import Launcher, Machine, run
 
 LIMIT = 300 << 20
 HOG = "import os\nif os.environ['YOD_RANK'] != '0': x = b'x' * (1 << 30)\n"
+
+
+def _log_is_read() -> bool:
+    """Whether the kernel's log, with the pids that we see, can be read."""
+    try:
+        os.close(os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK))
+    except OSError:
+        return False
+    return os.stat("/proc/self/ns/pid").st_ino == 0xEFFFFFFC
 
 
 def _notes(launcher: Launcher) -> list[dict[str, Any]]:
@@ -39,6 +50,14 @@ def test_a_rank_that_runs_out_of_memory_is_named_and_one_that_is_killed_is_not()
         launcher.go()
         launcher.send({"op": "signal", "signal": signal.SIGKILL, "ranks": None})
         assert launcher.finish() == {0: signal.SIGKILL} and not _notes(launcher)
+
+
+@pytest.mark.skipif(not _log_is_read(), reason="the kernel's log cannot be read here")
+def test_a_kill_soon_after_another_process_of_the_group_ran_out_of_memory_is_not_its_cause() -> None:
+    with limited_group("memory", LIMIT) as group, Machine(1, group=group) as machine:
+        script = f'YOD_RANK=1 {sys.executable} -c "$0"; test $? = 137 && kill -9 $$'
+        statuses, launcher = run(machine, ["sh", "-c", script, HOG])
+        assert statuses == {0: signal.SIGKILL} and not _notes(launcher)
 
 
 def test_a_fork_that_the_control_group_refuses_is_not_blamed_on_the_user() -> None:
