@@ -94,16 +94,16 @@ def _stored(*, after: int) -> Query:
 
 
 @statement
-def _hide(*, launcher: int, command: str, reason: str, full_command: str | None, full_reason: str | None) -> Query:
+def _hide_command(*, launcher: int, command: str, full_command: str | None) -> Query:
     """``changed`` stays: viewers of another side see what has changed since it came within reach."""
-    return Launcher.update(
-        {
-            Launcher.command: command,
-            Launcher.reason: reason,
-            Launcher.full_command: full_command,
-            Launcher.full_reason: full_reason,
-        }
-    ).where(Launcher.id == launcher)
+    return Launcher.update({Launcher.command: command, Launcher.full_command: full_command}).where(
+        Launcher.id == launcher
+    )
+
+
+@statement
+def _hide_reason(*, launcher: int, reason: str, full_reason: str | None) -> Query:
+    return Launcher.update({Launcher.reason: reason, Launcher.full_reason: full_reason}).where(Launcher.id == launcher)
 
 
 def read(store: Store, launchers: Sequence[int], login: str, uid: int | None) -> list[FullTexts]:
@@ -122,16 +122,13 @@ def hide_stored(store: Store, after: int) -> int | None:
     rows = store.read(_stored.bind(after=after))
     changes = []
     for launcher, command, reason, exit_status, full_command, full_reason in rows:
-        shown, whole = (command, full_command) if full_command is not None else split_command(command, hidden=True)
-        shown_reason, whole_reason = reason, full_reason
-        if full_reason is None and exit_status is not None:  # a launch that yod ended
-            shown_reason, whole_reason = split_reason(reason, hidden=True)
-        if (shown, shown_reason) != (command, reason):
-            changes.append(
-                _hide.bind(
-                    launcher=launcher, command=shown, reason=shown_reason, full_command=whole, full_reason=whole_reason
-                )
-            )
+        shown, whole = split_command(command, hidden=True)
+        if full_command is None and whole is not None:
+            changes.append(_hide_command.bind(launcher=launcher, command=shown, full_command=whole))
+        # Only of a launch that yod ended: another CPA may be ending one that lives, with a reason.
+        if full_reason is None and exit_status is not None and reason:
+            shown, whole = split_reason(reason, hidden=True)
+            changes.append(_hide_reason.bind(launcher=launcher, reason=shown, full_reason=whole))
 
     def work(t: Transaction) -> None:
         for change in changes:

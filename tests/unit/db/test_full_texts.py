@@ -2,6 +2,7 @@
 
 import subprocess
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -150,6 +151,22 @@ def test_what_was_stored_before_is_hidden(store: Store, hiding: Machine) -> None
         assert [stored(store, one.launcher) for one in (lost, since)] == before
     assert store.read("SELECT id, changed FROM launcher ORDER BY id") == changed
     assert read(store, [ended.launcher], "login1", 1000) == [FullTexts(ended.launcher, COMMAND, REASON)]
+
+
+def test_a_launch_that_ends_while_it_is_hidden_keeps_its_reason(
+    store: Store, hiding: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live = take(store, Machine(), 1, command=COMMAND)
+    run = store.run
+
+    def end_first(*given: Any, **named: Any) -> Any:
+        monkeypatch.setattr(store, "run", run)
+        give_back(store, live, 125, reason=REASON, machine=hiding)
+        return run(*given, **named)
+
+    monkeypatch.setattr(store, "run", end_first)
+    hide_stored(store, 0)
+    assert stored(store, live.launcher) == ("solver", COMMAND, "", REASON)
 
 
 def test_many_are_hidden_in_small_transactions(store: Store, hiding: Machine) -> None:
