@@ -169,9 +169,10 @@ def application_of(command: str) -> str:
 
 
 def job_of(command: str, login: int, pid: int, pid_started: int) -> tuple[Any, ...]:
-    """A key that launches of one job share: the job's first digits, or for a single launch its process."""
+    """A key that launches of one job share: the job's first digits, or for a single launch its process. A process that
+    nobody sees (pid 0, in a pid namespace of its own) has no other launches."""
     job = worker_of(command)
-    return ("job", job) if job else (login, pid, pid_started)
+    return ("job", job) if job else (login, pid, pid_started) if pid else (object(),)
 
 
 def worker_of(command: str) -> str:

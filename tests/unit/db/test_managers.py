@@ -205,3 +205,4 @@ def test_programs_and_jobs_are_known_by_what_they_are_called() -> None:
     ]  # fmt: skip
     assert job_of("yodwork job 12345678 rtm", 1, 2, 3) == job_of("/x/yodwork job 12345678 rtm", 1, 9, 9)
     assert job_of("rtm", 1, 2, 3) != job_of("rtm", 1, 2, 4)
+    assert job_of("rtm", 1, 0, 0) != job_of("rtm", 1, 0, 0), "launches of hidden processes are not one job"
