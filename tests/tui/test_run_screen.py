@@ -511,6 +511,30 @@ async def test_long_lines_and_notes_are_wrapped(tmp_path: Path) -> None:
         await until(pilot, lambda: "to its end" in screen_text(app), "a note is always wrapped")
 
 
+@pytest.mark.parametrize("wrap", [True, False], ids=["wrapped output", "a note"])
+async def test_wrapped_lines_are_placed_again_for_another_width(tmp_path: Path, wrap: bool) -> None:
+    """A wider pane was painted with the positions of the narrow one: IndexError."""
+    database = busy_machine(tmp_path)
+    long = "".join(f"<{number:03}>" for number in range(100))
+    async with ScriptedYod(tmp_path, 1) as yod, opened(database.url, tmp_path, (60, 24)) as (app, pilot):
+        running(yod)
+        yod.output(0, long.encode() + b"\nlast\n") if wrap else yod.event("note", node="n1", text=long)
+        await pilot.press("a", *(["W"] if wrap else []))
+        pane = app.screen.query_one(OutputPane)
+
+        def whole() -> bool:
+            shown = "".join(row.text[pane._margin :].rstrip() for row in map(pane.render_line, range(pane.size.height)))
+            return long in shown.replace("\n", "")
+
+        await until(pilot, whole, "all of the long line")
+        for columns, rows in ((130, 24), (60, 40), (200, 60), (61, 20), (160, 24)):
+            await pilot.resize_terminal(columns, rows)
+            await until(pilot, lambda columns=columns: app.size.width == columns and whole(), f"{columns} columns")
+        for key in ("z", "z", "b", "b", "k", "G", "t"):
+            await pilot.press(key)
+            await until(pilot, whole, key)
+
+
 async def test_the_ranks_are_folded_where_there_is_no_room_for_them(tmp_path: Path) -> None:
     database = busy_machine(tmp_path)
     async with ScriptedYod(tmp_path, 1) as yod, opened(database.url, tmp_path, (99, 30)) as (app, pilot):

@@ -6,7 +6,7 @@ import bisect
 import re
 import time
 from collections.abc import Callable
-from typing import ClassVar, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 from rich.cells import cell_len, chop_cells
 from rich.segment import Segment
@@ -54,6 +54,25 @@ class Rows(Protocol):
 Position = tuple[int, int]
 
 
+class Placed(NamedTuple):
+    """What stands on a line of the screen: a row, or a part of it."""
+
+    row: int
+    first: bool  # the row begins on this line
+    begin: int  # the part, in columns of the row's text
+    end: int
+
+
+class Place(NamedTuple):
+    """What the lines of the screen were placed for; for anything else they are placed again."""
+
+    top: int
+    skip: int
+    height: int
+    room: int  # columns for text
+    wrap: bool
+
+
 class OutputPane(ScrollView, can_focus=True):
     """Lines of all ranks or of some; follows the end until the user scrolls up."""
 
@@ -88,7 +107,8 @@ class OutputPane(ScrollView, can_focus=True):
         self._moving = False
         self._drawn = (-1, -1, -1, -1)
         self._skip = 0  # lines of the screen by which the top row is scrolled
-        self._shown: list[Position] | None = None  # the contents of each line of the screen; None: not computed
+        self._shown: list[Placed] | None = None  # the contents of each line of the screen; None: not computed
+        self._shown_for: Place | None = None
         self._hit: int | None = None  # the number of the last search result
         self._styles: dict[str, Style] = {}
 
@@ -100,7 +120,7 @@ class OutputPane(ScrollView, can_focus=True):
     def below(self) -> int:
         """How many lines are below the screen."""
         positions = self._positions()
-        return max(0, len(self._rows) - 1 - positions[-1][0]) if positions else 0
+        return max(0, len(self._rows) - 1 - positions[-1].row) if positions else 0
 
     def update_output(self) -> None:
         """Draw what has arrived since the last call."""
@@ -177,15 +197,23 @@ class OutputPane(ScrollView, can_focus=True):
             height -= len(self._pieces(row))
         return row, max(0, -height)
 
-    def _positions(self) -> list[Position]:
-        """The row, and its part, on each line of the screen."""
-        if self._shown is None:
-            self._shown = []
-            row, piece = self.scroll_offset.y, self._skip
-            while len(self._shown) < self.size.height and row < len(self._rows):
-                count = len(self._pieces(row))
-                self._shown += [(row, at) for at in range(piece, count)]
-                row, piece = row + 1, 0
+    def _positions(self) -> list[Placed]:
+        """What stands on each line of the screen."""
+        room = max(0, self._room.width - self._margin)
+        place = Place(self.scroll_offset.y, self._skip, self.size.height, room, self.wrap)
+        if self._shown is None or self._shown_for != place:
+            self._shown, self._shown_for = [], place
+            row, skip = place.top, place.skip
+            while len(self._shown) < place.height and row < len(self._rows):
+                pieces = self._pieces(row)
+                skip = min(skip, len(pieces) - 1)  # it belongs to the width of before, or the row is shorter now
+                begin = 0
+                for at, piece in enumerate(pieces[: skip + place.height]):
+                    end = begin + cell_len(piece)
+                    if at >= skip:
+                        self._shown.append(Placed(row, not at, begin, end))
+                    begin = end
+                row, skip = row + 1, 0
         return self._shown
 
     def _move(self, lines: int) -> None:
@@ -310,7 +338,7 @@ class OutputPane(ScrollView, can_focus=True):
             return "nothing to look for"
         start = self._row_of(self._hit) + step if self._hit is not None else self._row_of(self._top_number() or 0)
         if self._hit is None and step < 0:
-            start = self._positions()[-1][0] if self._positions() else 0
+            start = self._positions()[-1].row if self._positions() else 0
         stop = len(rows) if step > 0 else -1
         for looked, row in enumerate(range(start, stop, step)):
             if looked == _LOOKED_AT:
@@ -328,7 +356,7 @@ class OutputPane(ScrollView, can_focus=True):
     def _go_to(self, row: int) -> None:
         self._hit = self._rows.number(row)
         self.following = False
-        if not any(shown == row for shown, _ in self._positions()):
+        if not any(shown.row == row for shown in self._positions()):
             self._show_from(min(self._step((row, 0), -(self.size.height // 3)), self._last_top()))
         self.refresh()
 
@@ -354,7 +382,7 @@ class OutputPane(ScrollView, can_focus=True):
     def visible_text(self) -> str:
         """The visible lines, uncut."""
         lines = []
-        for row in dict.fromkeys(row for row, _ in self._positions()):
+        for row in dict.fromkeys(shown.row for shown in self._positions()):
             try:
                 lines.append(self._rows.line(row).text)
             except IndexError:
@@ -372,17 +400,16 @@ class OutputPane(ScrollView, can_focus=True):
         width, blank, positions = self.size.width, self.rich_style, self._positions()
         if y >= len(positions):
             return Strip.blank(width, blank)
-        row, piece = positions[y]
+        placed = positions[y]
         try:
-            line, who = self._rows.line(row), self._rows.who(row)
+            line, who = self._rows.line(placed.row), self._rows.who(placed.row)
         except IndexError:  # dropped since the last refresh; the next one is coming
             return Strip.blank(width, blank)
-        margin = self._draw_margin(line, who, first=not piece)
+        margin = self._draw_margin(line, who, first=placed.first)
         room = max(0, width - margin.cell_length)
-        text = Strip(self._draw_text(line, self._rows.number(row)))
+        text = Strip(self._draw_text(line, self._rows.number(placed.row)))
         if self.wrap or line.stream == NOTE:
-            before = sum(map(cell_len, self._pieces(row)[:piece]))
-            text, scroll_x = text.crop(before, before + cell_len(self._pieces(row)[piece])), 0
+            text, scroll_x = text.crop(placed.begin, placed.end), 0
         strip = Strip.join([margin, text.crop_extend(scroll_x, scroll_x + room, blank)])
         return strip.apply_offsets(0, y)
 
