@@ -43,7 +43,7 @@ from console.tui.screens.mesh import MeshScreen
 from console.tui.screens.navigator import Navigator
 from console.tui.sources.database import MachineReader
 from console.tui.sources.grown import GrownNodes
-from console.tui.terminal import crash, hangup, notes
+from console.tui.terminal import crash, hangup, notes, sizes
 from console.tui.terminal.clipboard import MOST, by_tmux, sequence
 from console.tui.terminal.compositor import PromptApp
 from console.tui.terminal.suspend import TOOLS, lend
@@ -105,6 +105,7 @@ def _run_screen(watch: Watch) -> Screen[Any]:
 
 
 notes.mend()
+sizes.mend()
 
 
 class ConsoleApp(PromptApp):
