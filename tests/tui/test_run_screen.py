@@ -84,11 +84,11 @@ async def test_signals_go_to_all_ranks_or_to_the_one_that_is_shown(tmp_path: Pat
         running(yod)
         await pilot.press("a")
         await until(pilot, lambda: "running 8" in screen_text(app), "all ranks run")
-        await pilot.press("u", "U")
+        await pilot.press("u", "y", "U", "y")
         await until(pilot, lambda: len(signals(yod)) == 2, "two signals")
         await pilot.press("shift+tab", "l", "l", "enter")
         await until(pilot, lambda: app.screen.query_one(OutputPane).scope == {2}, "rank 2 alone")
-        await pilot.press("u")
+        await pilot.press("u", "y")
         await until(pilot, lambda: len(signals(yod)) == 3, "a third")
         assert signals(yod) == [(10, None), (12, None), (10, [2])]
         await pilot.press("l", "space")  # rank 3 too
@@ -102,13 +102,13 @@ async def test_signals_go_to_all_ranks_or_to_the_one_that_is_shown(tmp_path: Pat
         assert "USR1 1 2" not in screen_text(app)
 
 
-async def test_term_and_kill_ask_and_enter_is_cancel(tmp_path: Path) -> None:
+async def test_signals_that_may_end_a_program_ask_and_enter_is_cancel(tmp_path: Path) -> None:
     database = busy_machine(tmp_path)
     async with ScriptedYod(tmp_path, 1) as yod, opened(database.url, tmp_path) as (app, pilot):
         running(yod)
         await pilot.press("a")
         await until(pilot, lambda: "running 8" in screen_text(app), "all ranks run")
-        for key in ("t", "K"):
+        for key in ("t", "K", "u", "U"):
             for answer in ("enter", "escape", "n", "q"):
                 await pilot.press(key)
                 await until(pilot, lambda: "all 8 ranks of launcher 1?" in screen_text(app), "the question")
@@ -358,7 +358,7 @@ async def test_marked_ranks_are_meant(tmp_path: Path) -> None:
         app.screen.query_one(RankGrid).focus()
         await pilot.press("l", "space", "l", "space")
         await until(pilot, lambda: "output of ranks 1,3" in screen_text(app), "two ranks")
-        await pilot.press("u")
+        await pilot.press("u", "y")
         await until(pilot, lambda: signals(yod) == [(10, [1, 3])], "they get the signal")
 
 
@@ -461,7 +461,7 @@ async def test_nothing_is_changed_while_the_console_only_reads(tmp_path: Path) -
         await until(pilot, lambda: app.read_only, "it only reads")
         await pilot.press("u", "K", "t", "i")
         assert signals(yod) == [] and isinstance(app.screen, RunScreen)
-        await pilot.press("ctrl+r", "u")
+        await pilot.press("ctrl+r", "u", "y")
         await until(pilot, lambda: signals(yod) == [(10, None)], "and acts again")
 
 
@@ -509,6 +509,36 @@ async def test_long_lines_and_notes_are_wrapped(tmp_path: Path) -> None:
         await until(pilot, lambda: "<059>" not in screen_text(app) and "last" in screen_text(app), "cut again")
         yod.event("note", node="n1", text="a note of many words " * 8 + "to its end")
         await until(pilot, lambda: "to its end" in screen_text(app), "a note is always wrapped")
+
+
+async def test_a_launch_that_has_ended_is_not_drawn_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn, looked = [0], [0]
+    draw, look = RunScreen._draw, RunScreen._draw_news
+
+    def count_drawn(self: RunScreen) -> None:
+        drawn[0] += 1
+        draw(self)
+
+    def count_looked(self: RunScreen) -> None:
+        looked[0] += 1
+        look(self)
+
+    monkeypatch.setattr(RunScreen, "_draw", count_drawn)
+    monkeypatch.setattr(RunScreen, "_draw_news", count_looked)
+    database = busy_machine(tmp_path)
+    async with ScriptedYod(tmp_path, 1) as yod, opened(database.url, tmp_path) as (app, pilot):
+        running(yod)
+        await watched(yod, app, pilot)
+        yod.output(0, b"last words\n")
+        yod.event("end", exit_status=0, elapsed_s=2.0)
+        await until(pilot, lambda: "last words" in screen_text(app) and "exit 0 after" in screen_text(app), "the end")
+        before = looked[0]
+        await until(pilot, lambda: looked[0] > before + 3, "three times nothing new")
+        settled, before = drawn[0], looked[0]
+        await until(pilot, lambda: looked[0] > before + 3, "three times nothing new")
+        assert drawn[0] == settled
+        await pilot.press("equals_sign")
+        await until(pilot, lambda: drawn[0] > settled, "drawn after a key")
 
 
 @pytest.mark.parametrize("wrap", [True, False], ids=["wrapped output", "a note"])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Awaitable, Callable, Iterable
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from textual import on
 from textual.binding import BindingType
@@ -37,7 +38,12 @@ from redmesh.sanitise import clean
 _UNFOLDED = 100  # with this many columns, the ranks are beside the output
 _WIDEST_SIDE = 38
 _HZ = 10  # how many times a second new output is drawn, however fast it arrives
-_KILLERS = frozenset((15, 9))
+#: What a signal does to a program without a handler for it, where that is not its end: it is sent without a question.
+_HARMLESS = frozenset(
+    (signal.SIGCHLD, signal.SIGCONT, signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGURG,
+     signal.SIGWINCH)
+)  # fmt: skip
+_WARNINGS = {signal.SIGKILL: "They can not refuse it, nor clean up.", signal.SIGTERM: "They may clean up and end."}
 _WORDS = {
     RankState.WAITING: "waiting",
     RankState.RUNNING: "running",
@@ -48,6 +54,15 @@ _WORDS = {
     RankState.LOST: "lost",
 }
 _LONGEST = 32  # columns for a filter in the frame
+
+
+class Shown(NamedTuple):
+    """What the tab depends on that changes by itself."""
+
+    changes: int  # of the launch's model
+    second: int  # by the clock; 0 if nothing counts seconds
+    theme: str
+    below: int  # lines below the screen, if the output does not follow
 
 
 class RunScreen(Framed):
@@ -62,6 +77,7 @@ class RunScreen(Framed):
         super().__init__()
         self._watch = watch
         self._run = watch.run
+        self._shown: Shown | None = None
 
     def facts(self) -> dict[str, str]:
         """The launcher of this tab, and the selected ranks."""
@@ -88,8 +104,8 @@ class RunScreen(Framed):
         return self.framed(self._head, self._line, body, self._completion, self._prompt)
 
     def on_mount(self) -> None:
-        """Draw new output, ten times a second while the screen is in front."""
-        self.set_interval(1 / _HZ, self._draw)
+        """Draw what is new, ten times a second while the screen is in front."""
+        self.set_interval(1 / _HZ, self._draw_news)
         self.console.runs_changed.subscribe(self, lambda _: self._phase_changed())
         self._phase_changed()
 
@@ -104,6 +120,17 @@ class RunScreen(Framed):
         self._completion.update_rows()
         self._titles()
         self.refresh_bindings()
+
+    def _draw_news(self) -> None:
+        """Draw if anything has changed since the last time."""
+        output, live = self._output, self._run.live
+        if not self.is_current:
+            return
+        second = int(self.console.wall_clock()) if live else 0
+        shown = Shown(self._watch.changes, second, self.app.theme, 0 if output.following else output.below)
+        if shown != self._shown:
+            self._draw()
+            self._shown = shown
 
     def _draw(self) -> None:
         if not self.is_current:
@@ -131,6 +158,7 @@ class RunScreen(Framed):
     def on_resize(self) -> None:
         """Share out the space again: the terminal's size has changed."""
         self._share_room()
+        self._shown = None
 
     def action_fold(self) -> None:
         """Fold or unfold the ranks."""
@@ -145,6 +173,7 @@ class RunScreen(Framed):
         """Show the output on the whole terminal, or with everything around it."""
         self.toggle_class("-full")
         self._share_room()
+        self._shown = None
         self._output.focus()
         self._titles()
 
@@ -161,6 +190,10 @@ class RunScreen(Framed):
         return Content("\n" if self._side.display else "  ").join(lines)
 
     @on(OutputPane.Changed)
+    def _output_changed(self) -> None:
+        self._shown = None
+        self._titles()
+
     def _titles(self) -> None:
         output = self._output
         scope = whose(output.scope)
@@ -370,18 +403,18 @@ class RunScreen(Framed):
         self.send_signal(number, None if scope is None else sorted(scope), lambda: None)
 
     def send_signal(self, number: int, ranks: list[int] | None, sent: Callable[[], object]) -> None:
-        """Send a signal; asks first if it ends processes. None: to all ranks. ``sent`` is called afterwards."""
+        """Send a signal; asks first if it may end programs. None: to all ranks. ``sent`` is called afterwards."""
 
         async def send() -> None:
             await self._tell(self._watch.signal(number, ranks))
             sent()
 
-        if number not in _KILLERS:
+        if number in _HARMLESS:
             self.run_worker(send())
             return
         whom = whose(None if ranks is None else frozenset(ranks)) or f"all {several(self._run.size, 'rank')}"
-        end = "They can not refuse it, nor clean up." if number == 9 else "They may clean up and end."
         name = signal_name(number)
+        end = _WARNINGS.get(signal.Signals(number), f"A program without a handler for {name} ends by it.")
         some = "" if ranks is None else f" {fold_ranks(ranks)}"
         same = f"\n\nyod -signal {name.removeprefix('SIG')} {self._run.launcher}{some}"
         question = Confirm(

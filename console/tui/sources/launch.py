@@ -31,6 +31,7 @@ class Watch:
         self.trouble = ""
         self.saw_it_run = False  # the launch ran while the console was attached: report its end
         self.bad_exits_told = 0  # announcements that were shown in a note
+        self.changes = 0  # how often the model, or ``trouble``, may have changed
         self._socket = yod_socket(run_dir, run.launcher)
         self._spool = spool_path(state_dir, run.launcher)
         self._attachment: Attachment | None = None
@@ -42,6 +43,7 @@ class Watch:
     async def follow(self, changed: Callable[[], None]) -> None:
         """Feed the model until its stream ends; ``changed`` is called at a new phase, and when ranks fail."""
         self.run.restart()
+        self.changes += 1
         self.trouble = ""
         self._received = 0
         self.archive.clear()
@@ -61,6 +63,7 @@ class Watch:
             self.trouble = clean(error.message)
         finally:
             self.run.disconnected()
+            self.changes += 1
             changed()
 
     async def _follow_socket(self, changed: Callable[[], None]) -> None:
@@ -101,6 +104,7 @@ class Watch:
             os.close(file)
 
     def _feed(self, batch: list[frames.Frame], changed: Callable[[], None]) -> None:
+        self.changes += 1
         self.saw_it_run = self.saw_it_run or (self.run.live and self._attachment is not None)
         before = (self.run.phase, self.run.held, self.run.bad_exits)
         self._stamp()

@@ -59,6 +59,8 @@ def test_from_the_map_to_the_completion_table(console: tuple[PrivateMesh, Tmux])
     tmux.until("running 6", "rank 5 begins", "rank 0 begins", "2 of 8 free")
 
     tmux.press("u")
+    tmux.until("A program without a handler for SIGUSR1 ends by it.")
+    tmux.press("y")
     tmux.until(*(f"rank {rank} got USR1" for rank in range(6)), "SIGUSR1 sent to all ranks")
 
     tmux.press("m")
@@ -188,6 +190,8 @@ def test_daemons_may_go_while_it_watches(own_console: tuple[PrivateMesh, Tmux]) 
     for daemon in ("cpa-0", "n1"):
         mesh.kill(daemon)
     tmux.press("u")
+    tmux.until("A program without a handler for SIGUSR1 ends by it.")
+    tmux.press("y")
     tmux.until(*(f"rank {rank} got USR1" for rank in range(6)), "running 6")
     for pid, line in mesh.processes().items():
         if line.startswith("redmesh-launch n1 "):
