@@ -54,6 +54,7 @@ from redmesh.text import counted
 
 if TYPE_CHECKING:
     from textual.command import Provider
+    from textual.driver import Driver
 
     from console.jobs.waiting import Lines
     from console.settings import Settings
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from console.tui.sources.jobs import JobsReader
     from console.tui.sources.launch import Watch
 
+SERVED = "TEXTUAL_DRIVER"  # a variable of mesh serve: a browser is the terminal
 READ_HZ = 4
 _HISTORY = 30  # earlier launches that are read when one ends
 _HEALTH_EVERY_S = 20.0  # each check runs ``mesh status`` in a separate process
@@ -133,6 +135,7 @@ class ConsoleApp(PromptApp):
         self.runs: dict[int, Run] = {}
         self.problems: list[str] = []  # problems found by mesh status
         self._reading_s = 0.0
+        self._leaving: hangup.Leaving | None = None
         self._nodes_changed = asyncio.Event()  # a node came or went: look after health sooner
         self._shown = False  # the first screen may be painted
         self._complete = False  # what is begun after the first reading has begun
@@ -167,6 +170,19 @@ class ConsoleApp(PromptApp):
         self.set_keymap(dict(self.preferences.keys))
         self.theme = f"redmesh-{self._first_theme()}"
         self.stylesheet = ReadOnce(self.get_css_variables())
+
+    def get_driver_class(self) -> type[Driver]:
+        """Textual's driver, which also counts interrupts where the terminal is not a browser."""
+        base = super().get_driver_class()
+        return base if SERVED in os.environ else hangup.interruptible(base, self._interrupted)
+
+    def _interrupted(self) -> None:
+        if self._leaving is not None:
+            self._leaving.interrupted()
+
+    def action_help_quit(self) -> None:
+        """^C: the next one ends the console."""
+        self.notify("^C again leaves; what runs goes on", timeout=3)
 
     def _first_theme(self) -> str:
         if self.no_color:
@@ -213,7 +229,7 @@ class ConsoleApp(PromptApp):
         self.set_timer(_UNPAINTED_S, self._show_map)
         if self.preferences.restore and not self.replaying:
             self._restore(self.session.launchers())
-        hangup.watch(self, self._before_hangup)
+        self._leaving = hangup.watch(self, self._before_hangup, self.guard)
         self._reading = self.run_worker(self._read_machine(), name="machine", exit_on_error=True)
 
     def _restore(self, launchers: list[int]) -> None:
@@ -679,7 +695,7 @@ def run(
     make: Callable[[Settings], ConsoleApp] = ConsoleApp,
 ) -> int:
     """``mesh console``: run until the user quits; returns the exit status. ``make``: another application class."""
-    served = "TEXTUAL_DRIVER" in os.environ  # mesh serve: a browser is the terminal
+    served = SERVED in os.environ
     if not served and (not sys.__stderr__ or not sys.__stderr__.isatty()):  # Textual draws on standard error
         raise ConsoleError(
             "the console needs a terminal", "it draws on standard error: leave that alone", exit_status=2
@@ -716,4 +732,6 @@ def _run(app: ConsoleApp, guard: crash.TerminalGuard | None, *, read_only: bool,
         if guard is not None:
             guard.stand_down()
         os._exit(status)  # a thread of Textual may be waiting for keys for ever
+    if app.crash_line and guard is not None:
+        crash.discard_typed(0)
     return app.return_code or 0

@@ -42,15 +42,16 @@ START = "import sys; from console.cli.mesh.command import main; sys.exit(main())
 class Terminal:
     """``mesh console`` on a pseudo-terminal of 200 by 60; ``stream`` is every byte it wrote."""
 
-    def __init__(self, home: Path, url: str, *options: str) -> None:
+    def __init__(self, home: Path, url: str, *options: str, start: str = START) -> None:
         self.stream = b""
         self._master, slave = pty.openpty()
+        self._name = os.ttyname(slave)
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 60, 200, 0, 0))
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("REDMESH_", "XDG_"))}
         env = {**kept, "XDG_STATE_HOME": str(home), "XDG_RUNTIME_DIR": str(home),
                "XDG_CONFIG_HOME": str(home / "config"), "REDMESH_DATABASE": url,
                "TERM": "xterm-256color", "COLORTERM": "truecolor"}  # fmt: skip
-        command = [sys.executable, "-P", "-c", START, "console", *options]
+        command = [sys.executable, "-P", "-c", start, "console", *options]
         self.process = subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=env, cwd=home)
         os.close(slave)
 
@@ -61,6 +62,14 @@ class Terminal:
         self.process.kill()
         self.process.wait()
         os.close(self._master)
+
+    def waiting(self) -> int:
+        """How many bytes were typed and not read; asked while the terminal is not raw, of whole lines alone."""
+        slave = os.open(self._name, os.O_RDWR | os.O_NOCTTY)
+        try:
+            return int(struct.unpack("i", fcntl.ioctl(slave, termios.FIONREAD, bytes(4)))[0])
+        finally:
+            os.close(slave)
 
     def keys(self, keys: str) -> None:
         os.write(self._master, keys.encode())

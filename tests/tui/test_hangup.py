@@ -1,4 +1,4 @@
-"""A terminal that is hung up, or gone without a word: the console leaves, and leaves it as it was where it can."""
+"""The console leaves when it is asked to, whatever it does then, and leaves the terminal as it was where it can."""
 
 import os
 import select
@@ -6,8 +6,26 @@ import signal
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.support.fixed_database import busy_machine
-from tests.tui.test_escapes import Terminal
+from tests.support.waiting import wait_until
+from tests.tui.test_escapes import START, Terminal
+
+#: A console that handles nothing any more after SIGUSR1.
+FREEZES = f"""
+import os, signal, time
+from console.tui.terminal import hangup
+hangup.GRACE_S = 0.5
+def freeze(*_):
+    os.write(2, b"it is frozen")
+    while True:
+        time.sleep(0.01)
+signal.signal(signal.SIGUSR1, freeze)
+{START}
+"""
+#: No other screen, no mouse, a cursor.
+PUT_BACK = ("\x1b[?1049l", "\x1b[?1000l", "\x1b[?25h")
 
 
 def test_a_hangup_puts_the_terminal_back(tmp_path: Path) -> None:
@@ -15,7 +33,7 @@ def test_a_hangup_puts_the_terminal_back(tmp_path: Path) -> None:
     with Terminal(tmp_path, database.url) as terminal:
         terminal.until("ring")
         terminal.process.send_signal(signal.SIGHUP)
-        terminal.until("\x1b[?1049l", "\x1b[?1000l", "\x1b[?25h")  # no other screen, no mouse, a cursor
+        terminal.until(*PUT_BACK)
         assert terminal.process.wait() == 129
 
 
@@ -29,3 +47,64 @@ def test_a_terminal_that_is_gone_is_noticed(tmp_path: Path) -> None:
             os.read(held, 65536)
         os.close(held)
         assert terminal.process.wait() in (129, -signal.SIGHUP)
+
+
+@pytest.mark.parametrize("how", ["SIGTERM", "SIGHUP", "^C^C"])
+def test_a_console_that_handles_nothing_any_more_ends_all_the_same(tmp_path: Path, how: str) -> None:
+    database = busy_machine(tmp_path)
+    with Terminal(tmp_path, database.url, start=FREEZES) as terminal:
+        terminal.until("ring")
+        terminal.process.send_signal(signal.SIGUSR1)
+        terminal.until("it is frozen")
+        if how == "^C^C":
+            terminal.keys("\x03\x03")
+        else:
+            terminal.process.send_signal(getattr(signal, how))
+        terminal.until(*PUT_BACK, "it was asked to end, and handled nothing any more")
+        assert terminal.process.wait() == 1
+        [report] = tmp_path.rglob("console-crash-*.txt")
+        assert "in freeze" in report.read_text()
+
+
+def test_two_interrupts_leave_and_one_says_so(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    with Terminal(tmp_path, database.url) as terminal:
+        terminal.until("ring")
+        terminal.keys("\x03")
+        terminal.until("again leaves")
+        terminal.keys("\x03\x03")
+        terminal.until(*PUT_BACK)
+        assert terminal.process.wait() == 130
+
+
+def test_what_was_typed_for_a_console_that_died_does_not_reach_the_shell(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    with Terminal(tmp_path, database.url) as terminal:
+        terminal.until("ring")
+        terminal.process.send_signal(signal.SIGSTOP)
+        terminal.keys("touch it\n")
+        wait_until(terminal.waiting, "the line is there")
+        terminal.process.kill()
+        terminal.until("the console was killed")
+        assert terminal.waiting() == 0
+
+
+def test_it_is_suspended_and_comes_back(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    with Terminal(tmp_path, database.url) as terminal:
+        terminal.until("ring")
+        terminal.keys("\x1a")
+        terminal.until(*PUT_BACK)
+
+        def stopped() -> bool:
+            terminal.read(0.05)  # it waits until what it wrote was read
+            with open(f"/proc/{terminal.process.pid}/stat") as stat:
+                return stat.read().rpartition(")")[2].split()[0] == "T"
+
+        wait_until(stopped, "it is stopped")
+        terminal.stream = b""
+        terminal.process.send_signal(signal.SIGCONT)
+        terminal.until("\x1b[?1049h", "Redmesh", "free")
+        terminal.keys("q")
+        terminal.until(*PUT_BACK)
+        assert terminal.process.wait() == 0

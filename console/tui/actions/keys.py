@@ -256,6 +256,8 @@ EVERYWHERE = (
         "app.read-only", "ctrl+r", "Read only", "switch all that changes anything off, and on again", "read_only",
         "mesh console --read-only",
     ),
+    Action("app.suspend", "ctrl+z", "Suspend", "back to the shell; fg comes back here", "suspend_process",
+           priority=True),
     Action("app.quit", "q", "Quit", "leave; what runs goes on", "quit", footer=True),
 )  # fmt: skip
 

@@ -35,6 +35,7 @@ _RESET = (
     b"\x1b[<u\x1b[0m\x1b[?1049l\x1b[?7h\x1b[?25h\r"
 )
 _DONE = b"done"
+_TIMED_OUT = "Timeout"  # what faulthandler writes first when its time is over
 _PASSWORD = re.compile(r"(\b[\w+]+://[^\s:/@]*:)[^\s@]+@")
 _COOKIE = re.compile(r"\b[0-9a-fA-F]{16,}\b")  # no id, pid or address (0x…) looks like this
 _SECRET_NAMES = ("COOKIE", "TOKEN", "SECRET", "PASSW", "CREDENTIAL", "_KEY")
@@ -113,6 +114,7 @@ class TerminalGuard:
 
     def __init__(self, state_dir: str) -> None:
         self._state_dir = state_dir
+        self._ends = False
         try:
             self._before: list[Any] | None = termios.tcgetattr(0)
         except termios.error:
@@ -128,10 +130,18 @@ class TerminalGuard:
         os.close(reader)
         faulthandler.enable(self._line, all_threads=True)
 
+    def end_after(self, seconds: float) -> None:
+        """End the console that soon if it has not ended by itself; the report then says what it was doing. A second
+        call changes nothing. It works without the interpreter's lock."""
+        if self._line >= 0 and not self._ends:
+            self._ends = True
+            faulthandler.dump_traceback_later(seconds, exit=True, file=self._line)
+
     def stand_down(self) -> None:
         """End the guard without an action: the terminal has been restored."""
         if self._line < 0:
             return
+        faulthandler.cancel_dump_traceback_later()
         faulthandler.disable()
         line, self._line = self._line, -1
         with contextlib.suppress(OSError):
@@ -161,9 +171,17 @@ class TerminalGuard:
         stack = said.decode("utf-8", "replace")
         first = stack.partition("\n")[0]
         what = fault(first) if first else "the console was killed; its terminal was put back"
+        if first.startswith(_TIMED_OUT):
+            what = fault("it was asked to end, and handled nothing any more")
         with contextlib.suppress(OSError):
             line_of_text = told(what, write_text(self._state_dir, what, stack))
             os.write(2, line_of_text.encode("utf-8", "replace") + b"\r\n")
+
+
+def discard_typed(terminal: int) -> None:
+    """Discard what was typed for the console: the shell would take it for commands."""
+    with contextlib.suppress(OSError, termios.error):
+        termios.tcflush(terminal, termios.TCIFLUSH)
 
 
 def put_back(terminal: int, output: int, before: Sequence[Any] | None) -> None:
@@ -172,5 +190,6 @@ def put_back(terminal: int, output: int, before: Sequence[Any] | None) -> None:
         # A shell in control of the terminal may have changed it: restore only what is still raw.
         if before is not None and not termios.tcgetattr(terminal)[3] & (termios.ICANON | termios.ECHO):
             termios.tcsetattr(terminal, termios.TCSANOW, list(before))
+            discard_typed(terminal)
     with contextlib.suppress(OSError):
         os.write(output, _RESET)

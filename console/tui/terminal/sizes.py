@@ -29,5 +29,5 @@ def _lay_out_now(self: Screen[object], _: Size) -> None:
 
 def mend() -> None:
     """Lay screens out in the terminal's present size alone."""
-    Screen._on_resize = _resized_once  # type: ignore[method-assign]
-    Screen._screen_resized = _lay_out_now  # type: ignore[method-assign]
+    Screen._on_resize = _resized_once  # type: ignore[method-assign, assignment]
+    Screen._screen_resized = _lay_out_now  # type: ignore[method-assign, assignment]
