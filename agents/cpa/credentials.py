@@ -2,9 +2,12 @@
 
 import os
 import secrets
+from typing import NamedTuple
 
+from agents.cpa.permissions import Denied
+from agents.wire import caller_groups, keys
 from agents.wire import credential as credentials
-from agents.wire import keys
+from agents.wire.caller_groups import CallerGroups
 from agents.wire.control import Message
 from agents.wire.credential import MARGIN_S, Credential
 from agents.wire.errors import AgentError
@@ -13,6 +16,15 @@ from db.allocation import finish
 from db.allocation.free import Machine, as_messages
 from db.store.store import Store
 from db.views import daemon_reads
+
+
+class Asker(NamedTuple):
+    """The peer that asks for a credential. ``trusted``: root or the mesh's owner. ``groups``: the peer's, for the
+    launch; None if they are not known, or do not count on this mesh."""
+
+    uid: int
+    trusted: bool
+    groups: CallerGroups | None
 
 
 class Issuing:
@@ -25,16 +37,19 @@ class Issuing:
         self._master = b""
         self._node_keys: dict[str, bytes] = {}
 
-    def issue(self, store: Store, machine: Machine, message: Message) -> Message:
+    def issue(self, store: Store, machine: Machine, message: Message, asker: Asker) -> Message:
         """The reply to a ``credential`` request. Raises StoreError, or AgentError if there is no key."""
         common = message["common"]
         if len(common) != 64 or not set(common) <= set("0123456789abcdef"):
             raise AgentError("common is a SHA-256, as hexadecimal digits", code="invalid")
         self._refresh()
         grant = finish.pending(store, message["launcher"], message["cookie"])
+        if asker.uid != grant.uid and not asker.trusted:
+            raise Denied(f"launcher {grant.launcher} is another user's", "only that user may load it")
+        groups = asker.groups if asker.uid == grant.uid else None
         machine.refresh(store)
         placed = machine.nodes_of(grant.processors)
-        members = credentials.members_of(as_messages(placed))
+        members = credentials.members_of(as_messages(placed)) + caller_groups.entry(groups)
         credential = Credential(
             self._mesh,
             grant.launcher,

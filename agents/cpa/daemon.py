@@ -19,7 +19,7 @@ from agents.cpa.line.delivery import Delivery
 from agents.cpa.line.post_backs import PostBacks
 from agents.cpa.line.queue import Queue
 from agents.cpa.line.requests import Requests
-from agents.cpa.logins.processes import RECORDING, Process, said_in, true_process
+from agents.cpa.logins.processes import RECORDING, Process, groups_of, said_in, true_process
 from agents.cpa.logins.registry import FROM_A_LOGIN, REACHING, VOUCH, Logins, vouched
 from agents.cpa.operations import Answer, Operations
 from agents.cpa.permissions import Denied, Rights
@@ -247,6 +247,8 @@ class Cpa:
             session.reply(message, {})
         elif op == "allocate":
             self._allocate_now(session, message)
+        elif op == "credential":
+            self._issue(session, message)
         else:
             self._transact(session, message)
 
@@ -280,6 +282,12 @@ class Cpa:
             if not error.never:
                 error.hint = self.giving_way.hint(session.peer.uid, message) or error.hint
             raise
+
+    def _issue(self, session: Session, message: Message) -> None:
+        # Elsewhere than in system mode a node runs one user's launches, and cannot set groups.
+        groups = groups_of(session.peer, session.link.sock) if self.config.public else None
+        issued = self.outage.guard(lambda: self.operations.credential(session.peer.uid, message, groups))
+        self._answer(session, message, issued)
 
     def _request(self, session: Session, message: Message) -> None:
         for row in self.requests.request(session, message):

@@ -10,11 +10,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from agents.cpa.credentials import Issuing
+from agents.cpa.credentials import Asker, Issuing
 from agents.cpa.permissions import Denied, Rights, account_name, uid_of, user_name
 from agents.cpa.placement import registry as placement
 from agents.cpa.placement.registry import Choosing
 from agents.cpa.task_request import shape_of, size_of
+from agents.wire.caller_groups import CallerGroups
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
 from agents.wire.heartbeat import is_place
@@ -220,10 +221,12 @@ class Operations:
             self._read_at = boot_id, regrouped
         return self._geometry
 
-    def _credential(self, _uid: int, message: Message) -> Answer:
+    def credential(self, uid: int, message: Message, groups: CallerGroups | None) -> Answer:
+        """The credential for a pending launch of ``uid``, whose process has these ``groups``."""
         if self.issuing is None:
             raise AgentError("this mesh has no keys", code="no_key")
-        return Answer(self.issuing.issue(self.store, self.machine, message))
+        asker = Asker(uid, self.rights.is_owner(uid), groups)
+        return Answer(self.issuing.issue(self.store, self.machine, message, asker))
 
     def _loading(self, _uid: int, message: Message) -> Answer:
         finish.loading(self.store, message["launcher"], message["cookie"], self.loading_s)

@@ -21,15 +21,23 @@ class Peer:
 
     A peer on another machine has uid -1, and ``names`` are the URIs of its certificate; a yod there has no certificate.
     ``pid`` is 0 if the process is in a pid namespace that this one does not see. ``pid_started``: when the process
-    began, if the RCA of another login processor vouches for the peer; otherwise -1.
+    began, if the RCA of another login processor vouches for the peer; otherwise -1. ``groups``: what that RCA says
+    about the peer's groups (agents/wire/caller_groups.py); "" if it says nothing.
     """
 
-    __slots__ = ("gid", "names", "pid", "pid_started", "uid")
+    __slots__ = ("gid", "groups", "names", "pid", "pid_started", "uid")
 
     def __init__(
-        self, pid: int, uid: int, gid: int, names: FrozenSet[str] = frozenset(), pid_started: int = -1
+        self,
+        pid: int,
+        uid: int,
+        gid: int,
+        names: FrozenSet[str] = frozenset(),
+        pid_started: int = -1,
+        groups: str = "",
     ) -> None:
         self.pid, self.uid, self.gid, self.names, self.pid_started = pid, uid, gid, names, pid_started
+        self.groups = groups
 
 
 class Address:

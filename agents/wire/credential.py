@@ -12,12 +12,13 @@ from __future__ import annotations
 from agents.wire.control import decode, encode
 from agents.wire.errors import Refusal as Refusal
 from agents.wire.errors import WireError
+from agents.wire.number_ranges import ranges, runs_in
 from agents.wire.seal import same as same_seal
 from agents.wire.seal import seal, sha256
 
 TYPE_CHECKING = False  # importing typing would cost every yod 3 ms
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Sequence, Tuple
+    from typing import Any, Dict, List, Sequence
 
     from agents.wire.control import Message
 
@@ -96,9 +97,8 @@ def processors_of(members: Any, node: str) -> frozenset[int]:
     try:
         for name, text in members:
             if name == node:
-                for part in text.split(","):
-                    first, _, last = part.partition("-")
-                    found += range(int(first), int(last or first) + 1)
+                for first, last in runs_in(text):
+                    found += range(first, last + 1)
     except (TypeError, ValueError, AttributeError):
         raise WireError("the members of a launch are [name, processors]") from None
     return frozenset(found)
@@ -107,20 +107,9 @@ def processors_of(members: Any, node: str) -> frozenset[int]:
 def names_of(members: Any) -> "frozenset[str]":
     """The names of the nodes of a launch."""
     try:
-        return frozenset(str(name) for name, _ in members)
+        return frozenset(str(name) for name, _ in members if name)  # agents/wire/caller_groups.py has one without
     except (TypeError, ValueError):
         raise WireError("the members of a launch are [name, processors]") from None
-
-
-def ranges(processors: Sequence[int]) -> str:
-    """The text form of a list of processors: 0, 1, 2, 3, 8 gives ``0-3,8``."""
-    runs: List[Tuple[int, int]] = []
-    for number in processors:
-        if runs and runs[-1][1] + 1 == number:
-            runs[-1] = (runs[-1][0], number)
-        else:
-            runs.append((number, number))
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
 
 
 class Pass:

@@ -188,7 +188,7 @@ CPA: Dict[str, Shape] = {
     "state_takeover": _shape({"witness": _bool, "to": _str}, uuid=_str, node=_str, counter=_int, uid=_int),
     "set_switches": _shape({"closed": _list, "drain": _bool, "wipe_both": _bool}, open=_list),
     "idle": _shape(),
-    "vouch": _shape({"pid_started": _int}, pid=_int, uid=_int, gid=_int),
+    "vouch": _shape({"pid_started": _int, "groups": _str}, pid=_int, uid=_int, gid=_int),
     "mesh_down": _shape(boot_id=_str, reason=_str),
 }
 

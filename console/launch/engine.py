@@ -576,7 +576,8 @@ class Engine:
         """Tell if the ranks have other groups than yod, after GO: a look-up of names may take long."""
         if self.plan is None or self.root is None or self.root.link is None:
             return
-        told = difference(self.root.link.sock if self.plan.nodes[0].address.startswith("/") else None)
+        here = self.plan.nodes[0].address.startswith("/")
+        told = difference(self.root.link.sock if here else None, self.allocation.reply.get("members", ()))
         if told:
             self.front.status(told)
             self.stream.emit({"event": "note", "node": "", "text": told})

@@ -14,6 +14,7 @@ from agents.wire import credential as credentials
 from agents.wire.credential import Credential
 from agents.wire.errors import Refusal
 from agents.wire.messages import PCT
+from agents.wire.number_ranges import ranges
 from agents.wire.roles import PCT as MAY
 from agents.wire.roles import need, roles_of
 from tests.support.chance import examples
@@ -128,5 +129,5 @@ def test_names_of_others_give_no_role(name: str) -> None:
 
 @pytest.mark.parametrize("processors", [[], [3], [0, 1, 2, 3], [7, 1, 2, 9], list(range(0, 64, 2))])
 def test_processors_travel_as_they_are(processors: list[int]) -> None:
-    members = [["n0", "0-3"], [NODE, credentials.ranges(processors)]] if processors else [["n0", "0-3"]]
+    members = [["n0", "0-3"], [NODE, ranges(processors)]] if processors else [["n0", "0-3"]]
     assert credentials.processors_of(members, NODE) == frozenset(processors)

@@ -1,4 +1,5 @@
-"""The process that a request is for: the connection's peer, as a kernel reported it, and not what the request says.
+"""The process that a request is for, and its groups: the connection's peer, as a kernel reported it, and not what the
+request says.
 
 A launch ends when its process is known to be gone. So a user who names another process, or none, would keep processors
 for ever.
@@ -7,8 +8,11 @@ for ever.
 from typing import NamedTuple
 
 from agents.cpa.permissions import Denied
+from agents.link.lean import Socket
+from agents.link.peer_groups import groups_of_peer
 from agents.linux.processes import alive, is_gone, start_time, start_time_of_user
 from agents.wire.address import Peer
+from agents.wire.caller_groups import CallerGroups, read
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
 
@@ -57,6 +61,13 @@ def true_process(peer: Peer, said: Process, *, trusted: bool) -> Process:
     if not started:
         raise _exited(peer)
     return Process(peer.pid, started)
+
+
+def groups_of(peer: Peer, sock: Socket | None) -> CallerGroups | None:
+    """The groups of a peer; None if the kernel there does not say, or its RCA is of an earlier version."""
+    if peer.names:
+        return read(peer.groups) if peer.groups else None
+    return groups_of_peer(sock) if sock is not None else None
 
 
 def _exited(peer: Peer) -> Denied:

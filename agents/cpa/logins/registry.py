@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from agents.cpa.logins.processes import MAX_PID
 from agents.cpa.permissions import Denied
+from agents.wire import caller_groups
 from agents.wire.address import Peer
 from agents.wire.control import Message
 from agents.wire.errors import AgentError, Refusal
@@ -138,4 +139,7 @@ def vouched(peer: Peer, message: Message) -> Peer:
     uid, gid, pid = message["uid"], message["gid"], message["pid"]
     if min(uid, gid, pid) < 0 or pid > MAX_PID:
         raise AgentError("uid, gid and pid are not a process's", code="invalid")
-    return Peer(pid, uid, gid, peer.names, message.get("pid_started", -1))
+    groups = message.get("groups", "")
+    if groups and caller_groups.read(groups).gid != gid:
+        raise AgentError("groups are not those of the gid", code="invalid")
+    return Peer(pid, uid, gid, peer.names, message.get("pid_started", -1), groups)

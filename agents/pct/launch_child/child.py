@@ -290,17 +290,24 @@ class Launch:
     def _become_user(self, let_in: Optional[Pass], load: Load) -> None:
         from agents.link import trust
         from agents.pct.multiuser.system_mode import UserDirectory
+        from agents.wire.caller_groups import of_members
 
-        assert self._endpoint is not None
+        assert self._endpoint is not None and self._message is not None
         if let_in is None:
             raise LoadFailed(f"{load.name}: in system mode a launch comes with a credential", "launch")
         trust.ours().hold()
         host = self._host
-        user = UserDirectory(host.system, host.log, host.run, self._loop, load, let_in.credential.uid)
+        try:
+            caller = of_members(self._message.get("members"))
+        except WireError as error:
+            raise LoadFailed(f"{load.name}: {error.message}", "launch") from None
+        user = UserDirectory(host.system, host.log, host.run, self._loop, load, let_in.credential.uid, caller)
         # Before the identity changes: a failure afterwards leaves files in RUN that the user may not remove.
         self._endpoint.as_root = processes.as_root = user.user.as_root
         user.settle()
         self._user = user
+        if user.refused_groups:  # now, because a program that cannot be run may need them
+            self.noted(user.refused_groups)
         self._endpoint.map_path = f"{user.run}/ranks"
 
     def _make_pmi(self, launch: LaunchContext) -> None:

@@ -8,31 +8,59 @@ a saved uid of 0, the user can neither trace this process nor read its memory.
 from __future__ import annotations
 
 import ctypes
+import grp
 import os
 import pwd
 import stat
 
 from agents.pct.errors import LoadFailed
+from redmesh.sanitise import clean
 
 TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Callable, List, TypeVar
 
+    from agents.wire.caller_groups import CallerGroups
+
     Result = TypeVar("Result")
 
 RAM_DISK = "/dev/shm"
+_SHOWN = 6  # groups that a line names
 _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
 _CAPABILITY_VERSION_3 = 0x20080522
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class User:
-    """A user on this node: ``groups`` are the supplementary groups, including the primary one."""
+    """A user on this node: ``gid`` is the primary group, ``groups`` are the supplementary ones.
 
-    __slots__ = ("gid", "groups", "name", "uid")
+    ``account_gid`` is the primary group of the account, whatever group a launch has.
+    """
+
+    __slots__ = ("account_gid", "gid", "groups", "name", "uid")
 
     def __init__(self, uid: int, gid: int, name: str, groups: List[int]) -> None:
         self.uid, self.gid, self.name, self.groups = uid, gid, name, groups
+        self.account_gid = gid
+
+    def take(self, caller: CallerGroups) -> str:
+        """Have the groups of a launch's caller, as far as this account is in them; returns a line for people about
+        those that it is not in, or ""."""
+        own = {self.gid, *self.groups}
+        refused = sorted(caller.all() - own)
+        self.groups = [group for group in caller.others if group in own]
+        if caller.gid in own:
+            self.gid = caller.gid
+        if not refused:
+            return ""
+        primary = f"; the primary group of these ranks is {_group_name(self.gid)}" if caller.gid not in own else ""
+        names = ", ".join(map(_group_name, refused[:_SHOWN]))
+        more = f" and {len(refused) - _SHOWN} more" if len(refused) > _SHOWN else ""
+        word = "groups" if len(refused) > 1 else "group"
+        return (
+            f"ranks are not in {word} {names}{more}, as yod is: "
+            f"the user database there does not have {self.name} in {'them' if len(refused) > 1 else 'it'}{primary}"
+        )
 
     def become(self) -> None:
         """Act as this user from now on. Raises LoadFailed if any part of it fails."""
@@ -87,13 +115,20 @@ class User:
                 if stat.S_ISDIR(found.st_mode) and found.st_uid == self.uid:
                     return
                 if found.st_uid == 0 and stat.S_ISDIR(found.st_mode):
-                    _give(path, self.uid, self.gid)  # we were killed between the two calls below
+                    _give(path, self.uid, self.account_gid)  # we were killed between the two calls below
                     return
                 # it belongs to another user, in a directory open to all
                 os.rename(path, f"{path}.{os.urandom(4).hex()}")
                 continue
-            _give(path, self.uid, self.gid)
+            _give(path, self.uid, self.account_gid)
             return
+
+
+def _group_name(group: int) -> str:
+    try:
+        return f"{clean(grp.getgrgid(group).gr_name)} ({group})"
+    except KeyError:
+        return str(group)
 
 
 def _give(path: str, uid: int, gid: int) -> None:

@@ -25,7 +25,7 @@ def site_environment(step: str, node: str, launcher: int, user: User) -> "Dict[s
     """The environment of a prolog or epilog: our variables only, none from the load."""
     return {
         "PATH": _PATH, "LC_ALL": "C.UTF-8", "REDMESH_STEP": step, "REDMESH_NODE": node,
-        "REDMESH_LAUNCHER": str(launcher), "REDMESH_UID": str(user.uid), "REDMESH_GID": str(user.gid),
+        "REDMESH_LAUNCHER": str(launcher), "REDMESH_UID": str(user.uid), "REDMESH_GID": str(user.account_gid),
         "REDMESH_USER": user.name,
     }  # fmt: skip
 

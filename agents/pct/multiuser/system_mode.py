@@ -19,11 +19,12 @@ from agents.pct.multiuser.processor_lock import ProcessorLock
 
 TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List
+    from typing import Any, Callable, Dict, List, Optional
 
     from agents.link.journal import Journal
     from agents.link.loop import Loop
     from agents.pct.launch.load import Load
+    from agents.wire.caller_groups import CallerGroups
 
 _NOBODY = 65534
 _SWEEP_S = 10.0  # for one user's files, so that a user who stops the process cannot delay others for longer
@@ -46,11 +47,17 @@ class SystemMode:
 class UserDirectory:
     """A launch's user on this node, and the directory ``run`` for its files: 0700, owned by the user."""
 
-    def __init__(self, mode: SystemMode, log: "Journal", run: str, loop: "Loop", load: "Load", uid: int) -> None:
+    def __init__(
+        self, mode: SystemMode, log: "Journal", run: str, loop: "Loop", load: "Load", uid: int,
+        caller: "Optional[CallerGroups]",
+    ) -> None:  # fmt: skip
+        """``caller``: the groups of the launch's caller; None if its CPA did not know them."""
         self._mode = mode
         self._loop, self._log, self._node, self._launcher = loop, log, load.name, load.launcher
         self._owed = owed_epilog(run, load.name, load.launcher)
         self.user: User = look_up(uid, self._node, root_allowed=self._mode.allow_root)
+        #: A line for people about groups of the caller that the launch does not have here, or "".
+        self.refused_groups = self.user.take(caller) if caller is not None else ""
         self._held = ProcessorLock(processor_locks(run, load.name), load.name, load.nodes[0]["processors"])
         self.run = ""
 

@@ -15,13 +15,14 @@ from agents.link.journal import Journal
 from agents.link.lean import Socket
 from agents.link.link import Link
 from agents.link.loop import Loop, Timer
+from agents.link.peer_groups import groups_of_peer
 from agents.link.server import refused
 from agents.link.sockets import connect_now, listen, peer
 from agents.link.user_limits import Busy, Intake, Users
 from agents.linux.processes import start_time_of_user
 from agents.rca.config import Config
 from agents.rca.logins.routes import Routes
-from agents.wire.control import control, decode
+from agents.wire.control import Message, control, decode
 from agents.wire.errors import AgentError, WireError
 from agents.wire.frames import CONTROL, frame
 from agents.wire.messages import check_hello, hello
@@ -124,7 +125,10 @@ class Passage:
             if self._intake is not None:
                 self._intake.greeted()
             self._pid_started = start_time_of_user(who.pid, who.uid) if who.pid > 0 else 0
-            vouched = {"pid": who.pid, "pid_started": self._pid_started, "uid": who.uid, "gid": who.gid}
+            vouched: Message = {"pid": who.pid, "pid_started": self._pid_started, "uid": who.uid, "gid": who.gid}
+            groups = groups_of_peer(sock) if (sock := self._near.sock) is not None else None
+            if groups is not None:
+                vouched["groups"] = groups.as_text()
             self._pass_on(control({"op": "vouch", **vouched}))
         elif kind == CONTROL and self._pid_started and decode(payload).get("op") in WATCHED:
             self._watch(who.pid, self._pid_started)

@@ -1,39 +1,42 @@
 """Groups of yod's caller that its ranks do not have, and the reverse.
 
-On this machine ranks have the groups of their PCT, elsewhere those that each node's database gives the user.
+On this machine ranks have the groups of their PCT, elsewhere those that each node's database gives the user. In system
+mode they have the caller's, and a node says which ones its database does not give the user.
 """
 
 from __future__ import annotations
 
 import os
 
-from agents.link.lean import socket
+from agents.link.peer_groups import groups_of_peer
+from agents.wire.caller_groups import MOST, of_members
 from redmesh.sanitise import clean
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection
+    from typing import Any
 
-_SO_PEERGROUPS = 59  # asm-generic/socket.h
-_MOST = 256  # groups that Python's getsockopt has room for
+    from agents.link.lean import socket
+
 _SHOWN = 6
 
 
-def difference(sock: socket.socket | None) -> str:
+def difference(sock: socket.socket | None, members: Any = ()) -> str:
     """A line for people about the groups of ranks; "" if they are yod's, as far as that is known.
 
-    ``sock``: a connection to a PCT of this machine; None if the ranks are on others.
+    ``sock``: a connection to a PCT of this machine; None if the ranks are on others. ``members``: those of the reply
+    to *credential*.
     """
     primary = os.getegid()
     own = {primary, *os.getgroups()}
     if sock is None:
-        return _of_account(primary)
-    try:
-        theirs = int.from_bytes(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)[8:], "little")
-        data = sock.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, 4 * _MOST)
-    except OSError:  # more groups, or Linux before 4.13
+        travel = of_members(members)
+        return _too_many(own - travel.all()) if travel is not None else _of_account(primary)
+    pct = groups_of_peer(sock)
+    if pct is None or len(pct.others) == MOST:  # Linux before 4.13, or perhaps more groups
         return ""
-    ranks = {theirs, *(int.from_bytes(data[at : at + 4], "little") for at in range(0, len(data), 4))}
+    theirs, ranks = pct.gid, pct.all()
     why = "ranks have the groups of the shell that started the mesh"
     if own - ranks:
         return (
@@ -44,6 +47,10 @@ def difference(sock: socket.socket | None) -> str:
     if theirs != primary:
         return f"the primary group of ranks is {_name(theirs)}, yod's is {_name(primary)}: {why}"
     return ""
+
+
+def _too_many(left: Collection[int]) -> str:
+    return f"ranks are not in {_names(left)}, as yod is: a launch takes along {MOST} groups at most" if left else ""
 
 
 def _of_account(primary: int) -> str:

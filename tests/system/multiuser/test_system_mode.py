@@ -22,7 +22,7 @@ from db.views.viewer import open_viewer
 from tests.support.hosts import MakeHosts, NamespaceHost, NamespaceHosts
 from tests.support.look import look, processors
 from tests.support.mariadb import Server
-from tests.support.mesh import while_up
+from tests.support.mesh import Run, while_up
 from tests.support.others import python_for_others
 from tests.support.system_mesh import SystemMesh
 from tests.support.viewer_reach import Reach
@@ -40,9 +40,11 @@ grep ^0:: /proc/self/cgroup
 def hosts(netns_hosts: MakeHosts) -> NamespaceHosts:
     python_for_others()
     made: NamespaceHosts = netns_hosts(2, users=("ada", "bob"))
-    for host in made:  # a group that only the node knows
-        with open(host.directory / "group", "a") as group:
-            group.write("node-only:x:30001:ada\n")
+    groups = {"node-only": (30001, [*made]), "readers": (30002, [made, *made]), "half": (30003, [made, made[0]])}
+    for name, (gid, places) in groups.items():  # ``made`` is the login processor
+        for place in places:
+            with open(place.directory / "group", "a") as group:
+                group.write(f"{name}:x:{gid}:ada\n")
     return made
 
 
@@ -75,17 +77,60 @@ def settled(mesh: SystemMesh) -> Iterator[None]:
         wait_until(lambda: not left(), lambda: f"nothing is left on {host.name}:\n{left()}{host.processes()}")  # noqa: B023
 
 
+def run_in(mesh: SystemMesh, gid: int, groups: str, *command: str) -> Run:
+    """Run a command as ada with this primary group and supplementary groups."""
+    ids = ("--reuid", "21001", "--regid", str(gid), *(("--groups", groups) if groups else ("--clear-groups",)))
+    return mesh.run("setpriv", *ids, "--", *command, env=mesh.user_env("ada"))
+
+
 def test_a_job_is_its_users_exactly_on_every_node(mesh: SystemMesh) -> None:
     command = f"umask 027; yod -sz 4 --label sh -c {shlex.quote(IDENTITY)}"
-    done = mesh.as_user("ada", "sh", "-c", command, check=True)
+    done = run_in(mesh, 21001, "21001,30002", "sh", "-c", command)
     for rank in range(4):
         said = [line.partition(": ")[2] for line in done.stdout.splitlines() if line.startswith(f"{rank}: ")]
-        assert said[0] == "uid 21001 gid 21001 groups 21001 30001 umask 0027"
+        assert said[0] == "uid 21001 gid 21001 groups 21001 30002 umask 0027", done.stderr
         words = {line.split(":")[0]: line.split(":")[1].split() for line in said[1:]}
-        assert words["Uid"] == words["Gid"] == ["21001"] * 4 and words["Groups"] == ["21001", "30001"]
+        assert words["Uid"] == words["Gid"] == ["21001"] * 4 and words["Groups"] == ["21001", "30002"]
         assert [words[f"Cap{kind}"] for kind in ("Inh", "Prm", "Eff", "Amb")] == [["0" * 16]] * 4
         assert words["CapBnd"] != ["0" * 16]
         assert not cgroup.parent_directory() or said[-1].startswith("0::/redmesh-launch-"), "and in its control group"
+
+
+@pytest.mark.parametrize(
+    ("gid", "groups", "on_h1", "on_h2", "told"),
+    [
+        (30002, "21001,30002", "30002 21001", "30002 21001", ""),  # sg readers
+        (21001, "", "21001", "21001", ""),
+        (30002, "", "30002", "30002", ""),
+        (30003, "21001,30003", "30003 21001", "21001",
+         "yod: h2: ranks are not in group 30003, as yod is: the user database there does not have ada in it; "
+         "the primary group of these ranks is ada (21001)\n"),
+        (21001, "0,21001,21002,30002", "21001 30002", "21001 30002",
+         "yod: h1-h2: ranks are not in groups root (0), bob (21002), as yod is: "
+         "the user database there does not have ada in them\n"),
+    ],
+)  # fmt: skip
+def test_a_launch_has_the_callers_groups_within_each_nodes_database(
+    mesh: SystemMesh, gid: int, groups: str, on_h1: str, on_h2: str, told: str
+) -> None:
+    """And nobody gets a group that only the node has, which no caller on the login processor is in."""
+    script = "f=$(mktemp -p /dev/shm) && echo $(hostname) $(stat -c %g $f) $(id -G); rm $f"
+    done = run_in(mesh, gid, groups, "yod", "-sz", "4", "sh", "-c", script)
+    assert (done.returncode, done.stderr) == (0, told)
+    expected = [f"h1 {on_h1.split()[0]} {on_h1}"] * 2 + [f"h2 {on_h2.split()[0]} {on_h2}"] * 2
+    assert sorted(done.stdout.splitlines()) == expected
+
+
+def test_tasks_of_a_job_have_the_groups_of_the_command_that_submitted_it(mesh: SystemMesh) -> None:
+    out = "/dev/shm/groups-of-a-task"  # on the node
+    try:
+        done = run_in(mesh, 30002, "", "mesh", "submit", "--quiet", "--wait", "--output", out, "--", "id", "-G")
+        assert done.returncode == 0, done.stderr
+        found = [host.run("sh", "-c", f"stat -c %g {out} && cat {out}").stdout for host in mesh.hosts]
+        assert sorted(found) == ["", "30002\n30002\n"]
+    finally:
+        for host in mesh.hosts:
+            host.run("rm", "-f", out)
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/fuse"), reason="the kernel has no FUSE here")
@@ -365,7 +410,7 @@ def test_what_looks_into_a_launch_is_its_users(mesh: SystemMesh) -> None:
         script = "grep -E '^(Uid|Gid|Groups|CapPrm|CapEff):' /proc/self/status; ls -l /proc/self/fd; echo $HOME"
         said = mesh.as_user("ada", "mesh", "debug", launcher, "3", "--", "sh", "-c", script, check=True).stdout
         words = {line.split(":")[0]: line.split(":")[1].split() for line in said.splitlines() if ":\t" in line}
-        assert words["Uid"] == words["Gid"] == ["21001"] * 4 and words["Groups"] == ["21001", "30001"]
+        assert words["Uid"] == words["Gid"] == ["21001"] * 4 and words["Groups"] == ["21001", "30002"]
         assert words["CapPrm"] == words["CapEff"] == ["0" * 16]
         assert "socket:" not in said and "/home/ada" in said
         refused = mesh.as_user("bob", "mesh", "debug", launcher, "0", "--", "id")
