@@ -20,6 +20,7 @@ _GID_MASK = (1 << 32) - 1  # the peer's gid is read as a signed number
 
 def groups_of_peer(sock: socket.socket) -> Optional[CallerGroups]:
     """The groups that the peer had when it connected; None if the kernel does not say (Linux before 4.13)."""
+    data: Optional[bytes]
     try:
         data = sock.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _ROOM)
     except OSError as error:

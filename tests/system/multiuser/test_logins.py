@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -30,7 +30,11 @@ class TwoLogins(SystemMesh):
     """A node on h1; h2 is granted to be a login processor, by hand, and root joins there."""
 
     def __init__(self, make: MakeHosts, server: Server) -> None:
-        super().__init__(make(2, users=tuple(USERS)), server, cpa_port=7200)
+        hosts = make(2, users=tuple(USERS))
+        for host in hosts:
+            with open(host.directory / "group", "a") as group:
+                group.write("readers:x:30002:ada\n")
+        super().__init__(hosts, server, cpa_port=7200)
         text = self.site.read_text().replace('"h[1-2]"', '"h1"')
         self.site.write_text(text)
         self.other: NamespaceHost = self.hosts[1]
@@ -42,13 +46,13 @@ class TwoLogins(SystemMesh):
         (self.other.directory / "mesh.toml").write_text(CONFIGURATION.format(system=self.state, database=database))
         self.other.run("mkdir", "-p", str(self.home), check=True)
 
-    def there(self, user: str, *words: str) -> list[str]:
-        """The command line of ``words`` as somebody on h2."""
+    def there(self, user: str, *words: str, ids: Sequence[str] = ()) -> list[str]:
+        """The command line of ``words`` as somebody on h2, with the groups that ``ids`` gives setpriv."""
         home = "/root" if user == "root" else f"/home/{user}"
         variables = [f"HOME={home}", f"USER={user}", f"PATH={INSTALLED}:/usr/sbin:/usr/bin:/sbin:/bin"]
         variables.append("REDMESH_CONFIG=/run/host/mesh.toml")
         uid = str(USERS.get(user, 0))
-        be = ["setpriv", "--reuid", uid, "--regid", uid, "--init-groups", "--"] if user != "root" else []
+        be = ["setpriv", "--reuid", uid, *(ids or ("--regid", uid, "--init-groups")), "--"] if user != "root" else []
         return [*self.other.enter, "env", "-i", "-C", "/", *variables, *be, *words]
 
     def on_other(self, user: str, *words: str, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -79,6 +83,18 @@ def settled(mesh: TwoLogins) -> Iterator[None]:
 def test_a_job_from_there_is_its_users(mesh: TwoLogins, user: str) -> None:
     done = mesh.on_other(user, "yod", "-sz", "2", "sh", "-c", "id -un; id -u; exit 4")
     assert (sorted(done.stdout.split()), done.returncode) == ([str(USERS[user])] * 2 + [user] * 2, 4), done.stderr
+
+
+def test_a_job_from_there_has_its_callers_groups(mesh: TwoLogins) -> None:
+    """Its RCA vouches for them, also for more than the standard library's getsockopt has room for."""
+    for ids, expected in (
+        (("--regid", "30002", "--groups", "21001,30002"), "30002 21001\n"),
+        (("--regid", "21001", "--clear-groups"), "21001\n"),
+        (("--regid", "0", "--groups", ",".join(map(str, (*range(60000, 60400), 21001, 30002)))), "21001 30002\n"),
+    ):
+        words = mesh.there("ada", "yod", "-sz", "1", "id", "-G", ids=ids)
+        done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+        assert (done.returncode, done.stdout) == (0, expected), done.stderr
 
 
 def test_both_at_once_and_neither_touches_the_other(mesh: TwoLogins) -> None:

@@ -40,7 +40,7 @@ grep ^0:: /proc/self/cgroup
 def hosts(netns_hosts: MakeHosts) -> NamespaceHosts:
     python_for_others()
     made: NamespaceHosts = netns_hosts(2, users=("ada", "bob"))
-    groups = {"node-only": (30001, [*made]), "readers": (30002, [made, *made]), "half": (30003, [made, made[0]])}
+    groups = {"node-only": (30001, [*made]), "readers": (30002, [made, *made]), "half": (30003, [made[0]])}
     for name, (gid, places) in groups.items():  # ``made`` is the login processor
         for place in places:
             with open(place.directory / "group", "a") as group:

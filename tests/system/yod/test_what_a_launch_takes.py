@@ -24,7 +24,7 @@ __all__ = ["kept", "one_mesh", "shared_job", "yods"]
 PAGE = Path(__file__).parents[3] / "docs" / "troubleshooting.md"
 TITLE = "## What a launch takes from its caller"
 COLUMNS = ("personal mesh", "over SSH", "system mode", "inside Slurm")
-GROUP = 60060  # of no account
+GROUP = 60060  # of no account, but ada's on the node in system mode
 CALLER = 'ulimit -H -n 900; ulimit -S -n 111; umask 027; cd /usr; TAKEN=yes exec nice -n 5 yod -sz 1 sh -c "$0"'
 RANK = 'ulimit -S -n; ulimit -H -n; id -G; umask; pwd; echo "$TAKEN"; nice; cat /proc/self/cgroup'
 ROWS = (
@@ -89,7 +89,10 @@ def test_a_mesh_over_ssh(netns_hosts: MakeHosts) -> None:
 def test_system_mode(netns_hosts: MakeHosts, sql_server: Server) -> None:
     python_for_others()
     os.chmod(sql_server.directory, 0o755)
-    with while_up(SystemMesh(netns_hosts(1, users=("ada", "bob")), sql_server)) as mesh:
+    hosts = netns_hosts(1, users=("ada", "bob"))
+    with open(hosts[0].directory / "group", "a") as group:
+        group.write(f"redmesh-test:x:{GROUP}:ada\n")
+    with while_up(SystemMesh(hosts, sql_server)) as mesh:
         assert observed(lambda *words: mesh.run(*words, env=mesh.user_env("ada")), USERS["ada"]) == on_the_page(
             "system mode"
         )
