@@ -121,6 +121,45 @@ def test_a_launch_has_the_callers_groups_within_each_nodes_database(
     assert sorted(done.stdout.splitlines()) == expected
 
 
+#: Prints the members of a launch of ada's (its reply in argv, or a new one), or why there are none.
+ASKER = """
+import json, os, sys
+from pathlib import Path
+from agents.link.client import Client
+from agents.wire.errors import AgentError
+run, *given = sys.argv[1:]
+started = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+who = {"login": "", "pid": os.getpid(), "pid_started": started, "command": "x"}
+with Client(f"{run}/cpa-0.sock", "launcher") as cpa:
+    asked = {"op": "allocate", "key": os.urandom(16).hex(), "size": 1, **who}
+    reply = json.loads(given[0]) if given else cpa.call(asked)
+    mine = {name: reply[name] for name in ("launcher", "cookie")}
+    forged = {"groups": "0:0", "gid": 0, "uid": 0, "members": [["", "0:0"]]}
+    try:
+        print(json.dumps(cpa.call({"op": "credential", "common": "0" * 64, **mine, **forged})["members"]))
+    except AgentError as error:
+        print(error.message)
+    if not given:
+        print(json.dumps(reply), flush=True)
+        sys.stdin.read()
+        cpa.call({"op": "finish", "exit_status": 0, **mine})
+"""
+
+
+def test_a_credential_has_the_groups_of_the_process_that_asks_which_is_the_launchs_user(mesh: SystemMesh) -> None:
+    words = ["python", "-c", ASKER, str(mesh.run_dir)]
+    with mesh.start_as("ada", *words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as ada:
+        assert ada.stdout is not None and ada.stdin is not None
+        assert json.loads(ada.stdout.readline())[1:] == [["", "21001:21001,30002"]]
+        reply = ada.stdout.readline()
+        launcher = json.loads(reply)["launcher"]
+        assert mesh.as_user("bob", *words, reply).stdout == f"launcher {launcher} is another user's\n"
+        assert json.loads(run_in(mesh, 30002, "", *words, reply).stdout)[1:] == [["", "30002:"]]
+        assert len(json.loads(mesh.run("sh", "-c", 'PATH=$0 exec "$@"', f"{mesh.bin}:/bin", *words, reply).stdout)) == 1
+        ada.stdin.close()
+        assert ada.wait() == 0
+
+
 def test_tasks_of_a_job_have_the_groups_of_the_command_that_submitted_it(mesh: SystemMesh) -> None:
     out = "/dev/shm/groups-of-a-task"  # on the node
     try:
