@@ -6,7 +6,7 @@ import errno
 
 from agents.link.lean import socket
 from agents.link.sockets import peer
-from agents.wire.caller_groups import CallerGroups
+from agents.wire.caller_groups import MOST, CallerGroups
 
 TYPE_CHECKING = False  # importing typing would cost every yod 3 ms
 if TYPE_CHECKING:
@@ -19,7 +19,10 @@ _GID_MASK = (1 << 32) - 1  # the peer's gid is read as a signed number
 
 
 def groups_of_peer(sock: socket.socket) -> Optional[CallerGroups]:
-    """The groups that the peer had when it connected; None if the kernel does not say (Linux before 4.13)."""
+    """The groups that the peer had when it connected; None if the kernel does not say (Linux before 4.13).
+
+    Of more than ``MOST`` supplementary groups only as many are read, because any user can make such connections.
+    """
     data: Optional[bytes]
     try:
         data = sock.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _ROOM)
@@ -38,4 +41,4 @@ def _with_more_room(fd: int) -> Optional[bytes]:
     room, length = ctypes.create_string_buffer(_MOST_BYTES), ctypes.c_uint(_MOST_BYTES)
     libc = ctypes.CDLL(None)
     failed = libc.getsockopt(fd, socket.SOL_SOCKET, _SO_PEERGROUPS, room, ctypes.byref(length))
-    return None if failed else room.raw[: length.value]
+    return None if failed else ctypes.string_at(room, min(length.value, 4 * MOST))  # sorted by the kernel

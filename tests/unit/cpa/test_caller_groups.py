@@ -25,6 +25,8 @@ from agents.wire.address import Peer
 from agents.wire.caller_groups import MOST, CallerGroups, of_members, read
 from agents.wire.credential import Credential, Pass
 from agents.wire.errors import AgentError, Refusal, WireError
+from console.launch.daemons.groups import difference
+from tests.support.waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[3]
 AFAR = frozenset(("redmesh://m/rca/login2",))
@@ -35,8 +37,8 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="setgroups needs root"
 #: Connects with the groups in argv, drops them, and holds the connection.
 CLIENT = """
 import os, socket, sys
-os.setgroups([int(word) for word in sys.argv[3].split(",") if word] if "-" not in sys.argv[3] else
-    list(range(*map(int, sys.argv[3].split("-")))))
+first, dash, end = sys.argv[3].partition("-")
+os.setgroups(range(int(first), int(end)) if dash else [int(word) for word in sys.argv[3].split(",") if word])
 os.setegid(int(sys.argv[2]))
 sock = socket.socket(socket.AF_UNIX)
 sock.connect(sys.argv[1])
@@ -52,6 +54,7 @@ def connected(directory: Path, gid: int, groups: str) -> Iterator[socket.socket]
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(directory / "s"))
         listener.listen()
+        listener.settimeout(PATIENCE_S)
         command = [sys.executable, "-I", "-c", CLIENT, str(directory / "s"), str(gid), groups]
         with subprocess.Popen(command, stdin=subprocess.PIPE) as client:
             sock, _ = listener.accept()
@@ -161,3 +164,15 @@ def test_a_launch_has_the_callers_groups_that_the_node_gives_the_user(
     assert (ada.gid, ada.groups) == expected
     why = "the user database there does not have ada in", f"; the primary group of these ranks is {OWN}"
     assert said == (told and f"ranks are not in {told.format(*why)}")
+
+
+def test_yod_says_which_groups_do_not_travel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getgroups", lambda: [60060])
+    monkeypatch.setattr(os, "getegid", lambda: OWN)
+    members = credentials.members_of(NODES)
+    assert difference(None, members + caller_groups.entry(CallerGroups(OWN, [60060]))) == ""
+    assert difference(None, members + caller_groups.entry(CallerGroups(OWN, []))) == (
+        f"ranks are not in group 60060, as yod is: a launch takes along {MOST} groups at most"
+    )
+    assert f"the primary group here is {OWN}" in difference(None, members), "a CPA of an earlier version"
+    assert difference(None, [*members, ["", "of a later version"]]) == ""
