@@ -15,12 +15,13 @@ from typing import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from io import FileIO
     from typing import IO
 
 #: The variable that has the number of the descriptor. start_command.py, which has few imports, repeats it.
 VARIABLE = "REDMESH_ANSWERS"
+_PIECE = 1 << 20
 
 
 class Answered(NamedTuple):
@@ -83,16 +84,36 @@ def start(
     return process, open(reader, "rb", buffering=0)
 
 
-def ask(words: Sequence[str], env: Mapping[str, str] | None = None) -> Answered:
-    """Run one of our commands to its end; ``env`` as for :func:`start`. Raises OSError."""
+def ask(
+    words: Sequence[str],
+    env: Mapping[str, str] | None = None,
+    undo: Callable[[str], object] | None = None,
+) -> Answered:
+    """Run one of our commands to its end; ``env`` as for :func:`start`. Raises OSError.
+
+    An exception (^C) kills the command. If ``undo`` is given, the command runs to its end first, out of reach of the
+    terminal's ^C, and ``undo`` gets its answer; a second exception kills it.
+    """
     with said_file() as said:
-        process, source = start(words, env, said)
+        process, source = start(words, env, said, start_new_session=undo is not None)
+        pieces: list[bytes] = []
         with process, source:
             try:
-                out = source.readall()
-            except BaseException:  # ^C: as subprocess.run does
+                try:
+                    _read_all(source, pieces)
+                except BaseException:
+                    if undo is not None:
+                        _read_all(source, pieces)
+                        undo(os.fsdecode(b"".join(pieces)))
+                    raise
+            except BaseException:  # as subprocess.run does
                 process.kill()
                 raise
         said.seek(0)
         told = said.read()
-    return Answered(process.returncode, os.fsdecode(out), os.fsdecode(told))
+    return Answered(process.returncode, os.fsdecode(b"".join(pieces)), os.fsdecode(told))
+
+
+def _read_all(source: FileIO, pieces: list[bytes]) -> None:
+    while piece := source.read(_PIECE):
+        pieces.append(piece)

@@ -6,11 +6,13 @@ process and the workers unpickle data.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import itertools
 import json
 import os
 import pickle
+import select
 import socket
 import struct
 import sys
@@ -36,10 +38,15 @@ _RETURNED, _RAISED = 0, 1
 _INLINE, _IN_FILE = b"\0", b"\1"
 #: Bytes of a call or a result above which it is sent as a file; bytes of calls in one frame.
 _LARGE, _MOST = 128 << 10, 512 << 10
-#: How many calls are sent ahead of results: at first, at most, and for how many seconds of work. Calls that have not
-#: been sent can still be cancelled.
+#: How many calls are sent ahead of results: at first, at most, and for how many seconds of work.
 _FIRST, _AHEAD, _AHEAD_S = 64, 8192, 0.5
 _BEGIN_S = 60.0
+#: Seconds within which the owner says whether a call that was sent can be cancelled.
+_CANCEL_S = 5.0
+#: The most numbers in one message that cancels calls.
+_ASKED = 10_000
+#: The file in the directory of calls with what each worker calls first.
+_INITIALIZER = "initializer"
 #: Seconds between messages that tell the owner how many calls there are, while some wait here.
 _TELL_S = 0.1
 #: The jobs in whose calls this process runs, the innermost first (agents/yodio/yodcaller.py).
@@ -58,10 +65,65 @@ class RemoteTraceback(Exception):
         return f'\n"""\n{self.args[0]}"""'
 
 
+class _Call(Future[Any]):
+    """A call. It can be cancelled until a worker begins it."""
+
+    def __init__(self, executor: Executor) -> None:
+        super().__init__()
+        self._executor = executor
+        self.number = 0  # once it is sent
+
+    def cancel(self) -> bool:
+        """As :meth:`Future.cancel`. For a call that was sent, the answer of the job's owner is awaited."""
+        return super().cancel() or (self.running() and self._executor._withdrawn(self))
+
+    def withdraw(self) -> None:
+        """The owner has withdrawn it, so it never ran, though it was sent."""
+        with self._condition:
+            self._state = PENDING
+        super().cancel()
+        self.set_running_or_notify_cancel()
+
+
+class _Frames:
+    """Frames of the owner, read by the thread that takes results."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock, self._buffer, self._later = sock, bytearray(), deque[tuple[int, bytes]]()
+        self._poll = select.poll()
+        self._poll.register(sock, select.POLLIN)
+
+    def next(self) -> tuple[int, bytes] | None:
+        """The next frame: kind and payload; None at the end."""
+        return self._later.popleft() if self._later else self.read()
+
+    def read(self, until: float | None = None) -> tuple[int, bytes] | None:
+        """The next frame that arrives, at the latest at ``until``; None at the end, or then."""
+        while True:
+            if len(self._buffer) >= _FRAME.size:
+                kind, length = _FRAME.unpack_from(self._buffer)
+                end = _FRAME.size + length
+                if len(self._buffer) >= end:
+                    payload = bytes(memoryview(self._buffer)[_FRAME.size : end])
+                    del self._buffer[:end]
+                    return kind, payload
+            if until is not None and not self._poll.poll(max(0.0, until - time.monotonic()) * 1000):
+                return None
+            data = self._sock.recv(_BUFFER)
+            if not data:
+                return None
+            self._buffer += data
+
+    def put_off(self, frame: tuple[int, bytes]) -> None:
+        """Have :meth:`next` return a frame later."""
+        self._later.append(frame)
+
+
 class Executor(_Base):
     """Run functions on at most ``max_workers`` processors of the mesh (None: as many as are needed and exist).
 
-    Starts a personal mesh if there is none. ``options`` are further options of ``mesh submit``.
+    Starts a personal mesh if there is none. ``initializer``, ``initargs`` and ``max_tasks_per_child`` are those of
+    ``ProcessPoolExecutor``. ``options`` are further options of ``mesh submit``.
     """
 
     def __init__(
@@ -72,7 +134,17 @@ class Executor(_Base):
         retries: int = 0,
         env: Mapping[str, str] | None = None,
         options: Iterable[str] = (),
+        initializer: Callable[..., object] | None = None,
+        initargs: tuple[Any, ...] = (),
+        max_tasks_per_child: int | None = None,
     ) -> None:
+        if initializer is not None and not callable(initializer):
+            raise TypeError("initializer must be a callable")
+        if max_tasks_per_child is not None:
+            if not isinstance(max_tasks_per_child, int):
+                raise TypeError("max_tasks_per_child must be an integer")
+            if max_tasks_per_child <= 0:
+                raise ValueError("max_tasks_per_child must be >= 1")
         try:
             import cloudpickle  # type: ignore[import-untyped]
         except ImportError:
@@ -84,6 +156,8 @@ class Executor(_Base):
             "cloudpickle": cloudpickle.__version__,
             "path": [os.path.abspath(entry) for entry in sys.path],
             "program": os.getpid(),  # its end ends the job
+            "initializer": _INITIALIZER if initializer is not None else "",
+            "max_tasks": max_tasks_per_child or 0,
         }
         callers = [uuid for uuid in os.environ.get(_CALLERS, "").split(",") if uuid]
         if callers:
@@ -94,21 +168,33 @@ class Executor(_Base):
             if max_workers < 1:
                 raise ValueError("max_workers is at least 1")
             words += ["--limit", str(max_workers)]
+        first = cloudpickle.dumps((initializer, initargs)) if initializer is not None else b""
         job = _submitted([*words, *options], env)
         self.uuid: str = job["uuid"]
         self._directory: str = job["directory"]
         self._lock = threading.Lock()
         self._more = threading.Condition(self._lock)
-        self._waiting: deque[tuple[Future[Any], bytes]] = deque()
-        self._sent: dict[int, Future[Any]] = {}
+        self._decided = threading.Condition(self._lock)
+        self._waiting: deque[tuple[_Call, bytes]] = deque()
+        self._sent: dict[int, _Call] = {}
+        self._unwanted: set[int] = set()  # the numbers of calls of which the owner is to say if they can be cancelled
+        self._to_withdraw: list[int] = []  # those of which it has not been asked yet
         self._last = self._told = 0  # the number of the last call sent; how many calls the owner knows of
         self._told_at = 0.0
         self._window = _FIRST
-        self._closed = self._drops = self._told_end = False
+        self._closed = self._drops = self._told_drop = self._told_end = self._over = False
         self._broken = ""
+        self._cause: BaseException | None = None  # the exception of the initializer
         self._served = threading.Event()  # a call has ended, or none will
         self._socket = str(job["socket"])
-        self._sock = _connected(self._socket)
+        try:
+            if initializer is not None:
+                _write(os.path.join(self._directory, _INITIALIZER), first)
+            self._sock = _connected(self._socket)
+        except BaseException:
+            _end_job(self._socket)
+            raise
+        self._frames = _Frames(self._sock)
         try:
             self._send_control({"op": "functions", "id": 1})
             _tell_of_machine(job, max_workers)
@@ -130,12 +216,12 @@ class Executor(_Base):
         """Schedule ``fn(*args, **kwargs)``. Raises RuntimeError after :meth:`shutdown`."""
         return self._submit(self._dumps(fn), args, kwargs, chunk=False)
 
-    def _submit(self, function: bytes, args: Any, kwargs: Any, *, chunk: bool) -> Future[Any]:
+    def _submit(self, function: bytes, args: Any, kwargs: Any, *, chunk: bool) -> _Call:
         data = pickle.dumps((function, self._dumped(args), self._dumped(kwargs) if kwargs else b"", chunk), 5)
-        future: Future[Any] = Future()
+        future = _Call(self)
         with self._lock:
             if self._broken:
-                raise BrokenProcessPool(self._broken)
+                raise self._failure(self._broken)
             if self._closed:
                 raise RuntimeError("cannot schedule new futures after shutdown")
             self._waiting.append((future, data))
@@ -157,35 +243,33 @@ class Executor(_Base):
         until = None if timeout is None else time.monotonic() + timeout
         function = self._dumps(fn)
         arguments = zip(*iterables, strict=False)
-        futures: deque[Future[Any]] = deque()
+        futures: deque[_Call] = deque()
         while chunk := tuple(itertools.islice(arguments, chunksize)):
             futures.append(self._submit(function, chunk, {}, chunk=True))
         return self._results(futures, until)
 
-    @staticmethod
-    def _results(futures: deque[Future[Any]], until: float | None) -> Iterator[Any]:
+    def _results(self, futures: deque[_Call], until: float | None) -> Iterator[Any]:
         try:
             while futures:
                 left = None if until is None else until - time.monotonic()
                 yield from futures.popleft().result(left)
         finally:
-            for future in futures:
-                future.cancel()
+            with self._lock:
+                begun = [future.number for future in futures if not Future.cancel(future)]
+                self._to_withdraw += [number for number in begun if number in self._sent]
+                self._more.notify_all()
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End the job after all calls have finished. ``cancel_futures`` cancels the calls that no worker has yet."""
+        """End the job after all calls have finished. ``cancel_futures`` cancels the calls that no worker has begun."""
         with self._lock:
             self._closed = True
-            if cancel_futures:
-                for future, _ in self._waiting:
-                    future.cancel()
-                self._drops = True
-            late = cancel_futures and self._told_end
+            waiting = [future for future, _ in self._waiting] if cancel_futures else []
             self._more.notify_all()
-        if late:  # after an earlier shutdown, whose thread sends nothing any more
-            self._threads[0].join()
-            with contextlib.suppress(OSError):  # every call has ended meanwhile
-                self._send_control({"op": "drop"})
+        for future in waiting:
+            Future.cancel(future)  # not under the lock: callbacks of the program run now
+        with self._lock:
+            self._drops = self._drops or cancel_futures
+            self._more.notify_all()
         if wait:
             for thread in self._threads:
                 thread.join()
@@ -208,26 +292,33 @@ class Executor(_Base):
                 with self._lock:
                     while not self._broken:
                         pause = self._untold_s()
-                        if self._may_send():
+                        if self._may_send() or self._to_withdraw or self._over or pause == 0.0:
                             break
-                        if pause == 0.0 or (self._closed and not self._waiting):
+                        if not self._waiting and (self._closed > self._told_end or self._drops > self._told_drop):
                             break
                         self._more.wait(pause)
                     if self._broken:
                         return
-                    batch = self._batch()
-                    ends, drops = self._closed and not self._waiting, self._drops
-                    self._told_end = ends
+                    batch, failed = self._batch()
                     count = self._last + len(self._waiting)
+                    unwanted, self._to_withdraw = self._to_withdraw[:_ASKED], self._to_withdraw[_ASKED:]
+                    drops = self._drops > self._told_drop and not self._waiting
+                    ends = self._closed > self._told_end and not self._waiting
+                    self._told_drop, self._told_end = self._told_drop or drops, self._told_end or ends
+                for future, error in failed:
+                    future.set_exception(error)
                 if batch:
                     self._sock.sendall(_FRAME.pack(_FILE, len(batch)) + batch)
                 if pause == 0.0:
                     self._told, self._told_at = count, time.monotonic()
                     self._send_control({"op": "submitted", "count": count})
+                if unwanted:
+                    self._send_control({"op": "withdraw", "numbers": unwanted})
+                if drops:
+                    self._send_control({"op": "drop"})
                 if ends:
-                    if drops:
-                        self._send_control({"op": "drop"})
                     self._send_control({"op": "close", "id": 2})
+                if self._over and self._told_end:
                     return
         except OSError as error:
             self._break(f"the job's owner has exited: {error}")
@@ -242,8 +333,10 @@ class Executor(_Base):
             return None
         return max(0.0, self._told_at + _TELL_S - time.monotonic())
 
-    def _batch(self) -> bytes:
+    def _batch(self) -> tuple[bytes, list[tuple[_Call, OSError]]]:
+        """The calls of the next frame, and those that cannot be sent."""
         parts, size = [], 0
+        failed: list[tuple[_Call, OSError]] = []
         while self._may_send() and size < _MOST:
             future, data = self._waiting.popleft()
             self._last += 1
@@ -255,39 +348,36 @@ class Executor(_Base):
                 told = self._packed(self._last, data)
             except OSError as error:  # a full disk, for example: this call alone has failed
                 _remove(self._call_file(self._last))
-                future.set_exception(error)
+                failed.append((future, error))
                 parts.append(_CALL.pack(self._last, 0))
                 continue
+            future.number = self._last
             self._sent[self._last] = future
             parts.append(_CALL.pack(self._last, len(told)) + told)
             size += len(told)
-        return b"".join(parts)
+        return b"".join(parts), failed
 
     def _packed(self, number: int, data: bytes) -> bytes:
         if len(data) <= _LARGE:
             return _INLINE + data
         path = self._call_file(number)
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
-            file.write(data)
+        _write(path, data)
         return _IN_FILE + os.fsencode(path)
 
     def _call_file(self, number: int) -> str:
         return os.path.join(self._directory, f"call-{number}")
 
     def _take_results(self) -> None:
-        source = self._sock.makefile("rb", _BUFFER)
         began, count, why = time.monotonic(), 0, "the job's owner has exited: mesh job log says more"
         try:
-            while head := source.read(_FRAME.size):
-                kind, length = _FRAME.unpack(head)
-                payload = source.read(length)
+            while frame := self._frames.next():
+                kind, payload = frame
                 if kind != _FILE:
                     message = json.loads(payload)
                     if message.get("op") == "cancelled":
                         why = str(message["reason"])
-                    if message.get("op") == "dropped":
-                        for first, last in message["ranges"]:
-                            self._drop(first, last)
+                        self._cause = _unpickled_error(message.get("error"))
+                    self._take_decision(message)
                     if message.get("re") == 2 and not self._sent:
                         break
                     continue
@@ -308,9 +398,47 @@ class Executor(_Base):
             with contextlib.suppress(OSError):
                 self._sock.shutdown(socket.SHUT_RDWR)
         self._served.set()
+        with self._lock:
+            self._over = True
+            self._more.notify_all()
         self._threads[0].join()  # it may still have to tell the owner that there are no more calls
         self._sock.close()
-        source.close()
+
+    def _withdrawn(self, call: _Call) -> bool:
+        """Ask the owner to withdraw a call that was sent; True once it has. False if the call has begun."""
+        number, until = call.number, time.monotonic() + _CANCEL_S
+        with self._lock:
+            if number not in self._sent:
+                return call.cancelled()
+            self._unwanted.add(number)
+            self._to_withdraw.append(number)
+            self._more.notify_all()
+            if threading.current_thread() is not self._threads[1]:
+                self._decided.wait_for(lambda: number not in self._unwanted, _CANCEL_S)
+                return call.cancelled()
+        # A callback of a result, in the thread that takes results.
+        with contextlib.suppress(OSError):
+            while number in self._unwanted and (frame := self._frames.read(until)):
+                kind, payload = frame
+                if kind == _FILE or not self._take_decision(json.loads(payload)):
+                    self._frames.put_off(frame)
+        return call.cancelled()
+
+    def _take_decision(self, message: dict[str, Any]) -> bool:
+        """Take the owner's message that calls were withdrawn, or cannot be; False if it is another message."""
+        op = message.get("op")
+        if op == "dropped":
+            for first, last in message["ranges"]:
+                for number in range(first, last + 1):
+                    self._drop(number)
+        elif op == "kept":
+            self._decide(message["numbers"])
+        return op in ("dropped", "kept")
+
+    def _decide(self, numbers: Iterable[int]) -> None:
+        with self._lock:
+            self._unwanted.difference_update(numbers)
+            self._decided.notify_all()
 
     def _watch_line(self, callers: list[str]) -> None:
         """Say why no call runs. In a call of another Executor: end this job if it can never have a processor, because
@@ -340,23 +468,21 @@ class Executor(_Base):
                 continue
             return
 
-    def _drop(self, first: int, last: int) -> None:
-        """Cancel calls that the owner had, and that no worker has got."""
-        for number in range(first, last + 1):
-            future = self._sent.pop(number, None)
-            if future is None:
-                continue
+    def _drop(self, number: int) -> None:
+        """Cancel a call that the owner had, and that no worker has begun."""
+        future = self._sent.pop(number, None)
+        if future is not None:
             _remove(self._call_file(number))
-            with future._condition:
-                future._state = PENDING  # it was never running: a future that has been sent only cannot be cancelled
-            future.cancel()
-            future.set_running_or_notify_cancel()
+            future.withdraw()
+        self._decide((number,))
 
     def _ended(self, number: int, how: int, data: bytes) -> None:
         future = self._sent.pop(number)
+        if number in self._unwanted:
+            self._decide((number,))
         _remove(self._call_file(number))
         if how not in (_RETURNED, _RAISED):
-            future.set_exception(BrokenProcessPool(data.decode("utf-8", "replace")))
+            future.set_exception(self._failure(data.decode("utf-8", "replace")))
             return
         try:
             if data[:1] == _IN_FILE:
@@ -383,10 +509,18 @@ class Executor(_Base):
             left = [*self._sent.values(), *(future for future, _ in self._waiting)]
             self._sent.clear()
             self._waiting.clear()
+            self._unwanted.clear()
             self._more.notify_all()
         for future in left:
             if not future.done():
-                future.set_exception(BrokenProcessPool(reason))
+                future.set_exception(self._failure(reason))
+        with self._lock:
+            self._decided.notify_all()
+
+    def _failure(self, reason: str) -> BrokenProcessPool:
+        error = BrokenProcessPool(reason)
+        error.__cause__ = self._cause
+        return error
 
     def _send_control(self, message: dict[str, Any]) -> None:
         payload = json.dumps(message).encode()
@@ -410,7 +544,12 @@ def _results(payload: bytes) -> Iterator[tuple[int, int, bytes]]:
 
 
 def _submitted(words: list[str], env: Mapping[str, str] | None) -> dict[str, Any]:
-    answered = ask([*start_command("mesh"), "submit", "--json", *words], {**os.environ, **env} if env else None)
+    def undo(answer: str) -> None:
+        if answer:
+            _end_job(each_to_system(json.loads(answer))["socket"])
+
+    command = [*start_command("mesh"), "submit", "--json", *words]
+    answered = ask(command, {**os.environ, **env} if env else None, undo)
     if answered.status:
         message = answered.complaint("mesh") or f"mesh submit exited with {answered.status}"
         raise RedmeshError(message, exit_status=answered.status)
@@ -455,6 +594,29 @@ def _connected(path: str) -> socket.socket:
                 time.sleep(0.01)  # the job's owner is still starting
     finally:
         os.close(directory)
+
+
+def _end_job(path: str) -> None:
+    """End the job whose owner listens at ``path``: its Executor was not made."""
+    payload = json.dumps({"op": "cancel", "id": 1, "reason": "the program gave up before its first call"}).encode()
+    with contextlib.suppress(OSError, RedmeshError), _connected(path) as sock:
+        sock.sendall(_FRAME.pack(_CONTROL, len(payload)) + payload)
+        sock.recv(1)
+
+
+def _unpickled_error(text: object) -> BaseException | None:
+    """The exception of an initializer, with its traceback as the cause."""
+    try:
+        error, told = pickle.loads(base64.b64decode(str(text)))
+        error.__cause__ = RemoteTraceback(told)
+    except Exception:
+        return None
+    return error if isinstance(error, BaseException) else None
+
+
+def _write(path: str, data: bytes) -> None:
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+        file.write(data)
 
 
 def _remove(path: str) -> None:

@@ -14,7 +14,7 @@ from agents.wire.frames import FILE, frame
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional, Tuple
+    from typing import Dict, List, Optional, Set, Tuple
 
     from agents.link.link import Link
 
@@ -34,6 +34,7 @@ class Calls:
         self.open = True  # more calls may come
         self.inputs: Dict[int, str] = {}  # base64, until the calls have ended
         self.received = self.submitted = 0  # the last call that was sent, and the last that the program has
+        self.unwanted: Set[int] = set()  # what workers are asked to give back, because the program has cancelled it
         self._results: List[bytes] = []
         self._size = 0
 
@@ -67,6 +68,7 @@ class Calls:
     def ended(self, number: int, status: int, cause: str, data: str) -> None:
         """A call has ended; :meth:`flush` sends its result."""
         self.inputs.pop(number, None)
+        self.unwanted.discard(number)
         try:
             told = base64.b64decode(data, validate=True)
         except (binascii.Error, ValueError):
@@ -83,13 +85,20 @@ class Calls:
         for first, last in ranges:
             for number in range(first, last + 1):
                 self.inputs.pop(number, None)
-        if self.client is not None:
+                self.unwanted.discard(number)
+        if self.client is not None and ranges:
             self.client.send({"op": "dropped", "ranges": ranges})
 
-    def cancel(self, reason: str) -> None:
-        """Tell the program why calls without a result will have none."""
+    def keep(self, numbers: Set[int]) -> None:
+        """Tell the program which calls it cannot cancel: they have begun, or their worker does not answer."""
+        self.unwanted -= numbers
+        if self.client is not None and numbers:
+            self.client.send({"op": "kept", "numbers": sorted(numbers)})
+
+    def cancel(self, reason: str, error: str = "") -> None:
+        """Tell the program why calls without a result will have none. ``error``: an exception, pickled, as base64."""
         if self.client is not None:
-            self.client.send({"op": "cancelled", "reason": reason})
+            self.client.send({"op": "cancelled", "reason": reason, **({"error": error} if error else {})})
 
     def flush(self) -> None:
         """Send results to the program."""

@@ -40,7 +40,7 @@ from redmesh.text import counted
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
-    from typing import Any, Callable, Deque, Dict, List, Optional, Tuple, Union
+    from typing import Any, Callable, Deque, Dict, List, Optional, Set, Tuple, Union
 
     from agents.job.processors import Grant
     from agents.job.task_list import Change
@@ -74,14 +74,16 @@ _PROGRAM_S = 5.0
 #: Seconds after which a worker that returns nothing gives back the tasks that it has not begun: the mean of short tasks
 #: says nothing of a long one among them, behind which others would wait while processors are idle.
 _RECALL_S = 0.5
+#: Seconds for a worker to give back calls that the program cancels; later they can no longer be cancelled.
+_WITHDRAW_S = 2.0
 
 
 class Worker:
     """A worker: a rank of a grant, identified by its channel."""
 
     __slots__ = (
-        "backlog", "byte_text", "cancelled", "connection", "kill", "node", "rank", "recalled", "reply", "since", "slot",
-        "stopped", "team", "told",
+        "asked", "backlog", "byte_text", "cancelled", "connection", "kill", "node", "rank", "recalled", "reply",
+        "since", "slot", "stopped", "team", "told", "unwanted",
     )  # fmt: skip
 
     def __init__(self, connection: Connection, node: str, slot: int, rank: int, team: Optional[Team]) -> None:
@@ -92,6 +94,8 @@ class Worker:
         self.byte_text = False  # of an earlier version, it takes lone surrogates for bytes that are not UTF-8
         self.backlog: Deque[List[Any]] = deque()  # tasks assigned to it that it has not received
         self.kill: List[int] = []  # copies that are no longer needed
+        self.unwanted: Set[int] = set()  # calls that it is to give back if it has not begun them
+        self.asked: Set[int] = set()  # what it was asked to give back: its next request is the answer
         # told about the job; told that its tasks are not needed; told to exit
         self.told = self.cancelled = self.stopped = False
         # When it last returned a result, or got tasks while it had none; asked since then to give back what it has in
@@ -400,9 +404,13 @@ class JobOwner:
             self._workers.append(worker)
         if told["op"] == "work":
             worker.reply, worker.byte_text = reply, bool(told.get("byte_text"))
+            if self._calls is not None:
+                self._asks(worker, self._calls, prepares=bool(told.get("prepares")))
         else:
             if told["op"] == "worked":
                 self._take(worker, told.get("results"))
+                if told.get("broken"):
+                    self._cancel(str(told["broken"]), fails=True, error=str(told.get("error") or ""))
             elif told["op"] == "tested":
                 self._tested(worker, str(told.get("reason") or ""))
             else:
@@ -504,6 +512,10 @@ class JobOwner:
             self._end()
         ready = [worker for worker in self._workers if worker.reply is not None and not worker.stopped]
         for worker in ready:
+            if worker.unwanted:
+                worker.asked, worker.unwanted = worker.unwanted, set()
+                self._answer(worker, {"recall": sorted(worker.asked)})
+                continue
             if worker.backlog:
                 self._send(worker)
                 continue
@@ -752,6 +764,7 @@ class JobOwner:
     def _take(self, worker: Worker, results: Any) -> None:
         if not isinstance(results, list):
             return
+        returned: Set[int] = set()  # calls that the program has cancelled
         for row in results:
             try:
                 number, attempt, status, started_at, ended_at, _, cause = row[:7]
@@ -770,6 +783,8 @@ class JobOwner:
                 killed = self._tasks.killed(holder, number, attempt, begun=cause == "killed")
                 if killed is not None:
                     self._record(killed, begun=cause == "killed")
+                    if self._calls is not None and number in self._calls.unwanted and killed.state == WAITING:
+                        returned.add(number)
                 continue
             worker.since, worker.recalled = time.monotonic(), False
             if self._settles:
@@ -789,6 +804,7 @@ class JobOwner:
                     self._avoid(change, node if worker.team is None else worker.team.blamed)
         if self._calls is not None:
             self._calls.flush()
+            self._calls.keep(returned - self._forget(self._calls, returned))
         for other, number in self._tasks.obsolete:
             if isinstance(other, Team):
                 other.over = True
@@ -862,9 +878,13 @@ class JobOwner:
         op, number = message.get("op"), message.get("id", 0)
         link = connection.link
         assert link is not None
-        if op in ("submitted", "drop") and connection.client and self._calls is not None:
+        if op in ("submitted", "drop", "withdraw") and connection.client and self._calls is not None:
             if op == "drop":
-                self._drop(self._calls)
+                self._withdraw(self._calls, set(self._calls.inputs), patient=True)
+            elif op == "withdraw":
+                numbers = message.get("numbers")
+                given = numbers if isinstance(numbers, list) else []
+                self._withdraw(self._calls, {one for one in given if isinstance(one, int)})
             elif isinstance(count := message.get("count"), int) and not self._ending:
                 self._on_submitted(self._calls, count)
             return
@@ -918,13 +938,47 @@ class JobOwner:
         link.send({"re": number})
         self._serve()
 
-    def _drop(self, calls: Calls) -> None:
-        """Cancel the calls that wait: the program wants no more results."""
-        dropped = self._tasks.drop()
-        for first, last in dropped:
-            self._change(first, last, CANCELLED, "cancelled by the program")
-        calls.drop(dropped)
+    def _withdraw(self, calls: Calls, numbers: Set[int], *, patient: bool = False) -> None:
+        """Cancel the calls among ``numbers`` that no worker has begun: those that wait now, and those that workers give
+        back within a moment, or whenever they do (``patient``)."""
+        gone = self._forget(calls, numbers)
+        asked: Set[int] = set()
+        for worker in self._workers:
+            unwanted = numbers.intersection(self._tasks.given_to(worker.holder))
+            unsent = [task for task in worker.backlog if task[0] in unwanted]
+            for task in unsent:
+                worker.backlog.remove(task)
+                change = self._tasks.killed(worker.holder, task[0], task[1], begun=False)
+                if change is not None:
+                    self._record(change, begun=False)
+            own = {task[0] for task in unsent}
+            gone |= self._forget(calls, own)
+            worker.unwanted |= unwanted - own
+            asked |= unwanted - own
+        calls.unwanted |= asked
+        if not patient:
+            calls.keep(numbers - gone - asked)
+            if asked:
+                self._loop.after(_WITHDRAW_S, lambda: calls.keep(asked & calls.unwanted))
         self._serve()
+
+    def _forget(self, calls: Calls, numbers: Set[int]) -> Set[int]:
+        """Cancel the calls among ``numbers`` that wait and were never begun; returns them."""
+        ranges = self._tasks.withdraw(numbers)
+        for first, last in ranges:
+            self._change(first, last, CANCELLED, "cancelled by the program")
+        calls.drop(ranges)
+        return {number for first, last in ranges for number in range(first, last + 1)}
+
+    def _asks(self, worker: Worker, calls: Calls, *, prepares: bool) -> None:
+        """A worker of calls asks for tasks: it has begun what it has not given back."""
+        calls.keep(worker.asked & calls.unwanted)
+        worker.asked = set()
+        functions = self._described.functions or {}
+        needed = [word for word in ("initializer", "max_tasks") if functions.get(word)]
+        if needed and not prepares:
+            what = " and ".join(needed).replace("max_tasks", "max_tasks_per_child")
+            self._cancel(f"{worker.node} runs an earlier version of Redmesh, without {what}: mesh upgrade", fails=True)
 
     def _move(self, login: str) -> None:
         """Continue the job on another login processor, if possible. Raises StateError."""
@@ -975,12 +1029,12 @@ class JobOwner:
     def _change(self, first: int, last: int, state: str, cause: str) -> None:
         self._owner.record(lambda job: job.change(first, last, state, cause=cause))
 
-    def _cancel(self, reason: str, *, fails: bool = False) -> None:
+    def _cancel(self, reason: str, *, fails: bool = False, error: str = "") -> None:
         unsent = self._calls.unsent if self._calls is not None and not self._tasks.cancelled else None
         for first, last in [*self._tasks.cancel(reason, fails=fails), *filter(None, [unsent])]:
             self._change(first, last, CANCELLED, reason)
         if self._calls is not None:
-            self._calls.cancel(reason)
+            self._calls.cancel(reason, error)
         self._tasks.held = False
         self._loop.after(0.0, self._serve)
 

@@ -257,13 +257,29 @@ class TaskList:
         self._held_by.pop(worker, None)
         return changes
 
-    def drop(self) -> List[Tuple[int, int]]:
-        """Forget what waits: these ranges. What runs goes on, and its results alone decide how the job ends."""
-        dropped = sorted(self._waiting)
-        for first, last in dropped:
-            self._count(WAITING, first - last - 1)
-        self._waiting.clear()
-        return dropped
+    def withdraw(self, numbers: Set[int]) -> List[Tuple[int, int]]:
+        """Forget those of ``numbers`` that wait and were never begun: these ranges. The others' results alone decide
+        how the job ends."""
+        kept: List[Tuple[int, int]] = []
+        withdrawn: List[Tuple[int, int]] = []
+        for first, last in sorted(self._waiting):
+            tried = self._tried.get(first)  # a task that was tried before has a range of its own
+            if tried is None or not tried.attempts:
+                some = range(first, last + 1) if last - first < len(numbers) else sorted(numbers)
+                for number in [one for one in some if one in numbers and first <= one <= last]:
+                    self._tried.pop(number, None)
+                    if withdrawn and withdrawn[-1][1] == number - 1:
+                        withdrawn[-1] = (withdrawn[-1][0], number)
+                    else:
+                        withdrawn.append((number, number))
+                    if first < number:
+                        kept.append((first, number - 1))
+                    first = number + 1
+            if first <= last:
+                kept.append((first, last))
+        self._waiting = kept  # sorted, so it is a heap
+        self._count(WAITING, -sum(last - first + 1 for first, last in withdrawn))
+        return withdrawn
 
     def cancel(self, reason: str, *, fails: bool = False) -> List[Tuple[int, int]]:
         """Cancel what waits: these ranges. What runs is ended by its workers, and then by :meth:`killed`.
@@ -272,9 +288,11 @@ class TaskList:
         """
         if not self.cancelled:
             self.cancelled, self._fails = reason, fails
-        cancelled = self.drop()
+        cancelled = sorted(self._waiting)
         for first, last in cancelled:
+            self._count(WAITING, first - last - 1)
             self._count(CANCELLED, last - first + 1)
+        self._waiting.clear()
         return cancelled
 
     def killed(self, worker: Hashable, number: int, attempt: int, *, begun: bool) -> Optional[Change]:

@@ -19,7 +19,7 @@ from collections import deque
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Deque, Dict, List, Optional, Tuple
+    from typing import Any, Deque, Dict, List, Optional, Set, Tuple
 
     from agents.yodio.yodbytes import each_to_system, from_system, to_system
     from agents.yodio.yodcaller import Caller
@@ -172,7 +172,7 @@ class Worker:
         self._unanswered: set[int] = set()
         self._job: Dict[str, Any] = {}
         self._env: Dict[str, str] = {}
-        self._stops = self._cancelled = False
+        self._stops = self._cancelled = self._told_broken = False
         self._reports: Optional[ReportServer] = None
         self._stage: Optional[Stage] = None
 
@@ -244,16 +244,27 @@ class Worker:
         rows = caller.take()
         if caller.results != before or caller.restarted:
             self._poll.unregister(before)
-            self._poll.register(caller.results, select.POLLIN)
+            if caller.results >= 0:
+                self._poll.register(caller.results, select.POLLIN)
             caller.restarted = False
         for row in rows:
             self._add(row, len(row[7]))
+        self._tell_broken(caller)
+
+    def _tell_broken(self, caller: Caller) -> None:
+        """Tell the owner once that no process can run calls: it ends the job."""
+        if caller.broken and not self._told_broken:
+            self._told_broken = True
+            self._tell({"op": "worked", "results": [], "broken": from_system(caller.broken), "error": caller.error})
 
     # Messages of the owner
 
     def _ask(self) -> None:
         self._asked = self._channel.send(
-            _STATE, data=json.dumps({"op": "work", "pid": os.getpid(), "rank": _RANK, "byte_text": True}).encode()
+            _STATE,
+            data=json.dumps(
+                {"op": "work", "pid": os.getpid(), "rank": _RANK, "byte_text": True, "prepares": True}
+            ).encode(),
         )
 
     def _take(self) -> None:
@@ -274,8 +285,10 @@ class Worker:
                     self._kill(self._process, "another copy of the section was first")
             if told.get("cancel"):
                 self._cancel()
-            if told.get("recall"):
-                self._give_back()
+            recalled = told.get("recall")
+            if recalled:
+                self._give_back(None if recalled is True else set(recalled))
+                self._flush()  # before the next request: what the owner still has then for this worker has begun
             self._stops = bool(told.get("stop"))
             if not self._stops:
                 self._ask()
@@ -311,19 +324,25 @@ class Worker:
                 told = f"the program's Python {python} cannot be run on {_HOST}: {error.strerror}"
                 self._job["wrong"] = f"{told}; every node needs it at that path"
                 return
-            self._poll.register(self._caller.results, select.POLLIN)
+            self._tell_broken(self._caller)
+            if not self._caller.broken:
+                self._poll.register(self._caller.results, select.POLLIN)
 
     def _is_plain(self) -> bool:
         """True for a job of mesh submit, False for sections and functions."""
         return not (self._job.get("sections") or self._job.get("functions"))
 
-    def _give_back(self) -> None:
-        """Give back the tasks that have not begun."""
-        while self._queue:
-            number, attempt = self._queue.popleft()[:2]
-            self._report(number, attempt, 0, 0.0, "", "dropped")
+    def _give_back(self, only: Optional[Set[int]] = None) -> None:
+        """Give back the tasks that have not begun: ``only`` these, or all."""
+        kept: Deque[List[Any]] = deque()
+        for task in self._queue:
+            if only is None or task[0] in only:
+                self._report(task[0], task[1], 0, 0.0, "", "dropped")
+            else:
+                kept.append(task)
+        self._queue = kept
         if self._caller is not None:
-            for number, attempt in self._caller.give_back():
+            for number, attempt in self._caller.give_back(only):
                 self._report(number, attempt, 0, 0.0, "", "dropped")
 
     def _cancel(self) -> None:

@@ -29,7 +29,7 @@ def test_cancelled_calls_are_sent_in_frames_that_the_owner_takes() -> None:
     """``map`` cancels what nobody reads: 8 bytes each, which were one frame above its limit of 1 MiB."""
     executor = Waiting([(Cancelled(), b"a call")] * 150_000)
     told: list[tuple[int, int]] = []
-    while frame := executor._batch():
+    while frame := executor._batch()[0]:
         assert len(frame) <= LIMITS[FILE]
         told += _CALL.iter_unpack(frame)
     assert told == [(number, 0) for number in range(1, 150_001)] and not executor._sent
