@@ -221,13 +221,16 @@ class Caller:
 
     def _take_back(self) -> None:
         """Take back the calls that no process has begun."""
-        large = self._bytes > _UNDER_WAY  # the packets are pieces of the one call under way
+        large = self._bytes > _UNDER_WAY  # the packets are pieces of the one call under way: the first has its number
+        heads = {_CALL.pack(call.number, call.size - _CALL.size): call.number for call in self._called.values()}
+        first = True
         while True:
             try:
                 packet = self._reading.recv(_CALL.size, socket.MSG_DONTWAIT)
             except BlockingIOError:
                 break
-            call = None if large else self._called.pop(_CALL.unpack(packet)[0], None)
+            call = self._called.pop(heads.get(packet, 0), None) if first or not large else None
+            first = False
             if call is not None:
                 self._bytes -= call.size
                 self._waiting.append(call)
