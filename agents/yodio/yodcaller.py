@@ -38,8 +38,10 @@ else:
 
 _CALL = struct.Struct("!II")
 _RESULT = struct.Struct("!IBddII")
-#: The most bytes of calls in transit, and of a packet; the socket takes 278 small packets by default.
+#: The most bytes of calls in transit, and of a packet of a larger call.
 _UNDER_WAY, _PIECE = 48 << 10, 32 << 10
+#: The size of the socket's buffer, as far as the kernel allows it: a small packet takes 800 bytes of it.
+_ROOM = 1 << 20
 #: Milliseconds between looks at a process that takes nothing of a large call.
 _LOOK_MS = 100
 #: Seconds before another process is started after one that has exited before it ran anything.
@@ -67,6 +69,8 @@ class Caller:
         self._buffer = bytearray()
         self._calls, self._reading = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._calls.setblocking(False)
+        self._calls.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _ROOM)
+        self._full = False  # the socket takes no more packets before the process has taken one
         self.broken = ""  # why no process can run calls: the initializer failed
         self.error = ""  # its exception and traceback, pickled, as base64
         self.results = self._initializer = -1
@@ -121,7 +125,7 @@ class Caller:
         return bool(self._called or self._waiting)
 
     def _send(self) -> None:
-        while self._waiting and not self.broken and (not self._called or self._bytes < _UNDER_WAY):
+        while self._waiting and not (self.broken or self._full) and (not self._called or self._bytes < _UNDER_WAY):
             call = self._waiting[0]
             data = base64.b64decode(call.text)
             data = data[1:] if data[:1] == INLINE else _read(os.fsdecode(data[1:]))
@@ -133,7 +137,8 @@ class Caller:
                 try:
                     self._calls.send(packet)
                 except BlockingIOError:
-                    return  # a result makes room
+                    self._full = True  # a result makes room
+                    return
             self._waiting.popleft()
             self._called[call.number] = call
             self._bytes += call.size
@@ -156,6 +161,7 @@ class Caller:
     def take(self) -> List[List[Any]]:
         """Results that have arrived, as rows for the owner; call this when ``results`` is readable."""
         data = os.read(self.results, 256 << 10)
+        self._full = False
         rows = []
         self._buffer += data
         while len(self._buffer) >= _RESULT.size:
@@ -234,6 +240,7 @@ class Caller:
             if call is not None:
                 self._bytes -= call.size
                 self._waiting.append(call)
+        self._full = False
         self._waiting = deque(sorted(self._waiting, key=operator.attrgetter("number")))
 
     def _packed(self, number: int, data: bytes) -> str:

@@ -457,3 +457,70 @@ def test_a_call_whose_executor_can_never_run_fails_and_one_that_only_waits_does_
     uuid, results = done.stdout.splitlines()[:2]
     reason = f"an Executor in a call of job {uuid[:8]} can never run: job {uuid[:8]}, which waits for it, has all 2"
     assert results.count(reason) == 2 and "max_workers" in results
+
+
+PREPARED = """
+import json, os, time, redmesh
+
+data, cache = None, {}
+
+def prepare(value):
+    global data
+    data = value
+    cache["pid"] = os.getpid()
+
+def call(n):
+    return data + n, cache["pid"] == os.getpid(), os.getpid()
+
+def refuse(name):
+    raise LookupError(name)
+
+with redmesh.Executor(1, initializer=prepare, initargs=(100,), max_tasks_per_child=3) as executor:
+    results = [one.result() for one in [executor.submit(call, n) for n in range(7)]]
+    large = executor.submit(len, bytes(3_000_000)).result()
+told = {"sums": [one for one, _, _ in results], "own": all(one for _, one, _ in results), "large": large}
+told["processes"] = len({pid for *_, pid in results})
+with redmesh.Executor(1, initializer=refuse, initargs=("a model",)) as executor:
+    errors = [one.exception() for one in [executor.submit(pow, n, 2) for n in range(5)]]
+told["broken"] = sorted({type(one).__name__ for one in errors})
+told["cause"] = [repr(errors[0].__cause__), "in refuse" in str(errors[0].__cause__.__cause__)]
+print(json.dumps(told))
+"""
+
+
+def test_an_initializer_prepares_each_process_and_a_process_runs_some_calls_alone(yods: PrivateMesh) -> None:
+    told = json.loads(yods.run(sys.executable, "-c", PREPARED, check=True).stdout)
+    assert told == {
+        "sums": list(range(100, 107)), "own": True, "large": 3_000_000, "processes": 3,
+        "broken": ["BrokenProcessPool"], "cause": ["LookupError('a model')", True],
+    }  # fmt: skip
+
+
+SHORT_AND_LONG = """
+import os, time, redmesh
+
+def call(n):
+    if n >= 20:
+        open(f"ran-{n}", "w").close()
+        while not os.path.exists("end them"):
+            time.sleep(0.02)
+
+first = []
+executor = redmesh.Executor(1, name="ahead")
+calls = [executor.submit(call, n) for n in range(200)]
+calls[0].add_done_callback(lambda _: first.append(calls[-1].cancel()))  # in the thread that takes results
+while not os.path.exists("ran-20"):
+    time.sleep(0.02)
+one = calls[40].cancel(), calls[20].cancel()
+executor.shutdown(wait=False, cancel_futures=True)
+while not all(one.cancelled() for one in calls[21:]):
+    time.sleep(0.02)
+open("end them", "w").close()
+executor.shutdown()
+print(first, one, sum(one.cancelled() for one in calls), sum(name.startswith("ran-") for name in os.listdir()))
+"""
+
+
+def test_a_call_in_the_hands_of_a_worker_can_be_cancelled_until_it_begins(yods: PrivateMesh) -> None:
+    """Short calls come first, so that the worker gets many in advance; then one that lasts."""
+    assert yods.run(sys.executable, "-c", SHORT_AND_LONG, check=True).stdout == "[True] (True, False) 179 1\n"
