@@ -178,3 +178,15 @@ def test_a_section_that_is_tried_again_by_hand_may_run_where_it_failed() -> None
         tasks.avoid(number, "n1")
     tasks.again(FAILED, 1, 2, 1)
     assert tasks.hand_out("a", 2, "n1") == [(1, 2), (2, 2)]
+
+
+def test_what_was_never_begun_is_withdrawn_alone() -> None:
+    """One that is given back counts as never begun; one that has failed before, or runs, does not."""
+    tasks = TaskList(retries=1)
+    tasks.add(1, 10)
+    tasks.hand_out("w", 3)
+    assert tasks.end("w", 1, 1, failed=True) is not None  # tried again
+    assert tasks.killed("w", 2, 1, begun=False) is not None
+    assert tasks.withdraw({1, 2, 3, 5, 6, 9, 99}) == [(2, 2), (5, 6), (9, 9)]
+    assert (tasks.waiting, tasks.running) == (5, 1)
+    assert [number for number, _ in tasks.hand_out("w", 9)] == [1, 4, 7, 8, 10]
