@@ -1,8 +1,8 @@
 """Runs functions for ``redmesh.Executor`` in a process of the user's own Python, driven by a worker of the job.
 
-Calls arrive on standard input, a socket of packets; results go to the descriptor in the first argument. A call has
-begun when its packet was read: the kernel gives each packet either to this process or to the worker that withdraws it.
-Only this process and the user's program unpickle. Standard library and cloudpickle, Python 3.9.
+Calls arrive on standard input; results go to the descriptor in the first argument. The worker takes calls back that
+have not begun (yodbegun.py). Only this process and the user's program unpickle. Standard library and cloudpickle,
+Python 3.9.
 """
 
 from __future__ import annotations
@@ -17,12 +17,18 @@ import types
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Tuple
+    from typing import Any, BinaryIO, Dict, List, Tuple
+
+    from agents.yodio.yodbegun import Begun
+else:
+    sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # PYTHONSAFEPATH leaves it out
+    from yodbegun import Begun
 
 CALL = struct.Struct("!II")  # number, length; then data
-#: The longest packet: a longer call comes in several, and nothing else is under way then.
-PACKET = 64 << 10
-#: Number (0: the initializer), whether it failed, began, ended, lengths; then the line that says why it failed, data.
+#: Bytes that are read at once.
+_BUFFER = 64 << 10
+#: Number (0: the process is ready, or its initializer has failed), whether it failed, began, ended, lengths; then the
+#: line that says why it failed, and data.
 RESULT = struct.Struct("!IBddII")
 #: How many unpickled functions are kept: a map sends the same one with every chunk.
 _KEPT = 64
@@ -81,7 +87,9 @@ class _Functions:
         return self._kept[function], self.loads(arguments), self.loads(keywords) if keywords else {}, chunk
 
     def initialize(self, data: bytes) -> bytes:
-        """Call the initializer."""
+        """Call the initializer, if there is one."""
+        if not data:
+            return b""
         unpickler = _Unpickler(data)
         initializer, arguments = unpickler.load()
         initializer(*arguments)
@@ -119,34 +127,26 @@ def _failed(error: BaseException) -> bytes:
         return pickle.dumps((RuntimeError(f"{type(error).__name__}: {error}"), text))
 
 
-def _received(source: int) -> Tuple[int, bytes]:
-    """The number of the next call and its data."""
-    packet = os.read(source, PACKET)
-    if not packet:
+def _exactly(source: BinaryIO, count: int) -> bytes:
+    data = source.read(count)
+    if len(data) < count:
         raise EOFError
-    number, length = CALL.unpack_from(packet)
-    data = packet[CALL.size :]
-    if len(data) < length:
-        whole = bytearray(data)
-        while len(whole) < length:
-            packet = os.read(source, PACKET)
-            if not packet:
-                raise EOFError
-            whole += packet
-        data = bytes(whole)
-    return number, data
+    return data
 
 
-def main(sink: int, minor: str, version: str, path: str, most: int, initializer: int) -> int:
+def main(sink: int, minor: str, version: str, path: str, most: int, page: int, initializer: int) -> int:
     """Serve until standard input ends, or ``most`` calls have ended (0: any number); returns the exit status.
 
-    ``initializer``: the descriptor of a file with what is called before the first call, or -1.
+    ``page``: the descriptor of the page of :class:`Begun`. ``initializer``: that of a file with what is called before
+    the first call, or -1.
     """
-    source = os.dup(0)
+    source = os.fdopen(os.dup(0), "rb", _BUFFER)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)  # so that a function that reads its standard input does not read the calls
     os.close(null)
     os.set_inheritable(sink, False)
+    begun = Begun(page)
+    os.close(page)
     sys.path[:] = [*path.split("\n"), *(entry for entry in sys.path if entry not in path.split("\n"))]
     wrong = _differences(minor, version)
     functions = _Functions()
@@ -154,7 +154,7 @@ def main(sink: int, minor: str, version: str, path: str, most: int, initializer:
     def serve(number: int, function: Any, *given: Any) -> bool:
         began, failed, why = time.time(), 0, b""
         try:
-            if wrong:
+            if wrong and number:
                 raise RuntimeError(wrong)
             told = function(*given)
         except KeyboardInterrupt:
@@ -168,18 +168,24 @@ def main(sink: int, minor: str, version: str, path: str, most: int, initializer:
             view = view[os.write(sink, view) :]
         return not failed
 
-    if initializer >= 0 and not wrong:
+    content = b""
+    if initializer >= 0:
         with open(initializer, "rb") as file:
             file.seek(0)  # the process before this one has read it too
-            content = file.read()
-        if not serve(0, functions.initialize, content):
-            return 1
+            content = b"" if wrong else file.read()
+    if not serve(0, functions.initialize, content):
+        return 1
     try:
-        served = 0
-        while not most or served < most:
-            number, data = _received(source)
+        left = most
+        while True:
+            number, length = CALL.unpack(_exactly(source, CALL.size))
+            data = _exactly(source, length)
+            if not begun.begin():
+                continue
             serve(number, _called, data, functions)
-            served += 1
+            left -= 1
+            if not left:
+                break
     except EOFError:
         pass
     return 0
@@ -199,4 +205,4 @@ def _differences(minor: str, version: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4], *map(int, sys.argv[5:7])))
+    sys.exit(main(int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4], *map(int, sys.argv[5:8])))

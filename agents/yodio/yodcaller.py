@@ -6,44 +6,26 @@ from __future__ import annotations
 import base64
 import contextlib
 import fcntl
-import operator
 import os
-import select
 import signal
-import socket
 import struct
 import time
 from collections import deque
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Container, Deque, Dict, List, NamedTuple, Optional, Tuple
+    from typing import Any, Container, Deque, Dict, Iterable, List, Optional, Tuple
 
     from agents.yodio import yodio
-
-    class Call(NamedTuple):
-        """A call on its way to the process: ``text`` is its data as base64, ``size`` the bytes under way."""
-
-        number: int
-        attempt: int
-        text: str
-        size: int
-
+    from agents.yodio.yodbegun import Begun
 else:
-    from collections import namedtuple
-
     import yodio
-
-    Call = namedtuple("Call", "number attempt text size")
+    from yodbegun import Begun
 
 _CALL = struct.Struct("!II")
 _RESULT = struct.Struct("!IBddII")
-#: The most bytes of calls in transit, and of a packet of a larger call.
-_UNDER_WAY, _PIECE = 48 << 10, 32 << 10
-#: The size of the socket's buffer, as far as the kernel allows it: a small packet takes 800 bytes of it.
-_ROOM = 1 << 20
-#: Milliseconds between looks at a process that takes nothing of a large call.
-_LOOK_MS = 100
+#: Bytes of calls in transit: less than a pipe holds, so that writing never blocks on a process that is itself writing.
+_UNDER_WAY = 48 << 10
 #: Seconds before another process is started after one that has exited before it ran anything.
 _PAUSE_S = 0.2
 #: Results above this size are sent as files (docs/protocol.md).
@@ -51,11 +33,21 @@ _INLINE = 128 << 10
 INLINE, FILE = b"\0", b"\1"
 
 
+class Call:
+    """A call that has no result yet."""
+
+    __slots__ = ("attempt", "number", "place", "size", "text")
+
+    def __init__(self, number: int, attempt: int, text: str) -> None:
+        self.number, self.attempt = number, attempt
+        self.text = text  # its data as base64
+        self.place = self.size = 0  # once it is sent: the count of calls that the process was sent, and its bytes
+
+
 class Caller:
     """A process that runs functions for one worker, and its successors.
 
-    Each call is a packet of a socket, of which both this worker and the process have the reading end: the kernel gives
-    a packet to one of them, so what the worker takes back was never begun.
+    A process gets calls when it is ready, at most ``max_tasks`` of them, and is followed by another when it exits.
     """
 
     def __init__(self, job: Dict[str, Any], env: Dict[str, str]) -> None:
@@ -63,14 +55,11 @@ class Caller:
         # An Executor in a call knows by this that its callers wait for it.
         callers = [job["uuid"], *self._functions.get("callers", ())]
         self._env = {**env, "REDMESH_JOB_CALLERS": ",".join(callers)}
+        self._most = int(self._functions.get("max_tasks") or 0)
         self._waiting: Deque[Call] = deque()
         self._called: Dict[int, Call] = {}  # sent, in the order of sending
         self._bytes = 0
         self._buffer = bytearray()
-        self._calls, self._reading = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._calls.setblocking(False)
-        self._calls.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _ROOM)
-        self._full = False  # the socket takes no more packets before the process has taken one
         self.broken = ""  # why no process can run calls: the initializer failed
         self.error = ""  # its exception and traceback, pickled, as base64
         self.results = self._initializer = -1
@@ -90,33 +79,39 @@ class Caller:
             file.write(_read(path))
 
     def _start(self) -> None:
+        reader, self._calls = os.pipe2(os.O_CLOEXEC)
         self.results, sink = os.pipe2(os.O_CLOEXEC)
+        page, self._begun = Begun.create()
         told = self._functions
         script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "yodcall.py")
         command = [told["python"], script, "3", told["minor"], told["cloudpickle"], "\n".join(told["path"])]
-        command += [str(told.get("max_tasks") or 0), "-1" if self._initializer < 0 else "4"]
-        given = [self._reading.fileno(), sink, *([self._initializer] if self._initializer >= 0 else [])]
+        command += [str(self._most), "4", "-1" if self._initializer < 0 else "5"]
+        given = {0: reader, 3: sink, 4: page}
+        if self._initializer >= 0:
+            given[5] = self._initializer
         # Numbers above those that the process gets: no descriptor overwrites another.
-        copies = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 5) for fd in given]
-        actions = [(os.POSIX_SPAWN_DUP2, fd, (0, 3, 4)[place]) for place, fd in enumerate(copies)]
+        copies = {place: fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 6) for place, fd in given.items()}
+        actions = [(os.POSIX_SPAWN_DUP2, fd, place) for place, fd in copies.items()]
         try:
             self.pid = os.posix_spawnp(
                 command[0], command, self._env, file_actions=actions, setpgroup=0,
                 setsigdef=[signal.SIGPIPE, signal.SIGINT],
             )  # fmt: skip
         except OSError:
-            os.close(self.results)
-            self.results = -1
+            self._close()
             raise
         finally:
-            for fd in (sink, *copies):
+            for fd in (reader, sink, page, *copies.values()):
                 os.close(fd)
-        self._served = False  # the process has run its initializer, or a call
+        self._ready = False
+        #: Calls that were taken back take room in the pipe until the process has ended those that it has begun.
+        self._passes = False
+        self._sent = self._left = 0  # calls sent to the process; those of them that were not taken back
         self._began = time.time()
 
-    def give(self, number: int, attempt: int, data: str) -> None:
-        """Run a function."""
-        self._waiting.append(Call(number, attempt, data, 0))
+    def give(self, calls: Iterable[List[Any]]) -> None:
+        """Run functions: each call's number, attempt and data."""
+        self._waiting.extend(Call(*one) for one in calls)
         self._send()
 
     @property
@@ -125,55 +120,48 @@ class Caller:
         return bool(self._called or self._waiting)
 
     def _send(self) -> None:
-        while self._waiting and not (self.broken or self._full) and (not self._called or self._bytes < _UNDER_WAY):
+        """Send calls that wait, as many as may be under way; a larger one alone."""
+        self._passes = self._passes and bool(self._called)
+        if not self._ready or self._passes or self.broken:
+            return
+        pieces: List[bytes] = []
+        while self._waiting and self._bytes < _UNDER_WAY and (not self._most or self._left < self._most):
             call = self._waiting[0]
             data = base64.b64decode(call.text)
+            if data[:1] == FILE and self._called:
+                break
             data = data[1:] if data[:1] == INLINE else _read(os.fsdecode(data[1:]))
-            call = call._replace(size=len(data) + _CALL.size)
+            call.size = len(data) + _CALL.size
             if self._called and self._bytes + call.size > _UNDER_WAY:
-                return
-            packet = _CALL.pack(call.number, len(data)) + data
-            if call.size <= _UNDER_WAY:
-                try:
-                    self._calls.send(packet)
-                except BlockingIOError:
-                    self._full = True  # a result makes room
-                    return
+                break
             self._waiting.popleft()
+            self._sent += 1
+            self._left += 1
+            call.place = self._sent
             self._called[call.number] = call
             self._bytes += call.size
-            if call.size > _UNDER_WAY:
-                self._send_large(memoryview(packet))
-
-    def _send_large(self, packet: memoryview) -> None:
-        """Send a call that is alone under way, unless the process exits: :meth:`take` reports that."""
-        poll = select.poll()
-        poll.register(self._calls, select.POLLOUT)
-        while packet:
-            if not poll.poll(_LOOK_MS) and self._exited():
-                return
-            with contextlib.suppress(BlockingIOError):
-                packet = packet[self._calls.send(packet[:_PIECE]) :]
-
-    def _exited(self) -> bool:
-        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+            pieces += (_CALL.pack(call.number, len(data)), data)
+        view = memoryview(b"".join(pieces))
+        with contextlib.suppress(BrokenPipeError):  # take() reports its exit
+            while view:
+                view = view[os.write(self._calls, view) :]
 
     def take(self) -> List[List[Any]]:
         """Results that have arrived, as rows for the owner; call this when ``results`` is readable."""
         data = os.read(self.results, 256 << 10)
-        self._full = False
-        rows = []
-        self._buffer += data
-        while len(self._buffer) >= _RESULT.size:
-            number, failed, began, ended, short, length = _RESULT.unpack_from(self._buffer)
-            start, end = _RESULT.size + short, _RESULT.size + short + length
-            if len(self._buffer) < end:
+        rows: List[List[Any]] = []
+        buffer, at = self._buffer, 0
+        buffer += data
+        while len(buffer) >= at + _RESULT.size:
+            number, failed, began, ended, short, length = _RESULT.unpack_from(buffer, at)
+            start = at + _RESULT.size + short
+            if len(buffer) < start + length:
                 break
-            why = self._buffer[_RESULT.size : start].decode("utf-8", "replace")
-            told = bytes(self._buffer[start:end])
-            del self._buffer[:end]
-            self._served = True
+            why = buffer[at + _RESULT.size : start].decode("utf-8", "replace")
+            told = bytes(memoryview(buffer)[start : start + length])
+            at = start + length
             if not number:
+                self._ready = not failed
                 if failed:
                     self._break(why, told)
                 continue
@@ -186,6 +174,7 @@ class Caller:
             except OSError as error:
                 why = f"its result of {len(told):,} bytes cannot be written: {error.strerror or error}"
                 rows.append([number, call.attempt, 1, began, ended, why, why, ""])
+        del buffer[:at]
         if not data:
             rows += self._again()
         self._send()
@@ -197,51 +186,42 @@ class Caller:
         self.error = base64.b64encode(error).decode() if len(error) <= _INLINE else ""
 
     def _again(self) -> List[List[Any]]:
-        """The process has exited: its present call has failed, a new process runs the others."""
+        """The process has exited: the call that it had begun has failed, a new process runs the others."""
         _, told = os.waitpid(self.pid, 0)
         why = f"signal {os.WTERMSIG(told)}" if os.WIFSIGNALED(told) else f"status {os.WEXITSTATUS(told)}"
         status = 128 + os.WTERMSIG(told) if os.WIFSIGNALED(told) else os.WEXITSTATUS(told) or 1
-        os.close(self.results)
-        self.results, self.restarted = -1, True
+        self._close()
+        self.restarted = True
         self._buffer.clear()
-        self._take_back()
-        rows: List[List[Any]] = []
-        if self._initializer >= 0 and not self._served:
-            self._break(f"its process ended with {why}", b"")
-        if self.broken:
-            self._waiting.extendleft(reversed(self._called.values()))
-            self._called.clear()
-            return rows
-        if not self._called and not self._served and self._waiting:
-            call = self._waiting.popleft()  # no process can begin it
-            self._called[call.number] = call
-        for call in self._called.values():
-            why = f"its process ended with {why}"
-            rows.append([call.number, call.attempt, status, self._began, time.time(), why, why, ""])
+        begun = self._begun.begun()
+        failed = [call for call in self._called.values() if call.place <= begun]
+        self._waiting.extendleft(reversed([call for call in self._called.values() if call.place > begun]))
         self._called.clear()
         self._bytes = 0
-        if not self._served:
+        if self._initializer >= 0 and not (self._ready or self.broken):
+            self._break(f"its process ended with {why}", b"")
+        if self.broken:
+            self._waiting.extendleft(reversed(failed))  # the job ends
+            return []
+        if not begun:
+            if self._waiting:
+                failed = [self._waiting.popleft()]  # no process begins it
             time.sleep(_PAUSE_S)
+        why = f"its process ended with {why}"
+        rows = [[call.number, call.attempt, status, self._began, time.time(), why, why, ""] for call in failed]
         self._start()
         return rows
 
     def _take_back(self) -> None:
-        """Take back the calls that no process has begun."""
-        large = self._bytes > _UNDER_WAY  # the packets are pieces of the one call under way: the first has its number
-        heads = {_CALL.pack(call.number, call.size - _CALL.size): call.number for call in self._called.values()}
-        first = True
-        while True:
-            try:
-                packet = self._reading.recv(_CALL.size, socket.MSG_DONTWAIT)
-            except BlockingIOError:
-                break
-            call = self._called.pop(heads.get(packet, 0), None) if first or not large else None
-            first = False
-            if call is not None:
-                self._bytes -= call.size
-                self._waiting.append(call)
-        self._full = False
-        self._waiting = deque(sorted(self._waiting, key=operator.attrgetter("number")))
+        """Let calls that were sent, and that the process has not begun, wait again."""
+        begun = self._begun.take_back(self._sent)
+        taken = [call for call in self._called.values() if call.place > begun]
+        for call in taken:
+            del self._called[call.number]
+            self._bytes -= call.size
+        self._left -= len(taken)
+        self._waiting.extendleft(reversed(taken))
+        self._passes = self._passes or bool(taken)
 
     def _packed(self, number: int, data: bytes) -> str:
         if len(data) <= _INLINE:
@@ -258,11 +238,10 @@ class Caller:
 
     def give_back(self, only: Optional[Container[int]] = None) -> List[Tuple[int, int]]:
         """Number and attempt of each call that no process has begun; none will. ``only``: these numbers, or all."""
-        if self._bytes <= _UNDER_WAY:
+        if any(only is None or number in only for number in self._called):
             self._take_back()
         back = [call for call in self._waiting if only is None or call.number in only]
-        numbers = {call.number for call in back}
-        self._waiting = deque(call for call in self._waiting if call.number not in numbers)
+        self._waiting = deque(call for call in self._waiting if not (only is None or call.number in only))
         self._send()
         return [(call.number, call.attempt) for call in back]
 
@@ -278,10 +257,13 @@ class Caller:
 
     def close(self) -> None:
         """Close the process's standard input, with which it exits."""
-        self._calls.close()
-        self._reading.close()
         if self.results >= 0:
-            os.close(self.results)
+            self._close()
+
+    def _close(self) -> None:
+        os.close(self._calls)
+        os.close(self.results)
+        self.results = -1
 
 
 def _read(path: str) -> bytes:

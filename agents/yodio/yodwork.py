@@ -22,18 +22,17 @@ if TYPE_CHECKING:
     from typing import Any, Deque, Dict, List, Optional, Set, Tuple
 
     from agents.yodio.yodbytes import each_to_system, from_system, to_system
-    from agents.yodio.yodcaller import Caller
     from agents.yodio.yodfields import PART, file_name, filled
     from agents.yodio.yodio import Channel
     from agents.yodio.yodparts import age, is_written, not_written, of_attempt
 else:
     from yodbytes import each_to_system, from_system, to_system
-    from yodcaller import Caller
     from yodfields import PART, file_name, filled
     from yodio import Channel
     from yodparts import age, is_written, not_written, of_attempt
 
 if TYPE_CHECKING:
+    from agents.yodio.yodcaller import Caller
     from agents.yodio.yodparts import Found
     from agents.yodio.yodreport import Report, ReportServer
     from agents.yodio.yodstage import Stage
@@ -188,8 +187,9 @@ class Worker:
         self._ask()
         while True:
             if self._caller is not None:
-                while self._queue:
-                    self._caller.give(*self._queue.popleft())
+                if self._queue:
+                    self._caller.give(self._queue)
+                    self._queue.clear()
                 if not self._caller.busy or time.monotonic() - self._oldest >= _FLUSH_S:
                     self._flush()
                 if self._stops and not self._unanswered and not self._caller.busy:
@@ -318,15 +318,16 @@ class Worker:
             self._job["wrong"] = f"{told}; every node needs it{other}"
         if job.get("functions"):
             try:
-                self._caller = Caller(job, self._env)
+                caller: Caller = importlib.import_module("yodcaller").Caller(job, self._env)
             except OSError as error:
                 python = job["functions"]["python"]
                 told = f"the program's Python {python} cannot be run on {_HOST}: {error.strerror}"
                 self._job["wrong"] = f"{told}; every node needs it at that path"
                 return
-            self._tell_broken(self._caller)
-            if not self._caller.broken:
-                self._poll.register(self._caller.results, select.POLLIN)
+            self._caller = caller
+            self._tell_broken(caller)
+            if not caller.broken:
+                self._poll.register(caller.results, select.POLLIN)
 
     def _is_plain(self) -> bool:
         """True for a job of mesh submit, False for sections and functions."""
