@@ -46,7 +46,7 @@ def test_each_call_is_begun_or_taken_back_but_never_both() -> None:
         for _ in range(40):
             before = sent
             sent += os.write(process.stdin.fileno(), bytes(30_000))
-            wait_until(lambda: worker.begun() > before, "the process has begun one more", step_s=0.0)
+            wait_until(lambda before=before: worker.begun() > before, "the process has begun one more", step_s=0.0)
             expected = expected.ljust(worker.take_back(sent), "1").ljust(sent, "0")
         process.stdin.close()
         ran = process.stdout.read().decode().strip()
