@@ -53,8 +53,9 @@ _TELL_S = 0.1
 _CALLERS = "REDMESH_JOB_CALLERS"
 #: How the state begins in ``mesh queue`` of a job that cannot get any (console/jobs/rows.py).
 _NO_PROCESSORS = "no processors"
-#: Seconds after which an Executor checks why it has no processors, at first and at most.
-_LOOK_S, _LOOK_MOST_S = 2.0, 60.0
+#: Seconds after which an Executor checks why it has no processors, at first and at most; in a call of another Executor
+#: at most, and until it checks again that it can never have any, because one look may see two moments.
+_LOOK_S, _LOOK_MOST_S, _LOOK_NESTED_S, _LOOK_AGAIN_S = 2.0, 60.0, 8.0, 1.0
 _BUFFER = 256 << 10
 
 
@@ -442,21 +443,23 @@ class Executor(_Base):
 
     def _watch_line(self, callers: list[str]) -> None:
         """Say why no call runs. In a call of another Executor: end this job if it can never have a processor, because
-        the callers, which wait for it, have them all."""
-        pause, told = _LOOK_S if callers else 2 * _LOOK_S, ""
-        while not self._served.wait(pause):
-            pause = min(2 * pause, _LOOK_MOST_S)
+        calls that wait for it, or in the same way, have them all."""
+        pause, told, stuck = _LOOK_S if callers else 2 * _LOOK_S, "", False
+        while not self._served.wait(_LOOK_AGAIN_S if stuck else pause):
+            pause = min(2 * pause, _LOOK_NESTED_S if callers else _LOOK_MOST_S)
             row = _row(self.uuid) if self._sent else {}
-            why = str(row.get("why") or "")
-            if not (callers and row.get("stuck")):
+            why, before = str(row.get("why") or ""), stuck
+            stuck = bool(callers and row.get("stuck"))
+            if not stuck:
                 reason = str(row["state"]) if str(row.get("state", "")).startswith(_NO_PROCESSORS) else why
                 if reason and reason != told and not row["running"]:
                     print(f"redmesh: job {self.uuid[:8]}: {reason}", file=sys.stderr, flush=True)
                     told = reason
+            if not (stuck and before):
                 continue
             reason = (
-                f"an Executor in a call of job {callers[0][:8]} can never run: {why}, and keeps them until its own"
-                " Executor is shut down; open that one with a smaller max_workers, start a larger mesh (mesh up"
+                f"an Executor in a call of job {callers[0][:8]} can never run: {why}. A job keeps its processors until"
+                " its Executor is shut down: open that one with a smaller max_workers, start a larger mesh (mesh up"
                 " --processors N), or call the function in the call itself"
             )
             payload = json.dumps({"op": "cancel", "id": 3, "reason": reason}).encode()

@@ -497,6 +497,8 @@ class JobOwner:
 
         If the program has exited, cancel calls that have not ended.
         """
+        if calls.open:
+            self._owner.record(lambda job: job.set_meta(calls_closed=1))
         calls.open = False
         if calls.client is None and (calls.unsent or not self._tasks.finished):
             self._cancel("the program has exited")

@@ -53,7 +53,7 @@ class Caller:
     def __init__(self, job: Dict[str, Any], env: Dict[str, str]) -> None:
         self._functions = job["functions"]
         # An Executor in a call knows by this that its callers wait for it.
-        callers = [job["uuid"], *self._functions.get("callers", ())]
+        callers = [f"{job['uuid']}:{os.environ.get('YOD_LAUNCHER_ID', '')}", *self._functions.get("callers", ())]
         self._env = {**env, "REDMESH_JOB_CALLERS": ",".join(callers)}
         self._most = int(self._functions.get("max_tasks") or 0)
         self._waiting: Deque[Call] = deque()

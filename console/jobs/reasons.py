@@ -17,16 +17,17 @@ def in_line(settings: Settings, jobs: Sequence[dict[str, Any]]) -> list[tuple[st
     """Why each of ``jobs`` (summaries) waits for processors, "" if it does not; and whether it will wait for ever."""
     if all(job["state"] in ENDED for job in jobs):
         return [("", False)] * len(jobs)
-    from console.jobs.waiting import read_lines  # the rules of allocation load the database's library
+    from console.jobs.waiting import JobInLine, read_lines  # the rules of allocation load the database's library
 
     lines = read_lines(settings)
     if lines is None:
         return [("", False)] * len(jobs)
-    found = []
+    waiting = []
     for job in jobs:
         callers = (json.loads(job[META]).get("functions") or {}).get("callers", ())
-        found.append(lines.why(job["uuid"], json.loads(str(job.get("yods") or "[]")), callers))
-    return found
+        processes = json.loads(str(job.get("yods") or "[]"))
+        waiting.append(JobInLine(job["uuid"], processes, callers, closed=bool(job.get("calls_closed"))))
+    return lines.why(waiting)
 
 
 def why_idle(settings: Settings, job: dict[str, Any]) -> str:

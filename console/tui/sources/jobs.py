@@ -127,7 +127,7 @@ class JobsReader:
         if told is None:
             return self.jobs.pop(number, None) is not None
         line = self._line if told["yods"] and told["state"] not in ENDED else None
-        row = Job(number, **{**told, "waits": clean(line.why(uuid, told["yods"])[0]) if line is not None else ""})
+        row = Job(number, **{**told, "waits": clean(line.reason(uuid, told["yods"])) if line is not None else ""})
         if self.jobs.get(number) == row:
             return False
         self.jobs[number] = row

@@ -458,6 +458,22 @@ def test_a_call_whose_executor_can_never_run_fails_and_one_that_only_waits_does_
     reason = f"an Executor in a call of job {uuid[:8]} can never run: job {uuid[:8]}, which waits for it, has all 2"
     assert results.count(reason) == 2 and "max_workers" in results
 
+    # Two programs, each with one of the two processors: the one that came last gives up, the other goes on.
+    for call in private.work.glob("call-*"):
+        call.unlink()
+    two = NESTED.replace("call-{of}-{n}", "call-{of}-{os.getpid()}")
+    two = two.replace(
+        'all(os.path.exists(f"call-{of}-{one}") for one in range(of))',
+        "sum(name.startswith('call-') for name in os.listdir()) == 2",
+    )
+    (private.work / "two.py").write_text(two)
+    programs = [private.start(sys.executable, "two.py", "1", stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    told = [program.communicate()[0].splitlines()[:2] for program in programs]
+    (gone,) = (uuid for uuid, results in told if results != "['0']")
+    (other, _), (_, results) = sorted(told, key=lambda one: one[0] == gone)
+    reason = f"job {gone[:8]}, which waits for it, and job {other[:8]}, whose calls wait for processors too, have all 2"
+    assert reason in results
+
 
 PREPARED = """
 import json, os, time, redmesh
