@@ -409,7 +409,7 @@ class JobOwner:
         else:
             if told["op"] == "worked":
                 self._take(worker, told.get("results"))
-                if told.get("broken"):
+                if told.get("broken") and not self._tasks.cancelled:  # the first reason, not what it has caused
                     self._cancel(str(told["broken"]), fails=True, error=str(told.get("error") or ""))
             elif told["op"] == "tested":
                 self._tested(worker, str(told.get("reason") or ""))

@@ -60,6 +60,7 @@ class Caller:
         self._called: Dict[int, Call] = {}  # sent, in the order of sending
         self._bytes = 0
         self._buffer = bytearray()
+        self._dropped = False
         self.broken = ""  # why no process can run calls: the initializer failed
         self.error = ""  # its exception and traceback, pickled, as base64
         self.results = self._initializer = -1
@@ -198,6 +199,8 @@ class Caller:
         self._waiting.extendleft(reversed([call for call in self._called.values() if call.place > begun]))
         self._called.clear()
         self._bytes = 0
+        if self._dropped:
+            return []
         if self._initializer >= 0 and not (self._ready or self.broken):
             self._break(f"its process ended with {why}", b"")
         if self.broken:
@@ -246,7 +249,8 @@ class Caller:
         return [(call.number, call.attempt) for call in back]
 
     def drop(self) -> List[Tuple[int, int]]:
-        """Kill the process; returns number and attempt of every call."""
+        """Kill the process, the last one; returns number and attempt of every call."""
+        self._dropped = True
         numbers = [(call.number, call.attempt) for call in (*self._called.values(), *self._waiting)]
         self._waiting.clear()
         self._called.clear()

@@ -500,6 +500,9 @@ with redmesh.Executor(1, initializer=refuse, initargs=("a model",)) as executor:
     errors = [one.exception() for one in [executor.submit(pow, n, 2) for n in range(5)]]
 told["broken"] = sorted({type(one).__name__ for one in errors})
 told["cause"] = [repr(errors[0].__cause__), "in refuse" in str(errors[0].__cause__.__cause__)]
+with redmesh.Executor(2, initializer=os._exit, initargs=(7,)) as executor:
+    calls = [executor.submit(int) for _ in range(9)]
+    told["exits"] = sorted({str(one.exception()).partition(": ")[2] for one in calls})
 print(json.dumps(told))
 """
 
@@ -509,7 +512,38 @@ def test_an_initializer_prepares_each_process_and_a_process_runs_some_calls_alon
     assert told == {
         "sums": list(range(100, 107)), "own": True, "large": 3_000_000, "processes": 3,
         "broken": ["BrokenProcessPool"], "cause": ["LookupError('a model')", True],
+        "exits": ["its process ended with status 7"],
     }  # fmt: skip
+
+
+INTERRUPTED_EARLY = """
+import os, signal, sys, threading, time, redmesh
+
+def interrupt(before):
+    while set(os.listdir(sys.argv[1])) <= before:
+        time.sleep(0.001)
+    os.kill(os.getpid(), signal.SIGINT)
+
+threading.Thread(target=interrupt, args=(set(os.listdir(sys.argv[1])),)).start()
+try:
+    executor = redmesh.Executor(1, name="early")
+    time.sleep(60)
+except KeyboardInterrupt:
+    print("interrupted", "executor" in globals(), flush=True)
+    sys.stdin.readline()
+"""
+
+
+def test_an_interrupted_constructor_leaves_no_job_though_its_program_goes_on(yods: PrivateMesh) -> None:
+    """The interrupt comes when ``mesh submit`` has made the job's object."""
+    pipe = subprocess.PIPE
+    words = (sys.executable, "-c", INTERRUPTED_EARLY, str(yods.state / "jobs"))
+    with yods.start(*words, stdin=pipe, stdout=pipe, text=True) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == "interrupted False\n"
+        wait_until(lambda: queue(yods) == [], "the job has ended")
+    (uuid,) = (row["uuid"] for row in queue(yods, ended=True) if row["name"] == "early")
+    assert job(yods, uuid)["cause"] == "the program gave up before its first call"
 
 
 SHORT_AND_LONG = """
