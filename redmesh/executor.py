@@ -253,7 +253,8 @@ class Executor(_Base):
         try:
             while futures:
                 left = None if until is None else until - time.monotonic()
-                yield from futures.popleft().result(left)
+                yield from futures[0].result(left)
+                futures.popleft()
         finally:
             with self._lock:
                 begun = [future.number for future in futures if not Future.cancel(future)]
