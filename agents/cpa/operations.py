@@ -29,6 +29,7 @@ from db.machine import nodes as machine
 from db.machine import nodes_bulk, rcas, reservations
 from db.store.store import Store
 from db.views import daemon_reads, history
+from redmesh.sanitise import clean
 from redmesh.state import is_uuid
 
 MAX_COMMAND = 4096  # characters of a command line that are stored
@@ -395,7 +396,8 @@ class Operations:
             nodes_bulk.nodes_up(self.store, _names(message), boot_id, message["incarnation"], address, agent)
         else:
             life = (boot_id, message["incarnation"])
-            machine.node_up(self.store, message["node"], *life, address, agent, message.get("rca", ""))
+            shared = clean(message.get("shared", ""))[:MAX_REASON]
+            machine.node_up(self.store, message["node"], *life, address, agent, message.get("rca", ""), shared)
         return Answer({}, released=True)
 
     def _node_suspect(self, uid: int, message: Message) -> Answer:

@@ -143,11 +143,15 @@ class Rca:
     def _do_launcher(self, session: Session, message: Message) -> None:
         self._launcher_of(session).launcher = message["launcher"]
 
-    def _do_beat(self, session: Session, _message: Message) -> None:
+    def _do_beat(self, session: Session, message: Message) -> None:
         now = time.monotonic()
         if isinstance(session.state, KnownNode):
             if session.state.session is session:
-                self._tell_node(session.state, session.state.machine.handle(nodes.Event.BEAT, now))
+                actions = session.state.machine.handle(nodes.Event.BEAT, now)
+                if "shared" in message:
+                    session.state.facts["shared"] = message["shared"]
+                    actions = actions or (nodes.TELLING[nodes.State.UP],)
+                self._tell_node(session.state, actions)
         else:
             self._launcher_of(session).handle(launchers.Event.BEAT, now)
 
@@ -467,6 +471,7 @@ class Rca:
                 message.update(
                     address=facts["address"], processors=facts["processors"], agent=str(facts.get("agent", ""))
                 )
+                message["shared"] = str(facts.get("shared", ""))
             else:
                 message["reason"] = known.machine.reason
                 if action is nodes.Action.TELL_DOWN and isinstance(known, RemoteNode):

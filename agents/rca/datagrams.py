@@ -41,6 +41,7 @@ class RemoteNode:
         "launches",
         "machine",
         "sequence",
+        "shared",
     )
 
     #: The attribute that nodes with a session have.
@@ -55,6 +56,7 @@ class RemoteNode:
         self.incarnation = 0
         self.sequence = 0
         self.launches = 0
+        self.shared = ""  # the other meshes on its host
         self.beaten_at = 0.0  # the arrival of its last beat, unaffected by ``forgive``
         self.certain = False  # for a node that is down: a CPA has recorded it; until then another RCA may hear the node
 
@@ -76,6 +78,8 @@ class RemoteNode:
         """Accept a beat that arrived at the monotonic time ``arrived``."""
         if told.boot_id != self.boot_id and self.boot_id:
             self.former.add(self.boot_id)
+        if (told.boot_id, told.incarnation) != (self.boot_id, self.incarnation):
+            self.shared = ""
         self.boot_id, self.incarnation, self.sequence = told.boot_id, told.incarnation, told.sequence
         self.launches, self.beaten_at = told.facts.launches, arrived
         self.facts = {
@@ -85,6 +89,7 @@ class RemoteNode:
             "address": told.facts.address,
             "processors": told.facts.processors,
             "agent": told.facts.agent,
+            "shared": self.shared,
         }
 
 
@@ -233,6 +238,9 @@ class RemoteNodes:
         if told.kind == heartbeat.GONE:
             self._on_gone(known, told, arrived)
             return
+        if told.kind == heartbeat.SHARED:
+            self._on_shared(known, told, arrived)
+            return
         if told.flags & heartbeat.UNHEARD:
             known.sequence = told.sequence
         else:
@@ -247,6 +255,14 @@ class RemoteNodes:
         if (told.boot_id, told.incarnation) == (known.boot_id, known.incarnation):
             known.sequence = told.sequence
             self._on_event(known, Event.PCT_DIED, "its PCT has died", arrived)
+
+    def _on_shared(self, known: RemoteNode, told: heartbeat.Beat, arrived: float) -> None:
+        if told.epoch != self._epoch or (told.boot_id, told.incarnation) != (known.boot_id, known.incarnation):
+            return
+        known.sequence = told.sequence
+        if known.machine.state is State.UP and told.facts.agent != known.shared:
+            known.shared = known.facts["shared"] = told.facts.agent
+            self._on_event(known, Event.REGISTER, "", arrived)
 
     def _on_beat(self, known: RemoteNode, told: heartbeat.Beat, arrived: float) -> None:
         # A boot id of another boot of the mesh belongs to nobody: the node must begin anew, or be brought up again.

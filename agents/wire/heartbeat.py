@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     from typing import List, Optional, Sequence, Tuple
 
 MAGIC = b"RMB1"
-#: Kinds: sent by a node (or its keeper: GONE), sent to a node (ACK, PLACES), and sent by one RCA to another (RCA),
-#: which answers with ACK.
-BEAT, GONE, ACK, PLACES, RCA = 1, 2, 3, 4, 5
+#: Kinds: sent by a node (or its keeper: GONE), sent to a node (ACK, PLACES), sent by one RCA to another (RCA), which
+#: answers with ACK, and sent by a node that has something to say of other meshes on its host (SHARED: in a beat's place
+#: for the agent's version). An RCA that does not know a kind ignores the datagram.
+BEAT, GONE, ACK, PLACES, RCA, SHARED = 1, 2, 3, 4, 5, 6
 #: The RCA's view of the node. GREET: the node must repeat the RCA's epoch first. UP: all is well. RESET: the node
 #: counts as down for good; it must clear itself and begin under a new boot id. ALONE: all is well, but the RCA reaches
 #: no CPA, so the node may use another RCA.
@@ -136,7 +137,7 @@ def read_beat(datagram: bytes, keys: Sequence[bytes]) -> Tuple[Beat, int]:
         node, boot_id, agent, address = datagram[_BEAT.size : -MAC_SIZE].decode("utf-8").split("\0")
     except ValueError:  # includes UnicodeDecodeError
         raise WireError("a beat that is not understood") from None
-    if kind not in (BEAT, GONE, RCA):
+    if kind not in (BEAT, GONE, RCA, SHARED):
         raise WireError("a datagram of another kind")
     facts = Facts(processors, launches, load / 100, memory, agent, address, places)
     return Beat(node, boot_id, incarnation, sequence, kind=kind, flags=flags, epoch=epoch, facts=facts), which

@@ -162,7 +162,7 @@ CPA: Dict[str, Shape] = {
     "full_texts": _shape({"login": _str}, launchers=_list),
     "launcher_lost": _shape(login=_str, pid=_int, pid_started=_int, reason=_str),
     "node_up": _shape(
-        {"agent": _str, "nodes": _list, "rca": _str},
+        {"agent": _str, "nodes": _list, "rca": _str, "shared": _str},
         node=_str,
         boot_id=_str,
         incarnation=_int,
@@ -195,14 +195,14 @@ CPA: Dict[str, Shape] = {
 #: Messages to an RCA: from launchers and PCTs, and queries from any member of this mesh.
 RCA: Dict[str, Shape] = {
     "register": _shape({"launcher": (int, _none), "login": _str}, pid=_int, pid_started=_int),
-    "beat": _shape({"seq": _int, "load": _num, "launches": _int}),
+    "beat": _shape({"seq": _int, "load": _num, "launches": _int, "shared": _str}),
     "launcher": _shape(launcher=_int),
     "unregister": _shape(),
     "finish": _shape(
         {"processor_error": _bool, "reason": _str, "lost": _list}, launcher=_int, cookie=_str, exit_status=_int
     ),
     "register_node": _shape(
-        {"agent": _str, "nodes": _list},
+        {"agent": _str, "nodes": _list, "shared": _str},
         node=_str,
         boot_id=_str,
         incarnation=_int,

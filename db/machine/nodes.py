@@ -47,6 +47,7 @@ class NodeRow(NamedTuple):
     by: str = ""  # who caused the last change
     rca: str = ""  # the login processor whose RCA receives the node's heartbeats
     side: int = 1
+    reason: str = ""
 
     @classmethod
     def from_row(cls, row: Row) -> NodeRow:
@@ -72,6 +73,7 @@ _NODE_ROW = (
     Node.by,
     Node.rca,
     Node.side,
+    Node.reason,
 )
 
 
@@ -325,6 +327,11 @@ def _set_state(*, node: int, state: str, reason: str, by: str) -> Query:
 
 
 @statement
+def _set_reason(*, node: int, reason: str) -> Query:
+    return Node.update({Node.reason: reason, Node.changed: STAMP}).where(Node.id == node)
+
+
+@statement
 def _partitions_on(*, node: int) -> Query:
     on_node = (Processor.node == node) & Processor.partition.is_null(False)
     return Processor.select(Processor.partition).where(on_node).distinct()
@@ -527,14 +534,16 @@ def _replace_processors(t: Transaction, specs: Sequence[NodeSpec]) -> None:
 
 
 def node_up(
-    store: Store, node: str, boot_id: str, incarnation: int, address: str, agent: str = "", rca: str = ""
-) -> bool:
+    store: Store, node: str, boot_id: str, incarnation: int, address: str, agent: str = "", rca: str = "",
+    shared: str = "",
+) -> bool:  # fmt: skip
     """Record that a node's PCT registered; returns whether that is new. Raises Invalid for an unknown node, or
     GivenUp.
 
     ``rca``: the RCA that receives the node's heartbeats from now on; other RCAs' reports of its silence do not count.
+    ``shared``: the other meshes on its host (agents/pct/node/neighbours.py), which is the reason of a node that is up.
     """
-    return store.run(lambda t: _registered(t, node, boot_id, incarnation, address, agent, rca))
+    return store.run(lambda t: _registered(t, node, boot_id, incarnation, address, agent, rca, shared))
 
 
 def node_suspect(store: Store, node: str, boot_id: str, incarnation: int, reason: str, rca: str = "") -> bool:
@@ -614,7 +623,9 @@ def find_node(t: Transaction, name: str) -> NodeRow:
     return NodeRow.from_row(row)
 
 
-def _registered(t: Transaction, node: str, boot_id: str, incarnation: int, address: str, agent: str, rca: str) -> bool:
+def _registered(
+    t: Transaction, node: str, boot_id: str, incarnation: int, address: str, agent: str, rca: str, shared: str
+) -> bool:
     row = find_node(t, node)
     if is_late(row.boot_id, row.incarnation, boot_id, incarnation, NodeEvent.REGISTERED):
         if row.incarnation >= GIVEN_UP:
@@ -628,7 +639,10 @@ def _registered(t: Transaction, node: str, boot_id: str, incarnation: int, addre
         t.change(_set_life.bind(node=row.id, incarnation=incarnation, **life))
     if rca and row.rca != rca:
         t.change(_set_rca.bind(node=row.id, rca=rca))
-    return move(t, row, NodeEvent.REGISTERED, "", rca) or t.changed
+    if row.state == NodeState.UP and row.reason != shared:
+        t.change(_set_reason.bind(node=row.id, reason=shared))
+        t.event("node_shared", f"{row.name} is {shared or 'used by no other mesh any more'}", node=row.id)
+    return move(t, row, NodeEvent.REGISTERED, shared, rca) or t.changed
 
 
 def _told(t: Transaction, node: str, boot_id: str, incarnation: int, event: NodeEvent, reason: str, rca: str) -> bool:

@@ -35,6 +35,9 @@ _TRIES = 3  # unanswered beats after which another RCA is tried
 _GREETED_S = 5.0  # after only greetings for this long (the RCA reaches no CPA), another RCA is tried
 _OUTSTANDING = 8  # beats whose acknowledgement may still come
 _LEASE_LOOK_S = 0.5
+#: A report of other meshes on this host has no acknowledgement of its own: it is sent after this many acknowledged
+#: beats, and again after each _SHARED_EVERY, because an RCA may forget it.
+_SHARED_TIMES, _SHARED_EVERY = 3, 16
 
 
 class ContactConfig:
@@ -78,6 +81,8 @@ class DatagramBeats:
         self._unheard = 0  # beats since the last answer
         self._greeted_at = 0.0  # since when only greetings have come
         self._register = True
+        self._shared = ""  # the other meshes on this host, as last reported
+        self._shared_left = self._acknowledged = 0
         self._interval_s = INTERVAL_S
         self._began_at = time.monotonic()
         self._lease = Lease(self._began_at, config.lease_s)
@@ -129,7 +134,7 @@ class DatagramBeats:
 
     def _send(self) -> None:
         who = self._who()
-        self._sequence = max(self._sequence + 1, int(time.monotonic() * 1e6))
+        self._sequence = self._next_sequence()
         flags = heartbeat.REGISTER if self._register else 0
         if self._mesh_time.now() is None:
             flags |= heartbeat.TIMELESS
@@ -153,6 +158,32 @@ class DatagramBeats:
             sock.send(told.encode(self._keys()[0]))
         except OSError:
             pass  # no route, no buffer or no listener: the same as a lost datagram
+
+    def _next_sequence(self) -> int:
+        return max(self._sequence + 1, int(time.monotonic() * 1e6))
+
+    def _tell_shared(self) -> None:
+        """After an acknowledged beat: report the other meshes on this host, if the RCA may not know of them."""
+        who = self._who()
+        shared = str(who.get("shared", ""))
+        self._acknowledged += 1
+        if shared != self._shared:
+            self._shared, self._shared_left = shared, _SHARED_TIMES
+        elif self._shared and self._acknowledged % _SHARED_EVERY == 0:
+            self._shared_left = max(self._shared_left, 1)
+        sock = self._towards(self._rca) if self._shared_left else None
+        if sock is None:
+            return
+        self._shared_left -= 1
+        self._sequence = self._next_sequence()
+        told = heartbeat.Beat(
+            who["node"], who["boot_id"], who["incarnation"], self._sequence, kind=heartbeat.SHARED,
+            epoch=self._epochs.get(self._rca, 0), facts=heartbeat.Facts(agent=self._shared),
+        )  # fmt: skip
+        try:
+            sock.send(told.encode(self._keys()[0]))
+        except OSError:
+            pass  # the same as a lost datagram
 
     def _towards(self, rca: str) -> Optional[Socket]:
         """Our connected socket, so that no other sender's datagrams arrive and no port is open. None: no route yet."""
@@ -222,11 +253,14 @@ class DatagramBeats:
         self._timer.cancel()
         self._timer = self._loop.after(self._interval_s, self._beat)
         self._do(self._lease.acknowledged(sent_at))
+        self._tell_shared()
 
     def _greeted(self, which: str, epoch: int) -> None:
         # The RCA has just started, or does not know the time either: do not ask it too often.
         news = epoch != self._epochs.get(which)
         self._epochs[which] = epoch
+        if news and self._shared:
+            self._shared_left = _SHARED_TIMES
         self._greetings = 0 if news else self._greetings + 1
         now = time.monotonic()
         self._greeted_at = self._greeted_at or now

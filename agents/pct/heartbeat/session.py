@@ -25,6 +25,7 @@ class Beats:
         self._timer: Optional[Timer] = None
         self._failed = 0
         self._seq = 0
+        self._shared = ""  # what the RCA knows of other meshes on this host
         self._connect()
 
     def _connect(self) -> None:
@@ -34,7 +35,13 @@ class Beats:
             self._again()
             return
         self._caller = Caller(self._loop, sock, "pct", self._on_end)
-        self._caller.call(self._who(), self._on_registered)
+        self._register(self._on_registered)
+
+    def _register(self, then: Callable[[Optional[Message], Optional[AgentError]], None]) -> None:
+        if self._caller is not None:
+            who = self._who()
+            self._shared = str(who.get("shared", ""))
+            self._caller.call(who, then)
 
     def _again(self) -> None:
         delay = _AGAIN_S[min(self._failed, len(_AGAIN_S) - 1)]
@@ -53,8 +60,15 @@ class Beats:
     def _beat(self) -> None:
         if self._caller is not None:
             self._seq += 1
-            self._caller.tell({"op": "beat", "seq": self._seq, "launches": self._launches()})
+            self._caller.tell({"op": "beat", "seq": self._seq, "launches": self._launches(), **self._news()})
             self._timer = self._loop.after(BEAT_S, self._beat)
+
+    def _news(self) -> Message:
+        shared = str(self._who().get("shared", ""))
+        if shared == self._shared:
+            return {}
+        self._shared = shared
+        return {"shared": shared}
 
     def _on_end(self, _caller: Caller, _reason: str) -> None:
         self._caller = None
@@ -69,8 +83,7 @@ class Beats:
 
     def register_again(self) -> None:
         """Register again, because another process may have reported us down."""
-        if self._caller is not None:
-            self._caller.call(self._who(), lambda _reply, _error: None)
+        self._register(lambda _reply, _error: None)
 
     def close(self) -> None:
         """End the session."""

@@ -51,6 +51,7 @@ class PctConfig:
         "run",
         "service",
         "spare_s",
+        "started_on",
         "state",
         "system",
     )  # fmt: skip
@@ -65,6 +66,7 @@ class PctConfig:
         self.system: Any = None  # settings of system mode (agents/pct/multiuser/system_mode.py)
         self.contact: Any = None  # the connection to RCAs of other machines (agents/pct/node/contact.py)
         self.failed_s = 30.0  # seconds until a node that failed a load is used again
+        self.started_on = ""  # the machine from which the mesh was brought up; "": other meshes do not matter
         self.objects_mb = 0  # state objects of one user that the node takes; 0: any number
         self.spare_s = 10.0  # seconds for which a used launch child waits for the next launch
 
@@ -91,6 +93,7 @@ def read_config(config: Dict[str, Any], node: str) -> PctConfig:
                 from agents.pct.heartbeat.datagrams import ContactConfig
 
                 found.contact = ContactConfig(config, node)
+            found.started_on = str(config.get("started_on", os.uname().nodename))
             found.objects_mb = int(config.get("node_jobs_mb", 0))
             found.failed_s = float(config.get("failed_s", found.failed_s))
             found.spare_s = float(config.get("spare_s", found.spare_s))

@@ -24,7 +24,9 @@ from agents.pct.launch_child.spares import Spares, prepare, serve_launches
 from agents.pct.node.config import PctConfig, read_config
 from agents.pct.node.incarnation import incarnation_file, next_incarnation, pct_socket, write_incarnation
 from agents.pct.node.launches import Hosted, Kill, discard_place
+from agents.pct.node.host_policy import judge_here
 from agents.pct.node.listener import LaunchListener
+from agents.pct.node.neighbours import Introduction, Neighbours
 from agents.pct.ranks.process_tracking import ProcessTracking
 from agents.wire.control import Message, decode
 from agents.wire.errors import AgentError
@@ -90,6 +92,7 @@ class Pct:
         self._hosted.sweep_images()
         for launcher in set(launchers_here(config.run, config.node, "epilog")) - set(self._hosted.launchers()):
             self._hosted.on_cleared(launcher)
+        self._neighbours = self._find_neighbours()
         self._beats = self._make_contact(begins_anew)
         self._ending, self._prepared = 0.0, False
         self._couriers: Dict[int, int] = {}  # processes for users' connections about state objects, by uid
@@ -193,6 +196,14 @@ class Pct:
             contact.clear()  # nothing of an earlier boot of this node is in use
         return contact
 
+    def _find_neighbours(self) -> Neighbours:
+        # Beats report what it finds.
+        config = self._config
+        mesh_id = config.contact.mesh_boot if config.contact is not None else config.boot_id
+        listen = self._address.partition("//")[2].partition("/")[0]
+        own = Introduction(config.mesh, config.started_on, len(config.processors), listen)
+        return Neighbours(self._loop, mesh_id, own, self._log)
+
     def _begin_anew(self) -> None:
         from agents.pct.heartbeat import boot_id as node_life
 
@@ -216,6 +227,7 @@ class Pct:
             "pid": os.getpid(),
             "processors": len(config.processors),
             "agent": VERSION,
+            "shared": self._neighbours.text,
         }
 
     def _welcome(self, sock: socket.socket) -> None:
@@ -383,6 +395,7 @@ class Pct:
         if self._gateway is not None:
             self._gateway.close()
         self._server.close()
+        self._neighbours.close()
         self._beats.close()
 
     def _become_launch(self, line: socket.socket, sock: Any, role: str, let_in: Any) -> NoReturn:
@@ -495,6 +508,7 @@ class Pct:
         self._ending = time.monotonic()
         self._log.write("ending", launches=len(self._hosted))
         self._server.close()
+        self._neighbours.close()
         if self._gateway is not None:
             self._gateway.close()
         self._spares.close()
@@ -614,6 +628,9 @@ def serve(config: Dict[str, Any], node: str) -> None:
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, _nothing)  # a handler, not SIG_IGN, which a rank would inherit
     gc.enable()
+    policy = judge_here()
+    if policy.refusal:
+        raise PctError(policy.refusal, policy.hint)
     Pct(read_config(config, node)).run()
 
 

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from console.deploy.hosts.host_states import FINAL, State
+from console.deploy.mesh.sharing import told
 from redmesh.sanitise import clean
 
 if TYPE_CHECKING:
@@ -113,6 +114,7 @@ def as_rows(errands: "Sequence[HostTask]") -> list[dict[str, Any]]:
             "python": errand.facts.get("version"),
             "took_s": round(errand.took_s, 3),
             "kept_jobs": errand.kept_jobs,
+            "shared": told(errand),
         }
         for errand in errands
     ]

@@ -9,6 +9,8 @@ from typing import Any
 from agents.link.client import Client, Unreachable
 from console.cli.map.drawing import legend
 from console.cli.map.rows import counts, to_be_drained
+from console.deploy.mesh.sharing import MEANING
+from console.deploy.mesh.sharing import lines as lines_of
 from console.deploy.personal import evidence_of_life, lifecycle
 from console.deploy.personal.plan import size_of
 from console.deploy.personal.program_snapshot import runs_another
@@ -114,6 +116,7 @@ def _database(settings: Settings) -> tuple[str, str | None, dict[str, Any]]:
             {
                 "nodes_out": [],
                 "nodes_told": [],
+                "nodes_shared": [],
                 "to_be_drained": [],
                 "launchers_unknown": [],
                 "processors": {},
@@ -126,10 +129,16 @@ def _database(settings: Settings) -> tuple[str, str | None, dict[str, Any]]:
         for _, node in sorted(picture.nodes.items())
         if node.state != "up"
     ]
+    shared = [
+        {"name": node.name, "reason": node.reason}
+        for _, node in sorted(picture.nodes.items())
+        if node.state == "up" and node.reason
+    ]
     sizes = {"launchers": len(picture.launchers), "partitions": len(picture.partitions)}
     nodes = len({one.node for one in picture.processors.values()})
     size = f"{counted(len(picture.processors), 'processor')} on {counted(nodes, 'node')}"
     told = {"nodes_out": out, "nodes_told": _nodes_out(out), "to_be_drained": to_be_drained(picture)}
+    told["nodes_shared"] = shared
     told["launchers_unknown"] = launchers_unknown(picture)
     return "", size, {**told, "processors": counts(picture), **sizes}
 
@@ -172,6 +181,8 @@ def _as_text(found: dict[str, Any]) -> list[str]:
             "in use      " + f"{counted(found['launchers'], 'launcher')}, {counted(found['partitions'], 'partition')}"
         )
     lines += [f"node        {told}" for told in [*found["nodes_told"], *found["to_be_drained"]]]
+    shared = lines_of((one["name"], clean(one["reason"])) for one in found["nodes_shared"])
+    lines += [f"shared      {told}: {MEANING}" for told in shared]
     lines += _unknown_lines(found["launchers_unknown"])
     if found["another_program"]:
         lines.append("program     of another version than is installed now; mesh upgrade changes it, launches run on")

@@ -58,6 +58,7 @@ def _up_hosts(settings: Settings, options: argparse.Namespace) -> int:
     # Do not import paramiko for a mesh of this machine.
     from console.cli.mesh.host_progress import as_rows, progress
     from console.deploy.mesh import lifecycle as hosts
+    from console.deploy.mesh import sharing
 
     for word in ("processors", "nodes", "service_nodes"):
         if getattr(options, word) is not None:
@@ -84,6 +85,8 @@ def _up_hosts(settings: Settings, options: argparse.Namespace) -> int:
             f"; {len(done.failed)} of {counted(len(done.errands), 'host')} could not be had" if done.failed else ""
         )
         print(f"mesh up: {size}{missing} ({done.took_s:.1f} s)")
+        for line in sharing.lines(sharing.names(done.errands)):
+            print(f"mesh: {line}: {sharing.MEANING}", file=sys.stderr)
     if not done.started:
         tell_policy(settings)
     return 1 if done.failed or there is None or there.down else 0

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from console.deploy.agent import build
 from console.deploy.hosts.description import read_hosts, selected
 from console.deploy.hosts.host_states import Event, HostFailed, State
-from console.deploy.mesh import plan
+from console.deploy.mesh import plan, sharing
 from console.deploy.mesh.waiting import silent_pct, unreachable
 from console.deploy.personal import evidence_of_life, lifecycle
 from console.deploy.personal.plan import cpa_url
@@ -59,7 +59,7 @@ def examine(settings: Settings, report: Report, only: str = "", labels: Sequence
         errands = workers.errands(hosts)
         workers.each(errands, workers.look)
         found = {errand.name: _from_facts(errand, settings, config) for errand in errands}
-        _from_network(workers, settings, errands, found)
+        _from_network(workers, settings, config, errands, found)
         _from_mesh(settings, config, errands, found)
         for errand in errands:
             errand.handle(Event.ORDERED)
@@ -70,7 +70,7 @@ def examine(settings: Settings, report: Report, only: str = "", labels: Sequence
 def _from_facts(errand: HostTask, settings: Settings, config: dict[str, Any] | None) -> list[Finding]:
     if errand.failure is not None:
         return [Finding(errand.failure.code, errand.failure.message, errand.failure.hint)]
-    facts, found = errand.facts, []
+    facts, found = errand.facts, _from_neighbours(errand, settings)
     if not facts["writable"]:
         hint = "does the account own its home? XDG_STATE_HOME names another place"
         found.append(Finding("permission", f"{facts['state']} cannot be made", hint))
@@ -95,6 +95,18 @@ def _from_facts(errand: HostTask, settings: Settings, config: dict[str, Any] | N
     return found + _from_agent(errand, settings, config)
 
 
+def _from_neighbours(errand: HostTask, settings: Settings) -> list[Finding]:
+    policy, shared = sharing.judge(errand), "" if settings.allocation else sharing.told(errand)
+    found = []
+    if policy.refusal:
+        found.append(Finding("policy", policy.refusal, policy.hint))
+    if policy.warning:
+        found.append(Finding("policy", policy.warning, "root: chown and chmod, or remove it", grave=False))
+    if shared:
+        found.append(Finding("shared", f"it is {shared}", sharing.MEANING, grave=False))
+    return found
+
+
 def _from_agent(errand: HostTask, settings: Settings, config: dict[str, Any] | None) -> list[Finding]:
     facts = errand.facts
     if not facts["keeper"]:
@@ -115,6 +127,7 @@ def _from_agent(errand: HostTask, settings: Settings, config: dict[str, Any] | N
 def _from_network(
     workers: WorkerPool,
     settings: Settings,
+    config: dict[str, Any] | None,
     errands: Sequence[HostTask],
     found: dict[str, list[Finding]],
 ) -> None:
@@ -126,6 +139,12 @@ def _from_network(
     if not there:
         return
     ours = plan.login_place(settings, there), settings.agent_port
+    if config is None:
+        try:
+            sharing.need_free(ours)
+        except ConsoleError as error:
+            for errand in there:
+                found[errand.name].append(Finding("port", error.message, error.hint))
     with _listener(ours) as beats:
         words: dict[str, str] = {}
 
@@ -134,6 +153,7 @@ def _from_network(
             try:
                 words[errand.name] = errand.ask("probe", listen=place, rca=ours)["word"]
             except HostFailed as failure:
+                failure = sharing.explained(errand, failure, place)
                 found[errand.name].append(Finding(failure.code, failure.message, failure.hint))
                 return
             why = unreachable(plan.joined(place))
@@ -151,7 +171,7 @@ def _from_network(
 
 @contextlib.contextmanager
 def _listener(place: tuple[str, int]) -> Iterator[socket.socket | None]:
-    """A listener at the RCA's address; None if the RCA, or another mesh's, already listens there."""
+    """A listener at the RCA's address; None if something listens there already: the RCA, or what :func:`sharing.need_free` names."""
     family = socket.AF_INET6 if ":" in place[0] else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as sock:
         try:

@@ -18,7 +18,7 @@ from console.deploy.hosts.description import Host, read_hosts, selected
 from console.deploy.hosts.host_state_file import HostStateFile
 from console.deploy.hosts.host_states import Event, HostFailed, State
 from console.deploy.managed import steps
-from console.deploy.mesh import login_hosts, plan
+from console.deploy.mesh import login_hosts, plan, sharing
 from console.deploy.mesh.waiting import await_nodes
 from console.deploy.personal import evidence_of_life, lifecycle
 from console.deploy.personal.plan import cpa_url, size_of
@@ -130,6 +130,9 @@ def _living(settings: Settings) -> dict[str, Any] | None:
 
 def _check(errand: HostTask, settings: Settings) -> None:
     facts = errand.facts
+    policy = sharing.judge(errand)
+    if policy.refusal:
+        raise HostFailed("policy", policy.refusal, policy.hint)
     if not facts["writable"]:
         raise HostFailed("permission", f"{facts['state']} cannot be made there", "XDG_STATE_HOME of that account")
     if 0 <= facts["state_free"] < ROOM:
@@ -173,7 +176,9 @@ def _begin(
     answered = {errand.name: errand for errand in errands if errand.state is not State.FAILED}
     nodes = plan.plan_nodes(hosts, answered, ledger, settings)
     ours = plan.login_place(settings, list(answered.values()))
-    listen = plan.joined((ours, plan.login_port(settings, ours)))
+    port = plan.login_port(settings, ours)
+    sharing.need_free((ours, port))
+    listen = plan.joined((ours, port))
     config = plan.login_config(settings, nodes, os.urandom(4).hex(), listen)
     if settings.allocation:
         manager = find_manager(settings)
@@ -281,14 +286,17 @@ def _place(
     """Put agent, keys and configuration on a host, and start its keeper."""
     errand.handle(Event.ORDERED)
     place = plan.agent_place(errand, settings)
-    errand.ask(
-        "start",
-        blobs={} if program.sha in errand.facts["agents"] else {"agent": program.content},
-        sha=program.sha,
-        config=json.dumps(plan.node_config(config, node, errand, settings)),
-        files=papers,
-        listen=place,
-    )
+    try:
+        errand.ask(
+            "start",
+            blobs={} if program.sha in errand.facts["agents"] else {"agent": program.content},
+            sha=program.sha,
+            config=json.dumps(plan.node_config(config, node, errand, settings)),
+            files=papers,
+            listen=place,
+        )
+    except HostFailed as failure:
+        raise sharing.explained(errand, failure, place) from None
     errand.handle(Event.STARTED)
 
 

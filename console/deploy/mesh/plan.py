@@ -216,6 +216,8 @@ def node_config(login: dict[str, Any], node: dict[str, Any], errand: HostTask, s
         "nodes": [entry],
         "cpas": 0,
         "login": None,
+        # a batch job has its processors for itself, and its PCTs look for no other meshes
+        "started_on": "" if settings.allocation else os.uname().nodename,
         "listen": joined(agent_place(errand, settings)),
         "rca": login["rca"],
         "trust": f"{facts['state']}/trust",

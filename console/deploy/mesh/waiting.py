@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from agents.link.client import Client, Unreachable
+from agents.wire.errors import AgentError
 from console.deploy.hosts.host_states import Event, HostFailed, State
 from console.deploy.personal.logs import readable
 from console.deploy.ssh.worker_pool import HostTask
@@ -40,13 +42,25 @@ def await_them(
                     waiting.pop(name).handle(Event.REGISTERED)
             if waiting:
                 time.sleep(_POLL_S)  # poll: a database does not report changes
+    failing = _failing_here(config["run"]) if waiting else ""
     addresses = {node["name"]: node.get("address", "") for node in config["nodes"]}
     for name, errand in waiting.items():
-        errand.fail(diagnosis(errand, addresses[name], config["rca"][0]))
+        errand.fail(diagnosis(errand, addresses[name], config["rca"][0], failing))
 
 
-def diagnosis(errand: HostTask, address: str, login: str) -> HostFailed:
-    """Return why a host's agent has not registered: it exited, or a firewall blocks its port or the RCA's."""
+def _failing_here(run: str) -> str:
+    """The mesh's daemons on this machine that do not come up, with their reasons; "" if the keeper names none."""
+    try:
+        with Client(f"{run}/keeper.sock", "admin", _REACH_S) as client:
+            daemons = client.call({"op": "status"})["daemons"]
+    except (Unreachable, AgentError):
+        return ""
+    return "; ".join(f"{one['name']}: {readable(str(one['reason']))}" for one in daemons if "reason" in one)
+
+
+def diagnosis(errand: HostTask, address: str, login: str, failing: str = "") -> HostFailed:
+    """Return why a host's agent has not registered: it exited, a daemon here does not come up (``failing``), or a
+    firewall blocks its port or the RCA's."""
     try:
         there = errand.ask("log")
     except HostFailed as failure:
@@ -60,6 +74,8 @@ def diagnosis(errand: HostTask, address: str, login: str) -> HostFailed:
     why = unreachable(place)
     if why:
         return HostFailed("firewall", f"its agent runs, but is not reached at {place}: {why}", "open that TCP port")
+    if failing:
+        return HostFailed("daemon", f"its agent runs, but here a daemon does not come up: {failing}", "mesh status")
     told = f"its agent runs, but nothing of it arrives at {login} (UDP)"
     return HostFailed("firewall", told + said, "open that port; login_address in mesh.toml says where we are")
 

@@ -78,6 +78,9 @@ def facts(node: str) -> Answer:
         "gpus": len(gpus),
         "hostname": os.uname().nodename,
         "uid": os.geteuid(),
+        "user": user_of(os.geteuid()),
+        "policy": policy_file(),
+        "neighbours": neighbours(),
         "boot": read("/proc/sys/kernel/random/boot_id").strip(),
         "clock": time.time(),
         "connection": os.environ.get("SSH_CONNECTION", ""),
@@ -92,6 +95,126 @@ def facts(node: str) -> Answer:
         "agent": agent_of(state),
         "config": read(os.path.join(state, "keeper.json")),
     }
+
+
+def user_of(uid: int) -> str:
+    """The name of an account, else "uid N"."""
+    import pwd
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return "uid %d" % uid
+
+
+#: Root's file that says whose meshes use the host (agents/pct/node/host_policy.py), and the bytes of it that are read.
+POLICY, MOST_POLICY = "/etc/redmesh/host", 64 << 10
+
+
+def policy_file() -> list[Any] | None:
+    """The text of that file (None: it cannot be read), its owner and its mode; None if there is no file."""
+    try:
+        there = os.stat(POLICY)
+    except OSError:
+        return None
+    text = None
+    if there.st_mode & 0o170000 == 0o100000:  # a regular file: a named pipe would block
+        try:
+            with open(POLICY, "rb") as file:
+                text = file.read(MOST_POLICY).decode("utf-8", "replace")
+        except OSError:
+            pass
+    return [text, there.st_uid, there.st_mode]
+
+
+#: agents/pct/node/neighbours.py: how the names of PCTs' sockets begin in /proc/net/unix, and the bytes of a message;
+#: the sockets that are asked, and seconds for all of them to answer.
+NEIGHBOUR, LONGEST_HELLO, MOST_NEIGHBOURS, NEIGHBOURS_S = b"@redmesh-pct-", 1024, 64, 1.0
+
+
+def neighbours() -> list[Answer]:
+    """The PCTs that run on this host, as their sockets answer: what they say, and the uid that the kernel says."""
+    import select
+    import struct
+
+    names: set[bytes] = set()
+    try:
+        with open("/proc/net/unix", "rb") as file:
+            for line in file.read(8 << 20).split(b"\n"):
+                at = line.find(NEIGHBOUR)
+                if at > 0 and len(names) < MOST_NEIGHBOURS:
+                    names.add(line[at + 1 :])
+    except OSError:
+        return []
+    asked, found = {}, []
+    for name in sorted(names):
+        probe = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+        try:
+            probe.connect(b"\0" + name)
+            asked[probe.fileno()] = probe
+        except OSError:
+            probe.close()
+    deadline = time.monotonic() + NEIGHBOURS_S
+    poll = select.poll()
+    for fd in asked:
+        poll.register(fd, select.POLLIN)
+    while asked and time.monotonic() < deadline:
+        for fd, _ in poll.poll(max(1, int((deadline - time.monotonic()) * 1000))):
+            probe = asked.pop(fd)
+            poll.unregister(fd)
+            try:
+                uid = struct.unpack("3i", probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1]
+                said = probe.recv(LONGEST_HELLO).decode("utf-8", "replace")
+                found.append({"uid": uid, "user": user_of(uid), "said": said})
+            except OSError:
+                pass
+            probe.close()
+    for probe in asked.values():
+        probe.close()
+    return found
+
+
+def holder(kind: str, place: tuple[str, int]) -> str:
+    """Whose socket holds a port of this host, by /proc/net: ``a process of bob``, the user's own with its pid.
+
+    ``kind``: ``tcp`` or ``udp``. "" if no socket that is there explains a conflict.
+    """
+    host, port = place
+    for name, family in ((kind, socket.AF_INET), (kind + "6", socket.AF_INET6)):
+        for line in read("/proc/net/" + name).splitlines()[1:]:
+            words = line.split()
+            address, _, number = words[1].partition(":")
+            listens = kind == "udp" or words[3] == "0A"
+            if int(number, 16) == port and listens and may_conflict(family, address, host):
+                uid, inode = int(words[7]), words[9]
+                pid = owner_of(inode)
+                return "a process of %s" % user_of(uid) + (" (%s, process %d)" % pid if pid else "")
+    return ""
+
+
+def may_conflict(family: int, address: str, host: str) -> bool:
+    """True unless a socket at an address in /proc/net (hexadecimal words of the host's byte order) leaves ``host``
+    free."""
+    words = [int(address[at : at + 8], 16).to_bytes(4, sys.byteorder) for at in range(0, len(address), 8)]
+    there = b"".join(words)
+    try:
+        ours = socket.inet_pton(socket.AF_INET6 if ":" in host else socket.AF_INET, host)
+    except OSError:
+        return True  # a name
+    mapped = b"\0" * 10 + b"\xff\xff"
+    return not any(there) or not any(ours) or ours == there or mapped + ours == there
+
+
+def owner_of(inode: str) -> tuple[str, int] | None:
+    """The name and pid of the process that has a socket; None if this user may not see it."""
+    for entry in names_in("/proc"):
+        for fd in names_in("/proc/%s/fd" % entry) if entry.isdigit() else ():
+            try:
+                if os.readlink("/proc/%s/fd/%s" % (entry, fd)) == "socket:[%s]" % inode:
+                    return read("/proc/%s/comm" % entry).strip(), int(entry)
+            except OSError:
+                pass
+    return None
 
 
 def can_write(path: str) -> bool:
@@ -365,6 +488,10 @@ def mesh_boot(config: str) -> str:
     return config.partition('"mesh_boot": "')[2].partition('"')[0]
 
 
+#: A port is taken by an agent of another mesh most often: then the RCA's port is probably taken too.
+OTHER_PORT = "give this mesh another agent_port in mesh.toml: one at the top for all hosts and for this machine's RCA"
+
+
 def check_port(listen: tuple[str, int]) -> None:
     """Check that the agent can listen at its address."""
     import errno
@@ -377,9 +504,8 @@ def check_port(listen: tuple[str, int]) -> None:
     except OSError as error:
         place = "%s, port %d" % (host, port)
         if error.errno == errno.EADDRINUSE:
-            raise Trouble(
-                "port", "another program listens at %s" % place, "agent_port in mesh.toml names another"
-            ) from None
+            who = holder("tcp", listen) or "another program"
+            raise Trouble("port", "%s listens at %s" % (who, place), OTHER_PORT) from None
         if error.errno == errno.EADDRNOTAVAIL:
             raise Trouble("address", "%s is not an address of this host" % host, "agent_address in mesh.toml") from None
         told = "the agent cannot listen at %s: %s" % (place, error.strerror)
