@@ -22,9 +22,9 @@ from agents.pct.launch.paths import launchers_here, owed_epilog, tombstone
 from agents.pct.launch_child.endpoint import NodeContext
 from agents.pct.launch_child.spares import Spares, prepare, serve_launches
 from agents.pct.node.config import PctConfig, read_config
+from agents.pct.node.host_policy import judge_here
 from agents.pct.node.incarnation import incarnation_file, next_incarnation, pct_socket, write_incarnation
 from agents.pct.node.launches import Hosted, Kill, discard_place
-from agents.pct.node.host_policy import judge_here
 from agents.pct.node.listener import LaunchListener
 from agents.pct.node.neighbours import Introduction, Neighbours
 from agents.pct.ranks.process_tracking import ProcessTracking

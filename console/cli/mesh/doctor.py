@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 from console.cli.mesh.host_progress import Lines, Silent, progress
-from console.deploy.mesh import checks
+from console.deploy.mesh import checks, sharing
 from console.deploy.personal.logind import Danger, dangers
 from console.deploy.ssh.worker_pool import Report
 from console.settings import Settings
@@ -37,16 +37,19 @@ def examine(settings: Settings, options: argparse.Namespace) -> int:
 
 
 def _examine_here(settings: Settings, options: argparse.Namespace, here: list[Danger]) -> int:
-    """Without configured hosts, check what would end a mesh of this machine unintentionally."""
+    """Without configured hosts, check what a mesh of this machine alone meets: what ends it, and other meshes."""
+    others = checks.from_neighbours(sharing.here())
+    status = 1 if any(finding.grave for finding in others) else 0
     if options.json:
-        print(json.dumps({"mesh": settings.mesh, "hosts": [], "here": [danger._asdict() for danger in here]}))
-        return 0
-    for danger in here:
-        print(f"{danger.code}: {danger.message} – {danger.hint}")
-    if not here:
+        rows = [*(danger._asdict() for danger in here), *(finding._asdict() for finding in others)]
+        print(json.dumps({"mesh": settings.mesh, "hosts": [], "here": rows}))
+        return status
+    for code, message, hint, *_ in (*here, *others):
+        print(f"{code}: {clean(str(message))} – {clean(str(hint))}")
+    if not here and not others:
         print("this machine: well (a logout does not end a mesh here)")
     print("the configuration describes no hosts to look at (mesh init writes one)")
-    return 0
+    return status
 
 
 def _as_lines(one: checks.Examined) -> list[str]:

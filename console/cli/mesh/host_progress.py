@@ -114,7 +114,7 @@ def as_rows(errands: "Sequence[HostTask]") -> list[dict[str, Any]]:
             "python": errand.facts.get("version"),
             "took_s": round(errand.took_s, 3),
             "kept_jobs": errand.kept_jobs,
-            "shared": told(errand),
+            "shared": told(errand.facts),
         }
         for errand in errands
     ]

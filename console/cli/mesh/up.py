@@ -85,8 +85,8 @@ def _up_hosts(settings: Settings, options: argparse.Namespace) -> int:
             f"; {len(done.failed)} of {counted(len(done.errands), 'host')} could not be had" if done.failed else ""
         )
         print(f"mesh up: {size}{missing} ({done.took_s:.1f} s)")
-        for line in sharing.lines(sharing.names(done.errands)):
-            print(f"mesh: {line}: {sharing.MEANING}", file=sys.stderr)
+        for line in () if settings.allocation else sharing.notes(done.errands):
+            print(f"mesh: {line}", file=sys.stderr)
     if not done.started:
         tell_policy(settings)
     return 1 if done.failed or there is None or there.down else 0

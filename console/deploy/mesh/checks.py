@@ -4,7 +4,7 @@ import contextlib
 import json
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from console.deploy.agent import build
@@ -70,7 +70,8 @@ def examine(settings: Settings, report: Report, only: str = "", labels: Sequence
 def _from_facts(errand: HostTask, settings: Settings, config: dict[str, Any] | None) -> list[Finding]:
     if errand.failure is not None:
         return [Finding(errand.failure.code, errand.failure.message, errand.failure.hint)]
-    facts, found = errand.facts, _from_neighbours(errand, settings)
+    facts = errand.facts
+    found = [] if settings.allocation else from_neighbours(facts)
     if not facts["writable"]:
         hint = "does the account own its home? XDG_STATE_HOME names another place"
         found.append(Finding("permission", f"{facts['state']} cannot be made", hint))
@@ -95,8 +96,9 @@ def _from_facts(errand: HostTask, settings: Settings, config: dict[str, Any] | N
     return found + _from_agent(errand, settings, config)
 
 
-def _from_neighbours(errand: HostTask, settings: Settings) -> list[Finding]:
-    policy, shared = sharing.judge(errand), "" if settings.allocation else sharing.told(errand)
+def from_neighbours(facts: Mapping[str, Any]) -> list[Finding]:
+    """What other meshes there are on a host, and whether it takes part in this one."""
+    policy, shared = sharing.judge(facts), sharing.told(facts)
     found = []
     if policy.refusal:
         found.append(Finding("policy", policy.refusal, policy.hint))
@@ -171,7 +173,7 @@ def _from_network(
 
 @contextlib.contextmanager
 def _listener(place: tuple[str, int]) -> Iterator[socket.socket | None]:
-    """A listener at the RCA's address; None if something listens there already: the RCA, or what :func:`sharing.need_free` names."""
+    """A listener at the RCA's address; None if something listens there already."""
     family = socket.AF_INET6 if ":" in place[0] else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as sock:
         try:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from agents.link.client import Client, Unreachable
 from agents.link.sockets import UnsafeDirectory, own_directory
 from agents.linux import ending
+from agents.pct.node.host_policy import judge_here
 from agents.wire.errors import AgentError
 from console.deploy.personal import evidence_of_life
 from console.deploy.personal.evidence_of_life import answers, lives
@@ -82,6 +83,9 @@ def up(settings: Settings, *, auto: bool = False, simulation: "Simulation | None
             return Up(size_of(config), False, adopted, time.monotonic() - begun)
         boot_id = os.urandom(4).hex()
         if simulation is None:
+            policy = judge_here()
+            if policy.refusal:
+                raise ConsoleError(policy.refusal, policy.hint, exit_status=1)
             config = keeper_config(settings, size, boot_id, auto=auto)
             define_mesh(settings, config)
         else:

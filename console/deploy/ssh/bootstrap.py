@@ -488,8 +488,24 @@ def mesh_boot(config: str) -> str:
     return config.partition('"mesh_boot": "')[2].partition('"')[0]
 
 
-#: A port is taken by an agent of another mesh most often: then the RCA's port is probably taken too.
-OTHER_PORT = "give this mesh another agent_port in mesh.toml: one at the top for all hosts and for this machine's RCA"
+def other_port(kind: str, place: tuple[str, int]) -> str:
+    """What to do about a taken port: a port of this host that is free.
+
+    If another mesh's agent has the port, its RCA probably has the UDP port of the same number: one line changes both.
+    """
+    host, port = place
+    socket_kind = socket.SOCK_DGRAM if kind == "udp" else socket.SOCK_STREAM
+    for number in range(port + 1, min(port + 50, 1 << 16)):
+        probe = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket_kind)
+        try:
+            probe.bind((host, number))
+        except OSError:
+            continue
+        finally:
+            probe.close()
+        told = "agent_port = %d at the top of mesh.toml, for all hosts and this mesh's RCA: that port is free there"
+        return told % number
+    return "agent_port at the top of mesh.toml names another port, for all hosts and this mesh's RCA"
 
 
 def check_port(listen: tuple[str, int]) -> None:
@@ -505,7 +521,7 @@ def check_port(listen: tuple[str, int]) -> None:
         place = "%s, port %d" % (host, port)
         if error.errno == errno.EADDRINUSE:
             who = holder("tcp", listen) or "another program"
-            raise Trouble("port", "%s listens at %s" % (who, place), OTHER_PORT) from None
+            raise Trouble("port", "%s listens at %s" % (who, place), other_port("tcp", listen)) from None
         if error.errno == errno.EADDRNOTAVAIL:
             raise Trouble("address", "%s is not an address of this host" % host, "agent_address in mesh.toml") from None
         told = "the agent cannot listen at %s: %s" % (place, error.strerror)
