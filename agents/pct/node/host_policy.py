@@ -46,6 +46,8 @@ def judge(file: Optional[PolicyFile], uid: int, user: str) -> Judgement:
         return Judgement()
     if file.uid != 0 or not stat.S_ISREG(file.mode) or file.mode & 0o022:
         return Judgement(warning=f"{PATH} does not count: it is not a file that only root may write")
+    if file.text is None and uid == 0:
+        return Judgement(warning=f"{PATH} cannot be read")
     if file.text is None:
         return Judgement(f"{PATH}, which says whose meshes use this host, cannot be read", f"root: chmod 644 {PATH}")
     try:

@@ -111,16 +111,16 @@ def user_of(uid: int) -> str:
 POLICY, MOST_POLICY = "/etc/redmesh/host", 64 << 10
 
 
-def policy_file() -> list[Any] | None:
+def policy_file(path: str = POLICY) -> list[Any] | None:
     """The text of that file (None: it cannot be read), its owner and its mode; None if there is no file."""
     try:
-        there = os.stat(POLICY)
+        there = os.stat(path)
     except OSError:
         return None
     text = None
     if there.st_mode & 0o170000 == 0o100000:  # a regular file: a named pipe would block
         try:
-            with open(POLICY, "rb") as file:
+            with open(path, "rb") as file:
                 text = file.read(MOST_POLICY).decode("utf-8", "replace")
         except OSError:
             pass

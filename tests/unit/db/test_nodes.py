@@ -109,6 +109,24 @@ def test_a_nodes_life(store: Store) -> None:
     assert kinds(store) == ["boot", "node_up", "node_suspect", "node_up", "node_down", "node_up"]
 
 
+def test_other_meshes_on_a_nodes_host_are_its_reason_while_it_is_up(store: Store) -> None:
+    def reason() -> str:
+        return str(store.read("SELECT reason FROM node WHERE name = 'n0'")[0][0])
+
+    shared = "also used by mesh b of bob (4 processors)"
+    define(store)
+    assert node_up(store, "n0", "b1", 1, "/a", shared=shared) and reason() == shared
+    assert not node_up(store, "n0", "b1", 1, "/a", shared=shared), "no news, no event"
+    assert node_suspect(store, "n0", "b1", 1, "late") and reason() == "late"
+    assert node_up(store, "n0", "b1", 1, "/a", shared=shared) and reason() == shared
+    assert node_up(store, "n0", "b1", 1, "/a") and reason() == "" and state(store, "n0") == "up"
+    drain(store, ["n0"], "disk", "root")
+    node_up(store, "n0", "b1", 1, "/a", shared=shared)
+    assert reason() == "disk", "a drained node keeps its administrator's reason"
+    texts = [row[0] for row in store.read("SELECT text FROM event WHERE kind = 'node_shared' ORDER BY id")]
+    assert texts == [f"n0 is {shared}", "n0 is used by no other mesh any more"]
+
+
 def test_news_of_an_earlier_life_is_none(store: Store) -> None:
     define(store)
     node_up(store, "n0", "b1", 5, "/a")

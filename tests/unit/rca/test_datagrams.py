@@ -26,17 +26,22 @@ def is_stamped_on_arrival(sock: socket.socket) -> bool:
     return bool(seconds + nanoseconds / 1e9 < sent + 0.03)
 
 
-def test_a_beat_that_waited_in_the_socket_counts_from_when_it_arrived(tmp_path: Path) -> None:
-    """An RCA that was stopped reads old beats, also of nodes that another RCA hears by then."""
+def make_config(tmp_path: Path) -> Config:
     (tmp_path / "beat.key").write_bytes(keys.as_file([MASTER]))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
         free.bind((address(1), 0))
         port = free.getsockname()[1]
-    config = Config(
+    return Config(
         run=str(tmp_path), state=str(tmp_path), login="h0", boot_id="b1", cpas=1, nodes=(), suspect_s=5.0, down_s=15.0,
         silent_s=10.0, register_again_s=5.0, failed_s=30.0, listen=f"{address(1)}:{port}", trust=str(tmp_path),
         hosts=("h1",), public=False,
     )  # fmt: skip
+
+
+def test_a_beat_that_waited_in_the_socket_counts_from_when_it_arrived(tmp_path: Path) -> None:
+    """An RCA that was stopped reads old beats, also of nodes that another RCA hears by then."""
+    config = make_config(tmp_path)
+    port = int(config.listen.rpartition(":")[2])
     seen: list[tuple[RemoteNode, Event, float]] = []
     loop, journal = Loop(), Journal(str(tmp_path / "log"), "rca")
     far = RemoteNodes(
@@ -70,3 +75,37 @@ def test_a_beat_that_waited_in_the_socket_counts_from_when_it_arrived(tmp_path: 
     assert before - 0.1 < at < sent + 0.1 and known.beaten_at == at
     far.close(loop)
     loop.close()
+
+
+def test_other_meshes_on_a_host_are_news_once_and_belong_to_one_life_of_its_pct(tmp_path: Path) -> None:
+    config, loop, told = make_config(tmp_path), Loop(), []
+
+    def on_event(node: RemoteNode, event: Event, _why: str, at: float) -> None:
+        for action in node.machine.handle(event, at):
+            told.append((action.value, node.facts["shared"]))
+
+    far = RemoteNodes(loop, config, Journal(str(tmp_path / "log"), "rca"), on_event, lambda: (1, 0))
+    key = keys.beat_key(MASTER, "h1")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as node:
+        node.connect((address(1), int(config.listen.rpartition(":")[2])))
+
+        def send(kind: int, sequence: int, epoch: int, incarnation: int = 1, text: str = "") -> None:
+            facts = heartbeat.Facts(agent=text)
+            beat = heartbeat.Beat("h1", "b1-12345678", incarnation, sequence, kind=kind, epoch=epoch, facts=facts)
+            node.send(beat.encode(key))
+            loop.run_once(5.0)
+
+        send(heartbeat.SHARED, 1, 0, text="before it is known")
+        send(heartbeat.BEAT, 2, 0)
+        epoch = heartbeat.read_acknowledgement(node.recv(heartbeat.LONGEST + 1), [key], "b1-12345678").epoch
+        send(heartbeat.BEAT, 3, epoch)
+        send(heartbeat.SHARED, 4, epoch - 1, text="played again")
+        send(heartbeat.SHARED, 5, epoch, text="also used by mesh b")
+        send(heartbeat.SHARED, 6, epoch, text="also used by mesh b")
+        send(heartbeat.SHARED, 2, epoch, text="late")
+        send(heartbeat.BEAT, 7, epoch)
+        send(heartbeat.BEAT, 8, epoch, incarnation=2)
+        send(heartbeat.SHARED, 9, epoch, text="of its former PCT")
+    far.close(loop)
+    loop.close()
+    assert told == [("node_up", ""), ("node_up", "also used by mesh b"), ("node_up", "")]
