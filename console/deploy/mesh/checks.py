@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +15,7 @@ from console.deploy.mesh import plan, sharing
 from console.deploy.mesh.waiting import silent_pct, unreachable
 from console.deploy.personal import evidence_of_life, lifecycle
 from console.deploy.personal.plan import cpa_url
+from console.deploy.ssh.bootstrap import OTHER_HOME
 from console.deploy.ssh.worker_pool import HostTask, Report, WorkerPool, crew
 from console.errors import ConsoleError
 from console.settings import Settings
@@ -114,10 +116,14 @@ def _from_agent(errand: HostTask, settings: Settings, config: dict[str, Any] | N
     if not facts["keeper"]:
         return [Finding("agent", "no agent runs there, and the mesh is up", "mesh up")] if config is not None else []
     try:
-        boot = json.loads(facts["config"]).get("mesh_boot")
+        there = json.loads(facts["config"])
+        boot, started_on = there.get("mesh_boot"), there.get("started_on")
     except (ValueError, AttributeError):
-        boot = None
+        boot = started_on = None
     if config is None or boot != config["boot_id"]:
+        if started_on and started_on != os.uname().nodename:
+            told = f"the agent there belongs to a mesh of the same name that was brought up on {started_on}"
+            return [Finding("agent", told, f"{OTHER_HOME} (none is needed if this machine was called so)")]
         return [Finding("agent", "an agent of a mesh that is no more runs there", "mesh up replaces it", grave=False)]
     ours = build.agent_for(str(facts["tag"]), build.archives(settings)).sha
     if facts["agent"] != ours:
@@ -153,12 +159,14 @@ def _from_network(
         def probe(errand: HostTask) -> None:
             place = plan.agent_place(errand, settings)
             try:
-                words[errand.name] = errand.ask("probe", listen=place, rca=ours)["word"]
+                answer = errand.ask("probe", listen=place, rca=ours)
+                words[errand.name] = answer["word"]
             except HostFailed as failure:
                 failure = sharing.explained(errand, failure, place)
                 found[errand.name].append(Finding(failure.code, failure.message, failure.hint))
                 return
-            why = unreachable(plan.joined(place))
+            # An agent runs there, of an earlier mesh or of another machine's: it may listen at another port.
+            why = unreachable(plan.joined(place)) if answer["open"] or config is not None else ""
             if why:
                 told = f"TCP to its agent's place, {plan.joined(place)}, does not get through: {why}"
                 found[errand.name].append(Finding("firewall", told, "open that port on the host"))

@@ -343,7 +343,8 @@ def _stop_all(
     there = [host for host in ledger.has_ours() if only is None or host.name in only]
     errands = workers.errands(_as_described(workers.settings, there))
     workers.each(errands, workers.look)
-    workers.each(errands, lambda errand: _stop(errand, keep_agent))
+    ca = _read(os.path.join(workers.settings.state_dir, "trust", "ca.pem"))
+    workers.each(errands, lambda errand: _stop(errand, keep_agent, ca))
     ledger.clear(errand.name for errand in errands if errand.state is State.DONE)
     return errands
 
@@ -365,12 +366,20 @@ def _as_described(settings: Settings, placed: list[Host]) -> list[Host]:
     return [described.get(host.name, host) for host in placed]
 
 
-def _stop(errand: HostTask, keep_agent: bool) -> None:
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="ascii") as file:
+            return file.read()
+    except FileNotFoundError:
+        return ""
+
+
+def _stop(errand: HostTask, keep_agent: bool, ca: str) -> None:
     if errand.host.role == login_hosts.ROLE:
         login_hosts.leave(errand)
         return
     errand.handle(Event.ORDERED)
-    errand.kept_jobs = errand.ask("stop", keep_agent=keep_agent)["jobs"]
+    errand.kept_jobs = errand.ask("stop", keep_agent=keep_agent, started_on=os.uname().nodename, ca=ca)["jobs"]
     errand.handle(Event.DONE)
     errand.close()
 

@@ -437,6 +437,10 @@ def start(node: str, sha: str, config: str, files: Blobs, listen: tuple[str, int
         if pid:
             return found_keeper(state, pid, files)
     elif boot or keeper(state, run):
+        other = brought_up_by(state, value_in(config, "started_on"), files.get("ca.pem", b"").decode())
+        if other:
+            told = "its agent belongs to a mesh of the same name that was brought up on %s: nothing was ended" % other
+            raise Trouble("agent", told, OTHER_HOME)
         end(state, run, 10)  # daemons of an earlier boot of the mesh
     if not pct:  # a PCT that outlived its keeper still listens on the port; the next keeper adopts it
         check_port(listen)
@@ -485,7 +489,29 @@ def life(node: str) -> str:
 
 def mesh_boot(config: str) -> str:
     """The mesh boot id in a node's keeper.json."""
-    return config.partition('"mesh_boot": "')[2].partition('"')[0]
+    return value_in(config, "mesh_boot")
+
+
+def value_in(config: str, key: str) -> str:
+    """A string in a node's keeper.json; "" if it is not there."""
+    return config.partition('"%s": "' % key)[2].partition('"')[0]
+
+
+#: A mesh has its name from the path of its state directory, which may be the same on two machines of one user.
+OTHER_HOME = "mesh down there, or XDG_STATE_HOME names another state directory here, and so the mesh"
+
+
+def brought_up_by(state: str, started_on: str, ca: str) -> str:
+    """The other machine whose mesh of the same name has its agent here; "" if there is none, or if that is not certain.
+
+    ``started_on``, ``ca``: this mesh's machine and CA certificates. A machine that was renamed has the same CA.
+    """
+    there = value_in(read(os.path.join(state, "keeper.json")), "started_on")
+    if not there or there == started_on or not processes(state):
+        return ""
+    end = "-----END CERTIFICATE-----"
+    known = read(os.path.join(state, "trust", "ca.pem"))
+    return "" if any(one.strip() and one in known for one in ca.split(end)[:-1]) else there
 
 
 def other_port(kind: str, place: tuple[str, int]) -> str:
@@ -657,12 +683,14 @@ def kill_tree(pid: int) -> int:
     return killed
 
 
-def stop(node: str, keep_agent: bool, blobs: Blobs) -> Answer:
+def stop(node: str, keep_agent: bool, blobs: Blobs, started_on: str = "", ca: str = "") -> Answer:
     """End the node, and remove all its files but state objects, which are nowhere else.
 
-    ``jobs`` in the answer: the UUIDs of these.
+    ``jobs`` in the answer: the UUIDs of these. With ``started_on``, a node of another machine's mesh is left alone.
     """
     state, run = place(node)
+    if started_on and brought_up_by(state, started_on, ca):
+        return {"was": False, "there": False, "killed": 0, "jobs": []}
     was = keeper(state, run)
     there = os.path.isdir(state)
     killed = end(state, run, 20)

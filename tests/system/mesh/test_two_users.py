@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from tests.support.hosts import MakeHosts, NamespaceHosts
+from tests.support.look import processors
 from tests.support.mesh import while_up
 from tests.support.system_mesh import USERS
 from tests.support.user_mesh import UserMesh
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 #: Run on a host by a user who means harm: it takes a PCT's name, says nonsense to every PCT, and keeps connections.
 HOSTILE = r"""
@@ -169,6 +170,28 @@ def test_root_may_have_the_hosts_refuse_meshes_of_others(ada: UserMesh, bob: Use
         file.unlink(missing_ok=True)
         if not there:
             directory.rmdir()
+
+
+def test_one_account_from_two_machines_with_the_same_paths(ada: UserMesh) -> None:
+    """A mesh has its name from its state directory's path: ada's laptop and desktop have meshes of one name."""
+    nap = ada.start("yod", "-sz", "4", "sleep", "987654")
+    wait_until(lambda: processors(ada, "busy") == 4, "it runs")
+    own = "mode=700,uid=21001 none"
+    script = (
+        f'hostname laptop; mount -t tmpfs -o {own} "$XDG_STATE_HOME"; mount -t tmpfs -o {own} "$XDG_RUNTIME_DIR";'
+        " exec setpriv --reuid 21001 --regid 21001 --init-groups sh -c 'mesh up; mesh doctor; mesh down --force'"
+    )
+    laptop = subprocess.run(
+        [*ada.hosts.enter, "unshare", "--uts", "--mount", "sh", "-ec", script],
+        env={**ada.env, "REDMESH_AGENT_PORT": "7300"}, capture_output=True, text=True, timeout=PATIENCE_S, cwd="/",
+    )  # fmt: skip
+    told = "belongs to a mesh of the same name that was brought up on h0"
+    assert laptop.stderr.count(f"its agent {told}: nothing was ended (mesh down there") == len(ada.hosts), laptop
+    assert laptop.stdout.count(f"agent: the agent there {told}") == len(ada.hosts) and "firewall" not in laptop.stdout
+    assert nap.poll() is None and processors(ada, "busy") == 4 and set(ada.states().values()) == {"up"}
+    nap.terminate()
+    nap.wait(PATIENCE_S)
+    wait_until(lambda: processors(ada, "free") == 4, "its processors are free")
 
 
 def test_personal_meshes_on_one_machine_name_each_other(hosts: NamespaceHosts) -> None:
