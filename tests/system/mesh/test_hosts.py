@@ -345,16 +345,13 @@ def test_by_way_of_another_host_and_with_ssh_agent(loopback: MakeLoopback, hosts
 
 
 def test_an_interrupted_up_leaves_nothing(loopback: MakeLoopback) -> None:
-    mesh = loopback(ALL)
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as beats:
-        # where agents say that they are up nobody hears them, so mesh up cannot be done before it is interrupted
-        beats.bind((address(200), mesh.port))
-        up = mesh.start("mesh", "up", stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
-        beats.settimeout(PATIENCE_S)
-        beats.recv(1 << 16)  # the first agent is there
-        up.send_signal(signal.SIGINT)
-        assert up.wait() == 130, up.stderr.read()
-        wait_until(lambda: not mesh.left_on_hosts(), "nothing is left")
+    # the RCA has no address where agents could say that they are up, so mesh up cannot be done before its interruption
+    mesh = loopback(ALL, login_address="host.invalid")
+    up = mesh.start("mesh", "up", stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    wait_until(mesh.agents, "the first agent is there")
+    up.send_signal(signal.SIGINT)
+    assert up.wait(PATIENCE_S) == 130, up.stderr.read()
+    wait_until(lambda: not mesh.left_on_hosts(), "nothing is left")
 
 
 class TestOneHost:
