@@ -1,4 +1,4 @@
-"""A mesh in system mode (run by root for every user) on namespace hosts and MariaDB, with two users."""
+"""A mesh in system mode (run by root for every user) on namespace hosts and MariaDB, with its users."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.others import commands_for_others
 from tests.support.waiting import PATIENCE_S, wait_until
 
 ATTACK = Path(__file__).with_name("attack.py")
-USERS = {"ada": 21001, "bob": 21002}
+USERS = {"ada": 21001, "bob": 21002, "cyn": 21003}
 SITE = """
 system = "{home}/system"
 system_run = "{home}/run/redmesh"
@@ -34,7 +34,7 @@ ssh_config = "{home}/.ssh/config"
 
 
 class SystemMesh(FarMesh):
-    """``mesh up`` in system mode; ``as_user`` runs a command as ada (21001) or bob (21002) on the login processor."""
+    """``mesh up`` in system mode; ``as_user`` runs a command as one of ``USERS`` on the login processor."""
 
     def __init__(self, hosts: NamespaceHosts, server: Server, processors: int = 2, **site: Any) -> None:
         super().__init__(hosts, processors)
