@@ -20,7 +20,7 @@ from db.allocation.free_ids import FreeIds
 from db.allocation.full_texts import split_command
 from db.allocation.limits import place_in_line
 from db.allocation.types import Allocation, Choose, Demand
-from db.allocation.waiting_requests import LAST_ID, in_front, those_in_front
+from db.allocation.waiting_requests import LAST_ID, in_front, those_in_front, waits_before
 from db.errors import Denied, Expired, Invalid, NotEnough, StoreError, TakenBesides
 from db.schema.models import Launcher, Node, NodeResource, Partition, Processor, Waiting
 from db.store.orm import pw
@@ -215,8 +215,8 @@ def allocate(store: Store, machine: Machine, demand: Demand, choose: Choose) -> 
 
     def work(t: Transaction) -> Allocation:
         nonlocal stamp
-        granted, nodes_changed_at = _look(t, machine, demand)
-        ids = plan
+        granted, nodes_changed_at, behind = _look(t, machine, demand)
+        ids = plan if behind is None else None
         if machine.is_current(t):
             machine.overtaken, machine.now = False, t.now
             if ids is not None and len(machine.staying(ids, demand.time_s)) < len(ids):
@@ -233,7 +233,10 @@ def allocate(store: Store, machine: Machine, demand: Demand, choose: Choose) -> 
         fitting = limits.fitting(t.rows, machine, demand)
         if ids is not None and len(ids) > fitting.size:
             ids = None
-        chosen = ids or decide(machine, fitting, choose)
+        if behind is not None:
+            chosen = _from_reserved(machine, fitting, choose, behind)
+        else:
+            chosen = ids or decide(machine, fitting, choose)
         limits.check(t.rows, machine, demand, len(chosen))
         allocation = take(t, machine, demand, chosen)
         if t.answers[0][0][1] is not None and limits.may_reach(machine, demand):
@@ -288,6 +291,8 @@ def candidates(machine: Machine, demand: Demand) -> Sequence[int]:
         manager = limits.manager_of(machine, demand)
         if manager is not None and machine.policy is not None:
             free = machine.in_part(free, machine.policy.part_of(manager))
+    if demand.own:
+        free = machine.reserved_among(free, demand.user)
     if demand.wanted is not None:
         there = set(free)
         free = [one for one in demand.wanted if one in there]
@@ -466,34 +471,47 @@ def _beyond(machine: Machine, demand: Demand) -> str:
     return shaping.beyond(machine, demand.login, named)
 
 
-def _look(t: Transaction, machine: Machine, demand: Demand) -> tuple[int | None, int]:
+def _from_reserved(machine: Machine, demand: Demand, choose: Choose, behind: NotEnough) -> Sequence[int]:
+    """Processors that are reserved for the request's user. Raises ``behind`` if those do not suffice."""
+    try:
+        return _decide(machine, demand._replace(own=True), choose)
+    except NotEnough:
+        raise behind from None
+
+
+def _look(t: Transaction, machine: Machine, demand: Demand) -> tuple[int | None, int, NotEnough | None]:
     """The launcher that this request was granted before, and the counter of the last change of a node.
 
-    Raises NotEnough if other requests wait in front of this one.
+    Raises NotEnough if other requests wait in front of this one. The error is returned instead if all of them are
+    other users', and processors are reserved for this user: those are taken from nobody in front.
     """
     granted, anybody, node_changed, resource_changed = t.answers[0][0]
-    if anybody is not None:
-        _look_at_line(t, machine, demand, granted)
-    return granted, max(node_changed or 0, resource_changed or 0)
+    behind = _look_at_line(t, machine, demand, granted) if anybody is not None else None
+    return granted, max(node_changed or 0, resource_changed or 0), behind
 
 
-def _look_at_line(t: Transaction, machine: Machine, demand: Demand, granted: int | None) -> None:
+def _look_at_line(t: Transaction, machine: Machine, demand: Demand, granted: int | None) -> NotEnough | None:
     row = t.row(_place_in_line.bind(partition=demand.partition, request_key=demand.request_key))
     assert row is not None
     head, mine, whose = row
     if mine is not None and whose != demand.uid:
         raise Denied(NOT_YOURS, "use a new random key")
+    behind = None
     if granted is None and head is not None and (head != mine or machine.policy is not None):
         count = _in_front(t.rows, machine, demand, mine)
         if count:
-            raise NotEnough(
+            behind = NotEnough(
                 f"{counted(count, 'request')} that came before {'is' if count == 1 else 'are'} waiting for processors",
                 "wait as well",
                 waiting=count,
             )
+            own = demand.partition is None and machine.reserves_for(demand.user)
+            if not own or waits_before(t.rows, demand.uid, mine):
+                raise behind
     if mine is not None:
         t.write(_leave_line.bind(request=mine))
         t.moved_line = True
+    return behind
 
 
 def _in_front(read: Read, machine: Machine, demand: Demand, request: int | None = None) -> int:

@@ -381,6 +381,18 @@ class Machine:
                 found[whose or ""] = found.get(whose or "", 0) + 1
         return found
 
+    def reserved_among(self, ids: Iterable[int], user: str) -> list[int]:
+        """Those of ``ids`` that are reserved for ``user``."""
+        return [one for one in ids if self._mode[one][1] == user]
+
+    def reserves_for(self, user: str) -> bool:
+        """True if any processor is reserved for ``user``."""
+        return any(whose == user for _, whose in self._mode.values())
+
+    def with_free_reserved(self) -> set[str]:
+        """The users for whom processors are reserved that are free now."""
+        return self._free.users()
+
     def may_have(self, one: int, user: str, service: bool = False, side: int | None = None) -> bool:
         """True if ``user`` could be given this processor on an idle machine; its node is up."""
         if one not in self._node_of or self._nodes[self._node_of[one]].state != UP or not self.stays(one):

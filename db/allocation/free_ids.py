@@ -85,6 +85,10 @@ class FreeLists:
             flags[one] = 0
         self._lists.pop(key, None)
 
+    def users(self) -> set[str]:
+        """The users for whom any of the free ids is reserved."""
+        return {key[0][2] for key, flags in self._flags.items() if key[0][2] and 1 in flags}
+
     def of(self, uses: Collection[Use], side: int | None) -> FreeIds:
         """The ids that are free for any of these uses, on one side of the machine or (None) on all."""
         keys = [key for key in self._flags if key[0] in uses and side in (None, key[1])]

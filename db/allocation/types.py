@@ -21,7 +21,8 @@ class Demand(NamedTuple):
 
     ``size`` processors, or as many as are free but no fewer than ``at_least`` (overcommit); ``wanted``: only those ids,
     in that order; ``partition`` and ``cookie``: inside a partition of the batch system; ``resources`` are needed on
-    every node, for example ``{"gpu": 1}``; ``shape``: requirements beyond a number.
+    every node, for example ``{"gpu": 1}``; ``shape``: requirements beyond a number; ``own``: only processors that are
+    reserved for ``user``.
     """
 
     request_key: str
@@ -42,6 +43,7 @@ class Demand(NamedTuple):
     pending_s: float = PENDING_S
     nice: bool = False  # may be ended for other requests (db/allocation/scheduling/preemption.py)
     time_s: float | None = None  # the time limit in seconds (db/allocation/scheduling/backfill.py)
+    own: bool = False
 
 
 class Allocation(NamedTuple):

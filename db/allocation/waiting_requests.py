@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 import json
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from db.errors import Denied, Invalid
@@ -288,6 +288,29 @@ def _delete_of_process(*, login: str, pid: int, pid_started: int) -> Query:
 
 
 @statement
+def _waits_before(*, uid: int, before: int) -> Query:
+    return (
+        Waiting.select(Waiting.id).where(Waiting.partition.is_null(), Waiting.uid == uid, Waiting.id < before).limit(1)
+    )
+
+
+@statement
+def _of_user(*, login_processor: int, part: str, user: str, most: int) -> Query:
+    """The first requests of a user in a line of the pool."""
+    return (
+        Waiting.select(*_COLUMNS)
+        .where(
+            Waiting.partition.is_null(),
+            Waiting.login_processor == login_processor,
+            Waiting.part == part,
+            Waiting.user == user,
+        )
+        .order_by(Waiting.precedence, Waiting.id)
+        .limit(most)
+    )
+
+
+@statement
 def _count_of(*, uid: int) -> Query:
     return Waiting.select(pw.fn.COUNT(Waiting.id)).where(Waiting.uid == uid)
 
@@ -431,6 +454,19 @@ def first_in(
         [_first_of.bind(partition=partition, login_processor=login, part=part, most=most) for login in logins]
     )
     return [_waiter(row) for row in sorted(rows, key=lambda row: (row[-2], row[-1]))[:most]]
+
+
+def first_of_users(t: Transaction, logins: Sequence[int], part: str, users: Iterable[str], most: int) -> list[Waiter]:
+    """The first requests of each of these users in a line of the pool, in the order of the line."""
+    questions = [
+        _of_user.bind(login_processor=login, part=part, user=user, most=most) for login in logins for user in users
+    ]
+    return sorted((_waiter(row) for row in t.rows_of(questions)), key=_order)
+
+
+def waits_before(read: Read, uid: int, request: int | None) -> bool:
+    """True if a user has a request for the pool in front of this one (None: at all)."""
+    return bool(read(_waits_before.bind(uid=uid, before=LAST_ID if request is None else request)))
 
 
 def _order(waiter: Waiter) -> tuple[int, int]:

@@ -2,12 +2,13 @@
 
 Each line is strictly first come, first served: one for each part of the pool on a side of the machine, and one for each
 batch partition. Higher priorities come first. Requests with a time limit may pass others (backfill.py), and every
-request may pass those whose users have reached a limit (db.allocation.limits).
+request may pass those whose users have reached a limit (db.allocation.limits). A request that processors reserved for
+its user suffice for passes requests of other users, who cannot be given those.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import NamedTuple
 
 from db import cookies
@@ -277,9 +278,35 @@ class Line:
             except limits.AtLimit:
                 full.add((heads[0].uid, heads[0].manager))
         self._new[1].append(heads[0])
+        if partition is None:
+            self._serve_from_reserved(t, logins, part, heads[0], full)
         may_pass = self._passing and partition is None and self._machine.sides() == 1
         if may_pass and waiting_requests.says_how_long(t, logins, DEPTH, part):
             self._let_pass(t, waiting_requests.first_in(t, partition, logins, DEPTH, part, full), part)
+
+    def _serve_from_reserved(
+        self, t: Transaction, logins: Sequence[int], part: str, head: Waiter, full: Container[tuple[int, str]]
+    ) -> None:
+        """Serve requests behind ``head`` from processors that are reserved for their users.
+
+        Requests of one user keep their order: behind one that these processors do not suffice for, none is served.
+        """
+        users = self._machine.with_free_reserved()
+        if not users:
+            return
+        stay = {head.user}
+        for waiter in waiting_requests.first_of_users(t, logins, part, users - stay, DEPTH):
+            if waiter.user in stay or (waiter.uid, waiter.manager) in full:
+                continue
+            try:
+                demand, choose = self._understand(waiter)
+                given, ids = self._decide(t, waiter, demand._replace(own=True), choose)
+            except StoreError:
+                stay.add(waiter.user)
+                continue
+            self._give(t, waiter, demand, given, ids)
+            if given < waiter.size:
+                stay.add(waiter.user)
 
     def _serve_one(self, t: Transaction, waiter: Waiter) -> bool:
         """Serve a request; True if it leaves the line or got a part."""

@@ -16,6 +16,7 @@ from db.allocation.scheduling.line import Line
 from db.allocation.types import Choose, Demand
 from db.allocation.waiting_requests import PlaceInLine, Wait, Waiter
 from db.errors import Invalid, NotEnough
+from db.machine import reservations
 from db.store.store import Store
 from tests.support.stores import LOGIN, define, demand, first, give_back, key, take
 
@@ -112,6 +113,35 @@ def test_whoever_is_at_a_limit_is_passed_and_keeps_the_place(store: Store, machi
         take(store, machine, 1, user="bob", uid=1001)  # not "others wait": nobody waits whom it would overtake
     give_back(store, ada)
     assert grants(served) == [("ada", 2)]
+
+
+@pytest.mark.parametrize("limited", (False, True))
+def test_processors_reserved_for_a_user_are_outside_the_line_of_the_others(
+    store: Store, machine: Machine, served: Line, limited: bool
+) -> None:
+    """They serve their user, however many wait in front; the user's own requests keep their order."""
+    machine.policy = policy(URGENT) if limited else None
+    reservations.reserve(store, [0, 1, 2, 3], "cy")
+    cy = {"user": "cy", "uid": 1002}
+    take(store, machine, 12, user="bob", uid=1001)
+    line.ask(store, asks(machine, 5, "ada"))
+    line.ask(store, asks(machine, 6, "ada"))
+    one, two = take(store, machine, 1, pid=2, **cy), take(store, machine, 2, pid=2, **cy)
+    assert set(one.processors) | set(two.processors) <= {0, 1, 2, 3}
+    with pytest.raises(NotEnough, match="1 is free") as refused:
+        take(store, machine, 2, pid=2, **cy)
+    assert not refused.value.never and grants(served) == []
+    line.ask(store, asks(machine, 2, "cy", pid=3))  # one is free
+    line.ask(store, asks(machine, 1, "cy", pid=3))
+    assert grants(served) == [], "the second one stays behind the first one of the same user"
+    with pytest.raises(NotEnough, match="4 requests that came before"):
+        take(store, machine, 1, pid=2, **cy)
+    give_back(store, one)
+    assert grants(served) == [("cy", 2)]
+    give_back(store, two)
+    assert grants(served) == [("cy", 1)]
+    line.ask(store, asks(machine, 3, "cy", pid=3, partial=True))
+    assert grants(served) == [("cy", 1)], "a part, as far as the reserved ones go"
 
 
 def test_who_reaches_a_limit_by_another_launch_is_passed_at_once(store: Store, machine: Machine, served: Line) -> None:
