@@ -42,6 +42,8 @@ PROCESSORS, RESERVED = 4, 2
 BOUNDS = ("prlimit", f"--nproc={harm.MOST_PROCESSES}", f"--fsize={64 << 20}", "--nofile=4096", "--core=0", "--")
 #: A launch of the third that takes longer has failed.
 HANGS_S = 2 * PATIENCE_S
+#: Directories of launches on a host, but those that a user has moved away, and links that a user has made.
+LEFT = "find /dev/shm/redmesh-2100*/ /run/redmesh-0 -maxdepth 2 -type d -name 'launch-*' ! -name '*.mine' 2>/dev/null"
 SECTION = "yodstate report progress 0.5 half && echo {section} of $USER >{part}"
 JOB = f"""
 command = '''sh -c "{SECTION}"'''
@@ -120,6 +122,7 @@ class Harmed:
         self.ran: Counter[str] = Counter()
         self.faults: list[str] = []
         self.said: list[str] = []
+        self.ratios: list[Ratio] = []
 
     def _keys(self) -> None:
         # ssh of the hostile users: for meshes of their own on the same hosts
@@ -188,10 +191,22 @@ class Harmed:
     # The hostile
 
     @contextlib.contextmanager
-    def beside(self, seed: int, seconds: float, *options: str) -> Iterator[Callable[[], bool]]:
-        """Both hostile users run harm.py; yields whether they still do. At the end what they left here is killed."""
+    def beside(
+        self, seed: int, seconds: float, *options: str, names: Sequence[str] = tuple(harm.LOGIN), once: bool = False
+    ) -> Iterator[Callable[[], bool]]:
+        """Both hostile users run harm.py; yields whether they still do. At the end what they left here is killed.
+
+        ``names``: the attacks; ``once``: each of them is one user's.
+        """
         chance = random.Random(seed)
-        users = [self._attack(user, chance.randrange(1 << 30), seconds, *options) for user in HOSTILE]
+        shares: list[list[str]] = [[] for _ in HOSTILE]
+        for number, name in enumerate(chance.sample(names, len(names))):
+            for at in {number % len(HOSTILE)} if once else range(len(HOSTILE)):
+                shares[at].append(name)
+        users = [
+            self._attack(user, chance.randrange(1 << 30), seconds, "--only", ",".join(share), *options)
+            for user, share in zip(HOSTILE, shares, strict=True)
+        ]
         try:
             yield lambda: any(one.poll() is None for one in users)
         finally:
@@ -302,14 +317,7 @@ class Harmed:
         return found
 
     def _directories(self) -> str:
-        return "".join(
-            host.run(
-                "sh",
-                "-c",
-                "ls -d /dev/shm/redmesh-2100*/launch-* /run/redmesh-0/*/launch-* 2>/dev/null | grep -v [.]mine",
-            ).stdout
-            for host in self.mesh.hosts
-        )
+        return "".join(host.run("sh", "-c", LEFT).stdout for host in self.mesh.hosts)
 
     def tracebacks(self) -> list[str]:
         """Lines of the daemons' logs that tell of a fault of a daemon."""
@@ -325,6 +333,13 @@ class Harmed:
                     f"{path.name}: {line[:3000]}" for line in lines if "Traceback" in line or '"internal"' in line
                 ]
         return found
+
+    def keep(self, directory: Path) -> None:
+        """Copy the logs."""
+        shutil.copytree(self.mesh.state / "log", directory / "log", dirs_exist_ok=True)
+        for host in self.mesh.hosts:
+            (directory / f"{host.name}.jsonl").write_text(self.mesh.node_log(host))
+        (directory / "attacks").write_text("\n".join(self.said))
 
     def close(self) -> None:
         """Remove the files."""
@@ -378,59 +393,54 @@ def harmed(hosts: NamespaceHosts, server: Server) -> Iterator[Harmed]:
             made.close()
 
 
-def main() -> int:
-    """Report a run by hand."""
-    parser = argparse.ArgumentParser(prog="python -m tests.support.harmed", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=10.0)
-    parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
-    parser.add_argument("--only", default="")
-    options = parser.parse_args()
-    print(f"seed {options.seed}, load {os.getloadavg()[0]:.1f}", flush=True)
-    hosts = NamespaceHosts(2, users=tuple(USERS))
-    try:
-        with private_server() as server, harmed(hosts, server) as made:
-            wrong = trial(made, options.seed, 60 * options.minutes, min(20.0, 6 * options.minutes), options.only)
-            print("\n".join(wrong) or "nothing is wrong", flush=True)
-    finally:
-        hosts.close()
-    return int(bool(wrong))
-
-
 def trial(
-    made: Harmed, seed: int, seconds: float, baseline_s: float, only: str = "", say: Callable[[str], None] = print
+    made: Harmed, seed: int, seconds: float, baseline_s: float, names: Sequence[str], say: Callable[[str], None] = print
 ) -> list[str]:
     """Run all phases and report; returns what is wrong."""
     say(f"before: {made.usage()}")
     calm = [made.for_seconds(baseline_s)]
     with made.beside(seed, 0.0, "--spin"):
         spin = made.for_seconds(baseline_s)
-    with made.beside(seed, seconds, "--only", only) as goes_on:
+    with made.beside(seed, seconds, names=names) as goes_on:
         attacked = made.launches(goes_on)
         say(f"beside: {made.usage()}")
     left = made.left()
     calm.append(made.for_seconds(baseline_s))
     say(f"after: {made.usage()}")
-    if os.environ.get("KEEPLOGS"):
-        import shutil as sh
-
-        d = os.environ["KEEPLOGS"]
-        sh.copytree(made.mesh.state / "log", d + "/log", dirs_exist_ok=True)
-        for h in made.mesh.hosts:
-            open(f"{d}/{h.name}.jsonl", "w").write(made.mesh.node_log(h))
-        open(d + "/said", "w").write("\n".join(made.said))
-        pid = made.mesh.pid_of("rca")
-        for fd in os.listdir(f"/proc/{pid}/fd"):
-            try:
-                print(fd, os.readlink(f"/proc/{pid}/fd/{fd}"))
-            except OSError:
-                pass
     for one in sorted(attacked.launches, key=lambda launch: -launch.seconds)[:5]:
         say(f"{one.kind} that ended at {one.at} took {one.seconds:.1f} s")
     say(", ".join(f"{name} {count}" for name, count in sorted(made.ran.items())))
-    for one in ratios(calm, spin, attacked):
-        say(str(one))
+    made.ratios = ratios(calm, spin, attacked)
+    for ratio in made.ratios:
+        say(str(ratio))
     wrong = [line for times in (*calm, spin, attacked) for line in times.wrong()]
     return [*wrong, *made.faults, *left]
+
+
+def main() -> int:
+    """Report a run by hand."""
+    parser = argparse.ArgumentParser(prog="python -m tests.support.harmed", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
+    parser.add_argument("--only", default=",".join(harm.LOGIN))
+    parser.add_argument("--keep", type=Path, help="where the daemons' logs go, and when each attack began and ended")
+    options = parser.parse_args()
+    print(f"seed {options.seed}, load {os.getloadavg()[0]:.1f}", flush=True)
+    hosts = NamespaceHosts(2, users=tuple(USERS))
+
+    def say(text: str) -> None:
+        print(text, flush=True)
+
+    try:
+        with private_server() as server, harmed(hosts, server) as made:
+            minutes, names = options.minutes, options.only.split(",")
+            wrong = trial(made, options.seed, 60 * minutes, min(20.0, 6 * minutes), names, say)
+            say("\n".join(wrong) or "nothing is wrong")
+            if options.keep:
+                made.keep(options.keep)
+    finally:
+        hosts.close()
+    return int(bool(wrong))
 
 
 if __name__ == "__main__":
