@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import errno
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -88,6 +87,7 @@ def main(words: List[str]) -> int:
     """Be the guard of one command, ``words[1:]``; ``words[0]`` is the descriptor of the socket. Returns the command's
     exit status, or dies by the signal that has ended the command."""
     from agents.linux import prctl  # not loaded by the process that starts the guard
+    from agents.linux.ready import ready
 
     line = socket.socket(fileno=int(words[0]))
     line.set_inheritable(False)
@@ -111,10 +111,10 @@ def main(words: List[str]) -> int:
         os.setpgid(0, 0)
     told: Optional[int] = None
     while told is None and not ended:
-        ready, _, _ = select.select([line.fileno(), reader], [], [])
-        if line.fileno() in ready:
+        woken = ready(line.fileno(), reader)
+        if line.fileno() in woken:
             ended.append(signal.SIGKILL)
-        if reader in ready:
+        if reader in woken:
             os.read(reader, 4096)
         told = _reap(command.pid)
     _kill_descendants()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import os
-import select
 import struct
 import time
 
+from agents.linux.ready import ready
 from agents.objects.http_query import etag
 from redmesh.state import StateError
 
@@ -78,8 +78,7 @@ class Changes:
         """Wait until the object changes; returns False after ``seconds``."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
-            ready, _, _ = select.select([self._directory.fd], [], [], left)
-            if ready and self._name in b"".join(self._directory.gulps()):
+            if ready(self._directory.fd, seconds=left) and self._name in b"".join(self._directory.gulps()):
                 return True
         return False
 

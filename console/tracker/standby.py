@@ -12,13 +12,13 @@ import argparse
 import contextlib
 import hashlib
 import os
-import select
 import socket
 import time
 from typing import Any
 
 from agents.job.start import start_dependents, start_owner
 from agents.link.client import Client
+from agents.linux.ready import ready
 from agents.objects.connection import connect
 from agents.objects.holder import PART, Holder
 from agents.objects.object_process import FED_S
@@ -186,7 +186,7 @@ class Feed:
 
     def _receive(self, seconds: float) -> None:
         """Receive data of the owner, waiting at most ``seconds``."""
-        if self._ended or not select.select([self.owner], [], [], seconds)[0]:
+        if self._ended or not ready(self.owner.fileno(), seconds=seconds):
             return
         try:
             data = self.owner.recv(1 << 20)

@@ -6,7 +6,6 @@
 import http.client
 import json
 import os
-import select
 import signal
 import socket
 import ssl
@@ -18,6 +17,7 @@ from typing import Any, NoReturn
 from agents.link import trust
 from agents.link.client import Client
 from agents.linux import prctl
+from agents.linux.ready import ready
 from agents.pct.node.post_backs import hand_over
 from agents.wire.control import Message, control, decode
 from agents.wire.errors import AgentError
@@ -45,9 +45,9 @@ def main(_arguments: list[str]) -> int:
     decoder, greeted = Decoder(), False
     under_way: dict[int, float] = {}  # a child's pid, and when it is killed
     while True:
-        ready, _, _ = select.select([line], [], [], LOOK_S if under_way else None)
+        woken = ready(line.fileno(), seconds=LOOK_S if under_way else None)
         _reap(under_way)
-        if not ready:
+        if not woken:
             continue
         data = line.recv(256 << 10)
         if not data:

@@ -6,10 +6,10 @@ They run as root, with an environment that no user can influence.
 from __future__ import annotations
 
 import os
-import select
 import signal
 
 from agents.linux import processes
+from agents.linux.ready import ready
 from agents.pct.errors import LoadFailed
 from agents.pct.multiuser.identity import User, look_up
 
@@ -103,8 +103,7 @@ def _attend(path: str, environment: "Dict[str, str]", out: int, patience_s: floa
 def wait_for(pid: int, patience_s: float) -> int:
     """Wait for a child, which is killed with its descendants after ``patience_s`` seconds; returns its status."""
     handle = os.pidfd_open(pid)
-    ready, _, _ = select.select([handle], [], [], patience_s)
-    if not ready:
+    if not ready(handle, seconds=patience_s):
         processes.kill_all([*processes.descendants(pid), pid])
     return os.waitpid(pid, 0)[1]
 

@@ -7,7 +7,6 @@ import contextlib
 import fcntl
 import json
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from agents.link.client import Client, Unreachable
 from agents.link.sockets import UnsafeDirectory, own_directory
 from agents.linux import ending
+from agents.linux.ready import ready
 from agents.pct.node.host_policy import judge_here
 from agents.wire.errors import AgentError
 from console.deploy.personal import evidence_of_life
@@ -397,7 +397,7 @@ def kill(pid: int, number: int) -> None:
         return
     try:
         signal.pidfd_send_signal(handle, number)
-        select.select([handle], [], [], DOWN_S)
+        ready(handle, seconds=DOWN_S)
     except ProcessLookupError:
         pass
     finally:
