@@ -162,7 +162,7 @@ class StateReader:
 
     def summary(self) -> Dict[str, Any]:
         """All entries of ``meta`` except the token."""
-        told: Dict[str, Any] = dict(self.connection.execute("SELECT key, value FROM meta WHERE key != 'token'"))
+        told: Dict[str, Any] = dict(self._answer("SELECT key, value FROM meta WHERE key != 'token'"))
         for key in _NEEDED:
             if told.get(key) is None:
                 raise self._wrong(f"meta has no {key}")
@@ -207,7 +207,7 @@ class StateReader:
         kinds, good, rows = _KINDS[made], set(), []
         times = [place for place, kind in enumerate(kinds) if float in kind]
         first, last = (made._fields.index(name) if name in made._fields else -1 for name in ("first", "last"))
-        for row in self.connection.execute(asked, values):
+        for row in self._answer(asked, *values):
             types = tuple(map(type, row))
             if types not in good:  # most rows are alike
                 for name, value, kind in zip(made._fields, row, kinds):  # noqa: B905
@@ -229,7 +229,7 @@ class StateReader:
 
     def values(self, limit: int = -1) -> Dict[str, str]:
         """The job's own values, in the order of their keys."""
-        values = dict(self.connection.execute("SELECT key, value FROM value ORDER BY key LIMIT ?", (limit,)))
+        values = dict(self._answer("SELECT key, value FROM value ORDER BY key LIMIT ?", limit))
         for key, value in values.items():
             if type(key) is not str or type(value) is not str:
                 raise self._wrong(f"value: {key!r:.40} is {value!r:.40}")
@@ -289,7 +289,7 @@ class StateReader:
     def progress(self) -> Dict[int, float]:
         """How far the running tasks that report progress are."""
         asked = "SELECT first, progress FROM task WHERE state = ? AND progress > 0"
-        found = dict(self.connection.execute(asked, (RUNNING,)))
+        found = dict(self._answer(asked, RUNNING))
         for number, share in found.items():
             if type(share) not in _TIME or not share <= _LATEST:
                 raise self._wrong(f"TaskRow: progress of task {number} is {share!r:.40}")
@@ -334,5 +334,14 @@ class StateReader:
         return self._rows(Transition, f"{_TRANSITION} {condition}", values)
 
     def _one(self, asked: str, *values: Value) -> Any:
-        row = self.connection.execute(asked, values).fetchone()
-        return None if row is None else row[0]
+        rows = self._answer(asked, *values)
+        return rows[0][0] if rows else None
+
+    def _answer(self, asked: str, *values: Value) -> List[Any]:
+        """All rows of a query. Raises StateError: a page that is damaged is found when it is read."""
+        try:
+            return self.connection.execute(asked, values).fetchall()
+        except sqlite3.ProgrammingError:  # a mistake of the caller's
+            raise
+        except sqlite3.DatabaseError as error:
+            raise damaged(self.path, error) from None

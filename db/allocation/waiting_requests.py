@@ -411,7 +411,7 @@ def put(t: Transaction, wait: Wait) -> int:
         raise Denied("this request key belongs to a request of another user", "use a new random key")
     else:
         t.write(_hold.bind(request=row[0], cpa=wait.cpa, place=wait.place))
-    t.moved_line = True
+    t.moved_line, t.queued_for = True, wait.user
     return int(row[0])
 
 

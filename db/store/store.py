@@ -125,6 +125,7 @@ class Transaction:
         "counter",
         "freed",
         "moved_line",
+        "queued_for",
         "moved_nodes",
         "next_launcher",
         "next_partition",
@@ -152,6 +153,7 @@ class Transaction:
         self.freed = False  # True if its writes may have freed processors
         self.moved_nodes = False  # True if states of nodes have changed
         self.moved_line = False  # True if another request may now be the first of its line
+        self.queued_for = ""  # the user whose request it put into a line
 
     def rows(self, question: Bound | str, params: Sequence[Any] = ()) -> list[Row]:
         """The rows of a query, each in the order of its columns."""

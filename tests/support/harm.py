@@ -203,13 +203,14 @@ def waiting(me):
     with open(f"{me.run}/login") as file:
         more = {"login": file.read().strip(), "pid": os.getpid(), "pid_started": vanishing.started(os.getpid())}
     said = []
-    for _ in range(2200):
+    until = time.monotonic() + 5 * TURN_S
+    for _ in range(me.chance.choice([50, 300, 2200])):
         more.update(uuid=uuid.UUID(int=me.chance.getrandbits(128)).hex, count=me.chance.choice([1, 2, 4]))
         reply = wire.call(
             op="request", partial=True, time_s=600, wait_s=86400, cpus_per_task=1, command="x" * 150, **more
         )
         said.append("acknowledged" in reply)
-        if not said[-1] or (len(said) > 400 and me.chance.random() < 0.001):
+        if not said[-1] or time.monotonic() > until:
             break
     me.wait()
 

@@ -201,8 +201,8 @@ class Store:
                 with self.lock() as lock:
                     if lock.held:  # otherwise the next launch that ends here removes them, or ``sweep``
                         _drop_unused(self._images)
-            except FileNotFoundError:
-                pass  # another PCT of the user ended, and was the last one to use the place
+            except OSError:
+                pass  # another PCT of the user was the last one to use the place, or the user has changed it
 
     def image_path(self, digest: str, size: int) -> str:
         """The path of the host's copy."""

@@ -291,11 +291,13 @@ class Line:
 
         Requests of one user keep their order: behind one that these processors do not suffice for, none is served.
         """
-        users = self._machine.with_free_reserved()
+        stay = {head.user}
+        users = self._machine.with_free_reserved() - stay
+        if t.queued_for and not t.freed:  # requests of others are where they were: a long line is not read for each
+            users &= {t.queued_for}
         if not users:
             return
-        stay = {head.user}
-        for waiter in waiting_requests.first_of_users(t, logins, part, users - stay, DEPTH):
+        for waiter in waiting_requests.first_of_users(t, logins, part, users, DEPTH):
             if waiter.user in stay or (waiter.uid, waiter.manager) in full:
                 continue
             try:

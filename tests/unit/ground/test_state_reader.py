@@ -1,6 +1,7 @@
 """StateReader: every column of the object is read by name, as of one moment."""
 
 import json
+import random
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from redmesh import state_reader
 from redmesh.state import DONE, FAILED, RUNNING, WAITING, StateError, StateObject, job_path, new_uuid
 from redmesh.state_reader import StateReader
+from tests.support.chance import examples, seed
 
 
 @pytest.fixture
@@ -154,3 +156,31 @@ def test_whatever_a_column_holds_is_read_or_named(job: StateObject) -> None:
                     reader.connection = sqlite3.connect(":memory:")
                 db.execute("ROLLBACK")
     assert {"created_at", "state", "command", "counts", "task.last", "task.ended_at", "log.at", "value.value"} <= named
+
+
+@pytest.mark.storm
+def test_an_object_with_damaged_pages_is_read_or_named(job: StateObject, tmp_path: Path) -> None:
+    """A page is read when a query needs it, long after the object was opened."""
+    job.commit()
+    with StateReader(job.path) as reader:
+        reader.copy_to(str(tmp_path / "whole"))
+    whole, chance, named = (tmp_path / "whole").read_bytes(), random.Random(seed("REDMESH_PAGES_SEED")), 0
+    for _ in range(examples(60)):
+        data = bytearray(whole)
+        for _ in range(30):
+            at = chance.randrange(100, len(data) - 8)
+            data[at : at + 8] = chance.randbytes(8)
+        path = Path(job_path(str(tmp_path), new_uuid()))
+        path.write_bytes(data)
+        try:
+            with StateReader(str(path)) as reader:
+                for read in READ:
+                    try:
+                        read(reader)
+                    except StateError as error:
+                        assert "cannot be read: " in error.message
+                        named += 1
+        except StateError as error:
+            assert "cannot be read: " in error.message or "newer" in error.message
+        path.unlink()
+    assert named, "some were noticed after the object was opened"

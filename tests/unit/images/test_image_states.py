@@ -131,6 +131,18 @@ def test_what_a_killed_launch_left_is_swept_and_what_lives_stays(ram: str, fork)
     assert images(ram) == [f"5-{other}"] and os.path.exists(os.path.join(mine.directory, "other"))
 
 
+@pytest.mark.parametrize("target", (None, "/dev/null"))
+def test_a_place_that_its_user_has_changed_meanwhile_ends_no_launch(ram: str, target: str | None) -> None:
+    """Whatever stands there: the launch's own files are removed, and what cannot be looked at is left."""
+    place = os.path.join(ram, f"redmesh-{os.geteuid()}", "images")
+    store = Store("n0-1", ram)
+    fill(store.want(DIGEST, len(DATA), "job"))
+    os.rename(place, place + ".mine")
+    Path(place).touch() if target is None else os.symlink(target, place)
+    store.remove()
+    assert not os.path.exists(store.directory) and os.path.lexists(place)
+
+
 def test_the_users_directory_goes_when_no_launch_has_files_there(ram: str) -> None:
     base = os.path.join(ram, f"redmesh-{os.geteuid()}")
     assert not discard(ram)
