@@ -281,8 +281,12 @@ class Harmed:
             cpu = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
             status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
             memory = " ".join(f"{key} {int(status[key].split()[0]) / 1024:.0f} MB" for key in ("VmRSS", "VmHWM"))
-            told.append(f"{name}: {cpu:.1f} CPU-s, {memory}, {len(os.listdir(f'/proc/{pid}/fd'))} descriptors")
+            told.append(f"{name}: {cpu:.1f} CPU-s, {memory}, {self.descriptors()[name]} descriptors")
         return "; ".join(told)
+
+    def descriptors(self) -> dict[str, int]:
+        """Return how many descriptors CPA and RCA have open."""
+        return {name: len(os.listdir(f"/proc/{self.mesh.pid_of(name)}/fd")) for name in ("cpa-0", "rca")}
 
     def left(self) -> list[str]:
         """Wait until nothing of the hostile users is left and all is well; return what is not."""
