@@ -100,8 +100,10 @@ class Link:
         self.out_bytes = 0
         if self._closing:
             self.close()
-        else:
-            self._watch()
+            return
+        self._watch()
+        if self.intake is not None:
+            self.intake.on_drained()  # nothing waits to be sent any more: a turn reads on, to the end
 
     @property
     def silent_s(self) -> float:

@@ -238,6 +238,30 @@ def test_answers_that_nobody_reads_stop_the_service_of_that_connection(daemon: D
     daemon.until(lambda: len(daemon.asked) > served)
 
 
+def test_a_client_that_exits_with_its_answers_unread_leaves_no_connection(daemon: Daemon) -> None:
+    """Its connection was not read any more, because of the answers; no frame of it is unfinished."""
+    asks = control({"op": "idle", "id": 1, "x": "x" * 96})
+    assert len(asks) == 128, "what is read at once is a multiple of it"
+    asks *= 20_000
+    sock = connect(daemon.path)
+    sock.setblocking(False)
+    sock.send(HELLO)
+    daemon.until(lambda: daemon.heard(sock))
+    sent, served = 0, -1
+    while served < len(daemon.asked):
+        served = len(daemon.asked)
+        for _ in range(1000):
+            try:
+                sent += sock.send(asks[sent : sent + 4096])
+            except BlockingIOError:
+                pass
+            daemon.loop.run_once(0)
+    assert _user(daemon).unread and daemon.server.sessions
+    sock.close()
+    daemon.until(lambda: not daemon.server.sessions)
+    assert (_user(daemon).connections, _user(daemon).buffered, _user(daemon).unread) == (0, 0, 0)
+
+
 def test_a_thousand_programs_of_one_user_that_start_at_once_are_all_served(daemon: Daemon) -> None:
     request = control({"op": "idle", "id": 1, "x": "x" * 1000})
     clients = [daemon.client(HELLO + request) for _ in range(1000)]
