@@ -180,7 +180,8 @@ class Rca:
     def _limit_finishes(self, session: Session) -> None:
         if session.intake is not None:
             uid = session.peer.uid
-            sizes = [int(event.about["bytes"]) for event in self.outbox if event.about.get("uid") == uid]
+            left = (event.about for event in self.outbox if event.about.get("uid") == uid)
+            sizes = [int(about["bytes"]) for about in left if "bytes" in about]  # others are of lost launchers
             kept = len(sizes)
             if kept >= MOST_FINISHES or sum(sizes) + session.request_bytes > FINISH_BYTES:
                 raise Busy(f"uid {uid} has left {kept} ends of launches with this RCA", "ask a CPA, or try again later")

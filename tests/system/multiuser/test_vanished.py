@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -122,3 +123,46 @@ def test_another_users_process_cannot_continue_a_launch(mesh: SystemMesh) -> Non
         script += f"print(wire.call(op='moved', pid=1, pid_started=1, **{mine!r})['error']['code'])"
         assert mesh.as_user("ada", "python", "-c", script, check=True).stdout == "denied\n"
         client.call(finish(got))
+
+
+#: A process that registers and exits while no CPA answers, and another one of the same user that leaves its end.
+LEAVES = """
+import os, sys
+sys.path.insert(0, sys.argv[1])
+from vanishing import Wire, started
+def registered(launcher):
+    rca = Wire(sys.argv[2] + "/rca.sock")
+    rca.call(op="register", launcher=launcher, pid=os.getpid(), pid_started=started(os.getpid()))
+    return rca
+if not (pid := os.fork()):
+    registered(990001)
+    os._exit(0)
+os.waitpid(pid, 0)
+while True:
+    told = registered(990002).call(op="finish", launcher=990002, cookie="0" * 16, exit_status=0,
+                                   processor_error=False, reason="")
+    print(told, flush=True)
+    sys.stdin.readline() or sys.exit()
+"""
+
+
+def test_ends_that_a_user_leaves_with_the_rca_beside_a_lost_launch(mesh: SystemMesh) -> None:
+    """Both wait for the CPA, which does not answer; the RCA counts the ends alone."""
+    rca, cpa = mesh.pid_of("rca"), mesh.pid_of("cpa-0")
+    freeze(cpa)
+    try:
+        words = ("python", "-c", LEAVES, str(mesh.bin), str(mesh.run_dir))
+        leaves = mesh.start_as("ada", *words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert leaves.stdin is not None and leaves.stdout is not None
+        log = mesh.state / "log" / "rca.jsonl"
+        for _ in range(2):  # the second one after the RCA has noticed the exit
+            assert "re" in leaves.stdout.readline()
+            wait_until(lambda: '"launcher": 990001' in log.read_text(), "the exit was noticed")
+            leaves.stdin.write("\n")
+            leaves.stdin.flush()
+        assert "re" in leaves.stdout.readline() and mesh.pid_of("rca") == rca
+        leaves.stdin.close()
+    finally:
+        os.kill(cpa, signal.SIGCONT)
+    with Client(str(mesh.run_dir / "rca.sock"), "admin") as client:
+        wait_until(lambda: not client.call({"op": "status"})["events"], "the RCA has its answers")
