@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 
 from agents.pct.errors import PctError
-from agents.pct.images.store import RAM_DISK, Arriving, Store
+from agents.pct.images.store import Arriving, Store, in_ram_disk
 from agents.wire.control import control
 from agents.wire.errors import WireError
 
@@ -107,7 +107,7 @@ class Tools:
             if message["offset"]:
                 return whole  # its beginning passed before we requested it
             if self._store is None:
-                self._store = Store(f"{self._owner}-tools", RAM_DISK)
+                self._store, _instead = in_ram_disk(lambda place: Store.of_programs(f"{self._owner}-tools", place))
             arriving = self._arriving[name] = self._store.want(message["digest"], size, name, share=False)
         arriving.write(message["offset"], data)
         if whole:

@@ -18,7 +18,7 @@ from agents.pct.images.fetch import STALL_S, Pull, Receiver, description
 from agents.pct.images.image import Image
 from agents.pct.images.serve import FAR_GRAIN, Serving, Servings
 from agents.pct.images.states import Action, Event, Sources, State, ancestors, width
-from agents.pct.images.store import Arriving, Damaged, ImageError, NoRoom, Store
+from agents.pct.images.store import Arriving, Damaged, ImageError, NoRoom, Store, in_ram_disk
 from agents.pct.launch.context import LaunchContext
 from agents.pct.launch.load import runs_in_place
 from agents.pct.launch.paths import launch_socket
@@ -28,9 +28,11 @@ from agents.wire.frames import IMAGE, frame
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, List, Optional
+    from typing import Any, Callable, List, Optional, Tuple, TypeVar
 
     from agents.pct.images.chunks import MappedFile
+
+    Made = TypeVar("Made")
 
 LIBRARIES = "lib"  # the directory of --bcast-libs, below the launch's own
 #: Seconds between checks whether another PCT has written an image (lowest, highest); cheap checks between two full
@@ -66,9 +68,31 @@ class Images:
     def store(self) -> Store:
         """This launch child's part of the RAM disk. Raises ImageError if there is none."""
         if self._store is None:
-            load = self._launch.load
-            self._store = Store(f"{load.mesh}-{load.name}-{load.launcher}", store_of_images.RAM_DISK)
+            self.open_store(lambda _directory: None)
+        assert self._store is not None
         return self._store
+
+    def open_store(self, fill: "Callable[[str], Made]") -> "Made":
+        """Open the store where there is room for what ``fill(directory)`` writes first, and return what that returns.
+
+        Raises ImageError if it can be opened nowhere.
+        """
+        if self._store is not None:
+            return fill(self._store.directory)
+        load = self._launch.load
+
+        def make(place: str) -> "Tuple[Store, Made]":
+            store = Store.of_programs(f"{load.mesh}-{load.name}-{load.launcher}", place)
+            try:
+                return store, fill(store.directory)
+            except OSError:
+                store.remove()
+                raise
+
+        (self._store, made), instead = in_ram_disk(make)
+        if instead:
+            self._launch.tree.up.tell({"op": "note", "node": self._launch.node, "message": instead})
+        return made
 
     def begin(self, then: Callable[[], None]) -> None:
         """Call ``then`` when all images are here; at once if none comes from elsewhere."""
@@ -122,7 +146,7 @@ class Images:
     def _decide(self, image: Image, in_place: bool) -> None:
         if in_place and self._push:  # small, and its bytes follow at once: they show whether they are needed
             try:
-                same = Digests(store_of_images.RAM_DISK).in_place(image.path, image.digest, image.size)
+                same = in_ram_disk(Digests)[0].in_place(image.path, image.digest, image.size)
             except ImageError as error:
                 self._broken(image, error)
             else:
@@ -141,7 +165,7 @@ class Images:
     def _compare(self, image: Image, path: str, then: Callable[[bool], None]) -> None:
         # Hash a large file in slices, so that other connections are served meanwhile.
         try:
-            image.comparing = Digests(store_of_images.RAM_DISK).in_place_steps(path, image.digest, image.size)
+            image.comparing = in_ram_disk(Digests)[0].in_place_steps(path, image.digest, image.size)
         except ImageError as error:
             self._broken(image, error)
         else:

@@ -8,6 +8,7 @@ import os
 import stat
 import time
 
+from agents.pct.images.ram_disk import user_directory
 from agents.pct.images.store import ImageError, own_place
 
 TYPE_CHECKING = False
@@ -36,8 +37,7 @@ class Digests:
         self._known: Dict[_Key, str] = {}
         self._shared = ""
         if ram_disk:
-            base = os.path.join(ram_disk, f"redmesh-{os.geteuid()}")
-            self._shared = os.path.join(base, "digests")
+            self._shared = os.path.join(user_directory(ram_disk, os.geteuid()), "digests")
             own_place(self._shared)
 
     def steps(self, path: str) -> Generator[float, None, Tuple[str, int]]:

@@ -2,7 +2,7 @@
 
 Layout, all 0700 and the user's own (in system mode this runs as the user, never as root):
 
-    RAMDISK/redmesh-UID/
+    RAMDISK/redmesh-UID/          or TMPDIR/redmesh-programs-UID/ (agents/pct/images/ram_disk.py)
         lock                      held for a moment around every change of links; ``discard`` removes it with the rest.
                                   A holder that is stopped (SIGSTOP) is waited for once, for LOCK_S seconds
         images/SIZE-SHA256        a whole image, checked; each launch that uses it has a hard link
@@ -24,14 +24,16 @@ import time
 
 from agents.linux import processes
 from agents.pct.errors import PctError, advice
+from agents.pct.images.ram_disk import RAM_DISK, places, user_directory
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, List, Optional, Tuple, Union
+    from typing import Any, Callable, List, Optional, Tuple, TypeVar, Union
 
     from agents.pct.images.chunks import MappedFile
 
-RAM_DISK = "/dev/shm"
+    Made = TypeVar("Made")
+
 #: Space in bytes that is left for programs, which also use the RAM disk.
 SPARE = 8 << 20
 #: With free space for this many copies of an image, no space is reserved, because reserving costs more.
@@ -65,9 +67,10 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class ImageError(PctError):
-    """An image cannot be stored here, or differs from the announced one."""
+    """An image cannot be stored here, or differs from the announced one. ``number``: the errno of a system call."""
 
     code = "image"
+    number = 0
 
 
 class Damaged(ImageError):
@@ -107,17 +110,28 @@ class NoRoom(ImageError):
     code = "no_room"
 
 
+class NoExec(ImageError):
+    """Nothing may be executed in the place for programs."""
+
+    number = errno.ENOEXEC
+
+
+def _runnable(path: str) -> os.statvfs_result:
+    try:
+        found = os.statvfs(path)
+    except OSError as error:
+        raise _failed(path, error) from None
+    if found.f_flag & os.ST_NOEXEC:
+        raise NoExec(f"{path} is mounted noexec", "let TMPDIR name a directory that programs may run from, and mesh up")
+    return found
+
+
 def room(path: str, size: int) -> int:
     """The free bytes of the file system of ``path``. Raises NoRoom if ``size`` bytes and a file do not fit.
 
     Raises ImageError if nothing may be executed there.
     """
-    try:
-        found = os.statvfs(path)
-    except OSError as error:
-        raise ImageError(f"{path}: {error.strerror}", "the node has no RAM disk there") from None
-    if found.f_flag & os.ST_NOEXEC:
-        raise ImageError(f"{path} is mounted noexec", "give a RAM disk that programs may run from")
+    found = _runnable(path)
     free = found.f_bavail * found.f_frsize
     # A file system that does not count inodes reports 0 of 0.
     if free < size + SPARE or (found.f_files and found.f_favail < 4):
@@ -129,7 +143,43 @@ def launch_directory(name: str, ram_disk: str = RAM_DISK) -> str:
     """The directory for the files of this process; its name shows later whether the process is dead."""
     pid = os.getpid()
     whose = f"launch-{_NAMESPACE}-{pid}-{processes.start_time(pid)}-{name}"
-    return os.path.join(ram_disk, f"redmesh-{os.geteuid()}", whose)
+    return os.path.join(user_directory(ram_disk, os.geteuid()), whose)
+
+
+#: Errors of a system call after which another file system may do: this one is read-only, full, closed, missing, broken.
+_ELSEWHERE = (
+    errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.EIO,
+    errno.ENODEV, errno.ENXIO, errno.ESTALE, errno.ENOEXEC,
+)  # fmt: skip
+
+
+def in_ram_disk(make: "Callable[[str], Made]") -> "Tuple[Made, str]":
+    """``make(place)`` for the RAM disk, or else for another place (ram_disk.py); and a line for people if it is not the
+    RAM disk, or "".
+
+    Raises ImageError, with the reasons of all places, if ``make`` fails in each.
+    """
+    failed: List[ImageError] = []
+    for place in places():
+        try:
+            made = make(place)
+        except ImageError as error:
+            failed.append(error)
+        except OSError as error:
+            failed.append(_failed(str(error.filename or place), error))
+        else:
+            return made, f"{_why(failed[0].number)}: programs are copied to {place} instead" if failed else ""
+        if failed[-1].number not in _ELSEWHERE:
+            break  # another user's file is in the way, or this process has no descriptors
+    first = failed[0]
+    if len(failed) > 1:
+        first.message += "".join(f"; nor instead: {error.message}" for error in failed[1:])
+    raise first
+
+
+def _why(number: int) -> str:
+    known = {errno.EROFS: "is read-only", errno.ENOEXEC: "is mounted noexec", errno.ENOENT: "does not exist"}
+    return f"{RAM_DISK} {known[number]}" if number in known else f"{RAM_DISK}: {os.strerror(number)}"
 
 
 class Store:
@@ -138,7 +188,7 @@ class Store:
     def __init__(self, name: str, ram_disk: str = RAM_DISK) -> None:
         if not name or "/" in name or "\0" in name:
             raise ImageError(f"{name!r} cannot name a directory")
-        self.base = os.path.join(ram_disk, f"redmesh-{os.geteuid()}")
+        self.base = user_directory(ram_disk, os.geteuid())
         self._images = os.path.join(self.base, "images")
         self._shares = False
         self._lock_s = LOCK_S
@@ -146,6 +196,12 @@ class Store:
         attempts = 1
         while not self._make(last=attempts >= _ATTEMPTS):
             attempts += 1
+
+    @classmethod
+    def of_programs(cls, name: str, place: str) -> Store:
+        """A store for files that are executed. Raises NoExec if they cannot be in ``place``."""
+        _runnable(place)
+        return cls(name, place)
 
     def _make(self, *, last: bool) -> bool:
         """Make the directories; False if ``discard`` removed them meanwhile, and this is not the ``last`` attempt."""
@@ -421,7 +477,7 @@ def _locked(path: str) -> int:
 
 def sweep(ram_disk: str = RAM_DISK) -> List[str]:
     """Remove what dead launch children of this user left; returns the names of their directories."""
-    base = os.path.join(ram_disk, f"redmesh-{os.geteuid()}")
+    base = user_directory(ram_disk, os.geteuid())
     removed = []
     try:
         own_directory(base, make=False)
@@ -448,7 +504,7 @@ def discard(ram_disk: str = RAM_DISK) -> bool:
 
     A launch child that starts meanwhile waits for the lock, finds that it is not the current one, and begins anew.
     """
-    base = os.path.join(ram_disk, f"redmesh-{os.geteuid()}")
+    base = user_directory(ram_disk, os.geteuid())
     try:
         own_directory(base, make=False)
         if _is_young(os.lstat(base).st_mtime) and not os.path.lexists(os.path.join(base, "lock")):
@@ -647,6 +703,9 @@ def own_place(path: str) -> None:
 
 
 def _failed(path: str, error: OSError) -> ImageError:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return NoRoom(f"{path}: {error.strerror}")
-    return ImageError(f"{path}: {error.strerror}", advice(error.errno or 0))
+    number = error.errno or 0
+    said = f"{path}: {error.strerror}"
+    no_room = number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    failed = NoRoom(said) if no_room else ImageError(said, advice(number))
+    failed.number = number
+    return failed

@@ -45,13 +45,13 @@ class PayloadTransfer:
     def prepare(self) -> None:
         """Called before the ranks' environment is built, to which it adds. Raises PctError or OSError."""
         wants, env = self._launch.program.payload, self._launch.program.env
+        yodio = self._images.open_store(yodio_in) if wants.get("files") else ""
         if wants.get("libs"):
             _prepend(env, b"LD_LIBRARY_PATH", os.path.join(self._images.store.directory, LIBRARIES))
         if wants.get("stage_in"):
             env[b"YOD_STAGE"] = os.fsencode(self._images.store.directory)
         if wants.get("files"):
             env[b"YOD_IO"] = os.fsencode(self._files().path)
-            yodio = yodio_in(self._images.store.directory)
             _prepend(env, b"PATH", yodio)
             _prepend(env, b"PYTHONPATH", yodio)
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 import os
 import shutil
 
-from agents.pct.images.store import RAM_DISK, ImageError, launch_directory, own_place, remove_segment
+from agents.pct.images.ram_disk import RAM_DISK
+from agents.pct.images.store import ImageError, launch_directory, own_place, remove_segment
 
 TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class MpichMemory:
             for path in self._paths:
                 os.symlink(path, os.path.join(self._directory, os.path.basename(path)))
         except (ImageError, OSError):
-            pass  # no usable RAM disk; MPICH then keeps its memory elsewhere
+            pass  # no usable RAM disk: MPICH itself cannot create its segments, which it keeps nowhere else
 
     def remove(self) -> None:
         """Remove what is left after the ranks' end."""

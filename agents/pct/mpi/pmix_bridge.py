@@ -20,7 +20,7 @@ from agents.link.sockets import connect_now
 from agents.link.sockets import own_directory as own_socket_directory
 from agents.linux import ending, prctl
 from agents.pct.errors import LoadFailed
-from agents.pct.images.store import RAM_DISK, ImageError, launch_directory, own_place
+from agents.pct.images.store import ImageError, in_ram_disk, launch_directory, own_place
 from agents.pct.launch.paths import pmix_directory
 from agents.pct.mpi.fences import VALUE_MAX
 from agents.pct.mpi.process_mapping import first_rank, host_of
@@ -68,9 +68,9 @@ _LONGEST = 1 << 20
 class SharedMemory:
     """The directory of one launch child; ``name`` says whose it is, for people."""
 
-    def __init__(self, name: str, ram_disk: str = RAM_DISK) -> None:
+    def __init__(self, name: str) -> None:
         self._directory = ""
-        self._path = launch_directory(name, ram_disk)
+        self._name = name
 
     def variables(self, environments: List[Dict[bytes, bytes]]) -> Dict[str, str]:
         """Variables for Open MPI, except those set by the user: the ranks' ``environments``, the first one for all."""
@@ -82,11 +82,15 @@ class SharedMemory:
         if not names:
             return {}
         try:
-            own_place(self._path)
+            self._directory, _instead = in_ram_disk(self._make)
         except ImageError:
-            return {}  # no usable RAM disk: continue without it
-        self._directory = self._path
-        return {f"OMPI_MCA_{name}": self._path for name in names}
+            return {}  # no usable place: continue without it
+        return {f"OMPI_MCA_{name}": self._directory for name in names}
+
+    def _make(self, place: str) -> str:
+        path = launch_directory(self._name, place)
+        own_place(path)
+        return path
 
     def remove(self) -> None:
         """The ranks have ended."""

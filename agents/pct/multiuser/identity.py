@@ -14,6 +14,7 @@ import pwd
 import stat
 
 from agents.pct.errors import LoadFailed
+from agents.pct.images.ram_disk import user_directory
 from redmesh.sanitise import clean
 
 TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
     Result = TypeVar("Result")
 
-RAM_DISK = "/dev/shm"
 _SHOWN = 6  # groups that a line names
 _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
 _CAPABILITY_VERSION_3 = 0x20080522
@@ -103,10 +103,10 @@ class User:
             except LoadFailed:
                 os._exit(70)
 
-    def make_place(self, ram_disk: str = RAM_DISK) -> None:
-        """Create the user's directory in the RAM disk, as root, because nobody else may take its name. Raises
-        OSError."""
-        path = os.path.join(ram_disk, f"redmesh-{self.uid}")
+    def make_place(self, place: str) -> None:
+        """Create the user's directory in the RAM disk or another place (agents/pct/images/ram_disk.py), as root,
+        because nobody else may take its name. Raises OSError."""
+        path = user_directory(place, self.uid)
         for _ in range(3):
             try:
                 os.mkdir(path, 0o700)

@@ -12,9 +12,10 @@ from agents.link.loop import READ
 from agents.pct.errors import LoadFailed, advice, whose_run
 from agents.pct.files.yodio import load_all_modules
 from agents.pct.images import store
+from agents.pct.images.ram_disk import places, user_directory
 from agents.pct.launch.paths import owed_epilog, processor_locks
 from agents.pct.multiuser import prolog_epilog
-from agents.pct.multiuser.identity import RAM_DISK, User, look_up
+from agents.pct.multiuser.identity import User, look_up
 from agents.pct.multiuser.processor_lock import ProcessorLock
 
 TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
@@ -64,14 +65,28 @@ class UserDirectory:
     def settle(self) -> None:
         """Become the user, and create the directory. Raises LoadFailed."""
         try:
-            self.user.make_place()
+            self.run, _instead = store.in_ram_disk(self._settle_in)
+        except store.ImageError as error:
+            why = f"{self._node}: no place for uid {self.user.uid}: {error.message}"
+            raise LoadFailed(why, whose_run(error.number), hint=advice(error.number)) from None
+
+    def _settle_in(self, place: str) -> str:
+        def make() -> None:
+            self.user.make_place(place)
+
+        if os.geteuid():  # the user's own rights were not enough in the place before
+            self.user.as_root(make)
+        else:
+            make()
             self.user.become()
-            self.run = store.launch_directory(f"run-{self._node}-{self._launcher}")
-            os.mkdir(self.run, 0o700)
-        except OSError as error:
-            why = f"{self._node}: no place for uid {self.user.uid}: {error.filename}: {error.strerror}"
-            number = error.errno or 0
-            raise LoadFailed(why, whose_run(number), hint=advice(number)) from None
+        run = store.launch_directory(f"run-{self._node}-{self._launcher}", place)
+        try:
+            os.mkdir(run, 0o700)
+        except OSError:
+            # Nothing else removes it where the user may not go. Another launch's directory is not empty.
+            self.user.as_root(lambda: _remove_empty(user_directory(place, self.user.uid)))
+            raise
+        return run
 
     def processes_gone(self) -> None:
         """No process of the launch uses its processors any more."""
@@ -139,41 +154,53 @@ class UserDirectory:
         self._loop.watch(out, READ, on_output)
 
 
-def sweep_all(ram_disk: str = RAM_DISK) -> int:
-    """Remove what dead launch children of any user left in the RAM disk, as that user; returns the pid of the
-    process that does it."""
+def _remove_empty(path: str) -> None:
+    try:
+        os.rmdir(path)
+    except OSError:
+        pass
+
+
+def sweep_all() -> int:
+    """Remove what dead launch children of any user left in the RAM disk and the places instead of it, as that user;
+    returns the pid of the process that does it."""
     pid = os.fork()
     if pid:
         return pid
     try:
         signal.set_wakeup_fd(-1)
-        for uid in users_of(ram_disk):
-            # One after another, because users determine how many directories there are.
-            child = os.fork()
-            if child == 0:
-                os.setgroups([])
-                os.setresgid(_NOBODY, _NOBODY, _NOBODY)
-                os.setresuid(uid, uid, uid)
-                store.sweep(ram_disk)
-                store.discard(ram_disk)
-                os._exit(0)
-            prolog_epilog.wait_for(child, _SWEEP_S)
+        for place in places():
+            for uid in users_of(place):
+                # One after another, because users determine how many directories there are.
+                child = os.fork()
+                if child == 0:
+                    os.setgroups([])
+                    os.setresgid(_NOBODY, _NOBODY, _NOBODY)
+                    os.setresuid(uid, uid, uid)
+                    store.sweep(place)
+                    store.discard(place)
+                    os._exit(0)
+                prolog_epilog.wait_for(child, _SWEEP_S)
     except Exception:  # a user may have created anything there
         pass
     finally:
         os._exit(0)
 
 
-def users_of(ram_disk: str) -> "List[int]":
-    """The users with a directory of ours in ``ram_disk``; the owner must match, because anybody may create any name.
+def users_of(place: str) -> "List[int]":
+    """The users with a directory of ours in ``place``; the owner must match, because anybody may create any name.
     Never root."""
     found = []
-    for name in os.listdir(ram_disk):
-        path = os.path.join(ram_disk, name)
+    try:
+        names = os.listdir(place)
+    except OSError:
+        return []  # no RAM disk
+    for name in names:
+        path = os.path.join(place, name)
         try:
             status = os.lstat(path)
         except OSError:
             continue  # removed meanwhile
-        if status.st_uid and name == f"redmesh-{status.st_uid}" and stat.S_ISDIR(status.st_mode):
+        if status.st_uid and path == user_directory(place, status.st_uid) and stat.S_ISDIR(status.st_mode):
             found.append(status.st_uid)
     return found

@@ -9,6 +9,7 @@ from agents.link.link import Caller
 from agents.link.loop import READ, Loop
 from agents.link.sockets import connect_now, peer
 from agents.linux import processes
+from agents.pct.images.ram_disk import places, user_directory
 from agents.pct.launch.paths import clear_files, launch_socket, launchers_here
 from agents.pct.launch_child.payload import WARM
 from agents.pct.ranks.process_tracking import ProcessTracking
@@ -27,26 +28,32 @@ if TYPE_CHECKING:
 # Image clean-up after dead launch children, and imported modules for living ones.
 
 
-def sweep(ram_disk: str = "/dev/shm") -> int:
-    """Remove what dead launch children of this user left in the RAM disk. Returns a helper's pid; 0: already done."""
-    base = f"{ram_disk}/redmesh-{os.geteuid()}"
-    try:
-        names = os.listdir(base)
-        if any(name.startswith("launch-") for name in names) or ("images" in names and os.listdir(f"{base}/images")):
-            from agents.pct.images.store import sweep as sweep_images
+def sweep() -> int:
+    """Remove what dead launch children of this user left in the RAM disk, or in a place instead of it. Returns a
+    helper's pid; 0: already done."""
+    for place in places():
+        base = user_directory(place, os.geteuid())
+        try:
+            names = os.listdir(base)
+            if any(name.startswith("launch-") for name in names) or (
+                "images" in names and os.listdir(f"{base}/images")
+            ):
+                from agents.pct.images.store import sweep as sweep_images
 
-            sweep_images(ram_disk)
-    except OSError:
-        pass  # it does not exist, as usual
+                sweep_images(place)
+        except OSError:
+            pass  # it does not exist, as usual
     return 0
 
 
-def discard_place(ram_disk: str = "/dev/shm") -> None:
-    """Remove this user's directory in the RAM disk, unless a launch has files there. Called when a PCT ends."""
-    if os.path.isdir(f"{ram_disk}/redmesh-{os.geteuid()}"):
-        from agents.pct.images.store import discard
+def discard_place() -> None:
+    """Remove this user's directories in the RAM disk and in the places instead of it, unless a launch has files there.
+    Called when a PCT ends."""
+    for place in places():
+        if os.path.isdir(user_directory(place, os.geteuid())):
+            from agents.pct.images.store import discard
 
-        discard(ram_disk)
+            discard(place)
 
 
 def keep_ready() -> None:

@@ -77,8 +77,13 @@ def _from_facts(errand: HostTask, settings: Settings, config: dict[str, Any] | N
     if not facts["writable"]:
         hint = "does the account own its home? XDG_STATE_HOME names another place"
         found.append(Finding("permission", f"{facts['state']} cannot be made", hint))
+    programs = facts["programs"] or "/dev/shm"
+    if facts["ram_disk"]:
+        place = f"programs are copied to {facts['programs']} instead" if facts["programs"] else "and no place instead"
+        hint = "mount -t tmpfs -o mode=1777 tmpfs /dev/shm; MPI programs need it too"
+        found.append(Finding("ram_disk", f"/dev/shm {facts['ram_disk']}: {place}", hint, grave=not facts["programs"]))
     for name, place, least in (
-        ("shm_free", "/dev/shm", SHM_LEAST),
+        ("shm_free", programs, SHM_LEAST),
         ("state_free", facts["state"], DISK_LEAST),
         ("tmp_free", "/tmp", TMP_LEAST),
     ):

@@ -59,6 +59,29 @@ def room(path: str) -> int:
     return there.f_bavail * there.f_frsize
 
 
+#: For the files of launches.
+RAM_DISK = "/dev/shm"
+
+
+def program_places() -> list[str]:
+    """The directories in which programs may be copied, in the agent's order (agents/pct/images/ram_disk.py)."""
+    temporary = os.environ.get("TMPDIR", "")
+    found = [RAM_DISK, os.path.realpath(temporary)] if temporary.startswith("/") else [RAM_DISK]
+    return list(dict.fromkeys([*found, "/tmp"]))
+
+
+def unusable(path: str) -> str:
+    """Why programs cannot be copied to ``path``; "" if they can."""
+    if not os.path.isdir(path):
+        return "does not exist"
+    flags = os.statvfs(path).f_flag
+    if flags & os.ST_RDONLY:
+        return "is read-only"
+    if flags & os.ST_NOEXEC:
+        return "is mounted noexec"
+    return "" if os.access(path, os.W_OK | os.X_OK) else "cannot be written"
+
+
 def names_in(path: str) -> list[str]:
     try:
         return os.listdir(path)
@@ -69,6 +92,7 @@ def names_in(path: str) -> list[str]:
 def facts(node: str) -> Answer:
     """Return the data about this host that the login processor needs."""
     state, run = place(node)
+    programs = [path for path in program_places() if not unusable(path)]
     gpus = [name for name in names_in("/dev") if name.startswith("nvidia") and name[6:].isdigit()]
     return {
         "python": sys.executable,
@@ -84,7 +108,9 @@ def facts(node: str) -> Answer:
         "boot": read("/proc/sys/kernel/random/boot_id").strip(),
         "clock": time.time(),
         "connection": os.environ.get("SSH_CONNECTION", ""),
-        "shm_free": room("/dev/shm"),
+        "ram_disk": unusable(RAM_DISK),
+        "programs": programs[0] if programs else "",
+        "shm_free": room(programs[0] if programs else RAM_DISK),
         "tmp_free": room("/tmp"),
         "state_free": room(state),
         "state": state,
@@ -706,10 +732,13 @@ def stop(node: str, keep_agent: bool, blobs: Blobs, started_on: str = "", ca: st
                 remove_tree(os.path.join(state, name))
     if not keep_agent:
         forget_agents()
-    images = "/dev/shm/redmesh-%d" % os.geteuid()
-    busy = names_in(os.path.join(images, "images")) + [name for name in names_in(images) if name.startswith("launch-")]
-    if not busy and not os.path.exists(os.path.dirname(run)):
-        remove_tree(images)
+    for path in program_places():
+        images = "%s/redmesh-%s%d" % (path, "" if path == RAM_DISK else "programs-", os.geteuid())
+        launches = [name for name in names_in(images) if name.startswith("launch-")]
+        busy = launches + names_in(os.path.join(images, "images"))
+        # Anybody may create that name: what another user has put there is not ours to remove.
+        if not busy and not os.path.exists(os.path.dirname(run)) and is_ours(images):
+            remove_tree(images)
     return {"was": bool(was), "there": there, "killed": killed, "jobs": kept}
 
 
@@ -745,6 +774,13 @@ def has_ended(path: str) -> bool:
     except sqlite3.Error:
         return False
     return bool(found) and found[0] in ("done", "failed", "cancelled")
+
+
+def is_ours(path: str) -> bool:
+    try:
+        return os.lstat(path).st_uid == os.geteuid()
+    except OSError:
+        return False
 
 
 def remove_tree(path: str) -> None:

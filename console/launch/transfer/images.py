@@ -18,7 +18,8 @@ from agents.linux import processes
 from agents.pct.images.chunks import PIECE, piece
 from agents.pct.images.digests import Digests
 from agents.pct.images.fetch import SENDING
-from agents.pct.images.store import RAM_DISK, ImageError
+from agents.pct.images.ram_disk import RAM_DISK
+from agents.pct.images.store import ImageError
 from agents.pct.ranks.process_tracking import system_life
 from agents.wire.control import control
 from agents.wire.errors import AgentError

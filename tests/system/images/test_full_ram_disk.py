@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -35,9 +36,20 @@ def mounts() -> bool:
 
 READ_ONLY = r"""
 mount --make-rprivate / && mount -t tmpfs -o ro tmpfs /dev/shm || exit 77
+mkdir -m 700 tmp && export TMPDIR="$PWD/tmp"
 mesh up --processors 4 --nodes 2 >&2 || exit 1
-yod -sz 4 --bcast=always /bin/echo ran; echo "status $?"
-mesh status --json; mesh down --force >&2
+say() { printf '\n== %s\n' "$1"; shift; "$@" 2>&1; echo "status $?"; }
+always() { yod -sz 4 --bcast=always /bin/sh -c 'readlink /proc/$$/exe'; }
+say read-only always
+say job mesh submit --quiet --wait sh -c 'echo ran > job'
+say left find tmp -type f -size +0
+mount -t tmpfs -o noexec tmpfs tmp
+say noexec always
+mount --rbind /tmp /tmp && mount --rbind "$0" "$0" && mount -o remount,ro,bind /tmp || exit 77
+say nowhere always
+printf '\n== status\n'; mesh status --json
+umount -l "$0" && umount -l /tmp && umount -l tmp; mesh down --force >&2
+printf '\n== after\n'; find tmp
 """
 
 
@@ -45,11 +57,22 @@ mesh status --json; mesh down --force >&2
 def test_a_read_only_ram_disk_takes_no_node_out(mesh: MakeMesh) -> None:
     """Two nodes were down after one launch with -bcast, and every other user's launch was refused."""
     private = mesh(4, 2, up=False, REDMESH_FAILED_S="600")  # a node that failed is not tried again meanwhile
-    done = private.run("unshare", "-m", shutil.which("sh") or "/bin/sh", "-c", READ_ONLY)
+    sh = shutil.which("sh") or "/bin/sh"
+    done = private.run("unshare", "-m", sh, "-c", READ_ONLY, str(private.home))
     assert done.returncode == 0, done.stderr
-    said, _, status = done.stdout.partition("status 125\n")
-    assert "Read-only file system (" in done.stderr and "trying other nodes" not in done.stderr and not said
-    assert json.loads(status)["nodes_out"] == []
+    steps = dict(step.split("\n", 1) for step in done.stdout.split("\n== ")[1:])
+    for name, place in (("read-only", f"{private.work}/tmp"), ("noexec", "/tmp")):
+        assert f"yod: n0-n1: /dev/shm is read-only: programs are copied to {place} instead\n" in steps[name]
+        assert steps[name].count(f"{place}/redmesh-programs-") == 4 and "status 0" in steps[name]
+    assert steps["job"].endswith("status 0\n") and (private.work / "job").read_text() == "ran\n"
+    assert steps["left"].strip() == "status 0", "nothing of it is left"
+    for reason in ("/dev/shm/redmesh-", ": Read-only file system", f"{private.work}/tmp is mounted noexec"):
+        assert reason in steps["nowhere"]
+    assert steps["nowhere"].count("\n") == 2 and "status 125" in steps["nowhere"]
+    assert json.loads(steps["status"])["nodes_out"] == []
+    assert steps["after"].strip() == "tmp"
+    left = Path(f"/tmp/redmesh-programs-{os.geteuid()}")
+    assert private.home.name not in " ".join(os.listdir(left) if left.exists() else ())
 
 
 READ_ONLY_RUN = r"""

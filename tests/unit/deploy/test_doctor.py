@@ -20,7 +20,7 @@ WELL = {
     "python": "/usr/bin/python3", "version": "3.11.2", "tag": "cpython-311", "processors": 8, "gpus": 2, "uid": 1000,
     "boot": "b", "clock": 0.0, "connection": "10.0.0.254 50000 10.0.0.1 22", "shm_free": 1 << 33, "tmp_free": 1 << 33,
     "state_free": 1 << 33, "state": "/home/ada/.local/state/redmesh/nodes/m-n1", "run": "/tmp/redmesh-1000/m-n1",
-    "writable": True, "agents": [], "keeper": 0, "agent": "", "config": "",
+    "ram_disk": "", "programs": "/dev/shm", "writable": True, "agents": [], "keeper": 0, "agent": "", "config": "",
 }  # fmt: skip
 
 
@@ -44,6 +44,8 @@ def errand(settings: Settings, host: Host, **facts: Any) -> HostTask:
         ({}, 0.0, None, None),
         ({"shm_free": 1 << 20}, 0.0, "space", True),
         ({"shm_free": 32 << 20}, 0.0, "space", False),
+        ({"ram_disk": "is read-only", "programs": "/tmp"}, 0.0, "ram_disk", False),
+        ({"ram_disk": "does not exist", "programs": ""}, 0.0, "ram_disk", True),
         ({"state_free": 0}, 0.0, "space", True),
         ({"shm_free": -1}, 0.0, None, None),  # it cannot be told
         ({"writable": False}, 0.0, "permission", True),

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from agents.linux import processes
 from agents.pct.images import store as image
 from agents.pct.images.chunks import MappedFile
-from agents.pct.images.store import ImageError, NoRoom, Store, discard, own_place, sweep
+from agents.pct.images.ram_disk import RAM_DISK, places, user_directory
+from agents.pct.images.store import ImageError, NoExec, NoRoom, Store, discard, in_ram_disk, own_place, sweep
 from tests.support.forking import forks
 
 DATA = b"#!/bin/sh\necho it runs\nexit 0\n" + os.urandom(300_000)
@@ -53,7 +54,7 @@ def lent(path: Path, how: int = os.O_RDONLY) -> "contextlib.closing[MappedFile]"
 
 
 def images(ram: str) -> list[str]:
-    return sorted(os.listdir(os.path.join(ram, f"redmesh-{os.geteuid()}", "images")))
+    return sorted(os.listdir(os.path.join(user_directory(ram, os.geteuid()), "images")))
 
 
 def test_an_image_arrives_runs_and_leaves_nothing(ram: str) -> None:
@@ -144,7 +145,7 @@ def test_a_place_that_its_user_has_changed_meanwhile_ends_no_launch(ram: str, ta
 
 
 def test_the_users_directory_goes_when_no_launch_has_files_there(ram: str) -> None:
-    base = os.path.join(ram, f"redmesh-{os.geteuid()}")
+    base = user_directory(ram, os.geteuid())
     assert not discard(ram)
     store = Store("n0-1", ram)
     fill(store.want(DIGEST, len(DATA), "job"))
@@ -165,7 +166,7 @@ def test_the_users_directory_goes_when_no_launch_has_files_there(ram: str) -> No
 def test_who_starts_while_the_directory_is_removed_begins_anew(ram: str) -> None:
     """A process discards as often as it can; each launch that begins meanwhile gets its directories."""
     script = "import sys; from agents.pct.images.store import discard\nwhile True: discard(sys.argv[1])"
-    other = os.path.join(ram, f"redmesh-{os.geteuid()}", "launch-other")
+    other = os.path.join(user_directory(ram, os.geteuid()), "launch-other")
     with subprocess.Popen([sys.executable, "-c", script, ram], cwd=Path(__file__).parents[3]) as process:
         try:
             for number in range(100):
@@ -319,7 +320,7 @@ def test_a_small_ram_disk(tmp_path: Path) -> None:
 
 
 def test_somebody_elses_directory_is_refused(ram: str) -> None:
-    base = os.path.join(ram, f"redmesh-{os.geteuid()}")
+    base = user_directory(ram, os.geteuid())
     os.symlink("/tmp", base)
     with pytest.raises(ImageError, match="not a directory of our own") as found:
         Store("n0-1", ram)
@@ -353,3 +354,50 @@ def test_a_full_disk_while_reserving(ram: str, monkeypatch) -> None:  # type: ig
     with pytest.raises(NoRoom):
         store.want(DIGEST, 5, "job")
     assert images(ram) == []
+
+
+def test_where_files_are_if_not_in_the_ram_disk(tmp_path: Path) -> None:
+    (tmp_path / "open").mkdir()
+    os.chmod(tmp_path / "open", 0o777)  # anybody may put another directory in its place
+    (tmp_path / "own").mkdir()
+    safe = os.path.realpath(tmp_path / "own") in places({"TMPDIR": str(tmp_path / "own")})
+    assert safe == (str(tmp_path) in places({"TMPDIR": str(tmp_path)}))
+    for wrong in (str(tmp_path / "open"), str(tmp_path / "none"), "own", "", RAM_DISK, "/dev/null"):
+        assert places({"TMPDIR": wrong}) == places({}), wrong
+    assert places({})[0] == RAM_DISK
+    assert user_directory("/tmp", 7) != "/tmp/redmesh-7", "which holds the sockets of meshes"
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.ENOSPC, errno.ENOENT, errno.EACCES])
+def test_a_place_that_cannot_be_written_is_left_for_another(tmp_path: Path, number: int) -> None:
+    asked = []
+
+    def make(place: str) -> str:
+        asked.append(place)
+        if place == RAM_DISK:
+            raise OSError(number, os.strerror(number), f"{place}/redmesh-7")
+        return place
+
+    made, told = in_ram_disk(make)
+    assert asked == places()[:2] and made == asked[1]
+    assert told.startswith(RAM_DISK) and told.endswith(f": programs are copied to {made} instead")
+
+    def fail(place: str) -> None:
+        raise NoExec(f"{place} is mounted noexec") if place != RAM_DISK else OSError(number, "no", place)
+
+    with pytest.raises(ImageError) as found:
+        in_ram_disk(fail)
+    assert found.value.number == number
+    assert found.value.message == f"{RAM_DISK}: no" + "".join(
+        f"; nor instead: {place} is mounted noexec" for place in places()[1:]
+    )
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EMFILE, "no"), ImageError("is not a directory of our own")])
+def test_what_is_no_fault_of_the_place_ends_there(error: Exception) -> None:
+    def make(place: str) -> None:
+        assert place == RAM_DISK
+        raise error
+
+    with pytest.raises(ImageError, match="no"):
+        in_ram_disk(make)

@@ -59,13 +59,13 @@ def test_a_process_that_cannot_be_the_user_again_ends_at_once() -> None:
 @needs_root
 def test_a_name_in_the_ram_disk_is_believed_only_where_its_owner_is_the_user(tmp_path: Path) -> None:
     for name, uid in (
-        ("redmesh-21001", 21001), ("redmesh-21002", 21001), ("redmesh-0", 0), ("redmesh-00", 21001),
-        ("redmesh-4294967295", 21001), ("redmesh-\N{SUPERSCRIPT TWO}", 21001), ("redmesh-", 21001),
+        ("21001", 21001), ("21002", 21001), ("0", 0), ("00", 21001), ("4294967295", 21001),
+        ("\N{SUPERSCRIPT TWO}", 21001), ("", 21001),
     ):  # fmt: skip
-        (tmp_path / name).mkdir()
-        os.chown(tmp_path / name, uid, uid)
-    (tmp_path / "redmesh-21003").symlink_to("/")
-    os.chown(tmp_path / "redmesh-21003", 21003, 21003, follow_symlinks=False)
+        (tmp_path / f"redmesh-programs-{name}").mkdir()
+        os.chown(tmp_path / f"redmesh-programs-{name}", uid, uid)
+    (tmp_path / "redmesh-programs-21003").symlink_to("/")
+    os.chown(tmp_path / "redmesh-programs-21003", 21003, 21003, follow_symlinks=False)
     assert users_of(str(tmp_path)) == [21001]
 
 
