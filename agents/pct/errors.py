@@ -57,8 +57,10 @@ class LoadFailed(PctError):
     """A launch cannot start on this node.
 
     ``fault``: ``program`` (it would fail anywhere), ``node`` (another node may work, and this one is taken out of
-    service: a part of it is silent, or the site's own test failed) or ``launch`` (all others: it was killed, its load
-    is malformed, its user prevents it, or its launch child says why it cannot start).
+    service: its PCT is silent, or the site's own test failed), ``stalled`` (its processes stand still there: another
+    node may work, and this one stays in service, because a user can stop his processes on every node) or ``launch``
+    (all others: it was killed, its load is malformed, its user prevents it, or its launch child says why it cannot
+    start).
     """
 
     def __init__(

@@ -435,6 +435,26 @@ class Engine:
         reply = self.allocation.reply
         inquire(self.loop, plan.nodes[0], reply, lambda death: self._root_gone(plan, reason, death))
 
+    def on_root_silent(self, seconds: float, is_still: Callable[[], bool]) -> None:
+        """Before GO: ask the PCT of the silent root. If it answers, the launch child alone stands still."""
+        plan, state, root = self.plan, self.launch.state, self.root
+        if plan is None or root is None:
+            return
+        from agents.pct.launch.liveness import silent
+        from console.launch.daemons.root_pct import inquire_if_up
+
+        def answered(is_up: bool) -> None:
+            if self.root is not root or self.launch.state is not state or not is_still():
+                return
+            if is_up:
+                name = self.launch.ranks.root_name
+                error = silent(name, seconds, is_up)
+                self.handle(Event.FAILED, name, error.message, error.hint, error.exit_status, error.fault)
+            else:
+                self.handle(Event.SILENT, self.launch.ranks.root_name, seconds)
+
+        inquire_if_up(self.loop, plan.nodes[0], self.allocation.reply, answered)
+
     def _root_gone(self, plan: Plan, reason: str, death: dict[str, Any] | None) -> None:
         if plan is not self.plan:
             return  # the launch was given up meanwhile, and is retried on other nodes

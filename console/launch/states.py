@@ -119,11 +119,12 @@ class Do(Enum):
 class Tries:
     """The failed loads of a launch, and whether another attempt is left."""
 
-    __slots__ = ("failed", "failure", "limit", "returns")
+    __slots__ = ("avoided", "failed", "failure", "limit", "returns")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.failed = 0
+        self.avoided: list[str] = []  # nodes where processes of this launch stood still; they remain in service
         self.failure = ""  # the reason of the last failure
         self.returns = 0  # how often the processors of a failed attempt could not be freed
 
@@ -262,6 +263,11 @@ class Launch:
         self.outcome.exit_status, self.outcome.reason = exit_status, message
         if fault == "node":
             return self._retreat() if self._tries_again([node], message, hint) else self._clear()
+        if fault == "stalled":
+            # The CPA frees that node's processors when its PCT has confirmed that nothing of the launch is left.
+            self.outcome.lost_nodes = [node]
+            self.tries.avoided.append(node)
+            return self._retreat() if self._tries_elsewhere([node], message, hint) else self._clear()
         self._do(Do.SAY, message, hint)
         return self._clear()
 
@@ -270,6 +276,9 @@ class Launch:
         self.outcome.blame_nodes(message)
         for name in nodes:
             self._do(Do.NODE_FAILED, name, message)
+        return self._tries_elsewhere(nodes, message, hint)
+
+    def _tries_elsewhere(self, nodes: list[str], message: str, hint: str) -> bool:
         tries = self.tries
         if not tries.another(message):
             many = f" ({tries.failed + 1} tries)" if tries.failed else ""

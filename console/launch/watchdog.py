@@ -8,11 +8,13 @@ from __future__ import annotations
 import time
 
 from agents.pct.launch.liveness import Action, Pulse
+from agents.pct.launch.liveness import State as Liveness
 from console.launch.states import CLEAR_S, LOAD_S, STEP_S, Event, State
 from redmesh.idset import fold_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any, Protocol
 
     from console.launch.daemons.root_link import RootLink
@@ -37,6 +39,9 @@ if TYPE_CHECKING:
 
         def send(self, message: dict[str, Any]) -> None:
             """Send a message down the tree."""
+
+        def on_root_silent(self, seconds: float, is_still: Callable[[], bool]) -> None:
+            """Handle the silence of the root before GO, if it is still silent when its PCT has been asked."""
 
         def handle(self, event: Event, *facts: Any) -> None:
             """Pass an event to the state machine and carry out its actions."""
@@ -100,7 +105,10 @@ class Watchdog:
             engine.send({"op": "ping"})
         elif action is not Action.NONE:
             event = Event.SILENT if action is Action.TELL_SILENT else Event.BACK
-            engine.handle(event, engine.launch.ranks.node_name(0), self._pulse.seconds)
+            if event is Event.SILENT and engine.launch.state in (State.LOADING, State.CONFIRMING):
+                engine.on_root_silent(self._pulse.seconds, lambda: self._pulse.state is Liveness.SILENT)
+            else:
+                engine.handle(event, engine.launch.ranks.node_name(0), self._pulse.seconds)
 
 
 # Messages about what a launch without progress waits for.

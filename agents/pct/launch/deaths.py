@@ -116,6 +116,16 @@ def ask(loop: Loop, address: str, greeting: Message, launcher: int, then: Callab
 
     None: it does not answer, or knows of no death. ``greeting``: the hello that it accepts.
     """
+    _ask(loop, address, greeting, launcher, lambda death: then(death or None))
+
+
+def ask_if_up(loop: Loop, address: str, greeting: Message, launcher: int, then: Callable[[bool], None]) -> None:
+    """Ask the PCT at ``address``, whose launch child is silent; ``then(whether the PCT answers)`` follows."""
+    _ask(loop, address, greeting, launcher, lambda death: then(death is not None))
+
+
+def _ask(loop: Loop, address: str, greeting: Message, launcher: int, then: Callable[[Optional[Message]], None]) -> None:
+    """``then`` gets an empty message from a PCT that knows of no death, and None from one that does not answer."""
     try:
         sock = connect_now(address)
     except (OSError, AgentError):
@@ -144,7 +154,7 @@ class Question:
         elif isinstance(message.get("message"), str):
             self._end({"message": message["message"][: 2 * _LONGEST], "hint": str(message.get("hint", ""))[:_LONGEST]})
         else:
-            self._end(None)
+            self._end({})
 
     def _end(self, death: Optional[Message]) -> None:
         then, self._then = self._then, None

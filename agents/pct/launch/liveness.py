@@ -98,6 +98,17 @@ class Pulse:
         return action
 
 
+def silent(node: str, seconds: float, pct_is_up: bool) -> LoadFailed:
+    """The error of a launch whose launch child on ``node`` has been silent before GO."""
+    if not pct_is_up:
+        return LoadFailed(f"{node}: silent for {seconds:.0f} s", "node")
+    return LoadFailed(
+        f"{node}: its launch child has been silent for {seconds:.0f} s, and its PCT answers",
+        "stalled",
+        hint="somebody stopped it (SIGSTOP), or a file system that it uses hangs there; the node stays in service",
+    )
+
+
 # Until the processes of a launch on a node are held: a slow node is waited for, one without progress is at fault.
 # Counting begins when everything they need is here, because transfers have a check of their own.
 
@@ -136,4 +147,4 @@ class Readiness:
         if quiet < READY_S:
             self._loop.after(READY_S - quiet, self._look)
         else:
-            self._fail(LoadFailed(f"{self._node}: its processes do not reach their exec", "node"))
+            self._fail(LoadFailed(f"{self._node}: its processes do not reach their exec", "stalled"))

@@ -159,6 +159,12 @@ class Child:
 
             ask(self.loop, self._address, hello("pct"), self._launcher, lambda death: self._lose(reason, death))
 
+    def ask_if_up(self, then: Callable[[bool], None]) -> None:
+        """Ask the child's PCT whether it answers, where its launch child does not."""
+        from agents.pct.launch.deaths import ask_if_up
+
+        ask_if_up(self.loop, self._address, hello("pct"), self._launcher, then)
+
     def _lose(self, reason: str, death: Optional[Message] = None) -> None:
         if not self.over:
             # Call from the loop, never from inside the constructor.

@@ -18,6 +18,8 @@ from agents.linux import processes
 from agents.linux.ending import on_terminate
 from agents.pct.errors import FAULT, LoadFailed
 from agents.pct.launch.context import LaunchContext
+from agents.pct.launch.liveness import State as Silence
+from agents.pct.launch.liveness import silent
 from agents.pct.launch.load import Load, child_load, child_window, rank_map, read_load, read_program, runs
 from agents.pct.launch.tree import Child, Tree, Upward, Watch
 from agents.pct.launch_child.endpoint import LaunchEndpoint, NodeContext
@@ -490,10 +492,15 @@ class Launch:
         told = "answers again after" if back else "silent for"
         self._host.log.write("pulse", launcher=self._launcher, child=child.name, told=told, seconds=child.pulse.seconds)
         if not back and self._machine.state in _BEFORE_GO:
-            self._fail(LoadFailed(f"{child.name}: silent for {child.pulse.seconds:.0f} s", "node"), child.name)
+            child.ask_if_up(lambda is_up: self._silent_before_go(child, is_up))
         else:
             message = {"op": "silent", "node": child.name, "seconds": child.pulse.seconds}
             self._tree.up.tell(dict(message, back=True) if back else message)
+
+    def _silent_before_go(self, child: Child, is_up: bool) -> None:
+        if child.over or child.pulse.state is not Silence.SILENT or self._machine.state not in _BEFORE_GO:
+            return
+        self._fail(silent(child.name, child.pulse.seconds, is_up), child.name)
 
     # Actions of the state machine
 

@@ -81,6 +81,9 @@ class Allocation:
     def ask_again(self, wait_s: float, then: Then) -> None:
         """Request other processors; ``wait_s``: the least time to wait for them."""
         again = dict(self._asked, key=os.urandom(16).hex(), wait_s=max(wait_s, self._asked["wait_s"]))
+        if avoided := self._launch.tries.avoided:
+            excluded = self._asked.get("exclude") or {}
+            again["exclude"] = {**excluded, "nodes": [*excluded.get("nodes", ()), *avoided]}
         self._daemons.cpa.ask(again, then, ALLOCATE_S + again["wait_s"], patient=again["wait_s"] > 0)
 
     # Reservation

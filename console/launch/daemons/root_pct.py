@@ -10,7 +10,7 @@ import os
 from agents.link import trust
 from agents.link.link import Link
 from agents.link.sockets import connect_now
-from agents.pct.launch.deaths import ask
+from agents.pct.launch.deaths import ask, ask_if_up
 from agents.wire.address import LAUNCH
 from agents.wire.control import control
 from agents.wire.credential import digest_of
@@ -126,3 +126,8 @@ def inquire(loop: Loop, root: PlacedNode, reply: dict[str, Any], then: Callable[
     """Ask the root's PCT how the launch child ended; ``then`` gets its message and hint, or None if that is unknown."""
 
     ask(loop, root.address, acting(reply, root.name), reply["launcher"], then)
+
+
+def inquire_if_up(loop: Loop, root: PlacedNode, reply: dict[str, Any], then: Callable[[bool], None]) -> None:
+    """Ask the root's PCT whether it answers; its launch child is silent."""
+    ask_if_up(loop, root.address, acting(reply, root.name), reply["launcher"], then)

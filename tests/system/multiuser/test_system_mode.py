@@ -581,6 +581,38 @@ def test_a_program_travels_and_is_its_users(mesh: SystemMesh, tmp_path: Path) ->
     assert done.stdout.split()[0] == "21001" and "/dev/shm/redmesh-21001/" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("spoil", "mend", "why"),
+    [
+        ("mount -o remount,ro /dev/shm", "mount -o remount,rw /dev/shm", " is read-only"),
+        ("chmod 700 /dev/shm", "chmod 1777 /dev/shm", ": Permission denied"),
+    ],
+    ids=["read-only", "closed"],
+)
+def test_without_a_ram_disk_files_are_in_a_users_directory_of_tmp(
+    mesh: SystemMesh, spoil: str, mend: str, why: str
+) -> None:
+    """Every launch failed. Root makes the directory, so a name that somebody else took does not matter."""
+    host, place = mesh.hosts[0], "/tmp/redmesh-programs-21001"
+    program = mesh.home / "ada" / "where"
+    program.write_text(f'#!/bin/sh\nstat -c "%u %a" "$0" {place}; echo "$0"\n')
+    program.chmod(0o755)
+    os.chown(program, 21001, 21001)
+    host.run("sh", "-c", f"rm -rf {place}*; mkdir -m 777 {place}; chown 21002 {place}; ln -s /root {place}/images")
+    host.run("sh", "-c", spoil, check=True)
+    try:
+        # The user's own TMPDIR has no say.
+        command = ("env", "TMPDIR=/home", "yod", "-sz", "1", "-w", "h1", "--bcast=always", str(program))
+        done = mesh.as_user("ada", *command, check=True)
+        assert done.stderr == f"yod: h1: /dev/shm{why}: programs are copied to /tmp instead\n"
+        told = done.stdout.splitlines()
+        assert told[:2] == ["21001 500", "21001 700"] and told[2].startswith(f"{place}/launch-")
+        left = "find /tmp/redmesh-programs-21001 -name 'launch-*' -o -type f -size +0"
+        wait_until(lambda: host.run("sh", "-c", left).stdout == "", "nothing of it is left")
+    finally:
+        host.run("sh", "-c", f"{mend}; rm -rf {place}*")
+
+
 def test_only_what_the_configuration_says_listens(mesh: SystemMesh) -> None:
     for host in mesh.hosts:
         lines = host.run("ss", "-ltnH").stdout.splitlines()

@@ -101,15 +101,36 @@ def launch_child(mesh: PrivateMesh, node: str) -> int:
 
 
 def test_a_launch_child_that_stands_still_before_go(mesh: MakeMesh) -> None:
-    """Its ranks are held, and nobody hears of it: the tree cannot clear it away, its PCT can."""
-    private = mesh(10, 5, REDMESH_FAILED_S="6")  # its PCT is well: it must not be back before the other try
+    """Its ranks are held, and nobody hears of it: the tree cannot clear it away, its PCT can. A user can do that on
+    every node, so none is taken out of service."""
+    private = mesh(10, 5)
     with stopped(private, "n3"):  # n2's child, for which n2 waits before it says that it is ready
         command = ("yod", "-fanout", "2", "-sz", "8", *SAY)
         process = private.start(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         freeze(launch_child(private, "n2"))
     out, said = process.communicate()
     ran_elsewhere(subprocess.CompletedProcess((), process.returncode, out, said), "n2", 8)
-    assert "n2: silent for 6 s; trying other nodes" in said
+    assert "n2: its launch child has been silent for 6 s, and its PCT answers; trying other nodes (1 of 3)" in said
+    wait_until_nothing_is_left(private)
+    assert times_down(private) == 0
+
+
+@pytest.mark.parametrize("node", ["n0", "n1"], ids=["root", "leaf"])
+def test_the_processors_of_a_stopped_launch_child_are_free_when_it_is_gone(mesh: MakeMesh, node: str) -> None:
+    """With no other node, the launch fails, and says why; the node stays in service, with a new launch at once."""
+    private = mesh(4, 2)
+    command = ("yod", "-sz", "4", "-sleep", "after-exec:3600", "true")
+    process = private.start(*command, stderr=subprocess.PIPE, text=True, env={"YODRETRYCOUNT": "0"})
+    child = launch_child(private, node)
+    freeze(child)
+    waits = ("yod", "--wait-for-nodes", "600", "-sz", "4", "sh", "-c", f"kill -0 {child} && echo there; echo ran")
+    after = private.start(*waits, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    _, said = process.communicate()
+    assert process.returncode == 125 and f"{node}: its launch child has been silent for 6 s, and its PCT" in said
+    assert "SIGSTOP" in said and "given up" not in said
+    out, said = after.communicate()
+    assert (after.returncode, out) == (0, "ran\n" * 4), f"nothing of the first launch is left: {said}"
+    assert times_down(private) == 0
     wait_until_nothing_is_left(private)
 
 

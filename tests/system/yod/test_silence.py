@@ -62,7 +62,9 @@ def test_stopped_in_every_phase(yods: PrivateMesh) -> None:
             if state == "running":
                 until_said(yods.work / who, f"{node} has been silent for 6 s")
             else:
-                until_said(yods.work / who, f"{node}: silent for 6 s; trying other nodes (1 of 3)")
+                until_said(
+                    yods.work / who, f"{node}: its launch child has been silent for 6 s, and its PCT answers; trying"
+                )
     finally:
         for pid in stopped:
             os.kill(pid, signal.SIGCONT)

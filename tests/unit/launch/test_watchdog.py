@@ -54,7 +54,7 @@ def test_one_that_stands_still_is_named_once(clock: Clock) -> None:
     assert node.failed == []
     clock.advance(10 * READY_S)
     (error,) = node.failed
-    assert (error.message, error.fault) == ("n3: its processes do not reach their exec", "node")
+    assert (error.message, error.fault) == ("n3: its processes do not reach their exec", "stalled")
 
 
 def test_one_that_moves_is_waited_for_however_slow(clock: Clock) -> None:
