@@ -18,6 +18,7 @@ AT_ONCE = 16
 #: Seconds before accepting is tried again: the socket stays readable, so the loop would spin (epoll is
 #: level-triggered).
 _PAUSE_S = 0.1
+_QUEUED = 1024  # connections in a listener's queue, at most (agents/link/sockets.py, listen)
 
 
 class Acceptor:
@@ -67,10 +68,11 @@ class Acceptor:
 
     def finish(self) -> None:
         """Accept the connections that are already queued, then no more."""
-        before = -1
-        while not self._closed and self._accepted != before:
+        for _ in range(_QUEUED // self._at_once + 1):  # clients that connect without pause do not hold this up
             before = self._accepted
             self._on_ready(READ)
+            if self._closed or self._accepted == before:
+                break
         self.close()
 
     def close(self) -> None:

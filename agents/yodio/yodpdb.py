@@ -18,6 +18,8 @@ import signal
 import socket
 import struct
 import sys
+import time
+from _thread import get_ident, start_new_thread
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,6 +34,10 @@ _F_SETSIG = 10  # fcntl(2); not in every Python's fcntl
 #: ignored.
 _SIGNALS = (signal.SIGIO, signal.SIGUSR2, signal.SIGUSR1)
 _ASKING = (signal.SIGURG, signal.SIGUSR2, signal.SIGUSR1)
+#: Anybody on the host can connect. So many connections are accepted before the program goes on, and so many seconds
+#: later the next ones; meanwhile the queue is full, so that nobody connects and no signal comes.
+_AT_ONCE = 64
+_PAUSE_S = 0.1
 
 
 def _name(pid: int) -> str:
@@ -158,7 +164,8 @@ class _Way:
         self.pid = os.getpid()
         self.session: Optional[_Session] = None
         self.waiting_at: Optional[FrameType] = None
-        self._welcoming = self._knocked = False
+        self._welcoming = self._knocked = self._pausing = False
+        self._signal, self._main = 0, get_ident()
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         self.sock.bind(_name(self.pid))
         self.sock.listen(4)
@@ -166,7 +173,7 @@ class _Way:
 
     def let_signal(self) -> None:
         """Have connections noticed at once. Raises RuntimeError if every signal is in use."""
-        number = _unused(_SIGNALS)
+        self._signal = number = _unused(_SIGNALS)
         signal.signal(number, lambda _number, frame: self.welcome(frame))
         signal.siginterrupt(number, False)
         fcntl.fcntl(self.sock, fcntl.F_SETOWN, self.pid)
@@ -174,36 +181,48 @@ class _Way:
         fcntl.fcntl(self.sock, fcntl.F_SETFL, os.O_NONBLOCK | os.O_ASYNC)
 
     def welcome(self, frame: "Optional[FrameType]") -> None:
-        """Accept all waiting connections, and serve the first permitted one.
+        """Accept the waiting connections, and serve the first permitted one.
 
         Signals of further connections interrupt this: handled in separate calls, a thousand of them would exceed the
         interpreter's recursion limit and end the program.
         """
         self._knocked = True
-        if self._welcoming:
+        if self._welcoming or self._pausing:
             return
         come: List[socket.socket] = []
-        while self._knocked:  # a signal may come between the last check and the flag
+        left = _AT_ONCE
+        while self._knocked and left:  # a signal may come between the last check and the flag
             self._welcoming = True
             try:
-                while self._knocked:
+                while self._knocked and left:
                     self._knocked = False
-                    self._accept_all(come)
+                    left = self._accept(come, left)
             finally:
                 self._welcoming = False
+        if not left:
+            self._pausing = True
+            start_new_thread(self._knock_later, ())
         if come:
             self._let_in(come[0], frame)  # the last statement, because later calls would be traced
 
-    def _accept_all(self, come: "List[socket.socket]") -> None:
-        while os.getpid() == self.pid:
+    def _knock_later(self) -> None:
+        time.sleep(_PAUSE_S)
+        self._pausing = False
+        signal.pthread_kill(self._main, self._signal)
+
+    def _accept(self, come: "List[socket.socket]", most: int) -> int:
+        """Accept up to ``most`` connections; returns how many more may be accepted now."""
+        while most and os.getpid() == self.pid:
             try:
                 sock, _ = self.sock.accept()
             except OSError:
-                return
+                break
+            most -= 1
             if not come and _peer(sock)[1] in (os.geteuid(), 0):
                 come.append(sock)
             else:
                 sock.close()
+        return most
 
     def _let_in(self, sock: socket.socket, frame: "Optional[FrameType]") -> None:
         sock.setblocking(True)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 LOOK_S = 1.0
 #: Seconds for which a kill may wait for its process's exit: freeing much memory takes the kernel a while.
 _RECENT_S = 15.0
+_RECORDS = 1 << 19  # more than the kernel's log holds: who writes to it without pause does not hold this up
 _FIRST_PID_NAMESPACE = 0xEFFFFFFC  # include/linux/proc_ns.h: the kernel's log has pids of this one
 
 
@@ -89,7 +90,7 @@ def _killed_by_log() -> Set[int]:
         return killed
     try:
         since = time.monotonic() - _RECENT_S
-        while True:
+        for _ in range(_RECORDS):
             try:
                 record = os.read(log, 8192)
             except BrokenPipeError:  # a record was overwritten meanwhile
@@ -98,6 +99,7 @@ def _killed_by_log() -> Set[int]:
             # "priority,sequence,microseconds,…;text"
             if named.isdigit() and int(record.split(b",", 3)[2]) / 1e6 >= since:
                 killed.add(int(named))
+        return killed
     except (OSError, ValueError, IndexError):  # EAGAIN: the end
         return killed
     finally:

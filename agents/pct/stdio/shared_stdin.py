@@ -129,10 +129,12 @@ class CountedPipe:
     def take_back(self) -> bytes:
         """Take back the unread bytes; ``on_taken`` is not called for bytes read meanwhile."""
         self._loop.unwatch(self._writer)
-        parts = []
+        parts, left = [], self._in_pipe
         try:
-            while self._in_pipe and (data := os.read(self._own, self._in_pipe)):
+            # No more than we wrote: a rank that writes to its own input could go on for ever.
+            while left and (data := os.read(self._own, left)):
                 parts.append(data)
+                left -= len(data)
         except BlockingIOError:
             pass  # that was all, or a rank has just read the rest
         parts += [bytes(data) for data in self._queue]

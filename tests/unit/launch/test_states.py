@@ -52,6 +52,7 @@ ROOT_SILENT = (E.SILENT, "n0", 6.0)
 RUN = [ALLOCATED, READY, E.CONFIRMED]
 OUT_OF_MEMORY = (E.OUT_OF_MEMORY, "n1", 2, OutOfMemory(498 << 20, 512 << 20, 8 << 30))
 END = [FINISHED, E.FREED, E.DRAINED]
+STALLED = (E.FAILED, "n1", "n1: its launch child has been silent", "", 125, "stalled")
 FAILED_TRY = [ALLOCATED, NODE_FAILED, FINISHED, E.FREED]
 
 #: name: (events, final state, exit status)
@@ -74,6 +75,8 @@ SCENARIOS: dict[str, tuple[list[Any], State, int]] = {
     "told to end while waiting": ([TERM, TERM], S.ENDED, 143),
     "cannot execute": ([ALLOCATED, FAILED, FINISHED, E.FREED, E.DRAINED], S.ENDED, 126),
     "a node fails": ([ALLOCATED, NODE_FAILED, (E.ROOT_ENDED, "gone"), E.FREED, E.DRAINED], S.ENDED, 125),
+    "a launch child stands still": ([ALLOCATED, STALLED, OVERDUE, E.FREED, E.DRAINED], S.ENDED, 125),
+    "a launch child stood still before GO arrived": ([*RUN, STALLED, *END], S.ENDED, 125),
     "fails while confirming": ([ALLOCATED, READY, FAILED, OVERDUE, E.FREED, E.DRAINED], S.ENDED, 126),
     "a node lost while loading": ([ALLOCATED, LOST, FINISHED, E.FREED, E.DRAINED], S.ENDED, 125),
     "a node lost while confirming": ([ALLOCATED, READY, LOST, FINISHED, E.FREED, E.DRAINED], S.ENDED, 125),
@@ -169,6 +172,9 @@ SCENARIOS: dict[str, tuple[list[Any], State, int]] = {
     "another try: the root goes while confirming": (
         [ALLOCATED, READY, (E.ROOT_ENDED, "gone"), E.FREED, *RUN, *END], S.ENDED, 0,
     ),
+    "another try: a launch child stands still": (
+        [ALLOCATED, READY, STALLED, OVERDUE, E.FREED, *RUN, *END], S.ENDED, 0,
+    ),
     "another try: no other nodes": ([*FAILED_TRY, REFUSED], S.ENDED, 125),
     "another try: the fourth was the last": (
         [*FAILED_TRY, *FAILED_TRY, *FAILED_TRY, ALLOCATED, NODE_FAILED, FINISHED, E.FREED, E.DRAINED], S.ENDED, 125,
@@ -252,6 +258,16 @@ def test_a_failed_try_reports_its_node_gives_back_and_asks_again() -> None:
     reported, freed, asked = (names_of(actions).index(do) for do in (Do.NODE_FAILED, Do.FREE, Do.ALLOCATE))
     assert reported < freed < asked and Do.SAY not in names_of(actions)
     assert (launch.state, launch.outcome.exit_status, launch.outcome.processor_error) == (S.ALLOCATING, None, False)
+
+
+def test_a_node_where_a_launch_child_stands_still_is_avoided_and_not_reported() -> None:
+    """The CPA waits for its PCT's word before it frees the processors there."""
+    launch = launch_for("another try")
+    actions, _ = play([ALLOCATED, READY, STALLED, OVERDUE], launch)
+    assert Do.NODE_FAILED not in names_of(actions) and launch.outcome.lost_nodes == ["n1"]
+    assert launch.tries.avoided == ["n1"] and names_of(actions).index(Do.SWEEP) < names_of(actions).index(Do.FREE)
+    play([E.FREED], launch)
+    assert (launch.state, launch.outcome.lost_nodes, launch.tries.avoided) == (S.ALLOCATING, [], ["n1"])
 
 
 def test_the_last_failure_is_told_with_the_refusal() -> None:
@@ -431,7 +447,7 @@ facts: dict[Event, st.SearchStrategy[tuple[Any, ...]]] = {
     E.ALLOCATED: st.just(ALLOCATED[1:]),
     E.REFUSED: st.just(REFUSED[1:]),
     E.READY: st.lists(st.integers(0, 3), max_size=4).map(lambda r: (ready(*r),)),
-    E.FAILED: st.sampled_from([FAILED[1:], NODE_FAILED[1:]]),
+    E.FAILED: st.sampled_from([FAILED[1:], NODE_FAILED[1:], STALLED[1:]]),
     E.CONFIRMED: st.just(()),
     E.UNCONFIRMED: st.just(("expired", "", 125)),
     E.EXITS: st.lists(st.tuples(st.integers(0, 5), st.sampled_from([0, 256, 9, 15]), st.just(0.1))).map(lambda x: (x,)),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from agents.link.acceptor import Acceptor
 from agents.link.journal import Journal
 from agents.link.loop import Loop
 from agents.objects.changes import DirectoryChanges
@@ -106,3 +107,30 @@ def test_a_reader_of_a_directory_leaves_the_rest_for_its_next_turn(tmp_path: Pat
 def test_a_tool_whose_output_never_pauses_ends_at_its_time_limit() -> None:
     with open("/dev/zero") as out, open("/dev/zero") as err:
         assert crash._drain(out.fileno(), err.fileno(), time.monotonic() + 0.1)[2] is False
+
+
+def test_the_last_connections_of_a_listener_have_an_end(tmp_path: Path) -> None:
+    """Its file was removed, and a client that still reaches it connects again whenever it is accepted."""
+    listener, clients, most = socket.socket(socket.AF_UNIX), [], 0
+    listener.bind(str(tmp_path / "s"))
+    listener.listen(1024)
+
+    def connect() -> None:
+        clients.append(socket.socket(socket.AF_UNIX))
+        clients[-1].connect(str(tmp_path / "s"))
+
+    def accepted(sock: socket.socket, _address: object) -> None:
+        nonlocal most
+        most += 1
+        sock.close()
+        if most < 10_000:
+            connect()
+            clients.pop(0).close()
+
+    loop = Loop()
+    acceptor = Acceptor(loop, listener, accepted)
+    connect()
+    acceptor.finish()
+    for one in (listener, *clients):
+        one.close()
+    assert 1 < most < 2_000
