@@ -106,9 +106,11 @@ class Tools:
         if arriving is None:
             if message["offset"]:
                 return whole  # its beginning passed before we requested it
-            if self._store is None:
-                self._store, _instead = in_ram_disk(lambda place: Store.of_programs(f"{self._owner}-tools", place))
-            arriving = self._arriving[name] = self._store.want(message["digest"], size, name, share=False)
+            store = self._store
+            if store is None:
+                made, _instead = in_ram_disk(lambda place: Store.of_programs(f"{self._owner}-tools", place))
+                store = self._store = made
+            arriving = self._arriving[name] = store.want(message["digest"], size, name, share=False)
         arriving.write(message["offset"], data)
         if whole:
             self._here[name] = arriving.finish()

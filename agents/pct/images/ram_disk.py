@@ -30,7 +30,7 @@ def places(environ: Mapping[str, str] = os.environ) -> List[str]:
 
     Directories that another user could replace are left out. Those whose files cannot be executed come last.
     """
-    found = []
+    found: List[str] = []
     for path in (environ.get("TMPDIR", ""), "/tmp"):
         real = os.path.realpath(path) if path.startswith("/") else ""
         if real and real not in (RAM_DISK, *found) and _is_safe(real):

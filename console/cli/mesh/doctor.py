@@ -17,6 +17,7 @@ from redmesh.text import counted
 def examine(settings: Settings, options: argparse.Namespace) -> int:
     """Check every host, and what a logout does here; returns 1 if a host cannot be used."""
     here = dangers(settings.run_dir)
+    here += [Danger(one.code, one.message, one.hint) for one in checks.ram_disk_here()]
     if not settings.hosts and not options.only and not options.label:
         return _examine_here(settings, options, here)
     if not options.json:

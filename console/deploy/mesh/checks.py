@@ -15,7 +15,7 @@ from console.deploy.mesh import plan, sharing
 from console.deploy.mesh.waiting import silent_pct, unreachable
 from console.deploy.personal import evidence_of_life, lifecycle
 from console.deploy.personal.plan import cpa_url
-from console.deploy.ssh.bootstrap import OTHER_HOME
+from console.deploy.ssh import bootstrap
 from console.deploy.ssh.worker_pool import HostTask, Report, WorkerPool, crew
 from console.errors import ConsoleError
 from console.settings import Settings
@@ -69,6 +69,19 @@ def examine(settings: Settings, report: Report, only: str = "", labels: Sequence
         return [Examined(errand, found[errand.name]) for errand in errands]
 
 
+def _without_ram_disk(why: str, instead: str) -> Finding:
+    place = f"programs are copied to {instead} instead" if instead else "they cannot be copied to TMPDIR or /tmp either"
+    hint = "mount -t tmpfs -o mode=1777 tmpfs /dev/shm; MPI programs need it too"
+    return Finding("ram_disk", f"/dev/shm {why}: {place}", hint, grave=not instead)
+
+
+def ram_disk_here() -> list[Finding]:
+    """What is wrong with the RAM disk of this machine, and where programs are copied instead."""
+    instead = next((path for path in bootstrap.program_places() if not bootstrap.unusable(path)), "")
+    why = bootstrap.unusable(bootstrap.RAM_DISK)
+    return [_without_ram_disk(why, instead)] if why else []
+
+
 def _from_facts(errand: HostTask, settings: Settings, config: dict[str, Any] | None) -> list[Finding]:
     if errand.failure is not None:
         return [Finding(errand.failure.code, errand.failure.message, errand.failure.hint)]
@@ -79,9 +92,7 @@ def _from_facts(errand: HostTask, settings: Settings, config: dict[str, Any] | N
         found.append(Finding("permission", f"{facts['state']} cannot be made", hint))
     programs = facts["programs"] or "/dev/shm"
     if facts["ram_disk"]:
-        place = f"programs are copied to {facts['programs']} instead" if facts["programs"] else "and no place instead"
-        hint = "mount -t tmpfs -o mode=1777 tmpfs /dev/shm; MPI programs need it too"
-        found.append(Finding("ram_disk", f"/dev/shm {facts['ram_disk']}: {place}", hint, grave=not facts["programs"]))
+        found.append(_without_ram_disk(facts["ram_disk"], facts["programs"]))
     for name, place, least in (
         ("shm_free", programs, SHM_LEAST),
         ("state_free", facts["state"], DISK_LEAST),
@@ -128,7 +139,7 @@ def _from_agent(errand: HostTask, settings: Settings, config: dict[str, Any] | N
     if config is None or boot != config["boot_id"]:
         if started_on and started_on != os.uname().nodename:
             told = f"the agent there belongs to a mesh of the same name that was brought up on {started_on}"
-            return [Finding("agent", told, f"{OTHER_HOME} (none is needed if this machine was called so)")]
+            return [Finding("agent", told, f"{bootstrap.OTHER_HOME} (none is needed if this machine was called so)")]
         return [Finding("agent", "an agent of a mesh that is no more runs there", "mesh up replaces it", grave=False)]
     ours = build.agent_for(str(facts["tag"]), build.archives(settings)).sha
     if facts["agent"] != ours:
