@@ -94,6 +94,12 @@ def read(job: Union[StateObject, StateReader]) -> Description:
     return described
 
 
+def parts_file(number: int) -> str:
+    """The file in the object of a job of sections with what identifies the parts of section ``number`` as each attempt
+    that succeeded has left them."""
+    return f"parts of {number}"
+
+
 def for_earlier_worker(message: Dict[str, Any], *, sections: bool) -> Dict[str, Any]:
     """A message of the owner with lone surrogates for bytes that are not UTF-8, as workers of earlier versions take it.
 

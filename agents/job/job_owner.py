@@ -14,7 +14,7 @@ import time
 from collections import deque
 
 from agents.job.calls import Calls
-from agents.job.description import BESIDE, for_earlier_worker, read
+from agents.job.description import BESIDE, for_earlier_worker, parts_file, read
 from agents.job.package import Package
 from agents.job.processors import Processors
 from agents.job.relay_frames import HELLO, OVER, pack_answer, parse
@@ -32,7 +32,7 @@ from agents.linux.processes import state as process_state
 from agents.wire.control import decode
 from agents.wire.errors import WireError
 from agents.wire.frames import CONTROL, FILE
-from agents.yodio.yodparts import age, is_written, not_written, of_attempt
+from agents.yodio.yodparts import age, held_by, is_written, not_written, of_attempt, still_open, written
 from redmesh.byte_text import each_to_system, from_system, to_system
 from redmesh.state import CANCELLED, DONE, FAILED, HANDED_TO, RUNNING, UNSURE, WAITING, StateError, StateFull, StateGone
 from redmesh.text import counted
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from agents.job.processors import Grant
     from agents.job.task_list import Change
     from agents.link.loop import Loop
-    from agents.yodio.yodparts import Found
+    from agents.yodio.yodparts import Found, Written
     from redmesh.state import StateObject
 
     Reply = Callable[[bytes], None]
@@ -790,10 +790,10 @@ class JobOwner:
                 continue
             worker.since, worker.recalled = time.monotonic(), False
             if self._settles:
-                wrong = self._settle(number, attempt, good=current and not (status or cause))
-                if wrong:
-                    cause = wrong
-                    row = [*row[:6], cause, *row[7:]]
+                left: List[Written] = []
+                wrong = self._settle(number, attempt, left, good=current and not (status or cause))
+                cause = wrong or cause
+                row = [*row[:6], cause, left]
             self._pace.took(ended_at - started_at)
             change = self._tasks.end(holder, number, attempt, failed=bool(status or cause))
             if change is not None:
@@ -804,6 +804,8 @@ class JobOwner:
                 self._ended(change, row, node)
                 if status or cause:
                     self._avoid(change, node if worker.team is None else worker.team.blamed)
+            if self._nodes is not None and len(row) > 7 and row[7] and not (status or cause):
+                self._keep_written(number, row[7], first=change is not None)
         if self._calls is not None:
             self._calls.flush()
             self._calls.keep(returned - self._forget(self._calls, returned))
@@ -818,24 +820,45 @@ class JobOwner:
         if why:
             self._cancel(why, fails=True)
 
-    def _settle(self, number: int, attempt: int, *, good: bool) -> str:
+    def _keep_written(self, number: int, parts: List[Written], *, first: bool) -> None:
+        """Record how a section has left its parts. Another copy of it may succeed too: the parts are those of either."""
+
+        def record(job: StateObject) -> None:
+            if not job.full:
+                name = parts_file(number)
+                before = [] if first else json.loads(job.file(name) or b"[]")
+                job.add_file(name, json.dumps([*before, parts]).encode())
+
+        self._owner.record(record)
+
+    def _settle(self, number: int, attempt: int, left: List[Written], *, good: bool) -> str:
         """Check that an attempt has written its parts, and rename them to their final names; or delete them.
 
-        Returns the error, or "".
+        Returns the error, or "", and adds to ``left`` how it leaves the parts.
         """
         for path, before in self._direct.get(number, ()):
             if good and not is_written(path, before):
                 return not_written(path)
+            held = held_by(path) if good else ""
+            if held:
+                return from_system(still_open(path, held))
         for name in self._parts.get(number, ()):
             part = of_attempt(name, self._mark, attempt)
             try:
-                if good:
-                    os.replace(part, name)
-                else:
+                if not good:
                     os.unlink(part)
+                    continue
+                # No copy is made here: the owner would serve nobody meanwhile.
+                held = held_by(part)
+                if held:
+                    return from_system(still_open(name, held))
+                os.replace(part, name)
             except OSError as error:
                 if good:
                     return from_system(f"{name} was not written: {error.strerror}")
+            else:
+                left.append(written(name))
+        left += [written(path) for path, _ in self._direct.get(number, ()) if good]
         return ""
 
     def _ended(self, change: Change, row: List[Any], node: str) -> None:

@@ -55,9 +55,13 @@ class Stage:
             self._fetched[name] = known
 
     def put(self, here: str, there: str) -> None:
-        """Send a file back, and delete it here. Raises OSError."""
+        """Send a file back, and delete it here. Raises OSError, also if the file is written while it is sent."""
         with open(here, "rb") as source, YodFile(there, "w") as copy:
+            before = os.fstat(source.fileno())
             shutil.copyfileobj(source, copy, _PIECE)
+            after = os.fstat(source.fileno())
+        if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
+            raise OSError(errno.EBUSY, "the section has ended, and a process that it left behind still writes to it")
         os.unlink(here)
 
     def close(self) -> None:

@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from agents.yodio.yodbytes import each_to_system, from_system, to_system
     from agents.yodio.yodfields import PART, file_name, filled
     from agents.yodio.yodio import Channel
-    from agents.yodio.yodparts import age, is_written, not_written, of_attempt
+    from agents.yodio.yodparts import age, is_written, not_written, of_attempt, settle, written
 else:
     from yodbytes import each_to_system, from_system, to_system
     from yodfields import PART, file_name, filled
     from yodio import Channel
-    from yodparts import age, is_written, not_written, of_attempt
+    from yodparts import age, is_written, not_written, of_attempt, settle, written
 
 if TYPE_CHECKING:
     from agents.yodio.yodcaller import Caller
-    from agents.yodio.yodparts import Found
+    from agents.yodio.yodparts import Found, Written
     from agents.yodio.yodreport import Report, ReportServer
     from agents.yodio.yodstage import Stage
 
@@ -53,6 +53,8 @@ _PIECES = 16
 _GRACE_S = 2.0
 #: Seconds between checks of a task if the kernel lacks pidfd_open (before Linux 5.3).
 _LOOK_S = 0.01
+#: How often, and after which pause in seconds, a worker looks whether killed processes of a section have exited.
+_ENDS, _ENDS_S = 100, 0.001
 _SHELL = "/bin/sh"
 _HOST = os.uname().nodename
 #: What to do about a program that cannot be started.
@@ -82,6 +84,9 @@ class Process:
         self.parts: List[Tuple[str, str]] = []  # files that it writes, with their final names
         #: Files that its program writes under their final names, each as it was before.
         self.direct: List[Tuple[str, Optional[Found]]] = []
+        self.mark = ""  # in the names of its files
+        self.written: Optional[List[Written]] = None  # its parts as it has left them, for a section that succeeded
+        self.held = ""  # what has one of them still open for writing, and its part is a copy
         self.kept = _LINES
         self.stage: Optional[Stage] = None  # the stage from which its parts are sent
 
@@ -148,11 +153,22 @@ class Process:
                 elif self.stage is not None:
                     self.stage.put(part, name)
                 else:
-                    os.replace(part, name)
+                    self._settle(part, name)
             except OSError as error:
                 if not status:
                     return f"{name} was not written: {error.strerror}"
+        for path, _ in self.direct if self.stage is None and not status else ():
+            try:
+                self._settle(path, path)
+            except OSError as error:
+                return f"{path} was not written: {error.strerror}"
         return ""
+
+    def _settle(self, part: str, name: str) -> None:
+        held = settle(part, name, of_attempt(name, self.mark, self.attempt))
+        if held:
+            self.held += f"{name} is a copy: {held} that the section left behind has the file open for writing\n"
+        self.written = [*(self.written or ()), written(name)]
 
 
 class Worker:
@@ -434,7 +450,7 @@ class Worker:
         """The command and the id of a section; its parts of outputs get names of this attempt."""
         process.kept, process.stage, process.output = _SECTION_LINES, self._stage, told.get("output", "")
         words: List[str] = told["words"]
-        mark = self._job["sections"].get("mark", "")
+        mark = process.mark = self._job["sections"].get("mark", "")
         for place, name in enumerate(told["parts"]):
             part = own = of_attempt(name, mark, process.attempt)
             if self._stage is not None:
@@ -490,6 +506,8 @@ class Worker:
         if process.cause or self._job.get("sections"):  # what a section leaves behind must not write to its parts
             _end_group(process.pid)
         _, told = os.waitpid(process.pid, 0)
+        if self._job.get("sections"):
+            _await_group(process.pid)
         if process.pidfd >= 0:
             self._poll.unregister(process.pidfd)
             os.close(process.pidfd)
@@ -510,15 +528,22 @@ class Worker:
         if not cause and (process.error or wrong):
             cause = f"the program reported: {process.error}" if process.error else wrong
         self._process, self._cancelled = None, False
-        self._report(process.number, process.attempt, status, process.started_at, process.last_lines(), cause, ended_at)
+        lines = process.last_lines()
+        if process.held:
+            lines += ("" if lines.endswith("\n") or not lines else "\n") + "--- redmesh\n" + process.held
+        self._report(
+            process.number, process.attempt, status, process.started_at, lines, cause, ended_at,
+            written=process.written if not (status or cause) else None,
+        )  # fmt: skip
 
     # Results
 
     def _report(
-        self, number: int, attempt: int, status: int, started_at: float, lines: str, cause: str, ended_at: float = 0.0
-    ) -> None:
+        self, number: int, attempt: int, status: int, started_at: float, lines: str, cause: str,
+        ended_at: float = 0.0, written: Optional[List[Written]] = None,
+    ) -> None:  # fmt: skip
         row = [number, attempt, status, started_at, ended_at or time.time(), from_system(lines), from_system(cause)]
-        self._add(row, len(lines))
+        self._add(row if written is None else [*row, written], len(lines))
 
     def _add(self, row: List[Any], size: int) -> None:
         if not self._results:
@@ -593,6 +618,16 @@ def _end_group(pid: int) -> None:
         os.killpg(pid, signal.SIGKILL)
     except OSError:
         pass
+
+
+def _await_group(pid: int) -> None:
+    """Wait for the end of killed processes, but not long: one may wait for a device. They have parts open until then."""
+    for _ in range(_ENDS):
+        try:
+            os.killpg(pid, 0)
+        except OSError:
+            return
+        time.sleep(_ENDS_S)
 
 
 def main() -> int:

@@ -10,11 +10,11 @@ import contextlib
 import fcntl
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import IO
 
 from agents.linux import attempt
-from agents.yodio.yodparts import is_old
+from agents.yodio.yodparts import is_old, settle
 from console.errors import ConsoleError
 from console.sections.arrays import add_up
 from console.sections.output import Output
@@ -23,15 +23,20 @@ _PIECE = 1 << 24  # bytes in memory at once
 _BESIDE = ".redmesh-part"
 
 
-def combine(output: Output, path: str, parts: Sequence[str], cwd: str) -> int:
-    """Make the output at ``path`` from ``parts``, in order; returns its size in bytes. Raises ConsoleError."""
+def combine(
+    output: Output, path: str, parts: Sequence[str], cwd: str, *, foreign: Callable[[int], bool] = lambda _: False
+) -> int:
+    """Make the output at ``path`` from ``parts``, in order; returns its size in bytes. Raises ConsoleError.
+
+    ``foreign(number)``: whether a part is not as the job has left it.
+    """
     lock, own = -1, ""
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         lock = _locked(f"{path}{_BESIDE}")
         own = f"{path}{_BESIDE}-{os.urandom(8).hex()}"
         os.close(os.open(own, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
-        _check_written(output, parts)
+        _check_written(output, parts, foreign)
         if output.how == "command":
             _by_command(output, own, parts, cwd)
         elif output.how in ("sum", "mean"):
@@ -58,9 +63,17 @@ def combine(output: Output, path: str, parts: Sequence[str], cwd: str) -> int:
             os.close(lock)
 
 
-def _check_written(output: Output, parts: Sequence[str]) -> None:
-    """Raise ConsoleError if a part is of an earlier run: no attempt of this job has written the file that is here."""
-    for part in parts:
+def _check_written(output: Output, parts: Sequence[str], foreign: Callable[[int], bool]) -> None:
+    """Raise ConsoleError if a part is of an earlier run, or was written since: no attempt of this job has written the
+    file that is here."""
+    for number, part in enumerate(parts):
+        if foreign(number):
+            raise ConsoleError(
+                f"output {output.name}: {part} has changed since its section wrote it: another job, or another program,"
+                " has written there",
+                "mesh sections run makes all parts again (with other names, if two jobs share the directory);"
+                " mesh sections resume --anyway combines what is there", exit_status=1,
+            )  # fmt: skip
         if is_old(part):
             raise ConsoleError(
                 f"output {output.name}: {part} is of an earlier run; no section of this job has written it here",
@@ -97,7 +110,7 @@ def _remove_dead(name: str) -> None:
     """Remove the files of attempts that were killed: an attempt holds the lock ``name`` as long as its file exists."""
     directory, base = os.path.split(name)
     for entry in os.listdir(directory or "."):
-        if re.fullmatch(re.escape(base) + "-[0-9a-f]{16}", entry):
+        if re.fullmatch(re.escape(base) + "-[0-9a-f]{16}(-copy)?", entry):
             with contextlib.suppress(OSError):
                 os.unlink(os.path.join(directory, entry))
 
@@ -126,6 +139,7 @@ def _by_command(output: Output, own: str, parts: Sequence[str], cwd: str) -> Non
             f"output {output.name}: {words[0]} ended with status {status}",
             "mend it, then: mesh sections resume; nothing that is done runs again",
         )
+    settle(own, own, own)  # what forks and exits without pause may have escaped
 
 
 def _sync_directory(path: str) -> None:

@@ -8,12 +8,12 @@ import os
 import re
 import shutil
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from agents.job.description import Description
+from agents.job.description import Description, parts_file
 from agents.job.start import start_owner
 from agents.yodio.yodfields import PART
-from agents.yodio.yodparts import age_unless_linked, of_attempt
+from agents.yodio.yodparts import age_unless_linked, is_still, pattern
 from console.errors import ConsoleError, UsageError
 from console.jobs.objects import ENDED, opened, summary
 from console.jobs.owner_client import NoOwner, ask
@@ -24,8 +24,11 @@ from console.sections.job_file import SectionsJob, changes, fingerprint, fingerp
 from console.sections.output import Output
 from console.settings import Settings
 from redmesh.byte_text import each_from_system, each_to_system
-from redmesh.state import CANCELLED, DONE, FAILED, RUNNING, WAITING, StateError, StateObject
+from redmesh.state import CANCELLED, DONE, FAILED, RUNNING, WAITING, StateError, StateObject, damaged
 from redmesh.state_reader import StateReader
+
+if TYPE_CHECKING:
+    from agents.yodio.yodparts import Written
 
 #: The file in the object with the description.
 _FILE = "sections"
@@ -152,22 +155,39 @@ def is_sections(path: str) -> bool:
         return job.file(_FILE) is not None
 
 
-def combined(path: str) -> list[tuple[str, int]]:
-    """Combine the outputs of a finished job; returns each with its size. Raises ConsoleError."""
+def combined(path: str, *, anyway: bool = False) -> list[tuple[str, int]]:
+    """Combine the outputs of a finished job; returns each with its size. Raises ConsoleError.
+
+    ``anyway``: also if parts are no longer as the job's sections have left them.
+    """
     with opened(path) as job:
         made = read_made(job, path)
+        left = [] if anyway else [_left(job, number) for number in range(1, len(made.ids) + 1)]
     found = []
-    for output, parts in made.outputs:
+    for place, (output, parts) in enumerate(made.outputs):
+
+        def is_foreign(number: int, place: int = place, parts: list[str] = parts) -> bool:
+            return bool(left) and not is_still(parts[number], left[number], place)
+
         whole = os.path.join(made.cwd, output.name)
-        found.append((whole, combine(output, whole, parts, made.cwd)))
+        found.append((whole, combine(output, whole, parts, made.cwd, foreign=is_foreign)))
         _sweep(parts, made.mark)
     return found
+
+
+def _left(job: StateReader, number: int) -> list[list[Written]]:
+    """How each attempt that succeeded has left the parts of section ``number``; empty in jobs of earlier versions."""
+    try:
+        told = json.loads(job.file(parts_file(number)) or b"[]")
+        return [[None if one is None else (int(one[0]), int(one[1])) for one in parts] for parts in told]
+    except (ValueError, TypeError, LookupError, RecursionError):
+        raise damaged(job.path, ValueError(f"file: {parts_file(number)} does not tell parts")) from None
 
 
 def _sweep(parts: list[str], mark: str) -> None:
     """Remove files of this job's attempts that ended without removing them, for example because the node was lost."""
     names = {os.path.basename(part) for part in parts}
-    of_attempts = re.compile(f"(.+){re.escape(of_attempt('', mark, 0)[:-1])}[0-9]+", re.DOTALL)
+    of_attempts = re.compile(f"(.+){pattern(mark)}", re.DOTALL)
     for directory in {os.path.dirname(part) for part in parts}:
         for entry in os.listdir(directory):
             found = of_attempts.fullmatch(entry)

@@ -183,11 +183,7 @@ class _Fetch:
 
     def __init__(self, staging: Staging, channel: int, target: str, size: int, mode: int) -> None:
         self._staging, self._channel, self._target, self._size = staging, channel, target, size
-        self._part = f"{target}.part-{os.getpid()}"
-        try:
-            os.unlink(self._part)  # left by a launch child that was killed
-        except FileNotFoundError:
-            pass
+        self._part = f"{target}.part-{os.urandom(8).hex()}"  # hosts that share the directory may have equal pids
         # Never follow a link: others may be able to create files in the directory.
         self._fd = os.open(self._part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode | 0o200)
         self._asked = self._received = self._number = 0

@@ -135,7 +135,7 @@ def _tell_unfilled(command: tuple[str, ...]) -> None:
         print(clean(told), file=sys.stderr)
 
 
-def _see_through(settings: Settings, path: str, *, quiet: bool) -> int:
+def _see_through(settings: Settings, path: str, *, quiet: bool, anyway: bool = False) -> int:
     """Wait for the job's end; print failures, or combine its outputs; return the exit status."""
     name = os.path.basename(path)[:8]
     try:
@@ -148,7 +148,7 @@ def _see_through(settings: Settings, path: str, *, quiet: bool) -> int:
     if job["state"] != "done":
         _tell_failures(path, job)
         return int(job.get("exit_status") or 1)
-    outputs = combined(path)
+    outputs = combined(path, anyway=anyway)
     if quiet:
         return 0
     for whole, size in outputs:
@@ -230,7 +230,7 @@ def resume(settings: Settings, options: argparse.Namespace) -> int:
     if summary(path)["state"] != "done":
         need_mesh_of_job(settings)
         print(f"mesh: {counted(resume_job(path, limit_mb=settings.job_limit_mb), 'section')} to run", file=sys.stderr)
-    return _see_through(settings, path, quiet=False)
+    return _see_through(settings, path, quiet=False, anyway=options.anyway)
 
 
 def retry(settings: Settings, options: argparse.Namespace) -> int:

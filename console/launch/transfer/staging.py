@@ -70,9 +70,8 @@ class Staged:
         if os.path.isdir(path):
             path = os.path.join(path, os.path.basename(self._fill(self._out[number][0], rank)))
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        part = f"{path}.part-{self._launcher}-{rank}"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW  # its name can be guessed
-        fd = os.open(part, flags, int(told["mode"]) & 0o777)
+        part = f"{path}.part-{os.urandom(8).hex()}"  # launchers of two meshes may have the same number
+        fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, int(told["mode"]) & 0o777)
         self._unfinished.add(part)
 
         def finish(size: int) -> None:

@@ -1,7 +1,9 @@
 """Outputs of sections have only what an attempt of this job has written: after kill -9, and among files of before."""
 
+import json
 import os
 import signal
+import subprocess
 
 import pytest
 
@@ -161,3 +163,48 @@ def test_a_probe_that_leaves_processes_behind_takes_no_longer_than_its_limit(yod
     done = yods.run("mesh", "sections", "run", "JOB.toml", timeout_s=120)
     assert done.returncode == 1 and "the probe sh has not ended within 1 s" in done.stderr + done.stdout, done.stderr
     assert not [one for one in yods.processes().values() if "987654" in one]
+
+
+@pytest.mark.parametrize("part", ("{part}", "part.{section}"))
+def test_a_part_that_something_else_has_written_over_is_named_and_not_combined(yods: PrivateMesh, part: str) -> None:
+    direct_job(yods, f"printf new{{section}} >{part}")
+    done = yods.run("mesh", "sections", "run", "JOB.toml", timeout_s=120)
+    assert done.returncode == 0, done.stderr
+    job, whole = newest(yods), yods.work / "whole"
+    (yods.work / "kept").mkdir(exist_ok=True)
+    for number in range(3):
+        subprocess.run(["cp", "-p", f"part.{number}", f"kept/part.{number}"], cwd=yods.work, check=True)
+        (yods.work / f"part.{number}").unlink()
+        subprocess.run(["cp", "-p", f"kept/part.{number}", f"part.{number}"], cwd=yods.work, check=True)
+    whole.unlink()
+    done = yods.run("mesh", "sections", "resume", job)
+    assert done.returncode == 0 and whole.read_text() == "new0new1new2", "the owner's copies count"
+    whole.unlink()
+    (yods.work / "part.1").write_text("four")  # of the same size
+    done = yods.run("mesh", "sections", "resume", job)
+    assert done.returncode == 1 and not whole.exists()
+    assert "part.1 has changed since its section wrote it" in done.stderr and "--anyway" in done.stderr
+    done = yods.run("mesh", "sections", "resume", "--anyway", job)
+    assert done.returncode == 0 and whole.read_text() == "new0fournew2", done.stderr
+
+
+@pytest.mark.parametrize("part", ("{part}", "part.{section}"))
+def test_what_a_section_leaves_behind_in_a_session_of_its_own_cannot_write_to_its_part(
+    yods: PrivateMesh, part: str
+) -> None:
+    (yods.work / "section").write_text(
+        "printf mine >$1; exec 3>>$1\n"
+        "setsid sh -c ': >left; until test -e late; do sleep 0.05; done; echo LATE >&3; : >wrote' &\n"
+        "until test -e left; do sleep 0.05; done; rm left\n"
+    )
+    for name in ("late", "wrote"):
+        (yods.work / name).unlink(missing_ok=True)
+    script = f"if test {{section}} != 2; then sh section {part}; else echo end >{part}; touch late;"
+    script += " until test -e wrote; do sleep 0.05; done; fi"
+    direct_job(yods, script, limit="1")
+    done = yods.run("mesh", "sections", "run", "JOB.toml", timeout_s=120)
+    assert done.returncode == 0, done.stderr
+    assert (yods.work / "whole").read_text() == "minemineend\n"
+    told = json.loads(yods.run("mesh", "job", "tasks", newest(yods), "1", "--json").stdout)["lines"]
+    assert "is a copy: process" in told and "has the file open for writing" in told, told
+    assert not list(yods.work.glob("part.*.redmesh-*"))

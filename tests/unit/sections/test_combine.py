@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from agents.linux import processes
-from agents.yodio.yodparts import age, age_unless_linked, is_written
+from agents.yodio.yodparts import age, age_unless_linked, held_by, is_still, is_written, settle, written
 from console.errors import ConsoleError
 from console.sections.combine import combine
 from console.sections.output import Output
@@ -278,3 +278,39 @@ def test_arrays_that_cannot_be_added_up_are_named(tmp_path: Path, dtype: str, pa
     parts = parts_in(tmp_path, part)
     with pytest.raises(ConsoleError, match=r"cannot be added up|whole values"):
         combine(Output("o", "p", "sum", dtype=dtype), f"{tmp_path}/o", parts, "/")
+
+
+def test_a_file_that_is_open_for_writing_gets_no_name_but_a_copy_of_it(tmp_path: Path) -> None:
+    part, name, own = (str(tmp_path / one) for one in ("p.attempt", "p", "p.own"))
+    Path(part).write_text("one")
+    os.chmod(part, 0o640)
+    with subprocess.Popen(["sleep", "300"], stdout=open(part, "a")) as holder:
+        try:
+            wait_until(lambda: held_by(part) == f"process {holder.pid} (sleep)", "the kernel and /proc name it")
+            assert settle(part, name, own) == f"process {holder.pid} (sleep)"
+            assert not os.path.samefile(part, name) and Path(name).read_text() == "one"
+            assert os.stat(name).st_mode & 0o777 == 0o640 and sorted(os.listdir(tmp_path)) == ["p", "p.attempt"]
+            link = tmp_path / "link"
+            link.symlink_to("p.attempt")
+            assert settle(str(link), str(link), own) and link.is_symlink(), "a program's own link stays"
+            assert not held_by(part)
+        finally:
+            holder.kill()
+    assert settle(part, name, own) == "" and not os.path.exists(part)
+    assert held_by(f"{tmp_path}/none") == held_by(str(tmp_path)) == ""
+
+
+def test_a_part_is_known_by_its_size_and_time(tmp_path: Path) -> None:
+    path = str(tmp_path / "p")
+    Path(path).write_text("one")
+    os.utime(path, ns=(0, 1_700_000_000_123_456_789))
+    left = written(path)
+    assert is_still(path, [[left]], 0) and not is_still(path, [[(3, 5)]], 0) and is_still(path, [[(3, 5)], [left]], 0)
+    os.utime(path, ns=(0, 1_700_000_000 * 10**9))
+    assert is_still(path, [[left]], 0), "tar keeps whole seconds"
+    os.utime(path, ns=(0, 1_700_000_001 * 10**9))
+    assert not is_still(path, [[left]], 0)
+    assert is_still(path, [], 0) and is_still(path, [[]], 0) and is_still(path, [[None]], 0), "nobody knows"
+    assert written(str(tmp_path)) is None and written(f"{tmp_path}/none") is None
+    with pytest.raises(FileNotFoundError):
+        is_still(f"{tmp_path}/none", [[left]], 0)
