@@ -50,6 +50,10 @@ MODULES = {
 }
 
 
+#: What a command says without a traceback when it gets no more memory.
+NO_MEMORY = "out of memory: a limit of this process is reached (ulimit -v), or the host has none left (free -m)"
+
+
 def start_command(name: str, root: str = ROOT) -> "list[str]":
     """The command line that starts ``name``, a key of MODULES, of the ``redmesh`` in ``root``; append the arguments."""
     return [sys.executable, "-P", os.path.join(root, "redmesh", "start_command.py"), name]
@@ -75,14 +79,23 @@ def find_rooms() -> None:
 
 def run_command(name: str) -> int:
     """Run ``name``, a key of MODULES, with ``sys.argv`` in this process and return its exit status."""
-    find_rooms()
+    out_of_memory = f"{name}: {NO_MEMORY}\n".encode()  # made now: there may be no memory for it later
+    try:
+        find_rooms()
+        return _run_module(name)
+    except MemoryError:
+        os.write(2, out_of_memory)
+        return 125
+
+
+def _run_module(name: str) -> int:
     try:
         module = __import__(MODULES[name], fromlist=["main"])
     except (ImportError, OSError, SyntaxError) as error:
         if "REDMESH_DEBUG" in os.environ:
             raise
         reason = f"{type(error).__name__}: {error}"
-        hint = (
+        hint = _limit_hint(error) or (
             f"{sys.executable} needs all of Redmesh and what it requires: install it again; REDMESH_DEBUG=1 shows where"
         )
         print(f"{name}: the packages in {ROOMS} cannot be loaded: {reason} ({hint})", file=sys.stderr)
@@ -90,6 +103,14 @@ def run_command(name: str) -> int:
     if MODULES[name].startswith("console."):
         return int(module.main())
     return int(module.main(sys.argv[1:]))
+
+
+def _limit_hint(error: Exception) -> str:
+    try:
+        from redmesh.resource_limits import limit_hint
+    except OSError:  # it cannot be read either
+        return "a limit of this process may be reached: ulimit -n, ulimit -v"
+    return limit_hint(error)
 
 
 def _take_answers() -> int:

@@ -23,6 +23,7 @@ from base64 import b64decode, b64encode
 from itertools import islice
 
 from redmesh.filesystem import NETWORK_FILESYSTEMS, filesystem_of
+from redmesh.resource_limits import OPENING, UNOPENED
 
 TYPE_CHECKING = False  # do not import typing at run time: agents start faster without it
 if TYPE_CHECKING:
@@ -165,7 +166,10 @@ class StateObject:
         self._lock = take_lock(path)
         try:
             _check_there(path)  # another process may have carried it away while it had the lock
-            self._db = _connect(path)
+            try:
+                self._db = _connect(path)
+            except sqlite3.Error as error:
+                raise damaged(path, error) from None
             self._file = _identity(path)
             try:
                 self._prepare(durable)
@@ -977,6 +981,8 @@ def owned(path: str) -> bool:
 
 def damaged(path: str, error: Exception) -> StateError:
     """The error for an object that cannot be read."""
+    if UNOPENED in str(error):
+        return StateError(f"{path} cannot be read: {error}", OPENING)
     return StateError(f"{path} cannot be read: {error}", "sqlite3 FILE .recover saves what can be read of it")
 
 

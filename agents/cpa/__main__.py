@@ -14,6 +14,7 @@ from agents.linux.ending import expect_signals, on_terminate
 from agents.wire.errors import AgentError
 from db.errors import StoreError
 from db.store.store import open_store
+from redmesh.resource_limits import limit_hint
 
 #: Objects created before the garbage collector runs: an allocation of 64 creates 300, none of them in a cycle.
 COLLECT_AFTER = 50_000
@@ -36,7 +37,8 @@ def main(arguments: list[str]) -> int:
         print(f"cpa: {error.message}" + (f" ({error.hint})" if error.hint else ""), file=sys.stderr)
         return error.exit_status
     except OSError as error:
-        print(f"cpa: {error}", file=sys.stderr)
+        hint = limit_hint(error)
+        print(f"cpa: {error}" + (f" ({hint})" if hint else ""), file=sys.stderr)
         return 1
     if config.signalled:
         expect_signals(config.state)

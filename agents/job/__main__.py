@@ -12,6 +12,7 @@ from agents.job.start import wait_for
 from agents.link.loop import Loop
 from agents.linux.prctl import set_title
 from agents.wire.errors import AgentError
+from redmesh.resource_limits import limit_hint
 from redmesh.start_command import start_command
 from redmesh.state import CANCELLED, DONE, FAILED, StateError, StateObject, owned
 
@@ -40,7 +41,8 @@ def main(arguments: List[str]) -> int:
         print(f"job: {error.message}" + (f" ({error.hint})" if error.hint else ""), file=sys.stderr)
         return error.exit_status
     except (AgentError, OSError) as error:
-        print(f"job: {error}", file=sys.stderr)
+        hint = limit_hint(error)
+        print(f"job: {error}" + (f" ({hint})" if hint else ""), file=sys.stderr)
         return 1
     # The last of the other jobs may have ended while this process had the object: its owner has started a process for
     # this job, which found the object owned.

@@ -11,6 +11,7 @@ from agents.keeper.spawn import detach_stdio
 from agents.wire.control import decode
 from agents.wire.errors import AgentError
 from redmesh.byte_text import each_to_system
+from redmesh.resource_limits import limit_hint
 
 TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def main(arguments: List[str]) -> int:
     except KeyError as error:
         return _complain(KeeperError(f"{path} lacks {error}", "run mesh down and mesh up", exit_status=2))
     except OSError as error:
-        return _complain(KeeperError(f"{error.filename or path}: {error.strerror}", exit_status=2))
+        return _complain(KeeperError(f"{error.filename or path}: {error.strerror}", limit_hint(error), exit_status=2))
     except AgentError as error:
         return _complain(error)
     return 0

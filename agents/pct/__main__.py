@@ -9,6 +9,7 @@ from agents.pct.errors import PctError
 from agents.pct.node.daemon import serve
 from agents.wire.control import decode
 from agents.wire.errors import AgentError
+from redmesh.resource_limits import limit_hint
 
 TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
@@ -29,7 +30,8 @@ def main(arguments: List[str]) -> int:
         prctl.settle_memory()
         serve(config, options["--node"])
     except OSError as error:
-        return _complain(PctError(f"{error.filename or options['--config']}: {error.strerror}", exit_status=2))
+        told = f"{error.filename or options['--config']}: {error.strerror}"
+        return _complain(PctError(told, limit_hint(error), exit_status=2))
     except AgentError as error:
         return _complain(error)
     return 0

@@ -11,6 +11,7 @@ from agents.linux.ending import expect_signals, on_terminate
 from agents.rca.config import ConfigError, read
 from agents.rca.daemon import Rca
 from agents.wire.errors import AgentError
+from redmesh.resource_limits import limit_hint
 
 
 def main(arguments: list[str]) -> int:
@@ -27,7 +28,8 @@ def main(arguments: list[str]) -> int:
         print(f"rca: {error.message}" + (f" ({error.hint})" if error.hint else ""), file=sys.stderr)
         return error.exit_status
     except OSError as error:
-        print(f"rca: {error}", file=sys.stderr)
+        hint = limit_hint(error)
+        print(f"rca: {error}" + (f" ({hint})" if hint else ""), file=sys.stderr)
         return 1
     if config.signalled:
         expect_signals(config.state)

@@ -6,6 +6,7 @@ import sys
 
 from console.cli.options.parser import complain
 from console.errors import ConsoleError, next_step
+from redmesh.resource_limits import OF_PROCESS, limit_hint
 
 TYPE_CHECKING = False  # typing is slow to import; checkers know the name
 if TYPE_CHECKING:
@@ -37,12 +38,16 @@ def _status_of(command: str, run: "Callable[[], int]") -> int:
     except BrokenPipeError:
         _drop_output()  # the reader of standard output has exited, so print nothing more
         return 0
+    except MemoryError:
+        raise  # redmesh/start_command.py says so without any more memory
     except Exception as error:
         _drop_output()
         if hasattr(error, "hint"):  # an error class of Redmesh; this module imports none of them, to start fast
             return complain(command, error)
         if isinstance(error, OSError):
             return complain(command, refused(error))
+        if limit_hint(error):
+            return complain(command, ConsoleError(str(error), limit_hint(error)))
         if "REDMESH_DEBUG" in os.environ:
             raise
         if isinstance(error, ImportError):
@@ -67,8 +72,10 @@ def leave_interrupts() -> None:
 
 def refused(error: OSError) -> ConsoleError:
     """An error of the system in words; one without a file name was most likely caused by writing to stdout."""
+    if error.errno in OF_PROCESS:
+        return ConsoleError(os.strerror(error.errno or 0), limit_hint(error))  # the file is whichever came next
     unnamed = "standard output" if error.errno in (errno.ENOSPC, errno.EBADF) else "system"
-    hint = next_step(error) if error.filename else ""
+    hint = (next_step(error) if error.filename else "") or limit_hint(error)
     return ConsoleError(f"{error.filename or unnamed}: {error.strerror or error}", hint)
 
 

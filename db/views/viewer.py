@@ -27,6 +27,7 @@ from db.views.rows import (
     processor_state,
     typed,
 )
+from redmesh.resource_limits import OPENING, UNOPENED
 
 TYPE_CHECKING = False  # typing is slow to import; checkers know the name
 if TYPE_CHECKING:
@@ -283,7 +284,8 @@ class Viewer:
                 "see that the server runs and the account may log in",
             )
         told = f"the system database ({self.url}) cannot be read: {error}"
-        return damage(self.url, str(error)) or DatabaseUnavailable(told)
+        hint = OPENING if UNOPENED in str(error) else ""
+        return damage(self.url, str(error)) or DatabaseUnavailable(told, hint)
 
 
 class Picture:

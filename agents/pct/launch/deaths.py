@@ -7,12 +7,13 @@ A PCT that answers shows that its node works. So the cause of death (an internal
 from __future__ import annotations
 
 import os
+import re
 import time
 
 from agents.link.lean import signal
 from agents.link.link import Link
 from agents.link.sockets import connect_now
-from agents.pct.errors import FAULT
+from agents.pct.errors import FAULT, advice
 from agents.pct.launch.paths import fault_file, launchers_here
 from agents.wire.control import control, decode
 from agents.wire.errors import AgentError
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 ANSWER_S = 2.0
 _KILLED = "the node is not blamed: somebody meant the launch, or the kernel wanted memory (dmesg)"
 _CUT = "a file that it read was cut short meanwhile, or its disk fails (dmesg); the node is not blamed"
+_ERRNO = re.compile(r"\[Errno (\d+)\]")
 _LONGEST = 300  # characters of the last error text
 _KEPT = 64  # deaths
 _UNPLACED_S = 3.0  # for this long, a death of an unknown launch may answer a question
@@ -93,6 +95,8 @@ class Deaths:
             told = f"its launch child died of {_name(number)}"
             return {"message": told, "hint": _CUT if number == signal.SIGBUS else hint}
         if os.WEXITSTATUS(status) == FAULT:
+            found = _ERRNO.search(words)
+            hint = (advice(int(found[1])) if found else "") or hint
             return {"message": "its launch child met a fault of its own" + (words and f": {words}"), "hint": hint}
         return {"message": f"its launch child ended with status {os.WEXITSTATUS(status)}", "hint": hint}
 

@@ -10,6 +10,7 @@ from console.cli.exits import leave_interrupts, open_standard_descriptors, refus
 from console.cli.options.parser import OptionError, complain, help_text, parse
 from console.cli.yod.arguments import ABOUT, EXTRAS, OUTPUT, RUN, TRANSFER, USAGE, WORDS
 from console.errors import ConsoleError, UsageError
+from redmesh.resource_limits import limit_hint
 from redmesh.sanitise import clean
 from redmesh.version import VERSION
 
@@ -58,12 +59,16 @@ def _guarded(arguments: Sequence[str]) -> int:
         return 130
     except BrokenPipeError:
         return 141
+    except MemoryError:
+        raise  # redmesh/start_command.py says so without any more memory
     except Exception as error:
         # ConsoleError and AgentError; the latter's module is imported only where it can occur.
         if hasattr(error, "hint") and hasattr(error, "exit_status"):
             return complain("yod", error)
         if isinstance(error, OSError):
             return complain("yod", refused(error))
+        if limit_hint(error):
+            return complain("yod", ConsoleError(str(error), limit_hint(error)))
         if "REDMESH_DEBUG" in os.environ:
             raise
         told = f"this is a bug in yod: {type(error).__name__}: {error}"
