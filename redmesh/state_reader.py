@@ -181,7 +181,7 @@ class StateReader:
             return None
         try:
             return json.loads(str(text))
-        except ValueError:
+        except (ValueError, RecursionError):
             raise self._wrong(f"meta: {key} is not JSON") from None
 
     def _check_entry(self, key: str, value: Value) -> None:

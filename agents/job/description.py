@@ -6,17 +6,19 @@ import json
 
 from agents.yodio.yodfields import has_field
 from redmesh.byte_text import each_from_system, each_to_system
-from redmesh.state import StateError
+from redmesh.state import StateError, damaged, is_uuid
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Union
+    from typing import Any, Callable, Dict, List, Optional, Sequence, Union
 
     from redmesh.state import StateObject
     from redmesh.state_reader import StateReader
 
 #: The entry of ``meta`` with the description, and the file in the object with the tasks' environment.
 META, ENVIRONMENT = "tasks", "environment"
+#: The entry of ``meta`` with the yods that run for the job.
+YODS = "yods"
 #: How tasks find the packaged files of their job: as the directory in which they begin, or by REDMESH_FILES alone.
 BEGIN_IN, BESIDE = "begin in", "beside"
 
@@ -86,12 +88,105 @@ def read(job: Union[StateObject, StateReader]) -> Description:
     text = job.meta(META)
     if not isinstance(text, str):
         raise StateError(f"{job.path} is not a job of tasks", "a launch has a state object too; yod runs it")
-    told = json.loads(text)
+    try:
+        told = json.loads(text)
+    except (ValueError, RecursionError):
+        raise damaged(job.path, ValueError(f"meta: {META} is not JSON")) from None
+    if not isinstance(told, dict) or "command" not in told or "cwd" not in told:
+        raise damaged(job.path, ValueError(f"meta: {META} has no command and directory"))
     described = Description(told["command"], told["cwd"])
     for name in Description.__slots__:
         if name in told:
+            if not _KINDS[name](told[name]):
+                raise damaged(job.path, ValueError(f"meta: {META}: {name} is {told[name]!r:.40}"))
             setattr(described, name, told[name])
     return described
+
+
+def yods_of(job: StateObject) -> List[List[int]]:
+    """Process id and start time of each yod that the job's last owner started. Raises StateError."""
+    try:
+        told = json.loads(str(job.meta(YODS) or "[]"))
+        if type(told) is list and all(map(_is_process, told)):
+            return told
+    except (ValueError, RecursionError):
+        pass
+    raise damaged(job.path, ValueError(f"meta: {YODS} does not name processes"))
+
+
+# What each part of a description may be. An object is a file that anybody may have written or damaged.
+
+
+def _is_text(told: Any) -> bool:
+    return type(told) is str
+
+
+def _is_path(told: Any) -> bool:
+    return type(told) is str and "\0" not in told
+
+
+def _is_count(told: Any) -> bool:
+    return type(told) is int and 0 <= told <= _MOST
+
+
+def _is_time(told: Any) -> bool:
+    return type(told) in (int, float) and 0 <= told <= _MOST
+
+
+def _is_flag(told: Any) -> bool:
+    return type(told) is bool
+
+
+def _are_words(told: Any) -> bool:
+    return type(told) is list and all(map(_is_text, told))
+
+
+def _is_environment(told: Any) -> bool:
+    return type(told) is dict and all(map(_is_text, told.values()))
+
+
+def _is_after(told: Any) -> bool:
+    return type(told) is list and all(_are_words(one) and len(one) in (2, 3) and is_uuid(one[0]) for one in told)
+
+
+def _has(kinds: Dict[str, Callable[[Any], bool]], told: Any, needed: Sequence[str]) -> bool:
+    """True if ``told`` is an object with the keys ``needed``, and all keys that ``kinds`` knows have right values."""
+    if type(told) is not dict or not all(key in told for key in needed):
+        return False
+    return all(kinds[key](value) for key, value in told.items() if key in kinds)
+
+
+def _is_process(told: Any) -> bool:
+    return type(told) is list and len(told) == 2 and _is_count(told[0]) and (told[1] is None or _is_count(told[1]))
+
+
+def _are_functions(told: Any) -> bool:
+    kinds = {"python": _is_text, "directory": _is_path, "program": _is_process}
+    return told is None or _has(kinds, told, ("python", "directory"))
+
+
+def _is_probe(told: Any) -> bool:
+    kinds = {"command": _are_words, "time_s": _is_time, "memory_mb": _is_count, "disk_mb": _is_count}
+    return _has(kinds, told, tuple(kinds))
+
+
+def _are_sections(told: Any) -> bool:
+    kinds: Dict[str, Callable[[Any], bool]] = {
+        "probe": _is_probe, "recheck_s": _is_time, "same_node": _is_flag, "copies": _is_flag, "stage": _is_flag,
+        "settles": _is_flag, "mpi": _is_text, "mark": lambda mark: _is_path(mark) and "/" not in mark,
+        "size": lambda size: _is_count(size) and size > 0,
+    }  # fmt: skip
+    return told is None or _has(kinds, told, ("probe", "recheck_s", "same_node", "copies"))
+
+
+_MOST = 1 << 53
+_KINDS: Dict[str, Callable[[Any], bool]] = {
+    "after": _is_after, "command": _are_words, "cpus": _is_count, "cwd": _is_path, "env": _is_environment,
+    "error": _is_text, "functions": _are_functions, "gpus": _is_count, "limit": _is_count,
+    "max_fails": lambda told: told is None or _is_count(told), "name": _is_text, "output": _is_text,
+    "package": _is_path, "retries": _is_count, "sections": _are_sections, "standby": _is_flag, "stdin": _is_text,
+    "time_s": _is_time,
+}  # fmt: skip
 
 
 def parts_file(number: int) -> str:

@@ -14,7 +14,7 @@ import time
 from collections import deque
 
 from agents.job.calls import Calls
-from agents.job.description import BESIDE, for_earlier_worker, parts_file, read
+from agents.job.description import BESIDE, for_earlier_worker, parts_file, read, yods_of
 from agents.job.package import Package
 from agents.job.processors import Processors
 from agents.job.relay_frames import HELLO, OVER, pack_answer, parse
@@ -198,7 +198,7 @@ class JobOwner:
         """Start or resume the job, as its object says. Raises StateError or OSError."""
         self._sock = listen(self._path)
         self._acceptor = Acceptor(self._loop, self._sock, self._on_accept)
-        left = json.loads(str(self._job.meta("yods") or "[]"))
+        left = yods_of(self._job)
         self._tasks.held = bool(self._job.meta("held"))
         try:
             self._job.set_meta(pid=os.getpid(), host=os.uname().nodename, **{HANDED_TO: None})

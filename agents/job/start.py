@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 
-from agents.job.description import ENVIRONMENT, parse_environment
+from agents.job.description import ENVIRONMENT, parse_environment, read
 from redmesh.start_command import start_command
 from redmesh.state import SUFFIX, StateError, is_uuid
 from redmesh.state_reader import StateReader
@@ -48,6 +48,7 @@ def start_owner(path: str) -> None:
 
 def _environment(path: str) -> Dict[bytes, bytes]:
     with StateReader(path) as job:
+        read(job)  # a description that no owner can read: who starts one is told, not the file with its last words
         variables = job.file(ENVIRONMENT)
     found = _with_our_mesh(parse_environment(variables)) if variables is not None else dict(os.environb)
     return {**found, **_mesh_of_batch_job(os.path.dirname(os.path.dirname(os.path.abspath(path))))}

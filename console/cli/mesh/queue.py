@@ -24,6 +24,7 @@ from console.cli.map.drawing import table
 from console.cli.mesh.progress_line import ProgressLine, time_text
 from console.deploy.personal.lifecycle import is_up
 from console.deploy.personal.plan import wanted_size
+from console.cli.options.parser import complain
 from console.errors import ConsoleError, UsageError
 from console.jobs.foreign import ForeignJob, find, is_admin, job_of
 from console.jobs.objects import ENDED, SHORTEST, directory_of, make_directory, opened, summary, uuids
@@ -534,7 +535,11 @@ def resume(settings: Settings, options: argparse.Namespace) -> int:
             status = 1
             continue
         need_mesh_of_job(settings)
-        start_owner(job["path"])
+        try:
+            start_owner(job["path"])
+        except StateError as error:  # it hides no other job
+            status = complain("mesh", error)
+            continue
         resumed.append(job["uuid"])
     if options.json:
         print(json.dumps(resumed))

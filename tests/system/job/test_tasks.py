@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 from itertools import pairwise
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from redmesh.state import StateFull, StateObject
+from redmesh.state import StateFull, StateObject, owned
 from tests.support.look import asked, queue
 from tests.support.mesh import MakeMesh, PrivateMesh
 from tests.support.waiting import SLOWNESS, freeze, wait_until
@@ -433,3 +434,20 @@ def test_a_job_that_can_never_have_its_processors_fails_at_once_and_says_why(yod
     assert yods.run("mesh", "wait", job).returncode == 1
     [why] = sql(yods, job, "SELECT value FROM meta WHERE key = 'why'")
     assert why["value"].startswith("no processors: no node of this mesh has a gpu (`gpus` in the configuration")
+
+
+def test_a_damaged_description_is_named_by_who_resumes_the_job_and_hides_no_other(yods: PrivateMesh) -> None:
+    jobs = [submit(yods, "--hold", "--", "true") for _ in range(2)]
+    paths = [yods.state / "jobs" / f"{job}.job" for job in jobs]
+    for path in paths:
+        wait_until(lambda path=path: not owned(str(path)), "a held job has no owner")  # type: ignore[misc]
+    with contextlib.closing(sqlite3.connect(paths[0])) as db, db:
+        told = db.execute("SELECT value FROM meta WHERE key = 'tasks'").fetchone()[0]
+        db.execute("UPDATE meta SET value = ? WHERE key = 'tasks'", (json.dumps({**json.loads(told), "cpus": "x"}),))
+    try:
+        done = yods.run("mesh", "job", "resume", *jobs)
+        assert done.returncode == 1 and "cannot be read: meta: tasks: cpus is 'x'" in done.stderr, done.stderr
+        assert done.stdout.split() == [jobs[1]]
+    finally:
+        yods.run("mesh", "cancel", *jobs)
+        yods.run("mesh", "job", "purge", "--force", *jobs)
