@@ -117,12 +117,23 @@ class SshConfig:
             try:
                 with self._lock:
                     found = self._config.lookup(name)
-                return {key: [value] if isinstance(value, str) else value for key, value in found.items() if value}
+                values = {key: [value] if isinstance(value, str) else value for key, value in found.items() if value}
+                if not _has_tokens(values):
+                    return values
+                by_ssh = self._find()
+                return by_ssh.ask(name, port, user) if by_ssh else openssh.expanded(name, values, port, user)
+            except ConsoleError:
+                raise
             except Exception as error:  # for example an unknown token, or CanonicalizeHostname without domains
                 self._openssh = self._find()
                 if self._openssh is None:
                     raise ConsoleError(f"~/.ssh/config, for {name}: {error}", "ssh_config names another file") from None
         return self._openssh.ask(name, port, user)
+
+
+def _has_tokens(found: Mapping[str, Sequence[str]]) -> bool:
+    """True if a file of ours has a token in its name that paramiko does not know: it leaves it as it is."""
+    return any(re.search(r"%\S|\$\{", value) for key in openssh.FILES for value in found.get(key, ()))
 
 
 def _refuse_dash(what: str, value: str, name: str) -> None:

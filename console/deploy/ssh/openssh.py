@@ -22,6 +22,10 @@ from console.errors import ConsoleError
 AT_ONCE, ANSWER_S = 8, 5.0
 #: Values in which ``ssh -G`` leaves tokens (``%h``) as they are in the file.
 _WITH_TOKENS = ("identityfile", "proxycommand", "proxyjump")
+#: Values that name files, in which ssh replaces tokens and ``${VARIABLES}``.
+FILES = ("identityfile", "userknownhostsfile")
+#: Asks for ``%C``, a digest that versions of ssh compute differently. Redmesh does not use ControlPath itself.
+_ASK_DIGEST = ("-o", "ControlPath=%C")
 
 
 class OpenSsh:
@@ -38,7 +42,7 @@ class OpenSsh:
         """
         given = [*(["-p", str(port)] if port else []), *(["-l", user] if user else [])]
         with self._places:
-            printed = self._run([self._program, "-G", "-T", *self._options, *given, "--", name], name)
+            printed = self._run([self._program, "-G", "-T", *_ASK_DIGEST, *self._options, *given, "--", name], name)
         found: dict[str, list[str]] = {}
         for line in printed.splitlines():
             key, _, value = line.partition(" ")
@@ -131,9 +135,11 @@ def _tokens(name: str, found: Mapping[str, Sequence[str]]) -> dict[str, str]:
     local = socket.gethostname()
     return {
         "%": "%",
+        "C": found.get("controlpath", ["%C"])[0],
         "d": os.path.expanduser("~"),
         "h": found["hostname"][0],
         "i": str(os.getuid()),
+        "j": "" if found.get("proxyjump", ["none"])[0] == "none" else found["proxyjump"][0],
         "k": found.get("hostkeyalias", [name])[0],
         "L": local.partition(".")[0],
         "l": local,
@@ -141,6 +147,23 @@ def _tokens(name: str, found: Mapping[str, Sequence[str]]) -> dict[str, str]:
         "p": found["port"][0],
         "r": found["user"][0],
         "u": pwd.getpwuid(os.getuid()).pw_name,
+    }
+
+
+def expanded(name: str, found: Mapping[str, Sequence[str]], port: int, user: str) -> dict[str, list[str]]:
+    """The values of a host with the tokens in names of files replaced, where no ``ssh`` does it: all but ``%C``."""
+    own = pwd.getpwuid(os.getuid()).pw_name
+    known = {
+        **found,
+        "hostname": found.get("hostname", [name]),
+        "port": [str(port)] if port else found.get("port", ["22"]),
+        "user": [user] if user else found.get("user", [own]),
+        "controlpath": ["%C"],
+    }
+    tokens = _tokens(name, known)
+    return {
+        key: [_expanded(value, tokens) for value in values] if key in FILES else list(values)
+        for key, values in found.items()
     }
 
 

@@ -6,6 +6,7 @@ import hmac
 import io
 import marshal
 import os
+import pwd
 import subprocess
 import sys
 import zipfile
@@ -165,6 +166,32 @@ def test_where_files_hold_match_openssh_is_asked(tmp_path: Path, more: str) -> N
             else ""  # the command gets what mesh.toml says, too
         )
     assert not asked.notes and asked.route_to("n1").keys == ("/keys/10.0.0.1", "/keys/two")
+
+
+@pytest.mark.parametrize("match", ["", "Match final all\n  Compression no\n"], ids=["plain", "match"])
+def test_tokens_in_names_of_files_are_those_of_ssh(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, match: str
+) -> None:
+    path = tmp_path / "config"
+    files = "/f/%i.%n.%h.%p.%r.%u.%k.%%"
+    path.write_text(
+        f"HostName 10.0.0.1\nPort 2200\nUser ada\nHostKeyAlias al\nIdentityFile {files}\nIdentityFile ${{WHERE}}/%C\n"
+        f"UserKnownHostsFile {files} /f/%C\nGlobalKnownHostsFile /dev/null\nControlPath /other\n{match}"
+    )
+    monkeypatch.setenv("WHERE", "/w")
+    name = pwd.getpwuid(os.getuid()).pw_name
+    whole = f"/f/{os.getuid()}.n1.10.0.0.1.2200.ada.{name}.al.%"
+    shown = subprocess.run(
+        ["ssh", "-G", "-F", path, "-o", "ControlPath=%C", "n1"], capture_output=True, text=True, check=True
+    ).stdout
+    digest = next(line.partition(" ")[2] for line in shown.splitlines() if line.startswith("controlpath "))
+    assert len(digest) == 40
+    route = SshConfig(str(path)).route_to("n1")
+    assert (route.keys, route.pins) == ((whole, f"/w/{digest}"), (whole, f"/f/{digest}"))
+    if not match:
+        monkeypatch.setenv("PATH", str(tmp_path))  # there is no ssh
+        route = SshConfig(str(path)).route_to("n1")
+        assert route.keys[0] == whole and route.pins[0] == whole
 
 
 @pytest.mark.parametrize("match", ["", "Match final all\n  Compression no\n"], ids=["plain", "match"])
