@@ -10,7 +10,7 @@ from redmesh.state import StateError, damaged, is_uuid
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Optional, Sequence, Union
+    from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Union
 
     from redmesh.state import StateObject
     from redmesh.state_reader import StateReader
@@ -149,7 +149,7 @@ def _is_after(told: Any) -> bool:
     return type(told) is list and all(_are_words(one) and len(one) in (2, 3) and is_uuid(one[0]) for one in told)
 
 
-def _has(kinds: Dict[str, Callable[[Any], bool]], told: Any, needed: Sequence[str]) -> bool:
+def _has(kinds: Mapping[str, Callable[[Any], bool]], told: Any, needed: Sequence[str]) -> bool:
     """True if ``told`` is an object with the keys ``needed``, and all keys that ``kinds`` knows have right values."""
     if type(told) is not dict or not all(key in told for key in needed):
         return False

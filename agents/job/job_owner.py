@@ -821,7 +821,7 @@ class JobOwner:
             self._cancel(why, fails=True)
 
     def _keep_written(self, number: int, parts: List[Written], *, first: bool) -> None:
-        """Record how a section has left its parts. Another copy of it may succeed too: the parts are those of either."""
+        """Record how a section has left its parts. If a copy succeeds too, they are those of either."""
 
         def record(job: StateObject) -> None:
             if not job.full:

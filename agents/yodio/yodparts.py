@@ -123,8 +123,7 @@ def is_still(path: str, attempts: Sequence[Sequence[Written]], place: int) -> bo
         return True
     for one in of_all:
         if one is None or (
-            one[0] == status.st_size
-            and (status.st_mtime_ns == one[1] or status.st_mtime_ns == one[1] - one[1] % 10**9)
+            one[0] == status.st_size and (status.st_mtime_ns == one[1] or status.st_mtime_ns == one[1] - one[1] % 10**9)
         ):
             return True
     return False

@@ -621,7 +621,8 @@ def _end_group(pid: int) -> None:
 
 
 def _await_group(pid: int) -> None:
-    """Wait for the end of killed processes, but not long: one may wait for a device. They have parts open until then."""
+    """Wait for the end of killed processes, which have parts open until then; but not long: one may wait for a
+    device."""
     for _ in range(_ENDS):
         try:
             os.killpg(pid, 0)

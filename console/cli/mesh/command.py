@@ -669,7 +669,9 @@ def _add_sections(commands: "argparse._SubParsersAction[_Parser]") -> None:
     _add_sections_run(made["run"])
     made["status"].add_argument("--all", action="store_true", help="also sections that wait or have finished")
     made["status"].add_argument("--json", action="store_true", help="print JSON")
-    made["resume"].add_argument("--anyway", action="store_true", help="even if the command, an input or a part has changed")
+    made["resume"].add_argument(
+        "--anyway", action="store_true", help="even if the command, an input or a part has changed"
+    )
     made["resume"].add_argument("--file", metavar="JOB.toml", help="also compare the job with this file")
     made["retry"].add_argument("--section", metavar="ID", action="append", help="only this section; may be repeated")
     made["report"].add_argument("--joblog", action="store_true", help="write GNU parallel's job log instead")

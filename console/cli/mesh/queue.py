@@ -22,9 +22,9 @@ from agents.linux.processes import start_time
 from agents.yodio.yodfields import file_name, has_field
 from console.cli.map.drawing import table
 from console.cli.mesh.progress_line import ProgressLine, time_text
+from console.cli.options.parser import complain
 from console.deploy.personal.lifecycle import is_up
 from console.deploy.personal.plan import wanted_size
-from console.cli.options.parser import complain
 from console.errors import ConsoleError, UsageError
 from console.jobs.foreign import ForeignJob, find, is_admin, job_of
 from console.jobs.objects import ENDED, SHORTEST, directory_of, make_directory, opened, summary, uuids

@@ -169,9 +169,7 @@ def test_where_files_hold_match_openssh_is_asked(tmp_path: Path, more: str) -> N
 
 
 @pytest.mark.parametrize("match", ["", "Match final all\n  Compression no\n"], ids=["plain", "match"])
-def test_tokens_in_names_of_files_are_those_of_ssh(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, match: str
-) -> None:
+def test_tokens_in_names_of_files_are_those_of_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, match: str) -> None:
     path = tmp_path / "config"
     files = "/f/%i.%n.%h.%p.%r.%u.%k.%%"
     path.write_text(

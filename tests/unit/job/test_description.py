@@ -62,7 +62,8 @@ def test_a_damaged_description_is_named_or_read_by_owner_and_reader(tmp_path: Pa
     one.after = [[new_uuid(), "ok"]]
     one.escape()
     whole = one.dump()
-    texts = ["", "x", "[" * 100_000, "null", "[]", "{}", '{"command": [], "cwd": 1}', *(whole[:at] for at in range(0, 900, 50))]
+    texts = ["", "x", "[" * 100_000, "null", "[]", "{}", '{"command": [], "cwd": 1}']
+    texts += [whole[:at] for at in range(0, 900, 50)]
     told = json.loads(whole)
     for at, key in places(told):
         kept = at.pop(key)
