@@ -58,7 +58,11 @@ def from_system(text: str) -> str:
         return text
     try:
         return from_bytes(os.fsencode(text))
-    except UnicodeEncodeError:  # not of the system: a message of ours under another encoding, a surrogate of no byte
+    except UnicodeEncodeError:
+        pass
+    try:
+        return from_bytes(text.encode("utf-8", "surrogateescape"))  # a message or file of UTF-8 under another encoding
+    except UnicodeEncodeError:  # a surrogate of no byte
         return from_bytes(text.encode("utf-8", "surrogatepass"))
 
 

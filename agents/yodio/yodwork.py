@@ -460,7 +460,8 @@ class Worker:
                     process.parts.append((own, part))  # the owner gives it its final name
             elif not self._job["sections"].get("settles"):
                 process.parts.append((part, name))
-            words = [word.replace(PART.format(place), own) for word in words]
+            mine = to_system(PART.format(place))  # under an encoding other than UTF-8 it has other characters
+            words = [word.replace(mine, own) for word in words]
         if self._stage is not None:
             self._stage.fetch(told["inputs"])
         # Before a section of several ranks, the owner looks at the files.

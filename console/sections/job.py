@@ -23,7 +23,7 @@ from console.sections.combine import combine
 from console.sections.job_file import SectionsJob, changes, fingerprint, fingerprints
 from console.sections.output import Output
 from console.settings import Settings
-from redmesh.byte_text import each_from_system, each_to_system
+from redmesh.byte_text import each_from_system, each_to_system, to_system
 from redmesh.state import CANCELLED, DONE, FAILED, RUNNING, WAITING, StateError, StateObject, damaged
 from redmesh.state_reader import StateReader
 
@@ -145,7 +145,7 @@ def _read_file(job: StateReader, name: str) -> dict[str, Any]:
 
 def _with_parts(word: str, parts: list[str]) -> str:
     for place, name in enumerate(parts):
-        word = word.replace(PART.format(place), name)
+        word = word.replace(to_system(PART.format(place)), name)
     return word
 
 

@@ -6,6 +6,7 @@ import csv
 import hashlib
 import os
 import shlex
+import sys
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -325,7 +326,7 @@ class _Reader:
     def _table(self, table: dict[str, Any]) -> list[_Row]:
         name = os.path.join(self._directory, self._text(table, "table", ""))
         try:
-            with open(name, encoding="utf-8", errors="surrogateescape", newline="") as file:
+            with open(name, encoding=sys.getfilesystemencoding(), errors="surrogateescape", newline="") as file:
                 rows = list(csv.DictReader(file))
         except (OSError, csv.Error) as error:
             raise self._error(

@@ -3,6 +3,8 @@
 import json
 import os
 import sqlite3
+import subprocess
+import sys
 
 import pytest
 from hypothesis import example, given
@@ -18,6 +20,7 @@ from redmesh.byte_text import (
     without_surrogates,
 )
 from redmesh.sanitise import clean
+from redmesh.start_command import ROOT
 
 #: Arbitrary bytes, and those that are close to the escape: UTF-8 of U+EF80 to U+EFFF, of surrogates, and parts of it.
 PIECES = st.sampled_from([b"\xee\xbf\xa9", b"\xee\xbe\x80", b"\xee\xbf", b"\xed\xb3\xa9", b"\xe9", "é…".encode(), b"a"])
@@ -73,3 +76,11 @@ def test_rows_of_earlier_versions_have_lone_surrogates_for_bytes() -> None:
 def test_a_message_of_a_peer_or_of_this_process_is_byte_text() -> None:
     assert without_surrogates("caf\udce9") == without_surrogates("caf\uefe9") == "caf\uefe9"
     assert without_surrogates("\ud800 é") == "? é"
+
+
+def test_text_of_a_utf8_file_keeps_its_bytes_under_another_encoding() -> None:
+    asked = "import sys; from redmesh.byte_text import from_system\n"
+    asked += "print(ascii(from_system('a\\udce9\\u20ac')), sys.flags.utf8_mode)"
+    env = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONPATH": ROOT}
+    done = subprocess.run([sys.executable, "-c", asked], env=env, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [ascii("a\uefe9€"), "0"]
