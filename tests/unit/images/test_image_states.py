@@ -135,7 +135,7 @@ def test_what_a_killed_launch_left_is_swept_and_what_lives_stays(ram: str, fork)
 @pytest.mark.parametrize("target", (None, "/dev/null"))
 def test_a_place_that_its_user_has_changed_meanwhile_ends_no_launch(ram: str, target: str | None) -> None:
     """Whatever stands there: the launch's own files are removed, and what cannot be looked at is left."""
-    place = os.path.join(ram, f"redmesh-{os.geteuid()}", "images")
+    place = os.path.join(user_directory(ram, os.geteuid()), "images")
     store = Store("n0-1", ram)
     fill(store.want(DIGEST, len(DATA), "job"))
     os.rename(place, place + ".mine")
