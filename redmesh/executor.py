@@ -43,6 +43,9 @@ _FIRST, _AHEAD, _AHEAD_S = 64, 8192, 0.5
 _BEGIN_S = 60.0
 #: Seconds within which the owner says whether a call that was sent can be cancelled.
 _CANCEL_S = 5.0
+#: Seconds after the last call of ``cancel`` for a call that was sent in which no further calls are sent: a program that
+#: cancels one call after the other would run behind the calls that are sent meanwhile, and cancel few of them.
+_HOLD_S = 0.05
 #: The most numbers in one message that cancels calls.
 _ASKED = 10_000
 #: The file in the directory of calls with what each worker calls first.
@@ -173,7 +176,7 @@ class Executor(_Base):
         job = _submitted([*words, *options], env)
         self.uuid: str = job["uuid"]
         self._directory: str = job["directory"]
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # the garbage collector closes iterators of map anywhere
         self._more = threading.Condition(self._lock)
         self._decided = threading.Condition(self._lock)
         self._waiting: deque[tuple[_Call, bytes]] = deque()
@@ -181,7 +184,7 @@ class Executor(_Base):
         self._unwanted: set[int] = set()  # the numbers of calls of which the owner is to say if they can be cancelled
         self._to_withdraw: list[int] = []  # those of which it has not been asked yet
         self._last = self._told = 0  # the number of the last call sent; how many calls the owner knows of
-        self._told_at = 0.0
+        self._told_at = self._held_until = 0.0
         self._window = _FIRST
         self._closed = self._drops = self._told_drop = self._told_end = self._over = False
         self._broken = ""
@@ -273,6 +276,8 @@ class Executor(_Base):
             self._drops = self._drops or cancel_futures
             self._more.notify_all()
         if wait:
+            if threading.current_thread() in self._threads:  # they wait for each other too
+                raise RuntimeError("shutdown in a callback of a call cannot wait for the calls: shutdown(wait=False)")
             for thread in self._threads:
                 thread.join()
 
@@ -298,12 +303,13 @@ class Executor(_Base):
                             break
                         if not self._waiting and (self._closed > self._told_end or self._drops > self._told_drop):
                             break
-                        self._more.wait(pause)
+                        self._more.wait(min(filter(None, (pause, self._held_s())), default=None))
                     if self._broken:
                         return
                     batch, failed = self._batch()
                     count = self._last + len(self._waiting)
-                    unwanted, self._to_withdraw = self._to_withdraw[:_ASKED], self._to_withdraw[_ASKED:]
+                    unwanted = self._to_withdraw[:_ASKED]
+                    del self._to_withdraw[: len(unwanted)]
                     drops = self._drops > self._told_drop and not self._waiting
                     ends = self._closed > self._told_end and not self._waiting
                     self._told_drop, self._told_end = self._told_drop or drops, self._told_end or ends
@@ -327,7 +333,11 @@ class Executor(_Base):
 
     def _may_send(self) -> bool:
         """True if a call waits here that may be sent now. Cancelled calls need no place in the window."""
-        return bool(self._waiting) and (self._drops or len(self._sent) < self._window)
+        return bool(self._waiting) and (self._drops or (len(self._sent) < self._window and not self._held_s()))
+
+    def _held_s(self) -> float:
+        """Seconds in which no calls are sent, because the program cancels calls."""
+        return max(0.0, self._held_until - time.monotonic())
 
     def _untold_s(self) -> float | None:
         """Seconds until the owner is told of further calls that wait here; None if it knows of all."""
@@ -414,6 +424,7 @@ class Executor(_Base):
                 return call.cancelled()
             self._unwanted.add(number)
             self._to_withdraw.append(number)
+            self._held_until = time.monotonic() + _HOLD_S
             self._more.notify_all()
             if threading.current_thread() is not self._threads[1]:
                 self._decided.wait_for(lambda: number not in self._unwanted, _CANCEL_S)

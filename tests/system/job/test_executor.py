@@ -579,3 +579,36 @@ print(first, one, sum(one.cancelled() for one in calls), sum(name.startswith("ra
 def test_a_call_in_the_hands_of_a_worker_can_be_cancelled_until_it_begins(yods: PrivateMesh) -> None:
     """Short calls come first, so that the worker gets many in advance; then one that lasts."""
     assert yods.run(sys.executable, "-c", SHORT_AND_LONG, check=True).stdout == "[True] (True, False) 179 1\n"
+
+
+IN_ODD_PLACES = """
+import gc, redmesh
+
+class Cycle:
+    pass
+
+executor = redmesh.Executor(1, name="odd places")
+cycle = Cycle()
+cycle.myself, cycle.results = cycle, executor.map(pow, range(9), range(9))
+next(cycle.results)
+del cycle
+with executor._lock:
+    gc.collect()  # it closes the iterator, wherever it runs
+
+def end(_):
+    try:
+        executor.shutdown()
+    except RuntimeError as error:
+        print(error)
+
+call = executor.submit(pow, 2, 2)
+call.add_done_callback(end)
+call.result()
+executor.shutdown()
+"""
+
+
+def test_the_collector_and_a_callback_do_not_wait_for_themselves(yods: PrivateMesh) -> None:
+    """Both hung for ever."""
+    told = yods.run(sys.executable, "-c", IN_ODD_PLACES, check=True).stdout
+    assert told == "shutdown in a callback of a call cannot wait for the calls: shutdown(wait=False)\n"
