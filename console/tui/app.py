@@ -46,7 +46,7 @@ from console.tui.sources.grown import GrownNodes
 from console.tui.terminal import crash, hangup, notes, sizes
 from console.tui.terminal.clipboard import MOST, by_tmux, sequence
 from console.tui.terminal.compositor import PromptApp
-from console.tui.terminal.suspend import TOOLS, lend
+from console.tui.terminal.suspend import TOOLS, can_stop, lend
 from console.tui.terminal.themes import MONO, NAMES, THEMES, ReadOnce, borrowed
 from db.errors import StoreError
 from redmesh.sanitise import clean
@@ -179,6 +179,13 @@ class ConsoleApp(PromptApp):
     def _interrupted(self) -> None:
         if self._leaving is not None:
             self._leaving.interrupted()
+
+    def action_suspend_process(self) -> None:
+        """^Z: back to the shell, if there is one."""
+        if can_stop():
+            super().action_suspend_process()
+        else:
+            self.notify("^Z needs a shell that runs mesh console itself; q leaves, and what runs goes on", timeout=5)
 
     def action_help_quit(self) -> None:
         """^C: the next one ends the console."""

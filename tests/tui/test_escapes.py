@@ -42,7 +42,8 @@ START = "import sys; from console.cli.mesh.command import main; sys.exit(main())
 class Terminal:
     """``mesh console`` on a pseudo-terminal of 200 by 60; ``stream`` is every byte it wrote."""
 
-    def __init__(self, home: Path, url: str, *options: str, start: str = START) -> None:
+    def __init__(self, home: Path, url: str, *options: str, start: str = START, group: int | None = None) -> None:
+        """``group``: 0 for a process group of its own, as a shell makes one."""
         self.stream = b""
         self._master, slave = pty.openpty()
         self._name = os.ttyname(slave)
@@ -52,7 +53,9 @@ class Terminal:
                "XDG_CONFIG_HOME": str(home / "config"), "REDMESH_DATABASE": url,
                "TERM": "xterm-256color", "COLORTERM": "truecolor"}  # fmt: skip
         command = [sys.executable, "-P", "-c", start, "console", *options]
-        self.process = subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=env, cwd=home)
+        self.process = subprocess.Popen(
+            command, stdin=slave, stdout=slave, stderr=slave, env=env, cwd=home, process_group=group
+        )
         os.close(slave)
 
     def __enter__(self) -> "Terminal":

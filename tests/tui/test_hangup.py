@@ -91,7 +91,7 @@ def test_what_was_typed_for_a_console_that_died_does_not_reach_the_shell(tmp_pat
 
 def test_it_is_suspended_and_comes_back(tmp_path: Path) -> None:
     database = busy_machine(tmp_path)
-    with Terminal(tmp_path, database.url) as terminal:
+    with Terminal(tmp_path, database.url, group=0) as terminal:
         terminal.until("ring")
         terminal.keys("\x1a")
         terminal.until(*PUT_BACK)
@@ -105,6 +105,18 @@ def test_it_is_suspended_and_comes_back(tmp_path: Path) -> None:
         terminal.stream = b""
         terminal.process.send_signal(signal.SIGCONT)
         terminal.until("\x1b[?1049h", "Redmesh", "free")
+        terminal.keys("q")
+        terminal.until(*PUT_BACK)
+        assert terminal.process.wait() == 0
+
+
+def test_it_is_not_suspended_where_no_shell_would_continue_it(tmp_path: Path) -> None:
+    """A script waits for the console to exit, and its shell for the script: the terminal was dead."""
+    database = busy_machine(tmp_path)
+    with Terminal(tmp_path, database.url) as terminal:  # in the process group of its parent
+        terminal.until("ring")
+        terminal.keys("\x1a")
+        terminal.until("needs a shell")
         terminal.keys("q")
         terminal.until(*PUT_BACK)
         assert terminal.process.wait() == 0

@@ -1,7 +1,8 @@
-"""Gives the terminal to ``mesh debug`` and takes it back."""
+"""Gives the terminal to the shell or to ``mesh debug``, and takes it back."""
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 from typing import Any
@@ -17,6 +18,18 @@ TOOLS = {
     "strace": "its system calls; ^C leaves",
     "py-spy": "its Python frames once",
 }
+
+
+def can_stop() -> bool:
+    """True if a shell with job control waits for this process: nothing else continues a process that stops itself.
+
+    Under a script, ``ssh -t host mesh console`` or ``xterm -e`` there is none, and the terminal would be dead.
+    """
+    parent = os.getppid()
+    try:
+        return os.getpgid(parent) != os.getpgrp() and os.getsid(parent) == os.getsid(0)
+    except OSError:  # another pid namespace, or it has just exited
+        return False
 
 
 def lend(app: App[Any], launcher: int, rank: int, tool: str) -> str:
