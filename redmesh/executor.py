@@ -60,6 +60,8 @@ _NO_PROCESSORS = "no processors"
 #: at most, and until it checks again that it can never have any, because one look may see two moments.
 _LOOK_S, _LOOK_MOST_S, _LOOK_NESTED_S, _LOOK_AGAIN_S = 2.0, 60.0, 8.0, 1.0
 _BUFFER = 256 << 10
+#: Why a job ends whose Executor was not made.
+_GAVE_UP = "the program gave up before its first call"
 
 
 class RemoteTraceback(Exception):
@@ -196,7 +198,7 @@ class Executor(_Base):
                 _write(os.path.join(self._directory, _INITIALIZER), first)
             self._sock = _connected(self._socket)
         except BaseException:
-            _end_job(self._socket)
+            _end_job(self._socket, _GAVE_UP)
             raise
         self._frames = _Frames(self._sock)
         try:
@@ -474,14 +476,8 @@ class Executor(_Base):
                 " its Executor is shut down: open that one with a smaller max_workers, start a larger mesh (mesh up"
                 " --processors N), or call the function in the call itself"
             )
-            payload = json.dumps({"op": "cancel", "id": 3, "reason": reason}).encode()
-            try:
-                with _connected(self._socket) as sock:
-                    sock.sendall(_FRAME.pack(_CONTROL, len(payload)) + payload)
-                    sock.recv(1)
-            except (OSError, RedmeshError):
-                continue
-            return
+            if _end_job(self._socket, reason):
+                return
 
     def _drop(self, number: int) -> None:
         """Cancel a call that the owner had, and that no worker has begun."""
@@ -561,7 +557,7 @@ def _results(payload: bytes) -> Iterator[tuple[int, int, bytes]]:
 def _submitted(words: list[str], env: Mapping[str, str] | None) -> dict[str, Any]:
     def undo(answer: str) -> None:
         if answer:
-            _end_job(each_to_system(json.loads(answer))["socket"])
+            _end_job(each_to_system(json.loads(answer))["socket"], _GAVE_UP)
 
     command = [*start_command("mesh"), "submit", "--json", *words]
     answered = ask(command, {**os.environ, **env} if env else None, undo)
@@ -611,12 +607,16 @@ def _connected(path: str) -> socket.socket:
         os.close(directory)
 
 
-def _end_job(path: str) -> None:
-    """End the job whose owner listens at ``path``: its Executor was not made."""
-    payload = json.dumps({"op": "cancel", "id": 1, "reason": "the program gave up before its first call"}).encode()
-    with contextlib.suppress(OSError, RedmeshError), _connected(path) as sock:
-        sock.sendall(_FRAME.pack(_CONTROL, len(payload)) + payload)
-        sock.recv(1)
+def _end_job(path: str, reason: str) -> bool:
+    """Have the owner that listens at ``path`` cancel its job; False if it does not answer."""
+    payload = json.dumps({"op": "cancel", "id": 1, "reason": reason}).encode()
+    try:
+        with _connected(path) as sock:
+            sock.sendall(_FRAME.pack(_CONTROL, len(payload)) + payload)
+            sock.recv(1)
+    except (OSError, RedmeshError):
+        return False
+    return True
 
 
 def _unpickled_error(text: object) -> BaseException | None:
