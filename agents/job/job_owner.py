@@ -75,7 +75,7 @@ _PROGRAM_S = 5.0
 #: says nothing of a long one among them, behind which others would wait while processors are idle.
 _RECALL_S = 0.5
 #: Seconds for a worker to give back calls that the program cancels; later they can no longer be cancelled.
-_WITHDRAW_S = 2.0
+_WITHDRAW_S = 4.0
 
 
 class Worker:
