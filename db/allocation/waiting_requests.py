@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 import json
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from db.errors import Denied, Invalid
@@ -295,6 +295,16 @@ def _waits_before(*, uid: int, before: int) -> Query:
 
 
 @statement
+def _users_of(*, login_processor: int, part: str) -> Query:
+    """The users who have requests in a line of the pool."""
+    return (
+        Waiting.select(Waiting.user)
+        .where(Waiting.partition.is_null(), Waiting.login_processor == login_processor, Waiting.part == part)
+        .distinct()
+    )
+
+
+@statement
 def _of_user(*, login_processor: int, part: str, user: str, most: int) -> Query:
     """The first requests of a user in a line of the pool."""
     return (
@@ -456,8 +466,14 @@ def first_in(
     return [_waiter(row) for row in sorted(rows, key=lambda row: (row[-2], row[-1]))[:most]]
 
 
-def first_of_users(t: Transaction, logins: Sequence[int], part: str, users: Iterable[str], most: int) -> list[Waiter]:
-    """The first requests of each of these users in a line of the pool, in the order of the line."""
+def first_of_users(t: Transaction, logins: Sequence[int], part: str, users: set[str], most: int) -> list[Waiter]:
+    """The first requests of each of these users in a line of the pool, in the order of the line.
+
+    A question about one user may read the whole line, so users without requests are left out by one question for all.
+    """
+    if len(users) > 1:
+        there = t.rows_of([_users_of.bind(login_processor=login, part=part) for login in logins])
+        users = users & {row[0] for row in there}
     questions = [
         _of_user.bind(login_processor=login, part=part, user=user, most=most) for login in logins for user in users
     ]

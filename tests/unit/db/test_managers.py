@@ -144,6 +144,25 @@ def test_processors_reserved_for_a_user_are_outside_the_line_of_the_others(
     assert grants(served) == [("cy", 1)], "a part, as far as the reserved ones go"
 
 
+def test_of_several_users_with_reserved_processors_all_who_wait_are_served(
+    store: Store, machine: Machine, served: Line
+) -> None:
+    """Also beside a user who has some and does not wait."""
+    machine.policy = None
+    for number, user in enumerate(("eve", "cy", "ada")):
+        reservations.reserve(store, [number], user)
+    held = [take(store, machine, 1, user=user, uid=uid, pid=2) for user, uid in (("cy", 1002), ("ada", 1000))]
+    rest = take(store, machine, 13, user="bob", uid=1001)
+    for user in ("bob", "ada", "cy"):
+        line.ask(store, asks(machine, 2 if user == "bob" else 1, user, pid=3))
+    assert grants(served) == []
+    for one in held:
+        give_back(store, one)
+    assert grants(served) == [("cy", 1), ("ada", 1)]
+    give_back(store, rest)
+    assert grants(served) == [("bob", 2)]
+
+
 def test_who_reaches_a_limit_by_another_launch_is_passed_at_once(store: Store, machine: Machine, served: Line) -> None:
     take(store, machine, 6, user="bob", uid=1001, pid=3)
     line.ask(store, asks(machine, 8, "ada", pid=1))  # 6 are free
