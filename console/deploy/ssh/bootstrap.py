@@ -74,6 +74,9 @@ def unusable(path: str) -> str:
     """Why programs cannot be copied to ``path``; "" if they can."""
     if not os.path.isdir(path):
         return "does not exist"
+    there = os.stat(path)
+    if there.st_uid not in (0, os.geteuid()) or (there.st_mode & 0o022 and not there.st_mode & 0o1000):
+        return "lets other users rename what is in it"  # the agent leaves it out, too
     flags = os.statvfs(path).f_flag
     if flags & os.ST_RDONLY:
         return "is read-only"

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from agents.pct.images import ram_disk
 from console.cli.mesh.host_progress import Silent
 from console.deploy.hosts.description import Host, read_hosts
 from console.deploy.hosts.host_state_file import HostStateFile
@@ -12,6 +13,7 @@ from console.deploy.hosts.host_states import HostFailed, State
 from console.deploy.mesh import plan
 from console.deploy.mesh.checks import _from_facts
 from console.deploy.mesh.upgrade import refuse_strangers
+from console.deploy.ssh import bootstrap
 from console.deploy.ssh.connection import _host_and_port
 from console.deploy.ssh.worker_pool import HostTask, WorkerPool, _clock_off
 from console.settings import Settings, load
@@ -146,3 +148,17 @@ def test_what_a_logout_does(tmp_path: Path, linger: bool, conf: str, run: str, c
         (tmp_path / "var/lib/systemd/linger").mkdir(parents=True)
         (tmp_path / "var/lib/systemd/linger/root").touch()
     assert [danger.code for danger in dangers(run, str(tmp_path), 0)] == codes
+
+
+@pytest.mark.parametrize(("mode", "usable"), [(0o700, True), (0o1777, True), (0o777, False), (0o770, False)])
+def test_a_place_for_programs_that_agents_leave_out_is_not_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int, usable: bool
+) -> None:
+    """Others could rename the files there."""
+    place = tmp_path / "programs"
+    place.mkdir()
+    place.chmod(mode)
+    monkeypatch.setenv("TMPDIR", str(place))
+    assert str(place) in bootstrap.program_places()
+    assert ("rename" in bootstrap.unusable(str(place))) is not usable
+    assert usable or str(place) not in ram_disk.places()
