@@ -7,6 +7,7 @@ combining starts again from the beginning, and the file of the earlier attempt i
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import re
@@ -51,9 +52,12 @@ def combine(
         _sync_directory(path)
         return os.path.getsize(path)
     except OSError as error:
+        lost = error.errno == errno.ENOENT and error.filename in parts
         raise ConsoleError(
             f"output {output.name} cannot be combined: {error.filename or path}: {error.strerror}",
-            "mend that, then: mesh sections resume; nothing that is done runs again",
+            "mesh sections run makes all parts again"
+            if lost
+            else "mend that, then: mesh sections resume; nothing that is done runs again",
         ) from None
     finally:
         if lock >= 0:
@@ -69,8 +73,8 @@ def _check_written(output: Output, parts: Sequence[str], foreign: Callable[[int]
     for number, part in enumerate(parts):
         if foreign(number):
             raise ConsoleError(
-                f"output {output.name}: {part} has changed since its section wrote it: another job, or another program,"
-                " has written there",
+                f"output {output.name}: {part} has changed since its section wrote it: another job, section or program has"
+                " written there",
                 "mesh sections run makes all parts again (with other names, if two jobs share the directory);"
                 " mesh sections resume --anyway combines what is there", exit_status=1,
             )  # fmt: skip

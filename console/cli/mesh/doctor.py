@@ -16,10 +16,10 @@ from redmesh.text import counted
 
 def examine(settings: Settings, options: argparse.Namespace) -> int:
     """Check every host, and what a logout does here; returns 1 if a host cannot be used."""
-    here = dangers(settings.run_dir)
-    here += [Danger(one.code, one.message, one.hint) for one in checks.ram_disk_here()]
+    here, ram_disk = dangers(settings.run_dir), checks.ram_disk_here()
     if not settings.hosts and not options.only and not options.label:
-        return _examine_here(settings, options, here)
+        return _examine_here(settings, options, here, ram_disk)
+    here += [Danger(one.code, one.message, one.hint) for one in ram_disk]
     if not options.json:
         for danger in here:
             print(f"mesh: {danger.code}: {danger.message} ({danger.hint})", file=sys.stderr)
@@ -34,12 +34,15 @@ def examine(settings: Settings, options: argparse.Namespace) -> int:
         ill = sum(not one.well for one in found)
         are = "is" if len(found) == 1 or len(found) - ill == 1 else "are"
         print(f"{len(found) - ill} of {counted(len(found), 'host')} {are} well")
-    return 0 if all(one.well for one in found) else 1
+    return 0 if all(one.well for one in found) and not any(one.grave for one in ram_disk) else 1
 
 
-def _examine_here(settings: Settings, options: argparse.Namespace, here: list[Danger]) -> int:
-    """Without configured hosts, check what a mesh of this machine alone meets: what ends it, and other meshes."""
-    others = checks.from_neighbours(sharing.here())
+def _examine_here(
+    settings: Settings, options: argparse.Namespace, here: list[Danger], ram_disk: list[checks.Finding]
+) -> int:
+    """Without configured hosts, check what a mesh of this machine alone meets: what ends it, no place for programs,
+    and other meshes."""
+    others = [*ram_disk, *checks.from_neighbours(sharing.here())]
     status = 1 if any(finding.grave for finding in others) else 0
     if options.json:
         rows = [*(danger._asdict() for danger in here), *(finding._asdict() for finding in others)]
