@@ -73,8 +73,8 @@ def _check_written(output: Output, parts: Sequence[str], foreign: Callable[[int]
     for number, part in enumerate(parts):
         if foreign(number):
             raise ConsoleError(
-                f"output {output.name}: {part} has changed since its section wrote it: another job, section or program has"
-                " written there",
+                f"output {output.name}: {part} has changed since its section wrote it: another job, section or program"
+                " has written there",
                 "mesh sections run makes all parts again (with other names, if two jobs share the directory);"
                 " mesh sections resume --anyway combines what is there", exit_status=1,
             )  # fmt: skip
