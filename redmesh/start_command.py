@@ -108,6 +108,8 @@ def _run_module(name: str) -> int:
 def _limit_hint(error: Exception) -> str:
     try:
         from redmesh.resource_limits import limit_hint
+    except ImportError:  # an incomplete installation
+        return ""
     except OSError:  # it cannot be read either
         return "a limit of this process may be reached: ulimit -n, ulimit -v"
     return limit_hint(error)

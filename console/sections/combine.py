@@ -71,6 +71,11 @@ def _check_written(output: Output, parts: Sequence[str], foreign: Callable[[int]
     """Raise ConsoleError if a part is of an earlier run, or was written since: no attempt of this job has written the
     file that is here."""
     for number, part in enumerate(parts):
+        if is_old(part):
+            raise ConsoleError(
+                f"output {output.name}: {part} is of an earlier run; no section of this job has written it here",
+                "all nodes must share the directory of the parts, or set stage = true; then: mesh sections run",
+            )
         if foreign(number):
             raise ConsoleError(
                 f"output {output.name}: {part} has changed since its section wrote it: another job, section or program"
@@ -78,11 +83,6 @@ def _check_written(output: Output, parts: Sequence[str], foreign: Callable[[int]
                 "mesh sections run makes all parts again (with other names, if two jobs share the directory);"
                 " mesh sections resume --anyway combines what is there", exit_status=1,
             )  # fmt: skip
-        if is_old(part):
-            raise ConsoleError(
-                f"output {output.name}: {part} is of an earlier run; no section of this job has written it here",
-                "all nodes must share the directory of the parts, or set stage = true; then: mesh sections run",
-            )
 
 
 def _locked(name: str) -> int:

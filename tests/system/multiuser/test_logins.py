@@ -98,16 +98,17 @@ def test_a_job_from_there_has_its_callers_groups(mesh: TwoLogins) -> None:
 
 
 def test_both_at_once_and_neither_touches_the_other(mesh: TwoLogins) -> None:
+    both = ("ada", "bob")
     processes = [
         subprocess.Popen(
             mesh.there(user, "yod", "-sz", "1", *NAP), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
-        for user in USERS
+        for user in both
     ]
     wait_until(lambda: processors(mesh, "busy") == 2, "both run")
     launchers = {one["user"]: one["id"] for one in look(mesh)["launchers"]}
-    assert set(launchers) == set(USERS)
-    for user in USERS:  # each sees the arguments of one launch, on both login processors
+    assert set(launchers) == set(both)
+    for user in both:  # each sees the arguments of one launch, on both login processors
         shown = mesh.on_other(user, "showmesh").stdout, mesh.as_user(user, "showmesh").stdout
         for rows in shown:
             (own,) = (line for line in rows.splitlines() if NAP[1] in line)
