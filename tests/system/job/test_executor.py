@@ -184,7 +184,8 @@ def test_an_executor_that_fails_before_it_is_used_leaves_no_job(yods: PrivateMes
     program = "import redmesh; redmesh.Executor(100)"
     done = yods.run(sys.executable, "-W", "error", "-c", program)
     assert done.returncode == 1 and "max_workers is 100, but the mesh has" in done.stderr
-    submit = """mesh submit --json --functions "{\\"program\\": $$}" --name killed; kill -9 $$"""
+    told = r"""{\"python\": \"python3\", \"program\": $$}"""
+    submit = f'mesh submit --json --functions "{told}" --name killed; kill -9 $$'
     uuid = json.loads(yods.run("sh", "-c", submit).stdout)["uuid"]
     wait_until(lambda: queue(yods) == [], "both jobs have ended")
     assert job(yods, uuid)["cause"] == "the program has exited"
@@ -523,6 +524,8 @@ def test_an_initializer_prepares_each_process_and_a_process_runs_some_calls_alon
 
 INTERRUPTED_EARLY = """
 import os, signal, sys, threading, time, redmesh
+
+os.makedirs(sys.argv[1], mode=0o700, exist_ok=True)
 
 def interrupt(before):
     while set(os.listdir(sys.argv[1])) <= before:
