@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.addresses import network
+from tests.support.agent_archive import give_agent
 from tests.support.hosts import NamespaceHost, NamespaceHosts
 from tests.support.look import states
 from tests.support.mesh import PrivateMesh, Run
@@ -26,6 +27,7 @@ class FarMesh(PrivateMesh):
 
     def __init__(self, hosts: NamespaceHosts, processors: int = 2, **settings: Any) -> None:
         super().__init__(processors * len(hosts), len(hosts))
+        give_agent(self.state)
         self.hosts = hosts
         self._database = str(settings.get("database", ""))
         ssh = self.home / ".ssh"

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.addresses import address, free_port
+from tests.support.agent_archive import give_agent
 from tests.support.hosts import LoopbackHosts
 from tests.support.mesh import PrivateMesh, Run
 
@@ -15,6 +16,7 @@ class LoopbackMesh(PrivateMesh):
 
     def __init__(self, hosts: LoopbackHosts, *tables: Mapping[str, Any], **settings: Any) -> None:
         super().__init__(1, 1)
+        give_agent(self.state)
         self.hosts = hosts
         self.port = free_port(address(1))  # the default port may be in use by agents of this machine
         self.env["REDMESH_CONFIG"] = str(self.home / "mesh.toml")

@@ -15,6 +15,7 @@ from db.schema.accounts import Account
 from db.schema.grants import grants, run_grants
 from db.schema.migrate import migrate
 from db.store.url import WHOLE, mysql_options
+from tests.support.agent_archive import give_agent
 from tests.support.far_mesh import FarMesh
 from tests.support.hosts import NamespaceHosts
 from tests.support.mariadb import Server
@@ -53,6 +54,7 @@ class SystemMesh(FarMesh):
         self.site.write_text(lines + old)
         self.env["REDMESH_CONFIG"] = str(self.site)
         self.state = self.home / "system"
+        give_agent(self.state)
         self.bin = commands_for_others(self.home / "bin")
         shutil.copy(ATTACK, self.bin)  # other users may not be allowed to read the source tree
         for user, uid in USERS.items():

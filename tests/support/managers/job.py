@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from agents.linux import processes
+from tests.support.agent_archive import give_agent
 from tests.support.reaper import private_directory
 from tests.support.waiting import PATIENCE_S, wait_until
 
@@ -52,6 +53,7 @@ class Job:
             "STAND_IN_REFUSED": str(self.refused),
             **self._variables(kind),
         }
+        give_agent(self.directory / "state" / "redmesh")
         self._runs = 0
         self.script = subprocess.Popen(
             ["sh"], stdin=subprocess.PIPE, env=self.environ, cwd=self.directory, start_new_session=True

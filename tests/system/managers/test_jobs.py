@@ -262,8 +262,9 @@ def test_the_standby_copy_outlives_a_job_whose_first_host_is_lost(job: Job) -> N
     wait_until(lambda: [*job.jobs.rglob(f"{uuid}.job.standby")], "there is a copy on another host", step_s=0.1)
     [owner] = [pid for pid in job.left() if " ".join(arguments(pid)).startswith(f"redmesh-job {uuid}")]
     processes.send_signal(owner, signal.SIGKILL)
+    wait_until(lambda: not processes.alive(owner), "the owner has ended")  # until then it may rename its files
     for path in job.jobs.glob(f"*/jobs/{uuid}.job*"):
-        path.unlink()
+        path.unlink(missing_ok=True)  # the owner that takes its place may do so too
     job.end()
     job.wait_until_gone()
     kept = job.directory / "state" / "redmesh" / "jobs"
