@@ -193,7 +193,9 @@ def test_a_mesh_that_yod_started_ends_when_it_is_idle(mesh: MakeMesh) -> None:
     wait_until(lambda: not private.processes(), "the mesh ends by itself", step_s=0.2)
     shown = private.run("showmesh")
     assert shown.returncode == 1 and "the mesh was idle" in shown.stderr, "viewers see that it has gone"
-    assert private.run("yod", "true").returncode == 0, "and the next yod starts another"
+    # which ends no sooner than usual: on a busy machine a second may pass before it has its launch
+    another = private.run("yod", "true", env={"REDMESH_IDLE_MINUTES": "60"})
+    assert another.returncode == 0, f"and the next yod starts another: {another.stderr}"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
