@@ -34,6 +34,7 @@ from console.tui.model.jobs import Job, job_of
 from console.tui.model.launch import Phase, Run
 from console.tui.model.machine import Changed, Launcher, Machine, State
 from console.tui.model.news import News, failed, note
+from console.tui.model.observation import Identity, Observation
 from console.tui.model.tables import TABLES
 from console.tui.model.usage import Usage
 from console.tui.screens.base import Framed, Page
@@ -66,6 +67,7 @@ SERVED = "TEXTUAL_DRIVER"  # a variable of mesh serve: a browser is the terminal
 READ_HZ = 4
 _HISTORY = 30  # earlier launches that are read when one ends
 _HEALTH_EVERY_S = 20.0  # each check runs ``mesh status`` in a separate process
+_HEALTH_OLD_S = 3 * _HEALTH_EVERY_S
 _SETTLED_S = 3.0  # after a change of nodes, until the next check
 _UNPAINTED_S = 0.3  # the longest time without a picture at the start
 #: New objects between two garbage collections. With Python's default of 700, output of 50,000 lines a second causes
@@ -133,7 +135,7 @@ class ConsoleApp(PromptApp):
         self.settings = settings
         self.machine = Machine()
         self.runs: dict[int, Run] = {}
-        self.problems: list[str] = []  # problems found by mesh status
+        self._health: Observation[list[str]] | None = None  # the problems found by mesh status
         self._reading_s = 0.0
         self._leaving: hangup.Leaving | None = None
         self._nodes_changed = asyncio.Event()  # a node came or went: look after health sooner
@@ -296,12 +298,14 @@ class ConsoleApp(PromptApp):
                 await asyncio.sleep(1.0)
                 continue
             self.trouble = ""
-            self._read_at = time.monotonic()
+            read_at, self._read_at = self._read_at, time.monotonic()
             unchanged = picture.counter == self.machine.counter and not picture.whole
+            missed = int(self._read_at - read_at) if before and read_at is not None and not self.replaying else 0
             if picture.nodes and self._complete:
                 self._nodes_changed.set()
             self.machine.origins = self._grown.read()
             changed = self.machine.apply(picture)
+            self._identify_runs()
             self._gone.update(picture.ended)
             if not unchanged:
                 self._jobs_reader.read_line()
@@ -310,7 +314,8 @@ class ConsoleApp(PromptApp):
                 if int(picture.now) != second:
                     counts = self.machine.counts()
                     out = counts[State.DOWN] + counts[State.STALE]
-                    self.usage.add(counts[State.BUSY] + counts[State.PENDING], self.machine.cells - out)
+                    busy = counts[State.BUSY] + counts[State.PENDING]
+                    self.usage.add(busy, self.machine.cells - out, picture.boot_id, missed)
                 second = int(picture.now)
                 self.machine_changed.publish(changed)
             # The history comes after the machine: keys work on what was read, however long the history takes.
@@ -323,6 +328,18 @@ class ConsoleApp(PromptApp):
                 gc.set_threshold(_COLLECT_EVERY)
                 gc.enable()
             await asyncio.sleep(1 / READ_HZ)
+
+    def _identify_runs(self) -> None:
+        """Keep when the launchers of live tabs were created: a new database counts launchers from 1 again."""
+        for number, run in self.runs.items():
+            known = self.machine.launchers.get(number)
+            if known is not None and run.created_at is None and run.live:
+                run.created_at = known.created_at
+
+    def _has_tab(self, row: Launcher) -> bool:
+        """True if this launcher has a tab, rather than an earlier one of the same number."""
+        run = self.runs.get(row.id)
+        return run is not None and run.created_at in (None, row.created_at)
 
     async def _tell_launches(self) -> bool:
         """Turn starts and ends of launches into events, and ends of the user's own into a note; the ends of the first
@@ -340,7 +357,7 @@ class ConsoleApp(PromptApp):
                 fresh += self._news.begun(rows)  # also launches that started and ended between two readings
                 ended = self._news.ended(rows)
                 fresh += [event for _, event in ended]
-                mine = (row for row, _ in ended if row.uid == os.geteuid() and row.id not in self.runs)
+                mine = (row for row, _ in ended if row.uid == os.geteuid() and not self._has_tab(row))
                 own = [row for row in mine if not job_of(row.command)]  # a job's workers: the job reports its own end
                 if own and not first and not self.replaying:
                     self._tell_ends(own)
@@ -385,18 +402,23 @@ class ConsoleApp(PromptApp):
         """Run ``mesh status`` repeatedly; a note reports new problems, at the first time only how many there are."""
         first = True
         while True:
+            of = Identity(self.machine.boot_id)
             try:
                 found = problems(await commands.answer(["mesh", "status", "--json"]), self._reading_s)
             except (commands.ActionError, OSError) as error:
                 found = [f"mesh status: {clean(str(error))}"]
-            new = [line for line in found if line not in self.problems]
+            if of.mesh != self.machine.boot_id:
+                await asyncio.sleep(_SETTLED_S)
+                continue  # that was another boot of the mesh, or the time of its start
+            before = self.problems
+            self._health = Observation(found, time.monotonic(), of, _HEALTH_OLD_S)
+            new = [line for line in found if line not in before]
             if new:
                 several = f"{counted(len(new), 'problem')}; 6 lists {'it' if len(new) == 1 else 'them'}"
                 told = several if first else "\n".join(new[:4])
                 self.notify(told, title="mesh status", severity="warning", markup=False, timeout=8)
             first = False
-            if found != self.problems:
-                self.problems = found
+            if found != before:
                 self.runs_changed.publish(0)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._nodes_changed.wait(), _HEALTH_EVERY_S)
@@ -404,8 +426,24 @@ class ConsoleApp(PromptApp):
             self._nodes_changed.clear()
 
     def action_health(self) -> None:
-        """Show a page with the problems."""
-        self.push_screen(Page("mesh status", self.problems or ["everything is as it should be"]))
+        """Show a page with the problems, and when they were looked for if that is long ago."""
+        page = self.problems or [
+            "everything is as it should be" if self.health_known else "mesh status has not ended yet"
+        ]
+        old = self._health.old(time.monotonic()) if self._health is not None and self.health_known else ""
+        self.push_screen(Page("mesh status", [*([f"{old}:"] if old else []), *page]))
+
+    @property
+    def problems(self) -> list[str]:
+        """The problems that mesh status has found in this boot of the mesh."""
+        return self._health.value if self._health is not None and self.health_known else []
+
+    @property
+    def health_known(self) -> bool:
+        """Whether mesh status was asked in this boot of the mesh, or is never asked."""
+        if not self.settings.mesh or self.replaying:
+            return True
+        return self._health is not None and self._health.of == Identity(self.machine.boot_id)
 
     def where_told(self) -> str:
         """The position in a recording; empty for a live database."""
@@ -423,8 +461,10 @@ class ConsoleApp(PromptApp):
 
     def attach(self, launcher: int, *, command: str = "", size: int = 0, show: bool = True) -> None:
         """Open the launch's tab, and attach if that was not done; ``show``: switch to it."""
+        known = self.machine.launchers.get(launcher)
+        if launcher in self.runs and known is not None and not self._has_tab(known):
+            self.close_run(launcher)
         if launcher not in self.runs:
-            known = self.machine.launchers.get(launcher)
             job = self._jobs_reader.by_id(job_of(known.command)) if known else None
             if job is not None and show:
                 self.open_job(job.number)  # the job's workers write no output that a launch tab could show
@@ -439,6 +479,7 @@ class ConsoleApp(PromptApp):
             from console.tui.sources.launch import Watch
 
             run = Run(launcher, command or (known.command if known else ""), size)
+            run.created_at = known.created_at if known else None
             self.runs[launcher] = run
             self._watches[launcher] = Watch(run, self.settings.run_dir, self.settings.state_dir)
             self.add_mode(f"run-{launcher}", partial(_run_screen, self._watches[launcher]))

@@ -1,11 +1,13 @@
 """The map and what stands beside it, over a real database that changes."""
 
 import re
+import time
 from pathlib import Path
 
 from textual.command import CommandList
 from textual.widgets import Static
 
+from console.tui.model.observation import Identity, Observation
 from console.tui.screens.launch import RunScreen
 from console.tui.screens.mesh import MeshScreen
 from console.tui.widgets.details import Details
@@ -260,7 +262,7 @@ async def test_a_large_machine_takes_all_the_room(tmp_path: Path) -> None:
 async def test_a_click_on_the_mark_of_problems_lists_them(tmp_path: Path) -> None:
     database = busy_machine(tmp_path)
     async with opened(database.url, tmp_path, (120, 40)) as (app, pilot):
-        app.problems = ["n3 is silent"]
+        app._health = Observation(["n3 is silent"], time.monotonic(), Identity(app.machine.boot_id), 60.0)
         app.runs_changed.publish(0)
         await until(pilot, lambda: "▲ 1" in screen_text(app), "the mark")
         await pilot._pilot.click(offset=(118, 0))

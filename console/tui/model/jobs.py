@@ -61,6 +61,11 @@ class Job(NamedTuple):
         """What its parts are called: section or task."""
         return "section" if self.sections else "task"
 
+    @property
+    def share(self) -> float:
+        """How far it is: tasks that need no more work; of an ended job those that were done."""
+        return (self.over if self.live else self.finished) / self.tasks if self.tasks else 0.0
+
     def rate(self, now: float) -> float:
         """Tasks a second: of an ended job since its start, else since it last began to run."""
         until, (begun, before) = self.ended_at or now, self.paced

@@ -105,6 +105,8 @@ class Run:
         self.elapsed_s: float | None = None
         self.takes_input = False  # input from observers is accepted
         self.held = False  # at its first instruction
+        self.created_at: float | None = None  # of its row: another database counts launchers from 1 again
+        self.past = False  # its yod has exited: what is read was kept, and nothing of it is true now
         self.bad_exits = 0  # announcements of failed ranks while others ran
         self.last_bad_exit = ""
         self.traces = Traces()
@@ -131,7 +133,7 @@ class Run:
     @property
     def live(self) -> bool:
         """True while signals can reach it."""
-        return self.phase in (Phase.WAITING, Phase.LOADING, Phase.RUNNING)
+        return not self.past and self.phase in (Phase.WAITING, Phase.LOADING, Phase.RUNNING)
 
     @property
     def failed(self) -> bool:
@@ -166,7 +168,7 @@ class Run:
         self.states = bytearray(len(self.states))
         self.ends.clear()
         self.output.clear()
-        self.held = False
+        self.held = self.past = False
         self.bad_exits, self.last_bad_exit = 0, ""
         self.traces = Traces()
         self.traced = set()

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from console.tui.format import HELD
 from console.tui.model.jobs import Job
+from console.tui.model.observation import Identity, Observation, Value
 from db.views.rows import processor_state
 
 HUES = 8
@@ -67,6 +68,7 @@ class Node(NamedTuple):
     side: int = 1
     drain_at: float | None = None
     drain_reason: str = ""
+    boot_id: str = ""
 
     @property
     def out_of_service(self) -> bool:
@@ -88,7 +90,6 @@ class NodeStatus(NamedTuple):
     load: tuple[float, ...] = ()
     memory: tuple[int, int] | None = None
     processes: dict[int, list[tuple[int, int]]] = {}
-    trouble: str = ""
 
     @property
     def memory_share(self) -> float | None:
@@ -176,6 +177,8 @@ class Picture(NamedTuple):
     ended_partitions: Sequence[int] = ()
     topology: str = ""  # JSON; empty for a plain line of processors
     events: Sequence[Event] = ()  # new ones, in their order
+    boot_id: str = ""  # of the mesh
+    booted_at: float = 0.0  # by the database's clock; 0: unknown
 
 
 class Changed(NamedTuple):
@@ -201,6 +204,8 @@ class Machine:
         self.counter = -1
         self.now = 0.0
         self.mesh = ""
+        self.boot_id = ""  # of the mesh: numbers of nodes and processors stand for others in another boot
+        self.booted_at = 0.0
         self.topology = ""
         self.partitions: dict[int, Partition] = {}
         self.events: list[Event] = []  # the newest
@@ -208,7 +213,8 @@ class Machine:
         self.news: list[Event] = []  # starts and ends of launches (console/tui/model/news.py)
         self.nodes: list[Node] = []
         self.origins: dict[str, str] = {}  # the batch jobs of nodes that joined by `mesh grow`, by the nodes' names
-        self.statuses: dict[int, NodeStatus] = {}  # of queried nodes, by id
+        self.statuses: dict[int, Observation[NodeStatus]] = {}  # the last answers of PCTs, by the nodes' ids
+        self.unanswered: dict[int, Observation[str]] = {}  # why a PCT has not answered since
         self.processors: list[Processor] = []
         self.launchers: dict[int, Launcher] = {}
         self.states = bytearray()
@@ -231,6 +237,7 @@ class Machine:
     def apply(self, picture: Picture) -> Changed:
         """Apply a reading."""
         self.counter, self.now, self.mesh = picture.counter, picture.now, picture.mesh
+        self.boot_id, self.booted_at = picture.boot_id, picture.booted_at
         held = self._take_partitions(picture)
         self._take_events(picture)
         known = all(self._has(row) for row in picture.processors)
@@ -274,6 +281,8 @@ class Machine:
         """Add ``fresh`` events. ``news``: all events of launches; a complete reading replaces the database's events and
         keeps these."""
         self.news = news
+        kept = set(news)  # those of another database, in which launchers have the same numbers, are dropped
+        self.events = [event for event in self.events if event.id > 0 or event in kept]
         known = {event.id for event in self.events}
         self.events += [event for event in fresh if event.id not in known]
         self.events.sort(key=lambda event: event.at)
@@ -419,6 +428,22 @@ class Machine:
         return _state(node.state, node.role, row.mode, row.reserved_for or None, held, row.partition is not None)
 
     # Queries
+
+    def identity(self, node: Node) -> Identity:
+        """What facts about the node belong to now."""
+        return Identity(self.boot_id, node.boot_id)
+
+    def status(self, node: Node) -> Observation[NodeStatus] | None:
+        """The last answer of the node's PCT; None if the node is down, or was started anew since."""
+        return self._of_now(self.statuses.get(node.id), node)
+
+    def trouble_of(self, node: Node) -> str:
+        """Why the node's PCT does not answer; empty if it does, was not asked, or the node is down."""
+        found = self._of_now(self.unanswered.get(node.id), node)
+        return "" if found is None else found.value
+
+    def _of_now(self, found: Observation[Value] | None, node: Node) -> Observation[Value] | None:
+        return found if found is not None and node.state != "down" and found.of == self.identity(node) else None
 
     def counts(self) -> dict[State, int]:
         """How many processors are in each state."""

@@ -20,20 +20,34 @@ class News:
 
     def __init__(self) -> None:
         self.events: list[Event] = []
-        self._begun: set[int] = set()
-        self._ended: set[int] = set()
+        self._begun: dict[int, float] = {}  # when the launcher of each number was created
+        self._ended: dict[int, float] = {}
+
+    def _forget_others(self, launchers: Iterable[Launcher]) -> list[Launcher]:
+        """The launchers, after forgetting everything if one of them has the number of another one: the database was
+        created anew, and counts from 1 again."""
+        rows = list(launchers)
+        known = {**self._begun, **self._ended}
+        if any(known.get(row.id, row.created_at) != row.created_at for row in rows):
+            self.events = []
+            self._begun, self._ended = {}, {}
+        return rows
 
     def begun(self, launchers: Iterable[Launcher]) -> list[Event]:
         """An event for each running launcher that was not reported yet."""
-        fresh = [row for row in launchers if row.started_at is not None and row.id not in self._begun | self._ended]
-        self._begun.update(row.id for row in fresh)
+        rows = self._forget_others(launchers)
+        known = self._begun.keys() | self._ended.keys()
+        fresh = [row for row in rows if row.started_at is not None and row.id not in known]
+        self._begun.update((row.id, row.created_at) for row in fresh)
         return [self._event(row.started_at or 0.0, "launch_began", row, f"{row.user}: {_size(row)}") for row in fresh]
 
     def ended(self, launchers: Iterable[Launcher]) -> list[tuple[Launcher, Event]]:
         """An event for each ended launcher that was not reported yet, in order."""
-        fresh = [row for row in launchers if row.ended_at is not None and row.id not in self._ended]
-        self._ended.update(row.id for row in fresh)
-        self._begun.difference_update(row.id for row in fresh)
+        rows = self._forget_others(launchers)
+        fresh = [row for row in rows if row.ended_at is not None and row.id not in self._ended]
+        self._ended.update((row.id, row.created_at) for row in fresh)
+        for row in fresh:
+            self._begun.pop(row.id, None)
         return [
             (row, self._event(row.ended_at or 0.0, "launch_failed" if failed(row) else "launch_ended", row, how(row)))
             for row in sorted(fresh, key=lambda row: (row.ended_at or 0.0, row.id))

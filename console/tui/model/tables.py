@@ -16,7 +16,7 @@ from rich.cells import cell_len
 from console.errors import ConsoleError
 from console.tui.format import clock, elapsed, program_words
 from console.tui.model.jobs import Job
-from console.tui.model.machine import Event, Launcher, Machine, Node, Partition
+from console.tui.model.machine import Event, Launcher, Machine, Node, NodeStatus, Partition
 from redmesh.idset import fold_names
 
 _MEASURED = 1_000  # with more rows, columns keep the width of texts that are gone
@@ -63,7 +63,10 @@ def _exit(row: Launcher, _: Machine) -> str:
 
 
 def _nodes_of(row: Launcher, machine: Machine) -> str:
-    """The nodes of its processors, also for an ended launch; removed nodes are left out."""
+    """The nodes of its processors, also for an ended launch; of one in an earlier boot, in which processors had other
+    numbers, the processors."""
+    if row.ended_at is not None and row.created_at < machine.booted_at:
+        return f"processors {row.processors}" if row.processors else ""
     names: dict[str, None] = {}
     for run in row.processors.split(",") if row.processors else ():
         first, _, last = run.partition("..")
@@ -87,20 +90,26 @@ def drain_text(node: Node) -> str:
     return f"drained at {clock(node.drain_at)}" + (f": {node.drain_reason}" if node.drain_reason else "")
 
 
+def _status(node: Node, machine: Machine) -> NodeStatus | None:
+    """The status that its PCT told just now; an older one is in the details, with its age."""
+    found = machine.status(node)
+    return None if found is None or found.old(time.monotonic()) else found.value
+
+
 def _load(node: Node, machine: Machine) -> float:
-    status = machine.statuses.get(node.id)
+    status = _status(node, machine)
     return status.load[0] if status is not None and status.load else -1.0
 
 
 def _memory(node: Node, machine: Machine) -> float:
-    status = machine.statuses.get(node.id)
+    status = _status(node, machine)
     share = None if status is None else status.memory_share
     return -1.0 if share is None else share
 
 
 def _ranks(node: Node, machine: Machine) -> int:
-    status = machine.statuses.get(node.id)
-    return -1 if status is None or status.trouble else sum(map(len, status.processes.values()))
+    status = _status(node, machine)
+    return -1 if status is None else sum(map(len, status.processes.values()))
 
 
 def _busy(node: Node, machine: Machine) -> tuple[int, int]:
@@ -126,7 +135,7 @@ LAUNCHERS = Table(
         Column("partition", lambda r, m: "" if r.partition is None else str(r.partition), lambda r, m: r.partition or 0,
                True, 9, rank=4),
         Column("batch job", lambda r, m: r.batch_job, most=14, rank=3),
-        Column("yod", lambda r, m: f"{r.login}/{r.pid}", most=20, rank=5),
+        Column("yod", lambda r, m: f"{r.login or '?'}/{r.pid}", most=20, rank=5),
         Column("command", lambda r, m: " ".join(program_words(r.command)), most=0, whole=lambda r: r.command),
     ),
     lambda m: m.launchers.items(),
@@ -209,7 +218,8 @@ JOBS = Table(
         Column("name", lambda r, m: r.name, most=18),
         Column("kind", lambda r, m: f"{r.noun}s", most=8, rank=5),
         Column("state", lambda r, m: r.shown, most=36),
-        Column("done", lambda r, m: f"{r.over:,} of {r.tasks:,}", lambda r, m: r.over / max(1, r.tasks), True, 20),
+        Column("done", lambda r, m: f"{r.finished:,} of {r.tasks:,}", lambda r, m: r.finished / max(1, r.tasks), True,
+               20),
         Column("running", lambda r, m: f"{r.running:,}" if r.running else "", lambda r, m: r.running, True, 9, rank=2),
         Column("failed", lambda r, m: f"{r.failed:,}" if r.failed else "", lambda r, m: r.failed, True, 9),
         Column("rate", _rate, lambda r, m: r.rate(time.time()), True, 9, True, rank=3),

@@ -19,18 +19,25 @@ KEPT = 360
 
 
 class Usage:
-    """The share of busy processors for each second."""
+    """The share of busy processors for each second of a boot of the mesh; None for a second in which nothing was up,
+    or nothing could be read."""
 
     def __init__(self) -> None:
-        self._shares: deque[float] = deque(maxlen=KEPT)
+        self._shares: deque[float | None] = deque(maxlen=KEPT)
+        self._boot = ""
 
-    def add(self, busy: int, usable: int) -> None:
-        """Add the present value."""
-        self._shares.append(busy / usable if usable else 0.0)
+    def add(self, busy: int, usable: int, boot: str = "", missed: int = 0) -> None:
+        """Add the present value, after ``missed`` seconds without one. The values of another boot are dropped."""
+        if boot != self._boot:
+            self._shares.clear()
+            self._boot = boot
+        elif self._shares:
+            self._shares.extend([None] * min(missed, KEPT))
+        self._shares.append(busy / usable if usable else None)
 
     @property
     def now(self) -> float | None:
-        """The last value; None before the first."""
+        """The last value; None before the first, and while nothing is up."""
         return self._shares[-1] if self._shares else None
 
     def seconds(self, width: int) -> int:
@@ -40,12 +47,14 @@ class Usage:
     def bars(self, width: int) -> str:
         """The last ``width`` values as bars, or fewer; the lowest bar means zero."""
         shares = list(self._shares)[-width:] if width > 0 else []
-        return "".join(_BARS[min(len(_BARS) - 1, int(share * len(_BARS)))] for share in shares)
+        return "".join(
+            " " if share is None else _BARS[min(len(_BARS) - 1, int(share * len(_BARS)))] for share in shares
+        )
 
     def chart(self, width: int, height: int) -> list[str]:
         """The last ``width`` values as a chart, ``height`` lines high, the newest second on the right."""
         shares = list(self._shares)[-width:] if width > 0 else []
-        eighths = [round(8 * height * min(1.0, share)) for share in shares]
+        eighths = [round(8 * height * min(1.0, share or 0.0)) for share in shares]
         left = " " * (width - len(shares))
         return [
             left + "".join(_EIGHTHS[max(0, min(8, count - 8 * (height - 1 - y)))] for count in eighths)
@@ -66,11 +75,11 @@ _LEAST_NAME = 6  # with fewer columns for each name, the letters stand alone
 _AXIS = 5  # columns for ``100% ``
 
 
-def lines(machine: Machine, usage: Usage, width: int, height: int) -> list[Line]:
-    """The lines that fit into the given space."""
+def lines(machine: Machine, usage: Usage, width: int, height: int, age_s: float | None = None) -> list[Line]:
+    """The lines that fit into the given space. ``age_s``: how old the picture is, if it is out of date."""
     if height < LEAST or not machine.cells:
         return []
-    told = _chart(usage, width, max(3, min(_MOST_CHART, height // 3)))
+    told = _chart(usage, width, max(3, min(_MOST_CHART, height // 3)), age_s)
     if machine.nodes_with_processors + 2 <= height - len(told):
         nodes = [index for index in range(len(machine.nodes)) if machine.node_cells(index)]
         told += [[], *_nodes(machine, nodes, width)]
@@ -80,15 +89,18 @@ def lines(machine: Machine, usage: Usage, width: int, height: int) -> list[Line]
     return [fitted(line, width) for line in told]
 
 
-def _chart(usage: Usage, width: int, height: int) -> list[Line]:
+def _chart(usage: Usage, width: int, height: int, age_s: float | None = None) -> list[Line]:
     rows = usage.chart(width - _AXIS, height)
     seconds = usage.seconds(width - _AXIS)
     names = {0: "100%", height - 1: "0"}
     found: list[Line] = [[(f"{names.get(y, ''):>4} ", "quiet"), (row, "bars")] for y, row in enumerate(rows)]
     now = usage.now
-    end = f"in use now: {100 * now:.0f}%" if now is not None else ""
+    when = "now" if age_s is None else f"{elapsed(age_s)} ago"
+    end = f"in use {when}: {100 * now:.0f}%" if now is not None else f"nothing is up {when}" if seconds else ""
+    if age_s is not None:
+        end = end.replace("is up", "was up")
     begin, last = width - seconds, max(0, width - len(end))  # the columns of the first bar and of the last words
-    since = f"{elapsed(seconds)} ago" if seconds else ""
+    since = f"{elapsed(seconds + (age_s or 0.0))} ago" if seconds else ""
     if begin + len(since) >= last:
         since, begin = "", last
     return [*found, [(" " * begin + since.ljust(last - begin) + end, "quiet")]]

@@ -155,19 +155,22 @@ class JobScreen(Framed):
         room = max(20, self._head.content_size.width)
         if job.name and job.name != job.command.partition(" ")[0] and first.cell_length + 2 + len(job.command) <= room:
             first = first.append(Content.styled(f"  {job.command}", "$quiet"))
-        done, words = job.over / job.tasks if job.tasks else 0.0, WORDS[job.sections]
+        done, words = job.share, WORDS[job.sections]
         bar = _BAR if room >= 100 else _BAR // 3
         filled = int(done * bar)
         parts = [f"{job.finished:,} of {several(job.tasks, job.noun)} {words[TaskState.DONE]}"]
         left = job.left_s(now)
+        dropped = job.over - job.finished - job.failed
+        parts += [f"{dropped:,} {words[TaskState.CANCELLED]}"] if dropped and not job.live else []
         parts += [f"{elapsed(left)} left"] if left is not None and job.running else []
         parts += [f"{job.running:,} running"] if job.running else []
         parts += [rate_text(job.rate(now))] if job.over else []
         if job.begun_at:
             took = elapsed(max(0.0, job.ended_at - job.paced[0] if job.ended_at else now - job.begun_at))
             parts.append(f"took {took}" if job.ended_at else f"for {took}")
+        percent = f" {done:4.0%}" if job.live or job.state == "done" else ""  # of others the words say what was done
         second = Content.assemble(
-            " ", ("█" * filled, style), ("░" * (bar - filled), "$quiet"), f" {done:4.0%}",
+            " ", ("█" * filled, style), ("░" * (bar - filled), "$quiet"), percent,
             (f"  {job.failed:,} failed" if job.failed else "", "$error bold"),
         )  # fmt: skip
         for fact, look in [*((part, "") for part in parts), *((part, "$quiet") for part in self._more_facts(job))]:

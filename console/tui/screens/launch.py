@@ -183,6 +183,8 @@ class RunScreen(Framed):
 
     def _summary(self) -> Content:
         lines = []
+        if self._run.phase is Phase.GONE and not self._side.display:
+            lines.append(Content.styled("as last seen:", "$quiet"))
         for state, count in self._run.counts().items():
             glyph = RANK_GLYPHS[state]
             look = self._grid.get_visual_style(f"cell-grid--rank-{state.name.lower()}")
@@ -213,7 +215,8 @@ class RunScreen(Framed):
         elif self._run.live:
             parts.append("following")
         set_title(output, " · ".join(parts))
-        set_title(self._grid, f"{scope} alone" if scope else "ranks")
+        seen = " as last seen" if self._run.phase is Phase.GONE else ""
+        set_title(self._grid, (f"{scope} alone" if scope else "ranks") + seen)
 
     # Ranks
 

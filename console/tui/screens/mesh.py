@@ -46,9 +46,10 @@ class MeshScreen(Framed):
         self._map = MachineMap(machine, id="map")
         self._launchers = LauncherList(machine, id="launchers")
         self._details = Details(machine, id="details")
-        self._probe = Probe(machine.statuses)
+        self._probe = Probe(machine)
         self._legend = Legend(machine, id="legend")
         self._possible: tuple[object, ...] = ()
+        self._boot = machine.boot_id
         self._commands = CommandDialogs(self, self.target)
         self._activity = Activity(machine, self.console.usage, id="activity")
         self._left = Vertical(self._map, self._activity, id="machine")
@@ -85,6 +86,9 @@ class MeshScreen(Framed):
 
     def _update_lists(self) -> None:
         machine = self.console.machine
+        if self._boot != machine.boot_id:
+            self._boot = machine.boot_id
+            self._map.select(())  # the numbers of its processors are those of others now
         self._titles()
         self._map.message = self.console.trouble or "reading …"
         set_title(self._launchers, f"launchers ({len(machine.launchers):,})")
@@ -103,16 +107,15 @@ class MeshScreen(Framed):
         self._map.styles.height = self._map.needs if self._activity.display else "1fr"
 
     def _ask_node(self) -> None:
-        """Query the PCT of the node under the cursor, if that is due."""
-        if self._map.cell is None or self._launchers.has_focus or self.console.replaying:
+        """Query the PCT of the node that the details are about, if that is due."""
+        node, settings = self._details.node, self.console.settings
+        if node is None or self.console.replaying:
             return
-        node = self.console.machine.nodes[self.console.machine.node_of(self._map.cell)]
-        settings = self.console.settings
         if self._probe.due(node, settings.mesh, settings.state_dir):
 
             async def hear() -> None:
-                if await self._probe.ask(node):
-                    self._show_details()
+                await self._probe.ask(node)
+                self._show_details()
 
             self.run_worker(hear, group="probe", exclusive=True)  # type: ignore[arg-type]
 

@@ -84,10 +84,11 @@ class TableScreen(Framed):
         self._counter = -1
         self._second = 0
         self._empty: bool | None = None
+        self._boot = ""  # of the mesh, when the rows were shown last
 
     def compose(self) -> Iterable[Widget]:
         """The table, and beside it the details."""
-        self._probe = Probe(self.console.machine.statuses)
+        self._probe = Probe(self.console.machine)
         self.rows = Rows(self.table, self.console.machine)
         self.view = TableView(self.rows, id="table")
         self.view.empty = _EMPTY[self.table.name]
@@ -122,8 +123,10 @@ class TableScreen(Framed):
 
     def _update(self) -> None:
         machine = self.console.machine
-        if self.table is NODES:
-            self._ask_nodes()
+        if self._boot != machine.boot_id:
+            self._boot = machine.boot_id
+            if self.table is not JOBS:
+                self.view.mark(set())  # the numbers of its rows may be those of others now
         if machine.counter != self._counter and self._with_ended and not self._reads_later:
             self._reads_later = True  # earlier readings may be out of date; in a paused recording none follow
             self.set_timer(_ENDED_EVERY_S, self._read_ended)
@@ -135,13 +138,16 @@ class TableScreen(Framed):
                 self._read_ended()
         self._titles()
         self._show_details()
+        self._ask_nodes()
 
     def _ask_nodes(self) -> None:
-        """Query the visible nodes for their load, a few at a time."""
+        """Query the node of the details, and the nodes in sight for their load, a few at a time."""
         settings = self.console.settings
         if self.console.replaying:
             return
-        nodes = [self.rows.row(key) for key in self.view.in_sight]
+        nodes = [self.rows.row(key) for key in self.view.in_sight] if self.table is NODES else []
+        if self._details.node is not None and self._details.node not in nodes:
+            nodes.insert(0, self._details.node)
         due = [node for node in nodes if self._probe.due(node, settings.mesh, settings.state_dir)]
         if due:
             self.run_worker(self._probe.ask_all(due[:_ASKED_AT_ONCE]), group="probe", exclusive=True)

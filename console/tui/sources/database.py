@@ -24,16 +24,22 @@ class Translator:
     def __init__(self) -> None:
         self._counter = -1
         self._mesh = ""
+        self._boot_id = ""
+        self._booted_at = 0.0
         self._batch_jobs: dict[int, str] = {}
         self._names: dict[int, str] = {}
+        self._names_of_boots: dict[tuple[int, float], dict[int, str]] = {}  # by id and time of the event of each
 
     def same(self, now: float) -> Picture:
         """A picture in which only the time has changed."""
-        return Picture(False, self._counter, now, self._mesh, [], [], [], [])
+        return Picture(
+            False, self._counter, now, self._mesh, [], [], [], [], boot_id=self._boot_id, booted_at=self._booted_at
+        )
 
     def picture(self, reading: Any, events: list[Any]) -> Picture:
         """Convert a reading."""
         self._counter, self._mesh = reading.counter, clean(reading.mesh.name or "")
+        self._boot_id, self._booted_at = reading.mesh.boot_id or "", reading.mesh.booted_at or 0.0
         if reading.whole:
             self._batch_jobs, self._names = {}, {}
         for row in reading.partitions:
@@ -54,7 +60,9 @@ class Translator:
             [_partition(row) for row in reading.partitions if row.ended_at is None],
             [row.id for row in reading.partitions if row.ended_at is not None],
             reading.mesh.topology or "",
-            [self._event(row) for row in events],
+            self._events(events),
+            self._boot_id,
+            self._booted_at,
         )
 
     def launcher(self, row: Any) -> Launcher:
@@ -66,7 +74,7 @@ class Translator:
             clean(row.command or ""),
             row.size,
             row.state,
-            self._names.get(row.login_processor, str(row.login_processor)),
+            self._login(row),
             row.pid,
             row.partition,
             self._batch_jobs.get(row.partition, ""),
@@ -80,8 +88,29 @@ class Translator:
             clean(row.reason or ""),
         )
 
-    def _event(self, row: Any) -> Event:
-        node = "" if row.node is None else self._names.get(row.node, str(row.node))
+    def _login(self, row: Any) -> str:
+        """The login processor; empty if it had that number in an earlier boot."""
+        if row.ended_at is not None and row.created_at < self._booted_at:
+            return ""
+        return self._names.get(row.login_processor, str(row.login_processor))
+
+    def _events(self, rows: list[Any]) -> list[Event]:
+        """The events in order. A node has the name that its number had in the boot of its event; without a name if
+        that boot was not read, because the number may be another node's now."""
+        begins = [at for at, row in enumerate(rows) if row.kind == "boot"]
+        last = begins[-1] if begins else -1
+        if begins:
+            self._names_of_boots[rows[last].id, rows[last].at] = self._names
+        names = self._names if last < 0 else {}
+        found = []
+        for at, row in enumerate(rows):
+            if row.kind == "boot":
+                names = self._names_of_boots.get((row.id, row.at), {})
+            found.append(self._event(row, names.get(row.node, "" if at < last else str(row.node))))
+        return found
+
+    def _event(self, row: Any, name: str) -> Event:
+        node = "" if row.node is None else name
         return Event(row.id, row.at, clean(row.kind), node, row.launcher, row.partition, clean(row.text or ""))
 
 
@@ -152,12 +181,14 @@ def _partition(row: Any) -> Partition:
 def _nodes(rows: list[Any]) -> list[Node]:
     if not rows:
         return []
-    number, name, role, address, state, reason, by, _, incarnation, agent, state_at, side, drain_at, drain_reason, _ = (
-        zip(*rows, strict=True)
-    )
+    (
+        number, name, role, address, state, reason, by, boot, incarnation, agent, state_at, side, drain_at,
+        drain_reason, _,
+    ) = zip(*rows, strict=True)  # fmt: skip
     columns = (
         number, _texts(name), role, state, _texts(reason), _texts(address), _texts(agent), _numbers(incarnation, 0),
         _numbers(state_at, 0.0), _texts(by), _numbers(side, 1), drain_at, _texts(drain_reason),
+        _texts(boot),
     )  # fmt: skip
     return typed(Node, zip(*columns, strict=True))
 

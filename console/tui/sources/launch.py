@@ -58,6 +58,7 @@ class Watch:
                 if not os.path.exists(self._spool):
                     self.trouble = clean(f"{error.message} ({error.hint})" if error.hint else error.message)
             if self.run.phase is not Phase.ENDED:
+                self.run.past = not is_held(self._spool)
                 await self._follow_spool(changed)
         except AgentError as error:
             self.trouble = clean(error.message)

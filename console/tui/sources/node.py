@@ -9,65 +9,86 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 from agents.link import trust
 from agents.link.client import Client, Unreachable
 from agents.wire.errors import AgentError
-from console.tui.model.machine import Node, NodeStatus
+from console.tui.model.machine import Machine, Node, NodeStatus
+from console.tui.model.observation import Identity, Observation
 from redmesh.sanitise import clean
 
 _ANSWER_S = 1.0
 _AGAIN_S = 2.0
+_MOST = 10_000  # nodes of which it is kept when they were asked
+_OLD_S = 15.0  # within it a table on a high screen asks for all its nodes, a few at a time
+
+
+class Answer(NamedTuple):
+    """What a PCT has told. ``boot_id``: that of the node by the reply; empty if there was none."""
+
+    status: NodeStatus | None = None
+    boot_id: str = ""
+    trouble: str = ""
 
 
 class Probe:
-    """Queries nodes, each at most as often as it can change; the answers go into ``statuses``, by the nodes' ids."""
+    """Queries nodes, each at most as often as it can change; the answers go into the machine's ``statuses``."""
 
-    def __init__(self, statuses: dict[int, NodeStatus]) -> None:
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
         self._remote: bool | None = None  # whether this user may query PCTs on other machines; None: not known yet
-        self._statuses = statuses
-        self._asked_at: dict[int, float] = {}
+        self._remote_of = ""  # the boot of the mesh for which that is known: another one has other certificates
+        self._asked_at: dict[tuple[int, Identity], float] = {}
 
     def due(self, node: Node, mesh: str, state_dir: str) -> bool:
         """True if a query is due. ``mesh`` and ``state_dir`` lead to the certificate that remote PCTs require."""
         if node.state == "down" or not node.address or not (node.address[0] == "/" or self._reaches(mesh, state_dir)):
-            self._statuses.pop(node.id, None)  # its earlier status is out of date
             return False
-        return time.monotonic() - self._asked_at.get(node.id, -_AGAIN_S) > _AGAIN_S
+        asked_at = self._asked_at.get((node.id, self._machine.identity(node)))
+        return asked_at is None or time.monotonic() - asked_at > _AGAIN_S
 
     def _reaches(self, mesh: str, state_dir: str) -> bool:
-        if self._remote is None:
+        if self._remote is None or self._remote_of != self._machine.boot_id:
+            self._remote_of = self._machine.boot_id
             self._remote = os.access(f"{state_dir}/trust/login.pem", os.R_OK)
             if self._remote:
                 trust.use_login(mesh, state_dir)
         return self._remote
 
-    async def ask(self, node: Node) -> bool:
-        """Query a node; True if the answer has changed."""
-        self._asked_at[node.id] = time.monotonic()
+    async def ask(self, node: Node) -> None:
+        """Query a node."""
+        machine, of = self._machine, self._machine.identity(node)
+        if len(self._asked_at) > _MOST:
+            self._asked_at.clear()
+        self._asked_at[node.id, of] = time.monotonic()
         told = await asyncio.to_thread(_ask, node.address, node.name)
-        before, self._statuses[node.id] = self._statuses.get(node.id), told
-        return told != before
+        now = time.monotonic()
+        if told.status is None:
+            machine.unanswered[node.id] = Observation(told.trouble, now, of, _OLD_S)
+        else:
+            of = Identity(of.mesh, told.boot_id or of.node)  # a PCT may be newer than its row in the database
+            machine.unanswered.pop(node.id, None)
+            machine.statuses[node.id] = Observation(told.status, now, of, _OLD_S)
 
     async def ask_all(self, nodes: list[Node]) -> None:
         """Query nodes in parallel."""
         await asyncio.gather(*map(self.ask, nodes))
 
 
-def _ask(path: str, name: str) -> NodeStatus:
+def _ask(path: str, name: str) -> Answer:
     """Query a PCT. ``name``: the node, because the PCTs of a simulated machine may share an address."""
     try:
         with Client(path, "admin" if path.startswith("/") else "cpa", _ANSWER_S) as client:
             reply = client.call({"op": "status", "node": name})
     except Unreachable:
-        return NodeStatus(trouble="its PCT does not answer")
+        return Answer(trouble="its PCT does not answer")
     except (AgentError, OSError) as error:
-        return NodeStatus(trouble=clean(str(error))[:80])
+        return Answer(trouble=clean(str(error))[:80])
     return read(reply)
 
 
-def read(reply: dict[str, Any]) -> NodeStatus:
+def read(reply: dict[str, Any]) -> Answer:
     """Parse a status reply of any version's PCT."""
     try:
         load = tuple(float(one) for one in reply.get("load") or ())[:3]
@@ -78,5 +99,5 @@ def read(reply: dict[str, Any]) -> NodeStatus:
             for launch in reply.get("launches") or ()
         }
     except (TypeError, ValueError, KeyError, IndexError):
-        return NodeStatus(trouble="its PCT's answer is not understood")
-    return NodeStatus(load, pair, processes)
+        return Answer(trouble="its PCT's answer is not understood")
+    return Answer(NodeStatus(load, pair, processes), str(reply.get("boot_id") or ""))

@@ -24,16 +24,19 @@ class Archive:
         self._offsets: list[int] = []
         self._states: list[Unfinished] = []
         self._pages: dict[int, list[Line]] = {}
+        self._file: tuple[int, int] | None = None  # the file of the marks: another launch may get the same name
 
     def clear(self) -> None:
         """Forget all marks: the spool is read from its beginning again, or was rewritten."""
         self._offsets.clear()
         self._states.clear()
         self._pages.clear()
+        self._file = None
 
     def reached(self, offset: int, output: Output) -> None:
         """Add a mark, if one is due: the stream has been read up to ``offset``, with the result in ``output``."""
         if not self._offsets or offset >= self._offsets[-1] + STEP:
+            self._file = self._file or self._present()
             self._offsets.append(offset)
             self._states.append(output.unfinished())
 
@@ -56,7 +59,16 @@ class Archive:
                 del self._pages[next(iter(self._pages))]
         return lines[number - self._states[index].end]
 
+    def _present(self) -> tuple[int, int] | None:
+        try:
+            status = os.stat(self._path)
+        except OSError:
+            return None
+        return status.st_dev, status.st_ino
+
     def _read(self, index: int) -> list[Line]:
+        if self._present() != self._file:
+            return []
         start, state = self._offsets[index], self._states[index]
         size = self._offsets[index + 1] - start if index + 1 < len(self._offsets) else 2 * STEP
         run = Run(0)  # events cause lines too, so they are applied as on the first reading

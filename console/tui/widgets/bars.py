@@ -78,6 +78,7 @@ class TopBar(Widget):
         tabs = [("mesh", "Mesh"), ("launch", "Launch"), (table, table.capitalize())]
         for launcher, run in self.console.runs.items():
             mark = HELD if run.held and run.live else _MARKS.get(run.phase) or ("✗" if run.failed else "✓")
+            mark = "…" if run.past and mark == _MARKS[Phase.RUNNING] else mark
             name = fitted(run.name, 14)
             tabs.append((f"run-{launcher}", f"{mark} {launcher} {name}".rstrip()))
         for job in self.console.open_jobs:
@@ -104,6 +105,8 @@ class TopBar(Widget):
         counts = console.machine.counts()
         bars = console.usage.bars(max(0, min(30, (self.size.width - 84) // 2)))
         usable = console.machine.cells - sum(counts[state] for state in _UNUSABLE)
+        if console.machine.nodes and all(node.state == "down" for node in console.machine.nodes):
+            return Content.assemble((" nothing is up ", bad))
         only = (" read only ", self.get_visual_style("top-bar--bad")) if console.read_only else ("", quiet)
         return Content.assemble(
             only,
@@ -111,7 +114,7 @@ class TopBar(Widget):
             (f"{counts[State.FREE]:,} of {usable:,} free ", quiet),
             (f"▲ {len(console.problems)} ", bad)  # no link: a link has the text's colour, which is faint on the mark's
             if console.problems
-            else ("● ", self.get_visual_style("top-bar--good")),
+            else ("● ", self.get_visual_style("top-bar--good") if console.health_known else quiet),
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import textwrap
+import time
 from collections.abc import Iterable
 from itertools import zip_longest
 from typing import ClassVar
@@ -22,7 +23,7 @@ from console.tui.model.tables import drain_text
 from console.tui.widgets.bars import set_title
 from redmesh.idset import fold_ranks
 
-#: A name, a value, and its mark: ``bad`` or none.
+#: A name, a value, and its mark: ``bad``, ``old`` or none.
 Fact = tuple[str, str, str]
 _EVENTS = 6
 
@@ -30,7 +31,7 @@ _EVENTS = 6
 class Details(Widget):
     """Names on the left, values on the right."""
 
-    COMPONENT_CLASSES: ClassVar[set[str]] = {"details--name", "details--bad", "details--value"}
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"details--name", "details--bad", "details--old", "details--value"}
 
     def __init__(self, machine: Machine, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -39,13 +40,16 @@ class Details(Widget):
         self._lines: list[Fact] = []  # the facts, wrapped to the width
         self._styles: dict[str, Style] = {}
         self._ranks: tuple[str, list[int]] = ("", [])  # the ranks of the last launcher, as text and parsed
+        self.node: Node | None = None  # the node that they are about: its PCT is asked
 
     def show_nothing(self) -> None:
         """Empty the details, because there is no machine."""
+        self.node = None
         self._draw("nothing", [])
 
     def show_event(self, event: Event) -> None:
         """Show the whole text of an event that names no processor."""
+        self.node = None
         self._draw(event.kind, [("at", clock(event.at), ""), ("text", event.text, "")])
 
     def show_cell(self, cell: int, where: str = "", of: int = 1) -> None:
@@ -55,7 +59,7 @@ class Details(Widget):
             self.show_nothing()
             return
         row = machine.processors[cell]
-        node = machine.nodes[machine.node_of(cell)]
+        node = self.node = machine.nodes[machine.node_of(cell)]
         state = State(machine.states[cell])
         facts = [("state", state.name.lower() + (f" for {row.reserved_for}" if row.reserved_for else ""), "")]
         if row.launcher is not None and row.launcher in machine.launchers:
@@ -68,6 +72,7 @@ class Details(Widget):
 
     def show_launcher(self, number: int) -> None:
         """Show a launcher."""
+        self.node = None
         launcher = self._machine.launchers.get(number)
         if launcher is not None:
             facts = self._of_launcher(launcher, short=False)
@@ -97,25 +102,26 @@ class Details(Widget):
         return facts + self._events(event for event in machine.events if event.node == node.name)
 
     def _of_probe(self, node: Node) -> list[Fact]:
-        told = self._machine.statuses.get(node.id)
-        if told is None:
-            return []
-        if told.trouble:
-            return [("asked", told.trouble, "bad")]
-        facts: list[Fact] = []
+        machine = self._machine
+        trouble, found = machine.trouble_of(node), machine.status(node)
+        facts: list[Fact] = [("asked", trouble, "bad")] if trouble else []
+        if found is None:
+            return facts
+        told, ago = found.value, found.old(time.monotonic())
+        age, mark = (f", {ago}", "old") if ago else ("", "")
         if told.load:
-            facts.append(("load", "  ".join(f"{one:.2f}" for one in told.load), ""))
+            facts.append(("load", "  ".join(f"{one:.2f}" for one in told.load) + age, mark))
         if told.memory:
             total, available = told.memory
             share = 100 * (total - available) // max(1, total)
-            facts.append(("memory", f"{amount(total - available)} of {amount(total)} used, {share}%", ""))
+            facts.append(("memory", f"{amount(total - available)} of {amount(total)} used, {share}%{age}", mark))
         for launcher, ranks in told.processes.items():
             shown = ", ".join(f"{rank}:{pid}" for rank, pid in ranks[:6]) + (", …" if len(ranks) > 6 else "")
-            facts.append(("rank:pid", f"{self._machine.letter(launcher)} {shown}", ""))
+            facts.append(("rank:pid", f"{machine.letter(launcher)} {shown}{age}", mark))
         return facts
 
     def _of_ranks(self, node: Node) -> list[Fact]:
-        """Which ranks of which launchers are on the node."""
+        """Which ranks of which launchers are on the node; on a node that is down, they were on it."""
         machine = self._machine
         cells = machine.cells_of_node(node.id)
         mine = {machine.processors[cell].id for cell in cells}
@@ -124,7 +130,8 @@ class Details(Widget):
             launcher = machine.launchers.get(number) if number is not None else None
             if launcher is not None and launcher.ranks:
                 ranks = [rank for rank, at in enumerate(self._ranks_of(launcher)) if at in mine]
-                facts.append(("ranks", f"{machine.letter(launcher.id)} {fold_ranks(ranks)}", ""))
+                told = f"{machine.letter(launcher.id)} {fold_ranks(ranks)}"
+                facts.append(("had ranks", told, "old") if node.state == "down" else ("ranks", told, ""))
         return facts
 
     def _ranks_of(self, launcher: Launcher) -> list[int]:
@@ -141,9 +148,9 @@ class Details(Widget):
     def _of_launcher(self, launcher: Launcher, *, short: bool) -> list[Fact]:
         machine = self._machine
         letter = machine.letter(launcher.id)
-        time = elapsed(launcher.elapsed_s(machine.now))
+        lasted = elapsed(launcher.elapsed_s(machine.now))
         facts: list[Fact] = [
-            ("launcher", f"{letter} {launcher.id}, {launcher.user}, {launcher.state} {time}", ""),
+            ("launcher", f"{letter} {launcher.id}, {launcher.user}, {launcher.state} {lasted}", ""),
             *([("", "held until it is released", "bad")] if launcher.id in machine.held else []),
             ("command", launcher.command, ""),
             ("size", several(launcher.size, "processor"), ""),
@@ -230,7 +237,9 @@ class Details(Widget):
     def render(self) -> Content:
         """The whole text, for selections with the mouse."""
         name_style = self.get_visual_style("details--name", partial=True)
-        styles = {mark: self.get_visual_style(f"details--{mark or 'value'}", partial=True) for mark in ("", "bad")}
+        styles = {
+            mark: self.get_visual_style(f"details--{mark or 'value'}", partial=True) for mark in ("", "bad", "old")
+        }
         lines = self._lines
         parts = (Content.assemble((f"{name:<10}", name_style), (text, styles[mark])) for name, text, mark in lines)
         return Content("\n").join(parts)

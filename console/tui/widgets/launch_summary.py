@@ -23,6 +23,8 @@ def heading(run: Run, trouble: str, now: float, room: int) -> Content:
     what: str = run.phase.value
     if run.phase is Phase.ENDED:
         what = run.how + (f" after {run.elapsed_s:.1f} s" if run.elapsed_s is not None else "")
+    elif run.past and run.phase is not Phase.GONE:
+        what, style = "is over; what it wrote is being read", "$quiet"
     elif run.phase is Phase.RUNNING and run.held:
         what, style = "held at the first instruction", "$warning"
     elif run.phase is Phase.RUNNING and run.started_at is not None:

@@ -55,7 +55,9 @@ class Activity(Widget):
         set_title(self, "activity")
         width, height = self.size
         before = self._lines
-        self._lines = lines(self._machine, self._usage, width, height)
+        console = context(self)
+        age_s = console.picture_age_s() if console.trouble else None
+        self._lines = lines(self._machine, self._usage, width, height, age_s)
         pairs = zip_longest(before, self._lines)
         changed = [Region(0, y, width, 1) for y, (old, new) in enumerate(pairs) if old != new]
         if changed:

@@ -117,7 +117,7 @@ def test_bars_of_use() -> None:
     for busy in (0, 4, 8):
         usage.add(busy, 8)
     usage.add(0, 0)
-    assert usage.bars(10) == "▁▅█▁" and usage.bars(2) == "█▁" and usage.bars(0) == ""
+    assert usage.bars(10) == "▁▅█ " and usage.bars(2) == "█ " and usage.bars(0) == "", "nothing was up"
 
 
 def test_a_chart_of_use() -> None:

@@ -23,6 +23,12 @@ def test_rate_and_time_left() -> None:
     assert job(paced=(110.0, 20)).left_s(111.0) == 15.0, "it was held for 100 s"
 
 
+def test_a_cancelled_job_has_done_what_was_done() -> None:
+    assert job().share == 0.25 and job(state="done", finished=100, failed=0, over=100).share == 1.0
+    assert job(state="cancelled", finished=5, failed=0, over=100, ended_at=60.0).share == 0.05
+    assert job(state="failed", finished=97, failed=3, over=100, ended_at=60.0).share == 0.97
+
+
 def test_numbers_may_have_gaps() -> None:
     tasks = TaskMap()
     tasks.load([(5, 7, "waiting"), (8, 9, "done"), (20, 24, "waiting")])
@@ -65,4 +71,4 @@ def test_launches_of_workers_name_their_job() -> None:
 
 def test_a_row_of_the_table() -> None:
     texts = {column.name: column.text(job(), None) for column in JOBS.columns if not column.moves}  # type: ignore[arg-type]
-    assert texts["done"] == "25 of 100" and texts["failed"] == "5" and texts["id"] == "960c9c4c"
+    assert texts["done"] == "20 of 100" and texts["failed"] == "5" and texts["id"] == "960c9c4c"

@@ -26,6 +26,18 @@ def test_each_begin_and_end_is_told_once() -> None:
     assert len({event.id for event in news.events}) == 4 and all(event.id < 0 for event in news.events)
 
 
+def test_a_new_database_that_counts_from_1_again_has_news_of_its_own() -> None:
+    news, machine = News(), Machine()
+    machine.tell(news.events, news.begun([row(1), row(2)]))
+    other = row(1)._replace(command="other", created_at=50.0, started_at=51.0)
+    begun = news.begun([other])
+    machine.tell(news.events, begun)
+    assert [(event.launcher, event.text) for event in machine.events] == [(1, "ada: other on 4 processors")]
+    [(_, ended)] = news.ended([other._replace(ended_at=52.0, exit_status=0)])
+    machine.tell(news.events, [ended])
+    assert [event.at for event in machine.events] == [51.0, 52.0]
+
+
 def test_events_of_launches_stay_when_all_is_read_anew_and_stand_by_their_times() -> None:
     news, machine = News(), Machine()
     machine.tell(news.events, [event for _, event in news.ended([row(7, 0, 12.0)])] + news.begun([row(8)]))

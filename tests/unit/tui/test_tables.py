@@ -3,12 +3,14 @@
 import csv
 import io
 import json
+import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from console.tui.model.machine import Event, Launcher, Machine, Node, NodeStatus, Picture, Processor
+from console.tui.model.observation import Observation
 from console.tui.model.tables import (
     EVENTS,
     LAUNCHERS,
@@ -165,8 +167,10 @@ def test_what_rows_stand_for() -> None:
 
 def test_nodes_show_their_load_memory_and_ranks_once_they_were_asked() -> None:
     machine = many(4)
-    machine.statuses[2] = NodeStatus((1.5, 1.0, 0.5), (1000, 250), {7: [(0, 11), (1, 12)]})
-    machine.statuses[3] = NodeStatus(trouble="its PCT does not answer")
+    status = NodeStatus((1.5, 1.0, 0.5), (1000, 250), {7: [(0, 11), (1, 12)]})
+    now = time.monotonic()
+    machine.statuses[2] = Observation(status, now, machine.identity(machine.nodes[1]), 3600.0)
+    machine.statuses[3] = Observation(status, now - 7200.0, machine.identity(machine.nodes[2]), 3600.0)
     rows = Rows(NODES, machine)
     rows.refresh()
     at = [column.name for column in NODES.columns].index("load")
@@ -174,6 +178,22 @@ def test_nodes_show_their_load_memory_and_ranks_once_they_were_asked() -> None:
     assert rows.texts(1)[at : at + 3] == rows.texts(3)[at : at + 3] == ["", "", ""]
     rows.sort, rows.reverse = at, True
     assert names(rows)[0] == "n1"
+
+
+def test_an_ended_launch_of_an_earlier_boot_names_no_node_of_this_one() -> None:
+    machine = many(8)
+    rows = Rows(LAUNCHERS, machine)
+    ended = Launcher(9, "ada", 1, "true", 3, "ended", "", 1, None, "", 50.0, 51.0,
+                     processors="2..4", ended_at=52.0, exit_status=0)  # fmt: skip
+    rows.extra = [(9, ended)]
+    rows.refresh()
+    at = [column.name for column in LAUNCHERS.columns].index("nodes")
+    assert rows.texts(9)[at] == "n2-n4"
+    machine.apply(Picture(True, 2, 101.0, "main", machine.nodes, machine.processors, [], [], boot_id="b", booted_at=60))
+    rows = Rows(LAUNCHERS, machine)
+    rows.extra = [(9, ended)]
+    rows.refresh()
+    assert rows.texts(9)[at] == "processors 2..4" and "?/1" in rows.texts(9)
 
 
 def test_launchers_show_where_they_are_and_their_programs_without_folders() -> None:
