@@ -35,7 +35,7 @@ def test_mesh(snap_compare: Compare, tmp_path: Path) -> None:
         usage = Usage()
         for busy in (0, 4, 8, 16, 24, 20):
             usage.add(busy, 24)
-        usage.add = lambda busy, usable: None  # type: ignore[method-assign]  # time stands still
+        usage.add = lambda *_: None  # type: ignore[method-assign]  # time stands still
         app: Any = pilot.app
         app.usage = app.screen.query_one(Activity)._usage = usage
         await pilot.press("l", "j")

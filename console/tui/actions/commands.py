@@ -113,6 +113,21 @@ def target(machine: Machine, cells: Iterable[int]) -> Target:
     return Target([row.id for row in rows], [machine.nodes[index].name for index in nodes], launchers)
 
 
+def overtaken(verb: Verb, found: Target, machine: Machine, boot_id: str) -> str:
+    """Why an answer is no longer about what the question named: the numbers of ``found`` are those of other processors
+    or launches now. Empty if it is. ``boot_id``: the boot of the mesh in which the question was asked."""
+    if machine.boot_id != boot_id:
+        return "the mesh was started anew since the question; nothing was done"
+    cells = (machine.cell_of(number) for number in found.processors)
+    there = target(machine, [cell for cell in cells if cell is not None]).launchers
+    known = {(row.id, row.created_at) for row in found.launchers}
+    others = [row.id for row in there if (row.id, row.created_at) not in known]
+    if verb.ends_launches and others:
+        what = "launcher " + ", ".join(map(str, others[:3])) + (" …" if len(others) > 3 else "")
+        return f"{what} began there after the question; nothing was done"
+    return ""
+
+
 def fold_nodes(names: Sequence[str]) -> str:
     """``n0,n[2-4],login``: names that count up, folded as every list takes them."""
     parts = []

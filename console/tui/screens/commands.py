@@ -17,6 +17,7 @@ class CommandDialogs:
 
     def __init__(self, screen: Framed, target: Callable[[], commands.Target]) -> None:
         self._screen, self._target = screen, target
+        self._boot = ""  # of the mesh, when the question was asked
 
     def copy(self, text: str) -> None:
         """Copy a list to the clipboard, and say so."""
@@ -34,6 +35,7 @@ class CommandDialogs:
             self._notify("this is a recording: nothing in it can be acted on", severity="warning")
             return
         found, verb = self._target(), commands.VERBS[name]
+        self._boot = self._screen.console.machine.boot_id
         wrong = commands.problem(verb, found)
         if wrong:
             self._notify(f"{verb.label}: {wrong}", severity="warning")
@@ -64,7 +66,12 @@ class CommandDialogs:
         words = commands.command(verb, found, answer)
 
         def answered(yes: bool | None) -> None:
-            if yes and self._screen.console.may_change():
+            if not yes or not self._screen.console.may_change():
+                return
+            wrong = commands.overtaken(verb, found, self._screen.console.machine, self._boot)
+            if wrong:
+                self._notify(f"{verb.label}: {wrong}", severity="warning")
+            else:
                 self._screen.run_worker(self._do(words), group="verbs")
 
         question = commands.question(verb, found)

@@ -117,3 +117,43 @@ def test_what_happened_is_recorded_and_replayed(mesh: MakeMesh) -> None:
         tmux.until("ended with 0")
     finally:
         tmux.close()
+
+
+#: Twelve compute processors, and as many of service nodes; the first nodes have the numbers that n0 and n1 had.
+OTHER_MACHINE = """[topology]
+kind = "mesh"
+rows = 1
+columns = 2
+cages = 1
+boards = 3
+service_columns = [0]
+"""
+
+
+def test_the_machine_is_exchanged_under_a_running_console(mesh: MakeMesh) -> None:
+    private = mesh(processors=8, nodes=4)
+    (private.work / "machine.toml").write_text(OTHER_MACHINE)
+    private.run("yod", "--detach", "-sz", "8", "sleep", "600", check=True)
+    tmux = Tmux(private, 120, 44)
+    try:
+        tmux.until("busy 8", "n0:0", "load", "rank:pid", "●")
+        tmux.press("space")
+        tmux.until("1 processor on 1 node selected")
+        tmux.press("Tab", "Home")
+        tmux.until("launcher 1")
+        private.down()
+        screen = tmux.until("nothing is up", "n0, down for", "nothing runs")
+        assert "rank:pid" not in screen and "load " not in screen and "●" not in screen
+        private.run("mesh", "up", "--cpas", "1", "--simulate", "machine.toml", check=True)
+        screen = tmux.until("c1-0c0s0n0:0", "up for", "12 of 12 free", "●")
+        assert "rank:pid" not in screen and "load " not in screen and "selected" not in screen
+        assert "n0 is up" not in screen.partition("c1-0c0s0n0:0")[2].partition("activity")[0]
+        tmux.press("4")
+        screen = tmux.until("events (", "n0 is up", "the mesh was taken down")
+        assert not [line for line in screen.splitlines() if "c1-" in line and " n0 is up" in line]
+        tmux.press("1", "e")
+        tmux.until("sleep 600", "processors 0..7")
+        tmux.press("m", "q")
+        tmux.until("ended with 0")
+    finally:
+        tmux.close()
