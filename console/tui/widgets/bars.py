@@ -103,10 +103,10 @@ class TopBar(Widget):
         if console.replaying:
             return Content.assemble((f" {console.where_told()} ", self.get_visual_style("top-bar--here")))
         counts = console.machine.counts()
+        if console.machine.cells and counts[State.DOWN] == console.machine.cells:
+            return Content.assemble((" nothing is up ", bad))
         bars = console.usage.bars(max(0, min(30, (self.size.width - 84) // 2)))
         usable = console.machine.cells - sum(counts[state] for state in _UNUSABLE)
-        if console.machine.nodes and all(node.state == "down" for node in console.machine.nodes):
-            return Content.assemble((" nothing is up ", bad))
         only = (" read only ", self.get_visual_style("top-bar--bad")) if console.read_only else ("", quiet)
         return Content.assemble(
             only,
