@@ -12,6 +12,7 @@ from console.tui.widgets.machine_map import MachineMap
 from db.machine.nodes import NodeSpec, define_machine, node_up
 from tests.support.console import opened, screen_text, until
 from tests.support.fixed_database import FixedDatabase, Row, busy_machine
+from tests.support.scripted_yod import ScriptedYod
 from tests.tui.test_jobs import begin, made
 
 
@@ -132,3 +133,22 @@ async def test_a_cancelled_job_is_not_at_100_percent(tmp_path: Path) -> None:
             assert "0 of 20 tasks done" in head and "20 cancelled" in head and "%" not in head, head
     finally:
         state.close()
+
+
+async def test_a_tab_is_not_that_of_a_later_launcher_with_its_number(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    async with ScriptedYod(tmp_path, 1) as yod, opened(database.url, tmp_path, (120, 40)) as (app, pilot):
+        yod.hello("./solve", 2)
+        yod.started(["n0"] * 2)
+        await until(pilot, lambda: "n0:0" in screen_text(app), "the first processor")
+        await pilot.press("a")
+        await until(pilot, lambda: app.current_mode == "run-1", "its tab")
+        before = app.runs[1]
+        await pilot.press("m", "a")
+        await until(pilot, lambda: app.current_mode == "run-1", "its tab again")
+        assert app.runs[1] is before and before.created_at == app.machine.launchers[1].created_at
+        # as if the tab were of launcher 1 of a database that was removed since
+        before.created_at = 1.0
+        await pilot.press("m", "a")
+        await until(pilot, lambda: app.current_mode == "run-1" and app.runs[1] is not before, "a tab of its own")
+        await until(pilot, lambda: "running" in screen_text(app) and "./solve" in app.runs[1].command, "what it shows")
