@@ -1,8 +1,10 @@
 """The run view: ranks, output by rank, signals, the completion table; the yod at the other end is scripted."""
 
 import asyncio
+import json
 import os
 import re
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from console.tui.model.output import STDERR
 from console.tui.screens.dialogs import Confirm
 from console.tui.screens.launch import RunScreen
 from console.tui.screens.mesh import MeshScreen
+from console.tui.screens.stacks.stacks import StacksScreen
 from console.tui.widgets.grids.rank_grid import RankGrid
 from console.tui.widgets.launch_summary import Completion
 from console.tui.widgets.output import OutputPane
@@ -434,22 +437,57 @@ async def test_what_is_shown_is_saved(tmp_path: Path) -> None:
         assert target.read_text() == "mine"
 
 
-async def test_the_stacks_of_the_dead_are_behind_their_row(tmp_path: Path) -> None:
+async def test_the_rank_that_failed_first_is_the_first_row_and_its_stack_opens_with_its_source(tmp_path: Path) -> None:
     database = busy_machine(tmp_path)
-    async with ScriptedYod(tmp_path, 1) as yod, opened(database.url, tmp_path) as (app, pilot):
-        running(yod, 2)
+    source = tmp_path / "crash.c"
+    source.write_text("/* 1 */\nint main(void) {\n    return *(int *)0; // the fault\n}\n")
+    frames_ = [["main", f"{source}:3", "/home/ada/crash", 1], ["_start", "", "/home/ada/crash", 2]]
+    async with ScriptedYod(tmp_path, 1) as yod, opened(database.url, tmp_path, (120, 36)) as (app, pilot):
+        running(yod, 9)
         await watched(yod, app, pilot)
-        stack = {"signal": 11, "tool": "eu-stack", "note": "", "threads": [[7, "", [["crash", "c.c:3", "", 1]]]]}
-        for rank in (0, 1):
-            yod.event("backtrace", rank=rank, node="n0", **stack)
-            yod.exit(rank, 0, 11)
+        yod.event("backtrace", rank=5, node="n0", signal=11, tool="eu-stack", note="", threads=[[7, "", frames_]])
+        yod.exit(5, 0, 11)
+        for rank in (0, 1, 2, 3, 4, 6, 7, 8):
+            yod.exit(rank, 0, 15, by_yod=True)
         yod.event("end", exit_status=139, elapsed_s=1.0)
         await until(pilot, lambda: "enter shows the stacks" in screen_text(app), "the table")
+        text = screen_text(app)
+        assert "–  ended by yod 8" in text and "◆  first to fail 5" in text and text.count("◆") == 3
+        assert text.index("◆  SIGSEGV") < text.index("–  SIGTERM (by yod)")
         app.screen.query_one(Completion).focus()
         await pilot.press("enter")
-        await until(pilot, lambda: "crash at c.c:3" in screen_text(app), "the stack")
+        await until(pilot, lambda: "▶3" in screen_text(app), "the source line")
+        text = screen_text(app)
+        assert isinstance(app.screen, StacksScreen) and "main crash.c:3" in text and "// the fault" in text
+        await pilot.press("s", "a", "t")  # nothing can be taken again, and nothing is left to take a signal
         await pilot.press("escape")
-        await until(pilot, lambda: isinstance(app.screen, RunScreen), "the page closes")
+        await until(pilot, lambda: isinstance(app.screen, RunScreen), "back to the launch")
+        app.screen.query_one(Completion).focus()
+        await pilot.press("down", "enter")
+        await until(pilot, lambda: app.screen.query_one(OutputPane).scope, "the other row has no stacks")
+        await pilot.press("s")
+        await until(pilot, lambda: "yod -bt keeps those" in screen_text(app), "how to get them")
+
+
+async def test_a_python_exception_in_a_thread_opens_at_the_users_line(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    source = tmp_path / "solve.py"
+    source.write_text("def work():\n    raise ValueError('the cause')\n")
+    traceback = (
+        f'Traceback (most recent call last):\n  File "{threading.__file__}", line 12, in run\n    run()\n'
+        f'  File "{source}", line 2, in work\n    raise\n  File "{json.__file__}", line 1, in loads\nValueError: x\n'
+    )
+    async with ScriptedYod(tmp_path, 1) as yod, opened(database.url, tmp_path, (120, 36)) as (app, pilot):
+        running(yod, 2)
+        await watched(yod, app, pilot)
+        yod.output(1, traceback.encode(), STDERR)
+        yod.exit(1, 1)
+        yod.exit(0, 0, 15, by_yod=True)
+        yod.event("end", exit_status=1, elapsed_s=1.0)
+        await until(pilot, lambda: "enter shows the stacks" in screen_text(app), "the table")
+        await pilot.press("s")
+        await until(pilot, lambda: "▶2" in screen_text(app), "the source line")
+        assert "raise ValueError('the cause')" in screen_text(app)
 
 
 async def test_nothing_is_changed_while_the_console_only_reads(tmp_path: Path) -> None:

@@ -218,3 +218,13 @@ def test_the_first_look_is_at_the_innermost_line_of_the_fewest_ranks() -> None:
     assert shown[outlier(shown, [{"ranks": "0-3"}])].call == "inner"
     assert shown[outlier(shown, [{"ranks": "0"}])].call == "all" and shown[outlier(shown, [])].call == "inner"
     assert outlier([], []) == 0
+
+
+def test_the_first_look_at_python_is_at_the_users_line_not_in_a_library() -> None:
+    library, own = {"path": "/usr/lib/python3.11/threading.py"}, {"path": "/home/ada/solve.py"}
+    wait = call("wait", "1", **library)
+    tree = [call("<module>", "0-1", call("step", "1", call("join", "1", wait, **library), **own), **own)]
+    shown = rows(tree, whole=False)
+    assert shown[outlier(shown, [])].call == "step"
+    shown = rows([call("run", "0-1", wait, **library)], whole=False)
+    assert shown[outlier(shown, [])].call == "wait", "no line is the user's"

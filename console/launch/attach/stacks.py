@@ -109,21 +109,40 @@ def as_told(event: dict[str, Any], wanted: int = -1) -> dict[str, Any]:
     everybody = (1 << size) - 1
     asked = wanted & everybody
     missing = [{"ranks": str(ranks), "node": str(node), "why": str(why)} for ranks, node, why in event["missing"]]
-    told = in_tree(tree)
+    there = in_tree(tree)
     for one in missing:
-        told |= idset.read(one["ranks"])
-    if asked & ~told:
-        missing.append({"ranks": idset.text(asked & ~told), "node": "", "why": "it has ended"})
-    at = float(event["taken_at"])
+        there |= idset.read(one["ranks"])
+    if asked & ~there:
+        missing.append({"ranks": idset.text(asked & ~there), "node": "", "why": "it has ended"})
+    lacks = [f"{fold_names(sorted(nodes))}: {text}" for text, nodes in sorted(more.lacks.items())]
+    calls = nested(event["calls"], more.path)
+    found = told(
+        int(event["launcher"]), size, float(event["taken_at"]), float(event["took_s"]),
+        [(one["ranks"], one["node"], one["why"]) for one in missing], calls, lacks,
+    )  # fmt: skip
+    found["hints"] = hints(tree, everybody, missing, asked=asked)
+    return found
+
+
+def told(
+    launcher: int,
+    ranks: int,
+    at: float,
+    took_s: float,
+    missing: list[tuple[str, str, str]],
+    tree: list[dict[str, Any]],
+    lacks: list[str],
+) -> dict[str, Any]:
+    """The object for programs. ``missing``: ranks, node and reason; ``tree``: as from :func:`nested`; without hints."""
     return {
-        "launcher": int(event["launcher"]),
-        "ranks": size,
+        "launcher": launcher,
+        "ranks": ranks,
         "taken_at": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at)) + f".{int(at % 1 * 1000):03d}Z",
-        "took_s": float(event["took_s"]),
-        "missing": missing,
-        "tree": nested(event["calls"], more.path),
-        "lacks": [f"{fold_names(sorted(nodes))}: {text}" for text, nodes in sorted(more.lacks.items())],
-        "hints": hints(tree, everybody, missing, asked=asked),
+        "took_s": took_s,
+        "missing": [{"ranks": which, "node": node, "why": why} for which, node, why in missing],
+        "tree": tree,
+        "lacks": lacks,
+        "hints": [],
     }
 
 

@@ -1,13 +1,15 @@
 """A launch's model from its event stream: ranks, exits, output. No I/O: events in, state out."""
 
 import enum
+import math
+import signal
 from typing import Any, NamedTuple
 
 from agents.wire.control import Message
-from console.launch.events.crashes import Traces
 from console.launch.options.signal_names import signal_name
 from console.tui.format import program_words
 from console.tui.model.output import Output
+from console.tui.model.stacks.crash import Crashes
 from redmesh.idset import fold_names, fold_ranks
 from redmesh.sanitise import clean
 
@@ -36,6 +38,13 @@ class RankState(enum.IntEnum):
     FAILED = 4  # another status
     SIGNALLED = 5
     LOST = 6
+    STOPPED = 7  # by yod, after another rank had failed or at the user's request
+
+
+#: Exits that are failures of the rank itself, or of its node.
+BAD = (RankState.FAILED, RankState.SIGNALLED, RankState.LOST)
+#: Signals with which a user ends ranks: an exit after one of them is no failure of the rank itself.
+_ENDING = frozenset((signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGABRT, signal.SIGKILL, signal.SIGTERM))
 
 
 #: All changes of phase: (phase, event) → phase. An event that is not listed changes nothing.
@@ -82,6 +91,7 @@ class Row(NamedTuple):
     longest_s: float
     state: RankState
     members: frozenset[int] = frozenset()
+    first: frozenset[int] = frozenset()  # those of them with which the failure of the launch began
 
 
 class Run:
@@ -109,8 +119,11 @@ class Run:
         self.past = False  # its yod has exited: what is read was kept, and nothing of it is true now
         self.bad_exits = 0  # announcements of failed ranks while others ran
         self.last_bad_exit = ""
-        self.traces = Traces()
-        self.traced: set[int] = set()  # ranks with a known stack
+        self.crashes = Crashes()
+        self._first: frozenset[int] = frozenset()  # the ranks that failed first, before yod ended others
+        self._aborted_by: int | None = None  # the rank that called MPI_Abort
+        self._stopped_s = math.inf  # when yod began to end ranks, by the ranks' own time
+        self._ended_by_user: set[int] | None = set()  # ranks with a signal from the user; None: all
         self._resize(size)
 
     @property
@@ -146,8 +159,18 @@ class Run:
 
     @property
     def ended_badly(self) -> int:
-        """How many ranks failed, were killed by a signal, or were lost with their node."""
-        return sum(map(self.states.count, (RankState.FAILED, RankState.SIGNALLED, RankState.LOST)))
+        """How many ranks failed, were killed by a signal, or were lost with their node; not those that yod ended."""
+        return sum(map(self.states.count, BAD))
+
+    @property
+    def first_to_fail(self) -> frozenset[int]:
+        """The rank that failed first, by itself (or all ranks of the node that was lost first), if it was not the only
+        one: others failed or were ended after it."""
+        bad = self.ended_badly + self.states.count(RankState.STOPPED)
+        after = self._aborted_by is None and any(
+            rank in self.ends and self.ends[rank].elapsed_s > self._stopped_s for rank in self._first
+        )  # it failed because yod was ending the launch, for a time limit for example
+        return self._first if bad > len(self._first) and not after else frozenset()
 
     def take(self, event: Message) -> None:
         """Apply one event of the stream. Unknown or malformed events are ignored."""
@@ -170,8 +193,9 @@ class Run:
         self.output.clear()
         self.held = self.past = False
         self.bad_exits, self.last_bad_exit = 0, ""
-        self.traces = Traces()
-        self.traced = set()
+        self.crashes = Crashes()
+        self._first, self._aborted_by, self._ended_by_user = frozenset(), None, set()
+        self._stopped_s = math.inf
 
     def disconnected(self) -> None:
         """The event stream has ended: the launch is over, or out of sight."""
@@ -179,18 +203,22 @@ class Run:
         self.output.finish()
 
     def completion(self) -> list[Row]:
-        """The completion table: equal exits folded, failures first."""
-        groups: dict[tuple[RankState, str], list[int]] = {}
+        """The completion table: equal exits folded; first the failure with which it began, then other failures, then
+        the ranks that yod ended."""
+        first = self.first_to_fail
+        groups: dict[tuple[RankState, str, bool], list[int]] = {}
         for rank in range(len(self.states)):
             state = RankState(self.states[rank])
             if state >= RankState.EXITED:
-                groups.setdefault((state, self._what(rank, state)), []).append(rank)
+                apart = rank in first and state not in BAD  # it called MPI_Abort, and was ended with the others
+                groups.setdefault((state, self._what(rank, state), apart), []).append(rank)
         rows = []
-        for (state, what), ranks in groups.items():
+        for (state, what, apart), ranks in groups.items():
             times = [self.ends[rank].elapsed_s for rank in ranks if rank in self.ends] or [0.0]
             nodes = fold_names(list(dict.fromkeys(self.nodes[rank] for rank in ranks)))
-            rows.append(Row(fold_ranks(ranks), what, nodes, min(times), max(times), state, frozenset(ranks)))
-        return sorted(rows, key=lambda row: row.state is RankState.EXITED)
+            began = first & frozenset(ranks) if apart or state in BAD else frozenset()
+            rows.append(Row(fold_ranks(ranks), what, nodes, min(times), max(times), state, frozenset(ranks), began))
+        return sorted(rows, key=lambda row: (not row.first, row.state not in BAD, row.state is RankState.EXITED))
 
     def _what(self, rank: int, state: RankState) -> str:
         if state is RankState.LOST:
@@ -232,22 +260,43 @@ class Run:
                 self.states[rank] = RankState.HELD if self.held else RankState.RUNNING
 
     def _exit(self, event: Message) -> None:
-        rank, status, signal = int(event["rank"]), int(event["status"]), int(event["signal"])
-        self._set(rank, RankState.SIGNALLED if signal else RankState.FAILED if status else RankState.EXITED)
-        self.ends[rank] = End(status, signal, float(event.get("elapsed_s") or 0.0), bool(event.get("by_yod")))
+        rank, status, number = int(event["rank"]), int(event["status"]), int(event["signal"])
+        end = End(status, number, float(event.get("elapsed_s") or 0.0), bool(event.get("by_yod")))
+        bad = RankState.STOPPED if end.by_yod else RankState.SIGNALLED if number else RankState.FAILED
+        self._set(rank, bad if number or status else RankState.EXITED)
+        self.ends[rank] = end
+        if end.by_yod:
+            self._stopped_s = min(self._stopped_s, end.elapsed_s)
+        if RankState(self.states[rank]) in BAD:
+            self._failed(rank, end)
         if event.get("node"):
             self.nodes[rank] = clean(str(event["node"]))
 
+    def _failed(self, rank: int, end: End) -> None:
+        """A rank failed by itself: remember it if it was the first."""
+        if self._aborted_by is not None or self._ended_by_user is None or rank in self._ended_by_user:
+            return
+        before = [self.ends.get(other) for other in self._first]
+        # Exits of different nodes may arrive in another order; a lost node has no time, and stays the first.
+        if not before or all(other is not None and end.elapsed_s < other.elapsed_s for other in before):
+            self._first = frozenset((rank,))
+
     def _lost(self, event: Message) -> None:
+        lost = []
         for rank in event.get("ranks") or []:
             if int(rank) >= self.size or self.states[int(rank)] < RankState.EXITED:
                 self._set(int(rank), RankState.LOST)
+                lost.append(int(rank))
+        if not self._first and self._ended_by_user is not None:
+            self._first = frozenset(lost)
         self.output.note(clean(str(event.get("reason") or "a node was lost")))
 
     def _signalled(self, event: Message) -> None:
-        ranks = event.get("ranks")
+        ranks, number = event.get("ranks"), int(event["signal"])
+        if number in _ENDING and self._ended_by_user is not None:
+            self._ended_by_user = None if ranks is None else self._ended_by_user | {int(rank) for rank in ranks}
         whom = "all ranks" if ranks is None else f"ranks {fold_ranks(sorted(int(rank) for rank in ranks))}"
-        self.output.note(f"{signal_name(int(event['signal']))} sent to {whom}")
+        self.output.note(f"{signal_name(number)} sent to {whom}")
 
     def _note(self, event: Message) -> None:
         text = str(event.get("message") or event.get("text") or "")
@@ -255,6 +304,9 @@ class Run:
         self.output.note(clean(f"{node}: {text}" if node and not text.startswith(node) else text))
 
     def _aborted(self, event: Message) -> None:
+        if self._aborted_by is None and not self._first:
+            self._aborted_by = int(event["rank"])
+            self._first = frozenset((self._aborted_by,))
         self.output.note(clean(str(event["text"])))
 
     def _bad_exit(self, event: Message) -> None:
@@ -279,8 +331,7 @@ class Run:
         self.output.note("released")
 
     def _backtrace(self, event: Message) -> None:
-        self.traces.add(int(event["rank"]), str(event["node"]), event)
-        self.traced.add(int(event["rank"]))
+        self.crashes.add(int(event["rank"]), event)
 
     def _skipped(self, event: Message) -> None:
         self.output.skipped_bytes += int(event.get("bytes") or 0)

@@ -17,9 +17,10 @@ from console.launch.options.signal_names import signal_name
 from console.tui.actions.registry import bindings
 from console.tui.format import several
 from console.tui.model.filter import Filter, FilterError, parse_filter, pattern
-from console.tui.model.launch import Phase, RankState
+from console.tui.model.launch import BAD, Phase, RankState
+from console.tui.model.stacks.crash import Died, died
 from console.tui.navigation.presets import Presets, config_directory
-from console.tui.screens.base import Framed, Page
+from console.tui.screens.base import Framed
 from console.tui.screens.dialogs import Confirm
 from console.tui.screens.save_output import SaveOutput
 from console.tui.screens.stacks.stacks import StacksScreen
@@ -27,13 +28,12 @@ from console.tui.sources.launch import Watch
 from console.tui.sources.yod import AttachError
 from console.tui.widgets.bars import set_subtitle, set_title
 from console.tui.widgets.grids.grid import CellGrid
-from console.tui.widgets.grids.rank_grid import RANK_GLYPHS, RankGrid
+from console.tui.widgets.grids.rank_grid import FIRST_GLYPH, FIRST_STYLE, RANK_GLYPHS, RankGrid
 from console.tui.widgets.inputs import Prompt
 from console.tui.widgets.launch_summary import Completion, heading, volume, whose
 from console.tui.widgets.lines import LineList
 from console.tui.widgets.output import OutputPane
 from redmesh.idset import fold_ranks
-from redmesh.sanitise import clean
 
 _UNFOLDED = 100  # with this many columns, the ranks are beside the output
 _WIDEST_SIDE = 38
@@ -52,8 +52,14 @@ _WORDS = {
     RankState.FAILED: "failed",
     RankState.SIGNALLED: "signalled",
     RankState.LOST: "lost",
+    RankState.STOPPED: "ended by yod",
 }
 _LONGEST = 32  # columns for a filter in the frame
+
+
+def _few(ranks: frozenset[int]) -> str:
+    told = fold_ranks(sorted(ranks))
+    return told if len(told) < 8 else f"{told[:7]}…"
 
 
 class Shown(NamedTuple):
@@ -117,6 +123,8 @@ class RunScreen(Framed):
         if not self.is_current:
             return
         self._draw()
+        ended = self._run.phase is Phase.ENDED
+        self._completion.stacks_known = ended and self._died(frozenset(range(self._run.size))) is not None
         self._completion.update_rows()
         self._titles()
         self.refresh_bindings()
@@ -189,6 +197,9 @@ class RunScreen(Framed):
             glyph = RANK_GLYPHS[state]
             look = self._grid.get_visual_style(f"cell-grid--rank-{state.name.lower()}")
             lines.append(Content.assemble((f" {glyph} ", look), f" {_WORDS[state]} ", (f"{count:,}", "bold")))
+        if first := self._run.first_to_fail:
+            look = self._grid.get_visual_style(f"cell-grid--{FIRST_STYLE}")
+            lines.append(Content.assemble((f" {FIRST_GLYPH} ", look), " first to fail ", (_few(first), "bold")))
         return Content("\n" if self._side.display else "  ").join(lines)
 
     @on(OutputPane.Changed)
@@ -229,7 +240,8 @@ class RunScreen(Framed):
             if end is not None:
                 what = signal_name(end.signal) if end.signal else f"exit {end.status}"
             node = f" {run.nodes[rank]}" if run.nodes[rank] else ""
-            set_subtitle(self._grid, f"{rank}{node} {what}")
+            first = ", first to fail" if rank in run.first_to_fail else ""
+            set_subtitle(self._grid, f"{rank}{node} {what}{first}")
 
     @on(CellGrid.Chosen)
     def _chosen(self, event: CellGrid.Chosen) -> None:
@@ -386,8 +398,10 @@ class RunScreen(Framed):
         """Whether the action is possible now: most need a live launch, reattaching needs a lost connection."""
         del parameters
         run = self._run
-        if action in ("signal", "stacks", "debug"):
+        if action in ("signal", "debug"):
             return run.live
+        if action == "stacks":
+            return run.live or bool(run.ended_badly)
         if action == "reattach":
             return run.phase is Phase.GONE
         if action == "input":
@@ -446,17 +460,34 @@ class RunScreen(Framed):
     def _ended_so(self, event: LineList.Chosen) -> None:
         """Show the stacks, or only select the ranks, of that row of the completion table."""
         ranks = self._completion.ranks(event.key)
-        if not ranks:
-            return
-        lines = [clean(row) for row in self._run.traces.rows(ranks)]
-        if lines:
-            self.app.push_screen(Page(f"stacks of {whose(ranks)}", lines))
-        else:
+        if ranks and not self._show_died(ranks):
             self.mean(ranks)
 
     def action_stacks(self) -> None:
-        """Show the stacks of the selected ranks, or of all."""
-        self.app.push_screen(StacksScreen(self._run, self._output.scope, self.mean, self.send_signal))
+        """Show the stacks of the selected ranks, or of all; of ranks that have ended, the stacks with which they
+        died."""
+        run, scope = self._run, self._output.scope
+        ranks = frozenset(range(run.size)) if scope is None else scope
+        if run.live and any(run.states[rank] < RankState.EXITED for rank in ranks):
+            self.app.push_screen(StacksScreen(run, scope, self.mean, self.send_signal))
+        elif not self._show_died(ranks):
+            told = f"no stack of {whose(scope) or 'a rank'} was kept: yod -bt keeps those of ranks that die"
+            self.notify(told, severity="warning", markup=False)
+
+    def _show_died(self, ranks: frozenset[int]) -> bool:
+        """Show the stacks with which these ranks died; False if none is known."""
+        found = self._died(ranks)
+        if found is None:
+            return False
+        self.app.push_screen(StacksScreen(self._run, found.ranks, self.mean, self.send_signal, died=found))
+        return True
+
+    def _died(self, ranks: frozenset[int]) -> Died | None:
+        run = self._run
+        bad = frozenset(rank for rank in ranks if RankState(run.states[rank]) in BAD or rank in run.first_to_fail)
+        first = min(run.first_to_fail & bad or bad, default=0)
+        at = run.ended_at or self.console.wall_clock()
+        return died(run.crashes, run.output.lines(0), bad, first=first, launcher=run.launcher, at=at)
 
     def action_debug(self) -> None:
         """Open a debugger on the selected rank, or the one under the cursor."""

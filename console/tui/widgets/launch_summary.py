@@ -12,7 +12,7 @@ from textual.content import Content
 from console.tui.format import amount, elapsed, fitted, several
 from console.tui.model.launch import Phase, RankState, Row, Run
 from console.tui.model.output import Output
-from console.tui.widgets.grids.rank_grid import RANK_GLYPHS
+from console.tui.widgets.grids.rank_grid import FIRST_GLYPH, FIRST_STYLE, RANK_GLYPHS
 from console.tui.widgets.lines import LineList
 from redmesh.idset import fold_ranks
 
@@ -72,12 +72,16 @@ def whose(ranks: frozenset[int] | None) -> str:
 class Completion(LineList):
     """Hidden until the launch has ended."""
 
-    COMPONENT_CLASSES: ClassVar[set[str]] = {f"cell-grid--rank-{state.name.lower()}" for state in RankState}
+    COMPONENT_CLASSES: ClassVar[set[str]] = {
+        f"cell-grid--{FIRST_STYLE}",
+        *(f"cell-grid--rank-{state.name.lower()}" for state in RankState),
+    }
 
     def __init__(self, run: Run, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._run = run
         self._rows: list[Row] = []
+        self.stacks_known = False  # ranks left stacks
 
     def update_rows(self) -> None:
         """Take the table from the run."""
@@ -87,7 +91,7 @@ class Completion(LineList):
         self.styles.height = min(len(self._rows), 6) + 2 if ended else None
         status = f"exit status {self._run.exit_status}"
         self.border_title = "completion"
-        stacks = ", enter shows the stacks" if self._run.traced else ""
+        stacks = ", enter shows the stacks" if self.stacks_known else ""
         self.border_subtitle = status + stacks if ended else ""
         self.set_keys(list(range(len(self._rows))))
 
@@ -98,18 +102,22 @@ class Completion(LineList):
     def draw(self, key: int, width: int, base: Style) -> list[Segment]:
         """Glyph, what happened, which ranks, where, how long."""
         row = self._rows[key]
-        mark = self.look(f"cell-grid--rank-{row.state.name.lower()}")
+        name = FIRST_STYLE if row.first else f"rank-{row.state.name.lower()}"
+        mark = self.look(f"cell-grid--{name}")
         quiet = base + self.look("line-list--quiet")
         low, high = f"{row.shortest_s:.1f}", f"{row.longest_s:.1f}"
         time = "" if row.state is RankState.LOST else f"{low} s" if low == high else f"{low} to {high} s"
         room = max(8, width - 3 - 24 - 18)
         who = f"rank {row.ranks}"
         where = f" on {row.nodes}" if row.nodes else ""
+        if row.first:
+            alone = len(row.first) == len(row.members)
+            where += ", the first to fail" if alone else f", {fold_ranks(sorted(row.first))} the first to fail"
         if cell_len(who + where) > room:
             who = fitted(who, room - 11)
             where = where if cell_len(who + where) <= room else ""
         return [
-            Segment(f" {RANK_GLYPHS[row.state]} ", mark),
+            Segment(f" {FIRST_GLYPH if row.first else RANK_GLYPHS[row.state]} ", mark),
             Segment(set_cell_size(f" {row.what}", 24), base),
             Segment(set_cell_size(who, min(cell_len(who), room)), base),
             Segment(set_cell_size(where, room - min(cell_len(who), room)), quiet),

@@ -50,6 +50,62 @@ def test_like_ends_are_folded_and_the_bad_come_first() -> None:
     assert rows == [("2", "exit 3", 3.0, 3.0), ("4-5", "SIGTERM (by yod)", 5.0, 6.0), ("0-1,3", "exit 0", 1.0, 4.0)]
 
 
+def killed_after(run: Run, first: int, size: int) -> None:
+    for rank in range(size):
+        if rank != first:
+            run.take({"event": "exit", "at": 3.0, "rank": rank, "node": "n0", "status": 0, "signal": 15,
+                      "elapsed_s": 9.0, "by_yod": True})  # fmt: skip
+
+
+def test_the_rank_that_failed_first_is_told_from_those_that_yod_ended() -> None:
+    run = started(9)
+    ended(run, 5, signal=11)
+    assert not run.first_to_fail, "it is the only one so far"
+    killed_after(run, 5, 9)
+    assert run.first_to_fail == {5} and run.ended_badly == 1
+    assert run.counts() == {RankState.SIGNALLED: 1, RankState.STOPPED: 8}
+    rows = [(row.ranks, row.what, row.first) for row in run.completion()]
+    assert rows == [("5", "SIGSEGV", {5}), ("0-4,6-8", "SIGTERM (by yod)", frozenset())]
+    run.restart()
+    assert not run.first_to_fail
+
+
+def test_the_first_to_fail_is_the_earliest_by_the_ranks_time_whatever_arrives_first() -> None:
+    run = started(6)
+    ended(run, 4, 1)  # after 5 s
+    ended(run, 2, signal=6)  # after 3 s; its node's message came later
+    ended(run, 5, 1)
+    assert run.first_to_fail == {2}
+    rows = [(row.ranks, row.what, row.first) for row in run.completion()]
+    assert rows == [("2", "SIGABRT", {2}), ("4-5", "exit 1", frozenset())]
+
+
+def test_a_rank_that_fails_because_it_was_ended_is_not_the_first_to_fail() -> None:
+    run = started(4)
+    run.take({"event": "signalled", "at": 2.5, "signal": 15, "ranks": None})
+    for rank in range(4):
+        ended(run, rank, 1)
+    assert not run.first_to_fail, "the user ended all of them"
+    run = started(4)
+    ended(run, 0, signal=15, by_yod=True)  # at the time limit
+    ended(run, 1, 1)  # it handles SIGTERM
+    assert not run.first_to_fail
+
+
+def test_the_ranks_of_a_node_that_was_lost_first_and_the_rank_that_called_abort_are_the_first() -> None:
+    run = started(4)
+    run.take({"event": "lost", "at": 3.0, "nodes": ["n1"], "ranks": [2, 3], "reason": "n1: the connection ended"})
+    ended(run, 0, 1)
+    assert run.first_to_fail == {2, 3}
+    assert [row.ranks for row in run.completion()] == ["2-3", "0"]
+    run = started(4)
+    run.take({"event": "aborted", "at": 3.0, "rank": 1, "node": "n0", "text": "rank 1 called MPI_Abort(7)"})
+    for rank in range(4):
+        ended(run, rank, signal=9, by_yod=True)
+    rows = [(row.ranks, row.first) for row in run.completion()]
+    assert rows == [("1", {1}), ("0,2-3", frozenset())]
+
+
 def test_ranks_that_exit_badly_are_noted_while_others_run() -> None:
     run = started()
     ended(run, 1, signal=11)

@@ -26,6 +26,9 @@ _HELPERS = tuple((name, re.compile(pattern)) for name, pattern in (
 ))  # fmt: skip
 
 
+#: Files that are not the user's: the standard library, installed packages, Redmesh's own program on a node.
+_LIBRARY = re.compile(r"/lib(64)?/python[\d.]+t?/|/(site|dist)-packages/|/python\d+\.zip/|/redmesh[^/]*\.pyz/")
+
 HELPERS = "helpers"  # the language of the branch for helper threads
 
 
@@ -142,18 +145,35 @@ def members(ranks: str) -> frozenset[int]:
 
 
 def outlier(lines: Sequence[Row], hints: Sequence[Mapping[str, Any]]) -> int:
-    """The row to look at first: the innermost source line of the fewest ranks named in hints, or of any."""
+    """The row to look at first: the innermost source line of the fewest ranks named in hints, or of any; a line in a
+    file of the user's own if there is one."""
     spoken = frozenset[int]().union(*(members(str(hint["ranks"])) for hint in hints))
     spoken = spoken or frozenset[int]().union(*(members(row.ranks) for row in lines))
+    eligible = [row.line > 0 and not row.helpers and bool(members(row.ranks) & spoken) for row in lines]
+    own = [there and of_user(row) for there, row in zip(eligible, lines, strict=True)]
     best, fewest = 0, 0
     for at, row in enumerate(lines):
         ranks = members(row.ranks)
-        if not row.line or row.helpers or not ranks & spoken:
+        if not (own if any(own) else eligible)[at]:
             continue
         inner = lines[best].path == row.path[: len(lines[best].path)] and len(ranks) == fewest
         if not fewest or len(ranks) < fewest or inner:
             best, fewest = at, len(ranks)
     return best
+
+
+def of_user(row: Row) -> bool:
+    """True for a call in a file of the user's own: not in a library, nor in Redmesh."""
+    return bool(row.line) and row.file.startswith("/") and _LIBRARY.search(row.file) is None
+
+
+def innermost(lines: Sequence[Row]) -> int:
+    """The innermost call of the first stack that is in a file of the user's; otherwise the innermost with a line."""
+    chain = 1
+    while chain < len(lines) and lines[chain].depth > lines[chain - 1].depth:
+        chain += 1
+    placed = [at for at, row in enumerate(lines[:chain]) if row.line]
+    return max([at for at in placed if of_user(lines[at])] or placed or [0])
 
 
 def remarks(told: Mapping[str, Any]) -> list[tuple[str, str]]:

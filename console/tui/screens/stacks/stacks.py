@@ -19,7 +19,8 @@ from console.tui.actions.registry import bindings
 from console.tui.format import several
 from console.tui.model.launch import Run
 from console.tui.model.stacks.beside import Side, Wanted, guess, read_wanted
-from console.tui.model.stacks.rows import Path, as_text, members, outlier, remarks, rows
+from console.tui.model.stacks.crash import Died
+from console.tui.model.stacks.rows import Path, as_text, innermost, members, outlier, remarks, rows
 from console.tui.model.stacks.source import place, standing
 from console.tui.screens.base import Framed
 from console.tui.screens.dialogs import Entry
@@ -53,9 +54,11 @@ class StacksScreen(Framed):
         ranks: frozenset[int] | None,
         choose: Callable[[frozenset[int] | None], None],
         signal: Callable[[int, list[int], Callable[[], object]], None],
+        *,
+        died: Died | None = None,
     ) -> None:
         """``choose(ranks)`` shows only these ranks in the launch's tab. ``signal(number, ranks, sent)`` sends them a
-        signal, then calls ``sent``."""
+        signal, then calls ``sent``. ``died``: the stacks of ranks that died, which are shown and not taken again."""
         super().__init__()
         self._run = run
         self._ranks = ranks  # the ranks; None: all
@@ -63,7 +66,8 @@ class StacksScreen(Framed):
         self._files: SourceFiles | None = None
         self._shows_source = True
         self._debugged = False  # True if a debugger was opened from here
-        self._told: dict[str, Any] | None = None
+        self._died = died
+        self._told: dict[str, Any] | None = None if died is None else died.told
         self._before: dict[str, Any] | None = None
         self._period_s = 0.0
         self._kind = "all"
@@ -89,10 +93,13 @@ class StacksScreen(Framed):
         return self.framed(self._head, Container(self._tree, self._source, id="stacks-body"), self._notes)
 
     def on_mount(self) -> None:
-        """Take stacks for the first time."""
+        """Take stacks for the first time, unless they are those of ranks that died."""
         self._files = SourceFiles(self.console.settings.run_dir, self._run.launcher)
         self._draw()
-        self.action_take()
+        if self._died is None:
+            self.action_take()
+        else:
+            self._tree.cursor = innermost(self._rows())
 
     # Taking stacks
 
@@ -264,6 +271,8 @@ class StacksScreen(Framed):
     def possible(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Whether the action is possible now: signals, debuggers and new stacks need a live launch."""
         del parameters
+        if self._died is not None and action in ("take", "period", "kind", "compare", "signal", "debug"):
+            return False
         return self._run.live if action in ("signal", "debug", "take") else True
 
     def action_copy(self, what: str) -> None:
@@ -294,7 +303,8 @@ class StacksScreen(Framed):
         self._notes.update(Content("\n").join(notes))
         self._notes.display = bool(notes)
         self._show_source()
-        set_title(self._tree, "stacks" if not self._compares else "stacks, compared with the time before")
+        title = "stacks at the ranks' end" if self._died else "stacks"
+        set_title(self._tree, title if not self._compares else "stacks, compared with the time before")
         inside = "all calls" if self._whole else "calls inside MPI folded"
         set_subtitle(self._tree, f"{inside} · enter: these ranks")
 
@@ -304,7 +314,9 @@ class StacksScreen(Framed):
             Content.styled(f" {self._run.launcher} ", "bold reverse"),
             Content.styled(f" {self._run.name}", "bold"),
         ]
-        if told is not None:
+        if told is not None and self._died is not None:
+            parts.append(Content(f"  {several(told['ranks'], 'rank')}, died {told['taken_at'][11:19]} UTC"))
+        elif told is not None:
             parts.append(Content(f"  {several(told['ranks'], 'rank')}, taken {told['taken_at'][11:19]} UTC"))
             parts.append(Content.styled(f" in {told['took_s']:.2f} s", "$quiet"))
         if self._kind != "all":

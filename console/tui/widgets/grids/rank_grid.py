@@ -23,7 +23,9 @@ RANK_GLYPHS = {
     RankState.FAILED: "✗",
     RankState.SIGNALLED: "!",
     RankState.LOST: "?",
+    RankState.STOPPED: "–",
 }
+FIRST_GLYPH, FIRST_STYLE = "◆", "rank-first"  # the rank with which the failure of the launch began
 _FRAME = 5  # edges, the space inside them, the scroll bar
 _LEAST_WIDE = 24  # for the line below: the number of ranks in each state
 _STYLES = {state: f"rank-{state.name.lower()}" for state in RankState}
@@ -34,6 +36,7 @@ class RankGrid(CellGrid):
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         "cell-grid--rank-aside",
+        f"cell-grid--{FIRST_STYLE}",
         *(f"cell-grid--{name}" for name in _STYLES.values()),
     }
 
@@ -43,6 +46,7 @@ class RankGrid(CellGrid):
         super().__init__(id=id)
         self._run = run
         self._drawn = bytearray()
+        self._first: frozenset[int] = frozenset()
         self._scope: frozenset[int] | None = None
         self._from: int | None = None  # the rank at which a range begins
         self._before: frozenset[int] = frozenset()  # the selection before the range
@@ -147,15 +151,18 @@ class RankGrid(CellGrid):
         """Glyph and style of a rank."""
         state = RankState(self._run.states[cell])
         aside = self._scope is not None and cell not in self._scope
-        return RANK_GLYPHS[state], "rank-aside" if aside else _STYLES[state]
+        glyph, style = (FIRST_GLYPH, FIRST_STYLE) if cell in self._first else (RANK_GLYPHS[state], _STYLES[state])
+        return glyph, "rank-aside" if aside else style
 
     def update_ranks(self) -> None:
         """Repaint the ranks whose state has changed since the last call."""
         states = bytes(self._run.states)
+        first = self._run.first_to_fail
+        changed, self._first = set(first ^ self._first), first
         if len(states) != len(self._drawn):
             self._drawn = bytearray(states)
             self.rebuild()
-        elif states != self._drawn:
-            changed = {rank for rank, state in enumerate(states) if state != self._drawn[rank]}
+        elif states != self._drawn or changed:
+            changed |= {rank for rank, state in enumerate(states) if state != self._drawn[rank]}
             self._drawn = bytearray(states)
             self.repaint(changed)
