@@ -20,6 +20,7 @@ from console.tui.screens.dialogs import Confirm
 from console.tui.screens.launch import RunScreen
 from console.tui.screens.mesh import MeshScreen
 from console.tui.screens.stacks.stacks import StacksScreen
+from console.tui.sources.search import _SLICE
 from console.tui.widgets.grids.rank_grid import RankGrid
 from console.tui.widgets.launch_summary import Completion
 from console.tui.widgets.output import OutputPane
@@ -210,6 +211,43 @@ async def test_a_detached_launch_that_is_over_is_read_from_its_spool(tmp_path: P
         await pilot.press("a")
         await until(pilot, lambda: "exit status 0" in screen_text(app), "its end")
         assert "node-zero" in screen_text(app) and "✓ 1 hostname" in screen_text(app)
+
+
+async def test_one_press_searches_what_is_spooled_and_escape_stops_where_n_goes_on(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    path = Path(spool_path(str(tmp_path), 1))
+    path.parent.mkdir()
+    with path.open("wb") as file:
+        file.write(control.control({"event": "hello", "at": 1.0, "launcher": 1, "command": "x", "size": 1}))
+        file.write(control.control({"event": "started", "at": 1.0, "ranks": [[5, "n0"]]}))
+        file.write(frames.output(frames.STDOUT, 0, b"the needle\n"))
+        for part in range(120):
+            data = b"".join(b"line %d of part %d\n" % (line, part) for line in range(500))
+            file.write(frames.output(frames.STDOUT, 0, data))
+        file.write(control.control({"event": "end", "at": 2.0, "exit_status": 0}))
+    async with opened(database.url, tmp_path) as (app, pilot):
+        await pilot.press("a")
+        await until(pilot, lambda: "exit status 0" in screen_text(app), "its end")
+        screen, pane = app.screen, app.screen.query_one(OutputPane)
+        assert isinstance(screen, RunScreen) and app.runs[1].output.first > 2 * _SLICE
+        await pilot.press("slash", *"needle", "enter")
+        await until(pilot, lambda: pane._hit == 0 and "the needle" in screen_text(app), "the first line, not in memory")
+        await pilot.press("G", "slash", *"no such line", "enter")
+        await until(pilot, lambda: "no match" in screen_text(app), "that there is none")
+        await pilot.press("slash", *"needl.", "enter")
+        await until(pilot, lambda: pane._hit == 0, "it is found again")
+        await pilot.press("G", "slash", *"n..dle", "enter")
+        await until(pilot, lambda: pane._hit == 0, "and again")
+        pane.search = re.compile("needle$")
+        pane.action_follow()
+        pane.find(-1)
+        assert pane.searching
+        screen.action_back()
+        assert not pane.searching and pane.search is not None, "escape ends the search that runs, not the searching"
+        await pilot.press("N")
+        await until(pilot, lambda: pane._hit == 0, "it went on")
+        await pilot.press("escape", "n")
+        await until(pilot, lambda: app.current_mode == "launch", "the second escape ends it all")
 
 
 async def test_yod_goes_in_the_middle_and_the_spool_has_the_rest(tmp_path: Path) -> None:

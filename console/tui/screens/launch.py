@@ -217,7 +217,8 @@ class RunScreen(Framed):
         if output.gathered:
             parts.append("gathered")
         if output.search is not None:
-            parts.append(f"search /{output.search.pattern}/")
+            progress = f" {output.progress}, escape stops" if output.progress else ""
+            parts.append(f"search /{output.search.pattern}/{progress}")
         if self.has_class("-full"):
             parts.insert(0, f"{self._run.launcher} {self._run.name}")
         below = f", {output.below:,} more below" if output.below else ""
@@ -287,9 +288,11 @@ class RunScreen(Framed):
 
     def action_match(self, step: int) -> None:
         """Go to the next or previous match."""
-        told = self._output.find(step)
-        if told:
-            self.notify(told, markup=False, timeout=3)
+        self._output.find(step)
+
+    @on(OutputPane.Sought)
+    def _sought(self, event: OutputPane.Sought) -> None:
+        self.notify(event.told, markup=False, timeout=3)
 
     def action_gather(self) -> None:
         """Gather equal lines of many ranks in one row, or not."""
@@ -356,7 +359,7 @@ class RunScreen(Framed):
             return
         self._close_prompt()
         if words:
-            self.action_match(-1 if self._output.following else 1)
+            self._output.find(-1 if self._output.following else 1, everywhere=True)
 
     @on(Prompt.Left)
     def _left(self) -> None:
@@ -379,6 +382,10 @@ class RunScreen(Framed):
         output = self._output
         if self._prompt.is_open:
             self._prompt.leave()
+        elif output.searching:
+            output.stop_search()
+            self._titles()
+            self.notify("the search stopped; n and N go on where it was", markup=False, timeout=3)
         elif output.search is not None:
             output.search = None
             self._titles()

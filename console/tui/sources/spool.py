@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import bisect
 import os
+import re
 from collections.abc import Callable, Iterable
-from typing import TextIO
+from typing import NamedTuple, TextIO
 
 from agents.wire import control, frames
 from agents.wire.errors import AgentError
@@ -14,6 +15,37 @@ from console.tui.model.output import NOTE, Line, Output, Unfinished
 
 STEP = 256 << 10  # bytes between two marks: for one line, so many are read again
 _PAGES = 6  # parts held in memory
+
+
+class Part(NamedTuple):
+    """A part of a spool between two marks. It can be read on a thread."""
+
+    path: str
+    offset: int
+    size: int
+    state: Unfinished  # at its beginning
+    end: int | None  # the number after its last line; None for the newest part, which still grows
+
+    def read(self) -> list[Line]:
+        """Its lines; empty if it is unreadable."""
+        run = Run(0)  # events cause lines too, so they are applied as on the first reading
+        run.output = Output.resumed(self.state)
+        try:
+            for_each_frame(self.path, self.offset, self.size, run_frame(run))
+        except (OSError, AgentError):
+            return []
+        return run.output.lines(self.state.end)
+
+    def search(self, pattern: re.Pattern[str], at: int, end: int, step: int) -> tuple[int | None, int]:
+        """The number of the first match from ``at`` to ``end`` within this part, or None, and the number with which
+        the search goes on."""
+        first, lines = self.state.end, self.read()
+        after = first + len(lines) if self.end is None else self.end
+        last = min(end, after - 1) if step > 0 else max(end, first)
+        for number in range(at, last + step, step):
+            if number - first < len(lines) and pattern.search(lines[number - first].text):
+                return number, number
+        return None, max(last, at) + 1 if step > 0 else min(last, at) - 1
 
 
 class Archive:
@@ -69,15 +101,20 @@ class Archive:
     def _read(self, index: int) -> list[Line]:
         if self._present() != self._file:
             return []
+        return self._part(index).read()
+
+    def _part(self, index: int) -> Part:
         start, state = self._offsets[index], self._states[index]
-        size = self._offsets[index + 1] - start if index + 1 < len(self._offsets) else 2 * STEP
-        run = Run(0)  # events cause lines too, so they are applied as on the first reading
-        run.output = Output.resumed(state)
-        try:
-            for_each_frame(self._path, start, size, run_frame(run))
-        except (OSError, AgentError):
-            return []
-        return run.output.lines(state.end)
+        grows = index + 1 == len(self._offsets)
+        size = 2 * STEP if grows else self._offsets[index + 1] - start
+        return Part(self._path, start, size, state, None if grows else self._states[index + 1].end)
+
+    def part(self, number: int) -> Part | None:
+        """The part with the line of a number; None if it is unavailable."""
+        if self._present() != self._file:
+            return None
+        index = bisect.bisect_right(self._states, number, key=lambda state: state.end) - 1
+        return self._part(index) if index >= 0 else None
 
 
 def run_frame(run: Run) -> Callable[[int, bytes], None]:
@@ -189,6 +226,19 @@ class AllRows:
         """The ``index``-th line. Raises IndexError if it is unavailable."""
         number = self._first + index
         return self._output.line(number) if number >= self._output.first else self._archive.line(number)
+
+    @property
+    def kept(self) -> int:
+        """The number of the oldest line in memory."""
+        return self._output.first
+
+    def part(self, number: int) -> Part | None:
+        """The part of the spool with the line of a number; None if the line is in memory, or nowhere."""
+        if number >= self._output.first:
+            return None
+        part = self._archive.part(number)
+        # The newest part also has lines that are in memory.
+        return part and part._replace(end=min(self._output.first, part.end or self._output.first))
 
     def who(self, index: int) -> str:
         """The label of the line's rank: its number, or ``yod``."""

@@ -6,6 +6,7 @@ import bisect
 import re
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import ClassVar, NamedTuple, Protocol
 
 from rich.cells import cell_len, chop_cells
@@ -18,6 +19,7 @@ from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.selection import Selection as Selected
 from textual.strip import Strip
+from textual.worker import Worker
 
 from console.tui.actions.registry import bindings
 from console.tui.format import fitted
@@ -26,10 +28,11 @@ from console.tui.model.gather import Gathered
 from console.tui.model.launch import Run
 from console.tui.model.machine import HUES
 from console.tui.model.output import NOTE, STDERR, Line
+from console.tui.sources.search import seek
 from console.tui.sources.spool import AllRows, Archive
 
 _WIDEST_WHO = 14  # columns for the ranks of gathered lines
-_LOOKED_AT = 200_000  # lines that one search examines before it stops
+_TOLD_S = 0.1  # between two reports of a search's progress
 
 
 class Rows(Protocol):
@@ -99,6 +102,13 @@ class OutputPane(ScrollView, can_focus=True):
     class Changed(Message):
         """The shown lines, or following, have changed, so the title must be updated."""
 
+    class Sought(Message):
+        """A search has ended without a match; ``told`` says so."""
+
+        def __init__(self, told: str) -> None:
+            super().__init__()
+            self.told = told
+
     def __init__(self, run: Run, archive: Archive, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._run = run
@@ -110,6 +120,9 @@ class OutputPane(ScrollView, can_focus=True):
         self._shown: list[Placed] | None = None  # the contents of each line of the screen; None: not computed
         self._shown_for: Place | None = None
         self._hit: int | None = None  # the number of the last search result
+        self._at: int | None = None  # the number at which the last search ended or was stopped
+        self._seeks: Worker[None] | None = None
+        self.progress = ""  # of a search that takes long
         self._styles: dict[str, Style] = {}
 
     def __len__(self) -> int:
@@ -267,6 +280,7 @@ class OutputPane(ScrollView, can_focus=True):
         return wanted.keeps(self._run.nodes)
 
     def _choose_rows(self) -> None:
+        self.stop_search()
         top = self._top_number()
         keep = self.keeps()
         output = self._run.output
@@ -331,30 +345,71 @@ class OutputPane(ScrollView, can_focus=True):
 
     # Search
 
-    def find(self, step: int) -> str:
-        """Go to the next match of ``search`` (1), or the previous one (-1); returns why there is none, or ""."""
+    @property
+    def searching(self) -> bool:
+        """True while a search goes through the lines."""
+        return self._seeks is not None and not self._seeks.is_finished
+
+    def find(self, step: int, *, everywhere: bool = False) -> None:
+        """Go to the next match of ``search`` (1), or the previous one (-1), as soon as it is found. Without one,
+        ``Sought`` is posted. ``everywhere``: after the last line, go on from the other end."""
+        self._seeks = self.run_worker(partial(self._seek, step, everywhere), group="search", exclusive=True)
+
+    def stop_search(self) -> None:
+        """Stop the search; the next one goes on where it was."""
+        if self._seeks is not None:
+            self._seeks.cancel()
+        self._seeks, self.progress = None, ""
+
+    async def _seek(self, step: int, everywhere: bool) -> None:
         rows, search = self._rows, self.search
         if search is None or not len(rows):
-            return "nothing to look for"
-        start = self._row_of(self._hit) + step if self._hit is not None else self._row_of(self._top_number() or 0)
-        if self._hit is None and step < 0:
-            start = self._positions()[-1].row if self._positions() else 0
-        stop = len(rows) if step > 0 else -1
-        for looked, row in enumerate(range(start, stop, step)):
-            if looked == _LOOKED_AT:
-                self._hit = rows.number(row)
-                return f"not in the {_LOOKED_AT:,} lines looked through; again goes on"
-            try:
-                found = search.search(rows.line(row).text)
-            except IndexError:
-                continue
-            if found:
-                self._go_to(row)
-                return ""
-        return "no more matches below" if step > 0 else "no more matches above"
+            self.post_message(self.Sought("nothing to look for"))
+            return
+        oldest, newest, before = rows.number(0), rows.number(len(rows) - 1), self._at
+        begin = self._first_sought(step) if before is None else before + step
+        ends = (newest, oldest) if step > 0 else (oldest, newest)
+        legs = [(begin, ends[0]), (ends[1], begin - step)][: 2 if everywhere else 1]
+        total = sum(max(0, (end - start) * step + 1) for start, end in legs)
+        generation, told_at, done, hit = self._run.output.generation, time.monotonic(), 0, None
+        for start, end in legs:
+
+            def looked(at: int, start: int = start, done: int = done) -> bool:
+                nonlocal told_at
+                self._at = at
+                if time.monotonic() - told_at > _TOLD_S:
+                    told_at = time.monotonic()
+                    self.progress = f"{(done + abs(at - start)) * 100 // max(1, total)} %"
+                    self.post_message(self.Changed())
+                return self._run.output.generation == generation
+
+            hit = await seek(rows, search, start, end, step, looked)
+            if hit is not None or self._run.output.generation != generation:
+                break
+            done += max(0, (end - start) * step + 1)
+        self.progress = ""
+        self.post_message(self.Changed())
+        if self._run.output.generation != generation:
+            self._hit = self._at = None  # the numbers mean other lines now
+        elif hit is not None:
+            self._go_to(self._row_of(hit))
+        else:
+            self._at = before
+            told = "no match" if everywhere else "no more matches below" if step > 0 else "no more matches above"
+            self.post_message(self.Sought(told + self._not_searched()))
+
+    def _first_sought(self, step: int) -> int:
+        """Where a new search begins: with the first visible line, or upwards with the last."""
+        positions = self._positions()
+        return self._rows.number((positions[0] if step > 0 else positions[-1]).row) if positions else 0
+
+    def _not_searched(self) -> str:
+        """What a search did not reach, with the way to it."""
+        older = self._run.output.first and not isinstance(self._rows, AllRows)
+        return f" in the newest {len(self._run.output):,} lines; unfiltered, all are searched" if older else ""
 
     def _go_to(self, row: int) -> None:
-        self._hit = self._rows.number(row)
+        self._hit = self._at = self._rows.number(row)
         self.following = False
         if not any(shown.row == row for shown in self._positions()):
             self._show_from(min(self._step((row, 0), -(self.size.height // 3)), self._last_top()))
@@ -362,7 +417,8 @@ class OutputPane(ScrollView, can_focus=True):
 
     def watch_search(self) -> None:
         """A new search text: search from here."""
-        self._hit = None
+        self.stop_search()
+        self._hit = self._at = None
 
     # Drawing
 

@@ -1,6 +1,7 @@
 """Output that is filtered, gathered, read again from a spool, saved."""
 
 import random
+import re
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from console.tui.model.filter import Filter, FilterError, Selection, parse_filte
 from console.tui.model.gather import Gathered
 from console.tui.model.launch import Run
 from console.tui.model.output import NOTE, STDERR, STDOUT, Line, Output
+from console.tui.sources.search import seek
 from console.tui.sources.spool import STEP, AllRows, Archive, for_each_frame, run_frame, save
 
 NODES = ["n0", "n0", "n1", "login1"]
@@ -128,10 +130,8 @@ def spool(path: Path, lines: int, chance: random.Random) -> list[Line]:
     return run.output.lines(0)
 
 
-def test_every_line_can_be_scrolled_back_to(tmp_path: Path) -> None:
-    chance = random.Random(4)
-    path = tmp_path / "1.frames"
-    lines = spool(path, 15_000, chance)
+def read(path: Path) -> AllRows:
+    """Read a spool as a watched launch is read, with 500 lines in memory."""
     output, archive, run = Output(max_lines=500), Archive(str(path)), Run(1)
     run.output = output
     offset = 0
@@ -148,6 +148,44 @@ def test_every_line_can_be_scrolled_back_to(tmp_path: Path) -> None:
     assert path.stat().st_size > 3 * STEP and output.first > 10_000
     rows = AllRows(output, archive)
     rows.refresh()
+    return rows
+
+
+@pytest.mark.parametrize("step", [1, -1])
+async def test_a_search_goes_through_the_spool_and_the_memory_and_goes_on_where_it_was_stopped(
+    tmp_path: Path, step: int
+) -> None:
+    path = tmp_path / "1.frames"
+    lines = spool(path, 15_000, random.Random(4))
+    rows, last = read(path), len(lines) - 1
+    looked: list[int] = []
+
+    async def found(pattern: str, begin: int, end: int, stops: bool = False) -> int | None:
+        looked.clear()
+        return await seek(rows, re.compile(pattern), begin, end, step, lambda at: looked.append(at) or not stops)
+
+    ends = (0, last) if step > 0 else (last, 0)
+    for at in (0, 1, 7_000, rows.kept - 1, rows.kept, last):
+        text = re.escape(lines[at].text) + "$"
+        same = [number for number, line in enumerate(lines) if re.search(text, line.text)]
+        assert await found(text, *ends) == same[0 if step > 0 else -1]
+        assert await found(text, at, at) == at, "both ends are included"
+    assert await found("no such line", *ends) is None
+    assert looked[-1] == ends[1] and looked == sorted(looked, reverse=step < 0) and len(looked) > 3
+    assert await found("no such line", *ends, stops=True) is None
+    assert len(looked) == 1 and looked[0] not in ends, "it was stopped on its way"
+    on = looked[0] + step
+    rest = (number for number in range(on, ends[1] + step, step) if lines[number].text)
+    assert await found(".", on, ends[1]) == next(rest)
+    path.unlink()
+    assert await found("no such line", *ends) is None, "what cannot be read any more is passed over"
+
+
+def test_every_line_can_be_scrolled_back_to(tmp_path: Path) -> None:
+    chance = random.Random(4)
+    path = tmp_path / "1.frames"
+    lines = spool(path, 15_000, chance)
+    rows = read(path)
     assert len(rows) == len(lines)
     for at in [0, 1, 7, len(lines) - 1, *(chance.randrange(len(lines)) for _ in range(60))]:
         assert rows.line(at) == lines[at], at
