@@ -36,6 +36,7 @@ from console.tui.model.machine import Changed, Launcher, Machine, State
 from console.tui.model.news import News, failed, note
 from console.tui.model.observation import Identity, Observation
 from console.tui.model.tables import TABLES
+from console.tui.model.tabs import Finished, Tab, in_order
 from console.tui.model.usage import Usage
 from console.tui.screens.base import Framed, Page
 from console.tui.screens.dialogs import Choosing, Confirm
@@ -68,6 +69,7 @@ READ_HZ = 4
 _HISTORY = 30  # earlier launches that are read when one ends
 _HEALTH_EVERY_S = 20.0  # each check runs ``mesh status`` in a separate process
 _HEALTH_OLD_S = 3 * _HEALTH_EVERY_S
+_FINISHED_EVERY_S = 15.0  # between two looks after tabs of finished launches
 _SETTLED_S = 3.0  # after a change of nodes, until the next check
 _UNPAINTED_S = 0.3  # the longest time without a picture at the start
 #: New objects between two garbage collections. With Python's default of 700, output of 50,000 lines a second causes
@@ -106,6 +108,10 @@ def _run_screen(watch: Watch) -> Screen[Any]:
     from console.tui.screens.launch import RunScreen
 
     return RunScreen(watch)
+
+
+def _in_use(screen: Screen[Any]) -> bool:
+    return isinstance(screen, Framed) and screen.in_use
 
 
 notes.mend()
@@ -154,6 +160,7 @@ class ConsoleApp(PromptApp):
         self.jobs: dict[int, str] = {}  # jobs with a tab: number and UUID
         self.navigator = Navigator(self)
         self._watches: dict[int, Watch] = {}
+        self._finished = Finished()
         self._read_at: float | None = None
         self._reader: Any = MachineReader(settings)
         for theme in THEMES:
@@ -240,6 +247,7 @@ class ConsoleApp(PromptApp):
             self._restore(self.session.launchers())
         self._leaving = hangup.watch(self, self._before_hangup, self.guard)
         self._reading = self.run_worker(self._read_machine(), name="machine", exit_on_error=True)
+        self.set_interval(_FINISHED_EVERY_S, lambda: self.close_finished(time.monotonic()))
 
     def _restore(self, launchers: list[int]) -> None:
         """Open the tabs of these launches again, as far as their output is still there."""
@@ -610,6 +618,17 @@ class ConsoleApp(PromptApp):
         # the tab's screen, with up to 16 Mi characters of output, is in a reference cycle: collect it now
         self.set_timer(1.0, lambda: bool(gc.collect()))
 
+    def close_finished(self, now: float) -> None:
+        """Close tabs of launches and jobs that succeeded and have not been looked at for a while. ``now`` is
+        monotonic."""
+        stacks = self._screen_stacks.items()
+        used = {mode for mode, screens in stacks if len(screens) > 1 or (screens and _in_use(screens[0]))}
+        for mode in self._finished.due(self.open_tabs, used | {self.current_mode}, now):
+            if mode.startswith("run-"):
+                self.close_run(int(mode[4:]))
+            else:
+                self.close_job(next(number for number, uuid in self.jobs.items() if mode == f"job-{uuid[:8]}"))
+
     def _handle_exception(self, error: Exception) -> None:
         """An internal error: write a report with the traceback, and show the user one line (Textual would print
         everything)."""
@@ -644,9 +663,22 @@ class ConsoleApp(PromptApp):
 
     # Actions
 
+    @property
+    def open_tabs(self) -> list[Tab]:
+        """The tabs of launches and jobs, as they stand in the bar: running ones first."""
+        runs = (
+            Tab(
+                f"run-{launcher}",
+                run.phase not in (Phase.ENDED, Phase.GONE),
+                run.phase is Phase.ENDED and not run.failed,
+            )
+            for launcher, run in self.runs.items()
+        )
+        jobs = (Tab(f"job-{job.id}", job.live, job.state == "done") for job in self.open_jobs)
+        return in_order([*runs, *jobs])
+
     def _tabs(self) -> list[str]:
-        jobs = (f"job-{uuid[:8]}" for uuid in self.jobs.values())
-        return ["mesh", "launch", *TABLES, *(f"run-{launcher}" for launcher in self.runs), *jobs]
+        return ["mesh", "launch", *TABLES, *(tab.mode for tab in self.open_tabs)]
 
     def action_show(self, mode: str) -> None:
         """Switch to a tab."""
@@ -686,8 +718,10 @@ class ConsoleApp(PromptApp):
     def action_choose_tab(self) -> None:
         """Choose from all tabs, including those that do not fit into the bar."""
         rows: list[tuple[str, str, str]] = [(mode, "", mode) for mode in ("mesh", "launch", *TABLES)]
-        rows += [(str(one), " ".join(program_words(run.command)), f"run-{one}") for one, run in self.runs.items()]
-        rows += [(job.id, job.name or " ".join(program_words(job.command)), f"job-{job.id}") for job in self.open_jobs]
+        told = {f"run-{one}": (str(one), run.shown) for one, run in self.runs.items()}
+        for job in self.open_jobs:
+            told[f"job-{job.id}"] = (job.id, job.name or " ".join(program_words(job.command)))
+        rows += [(*told[tab.mode], tab.mode) for tab in self.open_tabs]
         self.push_screen(Choosing("tabs", rows), lambda mode: self.action_show(mode) if mode else None)
 
     @property

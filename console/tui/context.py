@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from console.tui.model.jobs import Job
     from console.tui.model.launch import Run
     from console.tui.model.machine import Changed, Launcher, Machine
+    from console.tui.model.tabs import Tab
     from console.tui.model.usage import Usage
     from console.tui.navigation.links import Link
     from console.tui.sources.launch import Watch
@@ -59,6 +60,8 @@ class AppContext(Protocol):
     def problems(self) -> list[str]: ...
     @property
     def open_jobs(self) -> list[Job]: ...
+    @property
+    def open_tabs(self) -> list[Tab]: ...
     @property
     def current_mode(self) -> str: ...
     @property

@@ -41,6 +41,12 @@ _PID = "{pid}"
 _VISITOR = "/dev/fd/3"
 #: No pager: a script that gives commands cannot press a key, and the greeting alone may fill a screen.
 _GDB = ["gdb", "-q", "-iex", "set debuginfod enabled off", "-iex", "set pagination off", "-p", _PID]
+#: For a stopped rank (--hold): without these, gdb reports its SIGSTOP and stops for it at the first two continues.
+_STOPPED_GDB = [
+    "-ex", "handle SIGSTOP nostop noprint nopass", "-ex", "handle SIGCONT nostop noprint pass",
+    "-ex", r"echo This rank is stopped (yod --hold, or SIGSTOP). continue runs it alone, and it is stopped again when"
+    r" gdb leaves;\nR in the console, or yod --release LAUNCHER, lets all held ranks run.\n",
+]  # fmt: skip
 #: The known debuggers: the command, and the package to install if it is missing.
 TOOLS = {
     "gdb": (_GDB, "gdb"),
@@ -53,9 +59,14 @@ class Refused(PctError):
     """The requested session is impossible."""
 
 
-def command(words: List[str], pid: int, tools: Dict[str, str], node: str) -> List[str]:
-    """The command line for ``words`` (a debugger's name and options, or any command) on process ``pid``."""
+def command(words: List[str], pid: int, tools: Dict[str, str], node: str, *, stopped: bool = False) -> List[str]:
+    """The command line for ``words`` (a debugger's name and options, or any command) on process ``pid``.
+
+    ``stopped``: the process does not run, for example because its launch is held.
+    """
     known, install = TOOLS.get(words[0], (words, ""))
+    if stopped and words[0] == "gdb":
+        words = ["gdb", *_STOPPED_GDB, *words[1:]]
     words = [*known[: known.index(_PID) + 1], *words[1:]] if install and _PID in known else list(words)
     if words[0] == "pdb":
         words = _pdb(pid, words[1:])
@@ -101,8 +112,9 @@ class DebugSession:
         why = unreadable(pid)
         if why:
             raise Refused(f"{node}: rank {message['rank']}: {why}")
-        words = command([str(word) for word in message["command"]], pid, message.get("tools") or {}, node)
         self._was_stopped = processes.state(pid) == "T"
+        asked = [str(word) for word in message["command"]]
+        words = command(asked, pid, message.get("tools") or {}, node, stopped=self._was_stopped)
         self._started = processes.start_time(pid)
         self._terminal = Terminal(message["rows"], message["columns"])
         self._typed = bytearray()

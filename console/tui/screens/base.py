@@ -45,6 +45,11 @@ class Framed(PromptScreen):
         """Known values for the actions' command lines: ``launcher``, ``nodes`` …"""
         return {}
 
+    @property
+    def in_use(self) -> bool:
+        """True if the user has set something up here: its tab does not close by itself."""
+        return False
+
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """In read-only mode, disable actions that change anything; otherwise ask the screen."""
         if self.console.read_only and changes(self.PLACES[0], action):

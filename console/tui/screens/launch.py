@@ -92,6 +92,15 @@ class RunScreen(Framed):
         ranks = f" {fold_ranks(sorted(scope))}" if scope else ""
         return {"launcher": str(self._run.launcher), "rank": rank, "ranks": ranks}
 
+    @property
+    def in_use(self) -> bool:
+        """True while a search, a filter or ranks are chosen, the output is scrolled back, or a line is typed."""
+        if not self.is_mounted:
+            return False
+        output = self._output
+        shown = output.search is not None or output.wanted != Filter() or output.scope is not None or output.gathered
+        return shown or not output.following or self._prompt.is_open
+
     def compose(self) -> Iterable[Widget]:
         """A line about the launch, ranks, output, the completion table, the prompt."""
         run = self._run

@@ -76,15 +76,15 @@ class TopBar(Widget):
     def _tabs(self) -> list[tuple[str, str]]:
         table = self.console.navigator.table
         tabs = [("mesh", "Mesh"), ("launch", "Launch"), (table, table.capitalize())]
+        told: dict[str, str] = {}
         for launcher, run in self.console.runs.items():
             mark = HELD if run.held and run.live else _MARKS.get(run.phase) or ("✗" if run.failed else "✓")
             mark = "…" if run.past and mark == _MARKS[Phase.RUNNING] else mark
-            name = fitted(run.name, 14)
-            tabs.append((f"run-{launcher}", f"{mark} {launcher} {name}".rstrip()))
+            told[f"run-{launcher}"] = f"{mark} {launcher} {fitted(run.name, 14)}".rstrip()
         for job in self.console.open_jobs:
             mark = "▸" if job.live else "✓" if job.state == "done" else "✗"
-            name = job.name or job.id
-            tabs.append((f"job-{job.id}", f"{mark} {fitted(name, 14)}"))
+            told[f"job-{job.id}"] = f"{mark} {fitted(job.name or job.id, 14)}"
+        tabs += [(tab.mode, told[tab.mode]) for tab in self.console.open_tabs]
         return tabs
 
     async def on_click(self, event: events.Click) -> None:

@@ -77,6 +77,29 @@ def test_a_script_of_gdb_commands_is_asked_for_no_key(yods: PrivateMesh, begin: 
 
 
 @needs_gdb
+def test_a_held_rank_continues_alone_in_gdb_and_is_held_again_after_it(
+    yods: PrivateMesh, begin: Begin, places: str, sit: Sit
+) -> None:
+    launcher = begin("--hold", "-sz", "2", places)
+    rank, other = pid_of(yods, launcher, 1), pid_of(yods, launcher, 0)
+    one = sit(launcher, "1", "gdb")
+    assert "yod --release LAUNCHER" in one.read("(gdb) ")
+    one.type("break main\r")
+    one.read("(gdb) ")
+    one.type("continue\r")
+    assert "SIGSTOP" not in one.read("(gdb) ") and processes.state(other) == "T"
+    one.type("backtrace\r")
+    assert "main (argc=1" in one.read("(gdb) ")
+    one.type("quit\r")
+    one.read("(y or n)")
+    one.type("y\r")
+    assert one.wait() == 0
+    wait_until(lambda: processes.state(rank) == "T" and not traced_by(rank), "it is held again")
+    yods.run("yod", "--release", launcher, check=True)
+    wait_until(lambda: processes.state(rank) == processes.state(other) == "S", "both run")
+
+
+@needs_gdb
 def test_who_vanishes_leaves_the_rank_running(yods: PrivateMesh, begin: Begin, places: str, sit: Sit) -> None:
     launcher = begin("-sz", "2", places)
     rank = pid_of(yods, launcher, 1)
