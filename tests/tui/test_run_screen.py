@@ -16,6 +16,7 @@ from console.tui.app import ConsoleApp
 from console.tui.model.launch import Phase
 from console.tui.model.machine import Launcher
 from console.tui.model.output import STDERR
+from console.tui.model.tabs import KEPT_S
 from console.tui.screens.dialogs import Confirm
 from console.tui.screens.launch import RunScreen
 from console.tui.screens.mesh import MeshScreen
@@ -672,6 +673,37 @@ async def test_n_is_next_in_a_search_alone_and_the_footer_says_so(tmp_path: Path
         assert "n Launch" not in footer() and "search /line 1/" in screen_text(app)
         await pilot.press("escape")
         await until(pilot, lambda: "n Launch" in footer(), "no search any more")
+
+
+async def test_running_tabs_stand_first_and_those_that_succeeded_close_by_themselves(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    async with (
+        ScriptedYod(tmp_path, 1) as good, ScriptedYod(tmp_path, 2) as bad, ScriptedYod(tmp_path, 3) as runs,
+        ScriptedYod(tmp_path, 4) as searched, opened(database.url, tmp_path, (160, 30)) as (app, pilot),
+    ):  # fmt: skip
+        for yod, status in ((good, 0), (bad, 3), (runs, None), (searched, 0)):
+            running(yod, 1)
+            await watched(yod, app, pilot)
+            if status is not None:
+                yod.exit(0, status)
+                yod.event("end", exit_status=status, elapsed_s=1.0)
+                await until(pilot, lambda yod=yod: app.runs[yod.launcher].phase is Phase.ENDED, "its end")
+        bar = lambda: screen_text(app).split("\n")[0]  # noqa: E731
+        await until(pilot, lambda: "▸ 3 solve  ✓ 1 solve  ✗ 2 solve  ✓ 4 solve" in bar(), "the one that runs first")
+        await pilot.press("slash", *"x", "enter", "m")
+        app.close_finished(0.0)
+        app.close_finished(KEPT_S - 1)
+        assert len(app.runs) == 4
+        app.attach(1)
+        await until(pilot, lambda: app.current_mode == "run-1", "it is in front")
+        app.close_finished(KEPT_S)
+        await pilot.press("m")
+        app.close_finished(KEPT_S + 1)
+        assert len(app.runs) == 4, "it was looked at"
+        app.close_finished(2 * KEPT_S + 1)
+        await until(pilot, lambda: "▸ 3 solve  ✗ 2 solve  ✓ 4 solve" in bar(), "failed, running and searched ones stay")
+        await pilot.press(">", ">")
+        await until(pilot, lambda: app.current_mode == "run-2", "the second tab, as in the bar")
 
 
 async def test_held_ranks_look_held_everywhere_until_they_are_released(tmp_path: Path) -> None:
