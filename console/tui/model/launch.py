@@ -167,9 +167,9 @@ class Run:
         """The rank that failed first, by itself (or all ranks of the node that was lost first), if it was not the only
         one: others failed or were ended after it."""
         bad = self.ended_badly + self.states.count(RankState.STOPPED)
-        after = self._aborted_by is None and any(
-            rank in self.ends and self.ends[rank].elapsed_s > self._stopped_s for rank in self._first
-        )  # it failed because yod was ending the launch, for a time limit for example
+        end = self.ends.get(next(iter(self._first), -1))
+        # It failed because yod was ending the launch, for a time limit for example.
+        after = self._aborted_by is None and end is not None and end.elapsed_s > self._stopped_s
         return self._first if bad > len(self._first) and not after else frozenset()
 
     def take(self, event: Message) -> None:
@@ -276,9 +276,9 @@ class Run:
         """A rank failed by itself: remember it if it was the first."""
         if self._aborted_by is not None or self._ended_by_user is None or rank in self._ended_by_user:
             return
-        before = [self.ends.get(other) for other in self._first]
         # Exits of different nodes may arrive in another order; a lost node has no time, and stays the first.
-        if not before or all(other is not None and end.elapsed_s < other.elapsed_s for other in before):
+        before = self.ends.get(next(iter(self._first), -1))
+        if not self._first or (before is not None and end.elapsed_s < before.elapsed_s):
             self._first = frozenset((rank,))
 
     def _lost(self, event: Message) -> None:
@@ -331,7 +331,8 @@ class Run:
         self.output.note("released")
 
     def _backtrace(self, event: Message) -> None:
-        self.crashes.add(int(event["rank"]), event)
+        if 0 <= int(event["rank"]) < self.size:
+            self.crashes.add(int(event["rank"]), event)
 
     def _skipped(self, event: Message) -> None:
         self.output.skipped_bytes += int(event.get("bytes") or 0)

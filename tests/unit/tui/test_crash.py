@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from console.tui.model.launch import Run
 from console.tui.model.output import STDERR, STDOUT, Line
 from console.tui.model.stacks.crash import Crashes, died, tracebacks
 from console.tui.model.stacks.rows import Row, innermost, of_user, rows
@@ -111,3 +112,18 @@ def test_pythons_calls_from_its_output_stand_before_the_interpreters() -> None:
     assert found is not None and found.ranks == {2} and not found.told["missing"]
     calls = [row.call for row in rows(found.told["tree"], whole=False)]
     assert calls == ["_bootstrap_inner", "work", "loads", "PyEval"]
+
+
+def test_a_stack_without_an_end_and_numbers_without_sense_do_no_harm() -> None:
+    deep = ["Traceback (most recent call last):"] + [f'  File "{LIB}/threading.py", line 9, in _bootstrap'] * 5000
+    found = shown(Crashes(), written(0, deep), {0})
+    assert 0 < len(found) <= 200
+    huge = ["Traceback (most recent call last):", f'  File "/a.py", line {"9" * 4000}, in f']
+    assert not tracebacks(written(0, huge), frozenset((0,)))
+    crashes = Crashes()
+    crashes.add(0, event([("_bootstrap", "/a.c:1", "/a", 1)] * 5000))
+    assert len(shown(crashes, [], {0})) <= 200
+    run = Run(7, size=2)
+    run.take({"event": "backtrace", "rank": 1 << 40, "signal": 11, **event([("f", "", "", 1)])})
+    run.take({"event": "backtrace", "rank": 1, "signal": 11, **event([("f", "", "", "no address")])})
+    assert not run.crashes.ranks

@@ -18,12 +18,13 @@ from redmesh.idset import fold_ranks
 if TYPE_CHECKING:
     from agents.pct.debug.stack_tree import Call, Tree
 
-_FRAME = re.compile(r'  File "(.+)", line (\d+)(?:,? in (.+))?$')
+_FRAME = re.compile(r'  File "(.+)", line (\d{1,9})(?:,? in (.+))?$')
 _PREFIX = re.compile(r"\[rank\d+\]: ?")  # PyTorch puts it before each line
 _OLDEST_FIRST = "Traceback (most recent call last):"
 _NEWEST_FIRST = re.compile(r"Current thread 0x[0-9a-f]+.* \(most recent call first\):$")  # of faulthandler
 #: A traceback with more lines of standard error after it was handled: the rank died of something else.
 _LAST_WORDS = 60
+_DEEPEST = 200  # calls of a stack that are shown, the innermost ones
 
 
 class Died(NamedTuple):
@@ -49,7 +50,8 @@ class Crashes:
         """Add a node's ``backtrace``. Raises ValueError, TypeError or KeyError for an invalid one."""
         found = []
         for tid, name, frames in event["threads"]:
-            read = [Frame(str(f), str(where), str(module), int(address)) for f, where, module, address in frames]
+            innermost = frames[:_DEEPEST]
+            read = [Frame(str(f), str(where), str(module), int(address)) for f, where, module, address in innermost]
             found.append(tuple(self._calls(Thread(int(tid), read, str(name)))))
         self.at = self.at or float(event["at"])
         self.ranks.add(rank)
@@ -86,7 +88,7 @@ def died(
     ``lines``: the launch's output, in which tracebacks are looked for. ``first``: the rank whose stack is first in the
     tree. ``at``: the time of the end, if no node told one.
     """
-    asked = sum(1 << rank for rank in ranks)
+    asked = idset.of(ranks)
     tree = crashes.tree(asked)
     sources = Sources()
     sources.merge(crashes.sources)
@@ -97,7 +99,7 @@ def died(
     if not known:
         return None
     first = first if first in known else min(known)
-    noted = asked & ~sum(1 << rank for rank in printed)  # notes say that Python's calls are missing; there they are
+    noted = asked & ~idset.of(printed)  # notes say that Python's calls are missing; there they are
     missing = [
         (idset.text(those & noted), node, note) for (node, note), those in crashes.notes.items() if those & noted
     ]
@@ -137,7 +139,7 @@ def _last_traceback(texts: list[str]) -> list[tuple[str, str, int]]:
             end += 1
         if len(texts) - end > _LAST_WORDS:
             return []
-        return calls if oldest_first else calls[::-1]
+        return (calls if oldest_first else calls[::-1])[-_DEEPEST:]
     return []
 
 
