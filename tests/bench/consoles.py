@@ -14,7 +14,7 @@ import tempfile
 import termios
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from tests.bench.ratios import RUNS, Bar, Row, seconds
@@ -37,12 +37,16 @@ class Bare(App):
 Bare().run()
 """
 _TICKS = os.sysconf("SC_CLK_TCK")
+_PROCESS_CPU = 2  # with a pid, the number of the kernel's clock of that process (clock_getcpuclockid(3))
 
 
 class Screen:
     """``mesh console`` on a pseudo-terminal that is read all the time."""
 
-    def __init__(self, database: str, home: Path, columns: int, rows: int, start: str = _START) -> None:
+    def __init__(
+        self, database: str, home: Path, columns: int, rows: int, start: str = _START,
+        variables: Mapping[str, str] | None = None,
+    ) -> None:  # fmt: skip
         self.written = 0
         self._recent = b""
         self._news = threading.Condition()
@@ -50,7 +54,7 @@ class Screen:
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("REDMESH_", "XDG_"))}
         env = {**kept, "XDG_STATE_HOME": str(home), "XDG_RUNTIME_DIR": str(home), "REDMESH_DATABASE": database,
-               "TERM": "xterm-256color", "COLORTERM": "truecolor"}  # fmt: skip
+               "TERM": "xterm-256color", "COLORTERM": "truecolor", **(variables or {})}  # fmt: skip
         self.began = time.perf_counter()
         self.process = subprocess.Popen(
             [sys.executable, "-P", "-c", start, "console"], stdin=slave, stdout=slave, stderr=slave, env=env, cwd=home
@@ -90,9 +94,19 @@ class Screen:
 
     @property
     def cpu_s(self) -> float:
-        """Seconds of a core it has used."""
+        """Seconds of a core that it and its ended children have used."""
+        return self.own_s + self.children_s
+
+    @property
+    def own_s(self) -> float:
+        """Seconds of a core that it has used itself."""
+        return time.clock_gettime(~self.process.pid << 3 | _PROCESS_CPU)
+
+    @property
+    def children_s(self) -> float:
+        """Seconds of a core that its ended children have used."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / _TICKS
+        return (int(fields[13]) + int(fields[14])) / _TICKS
 
     @property
     def memory_mib(self) -> float:
