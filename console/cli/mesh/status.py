@@ -9,8 +9,8 @@ from typing import Any
 from agents.link.client import Client, Unreachable
 from console.cli.map.drawing import legend
 from console.cli.map.rows import counts, to_be_drained
-from console.deploy.mesh.sharing import MEANING
-from console.deploy.mesh.sharing import lines as lines_of
+from console.deploy.hosts.other_meshes import MEANING
+from console.deploy.hosts.other_meshes import lines as lines_of
 from console.deploy.personal import evidence_of_life, lifecycle
 from console.deploy.personal.plan import size_of
 from console.deploy.personal.program_snapshot import runs_another

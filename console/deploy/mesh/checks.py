@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from console.deploy.agent import build
+from console.deploy.hosts import other_meshes
 from console.deploy.hosts.description import read_hosts, selected
 from console.deploy.hosts.host_states import Event, HostFailed, State
 from console.deploy.mesh import plan, sharing
@@ -123,7 +124,7 @@ def from_neighbours(facts: Mapping[str, Any]) -> list[Finding]:
     if policy.warning:
         found.append(Finding("policy", policy.warning, "root: chown and chmod, or remove it", grave=False))
     if shared:
-        found.append(Finding("shared", f"it is {shared}", sharing.MEANING, grave=False))
+        found.append(Finding("shared", f"it is {shared}", other_meshes.MEANING, grave=False))
     return found
 
 

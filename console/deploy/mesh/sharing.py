@@ -1,20 +1,18 @@
 """Other meshes on the hosts of a mesh, and whose meshes a host takes part in, as hosts answer before they are used."""
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from agents.pct.node import host_policy, neighbours
 from agents.wire.errors import WireError
 from console.deploy.hosts.host_states import HostFailed
+from console.deploy.hosts.other_meshes import MEANING, alike, lines
 from console.deploy.mesh.plan import joined
 from console.deploy.ssh import bootstrap
 from console.deploy.ssh.worker_pool import HostTask
 from console.errors import ConsoleError
 from redmesh.idset import fold_names
-
-#: What it means that two meshes use a host.
-MEANING = "neither knows what the other runs, so both may run ranks on the same processors"
 
 
 class Neighbour(NamedTuple):
@@ -49,24 +47,11 @@ def told(facts: Mapping[str, Any]) -> str:
     return neighbours.told(table.meshes(), lambda uid: names[uid])
 
 
-def lines(hosts: Iterable[tuple[str, str]]) -> list[str]:
-    """A line for all hosts of which the same is told, from their names and :func:`told`."""
-    return [f"{fold_names(names)} {'is' if len(names) == 1 else 'are'} {text}" for text, names in _alike(hosts)]
-
-
-def _alike(hosts: Iterable[tuple[str, str]]) -> Iterable[tuple[str, list[str]]]:
-    alike: dict[str, list[str]] = {}
-    for name, text in hosts:
-        if text:
-            alike.setdefault(text, []).append(name)
-    return alike.items()
-
-
 def notes(errands: Sequence[HostTask]) -> list[str]:
     """What ``mesh up`` says of hosts that it can use: other meshes there, and a policy that does not count."""
     there = [errand for errand in errands if errand.facts]
     shared = lines((errand.name, told(errand.facts)) for errand in there)
-    warnings = _alike((errand.name, judge(errand.facts).warning) for errand in there)
+    warnings = alike((errand.name, judge(errand.facts).warning) for errand in there)
     return [
         *(f"{line}: {MEANING}" for line in shared),
         *(f"{fold_names(names)}: {warning}" for warning, names in warnings),

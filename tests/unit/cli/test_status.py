@@ -1,10 +1,13 @@
-"""Launches that ``mesh status`` names because nobody knows whether their yod still runs."""
+"""What ``mesh status`` says of launches that nobody knows of, and what it loads."""
 
+import subprocess
+import sys
 from typing import Any
 
 from console.cli.mesh.status import _unknown_lines, launchers_unknown
 from db.views.rows import LauncherRow, NodeRow
 from db.views.viewer import Picture
+from tests.support.waiting import PATIENCE_S
 
 
 def _picture(nodes: dict[int, tuple[str, str]], launchers: dict[int, tuple[str, int, int]]) -> Picture:
@@ -36,3 +39,12 @@ def test_a_launch_is_named_if_nobody_can_know_whether_its_process_runs() -> None
         " (pingd -job 3 -kill ends 3 and frees its processors)",
     ]
     assert "pid namespace" in lines[2] and "\x1b" not in lines[2]
+
+
+def test_the_console_runs_it_again_and_again_so_it_loads_nothing_of_the_deployment() -> None:
+    code = "import sys, console.cli.mesh.status; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=PATIENCE_S, check=True
+    )
+    heavy = {"cryptography", "concurrent", "logging", "asyncio", "peewee", "paramiko", "console.deploy.ssh"}
+    assert not heavy.intersection(done.stdout.split())

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from agents.pct.node.neighbours import Introduction
+from console.deploy.hosts import other_meshes
 from console.deploy.hosts.description import Host
 from console.deploy.hosts.host_states import HostFailed
 from console.deploy.mesh import sharing
@@ -42,7 +43,7 @@ def test_what_any_process_may_say_costs_a_line_at_most() -> None:
 
 def test_hosts_with_the_same_neighbours_have_one_line() -> None:
     told = [("n0", "also used by x"), ("n1", "also used by x"), ("n2", ""), ("n3", "also used by y")]
-    assert sharing.lines(told) == ["n0-n1 are also used by x", "n3 is also used by y"]
+    assert other_meshes.lines(told) == ["n0-n1 are also used by x", "n3 is also used by y"]
 
 
 def test_the_hosts_policy_is_a_finding() -> None:
