@@ -262,7 +262,7 @@ class ConsoleApp(PromptApp):
         if not self._shown:
             self._shown = True
             self._end_batch()
-            self.screen.refresh(layout=True)
+            self.screen.refresh(repaint=False, layout=True)  # all of it is still unpainted
 
     def _begin_the_rest(self) -> None:
         """After the first reading, begin what its picture does not need."""

@@ -76,6 +76,7 @@ class Framed(PromptScreen):
 
     def framed(self, *body: Widget) -> Iterable[Widget]:
         """For ``compose``: the top bar, the widgets, the key bar."""
+        self.take_breakpoints()
         return (TopBar(), *body, KeyBar())
 
 

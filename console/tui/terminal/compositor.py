@@ -213,6 +213,13 @@ class PromptScreen(Screen[None]):
         self._pressed_at = 0.0
         self._rest_is_due = False
 
+    def take_breakpoints(self) -> None:
+        """Take the classes for the terminal's size before there are widgets, so that their styles are applied once."""
+        width, height = self.app.size
+        across = self._get_breakpoint_classes(width, self.HORIZONTAL_BREAKPOINTS or [])
+        down = self._get_breakpoint_classes(height, self.VERTICAL_BREAKPOINTS or [])
+        self.add_class(*across, *down)
+
     def pressed(self) -> None:
         """A key was handled: paint its changes at once."""
         self._pressed_at = time.monotonic()
@@ -234,6 +241,19 @@ class PromptScreen(Screen[None]):
     def get_widget_and_offset_at(self, x: int, y: int) -> tuple[Widget | None, Offset | None]:
         """The widget at a position, where a text selection begins."""
         return without_removed(self, super().get_widget_and_offset_at(x, y))
+
+    def on_screen_resume(self, event: events.ScreenResume) -> None:
+        """Keep the styles: they are new, or were updated behind other screens; Textual renews them after a new theme.
+
+        To apply them again took a tenth of the time of a start, and of the first picture of each tab.
+        """
+        event.refresh_styles = False
+
+    def _compositor_refresh(self) -> None:
+        """Paint, unless nothing may be shown now (at the start): Textual would paint everything, and drop it."""
+        if not self.app._batch_count:
+            self._repaint_required &= self._compositor.size.region not in self._compositor._dirty_regions
+            super()._compositor_refresh()
 
     async def _on_idle(self, event: events.Idle) -> None:
         if self._dirty_widgets and not self._layout_required and time.monotonic() - self._pressed_at < _AT_ONCE_S:
