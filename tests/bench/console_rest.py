@@ -39,7 +39,7 @@ def console_start() -> list[Row]:
             theirs.append(_import())
             with _console(made) as one:
                 ours.append(one.cpu_s)
-                wait_until(lambda one=one: one.children_s > 0, "mesh status ended")
+                _await_status(one)
                 checked.append(one.cpu_s)
     took, whole, bare = (statistics.median(some[1:]) for some in (ours, checked, theirs))
     return [
@@ -101,8 +101,12 @@ def _console(made: PrivateMesh) -> Iterator[Screen]:
 
 
 def _submit(made: PrivateMesh) -> str:
-    """Run a job of tasks to its end; return its number."""
-    return made.run("mesh", "submit", "--wait", "--", "true", check=True).stdout.split()[-1]
+    """Run a job of tasks to its end; return its short name."""
+    return made.run("mesh", "submit", "--wait", "--", "true", check=True).stdout.split()[-1][:8]
+
+
+def _await_status(one: Screen) -> None:
+    wait_until(lambda: one.children_s > 0, "mesh status ended")
 
 
 def _import() -> float:

@@ -24,6 +24,7 @@ from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.dom import DOMNode
 from textual.geometry import Offset
+from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import Input, LoadingIndicator, OptionList
 
@@ -32,6 +33,7 @@ from console.tui.actions.registry import of
 from console.tui.context import AppContext, context
 from console.tui.format import program_words
 from console.tui.screens.base import Framed
+from console.tui.terminal.compositor import line_behind
 from console.tui.terminal.removed import ignore_removed_option, without_removed
 
 
@@ -66,6 +68,10 @@ class Palette(CommandPalette):
     def get_widget_and_offset_at(self, x: int, y: int) -> tuple[Widget | None, Offset | None]:
         """The widget at a position, where a text selection begins."""
         return without_removed(self, super().get_widget_and_offset_at(x, y))
+
+    def render_line(self, y: int) -> Strip:
+        """A line of what is behind the palette."""
+        return line_behind(self, y) or super().render_line(y)
 
     @on(OptionList.OptionSelected)
     def _chosen(self, event: OptionList.OptionSelected) -> None:

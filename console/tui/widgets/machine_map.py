@@ -50,6 +50,7 @@ class MachineMap(CellGrid):
         self._topology = machine.topology
         self._laid_out = Chart(TIGHTEST, [], [])
         self._charted: tuple[object, ...] = ()  # the inputs of the chart
+        self._earlier: tuple[tuple[object, ...], Chart] = ((), self._laid_out)  # the chart before, with its inputs
         self._looks: dict[int, tuple[str, str, str]] = {}  # the looks of drawn tiles; removed when they change
         self._tile_at_place: dict[tuple[int, int], int] = {}
         # Launchers with more neighbours than there are colours, until launchers begin or end: to look for one again
@@ -79,10 +80,15 @@ class MachineMap(CellGrid):
         wanted = (self.place, width, height, self.whole, self._machine.shapes)
         if wanted == self._charted:
             return self._laid_out
+        earlier, self._earlier = self._earlier, (self._charted, self._laid_out)
         self._charted = wanted
+        if earlier[0] == wanted:  # z and escape go back to what was shown before
+            self._laid_out = earlier[1]
+            return self._laid_out
         self._laid_out = self._structure.chart(self.place, width, height, whole=self.whole)
         if not self._laid_out.members and self.place != MACHINE:  # the cabinet or the node was removed
             self.place = MACHINE
+            self._charted = (MACHINE, *wanted[1:])
             self._laid_out = self._structure.chart(self.place, width, height, whole=self.whole)
         return self._laid_out
 
@@ -209,12 +215,13 @@ class MachineMap(CellGrid):
     def _keep_apart(self, tiles: Iterable[int]) -> set[int]:
         """Recolour launchers that have the same colour as a neighbour on this map; returns changed cells."""
         changed: set[int] = set()
-        hue = self._machine.hue
+        hue, processors, members = self._machine.hue, self._machine.processors, self._chart.members
         if self._crowded and self._crowded_among != self._machine.launchers.keys():
             self._crowded.clear()
         for tile in tiles:
-            one = self._holder(tile)
-            for other in () if one is None else map(self._holder, self._beside(tile)):
+            one = processors[members[tile][0]].launcher
+            for beside in () if one is None else self._beside(tile):
+                other = processors[members[beside][0]].launcher
                 if other is not None and one is not None and other != one and hue(other) == hue(one):
                     launcher = max(one, other)
                     if launcher not in self._crowded:
@@ -236,11 +243,12 @@ class MachineMap(CellGrid):
 
     def _beside(self, tile: int) -> list[int]:
         """The tiles on its four sides."""
-        density = self._chart.density
-        x, y = self._chart.place(tile)
-        across, down = density.tile + density.gap, density.height
-        places = ((x - across, y), (x + across, y), *((x, y + way * (down + gap)) for way in (-1, 1) for gap in (0, 1)))
-        return [found for place in places if (found := self._tile_at_place.get(place)) is not None]
+        chart, at = self._chart, self._tile_at_place.get
+        x, y = chart.place(tile)
+        across, down = chart.density.tile + chart.density.gap, chart.density.height
+        up, low = y - down, y + down
+        places = ((x - across, y), (x + across, y), (x, up), (x, up - 1), (x, low), (x, low + 1))
+        return [found for place in places if (found := at(place)) is not None]
 
     def show(self, place: Place, cell: int | None = None) -> None:
         """Show a place, with the cursor on that cell."""
