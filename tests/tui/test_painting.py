@@ -2,19 +2,26 @@
 
 import asyncio
 import random
+from collections.abc import Iterable
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.segment import Segment
 from textual import events
+from textual._compositor import LayoutUpdate
+from textual.renderables.background_screen import BackgroundScreen
 from textual.widgets._toast import Toast
 
 from console.tui.app import ConsoleApp
-from console.tui.terminal.compositor import CellsCompositor, PromptScreen
+from console.tui.screens.help import Help
+from console.tui.terminal.compositor import CellsCompositor, PromptScreen, line_behind
+from console.tui.widgets.bars import TopBar
 from tests.support.big_machine import BigDatabase, storm
 from tests.support.chance import long
 from tests.support.console import Keyboard, opened, screen_text, until
-from tests.support.fixed_database import FixedDatabase, Row
+from tests.support.fixed_database import FixedDatabase, Row, busy_machine
 from tests.support.painted import Watched
 
 KEYS = [*"hjklwbzvcosgG134mynre?:", "tab", "escape", "enter", "space", "ctrl+p", "pagedown", "home"]
@@ -154,3 +161,49 @@ async def test_the_name_of_a_node_that_is_back_is_painted_like_the_others(tmp_pa
         )
         await until(keyboard, lambda: "down 0" in screen_text(app), "the node is up")
         await agrees(app, keyboard, terminal, "the node came back")
+
+
+async def test_behind_a_dialog_only_what_has_changed_is_painted(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    async with opened(database.url, tmp_path, (120, 40)) as (app, keyboard):
+        await keyboard.press("?")
+        await until(keyboard, lambda: isinstance(app.screen, Help), "the help")
+        await still(app, keyboard)
+        terminal = Watched(app)
+        await still(app, keyboard)
+        painted: list[object] = []
+        take = app._display
+
+        def noted(screen: Any, update: Any) -> None:
+            painted.append(update)
+            take(screen, update)
+
+        app._display = noted  # type: ignore[method-assign]
+        for _ in range(3):
+            before = len(painted)
+            app.screen_stack[0].query_one(TopBar).refresh()
+            await until(keyboard, lambda before=before: len(painted) > before, "the bar is painted")
+        assert not [update for update in painted if isinstance(update, LayoutUpdate)]
+        await agrees(app, keyboard, terminal, "three changes behind the help")
+    database.close()
+
+
+async def test_a_line_behind_a_dialog_is_as_textual_paints_it(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    async with opened(database.url, tmp_path, (120, 40)) as (app, keyboard):
+        await keyboard.press("?")
+        await until(keyboard, lambda: isinstance(app.screen, Help), "the help")
+        await still(app, keyboard)
+        whole = BackgroundScreen(app.screen_stack[0], app.screen.styles.background)
+        wanted = list(Segment.split_and_crop_lines(app.console.render(whole, app.console_options), 120, pad=False))
+        for y, line in enumerate(wanted[:40]):
+            assert _differing(line, line_behind(app.screen, y) or ()) == []
+    database.close()
+
+
+def _differing(one: Iterable[Segment], other: Iterable[Segment]) -> list[object]:
+    """The columns that differ in their letter or style."""
+    cells = [
+        [(letter, segment.style) for segment in line for letter in segment.text.rstrip("\n")] for line in (one, other)
+    ]
+    return [(x, a, b) for x, (a, b) in enumerate(zip_longest(*cells)) if a != b]

@@ -16,6 +16,7 @@ from console.tui.model.tables import (
     LAUNCHERS,
     NODES,
     PARTITIONS,
+    Column,
     FilterError,
     Rows,
     as_csv,
@@ -211,3 +212,18 @@ def test_launchers_show_where_they_are_and_their_programs_without_folders() -> N
     rows.set_filter("home/ada")
     rows.refresh()
     assert rows.order == [9], "a filter looks at all of it"
+
+
+def test_a_filter_takes_the_texts_that_are_there() -> None:
+    made: list[int] = []
+
+    def text(row: Node, _: Machine) -> str:
+        made.append(row.id)
+        return row.name
+
+    rows = Rows(NODES._replace(columns=(Column("name", text),)), many())
+    rows.refresh()
+    for words, first in (("n1", "n1"), ("n12", "n12"), ("", "n0")):
+        rows.set_filter(words)
+        assert names(rows)[0] == first
+    assert len(made) == len(rows.order) == 40
