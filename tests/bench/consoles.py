@@ -48,6 +48,7 @@ class Screen:
         variables: Mapping[str, str] | None = None,
     ) -> None:  # fmt: skip
         self.written = 0
+        self.written_at = 0.0
         self._recent = b""
         self._news = threading.Condition()
         self._master, slave = pty.openpty()
@@ -72,6 +73,7 @@ class Screen:
                 return
             with self._news:
                 self.written += len(data)
+                self.written_at = time.perf_counter()
                 self._recent = (self._recent + data)[-(1 << 20) :]
                 self._news.notify_all()
 
@@ -82,6 +84,18 @@ class Screen:
         began = time.perf_counter()
         os.write(self._master, key.encode())
         return self.until(then, limit_s) - began
+
+    def answer(self, key: str, quiet_s: float = 0.05, limit_s: float = 20.0) -> float:
+        """Presses it; the seconds until the last byte that is written before it is quiet for ``quiet_s``."""
+        while time.perf_counter() - self.written_at < quiet_s:
+            time.sleep(0.005)
+        before, began = self.written, time.perf_counter()
+        os.write(self._master, key.encode())
+        while self.written == before or time.perf_counter() - self.written_at < quiet_s:
+            if time.perf_counter() - began > limit_s:
+                raise RuntimeError(f"{key!r} had no answer, or no end of it")
+            time.sleep(0.001)
+        return self.written_at - began
 
     def until(self, text: str, limit_s: float = 20.0) -> float:
         """When it had been written; RuntimeError when it is not in time."""
