@@ -248,7 +248,7 @@ class PromptScreen(Screen[None]):
         """The widget at a position, where a text selection begins."""
         return without_removed(self, super().get_widget_and_offset_at(x, y))
 
-    def on_screen_resume(self, event: events.ScreenResume) -> None:
+    def _on_screen_resume(self, event: events.ScreenResume) -> None:
         """Keep the styles: they are new, or were updated behind other screens; Textual renews them after a new theme.
 
         To apply them again took a tenth of the time of a start, and of the first picture of each tab.
