@@ -8,7 +8,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cached_property, partial
 from io import StringIO
@@ -38,6 +38,8 @@ from console.tui.model.observation import Identity, Observation
 from console.tui.model.tables import TABLES
 from console.tui.model.tabs import Finished, Tab, in_order
 from console.tui.model.usage import Usage
+from console.tui.model.wrong import Wrong, Wrongs
+from console.tui.navigation.links import Link
 from console.tui.screens.base import Framed, Page
 from console.tui.screens.dialogs import Choosing, Confirm
 from console.tui.screens.help import Help, help_sections, key_name
@@ -142,6 +144,7 @@ class ConsoleApp(PromptApp):
         self.machine = Machine()
         self.runs: dict[int, Run] = {}
         self._health: Observation[list[str]] | None = None  # the problems found by mesh status
+        self._wrongs = Wrongs(self.machine)
         self._reading_s = 0.0
         self._leaving: hangup.Leaving | None = None
         self._nodes_changed = asyncio.Event()  # a node came or went: look after health sooner
@@ -452,6 +455,33 @@ class ConsoleApp(PromptApp):
         if not self.settings.mesh or self.replaying:
             return True
         return self._health is not None and self._health.of == Identity(self.machine.boot_id)
+
+    @property
+    def wrongs(self) -> tuple[Wrong, ...]:
+        """What is wrong with the machine, the worst first."""
+        return self._wrongs.now(self.trouble, self.problems, self.runs)
+
+    @property
+    def harmed(self) -> Mapping[int, str]:
+        """Live launchers on nodes that are down: what became of their ranks."""
+        return self._wrongs.launchers if self.wrongs else {}
+
+    def action_wrong(self) -> None:
+        """Go to what is wrong; with several things, choose among them."""
+        found = self.wrongs
+        if len(found) > 1:
+            rows = [(wrong.what, "; ".join(filter(None, (wrong.why, wrong.whom))), wrong) for wrong in found]
+            self.push_screen(Choosing("what is wrong", rows), lambda wrong: self._go_to_wrong(wrong) if wrong else None)
+        elif found:
+            self._go_to_wrong(found[0])
+        else:
+            self.notify("nothing is wrong", timeout=2)
+
+    def _go_to_wrong(self, wrong: Wrong) -> None:
+        if wrong.kind == "health":
+            self.push_screen(Page("what is wrong", [wrong.text]))
+        else:
+            self.navigator.open(Link(wrong.kind, wrong.name))
 
     def where_told(self) -> str:
         """The position in a recording; empty for a live database."""

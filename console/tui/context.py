@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from console.tui.model.machine import Changed, Launcher, Machine
     from console.tui.model.tabs import Tab
     from console.tui.model.usage import Usage
+    from console.tui.model.wrong import Wrong
     from console.tui.navigation.links import Link
     from console.tui.sources.launch import Watch
 
@@ -53,6 +54,14 @@ class AppContext(Protocol):
     machine_changed: Signal[Changed]
     runs_changed: Signal[int]
     jobs_changed: Signal[set[str]]
+
+    @property
+    def wrongs(self) -> tuple[Wrong, ...]:
+        """What is wrong with the machine, the worst first."""
+
+    @property
+    def harmed(self) -> Mapping[int, str]:
+        """Live launchers on nodes that are down: what became of their ranks."""
 
     @property
     def navigator(self) -> Navigation: ...

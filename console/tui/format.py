@@ -38,6 +38,11 @@ def clock(at: float) -> str:
     return time.strftime("%H:%M:%S" if abs(time.time() - at) < 86_400 else "%d %b %H:%M", then)
 
 
+def minute(at: float) -> str:
+    """An instant to the minute, with the date if it is more than a day from now."""
+    return clock(at).removesuffix(time.strftime(":%S", time.localtime(at)))
+
+
 def several(count: int, noun: str) -> str:
     """``1 node``, ``3 nodes``, ``2 processes``, ``4 launches``."""
     if count == 1:

@@ -242,6 +242,8 @@ EVERYWHERE = (
     Action("app.events", "4", "Events", "the table of events", "show('events')", "mesh record -"),
     Action("app.tabs", "5", "Tabs", "choose among all tabs", "choose_tab"),
     Action("app.health", "6", "Health", "what is wrong with the mesh", "health", "mesh status"),
+    Action("app.wrong", "exclamation_mark", "Wrong", "what is wrong: to that node or launch; if it is several, a list",
+           "wrong", "mesh status"),
     Action("app.jobs", "7,J", "Jobs", "the table of jobs of tasks and sections", "show('jobs')", "mesh queue --all"),
     Action("app.go-to", "colon", "Go to, do", "a place or an action by its name: node n12, launcher 7, drain", "go_to"),
     Action("app.back", "left_square_bracket", "Back", "where one was before", "trail(-1)"),

@@ -66,8 +66,11 @@ class Entry(Dialog[str | None]):
         value: str = "",
         offers: Callable[[str], Sequence[str]] | None = None,
         placeholder: str = "",
+        mark: Callable[[str], str] = lambda _: "",
     ) -> None:
+        """``mark``: what is shown in front of an offer."""
         super().__init__()
+        self._mark = mark
         self._label, self._told, self._value = label, told, value
         self._offers = offers
         self._placeholder = placeholder
@@ -101,7 +104,7 @@ class Entry(Dialog[str | None]):
         offers = [] if self._offers is None or bad else list(self._offers(text))[:12]
         words = told.removeprefix("!")
         if offers:
-            words = f"{words}   tab: {'  '.join(offer.rpartition(' ')[2] for offer in offers)}".strip()
+            words = f"{words}   tab: {'  '.join(self._mark(offer) + offer.rpartition(' ')[2] for offer in offers)}".strip()
         line = self.query_one("#entry-told", Static)
         line.update(Content(words))
         line.set_class(bad, "-bad")

@@ -27,6 +27,7 @@ from console.tui.widgets.grids.grid import CellGrid
 from console.tui.widgets.lines import LineList
 from console.tui.widgets.machine_map import Legend, MachineMap
 from console.tui.widgets.sidebar import Activity, LauncherList
+from console.tui.widgets.wrong_line import WrongLine
 
 _HINTS = "H launch · D drain · R resume · B reserve · T term · K kill · y copy"
 
@@ -41,7 +42,8 @@ class MeshScreen(Framed):
     HORIZONTAL_BREAKPOINTS = [*Framed.HORIZONTAL_BREAKPOINTS, (170, "-broad")]
 
     def compose(self) -> Iterable[Widget]:
-        """Map on the left, with the activity where it leaves room; launchers and details on the right; the legend."""
+        """What is wrong; map on the left, with the activity where it leaves room; launchers and details on the right; the
+        legend."""
         machine = self.console.machine
         self._map = MachineMap(machine, id="map")
         self._launchers = LauncherList(machine, id="launchers")
@@ -51,10 +53,11 @@ class MeshScreen(Framed):
         self._possible: tuple[object, ...] = ()
         self._boot = machine.boot_id
         self._commands = CommandDialogs(self, self.target)
+        self._wrong = WrongLine()
         self._activity = Activity(machine, self.console.usage, id="activity")
         self._left = Vertical(self._map, self._activity, id="machine")
         side = Vertical(self._launchers, self._details, id="side")
-        return self.framed(Horizontal(self._left, side, id="mesh-body"), self._legend)
+        return self.framed(self._wrong, Horizontal(self._left, side, id="mesh-body"), self._legend)
 
     def on_mount(self) -> None:
         """Subscribe to changes of the machine."""
@@ -89,6 +92,8 @@ class MeshScreen(Framed):
         if self._boot != machine.boot_id:
             self._boot = machine.boot_id
             self._map.select(())  # the numbers of its processors are those of others now
+        if self._wrong.update_wrongs():
+            self.call_after_refresh(self._map.rebuild)
         self._titles()
         self._map.message = self.console.trouble or "reading …"
         set_title(self._launchers, f"launchers ({len(machine.launchers):,})")

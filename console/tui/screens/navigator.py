@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from console.tui.context import AppContext
 from console.tui.model.expressions import ExpressionError, choose
 from console.tui.model.tables import TABLES
-from console.tui.navigation.links import KINDS, Link, LinkError, Trail, completions, parse
+from console.tui.navigation.links import ALIASES, KINDS, Link, LinkError, Trail, completions, parse
 from console.tui.navigation.presets import Views, config_directory
 from console.tui.screens.base import Framed
 from console.tui.screens.dialogs import Entry
@@ -70,7 +70,9 @@ class Navigator:
                 told = " · ".join(filter(None, (action.meaning, action.command)))
                 return told if verb == text.strip() else f"{verb}: {told}"
             try:
-                return f"to {parse(text)}"
+                link = parse(text)
+                harm = app.harmed.get(int(link.name), "") if link.kind in ("launcher", "run") else ""
+                return f"to {link}" + (f", which {harm}" if harm else "")
             except LinkError as error:
                 # An incomplete name is not an error yet.
                 return (error.hint or error.message) if offers(text) else f"!{error.message}"
@@ -84,7 +86,12 @@ class Navigator:
             else:
                 self._take(text)
 
-        app.push_screen(Entry(":", told, offers=offers), answered)
+        def mark(offer: str) -> str:
+            word, _, name = offer.partition(" ")
+            numbered = ALIASES.get(word, word) in ("launcher", "launchers", "run") and name.isdigit()
+            return "▲" if numbered and int(name) in app.harmed else ""
+
+        app.push_screen(Entry(":", told, offers=offers, mark=mark), answered)
 
     def _take(self, text: str) -> None:
         try:

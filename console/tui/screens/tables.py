@@ -41,6 +41,7 @@ from console.tui.sources.node import Probe
 from console.tui.widgets.bars import set_subtitle, set_title
 from console.tui.widgets.details import Details
 from console.tui.widgets.table import TableView
+from console.tui.widgets.wrong_line import WrongLine
 from db.errors import StoreError
 from redmesh.text import counted
 
@@ -94,8 +95,9 @@ class TableScreen(Framed):
         self.view.empty = _EMPTY[self.table.name]
         self._details = Details(self.console.machine, id="table-details")
         shown = [self.view] if self.table in (PARTITIONS, JOBS) else [self.view, self._details]
+        self._wrong = WrongLine()
         self._commands = CommandDialogs(self, self.target)
-        return self.framed(Horizontal(*shown, id="table-body"))
+        return self.framed(self._wrong, Horizontal(*shown, id="table-body"))
 
     def on_mount(self) -> None:
         """Subscribe to changes of the machine."""
@@ -127,6 +129,10 @@ class TableScreen(Framed):
             self._boot = machine.boot_id
             if self.table is not JOBS:
                 self.view.mark(set())  # the numbers of its rows may be those of others now
+        self._wrong.update_wrongs()
+        if self.table is LAUNCHERS and self.view.harmed != (harmed := frozenset(self.console.harmed)):
+            self.view.harmed = harmed
+            self.view.refresh()
         if machine.counter != self._counter and self._with_ended and not self._reads_later:
             self._reads_later = True  # earlier readings may be out of date; in a paused recording none follow
             self.set_timer(_ENDED_EVERY_S, self._read_ended)

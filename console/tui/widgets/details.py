@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import textwrap
 import time
 from collections.abc import Iterable
@@ -20,6 +19,7 @@ from textual.widget import Widget
 from console.tui.format import amount, clock, elapsed, near_end, several
 from console.tui.model.machine import Event, Launcher, Machine, Node, Processor, State
 from console.tui.model.tables import drain_text
+from console.tui.model.wrong import ranks_of
 from console.tui.widgets.bars import set_title
 from redmesh.idset import fold_ranks
 
@@ -39,7 +39,6 @@ class Details(Widget):
         self._facts: list[Fact] = []
         self._lines: list[Fact] = []  # the facts, wrapped to the width
         self._styles: dict[str, Style] = {}
-        self._ranks: tuple[str, list[int]] = ("", [])  # the ranks of the last launcher, as text and parsed
         self.node: Node | None = None  # the node that they are about: its PCT is asked
 
     def show_nothing(self) -> None:
@@ -129,21 +128,10 @@ class Details(Widget):
         for number in dict.fromkeys(machine.processors[cell].launcher for cell in cells):
             launcher = machine.launchers.get(number) if number is not None else None
             if launcher is not None and launcher.ranks:
-                ranks = [rank for rank, at in enumerate(self._ranks_of(launcher)) if at in mine]
+                ranks = [rank for rank, at in enumerate(ranks_of(launcher.ranks)) if at in mine]
                 told = f"{machine.letter(launcher.id)} {fold_ranks(ranks)}"
                 facts.append(("had ranks", told, "old") if node.state == "down" else ("ranks", told, ""))
         return facts
-
-    def _ranks_of(self, launcher: Launcher) -> list[int]:
-        """The processor of each rank; empty if it is unknown."""
-        if self._ranks[0] != launcher.ranks:
-            try:
-                ranks = json.loads(launcher.ranks)
-            except (ValueError, RecursionError):
-                ranks = []
-            numbers = ranks if isinstance(ranks, list) else []
-            self._ranks = (launcher.ranks, [at if isinstance(at, int) else -1 for at in numbers])
-        return self._ranks[1]
 
     def _of_launcher(self, launcher: Launcher, *, short: bool) -> list[Fact]:
         machine = self._machine

@@ -111,6 +111,7 @@ class LauncherList(LineList):
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         *(f"launcher-list--hue-{number}" for number in range(HUES)),
         "launcher-list--pending",
+        "launcher-list--lost",
     }
     BINDINGS: ClassVar[list[BindingType]] = bindings("launchers")
     EMPTY = "nothing runs; n launches a program"
@@ -120,16 +121,18 @@ class LauncherList(LineList):
         self._machine = machine
         # a copy, because the machine may drop a launcher before its line is painted
         self._launchers: dict[int, Launcher] = {}
+        self._harmed: frozenset[int] = frozenset()
 
     def update_launchers(self) -> None:
         """Show the machine's present launchers."""
         self._launchers = dict(self._machine.launchers)
         console = context(self)
+        self._harmed = frozenset(console.harmed)
         self.below = () if self._launchers and not console.first_start else first_steps(console.keys_of)
         self.set_keys(sorted(self._launchers))
 
     def draw(self, key: int, width: int, base: Style) -> list[Segment]:
-        """`` a 12  ada  16p  2:05 hostname``: the command gets the remaining space."""
+        """`` a 12  ada  16p  2:05 hostname``: the command gets the remaining space. ``▲``: it has lost a node."""
         launcher = self._launchers[key]
         quiet = base + self.look("line-list--quiet")
         held = key in self._machine.held
@@ -139,15 +142,17 @@ class LauncherList(LineList):
             badge = HELD if held else self._machine.letter(key)
             style = self.look(f"launcher-list--hue-{self._machine.hue(key)}")
         time = "held" if held else elapsed(launcher.elapsed_s(self._machine.now))
-        left = f" {key:<3} "
+        mark = "▲" if key in self._harmed else " "
+        left = f"{key:<3} "
         user = f" {set_cell_size(launcher.user, 8)}" if width >= 46 else ""
         right = f"{launcher.size:>5}{user} {time:>7} "
-        room = max(6, width - 3 - len(left) - len(right))
+        room = max(6, width - 4 - len(left) - len(right))
         command = " ".join(program_words(launcher.command))
         if cell_len(command) > room:
             command = set_cell_size(command, room - 1) + "…"
         return [
             Segment(f" {badge} ", style),
+            Segment(mark, base + self.look("launcher-list--lost")),
             Segment(left, quiet),
             Segment(set_cell_size(command, room), base),
             Segment(right, quiet),

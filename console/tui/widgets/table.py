@@ -69,6 +69,7 @@ class TableView(ScrollView, can_focus=True):
         super().__init__(id=id)
         self.rows = rows
         self.marked: set[int] = set()
+        self.harmed: frozenset[int] = frozenset()  # rows with a mark in front: launchers that lost a node
         self.empty = ""
         self._key: int | None = None  # the row under the cursor, whatever is added or removed
         self._from: int | None = None  # the key of the row at which a range begins
@@ -310,12 +311,13 @@ class TableView(ScrollView, can_focus=True):
         rows = self.rows
         texts = tuple(rows.texts(key))
         marked = key in self.marked
-        kept = self._strips.get((key, here and self.has_focus, marked)) if not here else None
+        kept = self._strips.get((key, key in self.harmed, marked)) if not here else None
         if kept is not None and kept[0] == texts:
             return kept[1]
         if here:
             base = base + self._look("cursor" if self.has_focus else "cursor-blurred")
-        segments = [Segment("● " if marked else "  ", base + self._look("marked"))]
+        front = ("● ", "marked") if marked else ("▲ ", "bad") if key in self.harmed else ("  ", "")
+        segments = [Segment(front[0], base + self._look(front[1]) if front[1] else base)]
         for column, width, text in zip(rows.table.columns, self._widths, texts, strict=True):
             if not width:
                 continue
@@ -329,5 +331,5 @@ class TableView(ScrollView, can_focus=True):
         if not here:
             if len(self._strips) > 2_000:
                 self._strips.clear()
-            self._strips[key, False, marked] = (texts, strip)
+            self._strips[key, key in self.harmed, marked] = (texts, strip)
         return strip

@@ -1,0 +1,163 @@
+"""What is wrong with the machine, in words: nodes out of service with the launches that had ranks there, lost ranks,
+and the problems of ``mesh status``. No I/O."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from rich.cells import cell_len
+
+from console.tui.format import fitted, minute, several
+from console.tui.model.launch import RankState, Run
+from console.tui.model.machine import Launcher, Machine, Node
+from db.machine.node_states import GIVEN_UP
+from redmesh.idset import fold_ranks
+
+_MOST_RANKS = 24  # columns of a list of ranks; a longer one is given as a number
+_MOST_LAUNCHES = 3  # launches that a line names
+_LEAST_REASON = 12  # columns of a reason; with fewer it is left out
+#: The worst first.
+_UNREAD, _LOST, _DOWN_IN_USE, _DOWN, _SUSPECT_IN_USE, _SUSPECT, _OTHER = range(7)
+
+
+class Wrong(NamedTuple):
+    """One thing that is wrong: nodes out of service for one reason, a launch with lost ranks, or a problem.
+
+    ``kind`` and ``name`` are the place where it is to be seen (console/tui/navigation/links.py); ``health`` is the page
+    of problems.
+    """
+
+    badness: int
+    what: str
+    why: str = ""
+    whom: str = ""  # the launches that have ranks there
+    kind: str = "health"
+    name: str = ""
+
+    @property
+    def grave(self) -> bool:
+        """True if something is lost or out of service; otherwise it may be over by itself."""
+        return self.badness <= _DOWN
+
+    @property
+    def text(self) -> str:
+        """All of it: ``n4 down since 14:02: no heartbeat for 15 s; launch 7 lost ranks 3,4``."""
+        return _joined(self.what, self.why, self.whom)
+
+    def within(self, columns: int) -> str:
+        """As much as fits: the reason is shortened first, then left out."""
+        left = columns - cell_len(_joined(self.what, "", self.whom)) - 2
+        if left < _LEAST_REASON and left < cell_len(self.why):
+            return fitted(_joined(self.what, "", self.whom), columns)
+        return _joined(self.what, fitted(self.why, left) if self.why else "", self.whom)
+
+
+def _joined(what: str, why: str, whom: str) -> str:
+    return what + (f": {why}" if why else "") + (f"; {whom}" if whom else "")
+
+
+class Wrongs:
+    """What is wrong now; looked for again only after a change."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._seen: tuple[object, ...] = ()
+        self._found: tuple[Wrong, ...] = ()
+        self.launchers: dict[int, str] = {}  # live launches on nodes that are down: what became of their ranks
+
+    def now(self, trouble: str, problems: Sequence[str], runs: Mapping[int, Run]) -> tuple[Wrong, ...]:
+        """The worst first. ``trouble``: why the machine cannot be read; ``problems``: of ``mesh status``."""
+        lost = {number: count for number, run in runs.items() if run.live and (count := _lost_in(run))}
+        seen = (self._machine.counter, self._machine.shapes, trouble, tuple(problems), tuple(lost.items()))
+        if seen != self._seen:
+            self._seen = seen
+            self._found = self._look(trouble, problems, {number: runs[number] for number in lost})
+        return self._found
+
+    def _look(self, trouble: str, problems: Sequence[str], runs: Mapping[int, Run]) -> tuple[Wrong, ...]:
+        machine = self._machine
+        out = [node for node in machine.nodes if node.state in ("down", "suspect")]
+        self.launchers = {}
+        found = [self._of_nodes(nodes, runs) for nodes in _alike(out)]
+        for number, run in runs.items():
+            if number not in self.launchers:  # its nodes are up again, its ranks are not
+                ranks = [rank for rank, state in enumerate(run.states) if state == RankState.LOST]
+                self.launchers[number] = f"lost {_ranks(ranks)}"
+                found.append(Wrong(_LOST, f"launch {number} lost {_ranks(ranks)}", kind="run", name=str(number)))
+        told = tuple(f"node {node.name} is " for node in out)
+        found += [Wrong(_OTHER, problem) for problem in problems if not problem.startswith(told)]
+        if trouble:
+            found.append(Wrong(_UNREAD, trouble))
+        return tuple(sorted(found, key=lambda wrong: wrong.badness))
+
+    def _of_nodes(self, nodes: list[Node], runs: Mapping[int, Run]) -> Wrong:
+        machine, first = self._machine, nodes[0]
+        gone = first.state == "down"
+        there: dict[int, set[int]] = {}  # by launcher, its processors on these nodes
+        for node in nodes:
+            for cell in machine.cells_of_node(node.id):
+                row = machine.processors[cell]
+                if row.launcher is not None and row.launcher in machine.launchers:
+                    there.setdefault(row.launcher, set()).add(row.id)
+        given_up = all(node.incarnation >= GIVEN_UP for node in nodes)
+        became = {
+            number: _became(machine.launchers[number], processors, runs.get(number), gone and given_up)
+            for number, processors in sorted(there.items())
+        }
+        if gone:
+            for number, text in became.items():
+                self.launchers[number] = f"{self.launchers[number]}, {text}" if number in self.launchers else text
+        named = [f"launch {number} {text}" for number, text in list(became.items())[:_MOST_LAUNCHES]]
+        more = len(became) - len(named)
+        whom = ", ".join(named) + (f" and {more} more" if more else "")
+        badness = (_DOWN_IN_USE if there else _DOWN) if gone else _SUSPECT_IN_USE if there else _SUSPECT
+        since = f" since {minute(min(node.state_at for node in nodes))}" if first.state_at else ""
+        what = first.name if len(nodes) == 1 else f"{several(len(nodes), 'node')} ({first.name} …)"
+        why = first.why
+        has_cells = bool(machine.cells_of_node(first.id))
+        kind, name = ("node", first.name) if has_cells else ("nodes", "")
+        return Wrong(badness, f"{what} {first.state}{since}", why, whom, kind, name)
+
+
+def _lost_in(run: Run) -> int:
+    return run.states.count(RankState.LOST)
+
+
+def _alike(nodes: Iterable[Node]) -> list[list[Node]]:
+    """Nodes that went for the same reason in the same minute: one item, however many they are. The newest first."""
+    groups: dict[tuple[str, str, str], list[Node]] = {}
+    for node in nodes:
+        reason = re.sub(r"\d+", "0", node.why.replace(node.name, ""))
+        groups.setdefault((node.state, reason, minute(node.state_at)), []).append(node)
+    return sorted(groups.values(), key=lambda group: -group[0].state_at)
+
+
+def _became(launcher: Launcher, processors: set[int], run: Run | None, given_up: bool) -> str:
+    """``lost ranks 3,4``; ``has ranks 3,4 there`` while a PCT may still come back to them."""
+    ranks = [rank for rank, at in enumerate(ranks_of(launcher.ranks)) if at in processors]
+    if not ranks:
+        return f"has {several(len(processors), 'processor')} there"
+    states = run.states if run is not None else b""
+    lost = given_up or all(rank < len(states) and states[rank] == RankState.LOST for rank in ranks)
+    return f"lost {_ranks(ranks)}" if lost else f"has {_ranks(ranks)} there"
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    folded = fold_ranks(ranks)
+    if len(folded) > _MOST_RANKS:
+        return several(len(ranks), "rank")
+    return f"rank{'s' if len(ranks) > 1 else ''} {folded}"
+
+
+@functools.lru_cache(16)
+def ranks_of(text: str) -> tuple[int, ...]:
+    """The processor of each rank, from a launcher's row; empty if it is unknown."""
+    try:
+        ranks = json.loads(text or "[]")
+    except (ValueError, RecursionError):
+        return ()
+    return tuple(at if isinstance(at, int) else -1 for at in ranks) if isinstance(ranks, list) else ()

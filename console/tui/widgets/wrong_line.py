@@ -1,0 +1,61 @@
+"""One line of what is wrong with the machine: the worst in words, and how much more there is."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from rich.cells import cell_len
+from textual.content import Content
+from textual.widget import Widget
+
+from console.tui.actions.registry import ALL
+from console.tui.context import context
+from console.tui.format import fitted
+from console.tui.model.wrong import Wrong
+
+_ACTION = ALL["app.wrong"]
+
+
+class WrongLine(Widget):
+    """Not there while nothing is wrong. A click does what the key does: it goes to that place."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"wrong-line--grave", "wrong-line--doubtful", "wrong-line--quiet"}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._wrongs: tuple[Wrong, ...] = ()
+        self.display = False
+
+    def update_wrongs(self) -> bool:
+        """Show what is wrong now; returns whether the line appeared or went, so that others have another size."""
+        wrongs = context(self).wrongs
+        if wrongs == self._wrongs:
+            return False
+        self._wrongs = wrongs
+        self.refresh()
+        before, self.display = self.display, bool(wrongs)
+        return before is not self.display
+
+    def render(self) -> Content:
+        """The worst, as much of it as fits; on the right the number of the others and the key."""
+        if not self._wrongs:
+            return Content("")
+        worst, more = self._wrongs[0], len(self._wrongs) - 1
+        mark = "wrong-line--grave" if worst.grave else "wrong-line--doubtful"
+        key = context(self).keys_of(_ACTION).partition(",")[0]
+        right = " · ".join(filter(None, (f"{more:,} more" if more else "", f"{key} goes there" if key else "")))
+        width = self.size.width
+        if width < 100:
+            right = right.replace(" goes there", "")
+        room = width - 3 - cell_len(right) - 3
+        text = worst.within(max(10, room))
+        gap = max(1, width - 4 - cell_len(text) - cell_len(right) - 1)
+        return Content.assemble(
+            (" ▲ ", self.get_visual_style(mark)),
+            f" {fitted(text, max(10, width - 4))}",
+            (" " * gap + right, self.get_visual_style("wrong-line--quiet")),
+        )
+
+    async def on_click(self) -> None:
+        """Go there."""
+        await self.app.run_action(_ACTION.do)
