@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from rich.console import Console, RenderableType
 from textual.binding import Binding, BindingType
 from textual.filter import Monochrome
-from textual.notifications import Notification
+from textual.notifications import Notification, SeverityLevel
 from textual.screen import Screen
 from textual.signal import Signal
 from textual.worker import WorkerFailed
@@ -33,7 +33,7 @@ from console.tui.model.health import problems
 from console.tui.model.jobs import Job, job_of
 from console.tui.model.launch import Phase, Run
 from console.tui.model.machine import Changed, Launcher, Machine, State
-from console.tui.model.news import News, failed, note
+from console.tui.model.news import Ended, Ends, News, ended
 from console.tui.model.observation import Identity, Observation
 from console.tui.model.tables import TABLES
 from console.tui.model.tabs import Finished, Tab, in_order
@@ -73,6 +73,8 @@ _HEALTH_EVERY_S = 20.0  # each check runs ``mesh status`` in a separate process
 _HEALTH_OLD_S = 3 * _HEALTH_EVERY_S
 _FINISHED_EVERY_S = 15.0  # between two looks after tabs of finished launches
 _SETTLED_S = 3.0  # after a change of nodes, until the next check
+_NOTE_S = 8.0  # how long a note about launches, jobs or problems is in sight
+_PROBLEMS = 3  # problems that a note lists; of more, it gives the number
 _UNPAINTED_S = 0.3  # the longest time without a picture at the start
 #: New objects between two garbage collections. With Python's default of 700, output of 50,000 lines a second causes
 #: seventy collections a second. They find nothing, and took a fifth of the time, up to 140 ms each, while keys waited.
@@ -145,6 +147,9 @@ class ConsoleApp(PromptApp):
         self.runs: dict[int, Run] = {}
         self._health: Observation[list[str]] | None = None  # the problems found by mesh status
         self._wrongs = Wrongs(self.machine)
+        self._notes = notes.Notes(self)
+        self._ends: dict[str, Ends] = {}  # what the notes of ended launches and jobs report
+        self._health_told: list[str] = []  # what the note of problems reports
         self._reading_s = 0.0
         self._leaving: hangup.Leaving | None = None
         self._nodes_changed = asyncio.Event()  # a node came or went: look after health sooner
@@ -229,6 +234,41 @@ class ConsoleApp(PromptApp):
         self.notify(
             f"{counted(len(text.splitlines()), 'line', form=',')} copied" if "\n" in text else "copied", timeout=2
         )
+
+    def notify(
+        self,
+        message: str,
+        *,
+        title: str = "",
+        severity: SeverityLevel = "information",
+        timeout: float | None = None,
+        markup: bool = True,
+    ) -> None:
+        """Show a note. One with the same words replaces the one before."""
+        seconds = self.NOTIFICATION_TIMEOUT if timeout is None else timeout
+        self._notes.tell(f"{severity} {title} {message}", Notification(message, title, severity, seconds, markup))
+
+    def _tell(self, kind: str, message: str, severity: SeverityLevel, title: str = "") -> None:
+        """Show a note in place of the one before of its kind."""
+        self._notes.tell(kind, Notification(message, title, severity, _NOTE_S))
+
+    def _tell_end(self, noun: str, ends: list[Ended]) -> None:
+        """Show a note about ended launches or jobs, together with those that are in sight, and ring the bell."""
+        if self.preferences.notes:
+            if not self._notes.in_sight(noun):
+                self._ends[noun] = Ends(noun)
+            told = self._ends[noun]
+            told.add(ends)
+            self._tell(noun, told.text, "error" if told.bad else "information")
+        if self.preferences.bell:
+            self.bell()
+
+    def on_descendant_focus(self) -> None:
+        """Notes give way to the cursor, also when it moves."""
+        if self._notifications:
+            self.call_after_refresh(notes.place, self)
+
+    on_cell_grid_moved = on_line_list_moved = on_table_view_moved = on_descendant_focus
 
     def _unnotify(self, notification: Notification, refresh: bool = True) -> None:
         """A note that goes makes room for older ones."""
@@ -366,23 +406,15 @@ class ConsoleApp(PromptApp):
             else:
                 self._history_read = True
                 fresh += self._news.begun(rows)  # also launches that started and ended between two readings
-                ended = self._news.ended(rows)
-                fresh += [event for _, event in ended]
-                mine = (row for row, _ in ended if row.uid == os.geteuid() and not self._has_tab(row))
+                gone_now = self._news.ended(rows)
+                fresh += [event for _, event in gone_now]
+                mine = (row for row, _ in gone_now if row.uid == os.geteuid() and not self._has_tab(row))
                 own = [row for row in mine if not job_of(row.command)]  # a job's workers: the job reports its own end
                 if own and not first and not self.replaying:
-                    self._tell_ends(own)
+                    self._tell_end("launch", [ended(row) for row in own])  # launches with a tab report their own
         if fresh:
             self.machine.tell(self._news.events, fresh)
         return bool(fresh)
-
-    def _tell_ends(self, own: list[Launcher]) -> None:
-        """Show a note and ring the bell, if configured. Launches with a tab are not in ``own``."""
-        if self.preferences.notes:
-            bad = any(map(failed, own))
-            self.notify(note(own), severity="error" if bad else "information", markup=False, timeout=8)
-        if self.preferences.bell:
-            self.bell()
 
     @cached_property
     def _jobs_reader(self) -> JobsReader:
@@ -402,12 +434,8 @@ class ConsoleApp(PromptApp):
         for job in ended:
             if self.current_mode == f"job-{job.id}":
                 continue
-            if self.preferences.notes:
-                told = f"job {job.id} {job.name}".rstrip() + f": {job.state}" + (f", {job.why}" if job.why else "")
-                bad = job.state != "done"
-                self.notify(told, severity="error" if bad else "information", markup=False, timeout=8)
-            if self.preferences.bell:
-                self.bell()
+            told = f"job {job.id} {job.name}".rstrip() + f": {job.state}" + (f", {job.why}" if job.why else "")
+            self._tell_end("job", [Ended(job.id, told, job.state != "done")])
 
     async def _look_after_health(self) -> None:
         """Run ``mesh status`` repeatedly; a note reports new problems, at the first time only how many there are."""
@@ -425,9 +453,13 @@ class ConsoleApp(PromptApp):
             self._health = Observation(found, time.monotonic(), of, _HEALTH_OLD_S)
             new = [line for line in found if line not in before]
             if new:
-                several = f"{counted(len(new), 'problem')}; 6 lists {'it' if len(new) == 1 else 'them'}"
-                told = several if first else "\n".join(new[:4])
-                self.notify(told, title="mesh status", severity="warning", markup=False, timeout=8)
+                if not self._notes.in_sight("health"):
+                    self._health_told = []
+                self._health_told = [line for line in self._health_told if line in found] + new
+                several = counted(len(self._health_told), "problem")
+                listed = f"{several}; 6 lists {'it' if len(self._health_told) == 1 else 'them'}"
+                told = listed if first or len(self._health_told) > _PROBLEMS else "\n".join(self._health_told)
+                self._tell("health", told, "warning", "mesh status")
             first = False
             if found != before:
                 self.runs_changed.publish(0)
@@ -608,13 +640,8 @@ class ConsoleApp(PromptApp):
         if run.phase is Phase.ENDED and watch.saw_it_run and self.current_mode != f"run-{run.launcher}":
             watch.saw_it_run = False
             took = f" after {elapsed(run.elapsed_s)}" if run.elapsed_s else ""
-            if self.preferences.notes:
-                self.notify(
-                    f"{run.name or 'launcher'} ({run.launcher}): {run.how}{took}",
-                    severity="error" if run.failed else "information", markup=False, timeout=8,
-                )  # fmt: skip
-            if self.preferences.bell:
-                self.bell()
+            told = f"{run.name or 'launcher'} ({run.launcher}): {run.how}{took}"
+            self._tell_end("launch", [Ended(str(run.launcher), told, run.failed)])
 
     def _show_held(self) -> None:
         """Mark held launches on the map, because the database does not know them."""
@@ -627,10 +654,9 @@ class ConsoleApp(PromptApp):
         run, told = watch.run, watch.bad_exits_told
         watch.bad_exits_told = run.bad_exits
         if run.bad_exits > told and run.live and watch.saw_it_run and self.current_mode != f"run-{run.launcher}":
-            self.notify(
-                f"{run.name or 'launcher'} ({run.launcher}): {run.last_bad_exit}",
-                severity="error", markup=False, timeout=8,
-            )  # fmt: skip
+            more = f" (the last of {run.bad_exits:,})" if run.bad_exits > 1 else ""
+            words = f"{run.name or 'launcher'} ({run.launcher}): {run.last_bad_exit}{more}"
+            self._tell(f"bad exit {run.launcher}", words, "error")
 
     def close_run(self, launcher: int) -> None:
         """Close a launch's tab; the launch continues."""

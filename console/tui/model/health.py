@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +12,14 @@ from redmesh.text import counted
 
 LEAST_FREE = 1 << 30  # bytes on the disk of the mesh's state
 SLOW_S = 1.0  # the longest normal reading of the database
+
+
+_SEVERAL = re.compile(r"\d+ nodes \(")
+
+
+def about_nodes(problem: str) -> bool:
+    """True for a problem of nodes, which the machine's own rows say too."""
+    return problem.startswith("node ") or _SEVERAL.match(problem) is not None
 
 
 def problems(status: Mapping[str, Any], reading_s: float) -> list[str]:
@@ -30,7 +39,7 @@ def problems(status: Mapping[str, Any], reading_s: float) -> list[str]:
     found += [f"{name}: does not answer" for name, answers in (status.get("cpas") or {}).items() if not answers]
     if status.get("rca") is False:
         found.append("rca: does not answer")
-    found += [f"node {told}" for told in status.get("nodes_told") or ()]
+    found += [told if _SEVERAL.match(told) else f"node {told}" for told in status.get("nodes_told") or ()]
     free = status.get("state_free")
     if isinstance(free, int) and free < LEAST_FREE:
         found.append(f"{status.get('state')}: only {amount(free)} are free")

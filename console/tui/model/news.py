@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from console.launch.options.signal_names import signal_name
 from console.tui.format import elapsed, program_words, several
 from console.tui.model.jobs import job_of
 from console.tui.model.launch import SIGNALLED
 from console.tui.model.machine import Event, Launcher
-from redmesh.text import counted
 
 _KEPT = 500
+_NAMED = 2  # ends that a note gives line by line
+_FAILED = 4  # names of failed ones in a note of many ends
 
 
 class News:
@@ -85,12 +87,58 @@ def how(row: Launcher) -> str:
     return f"{name(row)}: {what}{took}{why}"
 
 
-def note(rows: list[Launcher]) -> str:
-    """A few launches by name; for more, their number and how many failed."""
-    if len(rows) <= 3:
-        return "\n".join(f"launcher {row.id}, {how(row)}" for row in rows)
-    bad = sum(map(failed, rows))
-    return f"{counted(len(rows), 'launch', 'launches')} ended" + (f", {bad} failed" if bad else "")
+class Ended(NamedTuple):
+    """An end that a note reports: of a launch, or of a job."""
+
+    name: str  # the launch's number, or the job's short id
+    text: str  # the whole line: ``launcher 7, heat: exit 3 after 2 min``
+    failed: bool
+
+
+def ended(row: Launcher) -> Ended:
+    """The end of a launch."""
+    return Ended(str(row.id), f"launcher {row.id}, {how(row)}", failed(row))
+
+
+class Ends:
+    """The ends that one note reports. While the note is in sight, later ends are added to it."""
+
+    def __init__(self, noun: str) -> None:
+        self._noun = noun
+        self._lines: list[str] = []
+        self._count = 0
+        self._failed: list[str] = []  # names
+        self._last = ""  # the line of the last one that failed
+
+    def add(self, ends: Iterable[Ended]) -> None:
+        """Add ends to what the note says."""
+        for end in ends:
+            self._count += 1
+            self._lines = [*self._lines, end.text][: _NAMED + 1]
+            if end.failed:
+                self._failed.append(end.name)
+                self._last = end.text
+
+    @property
+    def bad(self) -> bool:
+        """True if one of them failed."""
+        return bool(self._failed)
+
+    @property
+    def text(self) -> str:
+        """A few by name. For more, their number, the names of those that failed, and how the last of these did.
+
+        The table of events has a row for each, so what finds no room here is not lost.
+        """
+        if self._count <= _NAMED:
+            return "\n".join(self._lines)
+        told = f"{several(self._count, self._noun)} ended"
+        if not self._failed:
+            return told
+        newest = self._failed[-_FAILED:]
+        more = len(self._failed) - len(newest)
+        names = ", ".join(newest) + (f" and {more:,} before" if more else "")
+        return f"{told}, {len(self._failed):,} failed: {names}\n{self._last}"
 
 
 def _size(row: Launcher) -> str:

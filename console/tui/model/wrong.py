@@ -12,12 +12,14 @@ from typing import NamedTuple
 from rich.cells import cell_len
 
 from console.tui.format import fitted, minute, several
+from console.tui.model.health import about_nodes
 from console.tui.model.launch import RankState, Run
 from console.tui.model.machine import Launcher, Machine, Node
 from db.machine.node_states import GIVEN_UP
 from redmesh.idset import fold_ranks
 
 _MOST_RANKS = 24  # columns of a list of ranks; a longer one is given as a number
+_MOST_NODES = 2  # nodes that a line names
 _MOST_LAUNCHES = 3  # launches that a line names
 _LEAST_REASON = 12  # columns of a reason; with fewer it is left out
 #: The worst first.
@@ -35,6 +37,7 @@ class Wrong(NamedTuple):
     what: str
     why: str = ""
     whom: str = ""  # the launches that have ranks there
+    brief: str = ""  # the same in fewer words
     kind: str = "health"
     name: str = ""
 
@@ -49,11 +52,14 @@ class Wrong(NamedTuple):
         return _joined(self.what, self.why, self.whom)
 
     def within(self, columns: int) -> str:
-        """As much as fits: the reason is shortened first, then left out."""
-        left = columns - cell_len(_joined(self.what, "", self.whom)) - 2
-        if left < _LEAST_REASON and left < cell_len(self.why):
-            return fitted(_joined(self.what, "", self.whom), columns)
-        return _joined(self.what, fitted(self.why, left) if self.why else "", self.whom)
+        """As much as fits: the reason is shortened first, then left out; then the launches are only counted."""
+        for whom in (self.whom, self.brief):
+            left = columns - cell_len(_joined(self.what, "", whom)) - 2
+            if left >= min(_LEAST_REASON, cell_len(self.why)) and self.why:
+                return _joined(self.what, fitted(self.why, left), whom)
+            if left >= -2:
+                return _joined(self.what, "", whom)
+        return fitted(_joined(self.what, "", self.brief), columns)
 
 
 def _joined(what: str, why: str, whom: str) -> str:
@@ -88,8 +94,7 @@ class Wrongs:
                 ranks = [rank for rank, state in enumerate(run.states) if state == RankState.LOST]
                 self.launchers[number] = f"lost {_ranks(ranks)}"
                 found.append(Wrong(_LOST, f"launch {number} lost {_ranks(ranks)}", kind="run", name=str(number)))
-        told = tuple(f"node {node.name} is " for node in out)
-        found += [Wrong(_OTHER, problem) for problem in problems if not problem.startswith(told)]
+        found += [Wrong(_OTHER, problem) for problem in problems if not about_nodes(problem)]
         if trouble:
             found.append(Wrong(_UNREAD, trouble))
         return tuple(sorted(found, key=lambda wrong: wrong.badness))
@@ -111,16 +116,26 @@ class Wrongs:
         if gone:
             for number, text in became.items():
                 self.launchers[number] = f"{self.launchers[number]}, {text}" if number in self.launchers else text
-        named = [f"launch {number} {text}" for number, text in list(became.items())[:_MOST_LAUNCHES]]
-        more = len(became) - len(named)
-        whom = ", ".join(named) + (f" and {more} more" if more else "")
+        whom, brief = _whom(became)
         badness = (_DOWN_IN_USE if there else _DOWN) if gone else _SUSPECT_IN_USE if there else _SUSPECT
         since = f" since {minute(min(node.state_at for node in nodes))}" if first.state_at else ""
-        what = first.name if len(nodes) == 1 else f"{several(len(nodes), 'node')} ({first.name} …)"
-        why = first.why
-        has_cells = bool(machine.cells_of_node(first.id))
-        kind, name = ("node", first.name) if has_cells else ("nodes", "")
-        return Wrong(badness, f"{what} {first.state}{since}", why, whom, kind, name)
+        names = ", ".join(node.name for node in nodes)
+        what = names if len(nodes) <= _MOST_NODES else f"{several(len(nodes), 'node')} ({first.name} …)"
+        return Wrong(badness, f"{what} {first.state}{since}", first.reason, whom, brief, *self._where(nodes))
+
+    def _where(self, nodes: list[Node]) -> tuple[str, str]:
+        if not self._machine.cells_of_node(nodes[0].id):  # a login processor is not on the map
+            return "nodes", ""
+        return ("node", nodes[0].name) if len(nodes) == 1 else ("select", nodes[0].state)
+
+
+def _whom(became: Mapping[int, str]) -> tuple[str, str]:
+    """What became of the launches, in words, and in fewer."""
+    named = [f"launch {number} {text}" for number, text in list(became.items())[:_MOST_LAUNCHES]]
+    more = len(became) - len(named)
+    whom = ", ".join(named) + (f" and {more} more" if more else "")
+    verb = "lost ranks" if all(text.startswith("lost") for text in became.values()) else "there"
+    return whom, f"{several(len(became), 'launch')} {verb}" if len(became) > 1 else whom
 
 
 def _lost_in(run: Run) -> int:
@@ -131,7 +146,7 @@ def _alike(nodes: Iterable[Node]) -> list[list[Node]]:
     """Nodes that went for the same reason in the same minute: one item, however many they are. The newest first."""
     groups: dict[tuple[str, str, str], list[Node]] = {}
     for node in nodes:
-        reason = re.sub(r"\d+", "0", node.why.replace(node.name, ""))
+        reason = re.sub(r"\d+", "0", node.reason.replace(node.name, ""))
         groups.setdefault((node.state, reason, minute(node.state_at)), []).append(node)
     return sorted(groups.values(), key=lambda group: -group[0].state_at)
 
@@ -146,7 +161,7 @@ def _became(launcher: Launcher, processors: set[int], run: Run | None, given_up:
     return f"lost {_ranks(ranks)}" if lost else f"has {_ranks(ranks)} there"
 
 
-def _ranks(ranks: Sequence[int]) -> str:
+def _ranks(ranks: list[int]) -> str:
     folded = fold_ranks(ranks)
     if len(folded) > _MOST_RANKS:
         return several(len(ranks), "rank")

@@ -104,7 +104,8 @@ class Entry(Dialog[str | None]):
         offers = [] if self._offers is None or bad else list(self._offers(text))[:12]
         words = told.removeprefix("!")
         if offers:
-            words = f"{words}   tab: {'  '.join(self._mark(offer) + offer.rpartition(' ')[2] for offer in offers)}".strip()
+            shown = "  ".join(self._mark(offer) + offer.rpartition(" ")[2] for offer in offers)
+            words = f"{words}   tab: {shown}".strip()
         line = self.query_one("#entry-told", Static)
         line.update(Content(words))
         line.set_class(bad, "-bad")

@@ -42,8 +42,7 @@ class MeshScreen(Framed):
     HORIZONTAL_BREAKPOINTS = [*Framed.HORIZONTAL_BREAKPOINTS, (170, "-broad")]
 
     def compose(self) -> Iterable[Widget]:
-        """What is wrong; map on the left, with the activity where it leaves room; launchers and details on the right; the
-        legend."""
+        """What is wrong; the map, and the activity where it leaves room; launchers and details beside; the legend."""
         machine = self.console.machine
         self._map = MachineMap(machine, id="map")
         self._launchers = LauncherList(machine, id="launchers")

@@ -148,7 +148,7 @@ class Details(Widget):
     def _more_of_launcher(self, launcher: Launcher) -> list[Fact]:
         machine = self._machine
         where = f"partition {launcher.partition}" + (f", job {launcher.batch_job}" if launcher.batch_job else "")
-        ranks = len(self._ranks_of(launcher)) if launcher.ranks else 0
+        ranks = len(ranks_of(launcher.ranks)) if launcher.ranks else 0
         cells = machine.cells_of_launcher(launcher.id)
         nodes = list(dict.fromkeys(machine.nodes[machine.node_of(cell)].name for cell in cells))
         facts: list[Fact] = [("of", where, ""), ("yod", f"{launcher.login}/{launcher.pid}", "")]

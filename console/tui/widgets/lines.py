@@ -119,6 +119,11 @@ class LineList(ScrollView, can_focus=True):
         self.scroll_to_region(Region(0, after, 1, 1), animate=False)
         self.post_message(self.Moved(self, self.selected))
 
+    def cursor_place(self) -> Region:
+        """The cursor's line on the screen, for notes."""
+        x, y, width, _ = self.content_region
+        return Region(x, y + self.cursor - self.scroll_offset.y, width, 1)
+
     def on_click(self, event: events.Click) -> None:
         """A click moves the cursor, a second click chooses."""
         offset = event.get_content_offset(self)

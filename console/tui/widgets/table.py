@@ -182,6 +182,11 @@ class TableView(ScrollView, can_focus=True):
             self.scroll_to(y=after - height + 1, animate=False, force=True, immediate=True)
         self.post_message(self.Moved())
 
+    def cursor_place(self) -> Region:
+        """The cursor's row on the screen, for notes."""
+        x, y, width, _ = self.content_region
+        return Region(x, y + _ABOVE + self.cursor - self.scroll_offset.y, width, 1)
+
     # Ranges
 
     def action_extend(self, step: int) -> None:

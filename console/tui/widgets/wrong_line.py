@@ -10,10 +10,11 @@ from textual.widget import Widget
 
 from console.tui.actions.registry import ALL
 from console.tui.context import context
-from console.tui.format import fitted
 from console.tui.model.wrong import Wrong
 
 _ACTION = ALL["app.wrong"]
+_BESIDE = 7  # columns for the mark and the blanks
+_WIDE = 100  # columns of a window with room for what the key does
 
 
 class WrongLine(Widget):
@@ -45,14 +46,14 @@ class WrongLine(Widget):
         key = context(self).keys_of(_ACTION).partition(",")[0]
         right = " · ".join(filter(None, (f"{more:,} more" if more else "", f"{key} goes there" if key else "")))
         width = self.size.width
-        if width < 100:
+        if width < _WIDE:
             right = right.replace(" goes there", "")
-        room = width - 3 - cell_len(right) - 3
-        text = worst.within(max(10, room))
-        gap = max(1, width - 4 - cell_len(text) - cell_len(right) - 1)
+        room = max(10, width - cell_len(right) - _BESIDE)
+        text = worst.within(room)
+        gap = max(2, width - 5 - cell_len(text) - cell_len(right))
         return Content.assemble(
             (" ▲ ", self.get_visual_style(mark)),
-            f" {fitted(text, max(10, width - 4))}",
+            f" {text}",
             (" " * gap + right, self.get_visual_style("wrong-line--quiet")),
         )
 

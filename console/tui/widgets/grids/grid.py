@@ -171,6 +171,14 @@ class CellGrid(ScrollView, can_focus=True):
         self.scroll_to_region(Region(x, y, self._layout.density.tile, self._layout.density.height), animate=False)
         self.post_message(self.Moved(self, after))
 
+    def cursor_place(self) -> Region:
+        """The cursor's cell on the screen, for notes."""
+        if self.cursor not in self._layout:
+            return Region()
+        density = self._layout.density
+        corner = self.content_region.offset + self._layout.place(self.cursor) - self.scroll_offset
+        return Region(*corner, density.tile, density.height)
+
     def _refresh_line_of(self, cell: int) -> None:
         if cell in self._layout:
             y, height = self._layout.place(cell)[1], self._layout.density.height
