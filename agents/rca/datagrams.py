@@ -233,7 +233,7 @@ class RemoteNodes:
             self._answer(known, told, which, heartbeat.GREET, sender)
             return
         if known.is_old(told):
-            self._refuse("a beat that is old: a duplicate, or played again")
+            self._refuse("a heartbeat that is old: a duplicate, or played again")
             return
         if told.kind == heartbeat.GONE:
             self._on_gone(known, told, arrived)

@@ -127,9 +127,9 @@ class Node:
             return ()
         silence = now - self.heard_at
         if silence >= down_s:
-            return self.handle(Event.SILENT_LONG, now, f"no beat for {silence:.0f} s")
+            return self.handle(Event.SILENT_LONG, now, f"no heartbeat for {silence:.0f} s")
         if silence >= suspect_s:
-            return self.handle(Event.SILENT, now, f"no beat for {silence:.0f} s")
+            return self.handle(Event.SILENT, now, f"no heartbeat for {silence:.0f} s")
         return ()
 
     def forgive(self, gap_s: float, now: float) -> None:

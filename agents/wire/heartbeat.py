@@ -120,11 +120,11 @@ def node_of(datagram: bytes) -> str:
     """The node name in a beat that is not verified yet. Raises WireError if the datagram is not a beat."""
     end = datagram.find(b"\0", _BEAT.size, -MAC_SIZE)
     if datagram[:4] != MAGIC or end < 0 or len(datagram) > LONGEST:
-        raise WireError("no beat")
+        raise WireError("no heartbeat")
     try:
         return datagram[_BEAT.size : end].decode("utf-8")
     except UnicodeDecodeError:
-        raise WireError("no beat") from None
+        raise WireError("no heartbeat") from None
 
 
 def read_beat(datagram: bytes, keys: Sequence[bytes]) -> Tuple[Beat, int]:
@@ -136,7 +136,7 @@ def read_beat(datagram: bytes, keys: Sequence[bytes]) -> Tuple[Beat, int]:
     try:
         node, boot_id, agent, address = datagram[_BEAT.size : -MAC_SIZE].decode("utf-8").split("\0")
     except ValueError:  # includes UnicodeDecodeError
-        raise WireError("a beat that is not understood") from None
+        raise WireError("a heartbeat that is not understood") from None
     if kind not in (BEAT, GONE, RCA, SHARED):
         raise WireError("a datagram of another kind")
     facts = Facts(processors, launches, load / 100, memory, agent, address, places)
@@ -194,12 +194,12 @@ def _sealed(key: bytes, whole: bytes, more: bytes) -> bytes:
 
 def _check(datagram: bytes, keys: Sequence[bytes], more: bytes) -> int:
     if len(datagram) < _PLACES.size + MAC_SIZE:
-        raise WireError("too short for a beat")
+        raise WireError("too short for a heartbeat")
     whole, mac = datagram[:-MAC_SIZE], datagram[-MAC_SIZE:]
     for which, key in enumerate(keys):
         if same(seal(key, whole + more), mac):
             return which
-    raise WireError("a beat under a key that is not the node's")
+    raise WireError("a heartbeat under a key that is not the node's")
 
 
 def split_address(text: str) -> Tuple[str, int]:

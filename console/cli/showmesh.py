@@ -33,7 +33,7 @@ WORDS = (
 )
 ABOUT = """Shows every processor of the mesh, grouped by node, with a letter for each launcher.
 
-  . free   + pending: allocated to a launcher that has not started   a-z A-Z 0-9 running   - stale: its node is silent
+  . free   + pending: allocated to a launcher that has not started   a-z A-Z 0-9 running   - suspect: no heartbeat
   # down   ! drained: out of service by mesh drain   = reserved   : free, but only for the partition of a batch job
   , free, on a service node
 

@@ -51,7 +51,7 @@ from console.tui.terminal import crash, hangup, notes, sizes
 from console.tui.terminal.clipboard import MOST, by_tmux, sequence
 from console.tui.terminal.compositor import PromptApp
 from console.tui.terminal.suspend import TOOLS, can_stop, lend
-from console.tui.terminal.themes import MONO, NAMES, THEMES, ReadOnce, borrowed
+from console.tui.terminal.themes import MONO, NAMES, THEMES, TOLD, ReadOnce, borrowed
 from db.errors import StoreError
 from redmesh.sanitise import clean
 from redmesh.text import counted
@@ -217,6 +217,18 @@ class ConsoleApp(PromptApp):
         """In the monochrome theme, also remove the colours of launchers and ranks, which are the same in all themes."""
         self._monochrome.enabled = theme == MONO.name
 
+    def search_themes(self) -> None:
+        """Choose a theme: Redmesh's own first, then Textual's."""
+        own = {theme.name: told for theme, told in zip(THEMES, TOLD, strict=True)}
+        names = [*own, *sorted(self.available_themes.keys() - own)]
+        rows = [(name, own.get(name, "") + (" (now)" if name == self.theme else ""), name) for name in names]
+
+        def chosen(name: str | None) -> None:
+            if name is not None:
+                self.theme = name
+
+        self.push_screen(Choosing("themes", rows), chosen)
+
     def copy_to_clipboard(self, text: str) -> None:
         """Copy to the terminal's clipboard, also from inside tmux and over SSH; text that is too long is refused,
         not cut off."""
@@ -364,7 +376,7 @@ class ConsoleApp(PromptApp):
             if not unchanged or before or int(picture.now) != second:
                 if int(picture.now) != second:
                     counts = self.machine.counts()
-                    out = counts[State.DOWN] + counts[State.STALE]
+                    out = counts[State.DOWN] + counts[State.SUSPECT]
                     busy = counts[State.BUSY] + counts[State.PENDING]
                     self.usage.add(busy, self.machine.cells - out, picture.boot_id, missed)
                 second = int(picture.now)

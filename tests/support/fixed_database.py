@@ -148,7 +148,7 @@ class FixedDatabase:
         """Return the names of the nodes."""
         return [name for (name,) in self.store.read("SELECT name FROM node ORDER BY id")]
 
-    def suspect(self, node: str, reason: str = "no beat for 5 s") -> None:
+    def suspect(self, node: str, reason: str = "no heartbeat for 5 s") -> None:
         """Mark a node suspect."""
         node_suspect(self.store, node, "b007", 1, reason)
         self.age()

@@ -30,7 +30,7 @@ async def test_it_opens_on_the_map_with_legend_launchers_and_details(tmp_path: P
         assert isinstance(app.screen, MeshScreen)
         assert "mesh main" in text and "4 nodes, 32 processors" in text
         assert "free 6" in text and "pending 2" in text and "busy 14" in text
-        assert "stale 8" in text and "down 0" in text and "reserved 2" in text
+        assert "suspect 8" in text and "down 0" in text and "reserved 2" in text
         assert "n0 [a]" in text
         assert "processor 0 · n0:0" in text and "hostname -f" in text
         assert "m Mesh" in text and "q Quit" in text
@@ -67,7 +67,7 @@ async def test_cursor_keys_and_hjkl_move_and_the_details_follow(tmp_path: Path) 
         await pilot.press("j", "j", "l")
         await until(pilot, lambda: "reserved for grace" in details(app), "a reserved processor's details")
         await pilot.press("j")
-        await until(pilot, lambda: "no beat for 5 s" in details(app), "why a node is suspect")
+        await until(pilot, lambda: "no heartbeat for 5 s" in details(app), "why a node is suspect")
 
 
 async def test_the_map_is_live(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ async def test_the_database_goes_and_comes_back(tmp_path: Path) -> None:
         await until(pilot, lambda: "ring" in screen_text(app), "the launchers are shown")
         away = tmp_path / "away.db"
         database.path.rename(away)
-        await until(pilot, lambda: "picture is" in screen_text(app), "how old the picture is")
+        await until(pilot, lambda: "last read" in screen_text(app), "when it was read last")
         assert "n0" in screen_text(app) and "Traceback" not in screen_text(app)
         await pilot.press("l", "j")  # the old picture can still be walked over
         away.rename(database.path)
@@ -140,7 +140,7 @@ async def test_the_database_goes_and_comes_back(tmp_path: Path) -> None:
 
 async def test_no_database_at_all(tmp_path: Path) -> None:
     async with opened(f"sqlite://{tmp_path}/none.db", tmp_path) as (app, pilot):
-        await until(pilot, lambda: "no picture yet" in screen_text(app), "that there is nothing to see")
+        await until(pilot, lambda: "nothing read yet" in screen_text(app), "that there is nothing to see")
         await until(pilot, lambda: "mesh up" in screen_text(app), "what to do about it")
         for key in (*"hjklgGwb", "tab", "enter", "a", "space", *"vcosizyD", "escape", "question_mark", "escape"):
             await pilot.press(key)

@@ -23,7 +23,7 @@ async def test_launchers_partitions_nodes_and_events_are_tables(tmp_path: Path) 
         for key, words in (
             ("1", ("launchers (4)", "simulate --steps", "4242.pbs", "pending")),
             ("2", ("partitions (4)", "4242.pbs", "interactive", "12,13,14,15")),
-            ("3", ("nodes (5)", "suspect", "no beat for 5 s", "login1", "8/8")),
+            ("3", ("nodes (5)", "suspect", "no heartbeat for 5 s", "login1", "8/8")),
             ("4", ("events", "node_suspect", "n3")),
         ):
             await pilot.press(key)

@@ -5,6 +5,8 @@ from typing import NamedTuple
 
 #: The glyph of every state, in the legend's order; busy processors show their launcher's letter instead.
 GLYPHS = {"free": ".", "pending": "+", "busy": "a", "stale": "-", "down": "#", "drained": "!", "reserved": "="}
+#: States that are called otherwise on a screen than in JSON: the processors of a suspect node.
+_WORDS = {"stale": "suspect"}
 #: States that totals leave out where no processor is in them, so that a line has room in 80 columns.
 RARE = ("drained",)
 #: Free, but only for a batch job's partition; counted as free.
@@ -111,10 +113,15 @@ def painted(glyphs: Iterable[tuple[str, str]]) -> str:
 def legend(counts: dict[str, int]) -> str:
     """Every state with its glyph and how many processors are in it; drained ones only if there are any."""
     return "   ".join(
-        f"{glyph} {state} {counts.get(state, 0)}"
+        f"{glyph} {word(state)} {counts.get(state, 0)}"
         for state, glyph in GLYPHS.items()
         if state not in RARE or counts.get(state)
     )
+
+
+def word(state: str) -> str:
+    """The word for a state on a screen."""
+    return _WORDS.get(state, state)
 
 
 def elapsed(seconds: float) -> str:

@@ -93,7 +93,7 @@ The columns of a row:
       12 ( n3 )  301  login1/4711  7 ada  39:36:54         launcher, login processor/pid, rank, user, time since GO
       12 ( n3 )  301  login1/4711  7 ada  39:36:54  PBS # 4242          … in a partition of batch job 4242.pbs
       12 ( n3 )  301  login1/4711  - ada  pending allocation            … its processes have not started yet
-      12 ( n3 )  down                                      or drained, stale, reserved, in partition 5
+      12 ( n3 )  down                                      or drained, suspect, reserved, in partition 5
 
 The words that -parse prints, separated by single blanks (- stands for no value):
   processor node state mode launcher login pid rank user seconds partition batch-job

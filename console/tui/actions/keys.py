@@ -13,7 +13,7 @@ MESH = (
            "select_launcher"),
     Action("mesh.select-state", "s", "Select state", "select all that are in the same state", "select_state"),
     Action("mesh.invert", "i", "Invert", "select all that are not, and no others", "invert"),
-    Action("mesh.expression", "e,slash", "Choose", "select by an expression: node[1-8] & free, user=ada | stale",
+    Action("mesh.expression", "e,slash", "Choose", "select by an expression: node[1-8] & free, user=ada | suspect",
            "expression", footer=True),
     Action("mesh.whole", "z", "Whole/all", "the whole machine on the screen, or every processor a cell", "whole"),
     Action("mesh.launch-here", "H", "Launch here", "the launch form with these processors", "launch_here",

@@ -1,4 +1,4 @@
-"""Selects processors by an expression: ``node[1-8] & free``, ``(user=ada | launcher=7) & !stale``. No I/O.
+"""Selects processors by an expression: ``node[1-8] & free``, ``(user=ada | launcher=7) & !suspect``. No I/O.
 
 ``!`` binds before ``&`` (or a blank), and this before ``|`` (or a comma). Words: states, pools, nodes (``n3``,
 ``node[1-8]``, ``c3-*``), processor numbers (``0..15``), users, and ``key=value`` for ambiguous names.
@@ -17,7 +17,7 @@ from console.tui.model.machine import Machine, Processor, State
 #: Words for states beside the states' own names.
 STATE_WORDS = {
     **{state.name.lower(): (state,) for state in State},
-    "suspect": (State.STALE,),
+    "stale": (State.SUSPECT,),  # its name in JSON
     "used": (State.PENDING, State.BUSY, State.DRAINING),
     "out": (State.DOWN, State.DRAINED),
 }

@@ -13,6 +13,19 @@ from console.tui.model.observation import Identity, Observation, Value
 from db.views.rows import processor_state
 
 HUES = 8
+#: How much two hues (app.tcss) look alike side by side: 4 the same, 3 nearly (two bright purples, two greys), 2 of one
+#: family (blues 0 and 4; purples 1, 2, 5 and 7; greys 3 and 6), 1 less than 50 apart in CIELAB, 0 more than that.
+ALIKE = (
+    (4, 0, 0, 1, 2, 0, 1, 0),
+    (0, 4, 2, 1, 0, 2, 1, 2),
+    (0, 2, 4, 0, 1, 3, 0, 3),
+    (1, 1, 0, 4, 0, 0, 3, 0),
+    (2, 0, 1, 0, 4, 1, 0, 1),
+    (0, 2, 3, 0, 1, 4, 0, 3),
+    (1, 1, 0, 3, 0, 0, 4, 0),
+    (0, 2, 3, 0, 1, 3, 0, 4),
+)
+ONE_FAMILY = 2  # from here on, neighbours get other hues while there are any
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 MOST_EVENTS = 5_000  # events to keep; at twice as many, the older half is dropped
 OUT_OF_SERVICE = frozenset(("down", "drained"))
@@ -24,7 +37,7 @@ class State(enum.IntEnum):
     FREE = 0
     PENDING = 1
     BUSY = 2
-    STALE = 3
+    SUSPECT = 3  # no heartbeat of its node; called stale in JSON
     DOWN = 4
     RESERVED = 5
     DRAINING = 6  # in use on a draining node
@@ -33,15 +46,15 @@ class State(enum.IntEnum):
     SERVICE = 9  # free on a service node, which is in no pool
 
 
-_STATES = {state.name.lower(): state for state in State}
-_NAMES = {state: name for name, state in _STATES.items()}
+_NAMES = {state: state.name.lower() for state in State}
+_STATES = {**{name: state for state, name in _NAMES.items()}, "stale": State.SUSPECT}  # by db.views.rows' words
 
 #: A glyph for each state (as in showmesh), readable without colour; busy processors show a launcher's letter.
 GLYPHS = {
     State.FREE: "·",
     State.PENDING: "+",
     State.BUSY: "a",
-    State.STALE: "-",
+    State.SUSPECT: "-",
     State.DOWN: "#",
     State.RESERVED: "=",
     State.DRAINING: "~",
@@ -187,6 +200,11 @@ class Changed(NamedTuple):
     shape: bool
     cells: set[int]
     launchers: bool
+
+
+def alike(hue: int, others: Collection[int | None]) -> int:
+    """How much a hue looks like the most similar of the others."""
+    return max((ALIKE[hue][other] for other in others if other is not None), default=0)
 
 
 @functools.lru_cache(1024)  # thousands of processors are equal
@@ -336,14 +354,14 @@ class Machine:
         return found
 
     def _free_hue(self, number: int, avoid: Collection[int | None]) -> int:
-        """A hue that no neighbour has, and few others; by the launcher's number if many are free."""
+        """A hue unlike the neighbours', and that few others have; by the launcher's number if many are free."""
         taken = Counter(self._hues.values())
-        return min(range(HUES), key=lambda hue: (hue in avoid, taken[hue], (hue - number + 1) % HUES))
+        return min(range(HUES), key=lambda hue: (alike(hue, avoid), taken[hue], (hue - number + 1) % HUES))
 
     def recolour(self, launcher: int, avoid: Collection[int | None]) -> set[int]:
-        """Give a launcher another hue than these if possible; returns cells that look different now."""
+        """Give a launcher a hue that is less like these if possible; returns cells that look different now."""
         hue = self._free_hue(launcher, avoid)
-        if hue in avoid:
+        if alike(hue, avoid) >= alike(self.hue(launcher), avoid):
             return set()
         self._hues[launcher] = hue
         return {cell for cell in self.cells_of_launcher(launcher) if self._look(cell)}

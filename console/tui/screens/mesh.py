@@ -97,7 +97,7 @@ class MeshScreen(Framed):
         self._map.message = self.console.trouble or "reading …"
         set_title(self._launchers, f"launchers ({len(machine.launchers):,})")
         self._launchers.update_launchers()
-        self._legend.update_counts()
+        self._legend.update_counts(self._map.has_mixed)
         self._activity.update_activity()
         self._show_details()
         self._ask_node()
@@ -141,7 +141,8 @@ class MeshScreen(Framed):
         if self._launchers.has_focus and self._launchers.selected is not None:
             self._details.show_launcher(self._launchers.selected)
         elif self._map.cell is not None:
-            self._details.show_cell(self._map.cell, self._map.where(self._map.cell), len(self._map.under))
+            where, mixture = self._map.where(self._map.cell), self._map.mixture
+            self._details.show_cell(self._map.cell, where, len(self._map.under), mixture)
         else:
             self._details.show_nothing()
 
@@ -277,7 +278,7 @@ class MeshScreen(Framed):
         def told(text: str) -> str:
             if not text.strip():
                 self._map.select_processors(before)
-                return "free, busy, stale …, node[1-8], c3-*, 0..15, user=ada, launcher=7, job=4242 with & | ! ( )"
+                return "free, busy, suspect …, node[1-8], c3-*, 0..15, user=ada, launcher=7, job=4242 with & | ! ( )"
             try:
                 cells = choose(text, self.console.machine, os.getuid())
             except ExpressionError as error:

@@ -205,7 +205,7 @@ class TableScreen(Framed):
             except FilterError as error:
                 return f"!{error.message}"
             self.set_filter(text)
-            return f"{len(self.rows.order):,} of {self.rows.total:,}   regular expression; !not  ~fzy"
+            return f"{len(self.rows.order):,} of {self.rows.total:,}   a regular expression; !text: without it; ~abc: these letters in order"
 
         def answered(text: str | None) -> None:
             if text is None:

@@ -121,6 +121,8 @@ MONO = Theme(
 )
 
 THEMES = (DARK, LIGHT, CONTRAST, MONO)
+#: What they are for.
+TOLD = ("for dark terminals", "for light terminals", "high contrast", "without colours")
 #: Their names in the configuration and for ``--theme``.
 NAMES = tuple(theme.name.removeprefix("redmesh-") for theme in THEMES)
 

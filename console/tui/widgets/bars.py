@@ -18,12 +18,12 @@ from console.tui.model.launch import Phase
 from console.tui.model.machine import State
 
 _MORE = 7  # columns for the number of tabs that do not fit
-_UNUSABLE = (State.DOWN, State.STALE, State.DRAINED, State.SERVICE)
+_UNUSABLE = (State.DOWN, State.SUSPECT, State.DRAINED, State.SERVICE)
 _MARKS = {Phase.ATTACHING: "…", Phase.WAITING: "…", Phase.LOADING: "…", Phase.RUNNING: "▸", Phase.GONE: "?"}
 
 
 class TopBar(Widget):
-    """Clickable tabs, and the state of the machine and its picture."""
+    """Clickable tabs, and the state of the machine and the age of the last reading."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         "top-bar--brand",
@@ -98,7 +98,7 @@ class TopBar(Widget):
         quiet, bad = self.get_visual_style("top-bar--quiet"), self.get_visual_style("top-bar--bad")
         if console.trouble:
             age = console.picture_age_s()
-            text = "no picture yet" if age is None else f"picture is {elapsed(age)} old"
+            text = "nothing read yet" if age is None else f"last read {elapsed(age)} ago"
             return Content.assemble((f" {text} ", bad))
         if console.replaying:
             return Content.assemble((f" {console.where_told()} ", self.get_visual_style("top-bar--here")))

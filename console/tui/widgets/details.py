@@ -51,8 +51,11 @@ class Details(Widget):
         self.node = None
         self._draw(event.kind, [("at", clock(event.at), ""), ("text", event.text, "")])
 
-    def show_cell(self, cell: int, where: str = "", of: int = 1) -> None:
-        """Show the processor, its node, and what runs there. ``of``: how many processors the tile stands for."""
+    def show_cell(self, cell: int, where: str = "", of: int = 1, mixture: str = "") -> None:
+        """Show the processor, its node, and what runs there.
+
+        ``of``: how many processors the tile stands for; ``mixture``: their states, if they are not alike.
+        """
         machine = self._machine
         if not 0 <= cell < machine.cells:
             self.show_nothing()
@@ -61,6 +64,8 @@ class Details(Widget):
         node = self.node = machine.nodes[machine.node_of(cell)]
         state = State(machine.states[cell])
         facts = [("state", state.name.lower() + (f" for {row.reserved_for}" if row.reserved_for else ""), "")]
+        if mixture:
+            facts.insert(0, (f"these {of}", mixture, ""))
         if row.launcher is not None and row.launcher in machine.launchers:
             facts += self._of_launcher(machine.launchers[row.launcher], short=True)
         elif row.partition is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import ClassVar
 
@@ -13,14 +14,15 @@ from textual.message import Message
 from textual.widget import Widget
 
 from console.tui.actions.registry import bindings
+from console.tui.format import several
 from console.tui.map.charts import Chart
 from console.tui.map.layout import TIGHTEST, Lines
 from console.tui.map.zoom import MACHINE, Place, Structure
-from console.tui.model.machine import GLYPHS, HUES, MIXED, Machine, State
+from console.tui.model.machine import ALIKE, GLYPHS, HUES, MIXED, ONE_FAMILY, Machine, State
 from console.tui.widgets.grids.grid import CellGrid
 
 #: A tile for several processors shows the first of these states that one of them has.
-_WORST = ((State.DOWN, "down"), (State.STALE, "stale"), (State.DRAINED, "drained"))
+_WORST = ((State.DOWN, "down"), (State.SUSPECT, "suspect"), (State.DRAINED, "drained"))
 
 
 _NOTHING = Chart(TIGHTEST, [], [])
@@ -213,28 +215,38 @@ class MachineMap(CellGrid):
                     self._refresh_line_of(first)
 
     def _keep_apart(self, tiles: Iterable[int]) -> set[int]:
-        """Recolour launchers that have the same colour as a neighbour on this map; returns changed cells."""
+        """Recolour launchers that look like a neighbour on this map; returns changed cells."""
         changed: set[int] = set()
-        hue, processors, members = self._machine.hue, self._machine.processors, self._chart.members
+        tiles_of: dict[int, list[int]] = {}
+        hue = self._machine.hue
         if self._crowded and self._crowded_among != self._machine.launchers.keys():
             self._crowded.clear()
         for tile in tiles:
-            one = processors[members[tile][0]].launcher
-            for beside in () if one is None else self._beside(tile):
-                other = processors[members[beside][0]].launcher
-                if other is not None and one is not None and other != one and hue(other) == hue(one):
-                    launcher = max(one, other)
-                    if launcher not in self._crowded:
-                        recoloured = self._recolour(launcher)
+            one = self._holder(tile)
+            for other in () if one is None else map(self._holder, self._beside(tile)):
+                if other is None or one is None or other == one or ALIKE[hue(other)][hue(one)] < ONE_FAMILY:
+                    continue
+                # The older one keeps its colour, unless the two would look nearly the same.
+                for launcher, limit in ((max(one, other), ONE_FAMILY), (min(one, other), ONE_FAMILY + 1)):
+                    if launcher not in self._crowded and ALIKE[hue(other)][hue(one)] >= limit:
+                        tiles_of = tiles_of or self._tiles_of_launchers()
+                        recoloured = self._recolour(launcher, tiles_of.get(launcher, ()))
                         changed |= recoloured
                         if not recoloured:
                             self._crowded.add(launcher)
                             self._crowded_among = set(self._machine.launchers)
         return changed
 
-    def _recolour(self, launcher: int) -> set[int]:
-        machine, tile_of = self._machine, self._chart.tile_of
-        tiles = {tile for cell in machine.cells_of_launcher(launcher) if (tile := tile_of.get(cell)) is not None}
+    def _tiles_of_launchers(self) -> dict[int, list[int]]:
+        found: dict[int, list[int]] = {}
+        for tile in range(self.cells):
+            holder = self._holder(tile)
+            if holder is not None:
+                found.setdefault(holder, []).append(tile)
+        return found
+
+    def _recolour(self, launcher: int, tiles: Iterable[int]) -> set[int]:
+        machine = self._machine
         near = {self._holder(other) for tile in tiles for other in self._beside(tile)} - {None, launcher}
         return machine.recolour(launcher, {machine.hue(other) for other in near if other is not None})
 
@@ -282,6 +294,25 @@ class MachineMap(CellGrid):
     def merged(self) -> bool:
         """True if tiles stand for several processors."""
         return self._chart.merged
+
+    @property
+    def has_mixed(self) -> bool:
+        """True if a tile stands for processors that are not alike, with the glyph that says so."""
+        return self.merged and any(self.look(tile)[0] == MIXED for tile in range(self.cells))
+
+    @property
+    def mixture(self) -> str:
+        """What is under the cursor, if that is not alike: ``1 down, 29 busy, 2 free, in 3 launches``."""
+        under, machine = self.under, self._machine
+        counts = Counter(State(machine.states[cell]) for cell in under)
+        launchers = {machine.processors[cell].launcher for cell in under} - {None}
+        if len(counts) < 2 and len(launchers) < 2:
+            return ""
+        order = [state for state, _ in _WORST]
+        states = [*order, *(state for state in _ORDER if state not in order)]
+        words = [f"{counts[state]:,} {state.name.lower()}" for state in states if counts[state]]
+        within = f", in {several(len(launchers), 'launch')}" if len(launchers) > 1 else ""
+        return ", ".join(words) + within
 
     def where(self, cell: int) -> str:
         """The cabinet of a cell, in words."""
@@ -480,7 +511,7 @@ class MachineMap(CellGrid):
 
 
 #: Always shown; other states only if there are any.
-_ALWAYS = (State.FREE, State.PENDING, State.BUSY, State.STALE, State.DOWN, State.RESERVED)
+_ALWAYS = (State.FREE, State.PENDING, State.BUSY, State.SUSPECT, State.DOWN, State.RESERVED)
 _ORDER = (*_ALWAYS, State.DRAINING, State.DRAINED, State.HELD, State.SERVICE)
 
 
@@ -496,12 +527,13 @@ class Legend(Widget):
         super().__init__(id=id)
         self._machine = machine
         self._counts: dict[State, int] = {}
+        self._mixed = False
 
-    def update_counts(self) -> None:
-        """Redraw if a count has changed."""
+    def update_counts(self, mixed: bool = False) -> None:
+        """Redraw if a count has changed. ``mixed``: whether the map has tiles of processors that are not alike."""
         counts = self._machine.counts()
-        if counts != self._counts:
-            self._counts = counts
+        if (counts, mixed) != (self._counts, self._mixed):
+            self._counts, self._mixed = counts, mixed
             self.refresh()
 
     def render(self) -> Content:
@@ -524,4 +556,6 @@ class Legend(Widget):
             glyph = f" {glyph} " if wide else glyph
             style = self.get_visual_style(f"cell-grid--{name}")
             parts.append(Content.assemble((glyph, style), (f" {name} ", quiet), f"{self._counts.get(state, 0):,}"))
+        if self._mixed:
+            parts.append(Content.styled(f" {MIXED} {'' if not wide else ' '}mixed", quiet))
         return Content(" " * gap).join(parts)

@@ -77,10 +77,10 @@ def test_the_console_outlives_database_and_cpa(console: tuple[PrivateMesh, Tmux]
     away = path.with_name("away.db")
     path.rename(away)
     try:
-        tmux.until("picture is")
+        tmux.until("last read")
         tmux.resize(80, 24)
         tmux.press("j", "l")
-        tmux.until("picture is", "n0")
+        tmux.until("last read", "n0")
     finally:
         away.rename(path)
     tmux.until("of 8 free")

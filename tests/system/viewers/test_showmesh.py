@@ -63,11 +63,11 @@ def test_the_map_the_legend_and_the_launchers(database: FixedDatabase, capsys: C
     assert showmesh.main([]) == 0
     out = printed(capsys)
     assert out[0] == "n0 aaaa  n1 a++=  n2 ----  n3 ####"
-    assert out[2] == ". free 0   + pending 2   a busy 5   - stale 4   # down 4   = reserved 1"
+    assert out[2] == ". free 0   + pending 2   a busy 5   - suspect 4   # down 4   = reserved 1"
     assert out[4].split() == ["launcher", "user", "size", "elapsed", "from", "command"]
     assert out[5].split() == ["a", "1", "ada", "5", "52:30:00", "login1/4711", "./solve", "--deep"]
     assert out[6].split() == ["b", "2", "grace", "2", "pending", "login1/4711", "hostname"]
-    assert "n3 is down: its PCT is gone" in out and "n2 is suspect: no beat for 5 s" in out
+    assert "n3 is down: its PCT is gone" in out and "n2 is suspect: no heartbeat for 5 s" in out
 
 
 def test_json_says_the_same(database: FixedDatabase, capsys: Captured) -> None:
@@ -131,7 +131,7 @@ def test_pingd_in_the_form_of_the_first(database: FixedDatabase, capsys: Capture
     assert out[8] == "    8 ( n2 )  1  login1/4711  2 ada  52:30:00"
     assert out[10] == "   10 ( n2 )  1  login1/4711  0 ada  52:30:00"
     assert out[12] == "   12 ( n3 )  down"
-    assert out[17] == "Total: 16   free: 9   pending: 0   busy: 3   stale: 0   down: 4   reserved: 0"
+    assert out[17] == "Total: 16   free: 9   pending: 0   busy: 3   suspect: 0   down: 4   reserved: 0"
     assert out[18] == "Launchers: 1   partitions: 1"
 
 

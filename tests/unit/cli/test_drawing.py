@@ -72,7 +72,9 @@ def test_nodes_of_different_length_keep_their_columns() -> None:
 
 
 def test_the_legend_names_and_counts_every_state() -> None:
-    assert legend({"free": 3, "busy": 2}) == (". free 3   + pending 0   a busy 2   - stale 0   # down 0   = reserved 0")
+    assert legend({"free": 3, "busy": 2}) == (
+        ". free 3   + pending 0   a busy 2   - suspect 0   # down 0   = reserved 0"
+    )
     assert "   # down 0   ! drained 1   " in legend({"drained": 1})
 
 

@@ -27,7 +27,7 @@ def test_a_healthy_mesh_has_none() -> None:
         ({"daemons": [{"name": "n0", "state": "waits", "restarts": 0}]}, "n0: waits"),
         ({"cpas": {"cpa-0": False}}, "cpa-0: does not answer"),
         ({"rca": False}, "rca: does not answer"),
-        ({"nodes_told": ["n3 is down: no beat"]}, "node n3 is down: no beat"),
+        ({"nodes_told": ["n3 is down: no heartbeat"]}, "node n3 is down: no heartbeat"),
         ({"state_free": 1 << 20}, "/s: only 1.0 MiB are free"),
         ({"database_error": "no answer\x1b[2J"}, "database: no answer␛[2J"),
         ({"another_program": True}, "the daemons run another program than this one: mesh upgrade"),

@@ -68,7 +68,7 @@ def test_a_node_that_goes_takes_its_cells_with_it_and_gives_them_back() -> None:
     assert changed.cells == {4, 5, 6, 7}
     assert made.counts()[State.DOWN] == 4
     changed = made.apply(picture([], nodes=[Node(2, "n1", state="suspect")], counter=3))
-    assert made.counts()[State.STALE] == 4 and changed.cells == {4, 5, 6, 7}
+    assert made.counts()[State.SUSPECT] == 4 and changed.cells == {4, 5, 6, 7}
     made.apply(picture([], nodes=[Node(2, "n1")], counter=4))
     assert made.counts()[State.FREE] == 8
 
