@@ -113,13 +113,13 @@ def painted(glyphs: Iterable[tuple[str, str]]) -> str:
 def legend(counts: dict[str, int]) -> str:
     """Every state with its glyph and how many processors are in it; drained ones only if there are any."""
     return "   ".join(
-        f"{glyph} {word(state)} {counts.get(state, 0)}"
+        f"{glyph} {state_word(state)} {counts.get(state, 0)}"
         for state, glyph in GLYPHS.items()
         if state not in RARE or counts.get(state)
     )
 
 
-def word(state: str) -> str:
+def state_word(state: str) -> str:
     """The word for a state on a screen."""
     return _WORDS.get(state, state)
 

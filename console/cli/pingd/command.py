@@ -4,7 +4,7 @@ import sys
 
 from console.cli.exits import guarded
 from console.cli.map import watch
-from console.cli.map.drawing import RARE, elapsed, word
+from console.cli.map.drawing import RARE, elapsed, state_word
 from console.cli.map.rows import by_node, counts, elapsed_s, login, ranks_by_processor
 from console.cli.options.parser import help_text, parse
 from console.cli.pingd.arguments import ABOUT, EXTRA, REFUSED, SELECTORS, USAGE, VERBS, WORDS
@@ -94,14 +94,15 @@ class View:
             if self.verbose:
                 partition = "-" if row["partition"] is None else row["partition"]
                 mode = row["mode"] + (f" for {clean(row['reserved_for'])}" if row["reserved_for"] else "")
-                line = f"{line:<72} {word(row['state']):<8} {mode:<11} partition {partition}  node {row['node_state']}"
+                line = f"{line:<72} {state_word(row['state']):<8} {mode:<11} partition {partition}"
+                line += f"  node {row['node_state']}"
             lines.append(line.rstrip())
         return [*lines, "", *self._totals(picture, rows)]
 
     def _totals(self, picture: Picture, rows: "list[dict[str, Any]]") -> list[str]:
         found, launchers, partitions = self._counted(picture, rows)
         total = f"Total: {len(rows)}" + "".join(
-            f"   {word(state)}: {number}" for state, number in found.items() if number or state not in RARE
+            f"   {state_word(state)}: {number}" for state, number in found.items() if number or state not in RARE
         )
         return [total, f"Launchers: {launchers}   partitions: {partitions}"]
 
@@ -172,12 +173,12 @@ def _use(row: "dict[str, Any]") -> tuple[str, ...]:
     """Launcher, login processor/pid, rank, user and time; for an unused processor, one column or none."""
     if row["launcher"] is None or row["login"] is None:
         if row["state"] != "free":
-            return (word(row["state"]),)
+            return (state_word(row["state"]),)
         return () if row["partition"] is None else (f"in partition {row['partition']}",)
     ranks = row["ranks"]
     rank = "-" if not ranks else str(ranks[0]) + (f"+{len(ranks) - 1}" if len(ranks) > 1 else "")
     time = "pending allocation" if row["launcher_state"] == "pending" else elapsed(row["elapsed_s"])
-    late = f"  {word(row['state'])}" if row["state"] in ("stale", "down") else ""
+    late = f"  {state_word(row['state'])}" if row["state"] in ("stale", "down") else ""
     return str(row["launcher"]), clean(row["login"]), rank, clean(row["user"]), time + late
 
 

@@ -205,7 +205,8 @@ class TableScreen(Framed):
             except FilterError as error:
                 return f"!{error.message}"
             self.set_filter(text)
-            return f"{len(self.rows.order):,} of {self.rows.total:,}   a regular expression; !text: without it; ~abc: these letters in order"
+            shown = f"{len(self.rows.order):,} of {self.rows.total:,}"
+            return f"{shown}   regular expression; !text: without it; ~abc: letters in order"
 
         def answered(text: str | None) -> None:
             if text is None:

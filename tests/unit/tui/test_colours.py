@@ -9,7 +9,7 @@ import pytest
 from rich.color import Color, ColorSystem
 
 from console.tui import app
-from console.tui.model.machine import HUES, Launcher, Machine, Node, Picture, Processor
+from console.tui.model.machine import ALIKE, HUES, ONE_FAMILY, Launcher, Machine, Node, Picture, Processor
 from console.tui.terminal.themes import DARK
 
 Triple = tuple[float, float, float]
@@ -81,3 +81,19 @@ def test_neighbours_never_look_alike_however_many_launchers_there_are() -> None:
         for other in (holder.get(cell + 1), holder.get(cell + 16)):
             assert other is None or made.hue(other) != made.hue(number), (number, other)
     assert len({made.letter(number) for number in (2, 3, 4, 5)}) == 4
+
+
+def test_the_table_of_likeness_is_true() -> None:
+    """Two hues that count as different are at least 50 apart; those that nearly look the same are the nearest."""
+    looks = [seen(colour, "all colours") for colour in LAUNCHERS]
+    for one, other in itertools.product(range(HUES), repeat=2):
+        distance, likeness = math.dist(looks[one], looks[other]), ALIKE[one][other]
+        assert likeness == ALIKE[other][one] and (likeness == 4) == (one == other)
+        assert (distance >= 50) if likeness == 0 else likeness >= ONE_FAMILY or distance < 50, (one, other)
+        assert likeness != 3 or distance < 60, (one, other)
+
+
+def test_side_by_side_there_are_no_two_purples() -> None:
+    made = machine(1, 64, {number: [number] for number in range(64)})
+    for number in range(63):
+        assert ALIKE[made.hue(number)][made.hue(number + 1)] < ONE_FAMILY, number

@@ -1,7 +1,7 @@
 """Begins and ends of launches as events: each once, with numbers that no event of the database has."""
 
 from console.tui.model.machine import Launcher, Machine
-from console.tui.model.news import News, note
+from console.tui.model.news import Ended, Ends, News, ended
 
 
 def row(number: int, status: int | None = None, ended_at: float | None = None) -> Launcher:
@@ -46,7 +46,22 @@ def test_events_of_launches_stay_when_all_is_read_anew_and_stand_by_their_times(
     assert machine.news == news.events
 
 
+def told(rows: list[Launcher]) -> Ends:
+    ends = Ends("launch")
+    ends.add(map(ended, rows))
+    return ends
+
+
 def test_many_ends_are_one_note() -> None:
-    assert "exit 255 after" in note([row(7, 255, 12.0)])  # no signal has the number 127
-    assert note([row(7, 3, 12.0)]).startswith("launcher 7, heat: exit 3 after")
-    assert note([row(number, number % 2, 12.0) for number in range(10)]) == "10 launches ended, 5 failed"
+    assert "exit 255 after" in told([row(7, 255, 12.0)]).text  # no signal has the number 127
+    assert told([row(7, 3, 12.0)]).text.startswith("launcher 7, heat: exit 3 after")
+    assert told([row(number, 0, 12.0) for number in range(1234)]).text == "1,234 launches ended"
+
+
+def test_a_failed_one_keeps_its_number_among_many_ends() -> None:
+    ends = told([row(number, int(number == 3), 12.0) for number in range(12)])
+    assert ends.bad and ends.text == "12 launches ended, 1 failed: 3\nlauncher 3, heat: exit 1 after 1s"
+    ends.add([ended(row(number, 1, 12.0)) for number in range(20, 30)])
+    assert ends.text.startswith("22 launches ended, 11 failed: 26, 27, 28, 29 and 7 before\nlauncher 29, ")
+    ends.add([Ended("31", "launcher 31, heat: exit 0", False)])
+    assert ends.bad and ends.text.startswith("23 launches ended, 11 failed: 26,")
