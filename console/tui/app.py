@@ -284,6 +284,7 @@ class ConsoleApp(PromptApp):
 
     def _unnotify(self, notification: Notification, refresh: bool = True) -> None:
         """A note that goes makes room for older ones."""
+        notes.expire(notification)
         super()._unnotify(notification, refresh=True)
 
     def _check_resize(self) -> None:

@@ -153,6 +153,11 @@ class FixedDatabase:
         node_suspect(self.store, node, "b007", 1, reason)
         self.age()
 
+    def up(self, node: str) -> None:
+        """Mark a node up again."""
+        node_up(self.store, node, "b007", 2, f"/run/x/{node}.sock", "0.1.0")
+        self.age()
+
     def close(self) -> None:
         """Close the connection to the database."""
         self.store.close()

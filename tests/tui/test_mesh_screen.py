@@ -12,6 +12,7 @@ from console.tui.screens.launch import RunScreen
 from console.tui.screens.mesh import MeshScreen
 from console.tui.widgets.details import Details
 from console.tui.widgets.machine_map import MachineMap
+from console.tui.widgets.wrong_line import WrongLine
 from tests.support.big_machine import storm
 from tests.support.console import opened, screen_text, until
 from tests.support.fixed_database import FixedDatabase, Row, busy_machine
@@ -267,3 +268,74 @@ async def test_a_click_on_the_mark_of_problems_lists_them(tmp_path: Path) -> Non
         await until(pilot, lambda: "▲ 1" in screen_text(app), "the mark")
         await pilot._pilot.click(offset=(118, 0))
         await until(pilot, lambda: "n3 is silent" in screen_text(app), "the list")
+
+
+async def test_what_is_wrong_stands_above_the_map_while_it_is_and_its_key_goes_there(tmp_path: Path) -> None:
+    database = FixedDatabase(tmp_path)
+    database.put(Row(tuple(range(8, 12)), "solve"), Row((0, 1), "other"))
+    async with opened(database.url, tmp_path) as (app, pilot):
+        await until(pilot, lambda: "solve" in screen_text(app), "the launchers")
+        line = app.screen.query_one(WrongLine)
+        assert not line.display and "▲" not in screen_text(app)
+        database.down("n1")
+        await until(pilot, lambda: "n1 down since" in screen_text(app).splitlines()[1], "what is wrong")
+        assert "launch 1 has 4 processors there" in screen_text(app).splitlines()[1]
+        assert "a ▲1 " in screen_text(app) and "b  2 " in screen_text(app)
+        await pilot.press("exclamation_mark")
+        await until(pilot, lambda: "› node n1" in screen_text(app), "the node")
+        database.suspect("n3")
+        await until(pilot, lambda: "1 more · !" in screen_text(app).splitlines()[1], "how much more")
+        await pilot.press("1")
+        await until(pilot, lambda: re.search(r"│▲ +1 +ada", screen_text(app)) is not None, "the table")
+        assert "n1 down since" in screen_text(app).splitlines()[1]
+        await pilot.press("exclamation_mark")
+        await until(pilot, lambda: "what is wrong" in screen_text(app), "the list")
+        await pilot.press("down", "enter")
+        await until(pilot, lambda: "› node n3" in screen_text(app), "the second")
+        await pilot.press("colon", *"launcher ")
+        await until(pilot, lambda: "tab: ▲1  2" in screen_text(app), "the mark among the offers")
+        await pilot.press("1")
+        await until(pilot, lambda: "to launcher 1, which has 4 processors there" in screen_text(app), "in words")
+        await pilot.press("escape")
+        for node in ("n1", "n3"):
+            database.up(node)
+        await until(pilot, lambda: "down since" not in screen_text(app) and not line.display, "nothing is wrong")
+        assert line.region.height == 0 and "▲" not in screen_text(app)
+
+
+async def test_the_line_of_what_is_wrong_is_painted_only_after_a_change(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    async with opened(database.url, tmp_path) as (app, pilot):
+        await until(pilot, lambda: "n3 suspect since" in screen_text(app), "what is wrong")
+        found = app.wrongs
+        line = app.screen.query_one(WrongLine)
+        assert app.wrongs is found and not line.update_wrongs()
+        database.end(1)
+        await until(pilot, lambda: 1 not in app.machine.launchers, "another launch's end")
+        assert app.wrongs == found
+
+
+async def test_a_mixed_tile_says_what_is_in_it(tmp_path: Path) -> None:
+    database = storm(tmp_path)
+    async with opened(database.url, tmp_path) as (app, pilot):
+        grid = app.screen.query_one(MachineMap)
+        await until(pilot, lambda: "mixed" in screen_text(app).splitlines()[-2], "the legend of mixed tiles")
+        mixed = next(tile for tile in range(grid.cells) if grid.look(tile)[0] == "%")
+        grid.cursor = mixed
+        await until(pilot, lambda: " busy" in grid.mixture and grid.mixture.split(",")[0] in details(app), "what it is")
+        whole = sum(int(part.split()[0]) for part in grid.mixture.partition(", in")[0].split(", "))
+        assert whole == len(grid.under)
+
+
+async def test_the_list_of_themes_begins_with_those_of_redmesh(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    async with opened(database.url, tmp_path) as (app, pilot):
+        await until(pilot, lambda: bool(app.machine.launchers), "the machine")
+        await pilot.press("colon", *"theme", "enter")
+        await until(pilot, lambda: "themes" in screen_text(app), "the list")
+        rows = [line for line in screen_text(app).splitlines() if "redmesh-" in line or "textual-" in line]
+        assert [name in row for name, row in zip(("dark", "light", "contrast", "mono"), rows, strict=False)] == [
+            True
+        ] * 4
+        await pilot.press("down", "enter")
+        await until(pilot, lambda: app.theme == "redmesh-light", "the theme")

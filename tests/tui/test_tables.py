@@ -92,7 +92,7 @@ async def test_places_by_name_and_back(tmp_path: Path) -> None:
         await pilot.press("colon", *"n node0", "tab", "enter")
         await until(pilot, lambda: "rack rack1 › node node001" in screen_text(app), "a node")
         await pilot.press("colon", *"rack rack3", "enter")
-        await until(pilot, lambda: "rack rack3" in screen_text(app).splitlines()[1], "a rack")
+        await until(pilot, lambda: "rack rack3" in screen_text(app).splitlines()[2], "a rack")
         await pilot.press("colon", *"launcher 4", "enter")
         await until(pilot, lambda: app.current_mode == "launchers" and app.screen.view.key == 4, "a row")  # type: ignore[attr-defined]
         await pilot.press("colon", *"user mary", "enter")
@@ -102,7 +102,7 @@ async def test_places_by_name_and_back(tmp_path: Path) -> None:
         await pilot.press("escape", *["left_square_bracket"] * 4)
         await until(pilot, lambda: "node node001" in screen_text(app), "where one was first")
         await pilot.press("right_square_bracket")
-        await until(pilot, lambda: "rack rack3" in screen_text(app).splitlines()[1], "and forth again")
+        await until(pilot, lambda: "rack rack3" in screen_text(app).splitlines()[2], "and forth again")
         await pilot.press("colon", *"node nowhere", "enter")
         await until(pilot, lambda: any("no node nowhere" in n.message for n in app._notifications), "that it is not")
         await pilot.press("colon", *"weird")

@@ -118,6 +118,11 @@ def place(app: App[Any]) -> None:
             _place(rack, [note for note in app._notifications if _is_shown(rack, note)])
 
 
+def expire(note: Notification) -> None:
+    """End a note: it is over for all who ask."""
+    note.timeout = 0.0
+
+
 class Notes:
     """The notes of an application by their kinds."""
 
@@ -128,7 +133,7 @@ class Notes:
     def in_sight(self, kind: str) -> bool:
         """True if a note of that kind has neither expired nor was clicked away."""
         note = self._notes.get(kind)
-        return note is not None and note in self._app._notifications and not note.has_expired
+        return note is not None and not note.has_expired
 
     def tell(self, kind: str, note: Notification) -> None:
         """Show a note in place of the one before of its kind."""
@@ -136,7 +141,7 @@ class Notes:
             del self._notes[old]
         before = self._notes.get(kind)
         if before is not None:
-            del self._app._notifications[before]  # the next note removes it from the screen
+            expire(before)  # also if its message is still on its way; the next note removes it from the screen
         self._notes[kind] = note
         self._app.post_message(Notify(note))
 
