@@ -38,9 +38,11 @@ def clock(at: float) -> str:
     return time.strftime("%H:%M:%S" if abs(time.time() - at) < 86_400 else "%d %b %H:%M", then)
 
 
-def minute(at: float) -> str:
-    """An instant to the minute, with the date if it is more than a day from now."""
-    return clock(at).removesuffix(time.strftime(":%S", time.localtime(at)))
+def lasting(at: float, now: float) -> str:
+    """``since 14:02``, or ``for 2d 04h`` if it began more than a day ago."""
+    if now - at >= 86_400:
+        return f"for {elapsed(now - at)}"
+    return time.strftime("since %H:%M", time.localtime(at))
 
 
 def several(count: int, noun: str) -> str:

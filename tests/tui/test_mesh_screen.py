@@ -278,7 +278,7 @@ async def test_what_is_wrong_stands_above_the_map_while_it_is_and_its_key_goes_t
         line = app.screen.query_one(WrongLine)
         assert not line.display and "▲" not in screen_text(app)
         database.down("n1")
-        await until(pilot, lambda: "n1 down since" in screen_text(app).splitlines()[1], "what is wrong")
+        await until(pilot, lambda: "n1 down for" in screen_text(app).splitlines()[1], "what is wrong")
         assert "launch 1 has 4 processors there" in screen_text(app).splitlines()[1]
         assert "a ▲1 " in screen_text(app) and "b  2 " in screen_text(app)
         await pilot.press("exclamation_mark")
@@ -287,7 +287,7 @@ async def test_what_is_wrong_stands_above_the_map_while_it_is_and_its_key_goes_t
         await until(pilot, lambda: "1 more · !" in screen_text(app).splitlines()[1], "how much more")
         await pilot.press("1")
         await until(pilot, lambda: re.search(r"│▲ +1 +ada", screen_text(app)) is not None, "the table")
-        assert "n1 down since" in screen_text(app).splitlines()[1]
+        assert "n1 down for" in screen_text(app).splitlines()[1]
         await pilot.press("exclamation_mark")
         await until(pilot, lambda: "what is wrong" in screen_text(app), "the list")
         await pilot.press("down", "enter")
@@ -299,14 +299,14 @@ async def test_what_is_wrong_stands_above_the_map_while_it_is_and_its_key_goes_t
         await pilot.press("escape")
         for node in ("n1", "n3"):
             database.up(node)
-        await until(pilot, lambda: "down since" not in screen_text(app) and not line.display, "nothing is wrong")
+        await until(pilot, lambda: "down for" not in screen_text(app) and not line.display, "nothing is wrong")
         assert line.region.height == 0 and "▲" not in screen_text(app)
 
 
 async def test_the_line_of_what_is_wrong_is_painted_only_after_a_change(tmp_path: Path) -> None:
     database = busy_machine(tmp_path)
     async with opened(database.url, tmp_path) as (app, pilot):
-        await until(pilot, lambda: "n3 suspect since" in screen_text(app), "what is wrong")
+        await until(pilot, lambda: "n3 suspect for" in screen_text(app), "what is wrong")
         found = app.wrongs
         line = app.screen.query_one(WrongLine)
         assert app.wrongs is found and not line.update_wrongs()

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from rich.cells import cell_len
 
-from console.tui.format import fitted, minute, several
+from console.tui.format import fitted, lasting, several
 from console.tui.model.health import about_nodes
 from console.tui.model.launch import RankState, Run
 from console.tui.model.machine import Launcher, Machine, Node
@@ -78,7 +78,8 @@ class Wrongs:
     def now(self, trouble: str, problems: Sequence[str], runs: Mapping[int, Run]) -> tuple[Wrong, ...]:
         """The worst first. ``trouble``: why the machine cannot be read; ``problems``: of ``mesh status``."""
         lost = {number: count for number, run in runs.items() if run.live and (count := _lost_in(run))}
-        seen = (self._machine.counter, self._machine.shapes, trouble, tuple(problems), tuple(lost.items()))
+        hour = int(self._machine.now / 3600)  # of the age of what lasts for days
+        seen = (self._machine.counter, self._machine.shapes, hour, trouble, tuple(problems), tuple(lost.items()))
         if seen != self._seen:
             self._seen = seen
             self._found = self._look(trouble, problems, {number: runs[number] for number in lost})
@@ -118,7 +119,7 @@ class Wrongs:
                 self.launchers[number] = f"{self.launchers[number]}, {text}" if number in self.launchers else text
         whom, brief = _whom(became)
         badness = (_DOWN_IN_USE if there else _DOWN) if gone else _SUSPECT_IN_USE if there else _SUSPECT
-        since = f" since {minute(min(node.state_at for node in nodes))}" if first.state_at else ""
+        since = f" {lasting(min(node.state_at for node in nodes), machine.now)}" if first.state_at else ""
         names = ", ".join(node.name for node in nodes)
         what = names if len(nodes) <= _MOST_NODES else f"{several(len(nodes), 'node')} ({first.name} …)"
         return Wrong(badness, f"{what} {first.state}{since}", first.reason, whom, brief, *self._where(nodes))
@@ -144,10 +145,10 @@ def _lost_in(run: Run) -> int:
 
 def _alike(nodes: Iterable[Node]) -> list[list[Node]]:
     """Nodes that went for the same reason in the same minute: one item, however many they are. The newest first."""
-    groups: dict[tuple[str, str, str], list[Node]] = {}
+    groups: dict[tuple[str, str, int], list[Node]] = {}
     for node in nodes:
         reason = re.sub(r"\d+", "0", node.reason.replace(node.name, ""))
-        groups.setdefault((node.state, reason, minute(node.state_at)), []).append(node)
+        groups.setdefault((node.state, reason, int(node.state_at / 60)), []).append(node)
     return sorted(groups.values(), key=lambda group: -group[0].state_at)
 
 

@@ -2,14 +2,14 @@
 
 import pytest
 
-from console.tui.format import minute
+from console.tui.format import lasting
 from console.tui.model.launch import Run
 from console.tui.model.machine import Launcher, Machine, Node, Picture, Processor
 from console.tui.model.wrong import Wrongs
 from db.machine.node_states import GIVEN_UP
 
 AT = 1_700_000_000.0
-SINCE = minute(AT)
+SINCE = lasting(AT, AT)
 RANKS = "[4,5,6,7,8,9]"  # of launch 7: the processors 4 to 9, on n1 and n2
 
 
@@ -39,9 +39,9 @@ def test_nothing_is_wrong() -> None:
 
 def test_a_node_that_is_down_with_the_launch_that_has_ranks_there() -> None:
     reason = "no heartbeat for 15 s"
-    assert words(machine(node(1, "down", reason))) == [f"n1 down since {SINCE}: {reason}; launch 7 has ranks 0-3 there"]
+    assert words(machine(node(1, "down", reason))) == [f"n1 down {SINCE}: {reason}; launch 7 has ranks 0-3 there"]
     given_up = machine(node(1, "down", reason, incarnation=GIVEN_UP))
-    assert words(given_up) == [f"n1 down since {SINCE}: {reason}; launch 7 lost ranks 0-3"]
+    assert words(given_up) == [f"n1 down {SINCE}: {reason}; launch 7 lost ranks 0-3"]
     wrongs = Wrongs(given_up)
     wrongs.now("", (), {})
     assert wrongs.launchers == {7: "lost ranks 0-3"}
@@ -52,7 +52,7 @@ def test_ranks_are_lost_if_yod_says_so_also_when_their_node_is_up_again() -> Non
     run.take({"event": "hello", "size": 6, "state": "running"})
     run.take({"event": "lost", "nodes": ["n2"], "ranks": [4, 5], "reason": "n2 is gone"})
     down = machine(node(2, "down", "its PCT is gone"))
-    assert words(down, runs={7: run}) == [f"n2 down since {SINCE}: its PCT is gone; launch 7 lost ranks 4-5"]
+    assert words(down, runs={7: run}) == [f"n2 down {SINCE}: its PCT is gone; launch 7 lost ranks 4-5"]
     [wrong] = Wrongs(machine()).now("", (), {7: run})
     assert (wrong.text, wrong.kind, wrong.name, wrong.grave) == ("launch 7 lost ranks 4-5", "run", "7", True)
     run.take({"event": "end", "at": 9.0, "exit_status": 137})
@@ -73,7 +73,7 @@ def test_the_worst_comes_first() -> None:
 def test_many_nodes_that_went_alike_are_one() -> None:
     made = machine(*(node(n, "down", f"no heartbeat for {15 + n} s") for n in range(6)))
     [wrong] = Wrongs(made).now("", (), {})
-    assert wrong.text.startswith(f"6 nodes (n0 …) down since {SINCE}: no heartbeat for 1")
+    assert wrong.text.startswith(f"6 nodes (n0 …) down {SINCE}: no heartbeat for 1")
     assert (wrong.kind, wrong.name) == ("select", "down")
 
 
@@ -82,7 +82,7 @@ def test_a_line_fits_and_loses_the_reason_before_the_launch(columns: int) -> Non
     [wrong] = Wrongs(machine(node(1, "down", "no heartbeat for 15 s", incarnation=GIVEN_UP))).now("", (), {})
     line = wrong.within(columns)
     assert len(line) <= columns and line.startswith("n1 down"[: columns - 1])
-    if columns >= len(f"n1 down since {SINCE}; launch 7 lost ranks 0-3"):
+    if columns >= len(f"n1 down {SINCE}; launch 7 lost ranks 0-3"):
         assert line.endswith("launch 7 lost ranks 0-3")
     assert columns < len(wrong.text) or line == wrong.text
 
@@ -101,3 +101,9 @@ def test_a_login_processor_is_in_the_table_of_nodes() -> None:
     made.apply(Picture(True, 1, AT, "m", [node(9, "suspect", "late", role="login")], [], [], []))
     [wrong] = Wrongs(made).now("", (), {})
     assert (wrong.kind, wrong.name) == ("nodes", "")
+
+
+def test_what_lasts_for_days_has_its_age() -> None:
+    made = machine(node(1, "down", "x"))
+    made.now = AT + 2 * 86_400 + 5 * 3_600
+    assert words(made)[0].startswith("n1 down for 2d 05h: x")
