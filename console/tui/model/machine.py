@@ -3,7 +3,7 @@
 import enum
 import functools
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -25,6 +25,7 @@ ALIKE = (
     (1, 1, 0, 3, 0, 0, 4, 0),
     (0, 2, 3, 0, 1, 3, 0, 4),
 )
+_CLASH = (0, 1, 8, 200, 100_000)  # how bad a tile is beside one that looks so much alike
 ONE_FAMILY = 2  # from here on, neighbours get other hues while there are any
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 MOST_EVENTS = 5_000  # events to keep; at twice as many, the older half is dropped
@@ -358,10 +359,18 @@ class Machine:
         taken = Counter(self._hues.values())
         return min(range(HUES), key=lambda hue: (alike(hue, avoid), taken[hue], (hue - number + 1) % HUES))
 
-    def recolour(self, launcher: int, avoid: Collection[int | None]) -> set[int]:
-        """Give a launcher a hue that is less like these if possible; returns cells that look different now."""
-        hue = self._free_hue(launcher, avoid)
-        if alike(hue, avoid) >= alike(self.hue(launcher), avoid):
+    def recolour(self, launcher: int, borders: Mapping[int, int]) -> set[int]:
+        """Give a launcher a hue that is less like its neighbours', if possible; returns cells that look different now.
+
+        ``borders``: for each neighbour, how many tiles are side by side. A hue like that of a long neighbour is worse.
+        """
+        hues: Counter[int] = Counter()
+        for other, length in borders.items():
+            hues[self.hue(other)] += length
+        now = self.hue(launcher)
+        clashes = [sum(_CLASH[ALIKE[hue][other]] * length for other, length in hues.items()) for hue in range(HUES)]
+        hue = min(range(HUES), key=clashes.__getitem__)
+        if clashes[hue] >= clashes[now]:
             return set()
         self._hues[launcher] = hue
         return {cell for cell in self.cells_of_launcher(launcher) if self._look(cell)}

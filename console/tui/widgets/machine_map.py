@@ -247,8 +247,9 @@ class MachineMap(CellGrid):
 
     def _recolour(self, launcher: int, tiles: Iterable[int]) -> set[int]:
         machine = self._machine
-        near = {self._holder(other) for tile in tiles for other in self._beside(tile)} - {None, launcher}
-        return machine.recolour(launcher, {machine.hue(other) for other in near if other is not None})
+        near = Counter(self._holder(other) for tile in tiles for other in self._beside(tile))
+        borders = {other: length for other, length in near.items() if other is not None and other != launcher}
+        return machine.recolour(launcher, borders)
 
     def _holder(self, tile: int) -> int | None:
         return self._machine.processors[self._chart.members[tile][0]].launcher
