@@ -35,6 +35,9 @@ class Navigation(Protocol):
     def open(self, link: Link) -> None:
         """Go to a place; show a note if it does not exist."""
 
+    def step(self, by: int) -> None:
+        """Go back or forward in the history of places."""
+
     def select_on_map(self, cells: Iterable[int]) -> None:
         """Show the map with these cells selected."""
 

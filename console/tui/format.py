@@ -81,13 +81,15 @@ def one_line(text: str, stop: int = 8) -> str:
     """A line of a program or a file, sanitised, its tabs as spaces. Tab stops count columns, as a terminal does."""
     if "\t" not in text or text.isascii():
         return clean(text.expandtabs(stop))
-    line, column = "", 0
-    first, *rest = text.split("\t")
-    for before, part in zip([first, *rest], [*rest, None], strict=True):
-        shown = clean(before)
-        column += cell_len(shown)
-        line += shown
-        if part is not None:
-            gap = stop - column % stop
-            line, column = line + " " * gap, column + gap
-    return line
+    gaps = [*tab_gaps(text, stop), 0]
+    return "".join(clean(part) + " " * gap for part, gap in zip(text.split("\t"), gaps, strict=True))
+
+
+def tab_gaps(text: str, stop: int = 8) -> list[int]:
+    """How many spaces ``one_line`` puts in place of each tab."""
+    gaps, column = [], 0
+    for part in text.split("\t")[:-1]:
+        column += cell_len(clean(part))
+        gaps.append(stop - column % stop)
+        column += gaps[-1]
+    return gaps

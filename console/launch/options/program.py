@@ -49,13 +49,19 @@ def find(name: str, environ: "Mapping[bytes, bytes]", *, quiet: bool = True) -> 
     if denied:
         _check(name, denied)
     if not os.path.isfile(wanted):
-        told = f"{clean(name)}: no such program in PATH or in the current directory"
+        here = _folder(os.path.join(os.getcwdb(), wanted))
+        told = f"{clean(name)}: no such program in PATH or in the current directory, {here}"
         raise ProgramError(told, "write its path; yod [options] program arguments", exit_status=127)
     path = os.path.join(os.getcwdb(), wanted)
     _check(name, path)
     if not quiet:
         print(f"yod: {clean(name)} is not in PATH: running ./{clean(name)}", file=sys.stderr)
     return path
+
+
+def _folder(path: bytes) -> str:
+    """The directory in which a file was looked for."""
+    return clean(os.fsdecode(os.path.normpath(os.path.dirname(path))))
 
 
 def run_it(name: str) -> str:
@@ -69,7 +75,8 @@ def _check(name: str, path: bytes) -> None:
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:
-        raise ProgramError(f"{shown}: no such file", "check its name and directory", exit_status=127) from None
+        where = "" if name.startswith("/") else f" in {_folder(path)}"
+        raise ProgramError(f"{shown}: no such file{where}", "check its name and directory", exit_status=127) from None
     except NotADirectoryError:
         told = f"{shown}: a part of the path is not a directory"
         raise ProgramError(told, "check the name", exit_status=127) from None

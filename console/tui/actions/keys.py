@@ -285,7 +285,7 @@ LAUNCH_FORM = (
     Action("launch.name", "ctrl+s", "Name it", "keep this form under a name", "name", footer=True, priority=True),
     Action("launch.copy", "ctrl+y", "Copy line", "the yod line into the clipboard", "copy", priority=True),
     Action("launch.clear", "ctrl+l", "Clear", "an empty form", "clear", priority=True),
-    Action("launch.back", "escape", "Back", "back to the map; the form keeps what is in it", "back", footer=True),
+    Action("launch.back", "escape", "Back", "back to where one was; the form keeps what is in it", "back", footer=True),
 )  # fmt: skip
 
 FIELD = (Action("field.start", "enter", "Launch", "launch it", "submit", footer=True),)

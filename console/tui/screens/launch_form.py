@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterable
 from typing import ClassVar
 
@@ -26,6 +27,7 @@ from console.tui.widgets.bars import set_subtitle
 from console.tui.widgets.inputs import Choice, CleanInput, Prompt
 from console.tui.widgets.lines import LineList
 from console.tui.widgets.offers import EarlierLaunches, FreeNodes
+from redmesh.sanitise import clean
 
 
 class Field(CleanInput):
@@ -63,6 +65,7 @@ class LaunchScreen(Framed):
         self.busy = False
         self._presets = Presets(self.console.settings.state_dir, config_directory())
         self.console.machine_changed.subscribe(self, lambda _: self._update())
+        self.console.mode_change_signal.subscribe(self, self._mode_changed)
         self._update()
         self._show_earlier()
 
@@ -70,6 +73,13 @@ class LaunchScreen(Framed):
         """Show what has changed meanwhile."""
         self._update()
         self._show_earlier()
+
+    def _mode_changed(self, mode: str) -> None:
+        """Come back to the form: what is typed replaces the program of before."""
+        if mode == "launch":
+            program = self.query_one("#command", Input)
+            program.focus()
+            program.action_select_all()
 
     def on_resize(self) -> None:
         """A larger window may have room for the lists."""
@@ -117,6 +127,7 @@ class LaunchScreen(Framed):
                 widget.index = words.index(value) if value in words else 0
             elif isinstance(widget, Input):
                 widget.value = value
+                widget.cursor_position = len(value)
         self._update()
 
     @on(Input.Changed)
@@ -262,15 +273,27 @@ class LaunchScreen(Framed):
         self.query_one("#command").focus()
 
     def action_back(self) -> None:
-        """Close the prompt, or go back to the map."""
+        """Close the prompt, or go back to where one was."""
         if self.query_one(Prompt).is_open:
             self._close_prompt()
-        else:
+            return
+        self.console.navigator.step(-1)
+        if self.console.current_mode == "launch":  # nothing before it is left
             self.console.action_show("mesh")
 
 
 def _told(error: LaunchError) -> str:
     return f"{error.message} ({error.hint})" if error.hint else error.message
+
+
+def _here() -> str:
+    """The console's directory, in which programs start."""
+    try:
+        path = os.getcwd()
+    except OSError:  # it was deleted
+        return ""
+    home = os.path.expanduser("~")
+    return ": " + clean(f"~{path[len(home) :]}" if path == home or path.startswith(f"{home}/") else path)
 
 
 def _row(entry: Entry) -> Widget:
@@ -279,7 +302,7 @@ def _row(entry: Entry) -> Widget:
     else:
         suggester = PathSuggester(commands=entry.id == "command") if entry.paths else None
         field = Field(
-            placeholder=entry.hint,
+            placeholder=f"{entry.hint}{_here()}" if entry.id == "chdir" else entry.hint,
             id=entry.id,
             compact=True,
             restrict="[0-9]*" if entry.id == "size" else None,

@@ -28,11 +28,15 @@ from console.tui.model.gather import Gathered
 from console.tui.model.launch import Run
 from console.tui.model.machine import HUES
 from console.tui.model.output import NOTE, STDERR, Line
+from console.tui.model.sgr import Changes, Look, cut
 from console.tui.sources.search import seek
 from console.tui.sources.spool import AllRows, Archive
+from console.tui.terminal.colours import style_of
+from console.tui.terminal.themes import MONO
 
 _WIDEST_WHO = 14  # columns for the ranks of gathered lines
 _TOLD_S = 0.1  # between two reports of a search's progress
+_MOST_LOOKS = 4_096  # looks of programs whose styles are kept
 
 
 class Rows(Protocol):
@@ -124,6 +128,7 @@ class OutputPane(ScrollView, can_focus=True):
         self._seeks: Worker[None] | None = None
         self.progress = ""  # of a search that takes long
         self._styles: dict[str, Style] = {}
+        self._of_looks: dict[Look, Style] = {}
 
     def __len__(self) -> int:
         """The number of lines that can be shown now."""
@@ -426,6 +431,19 @@ class OutputPane(ScrollView, can_focus=True):
         """Forget the cached styles: the theme has changed."""
         super().notify_style_update()
         self._styles.clear()
+        self._of_looks.clear()
+
+    def _style_of(self, look: Look) -> Style:
+        """The style of a program's look in this theme."""
+        style = self._of_looks.get(look)
+        if style is None:
+            if len(self._of_looks) >= _MOST_LOOKS:
+                self._of_looks.clear()
+            app = self.app
+            colours = not app.no_color and app.theme != MONO.name
+            style = style_of(look, self.rich_style, dark=app.current_theme.dark, colours=colours)
+            self._of_looks[look] = style
+        return style
 
     def _look(self, name: str) -> Style:
         style = self._styles.get(name)
@@ -463,8 +481,10 @@ class OutputPane(ScrollView, can_focus=True):
             return Strip.blank(width, blank)
         margin = self._draw_margin(line, who, first=placed.first)
         room = max(0, width - margin.cell_length)
-        text = Strip(self._draw_text(line, self._rows.number(placed.row)))
-        if self.wrap or line.stream == NOTE:
+        wraps = self.wrap or line.stream == NOTE
+        end = placed.end if wraps else scroll_x + room
+        text = Strip(self._draw_text(line, self._rows.number(placed.row), end))
+        if wraps:
             text, scroll_x = text.crop(placed.begin, placed.end), 0
         strip = Strip.join([margin, text.crop_extend(scroll_x, scroll_x + room, blank)])
         return strip.apply_offsets(0, y)
@@ -483,18 +503,28 @@ class OutputPane(ScrollView, can_focus=True):
             segments.insert(0, Segment(f"{stamp} " if first else " " * 9, self._look("rule")))
         return Strip(segments)
 
-    def _draw_text(self, line: Line, number: int) -> list[Segment]:
+    def _draw_text(self, line: Line, number: int, columns: int) -> list[Segment]:
+        """The text, at least its first ``columns``."""
         kind = {STDERR: "stderr", NOTE: "note"}.get(line.stream)
         style = self._look(kind) if kind else self.rich_style
+        colours = line.changes
+        text = line.text
+        end = columns if text.isascii() else len(text)  # a program may change its colour with every character
         if self.search is None:
-            return [Segment(line.text, style)]
+            return self._in_colours(text, colours, style, 0, end)
         mark = style + self.get_component_rich_style(
             "output-pane--hit" if number == self._hit else "output-pane--match", partial=True
         )
         segments, at = [], 0
-        for match in self.search.finditer(line.text):
+        for match in self.search.finditer(text):
             if match.end() > match.start():
-                segments += [Segment(line.text[at : match.start()], style), Segment(match[0], mark)]
+                segments += self._in_colours(text, colours, style, at, match.start())
+                segments.append(Segment(match[0], mark))
                 at = match.end()
-        segments.append(Segment(line.text[at:], style))
-        return [segment for segment in segments if segment.text]
+        return segments + self._in_colours(text, colours, style, at, max(at, end))
+
+    def _in_colours(self, text: str, colours: Changes, style: Style, begin: int, end: int) -> list[Segment]:
+        """A part of a line. ``style``: if it has no colours of its own."""
+        if not colours:
+            return [Segment(part, style)] if (part := text[begin:end]) else []
+        return [Segment(part, self._style_of(look)) for part, look in cut(text, colours, begin, end) if part]

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from console.tui.model.filter import Selection
 from console.tui.model.launch import Phase, RankState, Run
-from console.tui.model.output import MAX_LINE, NOTE, STDERR, STDOUT, Output
+from console.tui.model.output import MAX_LINE, NOTE, STDERR, STDOUT, Line, Output
 
 
 def started(size: int = 4) -> Run:
@@ -187,7 +187,7 @@ def test_lines_are_cut_at_their_ends_whatever_the_pieces() -> None:
     output.feed(3, STDERR, b"oops\n")
     assert [line.text for line in output.lines(0)] == ["one", "two", "oops"]
     output.finish()
-    assert output.line(3) == (3, STDOUT, "three", 0.0)
+    assert output.line(3) == Line(3, STDOUT, "three")
 
 
 @given(st.text(alphabet=st.characters(exclude_categories=["C"]), max_size=60), st.data())
