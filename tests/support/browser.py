@@ -80,11 +80,9 @@ class Browser:
         return told["result"].get("value")
 
     async def open(self, address: str) -> None:
-        """Open a page, wait until it has received "Redmesh", and click near its top left corner."""
+        """Open a page, and wait until it has received "Redmesh"."""
         await self.call("Page.navigate", url=address)
         await self.wait_heard("Redmesh")
-        for kind in ("mousePressed", "mouseReleased"):
-            await self.call("Input.dispatchMouseEvent", type=kind, x=5, y=5, button="left", clickCount=1)
 
     async def press(self, *keys: str) -> None:
         """Press keys given by name (``enter``, ``escape``, ``tab``); type any other word letter by letter."""

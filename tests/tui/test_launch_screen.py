@@ -38,6 +38,33 @@ async def test_the_line_follows_the_form(tmp_path: Path) -> None:
         await until(pilot, lambda: app.current_mode == "launch" and line(app) == expected, "the form as it was")
 
 
+async def test_the_form_selects_the_program_and_goes_back_to_where_one_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "of the user"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    database = FixedDatabase(tmp_path)
+    async with opened(database.url, tmp_path) as (app, pilot):
+        await pilot.press("3")
+        await until(pilot, lambda: app.current_mode == "nodes", "the nodes")
+        await pilot.press("n", *"first", "tab", "2")
+        assert "this one: ~/of the user" in screen_text(app)
+        await pilot.press("escape")
+        await until(pilot, lambda: app.current_mode == "nodes", "the nodes again")
+        await pilot.press("n")
+        await until(pilot, lambda: app.current_mode == "launch", "the form")
+        await pilot.press(*"second")
+        await until(pilot, lambda: line(app) == "yod -sz 2 second", "another program in place of the first")
+        await pilot.press("escape", "m", "n", "escape")
+        await until(pilot, lambda: app.current_mode == "mesh", "the map")
+        app.launch_with({"command": "third", "size": "3"})
+        await until(pilot, lambda: line(app) == "yod -sz 3 third", "a form that is filled in")
+        await pilot.press("space", "minus", "f")
+        await until(pilot, lambda: line(app) == "yod -sz 3 third -f", "what is typed behind it")
+
+
 async def test_what_can_not_be_launched_is_told_and_nothing_started(tmp_path: Path) -> None:
     database = FixedDatabase(tmp_path)
     async with opened(database.url, tmp_path) as (app, pilot):

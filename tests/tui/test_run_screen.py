@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import random
 import re
 import threading
 from pathlib import Path
@@ -722,3 +723,73 @@ async def test_held_ranks_look_held_everywhere_until_they_are_released(tmp_path:
         assert screen_text(app).count("‖") >= 8
         yod.event("released", launcher=1)
         await until(pilot, lambda: "‖" not in screen_text(app), "the map shows them running")
+
+
+def styles(app: ConsoleApp, text: str) -> list[str]:
+    """The styles of the segments of the screen that begin with a text."""
+    strips = app.screen._compositor.render_strips()
+    return [str(one.style) for strip in strips for one in strip if one.text.startswith(text)]
+
+
+async def test_colours_of_programs_are_kept_where_the_theme_has_colours(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    async with ScriptedYod(tmp_path, 1) as yod, opened(database.url, tmp_path, (120, 40)) as (app, pilot):
+        running(yod)
+        await pilot.press("a")
+        yod.output(3, b"all \x1b[1;32mPASSED\x1b[0m \x1b[31;41mHIDDEN\x1b[0m\n")
+        yod.output(4, b"\x1b[1mcc:\x1b[m \x1b[35mwarning\x1b[m rest\n", STDERR)
+        await until(pilot, lambda: "all PASSED HIDDEN" in screen_text(app), "the line")
+        assert "3 │ all PASSED HIDDEN" in screen_text(app)
+        [passed], [hidden] = styles(app, "PASSED"), styles(app, "HIDDEN")
+        assert passed == "bold #57bb64 on #14171c"
+        front, _, back = hidden.partition(" on ")
+        assert front != back
+        await until(pilot, lambda: styles(app, " rest"), "standard error")
+        assert styles(app, " rest") == ["#d5dbe3 on #14171c"]  # colours of its own are instead of red
+        await pilot.press("slash", *"asse", "enter")
+        await until(pilot, lambda: styles(app, "ASSE"), "what is looked for, in one piece")
+        assert styles(app, "ASSE")[0].endswith("on #e69f00") and styles(app, "P") and styles(app, "D")
+        await pilot.press("escape", "y")
+        assert app.clipboard.splitlines()[0] == "all PASSED HIDDEN"
+        app.theme = "redmesh-mono"
+        await until(pilot, lambda: styles(app, "PASSED") == ["bold #e0e0e0 on #101010"], "no colour in monochrome")
+        app.theme = "redmesh-light"
+        await until(pilot, lambda: styles(app, "PASSED") == ["bold #146e2d on #f7f8fa"], "the light theme's green")
+
+
+async def test_programs_have_no_colours_with_no_color(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    database = busy_machine(tmp_path)
+    async with ScriptedYod(tmp_path, 1) as yod, opened(database.url, tmp_path, (120, 40)) as (app, pilot):
+        running(yod)
+        app.theme = "redmesh-dark"  # mesh console --theme dark
+        await pilot.press("a")
+        yod.output(3, b"all \x1b[4;32mPASSED\x1b[0m\n")
+        await until(pilot, lambda: styles(app, "PASSED"), "the line")
+        [style] = styles(app, "PASSED")
+        assert style == styles(app, "all ")[0].replace("#", "underline #", 1)
+
+
+async def test_only_colours_of_programs_are_painted(tmp_path: Path) -> None:
+    """Random pieces of escape sequences, in pieces, wrapped, searched and gathered: no control character is painted."""
+    chance = random.Random(11)
+    pieces = [b"\x1b", b"\x1b[", b"3", b"8", b";", b":", b"m", b"\x1b[31m", b"\x1b[8m", b"\x1b[5m", b"\x1b[2J",
+              b"\x1b]0;t\x07", b"\x1b]8;;http://x\x1b\\", b"\r", b"\n", b"\t", b"\x9b", b"\xff", b"a", "漢".encode(),
+              "\u0301".encode(), b"\x1b[K", b"\x07", b"\x1bP$q", b"\x1b(B"]  # fmt: skip
+    database = busy_machine(tmp_path)
+    async with ScriptedYod(tmp_path, 1) as yod, opened(database.url, tmp_path, (120, 40)) as (app, pilot):
+        running(yod)
+        await pilot.press("a")
+        pane = app.screen.query_one(OutputPane)
+        for turn in range(12):
+            for _ in range(60):
+                data = b"".join(chance.choices(pieces, k=chance.randrange(1, 30)))
+                app.runs[1].output.feed(chance.randrange(8), chance.choice((2, 3)), data)
+            pane.wrap, pane.gathered = bool(turn & 1), bool(turn & 2)
+            pane.search = re.compile("[a漢]") if turn & 4 else None
+            pane.update_output()
+            await pilot.pause()
+            for y in range(pane.size.height):
+                for text, style, control in pane.render_line(y):
+                    assert not re.search("[\x00-\x1f\x7f-\x9f]", text) and not control, text
+                    assert style is None or not (style.blink or style.conceal or style.link)

@@ -38,14 +38,8 @@ def style_of(look: Look, base: Style, *, dark: bool, colours: bool = True) -> St
         return style
     front, back = _triplet(look.front, base.color, dark=dark), _triplet(look.back, base.bgcolor, dark=dark)
     if front is None or back is None:  # a theme in the terminal's own colours: what they are is not known
-        return style + _of_the_terminal(look)
+        return style + Style(color=_by_number(look.front), bgcolor=_by_number(look.back))
     return style + Style(color=Color.from_triplet(_readable(front, back)), bgcolor=Color.from_triplet(back))
-
-
-def _of_the_terminal(look: Look) -> Style:
-    if look.front == look.back:
-        return Style()
-    return Style(color=_by_number(look.front), bgcolor=_by_number(look.back))
 
 
 def _by_number(colour: Colour) -> Color | None:

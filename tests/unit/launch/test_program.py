@@ -35,6 +35,17 @@ def bin_dir(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def test_a_program_that_is_not_found_names_the_directory(bin_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(bin_dir)
+    for name, folder in (("./nosuch", bin_dir), ("folder/nosuch", bin_dir / "folder"), ("../nosuch", bin_dir.parent)):
+        with pytest.raises(ConsoleError) as caught:
+            find(name, {})
+        assert caught.value.message == f"{name}: no such file in {folder}"
+    with pytest.raises(ConsoleError) as caught:
+        find("nosuch", {b"PATH": b"/bin"})
+    assert caught.value.message == f"nosuch: no such program in PATH or in the current directory, {bin_dir}"
+
+
 @pytest.mark.parametrize(
     ("name", "status", "text"),
     [
