@@ -24,6 +24,23 @@ from redmesh.start_command import start_command
 
 HOST = "127.0.0.1"
 _MOST_VISITORS = 8
+#: The page's terminal has the keyboard from the beginning, and again when its tab comes back; textual-serve waits for a
+#: click. The button of a session that has ended keeps it.
+_TAKE_KEYS = """<script>
+(() => {
+  const take = () => {
+    const terminal = document.querySelector(".xterm-helper-textarea");
+    if (terminal && !document.body.classList.contains("-closed")) terminal.focus({preventScroll: true});
+    return terminal;
+  };
+  const wait = new MutationObserver(() => { if (take()) wait.disconnect(); });
+  wait.observe(document.getElementById("terminal"), {childList: true, subtree: true});
+  addEventListener("focus", take);
+  addEventListener("pageshow", take);
+  document.addEventListener("visibilitychange", () => { if (!document.hidden) take(); });
+})();
+</script>
+"""
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -51,6 +68,12 @@ class GuardedServer(Server):
         app = await super()._make_app()
         app.middlewares.append(self._guard())
         return app
+
+    async def handle_index(self, request: web.Request) -> web.Response:
+        """The page, whose terminal takes the keyboard."""
+        response: web.Response = await super().handle_index(request)
+        response.text = (response.text or "").replace("</body>", f"{_TAKE_KEYS}</body>")
+        return response
 
     async def on_startup(self, app: web.Application) -> None:
         """Print nothing: the address is printed when the server listens."""

@@ -32,8 +32,10 @@ async def test_a_launch_is_watched_in_two_browsers_and_after_a_lost_connection(m
         async with Browser() as first, Browser(900, 600) as second:
             await first.open(address)
             await first.wait_heard("4 of 4 free")
-            await first.press("n")
+            await first.press("n")  # nobody has clicked
             await first.wait_heard("new launch")
+            await first.evaluate("document.activeElement.blur()")
+            await first.evaluate("document.dispatchEvent(new Event('visibilitychange'))")  # the tab comes back
             await first.press(f"python3 {program}", "tab", "2", "enter")
             await first.wait_heard("begun on rank 0")
             await first.press("s")
