@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input
 
@@ -44,7 +45,8 @@ def test_mesh(snap_compare: Compare, tmp_path: Path) -> None:
     assert snap_compare(console_on(database.url, tmp_path), terminal_size=SIZE, run_before=look)
 
 
-def test_launch(snap_compare: Compare, tmp_path: Path) -> None:
+def test_launch(snap_compare: Compare, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir("/usr")  # the form shows the directory
     database = busy_machine(tmp_path)
 
     async def look(pilot: Pilot[Any]) -> None:

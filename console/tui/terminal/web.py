@@ -69,10 +69,11 @@ class GuardedServer(Server):
         app.middlewares.append(self._guard())
         return app
 
-    async def handle_index(self, request: web.Request) -> web.Response:
+    async def handle_index(self, request: web.Request) -> web.StreamResponse:
         """The page, whose terminal takes the keyboard."""
-        response: web.Response = await super().handle_index(request)
-        response.text = (response.text or "").replace("</body>", f"{_TAKE_KEYS}</body>")
+        response = await super().handle_index(request)
+        if isinstance(response, web.Response):
+            response.text = (response.text or "").replace("</body>", f"{_TAKE_KEYS}</body>")
         return response
 
     async def on_startup(self, app: web.Application) -> None:
