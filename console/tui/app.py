@@ -47,7 +47,7 @@ from console.tui.screens.mesh import MeshScreen
 from console.tui.screens.navigator import Navigator
 from console.tui.sources.database import MachineReader
 from console.tui.sources.grown import GrownNodes
-from console.tui.terminal import crash, hangup, notes, sizes
+from console.tui.terminal import crash, hangup, notes, sizes, typed
 from console.tui.terminal.clipboard import MOST, by_tmux, sequence
 from console.tui.terminal.compositor import PromptApp
 from console.tui.terminal.suspend import TOOLS, can_stop, lend
@@ -120,6 +120,7 @@ def _in_use(screen: Screen[Any]) -> bool:
 
 notes.mend()
 sizes.mend()
+typed.mend()
 
 
 class ConsoleApp(PromptApp):

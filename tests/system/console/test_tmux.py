@@ -170,6 +170,8 @@ def test_quitting_leaves_launches_running_and_they_can_be_attached_to_again(
 def test_a_program_that_does_not_exist_is_told_in_the_form(console: tuple[PrivateMesh, Tmux]) -> None:
     _, tmux = console
     tmux.until("nothing runs")
+    tmux.press("-H", "80")  # no character: a terminal in another encoding; it is ignored like an unknown key
+    tmux.type("\x1b[1;1:3A")  # a key's release as the kitty protocol reports it
     tmux.press("n")
     tmux.until("new launch")
     tmux.type("/no/such/program")
