@@ -9,41 +9,15 @@ from __future__ import annotations
 import argparse
 import os
 import random
-import shutil
-import signal
-import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 
 from tests.storm.engine import Storm
 from tests.storm.faults import FAMILIES, FAULTS, Fault
 from tests.storm.journal import Journal
 from tests.storm.settings import SETTINGS, Unavailable
-
-PROJECT = Path(__file__).resolve().parents[2]
-#: /tmp is the storm's own; what of it must stay visible (project, report) is bound into it.
-_INSIDE = """
-n=3
-for keep in "$PROJECT" "$REPORT" "$WORK"; do
-    case $keep in /tmp/*) eval "exec $n<\\"\\$keep\\""; n=$((n+1));; esac
-done
-mount -t tmpfs -o mode=1777 storm /tmp || exit 125
-n=3
-for keep in "$PROJECT" "$REPORT" "$WORK"; do
-    case $keep in /tmp/*) mkdir -p "$keep"; mount -c --bind "/proc/self/fd/$n" "$keep" || exit 125; n=$((n+1));; esac
-done
-exec 3<&- 4<&- 5<&-
-"$@" &
-child=$!
-wait $child
-status=$?
-while kill -0 $child 2>/dev/null; do wait $child; status=$?; done
-exit $status
-"""
+from tests.support.isolated import interruptible, run_isolated
 
 
 def arguments() -> argparse.ArgumentParser:
@@ -85,46 +59,6 @@ def print_table() -> None:
     for fault in FAULTS:
         where = "all" if len(fault.settings) == len(SETTINGS) else ",".join(sorted(fault.settings))
         print(f"{fault.family:<12}{fault.name:<24}{where:<16}{fault.touches}; may end: {fault.may_end}; {fault.heals}")
-
-
-def outside(options: argparse.Namespace, words: Sequence[str]) -> int:
-    """Start the storm in namespaces of its own, and clear up behind it whatever becomes of it."""
-    work = Path(tempfile.mkdtemp(prefix="redmesh-storm-", dir="/var/tmp"))
-    work.chmod(0o755)
-    command = [
-        sys.executable,
-        "-m",
-        "tests.storm",
-        *words,
-        "--seed",
-        str(options.seed),
-        "--report",
-        str(options.report),
-    ]
-    isolated = can_isolate()
-    command += ["--inside", f"{'root' if isolated else 'user'}:{work}"]
-    if isolated:
-        unshare = ["unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc"]
-        command = ["setpriv", "--pdeathsig", "KILL", *unshare, "sh", "-c", _INSIDE, "storm", *command]
-    env = {**os.environ, "PROJECT": str(PROJECT), "REPORT": str(options.report), "WORK": str(work)}
-    child = subprocess.Popen(command, cwd=PROJECT, env=env, start_new_session=True)
-
-    def pass_on(number: int, _frame: FrameType | None) -> None:
-        os.killpg(child.pid, number)
-
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, pass_on)
-    try:
-        return child.wait()
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-
-
-def can_isolate() -> bool:
-    """Whether mount and process namespaces can be had."""
-    if os.geteuid() or not all(shutil.which(name) for name in ("unshare", "setpriv", "mount")):
-        return False
-    return subprocess.run(["unshare", "--mount", "--pid", "--fork", "true"], capture_output=True).returncode == 0
 
 
 def inside(options: argparse.Namespace) -> int:
@@ -198,13 +132,7 @@ def main() -> int:
         print_table()
         return 0
     if options.inside:
-
-        def interrupt(_number: int, _frame: FrameType | None) -> None:
-            raise KeyboardInterrupt
-
-        signal.signal(signal.SIGTERM, interrupt)
-        signal.signal(signal.SIGHUP, interrupt)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        interruptible()
         return inside(options)
     chosen_faults(options)
     chosen_settings(options.setting)
@@ -212,7 +140,7 @@ def main() -> int:
     options.report = (options.report or Path(f"/var/tmp/redmesh-storm-{options.seed}")).resolve()
     options.report.mkdir(parents=True, exist_ok=True)
     print(f"storm: seed {options.seed}, log {options.report / 'storm.jsonl'}", flush=True)
-    return outside(options, sys.argv[1:])
+    return run_isolated("tests.storm", sys.argv[1:], options.seed, options.report)
 
 
 if __name__ == "__main__":

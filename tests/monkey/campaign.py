@@ -1,0 +1,289 @@
+"""Plays the script of a seed at the console, and checks after its acts that all is well."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from agents.linux import processes
+from tests.monkey.acts import Act, script
+from tests.monkey.terminal import Cell, Difference, Terminal, differences
+from tests.monkey.world import World
+from tests.storm.journal import Journal
+from tests.support.waiting import SLOWNESS, wait_until
+
+#: A console that answers later than this hangs.
+FREEZE_S = 10.0 * SLOWNESS
+#: How long a comparison waits for a screen that stands still: one with a flood of output never does.
+_STILL_S = 2.0 * SLOWNESS
+#: Looks for content that is shown late: a clock's second, or a list that is read again every few seconds.
+_LATE_LOOKS, _LATE_S = 4, 1.2
+#: Exit statuses of a console that somebody ended: q, ^C ^C, SIGTERM.
+_WELL = (0, 130, 129)
+_MOST_VIOLATIONS = 10
+
+
+class Ended(Exception):
+    """The console has ended."""
+
+
+class Campaign:
+    """One seed's script, played for some time."""
+
+    def __init__(self, seed: int, journal: Journal, report: Path, replay: str) -> None:
+        self.seed = seed
+        self.journal = journal
+        self._report = report
+        self._replay = replay
+        self.world = World()
+        self._place = self.world.mesh.home / "monkey"
+        self._place.mkdir()
+        for name in ("orders", "fresh"):
+            os.mkfifo(self._place / name)
+        names = {"MONKEY_SOCKET": "s", "MONKEY_STACKS": "stacks"}
+        self.world.mesh.env.update({name: str(self._place / file) for name, file in names.items()})
+        self.world.mesh.env["MONKEY_PATIENCE_S"] = f"{_STILL_S:.1f}"
+        self.world.up()
+        self.terminal = Terminal(self.world.mesh, self._place, 100, 30)
+        self.counts = dict.fromkeys(("acts", "beats", "looks", "skipped looks", "late looks", "starts"), 0)
+        self.slowest_s = 0.0
+        self._looks = itertools.count(1)
+        self._act = Act(0, "start", "")
+
+    # Playing
+
+    def play(self, seconds: float, first: int = 0, last: int = 0) -> None:
+        """Play the acts from ``first`` to ``last`` (0: all), for so long."""
+        until = time.monotonic() + seconds
+        self._start()
+        for act in script(self.seed):
+            over = time.monotonic() > until or (last and act.number > last)
+            if over or len(self.journal.violations) >= _MOST_VIOLATIONS:
+                break
+            if act.number >= first:
+                self._play(act)
+        self._act = Act(self._act.number, "look", "at the end")
+        self._checked(self._look)
+
+    def _play(self, act: Act) -> None:
+        self._act = act
+        self.counts["acts"] += act.kind not in ("beat", "look")
+        self.world.heal()
+        came = self._do(act)
+        self.journal.write("act", **act.to_dict(), came=came)
+        time.sleep(act.pause_s)
+
+    def _do(self, act: Act) -> str:
+        if act.kind == "event":
+            return self.world.happen(act.data)
+        if act.kind == "beat":
+            self._checked(self._beat)
+        elif act.kind == "look":
+            self._checked(self._look)
+        elif act.kind == "size":
+            self.terminal.resize(*map(int, act.data.split()))
+        elif act.data == "TERM":
+            self._signal(signal.SIGTERM)
+        else:
+            self.terminal.send(act.data)
+        self._see_state()
+        return ""
+
+    def _checked(self, check: object) -> None:
+        try:
+            check()  # type: ignore[operator]
+        except Ended:
+            self._see_state()
+
+    # The console's life
+
+    def _state(self) -> tuple[str, int]:
+        word, _, number = (self._place / "state").read_text().partition(" ")
+        return word, int(number)
+
+    def _order(self, order: str) -> None:
+        (self._place / "orders").write_text(order)
+
+    def _start(self) -> None:
+        """Start the console, and wait until it answers."""
+        wait_until(lambda: (self._place / "state").exists(), "the shell")
+        (self._place / "s").unlink(missing_ok=True)
+        before = (self._place / "state").stat().st_mtime_ns
+        self._order("run")
+        wait_until(lambda: (self._place / "state").stat().st_mtime_ns != before, "the console runs")
+        self.counts["starts"] += 1
+        wait_until(lambda: (self._place / "s").exists() or self._state()[0] != "running", "the console is up")
+
+    def _see_state(self) -> None:
+        """Start the console again if it has ended, put it into the foreground if it was stopped."""
+        word, number = self._state()
+        if word == "stopped":
+            self._order("fg")
+            wait_until(lambda: self._state()[0] != "stopped", "the console is in front again")
+        elif word == "ended":
+            self._see_end(number)
+            self._start()
+
+    def _see_end(self, status: int) -> None:
+        screen = self.terminal.text()
+        for report in self.world.mesh.state.glob("console-crash-*"):
+            self._violate("crash", f"the console ended with {status}", report.read_text())
+            report.unlink()
+        if status not in _WELL:
+            self._violate("exit status", f"the console ended with {status}", screen)
+        elif "Traceback" in screen or "mesh console: " in screen:
+            self._violate("traceback", f"the console ended with {status}", screen)
+        modes = self.terminal.modes
+        if modes != "alternate=0 cursor=1 wrap=1 mouse=0 echo=1 lines=1 signals=1":
+            self._violate("terminal", f"the console left the terminal with {modes}", screen)
+
+    def _signal(self, number: int) -> None:
+        word, pid = self._state()
+        if word == "running":
+            os.kill(pid, number)
+
+    def _kill(self) -> None:
+        self._signal(signal.SIGKILL)
+        wait_until(lambda: self._state()[0] == "ended", "the console is killed")
+        for report in self.world.mesh.state.glob("console-crash-*"):
+            report.unlink()
+        self._start()
+
+    # Checks
+
+    @contextmanager
+    def _asked(self) -> Iterator[Callable[[str], str]]:
+        """A connection to the console: a function that asks. Raises Ended if the console ended or stopped."""
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(0.2)
+            try:
+                client.connect(str(self._place / "s"))
+                yield lambda question: self._ask(client, question)
+            except OSError as error:
+                wait_until(lambda: self._state()[0] != "running", "the end of a console that closed its socket")
+                raise Ended from error
+
+    def _ask(self, client: socket.socket, question: str) -> str:
+        client.sendall(f"{question}\n".encode())
+        began, reply = time.monotonic(), b""
+        while not reply.endswith(b"\n"):
+            with suppress(TimeoutError):
+                got = client.recv(65536)
+                if not got:
+                    raise ConnectionResetError
+                reply += got
+            if self._state()[0] != "running":
+                raise Ended
+            if time.monotonic() - began > FREEZE_S:
+                self._violate("freeze", f"no answer within {FREEZE_S:.0f} s", self._stacks())
+                self._kill()
+                raise Ended
+        return reply.decode().strip()
+
+    def _stacks(self) -> str:
+        """Where all threads of the console are."""
+        path = self._place / "stacks"
+        self._signal(signal.SIGUSR2)
+        with suppress(AssertionError):
+            wait_until(lambda: path.exists() and path.stat().st_size, "the stacks", patience_s=5.0)
+        return path.read_text() if path.exists() else "no stacks"
+
+    def _beat(self) -> None:
+        reply = ""
+        with self._asked() as ask:
+            reply = ask("beat")
+        if reply == "lent":
+            self._give_back()
+        elif reply:
+            taken, _, where = reply.partition(" ")
+            self.counts["beats"] += 1
+            self.slowest_s = max(self.slowest_s, float(taken))
+            if len(where) > 2:
+                self.journal.write("slow", taken=taken, where=where)
+
+    def _give_back(self) -> None:
+        """The terminal is lent to a debugger: end that."""
+        for pid in processes.children(self._state()[1]):
+            if "debug" in _words(pid):
+                os.kill(pid, signal.SIGTERM)
+        self.terminal.send("\r")
+
+    def _look(self) -> None:
+        """Compare the terminal with a fresh paint, cell by cell."""
+        differ: list[Difference] = []
+        late: list[Difference] = []
+        screen = ""
+        with self._asked() as ask:
+            mark = f"look-{next(self._looks)}"
+            reply = ask(f"look {self._place / mark}")
+            if reply.startswith(("moving", "lent")):
+                self.counts["skipped looks"] += 1
+                self.journal.write("skipped", why=reply)
+                return
+            assert not reply.startswith("failed"), reply
+            columns, lines, screen = reply.split()
+            if (int(columns), int(lines)) != self.terminal.size:
+                self.counts["skipped looks"] += 1  # the signal is on its way
+                return
+            self.terminal.until_written(mark)
+            shown = self.terminal.cells()
+            wanted = self.terminal.paint((self._place / mark).read_text(errors="surrogateescape"), mark)
+            self.counts["looks"] += 1
+            if differ := differences(shown, wanted):
+                self._violate_cells("torn", screen, shown, wanted, differ)
+            ask(f"fresh {self._place / mark}")
+            fresh = self.terminal.paint((self._place / mark).read_text(errors="surrogateescape"), f"{mark}-fresh")
+            late = differences(shown, fresh)
+            (self._place / mark).unlink()
+        if late and not differ:
+            self.counts["late looks"] += 1
+            self.journal.write("late", screen=screen, cells=[[x, y, *a, *b] for x, y, a, b in late[:8]])
+
+    def _violate_cells(
+        self, kind: str, screen: str, shown: list[list[Cell]], wanted: list[list[Cell]],
+        differ: list[Difference],
+    ) -> None:  # fmt: skip
+        parts = [f"{kind} on {screen} {self.terminal.size}", "--- shown", _lines(shown), "--- wanted", _lines(wanted)]
+        parts += [f"column {x} line {y}: shown {one}, wanted {other}" for x, y, one, other in differ]
+        first = "; ".join(f"column {x} line {y}: shown {a}, wanted {b}" for x, y, a, b in differ[:3])
+        self._violate(kind, f"{len(differ)} cells on {screen} {self.terminal.size}: {first}", "\n".join(parts))
+
+    def _violate(self, kind: str, text: str, evidence: str) -> None:
+        number = len(self.journal.violations) + 1
+        path = self._report / f"violation-{number}.txt"
+        words = f"{self._replay} --acts {self._act.number}"
+        acts = "\n".join(
+            json.dumps([line["number"], line["kind"], line["data"], line["came"]])
+            for line in self.journal.lines[-80:] if line["event"] == "act"
+        )  # fmt: skip
+        path.write_text(
+            f"{kind}: {text}\nseed {self.seed}, act {self._act}\nreplay: {words}\n\n{evidence}\n\n"
+            f"--- the acts before\n{acts}\n",
+            errors="surrogateescape",
+        )
+        self.journal.violate(kind, f"{text}\n  in {path}, act {self._act.number}; again: {words}", self.journal.now())
+
+    # The end
+
+    def close(self) -> list[str]:
+        """End the console and the mesh; what they left behind."""
+        self.terminal.close()
+        return self.world.close()
+
+
+def _lines(cells: list[list[Cell]]) -> str:
+    return "\n".join("".join(cell.text for cell in row).rstrip() for row in cells)
+
+
+def _words(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text(errors="replace").replace("\0", " ")
+    except OSError:
+        return ""  # it has exited

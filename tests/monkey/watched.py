@@ -1,0 +1,183 @@
+"""``mesh console`` as it is, with a socket where the monkey asks whether it answers and what its screen should show.
+
+A connection asks one thing. ``beat``: the reply comes through the queues of the application and of its screen. ``look
+FILE``: once everything is painted, a fresh paint is written to the file, and the event loop is held until the
+connection says ``fresh FILE`` (a paint for which every widget renders anew) or ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import faulthandler
+import os
+import queue
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+from textual._context import visible_screen_stack
+
+from console.tui import app as console_app
+from console.tui.terminal import suspend
+from console.tui.terminal.compositor import PromptScreen
+
+#: Set by the monkey: the socket, and the most seconds that a comparison waits or holds the loop.
+_SOCKET, _PATIENCE = "MONKEY_SOCKET", "MONKEY_PATIENCE_S"
+_SLOW_S = 1.0  # a heartbeat that takes longer says where the console is
+
+
+class Hook:
+    """Serves the socket in a thread of its own."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+        self._loop = asyncio.get_running_loop()
+        self._main = threading.get_ident()
+        self._patience_s = float(os.environ[_PATIENCE])
+        self._orders: queue.Queue[str] = queue.Queue()
+        self._replies: queue.Queue[str] = queue.Queue()
+        self.lent = False
+        self._server = socket.socket(socket.AF_UNIX)
+        self._server.bind(os.environ[_SOCKET])
+        self._server.listen()
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            connection, _ = self._server.accept()
+            # who asked may have given up: the console was stopped meanwhile
+            with contextlib.suppress(OSError), connection, connection.makefile("rw") as stream:
+                for line in stream:
+                    word, _, path = line.strip().partition(" ")
+                    stream.write(f"{self._answer(word, path)}\n")
+                    stream.flush()
+            self._orders.put("go")
+
+    def _answer(self, word: str, path: str) -> str:
+        if self.lent:
+            return "lent"
+        if word == "beat":
+            return self._beat()
+        if word == "look":
+            self._orders, self._replies = queue.Queue(), queue.Queue()
+            asyncio.run_coroutine_threadsafe(self._look(path), self._loop)
+            return self._replies.get()
+        self._orders.put(f"{word} {path}")
+        return self._replies.get()
+
+    # The heartbeat
+
+    def _beat(self) -> str:
+        began, where = time.monotonic(), ""
+        done = asyncio.run_coroutine_threadsafe(self._through_queues(), self._loop)
+        while not done.done():
+            time.sleep(0.005)
+            if self.lent:
+                return "lent"
+            if not where and time.monotonic() - began > _SLOW_S:
+                where = "".join(traceback.format_stack(sys._current_frames().get(self._main)))
+        return f"{time.monotonic() - began:.3f} {where!r}"
+
+    async def _through_queues(self) -> None:
+        passed: set[object] = set()
+        app = self._app
+        app.call_later(lambda: passed.add(app))
+        screen = app.screen
+        screen.call_later(lambda: passed.add(screen))
+        while app not in passed or (screen not in passed and app.screen is screen and screen.is_attached):
+            await asyncio.sleep(0.002)
+
+    # The comparison
+
+    async def _look(self, path: str) -> None:
+        try:
+            await self._compare(path)
+        except Exception:  # of a screen that has gone meanwhile, or of this module
+            self._replies.put(f"failed {traceback.format_exc()!r}")
+
+    async def _compare(self, path: str) -> None:
+        until = time.monotonic() + self._patience_s
+        while moving := self._moving():
+            if time.monotonic() > until:
+                self._replies.put(f"moving {moving}")
+                return
+            await asyncio.sleep(0.003)
+        # nothing is awaited from here on: no data, no timer and no key come between the paints
+        Path(path).write_text(self._paint())
+        app = self._app
+        app._driver.write(f"\x1b]2;{Path(path).stem}\x07")
+        app._driver.flush()
+        self._replies.put(f"{app.size.width} {app.size.height} {type(app.screen).__name__}")
+        while True:
+            try:
+                word, _, fresh = self._orders.get(timeout=self._patience_s).partition(" ")
+            except queue.Empty:
+                return
+            if word != "fresh":
+                return
+            for widget in app.screen.walk_children(with_self=True):
+                widget.refresh()
+            Path(fresh).write_text(self._paint())
+            self._replies.put("fresh")
+
+    def _moving(self) -> str:
+        """What is not painted yet; empty if the terminal shows the present state."""
+        app = self._app
+        if app._batch_count or app._driver is None or app._driver._writer_thread is None:
+            return "no terminal"
+        screen = app.screen
+        if screen.size != app.size:
+            return "size"
+        if isinstance(screen, PromptScreen) and screen._compositor.put_off:
+            return "put off"
+        if screen._dirty_widgets or screen._compositor._dirty_regions:
+            return "dirty"
+        busy = next((one for one in [app, *screen.walk_children(with_self=True)] if one.message_queue_size), None)
+        if busy is not None:
+            return f"messages of {busy!r}"
+        # the flags of a widget that is not displayed may stay as they are
+        for widget in [screen, *screen._compositor.visible_widgets]:
+            if widget._layout_required or widget._scroll_required or widget._repaint_required:
+                return f"{widget!r}"
+        return ""
+
+    def _paint(self) -> str:
+        app = self._app
+        visible_screen_stack.set(app._background_screens)
+        lines = app.screen._compositor.render_strips()
+        return "".join(f"\x1b[{y + 1};1H\x1b[0m{strip.render(app.console)}" for y, strip in enumerate(lines))
+
+
+def install() -> None:
+    """Have every console of this process serve the socket."""
+    mounted, lend = console_app.ConsoleApp.on_mount, suspend.lend
+    hooks: list[Hook] = []
+
+    def on_mount(self: console_app.ConsoleApp) -> None:
+        mounted(self)
+        hooks.append(Hook(self))
+
+    def lent(*words: Any) -> str:
+        hooks[0].lent = True
+        try:
+            return lend(*words)
+        finally:
+            hooks[0].lent = False
+
+    console_app.ConsoleApp.on_mount = on_mount  # type: ignore[method-assign]
+    vars(console_app)["lend"] = lent
+
+
+if __name__ == "__main__":
+    from redmesh.start_command import run_command
+
+    faulthandler.register(signal.SIGUSR2, open(os.environ["MONKEY_STACKS"], "a"))  # noqa: SIM115
+    install()
+    sys.argv = ["mesh", "console", *sys.argv[1:]]
+    sys.exit(run_command("mesh"))

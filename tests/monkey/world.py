@@ -1,0 +1,181 @@
+"""The monkey's mesh, and what happens to it while the console watches."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from agents.wire.errors import AgentError
+from tests.support.mesh import BIN, PrivateMesh
+from tests.support.waiting import SLOWNESS
+
+_PROGRAM = Path(__file__).with_name("program.py")
+#: What the console, and a launch that is typed into it, may run: keys at random must find nothing that does harm.
+_COMMANDS = ("python3", "sh", "sleep", "true", "false", "echo", "cat", "stty", "env", "gdb", "hostname", "tmux")
+_MACHINES = ((8, 4), (4, 1), (16, 8), (6, 2), (64, 8), (2, 2))
+_AWAY_S = 3.0  # how long the database is gone or busy
+
+
+class World:
+    """A mesh of the monkey's own. Events are begun and not waited for; those that need healing heal by time."""
+
+    def __init__(self) -> None:
+        self.mesh = PrivateMesh(8, 4)
+        self.mesh.env.update({"PATH": self._path(), "LC_ALL": "C.UTF-8", "COLORTERM": "truecolor"})
+        self.mesh.env.pop("TMUX", None)
+        (self.mesh.work / "program.py").write_bytes(_PROGRAM.read_bytes())
+        self._heals: list[tuple[float, Callable[[], object]]] = []
+        self._changing: threading.Thread | None = None
+        self.counts: dict[str, int] = {}
+
+    def _path(self) -> str:
+        """A directory with few programs."""
+        made = self.mesh.home / "bin"
+        made.mkdir()
+        for name in ("mesh", "yod", "showmesh", "pingd"):
+            (made / name).symlink_to(BIN / name)
+        for name in _COMMANDS:
+            for place in (BIN, Path("/usr/bin"), Path("/bin")):
+                if (place / name).exists():
+                    (made / name).symlink_to(place / name)
+                    break
+        return str(made)
+
+    def up(self) -> None:
+        """Start the mesh, and two launches that the console has to show."""
+        self.mesh.up()
+        self.happen("launch sleep 2")
+        self.happen("launch wide 1")
+
+    def happen(self, event: str) -> str:
+        """Let an event happen; return what came of it."""
+        name, *words = event.split()
+        self.counts[name] = self.counts.get(name, 0) + 1
+        does: Callable[..., str] = getattr(self, f"_{name.replace('-', '_')}")
+        try:
+            return does(*words)
+        except (AgentError, OSError, sqlite3.Error, StopIteration) as error:
+            return f"not now: {error!r}"
+
+    def heal(self, everything: bool = False) -> None:
+        """Undo what is due."""
+        for due, undo in self._heals[:]:
+            if everything or time.monotonic() > due:
+                self._heals.remove((due, undo))
+                with suppress(OSError, sqlite3.Error):
+                    undo()
+
+    def _quiet(self, *command: str) -> str:
+        self.mesh.start(*command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+        return ""
+
+    def _launch(self, manner: str, size: str) -> str:
+        return self._quiet("yod", "--detach", "-sz", size, "python3", "program.py", manner)
+
+    def _job(self, some: str) -> str:
+        number = int(some)
+        task = (("true",), ("false",), ("sleep", "0.5"), ("echo", "{}"))[number % 4]
+        return self._quiet("mesh", "submit", "--array", f"1-{(5, 40, 300)[number % 3]}", "--", *task)
+
+    def _cancel(self, some: str) -> str:
+        return self._sh("mesh queue | awk 'NR > 1 {print $1}' | head -1 | xargs -r mesh cancel")
+
+    def _sh(self, script: str) -> str:
+        path = f"{self.mesh.env['PATH']}:/usr/bin:/bin"
+        self.mesh.start(
+            "/bin/sh", "-c", script, env={"PATH": path}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )  # fmt: skip
+        return ""
+
+    def _processes(self, *words: str) -> list[int]:
+        return sorted(pid for pid, line in self.mesh.processes().items() if all(word in line for word in words))
+
+    def _kill_one(self, found: list[int], some: str) -> str:
+        if found:
+            os.kill(found[int(some) % len(found)], signal.SIGKILL)
+        return f"{len(found)} to choose from"
+
+    def _kill_rank(self, some: str) -> str:
+        yods = set(self._processes("yod", "program.py"))
+        return self._kill_one([pid for pid in self._processes("program.py") if pid not in yods], some)
+
+    def _kill_yod(self, some: str) -> str:
+        return self._kill_one(self._processes("yod", "program.py"), some)
+
+    def _kill_daemon(self, some: str) -> str:
+        names = ["n0", "n1", "n1", "n2", "n3", "cpa-0", "rca"]
+        name = names[int(some) % len(names)]
+        return f"{name} {self.mesh.kill(name)}"
+
+    def _signal(self, some: str) -> str:
+        launchers = sorted(self.mesh.run_dir.glob("yod-*.sock"))
+        if not launchers:
+            return "nothing runs"
+        number = launchers[int(some) % len(launchers)].stem.removeprefix("yod-")
+        return self._quiet("yod", "-signal", ("USR1", "TERM", "STOP", "CONT")[int(some) % 4], number)
+
+    def _drain(self, some: str) -> str:
+        return self._quiet("mesh", ("drain", "resume")[int(some) % 2], f"n{int(some) % 3}")
+
+    def _reserve(self, some: str) -> str:
+        return self._quiet("mesh", ("reserve", "unreserve")[int(some) % 2], "root", str(int(some) % 4))
+
+    def _database_gone(self, _some: str) -> str:
+        path = self.mesh.state / "mesh.db"
+        away = path.with_name("mesh.db.away")
+        if away.exists() or self._is_changing():
+            return "not now"
+        path.rename(away)
+        self._heals.append((time.monotonic() + _AWAY_S, lambda: away.rename(path)))
+        return ""
+
+    def _database_busy(self, _some: str) -> str:
+        database = sqlite3.connect(self.mesh.state / "mesh.db", isolation_level=None, timeout=0.2)
+        database.execute("BEGIN EXCLUSIVE")
+
+        def undo() -> None:
+            database.execute("ROLLBACK")
+            database.close()
+
+        self._heals.append((time.monotonic() + _AWAY_S, undo))
+        return ""
+
+    def _spool_gone(self, some: str) -> str:
+        found = sorted(path for path in self.mesh.state.rglob("*spool*") if path.is_file())
+        if not found:
+            return "no spool"
+        found[int(some) % len(found)].unlink()
+        return str(found[int(some) % len(found)])
+
+    def _is_changing(self) -> bool:
+        return self._changing is not None and self._changing.is_alive()
+
+    def _exchange(self, some: str) -> str:
+        """Another machine under the same name: the mesh goes down, and comes up with other nodes."""
+        if self._is_changing():
+            return "not now"
+        self.heal(everything=True)
+        self.mesh.size = (*_MACHINES[int(some) % len(_MACHINES)], 1)
+        self._changing = threading.Thread(target=self._change)
+        self._changing.start()
+        return str(self.mesh.size)
+
+    def _change(self) -> None:
+        with suppress(AssertionError, subprocess.SubprocessError):
+            self.mesh.down()
+            self.mesh.up()
+
+    def close(self) -> list[str]:
+        """Take the mesh down; what it left behind."""
+        self.heal(everything=True)
+        if self._changing is not None:
+            self._changing.join(120 * SLOWNESS)
+        return self.mesh.close()
