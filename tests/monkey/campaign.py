@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from agents.linux import processes
 from tests.monkey.acts import Act, script
@@ -23,8 +24,8 @@ from tests.support.waiting import SLOWNESS, wait_until
 FREEZE_S = 10.0 * SLOWNESS
 #: How long a comparison waits for a screen that stands still: one with a flood of output never does.
 _STILL_S = 2.0 * SLOWNESS
-#: Looks for content that is shown late: a clock's second, or a list that is read again every few seconds.
-_LATE_LOOKS, _LATE_S = 4, 1.2
+#: Looks until a difference is one that lasts, and what passes between two of them.
+_LOOKS, _AGAIN_S = 4, 0.7 * SLOWNESS
 #: Exit statuses of a console that somebody ended: q, ^C ^C, SIGTERM.
 _WELL = (0, 130, 129)
 _MOST_VIOLATIONS = 10
@@ -32,6 +33,16 @@ _MOST_VIOLATIONS = 10
 
 class Ended(Exception):
     """The console has ended."""
+
+
+class Seen(NamedTuple):
+    """What a look saw: cells that differ from a fresh paint, and from one for which all widgets rendered anew."""
+
+    screen: str
+    torn: list[Difference]
+    stale: list[Difference]
+    shown: list[list[Cell]]
+    wanted: list[list[Cell]]
 
 
 class Campaign:
@@ -52,7 +63,7 @@ class Campaign:
         self.world.mesh.env["MONKEY_PATIENCE_S"] = f"{_STILL_S:.1f}"
         self.world.up()
         self.terminal = Terminal(self.world.mesh, self._place, 100, 30)
-        self.counts = dict.fromkeys(("acts", "beats", "looks", "skipped looks", "late looks", "starts"), 0)
+        self.counts = dict.fromkeys(("acts", "beats", "looks", "skipped looks", "looks again", "starts"), 0)
         self.slowest_s = 0.0
         self._looks = itertools.count(1)
         self._act = Act(0, "start", "")
@@ -216,44 +227,58 @@ class Campaign:
         self.terminal.send("\r")
 
     def _look(self) -> None:
-        """Compare the terminal with a fresh paint, cell by cell."""
-        differ: list[Difference] = []
-        late: list[Difference] = []
-        screen = ""
+        """Compare the terminal with a fresh paint, cell by cell, until no difference is left.
+
+        Cells that differ at every look, between which nothing is typed, are torn; or stale, if only a paint for which
+        all widgets render anew has other ones. The rest was on its way: a clock's second, or a timer, was still to come.
+        """
+        lasting: set[tuple[int, int]] = set()
+        kind = ""
+        for number in range(_LOOKS):
+            seen = self._compare()
+            kind = kind or ("torn" if seen.torn else "stale")
+            places = {(x, y) for x, y, _, _ in [*seen.torn, *seen.stale]}
+            lasting = places & lasting if number else places
+            if not lasting:
+                self.counts["looks again"] += number
+                return
+            time.sleep(_AGAIN_S)
+        self._violate_cells(kind, seen, seen.torn or seen.stale)
+
+    def _compare(self) -> Seen:
         with self._asked() as ask:
             mark = f"look-{next(self._looks)}"
-            reply = ask(f"look {self._place / mark}")
-            if reply.startswith(("moving", "lent")):
-                self.counts["skipped looks"] += 1
-                self.journal.write("skipped", why=reply)
-                return
+            file = self._place / mark
+            reply = ask(f"look {file}")
             assert not reply.startswith("failed"), reply
+            if reply.startswith(("moving", "lent")):
+                return self._skipped(reply)
             columns, lines, screen = reply.split()
             if (int(columns), int(lines)) != self.terminal.size:
-                self.counts["skipped looks"] += 1  # the signal is on its way
-                return
+                return self._skipped("the signal of the size is on its way")
             self.terminal.until_written(mark)
             shown = self.terminal.cells()
-            wanted = self.terminal.paint((self._place / mark).read_text(errors="surrogateescape"), mark)
+            wanted = self.terminal.paint(file.read_text(errors="surrogateescape"), mark)
             self.counts["looks"] += 1
-            if differ := differences(shown, wanted):
-                self._violate_cells("torn", screen, shown, wanted, differ)
-            ask(f"fresh {self._place / mark}")
-            fresh = self.terminal.paint((self._place / mark).read_text(errors="surrogateescape"), f"{mark}-fresh")
-            late = differences(shown, fresh)
-            (self._place / mark).unlink()
-        if late and not differ:
-            self.counts["late looks"] += 1
-            self.journal.write("late", screen=screen, cells=[[x, y, *a, *b] for x, y, a, b in late[:8]])
+            ask(f"fresh {file}")
+            fresh = self.terminal.paint(file.read_text(errors="surrogateescape"), f"{mark}-fresh")
+            file.unlink()
+        seen = Seen(screen, differences(shown, wanted), differences(shown, fresh), shown, fresh)
+        if seen.torn or seen.stale:
+            cells = [[x, y, *a, *b] for x, y, a, b in (seen.torn or seen.stale)[:6]]
+            self.journal.write("differs", screen=screen, torn=len(seen.torn), stale=len(seen.stale), cells=cells)
+        return seen
 
-    def _violate_cells(
-        self, kind: str, screen: str, shown: list[list[Cell]], wanted: list[list[Cell]],
-        differ: list[Difference],
-    ) -> None:  # fmt: skip
-        parts = [f"{kind} on {screen} {self.terminal.size}", "--- shown", _lines(shown), "--- wanted", _lines(wanted)]
-        parts += [f"column {x} line {y}: shown {one}, wanted {other}" for x, y, one, other in differ]
-        first = "; ".join(f"column {x} line {y}: shown {a}, wanted {b}" for x, y, a, b in differ[:3])
-        self._violate(kind, f"{len(differ)} cells on {screen} {self.terminal.size}: {first}", "\n".join(parts))
+    def _skipped(self, why: str) -> Seen:
+        self.counts["skipped looks"] += 1
+        self.journal.write("skipped", why=why)
+        return Seen("", [], [], [], [])
+
+    def _violate_cells(self, kind: str, seen: Seen, differ: list[Difference]) -> None:
+        where = f"on {seen.screen} {self.terminal.size}"
+        parts = [f"column {x} line {y}: shown {one}, wanted {other}" for x, y, one, other in differ]
+        page = ["--- shown", _lines(seen.shown), "--- wanted", _lines(seen.wanted)]
+        self._violate(kind, f"{len(differ)} cells {where}: {'; '.join(parts[:3])}", "\n".join([*page, *parts]))
 
     def _violate(self, kind: str, text: str, evidence: str) -> None:
         number = len(self.journal.violations) + 1

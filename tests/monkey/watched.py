@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from textual._context import visible_screen_stack
+from textual.widget import Widget
 
 from console.tui import app as console_app
 from console.tui.terminal import suspend
@@ -97,7 +98,8 @@ class Hook:
 
     async def _look(self, path: str) -> None:
         try:
-            await self._compare(path)
+            with self._app._context():  # where styles find the theme
+                await self._compare(path)
         except Exception:  # of a screen that has gone meanwhile, or of this module
             self._replies.put(f"failed {traceback.format_exc()!r}")
 
@@ -121,9 +123,13 @@ class Hook:
                 return
             if word != "fresh":
                 return
-            for widget in app.screen.walk_children(with_self=True):
+            widgets: list[Widget] = app.screen.walk_children(with_self=True)
+            before = [widget._repaint_required for widget in widgets]
+            for widget in widgets:
                 widget.refresh()
             Path(fresh).write_text(self._paint())
+            for widget, required in zip(widgets, before, strict=True):
+                widget._repaint_required = required  # else the look would mend what it has found
             self._replies.put("fresh")
 
     def _moving(self) -> str:
@@ -131,18 +137,27 @@ class Hook:
         app = self._app
         if app._batch_count or app._driver is None or app._driver._writer_thread is None:
             return "no terminal"
-        screen = app.screen
+        for screen in (app.screen, *app._background_screens):
+            if moving := self._moving_on(screen):
+                return f"{screen!r}: {moving}"
+        return ""
+
+    def _moving_on(self, screen: Any) -> str:
+        app, compositor = self._app, screen._compositor
         if screen.size != app.size:
-            return "size"
-        if isinstance(screen, PromptScreen) and screen._compositor.put_off:
-            return "put off"
-        if screen._dirty_widgets or screen._compositor._dirty_regions:
-            return "dirty"
+            return "its size"
+        if screen is app.screen:
+            if isinstance(screen, PromptScreen) and compositor.put_off:
+                return "put off"
+            if screen._dirty_widgets or compositor._dirty_regions:
+                return "dirty"
+            if compositor._full_map_invalidated:
+                return "the places of its widgets"
         busy = next((one for one in [app, *screen.walk_children(with_self=True)] if one.message_queue_size), None)
         if busy is not None:
             return f"messages of {busy!r}"
         # the flags of a widget that is not displayed may stay as they are
-        for widget in [screen, *screen._compositor.visible_widgets]:
+        for widget in [screen, *compositor.visible_widgets]:
             if widget._layout_required or widget._scroll_required or widget._repaint_required:
                 return f"{widget!r}"
         return ""
