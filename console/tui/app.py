@@ -50,7 +50,7 @@ from console.tui.sources.grown import GrownNodes
 from console.tui.terminal import crash, hangup, notes, sizes, typed
 from console.tui.terminal.clipboard import MOST, by_tmux, sequence
 from console.tui.terminal.compositor import PromptApp
-from console.tui.terminal.suspend import TOOLS, can_stop, lend
+from console.tui.terminal.suspend import TOOLS, can_stop, continued, lend
 from console.tui.terminal.themes import MONO, NAMES, THEMES, TOLD, ReadOnce, borrowed
 from db.errors import StoreError
 from redmesh.sanitise import clean
@@ -190,9 +190,9 @@ class ConsoleApp(PromptApp):
         self.stylesheet = ReadOnce(self.get_css_variables())
 
     def get_driver_class(self) -> type[Driver]:
-        """Textual's driver, which also counts interrupts where the terminal is not a browser."""
+        """Textual's driver, which also counts interrupts and can be stopped where the terminal is not a browser."""
         base = super().get_driver_class()
-        return base if SERVED in os.environ else hangup.interruptible(base, self._interrupted)
+        return base if SERVED in os.environ else continued(hangup.interruptible(base, self._interrupted))
 
     def _interrupted(self) -> None:
         if self._leaving is not None:
@@ -303,6 +303,8 @@ class ConsoleApp(PromptApp):
         if self.preferences.restore and not self.replaying:
             self._restore(self.session.launchers())
         self._leaving = hangup.watch(self, self._before_hangup, self.guard)
+        # fg after ^Z: the terminal's second screen is empty, and Textual paints what changes alone
+        self.app_resume_signal.subscribe(self, lambda _: self.screen.refresh(layout=True))
         self._reading = self.run_worker(self._read_machine(), name="machine", exit_on_error=True)
         self.set_interval(_FINISHED_EVERY_S, lambda: self.close_finished(time.monotonic()))
 

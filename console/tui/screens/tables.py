@@ -16,7 +16,7 @@ from textual.widget import Widget
 
 from console.tui.actions import commands
 from console.tui.actions.registry import bindings
-from console.tui.model.machine import Changed, Event
+from console.tui.model.machine import Changed, Event, Node
 from console.tui.model.tables import (
     EVENTS,
     JOBS,
@@ -156,7 +156,11 @@ class TableScreen(Framed):
             nodes.insert(0, self._details.node)
         due = [node for node in nodes if self._probe.due(node, settings.mesh, settings.state_dir)]
         if due:
-            self.run_worker(self._probe.ask_all(due[:_ASKED_AT_ONCE]), group="probe", exclusive=True)
+            self.run_worker(self._ask(due[:_ASKED_AT_ONCE]), group="probe", exclusive=True)
+
+    async def _ask(self, nodes: list[Node]) -> None:
+        if await self._probe.ask_all(nodes):
+            self.view.update_rows()  # the details show it too, also while the database cannot be read
 
     def _titles(self) -> None:
         rows = self.rows

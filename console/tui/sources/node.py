@@ -71,9 +71,9 @@ class Probe:
             machine.unanswered.pop(node.id, None)
             machine.statuses[node.id] = Observation(told.status, now, of, _OLD_S)
 
-    async def ask_all(self, nodes: list[Node]) -> None:
-        """Query nodes in parallel."""
-        await asyncio.gather(*map(self.ask, nodes))
+    async def ask_all(self, nodes: list[Node]) -> bool:
+        """Query nodes in parallel; True if an answer has changed."""
+        return any(await asyncio.gather(*map(self.ask, nodes)))
 
 
 def _ask(path: str, name: str) -> Answer:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from textual.app import App, SuspendNotSupported
 
 from redmesh.start_command import start_command
+
+if TYPE_CHECKING:
+    from textual.driver import Driver
 
 #: Debuggers, what each shows, and how to leave it.
 TOOLS = {
@@ -30,6 +33,24 @@ def can_stop() -> bool:
         return os.getpgid(parent) != os.getpgrp() and os.getsid(parent) == os.getsid(0)
     except OSError:  # another pid namespace, or it has just exited
         return False
+
+
+def continued(base: type[Driver]) -> type[Driver]:
+    """A driver that takes the terminal back after SIGSTOP too, of which nothing is known before SIGCONT.
+
+    Textual (8.2.8) would begin a second time: two threads read keys then, and the modes that it restores at the end are
+    its own.
+    """
+
+    class Continued(base):  # type: ignore[misc, valid-type]
+        def _sigcont_application(self, *words: Any) -> None:
+            stopped_itself = self._must_signal_resume  # type: ignore[has-type]
+            if self._auto_restart and not stopped_itself and self._writer_thread is not None:
+                self.suspend_application_mode()
+                self._must_signal_resume = True
+            super()._sigcont_application(*words)
+
+    return Continued
 
 
 def lend(app: App[Any], launcher: int, rank: int, tool: str) -> str:

@@ -167,6 +167,37 @@ def test_quitting_leaves_launches_running_and_they_can_be_attached_to_again(
         again.close()
 
 
+def test_a_console_that_was_stopped_is_painted_whole_again_and_leaves_the_terminal_usable(
+    console: tuple[PrivateMesh, Tmux],
+) -> None:
+    mesh, _ = console
+    tmux = Tmux(mesh, command="exec env PS1=ready: bash --norc --noprofile -i")
+    try:
+        tmux.until("ready:")
+        tmux.type("mesh console\n")
+        whole = ("Redmesh", "nothing runs", "free 8", "q Quit", "processor 0")
+        tmux.until(*whole)
+        tmux.press("C-z")
+        tmux.until("Stopped", "ready:")
+        tmux.type("fg\n")
+        tmux.until(*whole)
+        [pid] = processes.children(tmux.pid)
+        os.kill(pid, signal.SIGSTOP)  # of which the console learns at its end alone
+        tmux.until("Stopped", "ready:")
+        tmux.type("clear\n")
+        wait_until(lambda: "Redmesh" not in tmux.screen(), "an empty screen")
+        tmux.type("fg\n")
+        tmux.until(*whole)
+        tmux.press("q")
+        wait_until(lambda: not processes.children(tmux.pid), "the console's end")
+        # the shell edits its line itself: echo and lines are off while it waits
+        tmux.type("stty -a | tr ' ' '\\n' | grep -x -e '-*echo;*' -e '-*icanon;*' -e '-*isig;*' | tr '\\n' ' '\n")
+        tmux.until("isig icanon", " echo")
+        assert "-icanon" not in tmux.screen() and "alternate=0 cursor=1 wrap=1 mouse=0" in tmux.modes
+    finally:
+        tmux.close()
+
+
 def test_a_program_that_does_not_exist_is_told_in_the_form(console: tuple[PrivateMesh, Tmux]) -> None:
     _, tmux = console
     tmux.until("nothing runs")
