@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 from textual._context import visible_screen_stack
-from textual.widget import Widget
 
 from console.tui import app as console_app
 from console.tui.terminal import suspend
@@ -123,13 +122,10 @@ class Hook:
                 return
             if word != "fresh":
                 return
-            widgets: list[Widget] = app.screen.walk_children(with_self=True)
-            before = [widget._repaint_required for widget in widgets]
-            for widget in widgets:
-                widget.refresh()
+            for widget in app.screen.walk_children(with_self=True):
+                widget._set_dirty()  # not refresh(): the look would mend what it has found
+                widget._rich_style_cache.clear()
             Path(fresh).write_text(self._paint())
-            for widget, required in zip(widgets, before, strict=True):
-                widget._repaint_required = required  # else the look would mend what it has found
             self._replies.put("fresh")
 
     def _moving(self) -> str:
@@ -146,20 +142,21 @@ class Hook:
         app, compositor = self._app, screen._compositor
         if screen.size != app.size:
             return "its size"
-        if screen is app.screen:
-            if isinstance(screen, PromptScreen) and compositor.put_off:
-                return "put off"
-            if screen._dirty_widgets or compositor._dirty_regions:
-                return "dirty"
-            if compositor._full_map_invalidated:
-                return "the places of its widgets"
         busy = next((one for one in [app, *screen.walk_children(with_self=True)] if one.message_queue_size), None)
         if busy is not None:
             return f"messages of {busy!r}"
+        if screen is not app.screen:
+            return ""  # the screen in front paints for it
+        if isinstance(screen, PromptScreen) and compositor.put_off:
+            return "put off"
+        if screen._dirty_widgets or compositor._dirty_regions:
+            return "dirty"
+        if compositor._full_map_invalidated:
+            return "the places of its widgets"
         # the flags of a widget that is not displayed may stay as they are
         for widget in [screen, *compositor.visible_widgets]:
             if widget._layout_required or widget._scroll_required or widget._repaint_required:
-                return f"{widget!r}"
+                return f"to be painted: {widget!r}"
         return ""
 
     def _paint(self) -> str:
