@@ -96,3 +96,19 @@ async def test_an_option_is_clicked_that_a_letter_has_just_removed(tmp_path: Pat
         options.post_message(events.Click(options, 5, 5, 0, 0, 1, False, False, False, *at, style))
         await pilot.pause(0.1)
         assert isinstance(app.screen, Choosing) and app._exception is None
+
+
+async def test_a_page_down_before_the_list_is_laid_out_does_nothing(tmp_path: Path) -> None:
+    """On a busy machine a key came that early: KeyError. A monkey met it."""
+    database = busy_machine(tmp_path)
+    async with opened(database.url, tmp_path, (100, 30)) as (app, pilot):
+        with app.batch_update():
+            await pilot.press("ctrl+p")
+            await until(pilot, lambda: isinstance(app.screen, Palette), "the palette")
+            options = app.screen.query_one(OptionList)
+            await until(pilot, lambda: options.option_count > 1, "its entries")
+            assert 0 not in options._index_to_line
+            await pilot.press("pagedown", "pagedown", "pageup")
+        await until(pilot, lambda: 0 in options._index_to_line, "the layout")
+        await pilot.press("home", "pagedown")
+        await until(pilot, lambda: (options.highlighted or 0) > 0, "a page down")

@@ -1,5 +1,6 @@
 """Tables, places by name, and back."""
 
+import asyncio
 import json
 import time
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 from textual.widgets import Input
 
+from agents.wire import control, frames, messages
 from console.tui.format import clock
 from console.tui.map.zoom import MACHINE
 from console.tui.screens.mesh import MeshScreen
@@ -202,3 +204,30 @@ async def test_lists_have_the_programs_name_and_the_mark_of_the_order(tmp_path: 
                 line for line in screen_text(app).split("\n") if "solve --steps 7" in line and "command " not in line
             ]
             assert lines and not [line for line in lines if "/srv" in line], screen_text(app)
+
+
+async def test_loads_are_shown_while_the_database_cannot_be_read(tmp_path: Path) -> None:
+    """The details showed new ones, and the row beside them stayed as it was."""
+    database, load = FixedDatabase(tmp_path, nodes=1), [1.5]
+
+    async def pct(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(control.control(messages.hello("pct", "n0")))
+        decoder = frames.Decoder()
+        while data := await reader.read(65536):
+            for asked in (control.decode(payload) for _, payload in decoder.feed(data)):
+                if asked["op"] == "status":
+                    writer.write(control.control({"re": asked["id"], "load": load}))
+        writer.close()
+
+    server = await asyncio.start_unix_server(pct, str(tmp_path / "n0.sock"))
+    address = (str(tmp_path / "n0.sock"),)
+    database.store.run(lambda t: t.change(f"UPDATE node SET address = ?, changed = {t.stamp}", address))
+    async with opened(database.url, tmp_path, (140, 40)) as (app, keyboard):
+        await keyboard.press("3")
+        await until(keyboard, lambda: screen_text(app).count("1.50") == 2, "the load in the row and in the details")
+        database.path.rename(tmp_path / "away.db")
+        await until(keyboard, lambda: app.trouble, "the database cannot be read")
+        load[0] = 9.25
+        await until(keyboard, lambda: screen_text(app).count("9.25") == 2, "the new load in both")
+    server.close()
+    database.close()

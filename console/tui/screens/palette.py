@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from textual import events, on
+from textual._widget_navigation import Direction
 from textual.app import ComposeResult
 from textual.await_complete import AwaitComplete
 from textual.command import (
@@ -34,11 +35,15 @@ from console.tui.context import AppContext, context
 from console.tui.format import program_words
 from console.tui.screens.base import Framed
 from console.tui.terminal.compositor import line_behind
-from console.tui.terminal.removed import ignore_removed_option, without_removed
+from console.tui.terminal.removed import can_page, ignore_removed_option, without_removed
 
 
 class Commands(CommandList, can_focus=False):
     """The palette's list, which changes with each typed letter."""
+
+    def _move_page(self, direction: Direction) -> None:
+        if can_page(self):
+            super()._move_page(direction)
 
     async def _on_click(self, event: events.Click) -> None:
         ignore_removed_option(self, event)

@@ -1,8 +1,10 @@
-"""Two faults of Textual (8.2.8): the mouse on what was just removed ended the console.
+"""Three faults of Textual (8.2.8): the mouse on what was just removed, or a key for what is not laid out yet, ended the
+console.
 
 - A removed widget stays in the layout until the next layout. Where a selection of text began on it, Textual asked its
   parent for a region, and it had no parent any more.
 - A click carries the number of the option under it. The list may have fewer options when the click is handled.
+- A page up or down in a list of options looks for the line of the present option, which has none before the layout.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from textual import events
+from textual._widget_navigation import Direction
 from textual.geometry import Offset
 from textual.screen import Screen
 from textual.widget import Widget
@@ -31,8 +34,17 @@ def ignore_removed_option(options: OptionList, event: events.Click) -> None:
         event.prevent_default()
 
 
+def can_page(options: OptionList) -> bool:
+    """For ``_move_page``: whether the present option has a line."""
+    return (options.highlighted or 0) in options._index_to_line
+
+
 class Options(OptionList):
     """A list of options that may change while it is clicked."""
+
+    def _move_page(self, direction: Direction) -> None:
+        if can_page(self):
+            super()._move_page(direction)
 
     async def _on_click(self, event: events.Click) -> None:
         ignore_removed_option(self, event)
