@@ -51,8 +51,8 @@ class Hook:
     def _serve(self) -> None:
         while True:
             connection, _ = self._server.accept()
-            # who asked may have given up: the console was stopped meanwhile
-            with contextlib.suppress(OSError), connection, connection.makefile("rw") as stream:
+            # who asked may have given up, because the console was stopped; and the loop of one that ends is closed
+            with contextlib.suppress(OSError, RuntimeError), connection, connection.makefile("rw") as stream:
                 for line in stream:
                     word, _, path = line.strip().partition(" ")
                     stream.write(f"{self._answer(word, path)}\n")
@@ -62,6 +62,8 @@ class Hook:
     def _answer(self, word: str, path: str) -> str:
         if self.lent:
             return "lent"
+        if self._loop.is_closed():
+            raise ConnectionResetError
         if word == "beat":
             return self._beat()
         if word == "look":
