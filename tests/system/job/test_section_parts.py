@@ -58,7 +58,7 @@ def test_a_combiner_ends_with_the_command_that_was_killed_and_the_output_is_righ
     wait_until(lambda: not combiners(yods), "the combiner and what it has started have ended")
     assert not (yods.work / "whole").exists()
     (yods.work / "go").touch()
-    done = yods.run("mesh", "sections", "resume", newest(yods), timeout_s=120)
+    done = yods.run("mesh", "sections", "resume", newest(yods))
     assert done.returncode == 0, done.stderr
     assert (yods.work / "whole").read_text() == "".join(f"{number:10000}" for number in range(4))
     assert not list(yods.work.glob("whole.*")), "no attempt leaves its file"
@@ -72,14 +72,14 @@ def test_a_section_that_writes_nothing_does_not_pass_with_the_part_of_an_earlier
     direct_job(yods, script, size=size)
     for old in (*yods.work.glob("ran.*"), yods.work / "mended"):
         old.unlink(missing_ok=True)
-    done = yods.run("mesh", "sections", "run", "JOB.toml", timeout_s=120)
+    done = yods.run("mesh", "sections", "run", "JOB.toml")
     assert done.returncode == 1, done.stderr
     assert "section 1 failed: exit status 0" in done.stderr
     assert "part.1 was not written: the file there is of an earlier run" in done.stderr
     assert (yods.work / "part.1").read_text() == "STALE\n", "a file that Redmesh has not made stays"
     ran = (yods.work / "ran.0").read_text()
     (yods.work / "mended").touch()
-    done = yods.run("mesh", "sections", "resume", newest(yods), timeout_s=120)
+    done = yods.run("mesh", "sections", "resume", newest(yods))
     assert done.returncode == 0, done.stderr
     assert (yods.work / "whole").read_text() == "new 0\nnew 1\nnew 2\n"
     assert (yods.work / "ran.0").read_text() == ran, "what was done counts, and ran once"
@@ -88,7 +88,7 @@ def test_a_section_that_writes_nothing_does_not_pass_with_the_part_of_an_earlier
 def test_half_a_part_of_an_attempt_that_failed_is_not_the_part_of_the_next_one(yods: PrivateMesh) -> None:
     script = "test $REDMESH_TASK_ATTEMPT != 1 || { printf half >part.{section}; exit 3; }"
     direct_job(yods, script, count=1, retries=1)
-    done = yods.run("mesh", "sections", "run", "JOB.toml", timeout_s=120)
+    done = yods.run("mesh", "sections", "run", "JOB.toml")
     assert done.returncode == 1 and "part.0 was not written" in done.stderr, done.stderr
     assert not (yods.work / "whole").exists()
 
@@ -108,7 +108,7 @@ def test_parts_that_are_written_in_place_continued_or_put_there_count(yods: Priv
     script = "case {section} in " + " ".join(f"{number}) {way};;" for number, way in enumerate(ways)) + " esac"
     direct_job(yods, script, count=len(ways))
     os.utime(yods.work / "part.2", ns=(0, 1_700_000_000 * 10**9))
-    done = yods.run("mesh", "sections", "run", "JOB.toml", timeout_s=120)
+    done = yods.run("mesh", "sections", "run", "JOB.toml")
     assert done.returncode == 0, done.stderr
     assert (yods.work / "whole").read_text() == "STALE\nSTALE\nmore\nSTALE\nSTALE\nSTALE\n\n"
 
@@ -117,8 +117,9 @@ def test_parts_that_are_one_file_with_two_names_are_two_parts(yods: PrivateMesh)
     direct_job(yods, "test {section} = 1 || echo new >part.{section}", count=2, limit="1")
     (yods.work / "part.1").unlink()
     os.link(yods.work / "part.0", yods.work / "part.1")
+    (yods.work / "backup").unlink(missing_ok=True)
     os.link(yods.work / "part.0", yods.work / "backup")
-    done = yods.run("mesh", "sections", "run", "JOB.toml", timeout_s=120)
+    done = yods.run("mesh", "sections", "run", "JOB.toml")
     assert done.returncode == 1 and "part.1 was not written" in done.stderr, done.stderr
     assert (yods.work / "backup").read_text() == (yods.work / "part.1").read_text() == "STALE\n"
 
@@ -126,12 +127,13 @@ def test_parts_that_are_one_file_with_two_names_are_two_parts(yods: PrivateMesh)
 def test_a_staged_input_that_the_section_leaves_as_it_is_is_not_its_part(yods: PrivateMesh) -> None:
     (yods.work / "JOB.toml").write_text(STAGED)
     for number in range(3):
+        (yods.work / f"part.{number}").unlink(missing_ok=True)  # it may have a further name of another test
         (yods.work / f"part.{number}").write_text(f"{number}\n")
     (yods.work / "update.sh").write_text("test $2 = 1 || echo updated >>$1\n")
-    done = yods.run("mesh", "sections", "run", "JOB.toml", timeout_s=120)
+    done = yods.run("mesh", "sections", "run", "JOB.toml")
     assert done.returncode == 1 and "part.1 was not written" in done.stderr, done.stderr
     (yods.work / "update.sh").write_text("echo updated >>$1\n")
-    done = yods.run("mesh", "sections", "resume", "--anyway", newest(yods), timeout_s=120)
+    done = yods.run("mesh", "sections", "resume", "--anyway", newest(yods))
     assert done.returncode == 0, done.stderr
     assert (yods.work / "whole").read_text() == "0\nupdated\n1\nupdated\n2\nupdated\n"
 
@@ -139,7 +141,7 @@ def test_a_staged_input_that_the_section_leaves_as_it_is_is_not_its_part(yods: P
 def test_the_file_of_a_killed_attempt_of_another_job_is_no_part(yods: PrivateMesh) -> None:
     job_file(yods, "test {section} = 1 || echo new >{part}", 2, 0)
     (yods.work / "part.1.redmesh-1").write_text("STALE\n")
-    done = yods.run("mesh", "sections", "run", "JOB.toml", timeout_s=120)
+    done = yods.run("mesh", "sections", "run", "JOB.toml")
     assert done.returncode == 1 and "part.1 was not written: No such file" in done.stderr, done.stderr
     (yods.work / "part.1.redmesh-1").unlink()
 
@@ -152,7 +154,7 @@ def test_what_a_section_leaves_running_writes_to_its_part_no_more(yods: PrivateM
     direct_job(yods, script, count=2, limit="1")
     for old in ("go", "done"):
         (yods.work / old).unlink(missing_ok=True)
-    done = yods.run("mesh", "sections", "run", "JOB.toml", timeout_s=120)
+    done = yods.run("mesh", "sections", "run", "JOB.toml")
     assert done.returncode == 0, done.stderr
     assert (yods.work / "whole").read_text() == "new\nnew\n"
 
@@ -160,7 +162,7 @@ def test_what_a_section_leaves_running_writes_to_its_part_no_more(yods: PrivateM
 def test_a_probe_that_leaves_processes_behind_takes_no_longer_than_its_limit(yods: PrivateMesh) -> None:
     keys = {"probe": "'''sh -c \"sleep 987654 & wait\"'''", "probe_time": "1"}
     job_file(yods, "echo {section} >{part}", 1, 0, **keys)
-    done = yods.run("mesh", "sections", "run", "JOB.toml", timeout_s=120)
+    done = yods.run("mesh", "sections", "run", "JOB.toml")
     assert done.returncode == 1 and "the probe sh has not ended within 1 s" in done.stderr + done.stdout, done.stderr
     assert not [one for one in yods.processes().values() if "987654" in one]
 
@@ -168,7 +170,7 @@ def test_a_probe_that_leaves_processes_behind_takes_no_longer_than_its_limit(yod
 @pytest.mark.parametrize("part", ("{part}", "part.{section}"))
 def test_a_part_that_something_else_has_written_over_is_named_and_not_combined(yods: PrivateMesh, part: str) -> None:
     direct_job(yods, f"printf new{{section}} >{part}")
-    done = yods.run("mesh", "sections", "run", "JOB.toml", timeout_s=120)
+    done = yods.run("mesh", "sections", "run", "JOB.toml")
     assert done.returncode == 0, done.stderr
     job, whole = newest(yods), yods.work / "whole"
     (yods.work / "kept").mkdir(exist_ok=True)
@@ -202,7 +204,7 @@ def test_what_a_section_leaves_behind_in_a_session_of_its_own_cannot_write_to_it
     script = f"if test {{section}} != 2; then sh section {part}; else echo end >{part}; touch late;"
     script += " until test -e wrote; do sleep 0.05; done; fi"
     direct_job(yods, script, limit="1")
-    done = yods.run("mesh", "sections", "run", "JOB.toml", timeout_s=120)
+    done = yods.run("mesh", "sections", "run", "JOB.toml")
     assert done.returncode == 0, done.stderr
     assert (yods.work / "whole").read_text() == "minemineend\n"
     told = json.loads(yods.run("mesh", "job", "tasks", newest(yods), "1", "--json").stdout)["lines"]
