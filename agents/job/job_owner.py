@@ -160,7 +160,7 @@ class JobOwner:
         self._processors = Processors(
             loop, self._worker_words(), self._described.limit,
             on_asked=self._on_asked, on_granted=self._on_granted, on_over=self._on_grant_over,
-            on_hopeless=self._on_hopeless, unit=self._size,
+            on_hopeless=self._on_hopeless, on_unstartable=self._on_unstartable, unit=self._size,
         )  # fmt: skip
         self._requests: List[int] = []
         self._nodes = None if rules is None else SectionNodes(float(rules["recheck_s"]))
@@ -316,7 +316,8 @@ class JobOwner:
                 job.freed(request=self._requests[grant.number - 1])
             else:
                 job.answered(self._requests[grant.number - 1], "; ".join(grant.words)[:500] or "not granted")
-                if grant.waits and not grant.stopping:
+                # That every other node is left out is no news beside the reason why they are.
+                if grant.waits and not grant.stopping and not (grant.excludes and grant.never):
                     job.set_meta(trouble="; ".join(grant.words)[:500])  # asked again, because a node may come back
             if grant.allocated and not (grant.started or grant.stopping):
                 job.set_meta(trouble="; ".join(grant.words)[:500])  # a load that failed; cleared by the next grant
@@ -345,6 +346,10 @@ class JobOwner:
                 told += "; what has failed on a node is not tried there again (--same-node allows it)"
         self._cancel(f"incomplete, no node is left for {missing}{told}", fails=True)
         return False
+
+    def _on_unstartable(self, reason: str) -> None:
+        missing = "" if self._nodes is None else f"incomplete, {counted(self._tasks.waiting, 'section')} missing: "
+        self._cancel(missing + reason, fails=True)
 
     # Connections
 

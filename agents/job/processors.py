@@ -3,6 +3,9 @@
 No other module requests processors. A job begins with one processor, doubles its requests while they are granted at
 once, and then waits in the CPA's line for one more, so nothing is polled. yod sends heartbeats to the RCA, loads the
 workers, and frees the processors when its workers have exited.
+
+A launch that cannot start is repeated: on other nodes if its node has stated a lasting reason
+(agents/job/failed_starts.py), and after a pause if the reason may pass.
 """
 
 from __future__ import annotations
@@ -10,7 +13,9 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 
+from agents.job.failed_starts import FORGIVE_S, FailedStart, FailedStarts
 from agents.link.loop import READ
 from redmesh import answers
 from redmesh.start_command import start_command
@@ -38,20 +43,22 @@ class Grant:
     """A launch: requested, then running, then over."""
 
     __slots__ = (
-        "_said", "allocated", "launcher", "never", "nodes", "number", "process", "size", "started", "stopped",
-        "stopping", "vanished", "waits", "words",
+        "_said", "allocated", "excludes", "failed", "launcher", "never", "nodes", "number", "process", "size", "started",
+        "stopped", "stopping", "vanished", "waits", "words",
     )  # fmt: skip
 
     def __init__(
-        self, number: int, size: int, process: subprocess.Popen[bytes], said: IO[bytes], *, waits: bool
+        self, number: int, size: int, process: subprocess.Popen[bytes], said: IO[bytes], *, waits: bool, excludes: bool
     ) -> None:
         self.number, self.size, self.process, self.waits = number, size, process, waits
+        self.excludes = excludes  # nodes on which no launch can start were left out
         self._said = said  # what yod printed that were not events
         self.allocated = self.started = self.stopping = self.never = False
         self.launcher = self.stopped = 0  # how many of its workers were told to exit
         self.nodes: List[Dict[str, Any]] = []
         self.words: List[str] = []  # why it was not granted, or failed; with the lines that were no events at the end
         self.vanished: List[str] = []  # nodes that it has lost
+        self.failed: List[FailedStart] = []  # lasting reasons of its nodes, if it could not start
 
     def read_words(self) -> None:
         """Add the last lines that yod printed for people, when it has exited."""
@@ -66,8 +73,9 @@ class Processors:
     """The processors of a job. ``on_granted(grant)`` and ``on_over(grant)`` report grants; ``on_asked(count)`` a
     request.
 
-    ``on_hopeless(reason)`` reports that none can ever be granted, and returns whether to ask again. ``unit``:
-    processors of each launch, if all of its ranks work on one section.
+    ``on_hopeless(reason)`` reports that none can ever be granted, and returns whether to ask again.
+    ``on_unstartable(reason)`` reports that no launch can start on any node, and that none is requested any more.
+    ``unit``: processors of each launch, if all of its ranks work on one section.
     """
 
     def __init__(
@@ -80,11 +88,12 @@ class Processors:
         on_granted: Callable[[Grant], None],
         on_over: Callable[[Grant], None],
         on_hopeless: Callable[[str], bool],
+        on_unstartable: Callable[[str], None],
         unit: int = 1,
     ) -> None:
         self._loop, self._words, self._limit = loop, words, limit
         self._on_asked, self._on_granted, self._on_over = on_asked, on_granted, on_over
-        self._on_hopeless = on_hopeless
+        self._on_hopeless, self._on_unstartable = on_hopeless, on_unstartable
         self.grants: Dict[int, Grant] = {}
         self._wanted, self._unit = 0, unit
         self._step = 1
@@ -92,7 +101,9 @@ class Processors:
         self._failures = 0
         self._waits_next = True
         self._again: Optional[Timer] = None
+        self._probe: Optional[Timer] = None
         self._excluded: List[str] = []
+        self._failed_starts = FailedStarts()
         self._ending = False
 
     @property
@@ -134,13 +145,15 @@ class Processors:
     def _ask(self, size: int, *, waits: bool) -> None:
         self._numbers += 1
         words = ["-wait-for-nodes", str(_WAIT_S)] if waits else ["-immediate"]
-        if self._excluded:
-            words += ["-exclude", ",".join(self._excluded)]
+        useless = self._failed_starts.nodes
+        if self._excluded or useless:
+            words += ["-exclude", ",".join(sorted({*self._excluded, *useless}))]
         # pidfds and event loops are created after the fork, so that yod does not inherit them.
         said = answers.said_file()
         command = [*start_command("yod"), "-json", "-sz", str(size), *words, *self._words]
         process, events = answers.start(command, None, said, start_new_session=True)
-        grant = self.grants[self._numbers] = Grant(self._numbers, size, process, said, waits=waits)
+        grant = Grant(self._numbers, size, process, said, waits=waits, excludes=bool(useless))
+        self.grants[self._numbers] = grant
         os.set_blocking(events.fileno(), False)
         pending = bytearray()
         self._loop.watch(events.fileno(), READ, lambda _ready: self._read(grant, events, pending))
@@ -171,12 +184,16 @@ class Processors:
             self._granted(grant, event)
         elif kind == "started":
             grant.started = True
+            self._failed_starts.started()
         elif kind == "refused":
             # A waiting request is refused as unavailable only if waiting cannot help. An excluded node that has left
             # the mesh makes the request invalid.
-            hopeless = event["code"] == "unavailable" or (event["code"] == "invalid" and not self._excluded)
+            hopeless = event["code"] == "unavailable" or (event["code"] == "invalid" and not self._excluded and not grant.excludes)
             grant.never = grant.waits and hopeless
             grant.words = []  # the line for people follows, with the hint
+        elif kind == "load_failed":
+            if event.get("lasting"):
+                grant.failed.append(FailedStart(str(event["node"]), str(event["text"])[:500], str(event["hint"])[:500]))
         elif kind in ("error", "lost"):
             grant.words = [*grant.words[-4:], str(event.get("message") or event.get("reason") or "")[:500]]
             grant.vanished += map(str, event.get("nodes") or ())
@@ -198,6 +215,9 @@ class Processors:
         if self._ending:
             return
         if not grant.allocated and not grant.stopping:
+            if grant.excludes and grant.never:
+                self._end_round()
+                return
             if grant.never or (status in HOPELESS and grant.waits):
                 if self._on_hopeless("; ".join(grant.words) or f"yod exited with {status}"):
                     self._again = self._loop.after(_HOPE_S, self._ask_again)
@@ -207,19 +227,57 @@ class Processors:
                 self._grow()
                 return
         if not grant.started and not grant.stopping:
-            self._failures += 1
             self._waits_next = True
-            pause = min(_AGAIN_S * 2 ** min(self._failures, 10), _AGAIN_MOST_S)
-            self._again = self._loop.after(pause, self._ask_again)
+            now = time.monotonic()
+            self._probe_later()
+            if any([self._failed_starts.failed(start, now) for start in grant.failed]):
+                self._grow()  # on other nodes
+                return
+            self._failures += 1
+            self._pause(self._failures)
             return
         self._failures = 0
         if not any(one.allocated for one in self.grants.values()):
             self._waits_next = True
         self._grow()
 
+    def _pause(self, failures: int) -> None:
+        """Ask again after a while."""
+        if self._again is None:
+            self._again = self._loop.after(min(_AGAIN_S * 2 ** min(failures, 10), _AGAIN_MOST_S), self._ask_again)
+
     def _ask_again(self) -> None:
         self._again = None
         self._grow()
+
+    def _end_round(self) -> None:
+        """No node is left on which launches may start."""
+        self._waits_next = True
+        if any(one.allocated for one in self.grants.values()):
+            return  # workers run; the nodes are tried again after a while, or when one of these launches is over
+        why = self._failed_starts.end_round()
+        if why:
+            self._on_unstartable(why)
+        else:
+            self._pause(self._failed_starts.rounds)
+
+    def _try_again(self) -> None:
+        """Try nodes again on which no launch could start a while ago. A request that waits in the line for others keeps
+        its place."""
+        self._probe = None
+        if self._ending:
+            return
+        if self._failed_starts.forgive(time.monotonic()) and self._again is None:
+            if any(not grant.allocated for grant in self.grants.values()):
+                self._ask(self._unit, waits=False)
+            else:
+                self._grow()
+        if self._failed_starts.nodes:
+            self._probe_later()
+
+    def _probe_later(self) -> None:
+        if self._probe is None:
+            self._probe = self._loop.after(FORGIVE_S, self._try_again)
 
     def _leave(self, grant: Grant) -> None:
         if not grant.stopping:
@@ -232,6 +290,9 @@ class Processors:
         if self._again is not None:
             self._again.cancel()
             self._again = None
+        if self._probe is not None:
+            self._probe.cancel()
+            self._probe = None
         for grant in list(self.grants.values()):
             if kill or not grant.allocated:
                 grant.stopping = True

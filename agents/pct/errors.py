@@ -16,7 +16,8 @@ FAULT = 70
 
 
 class PctError(AgentError):
-    """The base class of this package's errors; ``fault`` says whose fault it is if a load fails of it (LoadFailed).
+    """The base class of this package's errors; ``fault`` says whose fault it is if a load fails of it (LoadFailed), and
+    ``lasting`` whether a later load fails there too, if nobody mends it.
 
     The error of a system call is the launch's fault, whatever the error is: launches with other limits, sizes or files
     start on the same node, and a user could cause each of these errors on every node (docs/decisions/0027).
@@ -24,6 +25,7 @@ class PctError(AgentError):
 
     code = "pct"
     fault = "launch"
+    lasting = False
 
 
 _DISK = "a disk or file server fails there (dmesg); mesh drain takes the node out of service"
@@ -36,6 +38,11 @@ _ADVICE = {
 }  # fmt: skip
 
 
+#: Errors of a system call after which another file system may do: this one is read-only, full, closed, missing, broken.
+OF_THE_PLACE = (
+    errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.EIO,
+    errno.ENODEV, errno.ENXIO, errno.ESTALE, errno.ENOEXEC,
+)  # fmt: skip
 #: Errors of a directory's disk, which no launch can cause and none can work round.
 _OF_THE_DISK = (errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESTALE)
 
@@ -61,14 +68,19 @@ class LoadFailed(PctError):
     node may work, and this one stays in service, because a user can stop his processes on every node) or ``launch``
     (all others: it was killed, its load is malformed, its user prevents it, or its launch child says why it cannot
     start).
+
+    ``lasting``: it would fail there again, because a file or directory is missing or cannot be written. A job of tasks
+    that fails so on every node ends (agents/job/failed_starts.py).
     """
 
     def __init__(
-        self, message: str, fault: str, exit_status: int = 125, rank: Optional[int] = None, hint: str = ""
-    ) -> None:
+        self, message: str, fault: str, exit_status: int = 125, rank: Optional[int] = None, hint: str = "",
+        lasting: bool = False,
+    ) -> None:  # fmt: skip
         super().__init__(message, hint, exit_status=exit_status)
         self.fault = fault
         self.rank = rank
+        self.lasting = lasting or fault == "program"
 
     def as_failed(self, node: str) -> Dict[str, Any]:
         """The ``failed`` message to send up the tree."""
@@ -79,5 +91,6 @@ class LoadFailed(PctError):
             "message": self.message,
             "hint": self.hint,
             "fault": self.fault,
+            "lasting": self.lasting,
             "exit_status": self.exit_status,
         }

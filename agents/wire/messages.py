@@ -324,7 +324,9 @@ DOWN: Dict[str, Shape] = {
 #: Messages in the tree of a launch, from the ranks towards the launcher.
 UP: Dict[str, Shape] = {
     "ready": _shape(ranks=_list),
-    "failed": _shape({"rank": (int, _none), "hint": _str}, node=_str, message=_str, fault=_str, exit_status=_int),
+    "failed": _shape(
+        {"rank": (int, _none), "hint": _str, "lasting": _bool}, node=_str, message=_str, fault=_str, exit_status=_int
+    ),
     "exits": _shape(ranks=_list),
     "closed": _shape(ranks=_list),
     "lost": _shape(nodes=_list, reason=_str),

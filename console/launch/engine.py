@@ -519,6 +519,8 @@ class Engine:
             self._feeder.credit(message["bytes"])
 
     def _on_failed(self, message: dict[str, Any]) -> None:
+        told = {"node": message["node"], "text": message["message"], "hint": message.get("hint", "")}
+        self.stream.emit({"event": "load_failed", **told, "lasting": bool(message.get("lasting"))})
         facts = (message["node"], message["message"], message.get("hint", ""), message["exit_status"])
         self.handle(Event.FAILED, *facts, message["fault"])
 

@@ -23,7 +23,7 @@ import stat
 import time
 
 from agents.linux import processes
-from agents.pct.errors import PctError, advice
+from agents.pct.errors import OF_THE_PLACE, PctError, advice
 from agents.pct.images.ram_disk import RAM_DISK, places, user_directory
 
 TYPE_CHECKING = False
@@ -72,7 +72,6 @@ class ImageError(PctError):
     code = "image"
     number = 0
 
-
 class Damaged(ImageError):
     """An image differs from the announced one: a fault of its launcher or the network, not of this node."""
 
@@ -83,6 +82,7 @@ class InTheWay(ImageError):
     """A file of the user is in the image's place."""
 
     code = "in_the_way"
+    lasting = True
 
 
 class Missing(ImageError):
@@ -108,12 +108,14 @@ class NoRoom(ImageError):
     """The RAM disk is too full: the image comes through the parallel file system."""
 
     code = "no_room"
+    lasting = True
 
 
 class NoExec(ImageError):
     """Nothing may be executed in the place for programs."""
 
     number = errno.ENOEXEC
+    lasting = True
 
 
 def _runnable(path: str) -> os.statvfs_result:
@@ -146,13 +148,6 @@ def launch_directory(name: str, ram_disk: str = RAM_DISK) -> str:
     return os.path.join(user_directory(ram_disk, os.geteuid()), whose)
 
 
-#: Errors of a system call after which another file system may do: this one is read-only, full, closed, missing, broken.
-_ELSEWHERE = (
-    errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.EIO,
-    errno.ENODEV, errno.ENXIO, errno.ESTALE, errno.ENOEXEC,
-)  # fmt: skip
-
-
 def in_ram_disk(make: "Callable[[str], Made]") -> "Tuple[Made, str]":
     """``make(place)`` for the RAM disk, or else for another place (ram_disk.py); and a line for people if it is not the
     RAM disk, or "".
@@ -169,7 +164,7 @@ def in_ram_disk(make: "Callable[[str], Made]") -> "Tuple[Made, str]":
             failed.append(_failed(str(error.filename or place), error))
         else:
             return made, f"{_why(failed[0].number)}: programs are copied to {place} instead" if failed else ""
-        if failed[-1].number not in _ELSEWHERE:
+        if failed[-1].number not in OF_THE_PLACE:
             break  # another user's file is in the way, or this process has no descriptors
     first = failed[0]
     if len(failed) > 1:
@@ -708,4 +703,5 @@ def _failed(path: str, error: OSError) -> ImageError:
     no_room = number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
     failed = NoRoom(said) if no_room else ImageError(said, advice(number))
     failed.number = number
+    failed.lasting = no_room or number in OF_THE_PLACE
     return failed

@@ -126,7 +126,8 @@ class PayloadTransfer:
         try:
             work()
         except PctError as error:
-            self._launch.fail(LoadFailed(f"{self._launch.node}: {error.message}", error.fault, hint=error.hint))
+            why = f"{self._launch.node}: {error.message}"
+            self._launch.fail(LoadFailed(why, error.fault, hint=error.hint, lasting=error.lasting))
 
     def on_frame(self, kind: int, payload: bytes) -> None:
         """A frame from the parent."""

@@ -68,7 +68,8 @@ class UserDirectory:
             self.run, _instead = store.in_ram_disk(self._settle_in)
         except store.ImageError as error:
             why = f"{self._node}: no place for uid {self.user.uid}: {error.message}"
-            raise LoadFailed(why, whose_run(error.number), hint=advice(error.number)) from None
+            fault, hint = whose_run(error.number), advice(error.number)
+            raise LoadFailed(why, fault, hint=hint, lasting=error.lasting) from None
 
     def _settle_in(self, place: str) -> str:
         def make() -> None:

@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,13 @@ mount -t tmpfs -o noexec tmpfs tmp
 say noexec always
 mount --rbind /tmp /tmp && mount --rbind "$0" "$0" && mount -o remount,ro,bind /tmp || exit 77
 say nowhere always
+mesh submit --wait true >nowhere.submit 2>&1 & submit=$!
+mesh sections run -- true {} ::: a >nowhere.sections 2>&1 & sections=$!
+"$PYTHON" -c "import redmesh; redmesh.Executor(1).submit(pow, 2, 3).result()" >nowhere.executor 2>&1 & executor=$!
+for name in submit sections executor; do
+    eval wait \$$name; status=$?
+    printf '\n== nowhere-%s\n' "$name"; cat "nowhere.$name"; echo "status $status"
+done
 printf '\n== status\n'; mesh status --json
 umount -l "$0" && umount -l /tmp && umount -l tmp; mesh down --force >&2
 printf '\n== after\n'; find tmp
@@ -58,7 +66,7 @@ def test_a_read_only_ram_disk_takes_no_node_out(mesh: MakeMesh) -> None:
     """Two nodes were down after one launch with -bcast, and every other user's launch was refused."""
     private = mesh(4, 2, up=False, REDMESH_FAILED_S="600")  # a node that failed is not tried again meanwhile
     sh = shutil.which("sh") or "/bin/sh"
-    done = private.run("unshare", "-m", sh, "-c", READ_ONLY, str(private.home))
+    done = private.run("unshare", "-m", sh, "-c", READ_ONLY, str(private.home), env={"PYTHON": sys.executable})
     assert done.returncode == 0, done.stderr
     steps = dict(step.split("\n", 1) for step in done.stdout.split("\n== ")[1:])
     for name, place in (("read-only", f"{private.work}/tmp"), ("noexec", "/tmp")):
@@ -69,6 +77,12 @@ def test_a_read_only_ram_disk_takes_no_node_out(mesh: MakeMesh) -> None:
     for reason in ("/dev/shm/redmesh-", ": Read-only file system", f"{private.work}/tmp is mounted noexec"):
         assert reason in steps["nowhere"]
     assert steps["nowhere"].count("\n") == 2 and "status 125" in steps["nowhere"]
+    for name in ("submit", "sections", "executor"):
+        ended = steps[f"nowhere-{name}"]
+        assert "no worker can start (4 tries on each node): n0-n1: /dev/shm/redmesh-" in ended, ended
+        assert f"{private.work}/tmp is mounted noexec" in ended and ended.strip().endswith("status 1"), ended
+        # while it waits, it says why
+        assert "no processors: n" in ended and "beside those excluded" not in ended, ended
     assert json.loads(steps["status"])["nodes_out"] == []
     assert steps["after"].strip() == "tmp"
     left = Path(f"/tmp/redmesh-programs-{os.geteuid()}")

@@ -1,0 +1,97 @@
+"""Nodes on which launches of a job could not start, and when the job gives up: a state machine without I/O.
+
+A launch fails to start for a reason of its node (it is silent, or taken out of service: yod tries other nodes, and the
+owner asks again for as long as the job waits), or for a reason that the node's launch child states: no place for files,
+too few descriptors, a file in the way. The second kind of reason is seldom mended by waiting:
+
+1. The job is started on other nodes, at once, without those that have stated a reason.
+2. If the CPA says that no node is left, a round is over. After a pause, the next round begins with all nodes.
+3. After so many rounds in which every node has stated a reason and no launch has started, the job ends with the reasons.
+"""
+
+from __future__ import annotations
+
+from redmesh.idset import fold_names
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Dict, List, NamedTuple
+
+    class FailedStart(NamedTuple):
+        """The reason why a launch could not start on a node, as the node states it, and what to do about it."""
+
+        node: str
+        reason: str
+        hint: str
+
+else:
+    from collections import namedtuple
+
+    FailedStart = namedtuple("FailedStart", "node reason hint")
+
+#: Rounds after which a job ends that has never started a launch, and one that has: what it needs was there then, and
+#: may be there again (with pauses of 1, 2, 4 s and so on up to a minute, these are 7 s and 4 minutes).
+ROUNDS, ROUNDS_LATER = 4, 10
+#: Seconds after which a node is tried again while launches run on others, or wait for others.
+FORGIVE_S = 60.0
+
+
+class FailedStarts:
+    """The nodes of one job on which no launch could start in this round."""
+
+    def __init__(self) -> None:
+        self._starts: Dict[str, FailedStart] = {}
+        self._since: Dict[str, float] = {}
+        self._rounds = 0
+        self._has_started = False
+
+    @property
+    def nodes(self) -> List[str]:
+        """The nodes to leave out."""
+        return sorted(self._starts)
+
+    @property
+    def rounds(self) -> int:
+        """The rounds that are over since a launch has started."""
+        return self._rounds
+
+    def failed(self, start: FailedStart, now: float) -> bool:
+        """No launch could start on a node. Returns False if that is known, so that leaving the node out has not
+        helped."""
+        is_new = start.node not in self._starts
+        self._starts[start.node], self._since[start.node] = start, now
+        return is_new
+
+    def started(self) -> None:
+        """A launch has started: rounds count from here."""
+        self._rounds, self._has_started = 0, True
+
+    def forgive(self, now: float) -> bool:
+        """Forget the nodes that failed long ago; returns whether there were any."""
+        old = [node for node, since in self._since.items() if now - since >= FORGIVE_S]
+        for node in old:
+            del self._starts[node], self._since[node]
+        return bool(old)
+
+    def end_round(self) -> str:
+        """No node is left. Returns why the job ends, or "" if a further round begins."""
+        self._rounds += 1
+        if self._rounds >= (ROUNDS_LATER if self._has_started else ROUNDS):
+            return self._why()
+        self._starts.clear()
+        self._since.clear()
+        return ""
+
+    def _why(self) -> str:
+        """The reasons, each with its nodes and with what to do."""
+        nodes: Dict[str, List[str]] = {}
+        hints: Dict[str, str] = {}
+        for node, start in sorted(self._starts.items()):
+            reason = start.reason[len(node) + 2 :] if start.reason.startswith(f"{node}: ") else start.reason
+            nodes.setdefault(reason, []).append(node)
+            hints[reason] = start.hint
+        told = [
+            f"{fold_names(names)}: {reason}" + (f" ({hints[reason]})" if hints[reason] else "")
+            for reason, names in nodes.items()
+        ]
+        return f"no worker can start ({self._rounds} tries on each node): {'; '.join(told)}"
