@@ -237,9 +237,26 @@ def load_cargo(message: dict[str, Any], request: Request) -> dict[str, Any]:
         if request.transfer.io:
             cargo["mounts"] = _mounts(request.transfer.io)
         cargo["stage_in"], cargo["stage_out"] = len(request.transfer.stage_in), len(request.transfer.stage_out)
+        if request.transfer.stage_in:
+            cargo["stage_bytes"] = _bytes_of(request.transfer.stage_in)
     if cargo:
         message["payload"] = cargo
     return message
+
+
+def _bytes_of(texts: Sequence[str]) -> int:
+    """The size of the files for ``$YOD_STAGE``, without those whose names depend on the rank: a node chooses a place
+    that can hold them."""
+    from console.launch.options.transfer import stage_in  # a plain launch does not need it
+
+    total = 0
+    for pattern, target in map(stage_in, texts):
+        if target is None and not pattern.fields:
+            try:
+                total += os.stat(pattern.fill(0, "", 0, 0)).st_size
+            except OSError:
+                pass  # reported when it is to be sent
+    return total
 
 
 def _mounts(texts: Sequence[str]) -> dict[str, Any]:

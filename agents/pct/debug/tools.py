@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 
 from agents.pct.errors import PctError
-from agents.pct.images.store import Arriving, Store, in_ram_disk
+from agents.pct.images.store import Arriving, Stores
 from agents.wire.control import control
 from agents.wire.errors import WireError
 
@@ -32,8 +32,8 @@ class Tools:
     parent."""
 
     def __init__(self, loop: Loop, owner: str, tell: Callable[[Message], None]) -> None:
-        self._loop, self._owner, self._tell = loop, owner, tell
-        self._store: Optional[Store] = None
+        self._loop, self._tell = loop, tell
+        self._stores = Stores(f"{owner}-tools")
         self._here: Dict[str, str] = {}
         self._arriving: Dict[str, Arriving] = {}
         self._waiting: Dict[str, List[Then]] = {}
@@ -106,11 +106,10 @@ class Tools:
         if arriving is None:
             if message["offset"]:
                 return whole  # its beginning passed before we requested it
-            store = self._store
-            if store is None:
-                made, _instead = in_ram_disk(lambda place: Store.of_programs(f"{self._owner}-tools", place))
-                store = self._store = made
-            arriving = self._arriving[name] = store.want(message["digest"], size, name, share=False)
+            made, _store, _instead = self._stores.put(
+                lambda store: store.want(message["digest"], size, name, share=False)
+            )
+            arriving = self._arriving[name] = made
         arriving.write(message["offset"], data)
         if whole:
             self._here[name] = arriving.finish()
@@ -123,9 +122,7 @@ class Tools:
 
     def close(self) -> None:
         """Remove everything."""
-        if self._store is not None:
-            for arriving in self._arriving.values():
-                arriving.abandon()
-            self._store.remove()
-            self._store = None
+        for arriving in self._arriving.values():
+            arriving.abandon()
+        self._stores.remove()
         self._here.clear()

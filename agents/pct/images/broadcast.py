@@ -18,7 +18,7 @@ from agents.pct.images.fetch import STALL_S, Pull, Receiver, description
 from agents.pct.images.image import Image
 from agents.pct.images.serve import FAR_GRAIN, Serving, Servings
 from agents.pct.images.states import Action, Event, Sources, State, ancestors, width
-from agents.pct.images.store import Arriving, Damaged, ImageError, NoRoom, Store, in_ram_disk
+from agents.pct.images.store import Arriving, Damaged, ImageError, NoRoom, Store, Stores, in_ram_disk
 from agents.pct.launch.context import LaunchContext
 from agents.pct.launch.load import runs_in_place
 from agents.pct.launch.paths import launch_socket
@@ -52,6 +52,8 @@ class Images:
     def __init__(self, launch: LaunchContext) -> None:
         self._launch = launch
         self._store: Optional[Store] = None
+        self._stores = Stores(f"{launch.load.mesh}-{launch.load.name}-{launch.load.launcher}")
+        self._instead = self._told_instead = ""  # the line about the places that were left
         self._images: List[Image] = []
         self._known = self._asked = self._share = self._push = self._failed = self._cleared = False
         self._names: List[str] = []
@@ -69,6 +71,7 @@ class Images:
         """This launch child's part of the RAM disk. Raises ImageError if there is none."""
         if self._store is None:
             self.open_store(lambda _directory: None)
+            self.tell_instead()
         assert self._store is not None
         return self._store
 
@@ -79,20 +82,14 @@ class Images:
         """
         if self._store is not None:
             return fill(self._store.directory)
-        load = self._launch.load
-
-        def make(place: str) -> "Tuple[Store, Made]":
-            store = Store.of_programs(f"{load.mesh}-{load.name}-{load.launcher}", place)
-            try:
-                return store, fill(store.directory)
-            except OSError:
-                store.remove()
-                raise
-
-        (self._store, made), instead = in_ram_disk(make)
-        if instead:
-            self._launch.tree.up.tell({"op": "note", "node": self._launch.node, "message": instead})
+        made, self._store, self._instead = self._stores.put(lambda store: fill(store.directory))
         return made
+
+    def tell_instead(self) -> None:
+        """Tell people once which places cannot hold the files."""
+        if self._instead != self._told_instead:
+            self._told_instead = self._instead
+            self._launch.tree.up.tell({"op": "note", "node": self._launch.node, "message": self._instead})
 
     def begin(self, then: Callable[[], None]) -> None:
         """Call ``then`` when all images are here; at once if none comes from elsewhere."""
@@ -211,15 +208,21 @@ class Images:
             if image.arriving.state == "theirs" and self._launch.tree.is_root:
                 # The node that writes it here may be waiting for us: the root never waits.
                 image.arriving = self._want(image, False)
+            if image.library and not image.arriving.path.startswith(f"{self.store.directory}/"):
+                self._linked(image, image.arriving.path)
+            self.tell_instead()
             image.pushed = self._push and image.arriving.state == "mine"
             self._handle(image, _FOUND_OUT[image.arriving.state])
         except NoRoom as error:
-            if image.full is not None or self._push:
+            if image.elsewhere:
                 self._broken(image, error)
-                return
-            # A launch that has just ended may be freeing its space.
-            image.full = error
-            self._launch.loop.after(_ROOM_S, lambda: self._get_at_last(image))
+            elif image.full is not None or self._push:
+                image.elsewhere = True
+                self._get(image)
+            else:
+                # A launch that has just ended may be freeing its space.
+                image.full = error
+                self._launch.loop.after(_ROOM_S, lambda: self._get_at_last(image))
         except ImageError as error:
             self._broken(image, error)
 
@@ -228,13 +231,25 @@ class Images:
         self._decided()
 
     def _want(self, image: Image, share: bool) -> Arriving:
-        return self.store.want(image.digest, image.size, image.name, share=share, folder=image.folder)
+        def want(store: Store) -> Arriving:
+            return store.want(image.digest, image.size, image.name, share=share, folder=image.folder)
+
+        if not image.elsewhere:
+            self.open_store(lambda _directory: None)
+            assert self._store is not None
+            return want(self._store)
+        arriving, _store, self._instead = self._stores.put(want)
+        return arriving
 
     def _linked(self, image: Image, path: str) -> str:
         # A program in the RAM disk no longer finds files beside its original place through $ORIGIN.
         folder = os.path.join(self.store.directory, LIBRARIES)
         store_of_images.own_directory(folder)
-        os.symlink(path, os.path.join(folder, image.name))
+        link = os.path.join(folder, image.name)
+        try:
+            os.symlink(path, link)
+        except OSError as error:
+            raise ImageError(f"{link}: {error.strerror}") from None
         return path
 
     def placed(self, message: Message) -> None:
@@ -492,8 +507,8 @@ class Images:
                 image.arriving.abandon()
         if self._store is not None:
             self._hold()
-            self._store.remove()
-            self._store = None
+        self._stores.remove()
+        self._store = None
 
     def _hold(self) -> None:
         for image in self._images:

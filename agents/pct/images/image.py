@@ -32,6 +32,7 @@ class Image:
         self.machine = ImageMachine()
         self.wanted = False
         self.full: Optional[NoRoom] = None  # set at the first check
+        self.elsewhere = False  # it may go to another place than the launch's other files
         self.arriving: Optional[Arriving] = None
         self.file = ""  # the path to run, once it is here
         self.pull: Optional[Pull] = None

@@ -28,7 +28,7 @@ from agents.pct.images.ram_disk import RAM_DISK, places, user_directory
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, List, Optional, Tuple, TypeVar, Union
+    from typing import Any, Callable, Dict, List, Optional, Tuple, TypeVar, Union
 
     from agents.pct.images.chunks import MappedFile
 
@@ -105,9 +105,10 @@ class Malformed(ImageError):
 
 
 class NoRoom(ImageError):
-    """The RAM disk is too full: the image comes through the parallel file system."""
+    """No place has room: the image comes through the parallel file system."""
 
     code = "no_room"
+    number = errno.ENOSPC
     lasting = True
 
 
@@ -137,7 +138,7 @@ def room(path: str, size: int) -> int:
     free = found.f_bavail * found.f_frsize
     # A file system that does not count inodes reports 0 of 0.
     if free < size + SPARE or (found.f_files and found.f_favail < 4):
-        raise NoRoom(f"{path} has room for {max(0, free - SPARE)} bytes, the image has {size}")
+        raise NoRoom(f"{path} has room for {max(0, free - SPARE)} bytes, {size} are needed")
     return free - SPARE
 
 
@@ -152,9 +153,10 @@ def in_ram_disk(make: "Callable[[str], Made]") -> "Tuple[Made, str]":
     """``make(place)`` for the RAM disk, or else for another place (ram_disk.py); and a line for people if it is not the
     RAM disk, or "".
 
-    Raises ImageError, with the reasons of all places, if ``make`` fails in each.
+    Raises ImageError, with the reasons of all places, if ``make`` fails in each; NoRoom if one of them has no room.
     """
     failed: List[ImageError] = []
+    left: List[str] = []
     for place in places():
         try:
             made = make(place)
@@ -163,18 +165,23 @@ def in_ram_disk(make: "Callable[[str], Made]") -> "Tuple[Made, str]":
         except OSError as error:
             failed.append(_failed(str(error.filename or place), error))
         else:
-            return made, f"{_why(failed[0].number)}: programs are copied to {place} instead" if failed else ""
+            return made, f"{', '.join(left)}: programs are copied to {place} instead" if left else ""
+        left.append(_why(place, failed[-1].number))
         if failed[-1].number not in OF_THE_PLACE:
             break  # another user's file is in the way, or this process has no descriptors
-    first = failed[0]
-    if len(failed) > 1:
-        first.message += "".join(f"; nor instead: {error.message}" for error in failed[1:])
-    raise first
+    chosen = next((error for error in failed if isinstance(error, NoRoom)), failed[0])
+    chosen.message = "; nor instead: ".join(error.message for error in failed)
+    raise chosen
 
 
-def _why(number: int) -> str:
-    known = {errno.EROFS: "is read-only", errno.ENOEXEC: "is mounted noexec", errno.ENOENT: "does not exist"}
-    return f"{RAM_DISK} {known[number]}" if number in known else f"{RAM_DISK}: {os.strerror(number)}"
+_LEFT = {
+    errno.EROFS: "is read-only", errno.ENOEXEC: "is mounted noexec", errno.ENOENT: "does not exist",
+    errno.ENOSPC: "has too little room",
+}  # fmt: skip
+
+
+def _why(place: str, number: int) -> str:
+    return f"{place} {_LEFT[number]}" if number in _LEFT else f"{place}: {os.strerror(number)}"
 
 
 class Store:
@@ -258,6 +265,42 @@ class Store:
     def image_path(self, digest: str, size: int) -> str:
         """The path of the host's copy."""
         return os.path.join(self._images, f"{size}-{digest}")
+
+
+class Stores:
+    """The stores of one launch child: one in the RAM disk, and one in each other place that something needed."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._stores: Dict[str, Store] = {}
+
+    def put(self, fill: "Callable[[Store], Made]") -> "Tuple[Made, Store, str]":
+        """What ``fill(store)`` returns, in the first place with room for what it writes; that store; and a line for
+        people, as ``in_ram_disk``.
+
+        Raises ImageError if there is room nowhere.
+        """
+
+        def make(place: str) -> "Tuple[Made, Store]":
+            known = self._stores.get(place)
+            store = known or Store.of_programs(self._name, place)
+            try:
+                made = fill(store)
+            except (OSError, ImageError):
+                if known is None:
+                    store.remove()
+                raise
+            self._stores[place] = store
+            return made, store
+
+        (made, store), instead = in_ram_disk(make)
+        return made, store, instead
+
+    def remove(self) -> None:
+        """Remove the files in all places."""
+        for store in self._stores.values():
+            store.remove()
+        self._stores.clear()
 
 
 class Arriving:

@@ -11,6 +11,7 @@ import time
 from agents.pct.errors import LoadFailed, PctError
 from agents.pct.files.yodio import yodio_in
 from agents.pct.images.broadcast import LIBRARIES, Images
+from agents.pct.images.store import room
 from agents.pct.launch.context import LaunchContext
 from agents.wire.control import Message
 from agents.wire.errors import WireError
@@ -45,7 +46,15 @@ class PayloadTransfer:
     def prepare(self) -> None:
         """Called before the ranks' environment is built, to which it adds. Raises PctError or OSError."""
         wants, env = self._launch.program.payload, self._launch.program.env
-        yodio = self._images.open_store(yodio_in) if wants.get("files") else ""
+        staged = int(wants.get("stage_bytes", 0))
+
+        def fill(directory: str) -> str:
+            if staged:
+                room(directory, staged)
+            return yodio_in(directory) if wants.get("files") else ""
+
+        yodio = self._images.open_store(fill) if staged or wants.get("files") else ""
+        self._images.tell_instead()
         if wants.get("libs"):
             _prepend(env, b"LD_LIBRARY_PATH", os.path.join(self._images.store.directory, LIBRARIES))
         if wants.get("stage_in"):

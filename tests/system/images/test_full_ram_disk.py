@@ -13,11 +13,31 @@ import pytest
 from tests.support.mesh import MakeMesh
 
 BYTES = 6_000_000
+#: Prints which file its library is.
+MAPPED = r"""
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+int tell(void);
+int main(void) {
+    char command[99];
+    snprintf(command, sizeof command, "grep -o '/.*libtell.so' /proc/%d/maps | head -1", getpid());
+    return system(command) + tell();
+}
+"""
 SCRIPT = r"""
 mount --make-rprivate / && mount -t tmpfs -o size=20m tmpfs /dev/shm || exit 77
 mesh up --processors 4 --nodes 4 >&2 || exit 1
 say() { printf '\n== %s\n' "$1"; shift; "$@" 2>&1; echo "status $?"; }
 always="yod -sz 4 --bcast=always -bcast-per node"
+say elsewhere $always ./blob
+head -c 20m /dev/zero > /dev/shm/fill 2>/dev/null
+say elsewhere-full $always ./blob
+say elsewhere-libs yod -sz 1 --bcast=always --bcast-libs ./uses
+say elsewhere-staged yod -sz 2 --stage-in blob sh -c 'echo "$YOD_STAGE"; sha256sum < "$YOD_STAGE/blob"'
+say elsewhere-job mesh submit --quiet --wait --file blob ./blob
+rm /dev/shm/fill
+mount --rbind "$0" "$0" && mount --rbind /tmp /tmp && mount -o remount,ro,bind /tmp || exit 77
 say too-small $always ./blob
 say placed env PARALLEL_FILE_SYSTEM="$PWD/pfs" $always ./blob
 say one-copy yod -sz 4 --bcast=always ./blob
@@ -27,7 +47,7 @@ say full-placed env PARALLEL_FILE_SYSTEM="$PWD/pfs" $always ./blob
 say plain yod -sz 4 ./blob
 say staged yod -sz 2 --stage-in blob:/dev/shm/staged true
 say left find pfs /dev/shm -name blob -o -name 'staged*'
-mesh down --force >&2
+umount -l /tmp; mesh down --force >&2
 """
 
 
@@ -46,8 +66,11 @@ say job mesh submit --quiet --wait sh -c 'echo ran > job'
 say left find tmp -type f -size +0
 mount -t tmpfs -o noexec tmpfs tmp
 say noexec always
+umount tmp && mount -t tmpfs -o size=1m tmpfs tmp
+say small always
 mount --rbind /tmp /tmp && mount --rbind "$0" "$0" && mount -o remount,ro,bind /tmp || exit 77
 say nowhere always
+umount tmp && mount -t tmpfs -o noexec tmpfs tmp
 mesh submit --wait true >nowhere.submit 2>&1 & submit=$!
 mesh sections run -- true {} ::: a >nowhere.sections 2>&1 & sections=$!
 "$PYTHON" -c "import redmesh; redmesh.Executor(1).submit(pow, 2, 3).result()" >nowhere.executor 2>&1 & executor=$!
@@ -69,24 +92,30 @@ def test_a_read_only_ram_disk_takes_no_node_out(mesh: MakeMesh) -> None:
     done = private.run("unshare", "-m", sh, "-c", READ_ONLY, str(private.home), env={"PYTHON": sys.executable})
     assert done.returncode == 0, done.stderr
     steps = dict(step.split("\n", 1) for step in done.stdout.split("\n== ")[1:])
-    for name, place in (("read-only", f"{private.work}/tmp"), ("noexec", "/tmp")):
-        assert f"yod: n0-n1: /dev/shm is read-only: programs are copied to {place} instead\n" in steps[name]
+    tmp = f"{private.work}/tmp"
+    for name, place, left in (
+        ("read-only", tmp, "/dev/shm is read-only"),
+        ("noexec", "/tmp", "/dev/shm is read-only"),
+        ("small", "/tmp", f"/dev/shm is read-only, {tmp} has too little room"),
+    ):
+        assert f"yod: n0-n1: {left}: programs are copied to {place} instead\n" in steps[name], steps[name]
+        assert steps[name].count("instead") == 1
         assert steps[name].count(f"{place}/redmesh-programs-") == 4 and "status 0" in steps[name]
     assert steps["job"].endswith("status 0\n") and (private.work / "job").read_text() == "ran\n"
     assert steps["left"].strip() == "status 0", "nothing of it is left"
-    for reason in ("/dev/shm/redmesh-", ": Read-only file system", f"{private.work}/tmp is mounted noexec"):
+    for reason in ("/dev/shm/redmesh-", ": Read-only file system", f"{tmp}/redmesh-programs-0 has room for 0 bytes"):
         assert reason in steps["nowhere"]
     assert steps["nowhere"].count("\n") == 2 and "status 125" in steps["nowhere"]
     for name in ("submit", "sections", "executor"):
         ended = steps[f"nowhere-{name}"]
         assert "no worker can start (4 tries on each node): n0-n1: /dev/shm/redmesh-" in ended, ended
-        assert f"{private.work}/tmp is mounted noexec" in ended and ended.strip().endswith("status 1"), ended
+        assert f"{tmp} is mounted noexec" in ended and ended.strip().endswith("status 1"), ended
         # while it waits, it says why
         assert "no processors: n" in ended and "beside those excluded" not in ended, ended
     assert json.loads(steps["status"])["nodes_out"] == []
     assert steps["after"].strip() == "tmp"
-    left = Path(f"/tmp/redmesh-programs-{os.geteuid()}")
-    assert private.home.name not in " ".join(os.listdir(left) if left.exists() else ())
+    programs = Path(f"/tmp/redmesh-programs-{os.geteuid()}")
+    assert private.home.name not in " ".join(os.listdir(programs) if programs.exists() else ())
 
 
 READ_ONLY_RUN = r"""
@@ -117,10 +146,27 @@ def test_a_ram_disk_without_room(mesh: MakeMesh) -> None:
     (private.work / "blob").write_bytes(blob)
     (private.work / "blob").chmod(0o755)
     (private.work / "pfs").mkdir()
+    if shutil.which("cc"):
+        (private.work / "lib.c").write_text("int tell(void) { return 0; }\n")
+        (private.work / "main.c").write_text(MAPPED)
+        private.run("cc", "-shared", "-fPIC", "-o", "libtell.so", "-Wl,-soname,libtell.so", "lib.c", check=True)
+        private.run("cc", "-o", "uses", "main.c", "./libtell.so", "-Wl,-rpath,$ORIGIN", check=True)
     sh = shutil.which("sh") or "/bin/sh"
-    done = private.run("unshare", "-m", sh, "-c", SCRIPT, env={"PARALLEL_FILE_SYSTEM": "/nowhere"})
+    done = private.run("unshare", "-m", sh, "-c", SCRIPT, str(private.home), env={"PARALLEL_FILE_SYSTEM": "/nowhere"})
     assert done.returncode == 0, done.stderr
     steps = dict(step.split("\n", 1) for step in done.stdout.split("\n== ")[1:])
+    instead = "/dev/shm has too little room: programs are copied to /tmp instead\n"
+    for name, least in (("elsewhere", 1), ("elsewhere-full", 4)):  # two or three copies have room in the RAM disk
+        told = steps[name]
+        assert told.count(instead) == 1 and told.count(f"{digest} ") == 4 and "status 0" in told, told
+        assert told.count(f"{digest} /tmp/redmesh-programs-") >= least, told
+    assert f"yod: n0-n3: {instead}" in steps["elsewhere-full"]
+    told = steps["elsewhere-staged"]
+    assert f"yod: n0-n1: {instead}" in told and told.count(digest) == 2 == told.count("/tmp/redmesh-programs-"), told
+    assert steps["elsewhere-job"].endswith("status 0\n"), steps["elsewhere-job"]
+    if shutil.which("cc"):
+        told = steps["elsewhere-libs"]
+        assert "/tmp/redmesh-programs-" in told and "/libtell.so" in told and "status 0" in told, told
     for name in ("too-small", "full"):
         assert "has room for" in steps[name] and "/nowhere: No such file" in steps[name] and "status 125" in steps[name]
         assert steps[name].count("\n") <= 3, "one line, and the status"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.far_mesh import FarMesh
-from tests.support.hosts import MakeHosts
+from tests.support.hosts import MakeHosts, NamespaceHost
 from tests.support.mariadb import Server
 from tests.support.mesh import while_up
 from tests.support.sections_storm import (
@@ -116,3 +116,23 @@ def test_parts_on_the_disks_of_nodes_are_not_taken_for_files_of_an_earlier_run_h
 
 def test_what_is_killed_at_any_moment_is_resumed_to_the_same_bytes(server: Server) -> None:
     kills(server, len(KILLS), random.Random(22), print, traces=8)
+
+
+def test_a_job_leaves_a_node_without_a_place_for_files_and_ends_if_no_node_has_one(mesh: FarMesh) -> None:
+    def remount(host: NamespaceHost, how: str) -> None:
+        for place in ("/dev/shm", "/tmp"):
+            assert host.run("mount", "-o", f"remount,{how}", place).returncode == 0
+
+    submit = ("mesh", "submit", "--wait", "true")
+    try:
+        remount(mesh.hosts[0], "ro")
+        done = mesh.run(*submit)
+        assert done.returncode == 0, done.stderr
+        remount(mesh.hosts[1], "ro")
+        done = mesh.run(*submit)
+        assert done.returncode == 1 and "no worker can start (4 tries on each node): " in done.stderr, done.stderr
+        assert done.stderr.count("/dev/shm/redmesh-") >= 1 and "nor instead: /tmp/redmesh-" in done.stderr
+    finally:
+        for host in mesh.hosts:
+            remount(host, "rw")
+    assert mesh.run(*submit).returncode == 0

@@ -1,0 +1,48 @@
+"""Nodes on which launches of a job could not start, and when the job gives up."""
+
+from agents.job.failed_starts import FORGIVE_S, ROUNDS, ROUNDS_LATER, FailedStart, FailedStarts
+
+
+def failed(starts: FailedStarts, *nodes: str, now: float = 0.0, hint: str = "") -> list[bool]:
+    return [starts.failed(FailedStart(node, f"{node}: /dev/shm is full", hint), now) for node in nodes]
+
+
+def test_a_node_is_left_out_once_and_all_are_tried_again_in_the_next_round() -> None:
+    starts = FailedStarts()
+    assert failed(starts, "n1", "n0", "n1") == [True, True, False]
+    assert starts.nodes == ["n0", "n1"]
+    assert starts.end_round() == "" and starts.nodes == []
+    assert failed(starts, "n1") == [True]
+
+
+def test_the_job_ends_after_some_rounds_with_the_reasons_of_all_nodes() -> None:
+    starts = FailedStarts()
+    for _ in range(ROUNDS - 1):
+        failed(starts, "n0", "n1", "n2", hint="df")
+        assert starts.end_round() == ""
+    failed(starts, "n0", "n1", hint="df")
+    starts.failed(FailedStart("n2", "no such program", ""), 0.0)
+    assert starts.end_round() == (
+        f"no worker can start ({ROUNDS} tries on each node): n0-n1: /dev/shm is full (df); n2: no such program"
+    )
+
+
+def test_rounds_count_from_the_last_launch_that_started_and_a_job_that_has_run_waits_longer() -> None:
+    starts = FailedStarts()
+    for _ in range(ROUNDS - 1):
+        failed(starts, "n0")
+        assert starts.end_round() == ""
+    starts.started()
+    for _ in range(ROUNDS_LATER - 1):
+        failed(starts, "n0")
+        assert starts.end_round() == ""
+    failed(starts, "n0")
+    assert starts.end_round().startswith("no worker can start")
+
+
+def test_a_node_that_failed_long_ago_is_forgiven() -> None:
+    starts = FailedStarts()
+    failed(starts, "n0")
+    failed(starts, "n1", now=FORGIVE_S)
+    assert not starts.forgive(FORGIVE_S - 1)
+    assert starts.forgive(FORGIVE_S) and starts.nodes == ["n1"]
