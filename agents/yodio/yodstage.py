@@ -31,28 +31,32 @@ class Stage:
         _sweep(tempfile.gettempdir())
         self.directory = tempfile.mkdtemp(prefix=_PREFIX)
         self._lock = _locked(self.directory)
-        self._fetched: Dict[str, Tuple[Any, Any]] = {}  # size and time of fetched files
+        #: Fetched files: size and time there, and what the copy was like.
+        self._fetched: Dict[str, Tuple[Tuple[Any, Any], Any]] = {}
 
     def local(self, path: str) -> str:
         """The local path of a file of the job's directory."""
         return os.path.join(self.directory, os.path.relpath(path, self._there))
 
     def fetch(self, names: List[str]) -> None:
-        """Fetch inputs, unless they are here and unchanged there. Raises OSError."""
+        """Fetch inputs, unless they are here and unchanged, here (a section may write to its inputs) and there.
+
+        Raises OSError.
+        """
         for name in names:
             path = os.path.join(self._there, name)
             told = stat_there(path)
             known = (told["size"], told["mtime"])
-            if self._fetched.get(name) == known:
+            here = self.local(path)
+            if self._fetched.get(name) == (known, _state(here)):
                 continue
             if told["kind"] != "file":
                 raise OSError(errno.EISDIR, "only files are staged", path)
-            here = self.local(path)
             os.makedirs(os.path.dirname(here), exist_ok=True)
             with YodFile(path) as source, open(here, "wb") as copy:
                 shutil.copyfileobj(source, copy, _PIECE)
             os.chmod(here, 0o700)
-            self._fetched[name] = known
+            self._fetched[name] = known, _state(here)
 
     def put(self, here: str, there: str) -> None:
         """Send a file back, and delete it here. Raises OSError, also if the file is written while it is sent."""
@@ -68,6 +72,15 @@ class Stage:
         """Delete the directory."""
         shutil.rmtree(self.directory, ignore_errors=True)
         os.close(self._lock)
+
+
+def _state(path: str) -> Any:
+    """What a write to the file, or its removal, changes."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _locked(directory: str) -> int:

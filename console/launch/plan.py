@@ -238,7 +238,9 @@ def load_cargo(message: dict[str, Any], request: Request) -> dict[str, Any]:
             cargo["mounts"] = _mounts(request.transfer.io)
         cargo["stage_in"], cargo["stage_out"] = len(request.transfer.stage_in), len(request.transfer.stage_out)
         if request.transfer.stage_in:
-            cargo["stage_bytes"] = _bytes_of(request.transfer.stage_in)
+            # The package of a job is unpacked beside itself (agents/yodio/yodpackage.py).
+            copies = 2 if request.state and request.state.socket else 1
+            cargo["stage_bytes"] = copies * _bytes_of(request.transfer.stage_in)
     if cargo:
         message["payload"] = cargo
     return message

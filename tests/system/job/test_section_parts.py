@@ -138,6 +138,17 @@ def test_a_staged_input_that_the_section_leaves_as_it_is_is_not_its_part(yods: P
     assert (yods.work / "whole").read_text() == "0\nupdated\n1\nupdated\n2\nupdated\n"
 
 
+def test_a_staged_input_that_a_failed_attempt_has_changed_is_fetched_again(yods: PrivateMesh) -> None:
+    text = STAGED.replace("retries = 0", "retries = 1\nlimit = 1\nsame_node = true").replace("count = 3", "count = 1")
+    (yods.work / "JOB.toml").write_text(text)
+    (yods.work / "part.0").unlink(missing_ok=True)
+    (yods.work / "part.0").write_text("0\n")
+    (yods.work / "update.sh").write_text("test -s $1 && echo updated >>$1 && test $REDMESH_TASK_ATTEMPT != 1\n")
+    done = yods.run("mesh", "sections", "run", "JOB.toml")
+    assert done.returncode == 0, done.stderr
+    assert (yods.work / "whole").read_text() == "0\nupdated\n"
+
+
 def test_the_file_of_a_killed_attempt_of_another_job_is_no_part(yods: PrivateMesh) -> None:
     job_file(yods, "test {section} = 1 || echo new >{part}", 2, 0)
     (yods.work / "part.1.redmesh-1").write_text("STALE\n")
