@@ -6,7 +6,8 @@ too few descriptors, a file in the way. The second kind of reason is seldom mend
 
 1. The job is started on other nodes, at once, without those that have stated a reason.
 2. If the CPA says that no node is left, a round is over. After a pause, the next round begins with all nodes.
-3. After so many rounds in which every node has stated a reason and no launch has started, the job ends with the reasons.
+3. After so many rounds in which every node has stated a reason and no launch has started, the job ends with the
+   reasons.
 """
 
 from __future__ import annotations
@@ -78,9 +79,13 @@ class FailedStarts:
         self._rounds += 1
         if self._rounds >= (ROUNDS_LATER if self._has_started else ROUNDS):
             return self._why()
+        self.clear()
+        return ""
+
+    def clear(self) -> None:
+        """Leave out no node."""
         self._starts.clear()
         self._since.clear()
-        return ""
 
     def _why(self) -> str:
         """The reasons, each with its nodes and with what to do."""

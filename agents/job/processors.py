@@ -43,8 +43,8 @@ class Grant:
     """A launch: requested, then running, then over."""
 
     __slots__ = (
-        "_said", "allocated", "excludes", "failed", "launcher", "never", "nodes", "number", "process", "size", "started",
-        "stopped", "stopping", "vanished", "waits", "words",
+        "_said", "allocated", "excludes", "failed", "launcher", "never", "nodes", "number", "process", "size",
+        "started", "stopped", "stopping", "vanished", "waits", "words",
     )  # fmt: skip
 
     def __init__(
@@ -188,7 +188,11 @@ class Processors:
         elif kind == "refused":
             # A waiting request is refused as unavailable only if waiting cannot help. An excluded node that has left
             # the mesh makes the request invalid.
-            hopeless = event["code"] == "unavailable" or (event["code"] == "invalid" and not self._excluded and not grant.excludes)
+            invalid = event["code"] == "invalid"
+            excludes = self._excluded or grant.excludes
+            if invalid and grant.excludes:
+                self._failed_starts.clear()
+            hopeless = event["code"] == "unavailable" or (invalid and not excludes)
             grant.never = grant.waits and hopeless
             grant.words = []  # the line for people follows, with the hint
         elif kind == "load_failed":
@@ -218,7 +222,7 @@ class Processors:
             if grant.excludes and grant.never:
                 self._end_round()
                 return
-            if grant.never or (status in HOPELESS and grant.waits):
+            if grant.never or (status in HOPELESS and grant.waits and not grant.excludes):
                 if self._on_hopeless("; ".join(grant.words) or f"yod exited with {status}"):
                     self._again = self._loop.after(_HOPE_S, self._ask_again)
                 return
@@ -229,8 +233,10 @@ class Processors:
         if not grant.started and not grant.stopping:
             self._waits_next = True
             now = time.monotonic()
-            self._probe_later()
-            if any([self._failed_starts.failed(start, now) for start in grant.failed]):
+            if grant.failed:
+                self._probe_later()
+            is_new = [self._failed_starts.failed(start, now) for start in grant.failed]
+            if any(is_new):
                 self._grow()  # on other nodes
                 return
             self._failures += 1

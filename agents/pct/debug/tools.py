@@ -14,7 +14,7 @@ from agents.wire.errors import WireError
 
 TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Callable, Dict, List, Optional
+    from typing import Callable, Dict, List
 
     from agents.link.loop import Loop
     from agents.pct.launch.tree import Child

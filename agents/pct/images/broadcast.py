@@ -28,7 +28,7 @@ from agents.wire.frames import IMAGE, frame
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, List, Optional, Tuple, TypeVar
+    from typing import Any, Callable, List, Optional, TypeVar
 
     from agents.pct.images.chunks import MappedFile
 

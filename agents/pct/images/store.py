@@ -72,6 +72,7 @@ class ImageError(PctError):
     code = "image"
     number = 0
 
+
 class Damaged(ImageError):
     """An image differs from the announced one: a fault of its launcher or the network, not of this node."""
 

@@ -54,7 +54,9 @@ class Payload:
         try:
             self._now().prepare()
         except PctError as error:
-            raise LoadFailed(f"{self._node}: {error.message}", error.fault, hint=error.hint, lasting=error.lasting) from None
+            raise LoadFailed(
+                f"{self._node}: {error.message}", error.fault, hint=error.hint, lasting=error.lasting
+            ) from None
         except OSError as error:
             why = f"{self._node}: {error.filename}: {error.strerror}"
             number = error.errno or 0
