@@ -219,10 +219,10 @@ class Store:
                 return True
         except FileNotFoundError as error:
             if last:
-                raise _failed(self.directory, error) from None
+                raise _failed(self.base, error) from None  # not the directory: a message for all launches
             return False
         except OSError as error:
-            raise _failed(self.directory, error) from None
+            raise _failed(self.base, error) from None  # not the directory: a message for all launches
 
     def lock(self) -> _Lock:
         """The store's lock, for a ``with`` statement, which may not get it (``held``)."""
