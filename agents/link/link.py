@@ -19,6 +19,8 @@ else:
     Buffer = bytes
 
 CHUNK = 256 << 10
+#: Seconds that a peer has to take the last data of a connection that is closed.
+FLUSH_S = 30.0
 
 
 class Link:
@@ -56,7 +58,7 @@ class Link:
         self._shaking: Optional[Any] = sock if getattr(sock, "shaking", False) else None
         self.failure: Optional[OSError] = None  # the failure of that handshake
         self._deaf = False  # the peer accepts no more data; earlier data of the peer may still be unread
-        self.on_drained: Optional[Callable[[], None]] = None  # called when everything that waited has been sent
+        self.on_drained: Optional[Callable[[], None]] = None  # called when nothing waits to be sent any more
         self._watch()
         if getattr(sock, "pending", False):
             loop.after(0, self._read_pending)  # data that arrived earlier causes no event
@@ -102,8 +104,6 @@ class Link:
             self.close()
             return
         self._watch()
-        if self.intake is not None:
-            self.intake.on_drained()  # nothing waits to be sent any more: a turn reads on, to the end
 
     @property
     def silent_s(self) -> float:
@@ -167,17 +167,22 @@ class Link:
         return self._decoder.missing
 
     def close(self, *, flush: bool = False) -> None:
-        """Close the socket; with ``flush``, first send what waits."""
+        """Close the socket; with ``flush``, first send what waits, for at most FLUSH_S seconds."""
         if self.sock is None:
             return
         if flush and self._out:
             self._closing = True
+            self.loop.after(FLUSH_S, self.close)
             return
         self.loop.unwatch(self._fd)
         self.sock.close()
         self.sock = None
         self._out.clear()
-        self._decoder.clear()  # links are in reference cycles, so the garbage collector may free their data late
+        self._decoder.clear()
+        # No reference cycles remain: a daemon with a thousand connections a minute would keep megabytes of closed ones
+        # until the garbage collector runs.
+        self._on_frame, self._on_end = _ignore_frame, _ignore_end
+        self.intake = self.on_drained = None
 
     def _watch(self) -> None:
         if self.sock is not None:
@@ -190,7 +195,9 @@ class Link:
         if self._shaking is not None:
             self._shake()
             return
-        if events & WRITE:
+        # After a disconnect of the peer, the kernel need not report WRITE (shutdown(SHUT_RDWR), or a close that has not
+        # freed the peer's buffer yet): the attempt shows that the data can't be sent any more.
+        if events & WRITE or (events & BROKEN and self._out):
             self._write()
         if events & BROKEN:
             self.hung_up = True
@@ -232,7 +239,8 @@ class Link:
         except BlockingIOError:
             return
         except OSError:
-            self._turn_deaf()
+            self._turn_deaf()  # an owner that paused because of the waiting data reads on, to the end
+        if self.sock is None:
             return
         if self._closing:
             self.close()
@@ -284,8 +292,17 @@ class Link:
     def end(self, reason: str) -> None:
         """Close the connection as if the peer had done so, and tell the owner."""
         if self.sock is not None:
+            on_end = self._on_end
             self.close()
-            self._on_end(self, reason)
+            on_end(self, reason)
+
+
+def _ignore_frame(_link: Link, _kind: int, _payload: bytes) -> None:
+    pass
+
+
+def _ignore_end(_link: Link, _reason: str) -> None:
+    pass
 
 
 class Caller:

@@ -73,8 +73,7 @@ class Serving:
     def close(self) -> None:
         """Stop; the receiver asks another source for more."""
         self._let_go()
-        self._session.link.on_drained = None
-        self._session.link.close()
+        self._session.forget()
 
 
 class Servings:

@@ -98,6 +98,34 @@ def test_flush_sends_what_waits_before_it_closes(loop: Loop, pair: tuple[socket.
     assert len(ear.frames[0][1]) == 900_004 and sender.link.sock is None
 
 
+@pytest.mark.parametrize(
+    "leave", [lambda sock: sock.close(), lambda sock: sock.shutdown(socket.SHUT_RDWR)], ids=["exits", "hangs up"]
+)
+def test_a_peer_that_leaves_without_reading_ends_the_link(
+    loop: Loop, pair: tuple[socket.socket, socket.socket], leave: Callable[[socket.socket], None]
+) -> None:
+    """An owner that paused the link because of the waiting data reads on: earlier data of the peer, then the end."""
+    ear = Ear(loop, pair[0])
+    ear.link.on_drained = ear.link.resume
+    ear.link.send_raw(output(STDOUT, 1, b"x" * 900_000))
+    ear.link.pause()
+    pair[1].sendall(control({"op": "finished"}))
+    leave(pair[1])
+    _turn(loop, lambda: ear.ends)
+    assert [decode(payload)["op"] for _, payload in ear.frames] == ["finished"]
+
+
+def test_a_peer_that_leaves_without_reading_ends_a_flush(loop: Loop, pair: tuple[socket.socket, socket.socket]) -> None:
+    sender = Ear(loop, pair[0])
+    sender.link.send_raw(output(STDOUT, 1, b"x" * 900_000))
+    sender.link.pause()
+    sender.link.close(flush=True)
+    assert sender.link.sock is not None
+    pair[1].shutdown(socket.SHUT_RDWR)
+    _turn(loop, lambda: sender.link.sock is None)
+    assert not sender.ends
+
+
 def test_request_and_reply(loop: Loop, tmp_path: object) -> None:
     path = f"{tmp_path}/s"
 

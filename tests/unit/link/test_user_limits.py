@@ -1,11 +1,13 @@
 """What a user may have at a daemon: connections, bytes, patience and turns. The sockets are real."""
 
 import errno
+import gc
 import json
 import os
 import resource
 import socket
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -238,14 +240,20 @@ def test_answers_that_nobody_reads_stop_the_service_of_that_connection(daemon: D
     daemon.until(lambda: len(daemon.asked) > served)
 
 
-def test_a_client_that_exits_with_its_answers_unread_leaves_no_connection(daemon: Daemon) -> None:
-    """Its connection was not read any more, because of the answers; no frame of it is unfinished."""
+@pytest.mark.parametrize(
+    "leave", [lambda sock: sock.close(), lambda sock: sock.shutdown(socket.SHUT_RDWR)], ids=["exits", "hangs up"]
+)
+def test_a_client_that_leaves_its_answers_unread_leaves_no_connection(
+    daemon: Daemon, leave: Callable[[socket.socket], None]
+) -> None:
+    """Its connection was not read any more, because of the answers; no frame of it is unfinished.
+
+    After a hang-up without a close, the kernel keeps the answers, and never says that there is room for more.
+    """
     asks = control({"op": "idle", "id": 1, "x": "x" * 96})
     assert len(asks) == 128, "what is read at once is a multiple of it"
     asks *= 20_000
-    sock = connect(daemon.path)
-    sock.setblocking(False)
-    sock.send(HELLO)
+    sock = daemon.client(HELLO)
     daemon.until(lambda: daemon.heard(sock))
     sent, served = 0, -1
     while served < len(daemon.asked):
@@ -257,9 +265,24 @@ def test_a_client_that_exits_with_its_answers_unread_leaves_no_connection(daemon
                 pass
             daemon.loop.run_once(0)
     assert _user(daemon).unread and daemon.server.sessions
-    sock.close()
+    leave(sock)
     daemon.until(lambda: not daemon.server.sessions)
     assert (_user(daemon).connections, _user(daemon).buffered, _user(daemon).unread) == (0, 0, 0)
+
+
+def test_a_connection_that_has_ended_is_freed_at_once(daemon: Daemon) -> None:
+    """A CPA runs the garbage collector rarely, so connections in reference cycles would stay by the thousand."""
+    sock = daemon.client(HELLO + control({"op": "idle", "id": 1}))
+    daemon.until(lambda: daemon.asked)
+    kept = weakref.WeakSet[object](daemon.server.sessions.values())
+    kept.update([session.link for session in daemon.server.sessions.values()])
+    assert len(kept) == 2
+    gc.disable()
+    try:
+        sock.close()
+        daemon.until(lambda: not kept)
+    finally:
+        gc.enable()
 
 
 def test_a_thousand_programs_of_one_user_that_start_at_once_are_all_served(daemon: Daemon) -> None:
