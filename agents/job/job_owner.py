@@ -160,7 +160,8 @@ class JobOwner:
         self._processors = Processors(
             loop, self._worker_words(), self._described.limit,
             on_asked=self._on_asked, on_granted=self._on_granted, on_over=self._on_grant_over,
-            on_hopeless=self._on_hopeless, on_unstartable=self._on_unstartable, unit=self._size,
+            on_silence=self._on_silence, on_hopeless=self._on_hopeless, on_unstartable=self._on_unstartable,
+            unit=self._size,
         )  # fmt: skip
         self._requests: List[int] = []
         self._nodes = None if rules is None else SectionNodes(float(rules["recheck_s"]))
@@ -201,7 +202,7 @@ class JobOwner:
         left = yods_of(self._job)
         self._tasks.held = bool(self._job.meta("held"))
         try:
-            self._job.set_meta(pid=os.getpid(), host=os.uname().nodename, **{HANDED_TO: None})
+            self._job.set_meta(pid=os.getpid(), host=os.uname().nodename, silent=None, **{HANDED_TO: None})
             self._job.keep_room()
             self._job.commit()
         except StateFull as error:
@@ -310,7 +311,14 @@ class JobOwner:
 
         self._owner.record(record)
 
+    def _on_silence(self) -> None:
+        nodes = ", ".join(self._processors.silent)[:500]
+        self._owner.record(lambda job: job.set_meta(silent=nodes or None))
+
     def _on_grant_over(self, grant: Grant) -> None:
+        if grant.silent:
+            self._on_silence()
+
         def record(job: StateObject) -> None:
             if grant.allocated:
                 job.freed(request=self._requests[grant.number - 1])

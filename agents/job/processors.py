@@ -24,7 +24,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import subprocess
     from io import FileIO
-    from typing import IO, Any, Callable, Dict, List, Optional
+    from typing import IO, Any, Callable, Dict, List, Optional, Set
 
     from agents.link.loop import Loop, Timer
 
@@ -43,7 +43,7 @@ class Grant:
     """A launch: requested, then running, then over."""
 
     __slots__ = (
-        "_said", "allocated", "excludes", "failed", "launcher", "never", "nodes", "number", "process", "size",
+        "_said", "allocated", "excludes", "failed", "launcher", "never", "nodes", "number", "process", "silent", "size",
         "started", "stopped", "stopping", "vanished", "waits", "words",
     )  # fmt: skip
 
@@ -59,6 +59,7 @@ class Grant:
         self.words: List[str] = []  # why it was not granted, or failed; with the lines that were no events at the end
         self.vanished: List[str] = []  # nodes that it has lost
         self.failed: List[FailedStart] = []  # lasting reasons of its nodes, if it could not start
+        self.silent: Set[str] = set()  # nodes for which it waits
 
     def read_words(self) -> None:
         """Add the last lines that yod printed for people, when it has exited."""
@@ -71,7 +72,7 @@ class Grant:
 
 class Processors:
     """The processors of a job. ``on_granted(grant)`` and ``on_over(grant)`` report grants; ``on_asked(count)`` a
-    request.
+    request; ``on_silence()`` a change of ``silent``.
 
     ``on_hopeless(reason)`` reports that none can ever be granted, and returns whether to ask again.
     ``on_unstartable(reason)`` reports that no launch can start on any node, and that none is requested any more.
@@ -87,13 +88,14 @@ class Processors:
         on_asked: Callable[[int], None],
         on_granted: Callable[[Grant], None],
         on_over: Callable[[Grant], None],
+        on_silence: Callable[[], None],
         on_hopeless: Callable[[str], bool],
         on_unstartable: Callable[[str], None],
         unit: int = 1,
     ) -> None:
         self._loop, self._words, self._limit = loop, words, limit
         self._on_asked, self._on_granted, self._on_over = on_asked, on_granted, on_over
-        self._on_hopeless, self._on_unstartable = on_hopeless, on_unstartable
+        self._on_silence, self._on_hopeless, self._on_unstartable = on_silence, on_hopeless, on_unstartable
         self.grants: Dict[int, Grant] = {}
         self._wanted, self._unit = 0, unit
         self._step = 1
@@ -114,6 +116,11 @@ class Processors:
     def grant_of(self, pid: int) -> Optional[Grant]:
         """The grant whose yod is the process ``pid``."""
         return next((grant for grant in self.grants.values() if grant.process.pid == pid), None)
+
+    @property
+    def silent(self) -> List[str]:
+        """Nodes that have workers and do not answer their yods: stopped, or overloaded."""
+        return sorted(set().union(*(grant.silent for grant in self.grants.values())))
 
     def want(self, count: int) -> None:
         """Request processors until ``count`` are useful, within the job's limit."""
@@ -198,6 +205,9 @@ class Processors:
         elif kind == "load_failed":
             if event.get("lasting"):
                 grant.failed.append(FailedStart(str(event["node"]), str(event["text"])[:500], str(event["hint"])[:500]))
+        elif kind in ("silent", "back"):
+            (grant.silent.add if kind == "silent" else grant.silent.discard)(str(event.get("node")))
+            self._on_silence()
         elif kind in ("error", "lost"):
             grant.words = [*grant.words[-4:], str(event.get("message") or event.get("reason") or "")[:500]]
             grant.vanished += map(str, event.get("nodes") or ())

@@ -31,9 +31,14 @@ def in_line(settings: Settings, jobs: Sequence[dict[str, Any]]) -> list[tuple[st
 
 
 def why_idle(settings: Settings, job: dict[str, Any]) -> str:
-    """Why nothing of a job runs; "" if something does, or if that is not known."""
+    """Why a job does not go on: what it waits for, or nodes that do not answer; "" if it does, or if that is not
+    known."""
     row = queue_row(job)
-    if job["state"] in ENDED or row["running"]:
+    if job["state"] in ENDED:
+        return ""
+    if job.get("silent") and not job.get("owner_lost"):
+        return f"no word from {job['silent']} for seconds (stopped, or overloaded); waiting for it"
+    if row["running"]:
         return ""
     if row["state"] not in (RUNNING, WAITING):
         return str(row["state"])

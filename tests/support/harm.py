@@ -1,10 +1,11 @@
 """What hostile users of a system mesh do to it: attacks in a random order from a seed, as one unprivileged user.
 
 ``python harm.py RUN SEED SECONDS [--at-once N] [--only NAME,…] [--hosts h1,h2] [--database URL] [--others UID,…]`` runs
-every attack once, then goes on until SECONDS are over or SIGTERM comes, and prints a JSON line: how often each ran, and
-which commands of the product did what they must not do. With ``--spin``, N processes only use CPU time instead. RUN is
-the mesh's run directory. An attack on a node is this file again, given to a rank as text: ``python3 -c TEXT node NAME
-SEED SECONDS``. It uses the standard library only; attack.py and vanishing.py are beside it.
+every attack once, then goes on until SECONDS are over or SIGTERM comes. It prints a JSON line: how often each attack
+ran to its end, which failed by an error of their own, and which commands of the product did what they must not do. With
+``--spin``, N processes only use CPU time instead. RUN is the mesh's run directory. An attack on a node is this file
+again, given to a rank as text: ``python3 -c TEXT node NAME SEED SECONDS``. It uses the standard library only; attack.py
+and vanishing.py are beside it.
 
 The caller bounds what the user may have (RLIMIT_NPROC, RLIMIT_FSIZE): the machine has other uses.
 """
@@ -32,6 +33,8 @@ IDLE = 70
 TURN_S = 1.5
 #: The most processes that a fork bomb may have: it refuses to run under a larger RLIMIT_NPROC.
 MOST_PROCESSES = 250
+#: How often an attack that fails is tried in one round: a fork bomb of the same user lets others fail.
+TRIES = 5
 #: A command of the product that has not ended by now hangs.
 PATIENCE_S = 120.0
 #: Commands that are refused to users who are not root.
@@ -88,7 +91,7 @@ class Hostile:
         except subprocess.TimeoutExpired:
             done.kill()
             out, told = done.communicate()
-            self.faults.append(f"{shown}: had not ended after {patience_s:.0f} s")
+            self.faults.append(f"{shown}: had not ended after {patience_s:.0f} s; it said {(out + told)[-500:]!r}")
         said = (out + told).decode("utf-8", "replace")
         if "Traceback" in said or "bug in" in said:
             self.faults.append(f"{shown}: {said[-1500:]}")
@@ -618,6 +621,8 @@ class Campaign:
         self.chance = random.Random(options.seed)
         self.ran = dict.fromkeys(options.only.split(",") if options.only else LOGIN, 0)
         self.faults = []
+        self.failed = []  # the attack, its seed, and the error that ended it
+        self.tries = {}  # in this round
         self.left = []
         self.rounds = 0
         self.ends = False
@@ -631,15 +636,18 @@ class Campaign:
                 if self.rounds and time.monotonic() > until:
                     break
                 self.left = self.chance.sample(list(self.ran), len(self.ran))
+                self.tries = dict.fromkeys(self.ran, 0)
                 self.rounds += 1
             if self.rounds > 1 and time.monotonic() > until:
                 break
             self.begin(self.left.pop())
-            while len(self.running) >= self.options.at_once:
+            # in the first round each attack runs to its end, so one that has failed may come again
+            while self.running and (len(self.running) >= self.options.at_once or (self.rounds == 1 and not self.left)):
                 self.reap()
         while self.running:
             self.reap()
-        print(json.dumps({"ran": self.ran, "faults": self.faults, "rounds": self.rounds}), flush=True)
+        told = {"ran": self.ran, "failed": self.failed, "faults": self.faults, "rounds": self.rounds}
+        print(json.dumps(told), flush=True)
 
     def begin(self, name):
         seed = self.chance.randrange(1 << 30)
@@ -656,15 +664,18 @@ class Campaign:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             me = Hostile(self.options, seed)
             print(time.strftime("%T"), name, seed, "begins", file=sys.stderr, flush=True)
+            failed = "it was killed"
             try:
                 LOGIN[name](me)
-            except Exception as error:  # a connection that the product refuses ends the attack
-                print(f"harm: {name}: {error!r}", file=sys.stderr)
+                failed = ""
+            except Exception as error:  # such as a connection that the product refuses
+                failed = repr(error)
+                print(f"harm: {name}: {failed}", file=sys.stderr)
             finally:
                 me.end()
                 print(time.strftime("%T"), name, seed, "ends", file=sys.stderr, flush=True)
                 told = [f"{name} (seed {seed}): {one[:2000]}" for one in me.faults[:20]]
-                os.write(write, json.dumps(told).encode())
+                os.write(write, json.dumps([f"{name} (seed {seed}): {failed[:500]}" if failed else "", told]).encode())
                 os._exit(0)
         os.close(write)
         self.running[pid] = [name, read]
@@ -672,9 +683,17 @@ class Campaign:
     def reap(self):
         pid, _ = os.wait()
         name, read = self.running.pop(pid)
+        failed, faults = f"{name}: it was killed", []
         with os.fdopen(read, "rb") as file, contextlib.suppress(ValueError):
-            self.faults += json.loads(file.read())
-        self.ran[name] += 1
+            failed, faults = json.loads(file.read())
+        self.faults += faults
+        if not failed:
+            self.ran[name] += 1
+            return
+        self.failed.append(failed)
+        self.tries[name] += 1
+        if self.tries[name] < TRIES and not self.ends:
+            self.left.insert(0, name)
 
 
 def main():

@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from redmesh.text import counted
 from tests.support import harm, vanishing
 from tests.support.hosts import NamespaceHosts
 from tests.support.look import look, processors
@@ -118,8 +119,10 @@ class Harmed:
         self._reserve()
         self._processes = self.daemons()
         self._launched = 0
-        #: How often each attack ran, what commands did that they must not do, and what else was printed.
+        #: How often each attack ran to its end, errors that ended others, what commands did that they must not do, and
+        #: what else was printed.
         self.ran: Counter[str] = Counter()
+        self.failed: list[str] = []
         self.faults: list[str] = []
         self.said: list[str] = []
         self.ratios: list[Ratio] = []
@@ -233,6 +236,7 @@ class Harmed:
         for line in (self.shared / f"{user}.out").read_text().splitlines():
             told = json.loads(line)
             self.ran.update(told["ran"])
+            self.failed += [f"{user}: {one}" for one in told["failed"]]
             self.faults += [f"{user}: {one}" for one in told["faults"]]
         self.said.append((self.shared / f"{user}.err").read_text(errors="replace"))
 
@@ -414,6 +418,7 @@ def trial(
     for one in sorted(attacked.launches, key=lambda launch: -launch.seconds)[:5]:
         say(f"{one.kind} that ended at {one.at} took {one.seconds:.1f} s")
     say(", ".join(f"{name} {count}" for name, count in sorted(made.ran.items())))
+    say("\n".join([f"{counted(len(made.failed), 'attack')} failed by an error of its own", *made.failed]))
     made.ratios = ratios(calm, spin, attacked)
     for ratio in made.ratios:
         say(str(ratio))

@@ -17,7 +17,7 @@ import pytest
 from redmesh.state import StateFull, StateObject, owned
 from tests.support.look import asked, queue
 from tests.support.mesh import MakeMesh, PrivateMesh
-from tests.support.waiting import SLOWNESS, freeze, wait_until
+from tests.support.waiting import PATIENCE_S, SLOWNESS, freeze, wait_until
 from tests.support.yods import free, one_mesh, yods
 
 __all__ = ["one_mesh", "yods"]
@@ -451,3 +451,25 @@ def test_a_damaged_description_is_named_by_who_resumes_the_job_and_hides_no_othe
     finally:
         yods.run("mesh", "cancel", *jobs)
         yods.run("mesh", "job", "purge", "--force", *jobs)
+
+
+def test_a_command_that_waits_names_a_node_that_does_not_answer(yods: PrivateMesh) -> None:
+    """A launch child that somebody stops is not gone: the job waits for it, and says so."""
+    script = "until test -e thawed; do sleep 0.1; done"
+    said = yods.work / "waits.said"
+    with open(said, "wb") as errors:
+        waits = yods.start("mesh", "submit", "--wait", "--", "sh", "-c", script, stderr=errors)
+    try:
+        [worker] = wait_until(lambda: at_work(yods, script), "its task runs")
+        launch_child = int(Path(f"/proc/{worker}/stat").read_text().rpartition(")")[2].split()[1])
+        freeze(launch_child)
+        try:
+            told = r"no word from n\d for seconds"
+            wait_until(lambda: re.search(told, said.read_text()), "the command says why it waits")
+        finally:
+            os.kill(launch_child, signal.SIGCONT)
+        (yods.work / "thawed").touch()
+        assert waits.wait(PATIENCE_S) == 0, said.read_text()
+    finally:
+        waits.kill()
+        waits.wait()
