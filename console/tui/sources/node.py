@@ -56,8 +56,8 @@ class Probe:
                 trust.use_login(mesh, state_dir)
         return self._remote
 
-    async def ask(self, node: Node) -> None:
-        """Query a node."""
+    async def ask(self, node: Node) -> bool:
+        """Query a node; True if its answer has changed."""
         machine, of = self._machine, self._machine.identity(node)
         if len(self._asked_at) > _MOST:
             self._asked_at.clear()
@@ -65,11 +65,13 @@ class Probe:
         told = await asyncio.to_thread(_ask, node.address, node.name)
         now = time.monotonic()
         if told.status is None:
+            known = machine.unanswered.get(node.id)
             machine.unanswered[node.id] = Observation(told.trouble, now, of, _OLD_S)
-        else:
-            of = Identity(of.mesh, told.boot_id or of.node)  # a PCT may be newer than its row in the database
-            machine.unanswered.pop(node.id, None)
-            machine.statuses[node.id] = Observation(told.status, now, of, _OLD_S)
+            return known is None or (known.value, known.of) != (told.trouble, of)
+        of = Identity(of.mesh, told.boot_id or of.node)  # a PCT may be newer than its row in the database
+        trouble, before = machine.unanswered.pop(node.id, None), machine.statuses.get(node.id)
+        machine.statuses[node.id] = Observation(told.status, now, of, _OLD_S)
+        return trouble is not None or before is None or (before.value, before.of) != (told.status, of)
 
     async def ask_all(self, nodes: list[Node]) -> bool:
         """Query nodes in parallel; True if an answer has changed."""
