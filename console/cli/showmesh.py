@@ -121,7 +121,7 @@ def _filled(words: "Sequence[str]", width: int) -> list[str]:
     """The words, three blanks apart, in as many lines as they need."""
     lines = [words[0]]
     for word in words[1:]:
-        if len(lines[-1]) + 3 + len(word) > max(width, watch.PLAIN_WIDTH):
+        if len(lines[-1]) + 3 + len(word) > width:
             lines.append(word)
         else:
             lines[-1] += f"   {word}"

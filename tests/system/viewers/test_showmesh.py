@@ -213,7 +213,8 @@ def test_watching_on_a_terminal_redraws_in_place(database: FixedDatabase) -> Non
         read_until(b"hostname")
         screens = seen.split(b"\x1b[H")
         assert len(screens) > 2 and seen.count(b"\x1b[2J") == 1, "the screen is wiped once, then overwritten"
-        assert all(len(ESCAPE.sub("", line)) <= 72 for line in screens[-1].decode().split("\r\n"))
+        lines = [ESCAPE.sub("", line) for line in screens[-1].decode().split("\r\n")]
+        assert all(len(line) <= 72 for line in lines), lines
     finally:
         process.send_signal(2)
         assert process.wait(PATIENCE_S) == 0
