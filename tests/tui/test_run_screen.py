@@ -248,6 +248,15 @@ async def test_one_press_searches_what_is_spooled_and_escape_stops_where_n_goes_
         assert not pane.searching and pane.search is not None, "escape ends the search that runs, not the searching"
         await pilot.press("N")
         await until(pilot, lambda: pane._hit == 0, "it went on")
+        await pilot.press("G", "slash", *"nee+dle", "enter")
+        await until(pilot, lambda: pane._hit == 0, "a search upwards")
+        pane.search = re.compile("needle ?$")
+        pane.action_follow()
+        pane.find(-1, everywhere=True)
+        assert pane.searching
+        screen.action_back()
+        await pilot.press("n")
+        await until(pilot, lambda: pane._hit == 0, "the next match is where it was going, not in what it looked through")
         await pilot.press("escape", "n")
         await until(pilot, lambda: app.current_mode == "launch", "the second escape ends it all")
 

@@ -80,6 +80,14 @@ class Place(NamedTuple):
     wrap: bool
 
 
+class _Left(NamedTuple):
+    """What a search that was stopped has not looked through."""
+
+    step: int
+    legs: tuple[tuple[int, int], ...]  # the numbers of the first and the last line, each as far as ``step`` goes
+    everywhere: bool
+
+
 class OutputPane(ScrollView, can_focus=True):
     """Lines of all ranks or of some; follows the end until the user scrolls up."""
 
@@ -125,6 +133,7 @@ class OutputPane(ScrollView, can_focus=True):
         self._shown_for: Place | None = None
         self._hit: int | None = None  # the number of the last search result
         self._at: int | None = None  # the number at which the last search ended or was stopped
+        self._left: _Left | None = None
         self._seeks: Worker[None] | None = None
         self.progress = ""  # of a search that takes long
         self._styles: dict[str, Style] = {}
@@ -357,8 +366,20 @@ class OutputPane(ScrollView, can_focus=True):
 
     def find(self, step: int, *, everywhere: bool = False) -> None:
         """Go to the next match of ``search`` (1), or the previous one (-1), as soon as it is found. Without one,
-        ``Sought`` is posted. ``everywhere``: after the last line, go on from the other end."""
-        self._seeks = self.run_worker(partial(self._seek, step, everywhere), group="search", exclusive=True)
+        ``Sought`` is posted. ``everywhere``: after the last line, go on from the other end. A search that was stopped
+        goes on in its own direction, unless the previous match of one that went down is asked for."""
+        rows, left = self._rows, self._left
+        if self.search is None or not len(rows):
+            self.post_message(self.Sought("nothing to look for"))
+            return
+        if left is None or everywhere or step not in (1, left.step):
+            begin = self._first_sought(step) if self._at is None else self._at + step
+            oldest, newest = rows.number(0), rows.number(len(rows) - 1)
+            ends = (newest, oldest) if step > 0 else (oldest, newest)
+            legs = ((begin, ends[0]), (ends[1], begin - step))[: 2 if everywhere else 1]
+            left = _Left(step, legs, everywhere)
+        self._left = left
+        self._seeks = self.run_worker(partial(self._seek, self.search, left), group="search", exclusive=True)
 
     def stop_search(self) -> None:
         """Stop the search; the next one goes on where it was."""
@@ -366,22 +387,15 @@ class OutputPane(ScrollView, can_focus=True):
             self._seeks.cancel()
         self._seeks, self.progress = None, ""
 
-    async def _seek(self, step: int, everywhere: bool) -> None:
-        rows, search = self._rows, self.search
-        if search is None or not len(rows):
-            self.post_message(self.Sought("nothing to look for"))
-            return
-        oldest, newest, before = rows.number(0), rows.number(len(rows) - 1), self._at
-        begin = self._first_sought(step) if before is None else before + step
-        ends = (newest, oldest) if step > 0 else (oldest, newest)
-        legs = [(begin, ends[0]), (ends[1], begin - step)][: 2 if everywhere else 1]
+    async def _seek(self, search: re.Pattern[str], left: _Left) -> None:
+        rows, before, (step, legs, everywhere) = self._rows, self._at, left
         total = sum(max(0, (end - start) * step + 1) for start, end in legs)
         generation, told_at, done, hit = self._run.output.generation, time.monotonic(), 0, None
-        for start, end in legs:
+        for leg, (start, end) in enumerate(legs):
 
-            def looked(at: int, start: int = start, done: int = done) -> bool:
+            def looked(at: int, leg: int = leg, start: int = start, end: int = end, done: int = done) -> bool:
                 nonlocal told_at
-                self._at = at
+                self._at, self._left = at, _Left(step, ((at + step, end), *legs[leg + 1 :]), everywhere)
                 if time.monotonic() - told_at > _TOLD_S:
                     told_at = time.monotonic()
                     self.progress = f"{(done + abs(at - start)) * 100 // max(1, total)} %"
@@ -392,7 +406,7 @@ class OutputPane(ScrollView, can_focus=True):
             if hit is not None or self._run.output.generation != generation:
                 break
             done += max(0, (end - start) * step + 1)
-        self.progress = ""
+        self.progress, self._left = "", None
         self.post_message(self.Changed())
         if self._run.output.generation != generation:
             self._hit = self._at = None  # the numbers mean other lines now
@@ -423,7 +437,7 @@ class OutputPane(ScrollView, can_focus=True):
     def watch_search(self) -> None:
         """A new search text: search from here."""
         self.stop_search()
-        self._hit = self._at = None
+        self._hit = self._at = self._left = None
 
     # Drawing
 
