@@ -256,7 +256,9 @@ async def test_one_press_searches_what_is_spooled_and_escape_stops_where_n_goes_
         assert pane.searching
         screen.action_back()
         await pilot.press("n")
-        await until(pilot, lambda: pane._hit == 0, "the next match is where it was going, not in what it looked through")
+        await until(
+            pilot, lambda: pane._hit == 0, "the next match is where it was going, not in what it looked through"
+        )
         await pilot.press("escape", "n")
         await until(pilot, lambda: app.current_mode == "launch", "the second escape ends it all")
 

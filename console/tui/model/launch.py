@@ -172,6 +172,11 @@ class Run:
         after = self._aborted_by is None and end is not None and end.elapsed_s > self._stopped_s
         return self._first if bad > len(self._first) and not after else frozenset()
 
+    def died_at(self, ranks: frozenset[int]) -> float | None:
+        """When the first of these ranks ended; None if unknown."""
+        took = [self.ends[rank].elapsed_s for rank in ranks if rank in self.ends]
+        return self.started_at + min(took) if took and self.started_at is not None else None
+
     def take(self, event: Message) -> None:
         """Apply one event of the stream. Unknown or malformed events are ignored."""
         kind = event.get("event")

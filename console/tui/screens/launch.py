@@ -502,7 +502,7 @@ class RunScreen(Framed):
         run = self._run
         bad = frozenset(rank for rank in ranks if RankState(run.states[rank]) in BAD or rank in run.first_to_fail)
         first = min(run.first_to_fail & bad or bad, default=0)
-        at = run.ended_at or self.console.wall_clock()
+        at = run.died_at(bad) or run.ended_at or self.console.wall_clock()
         return died(run.crashes, run.output.lines(0), bad, first=first, launcher=run.launcher, at=at)
 
     def action_debug(self) -> None:

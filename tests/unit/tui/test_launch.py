@@ -39,6 +39,15 @@ def test_a_launch_from_hello_to_end() -> None:
     assert run.phase is Phase.ENDED and run.failed and not run.live
 
 
+def test_ranks_died_when_the_first_of_them_ended_not_when_the_launch_was_over() -> None:
+    run = started()
+    ended(run, 3, signal=11)
+    ended(run, 1, 3)
+    run.take({"event": "end", "at": 90.0, "exit_status": 139, "elapsed_s": 88.0})
+    assert run.died_at(frozenset((1, 3))) == 4.0 and run.died_at(frozenset((3,))) == 6.0
+    assert run.died_at(frozenset((0,))) is None
+
+
 def test_like_ends_are_folded_and_the_bad_come_first() -> None:
     run = started(6)
     for rank in (0, 1, 3):

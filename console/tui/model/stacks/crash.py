@@ -39,7 +39,6 @@ class Crashes:
 
     def __init__(self) -> None:
         self.ranks: set[int] = set()
-        self.at = 0.0  # when the first of them died
         self.sources = Sources()
         self.notes: dict[tuple[str, str], int] = {}  # the ranks with each node and note
         self._tree: Tree = {}
@@ -53,7 +52,6 @@ class Crashes:
             innermost = frames[:_DEEPEST]
             read = [Frame(str(f), str(where), str(module), int(address)) for f, where, module, address in innermost]
             found.append(tuple(self._calls(Thread(int(tid), read, str(name)))))
-        self.at = self.at or float(event["at"])
         self.ranks.add(rank)
         for calls in found:
             stack_tree.add(self._tree, calls, 1 << rank)
@@ -86,7 +84,7 @@ def died(
     """The stacks of ``ranks`` at their ends; None if none is known.
 
     ``lines``: the launch's output, in which tracebacks are looked for. ``first``: the rank whose stack is first in the
-    tree. ``at``: the time of the end, if no node told one.
+    tree. ``at``: when the first of them died.
     """
     asked = idset.of(ranks)
     tree = crashes.tree(asked)
@@ -109,7 +107,7 @@ def died(
     if printed:
         whose = "rank" if len(printed) == 1 else "ranks"
         lacks.append(f"{whose} {fold_ranks(sorted(printed))}: Python's calls are from the traceback on standard error")
-    told = stacks.told(launcher, len(known), crashes.at or at, 0.0, missing, nested, lacks)
+    told = stacks.told(launcher, len(known), at, 0.0, missing, nested, lacks)
     return Died(frozenset(known), told)
 
 
