@@ -371,7 +371,10 @@ class ConsoleApp(PromptApp):
             if picture.nodes and self._complete:
                 self._nodes_changed.set()
             self.machine.origins = self._grown.read()
+            boot_id = self.machine.boot_id
             changed = self.machine.apply(picture)
+            if boot_id not in ("", self.machine.boot_id):
+                self._notes.remove("health")  # its problems were those of another machine
             self._identify_runs()
             self._gone.update(picture.ended)
             if not unchanged:
@@ -741,7 +744,7 @@ class ConsoleApp(PromptApp):
         runs = (
             Tab(
                 f"run-{launcher}",
-                run.phase not in (Phase.ENDED, Phase.GONE),
+                run.phase is not Phase.ENDED and not run.last_seen,
                 run.phase is Phase.ENDED and not run.failed,
             )
             for launcher, run in self.runs.items()

@@ -111,9 +111,16 @@ async def test_problems_are_those_of_this_boot(tmp_path: Path) -> None:
         await pilot.press("6")
         await until(pilot, lambda: re.search(r"\d:\d\d ago:", screen_text(app)), "their age")
         await pilot.press("escape")
+        app._tell("health", "n3 is silent", "warning", "mesh status")
+        await until(pilot, lambda: app._notifications, "a note of them")
+        note = next(iter(app._notifications))
+        note.timeout = 3600.0
         exchange(database)
         await until(pilot, lambda: "●" in screen_text(app).splitlines()[0], "problems of that machine are gone")
         assert not app.health_known
+        await until(
+            pilot, lambda: note not in app._notifications and "n3 is silent" not in screen_text(app), "so is their note"
+        )
 
 
 async def test_a_cancelled_job_is_not_at_100_percent(tmp_path: Path) -> None:

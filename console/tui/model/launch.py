@@ -149,6 +149,11 @@ class Run:
         return not self.past and self.phase in (Phase.WAITING, Phase.LOADING, Phase.RUNNING)
 
     @property
+    def last_seen(self) -> bool:
+        """True if the states of its ranks may be others by now: it is over or out of sight, its end unknown."""
+        return self.phase is Phase.GONE or (self.past and self.phase is not Phase.ENDED)
+
+    @property
     def failed(self) -> bool:
         """True if it has failed."""
         return self.phase is Phase.ENDED and bool(self.exit_status)

@@ -200,7 +200,7 @@ class RunScreen(Framed):
 
     def _summary(self) -> Content:
         lines = []
-        if self._run.phase is Phase.GONE and not self._side.display:
+        if self._run.last_seen and not self._side.display:
             lines.append(Content.styled("as last seen:", "$quiet"))
         for state, count in self._run.counts().items():
             glyph = RANK_GLYPHS[state]
@@ -236,7 +236,7 @@ class RunScreen(Framed):
         elif self._run.live:
             parts.append("following")
         set_title(output, " · ".join(parts))
-        seen = " as last seen" if self._run.phase is Phase.GONE else ""
+        seen = " as last seen" if self._run.last_seen else ""
         set_title(self._grid, (f"{scope} alone" if scope else "ranks") + seen)
 
     # Ranks

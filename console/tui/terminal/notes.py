@@ -135,6 +135,12 @@ class Notes:
         note = self._notes.get(kind)
         return note is not None and not note.has_expired
 
+    def remove(self, kind: str) -> None:
+        """Take away the note of a kind: what it says is no longer so."""
+        note = self._notes.pop(kind, None)
+        if note is not None and not note.has_expired:
+            self._app._unnotify(note)
+
     def tell(self, kind: str, note: Notification) -> None:
         """Show a note in place of the one before of its kind."""
         for old in [old for old, one in self._notes.items() if one.has_expired]:

@@ -125,7 +125,8 @@ def test_what_is_read_of_a_launch_that_is_over_is_not_running() -> None:
     run.past = True
     told = heading(run, "", 1192.0, 100).plain
     assert not run.live and "running" not in told and "is over" in told
+    assert run.last_seen, "its ranks do not run, although nothing has told their ends yet"
     run.take({"event": "end", "exit_status": 0, "elapsed_s": 5.0, "at": 105.0})
-    assert "exit 0 after 5.0 s" in heading(run, "", 1192.0, 100).plain
+    assert "exit 0 after 5.0 s" in heading(run, "", 1192.0, 100).plain and not run.last_seen
     run.restart()
     assert not run.past
