@@ -33,7 +33,8 @@ else:
 #: Rounds after which a job ends that has never started a launch, and one that has: what it needs was there then, and
 #: may be there again (with pauses of 1, 2, 4 s and so on up to a minute, these are 7 s and 4 minutes).
 ROUNDS, ROUNDS_LATER = 4, 10
-#: Seconds after which a node is tried again while launches run on others, or wait for others.
+#: Seconds after the last of these failures after which nodes are tried again while launches run on others, or wait for
+#: others. Not after the first: trying all nodes of a large mesh takes longer, and the round would never be over.
 FORGIVE_S = 60.0
 
 
@@ -42,7 +43,7 @@ class FailedStarts:
 
     def __init__(self) -> None:
         self._starts: Dict[str, FailedStart] = {}
-        self._since: Dict[str, float] = {}
+        self._last = 0.0
         self._rounds = 0
         self._has_started = False
 
@@ -60,7 +61,7 @@ class FailedStarts:
         """No launch could start on a node. Returns False if that is known, so that leaving the node out has not
         helped."""
         is_new = start.node not in self._starts
-        self._starts[start.node], self._since[start.node] = start, now
+        self._starts[start.node], self._last = start, now
         return is_new
 
     def started(self) -> None:
@@ -68,11 +69,11 @@ class FailedStarts:
         self._rounds, self._has_started = 0, True
 
     def forgive(self, now: float) -> bool:
-        """Forget the nodes that failed long ago; returns whether there were any."""
-        old = [node for node, since in self._since.items() if now - since >= FORGIVE_S]
-        for node in old:
-            del self._starts[node], self._since[node]
-        return bool(old)
+        """Leave out no node if the last of them failed long ago; returns whether there were any."""
+        if not self._starts or now - self._last < FORGIVE_S:
+            return False
+        self.clear()
+        return True
 
     def end_round(self) -> str:
         """No node is left. Returns why the job ends, or "" if a further round begins."""
@@ -85,7 +86,6 @@ class FailedStarts:
     def clear(self) -> None:
         """Leave out no node."""
         self._starts.clear()
-        self._since.clear()
 
     def _why(self) -> str:
         """The reasons, each with its nodes and with what to do."""

@@ -40,9 +40,19 @@ def test_rounds_count_from_the_last_launch_that_started_and_a_job_that_has_run_w
     assert starts.end_round().startswith("no worker can start")
 
 
-def test_a_node_that_failed_long_ago_is_forgiven() -> None:
+def test_nodes_are_forgiven_when_the_last_failure_is_long_ago() -> None:
     starts = FailedStarts()
+    assert not starts.forgive(FORGIVE_S)
     failed(starts, "n0")
     failed(starts, "n1", now=FORGIVE_S)
-    assert not starts.forgive(FORGIVE_S - 1)
-    assert starts.forgive(FORGIVE_S) and starts.nodes == ["n1"]
+    assert not starts.forgive(2 * FORGIVE_S - 1) and starts.nodes == ["n0", "n1"]
+    assert starts.forgive(2 * FORGIVE_S) and starts.nodes == []
+
+
+def test_a_round_on_a_large_mesh_ends_however_long_the_tries_on_its_nodes_take() -> None:
+    starts, now = FailedStarts(), 0.0
+    for node in range(1000):
+        assert failed(starts, f"n{node}", now=now) == [True]
+        now += 0.5
+        starts.forgive(now)
+    assert len(starts.nodes) == 1000, "the CPA says that no node is left"
