@@ -16,7 +16,7 @@ from redmesh.idset import fold_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, List, NamedTuple
+    from typing import Collection, Dict, Iterable, List, NamedTuple
 
     class FailedStart(NamedTuple):
         """The reason why a launch could not start on a node, as the node states it, and what to do about it."""
@@ -57,12 +57,14 @@ class FailedStarts:
         """The rounds that are over since a launch has started."""
         return self._rounds
 
-    def failed(self, start: FailedStart, now: float) -> bool:
-        """No launch could start on a node. Returns False if that is known, so that leaving the node out has not
-        helped."""
-        is_new = start.node not in self._starts
-        self._starts[start.node], self._last = start, now
-        return is_new
+    def failed(self, starts: Iterable[FailedStart], left_out: Collection[str], now: float) -> bool:
+        """A launch could not start. Returns whether to ask again at once: not if its request left these nodes out, in
+        vain. Requests that were made before a node's first failure still name it."""
+        helps = False
+        for start in starts:
+            self._starts[start.node], self._last = start, now
+            helps = helps or start.node not in left_out
+        return helps
 
     def started(self) -> None:
         """A launch has started: rounds count from here."""

@@ -24,7 +24,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import subprocess
     from io import FileIO
-    from typing import IO, Any, Callable, Dict, List, Optional, Set
+    from typing import IO, Any, Callable, Collection, Dict, List, Optional, Set
 
     from agents.link.loop import Loop, Timer
 
@@ -48,10 +48,11 @@ class Grant:
     )  # fmt: skip
 
     def __init__(
-        self, number: int, size: int, process: subprocess.Popen[bytes], said: IO[bytes], *, waits: bool, excludes: bool
-    ) -> None:
+        self, number: int, size: int, process: subprocess.Popen[bytes], said: IO[bytes], *, waits: bool,
+        excludes: Collection[str],
+    ) -> None:  # fmt: skip
         self.number, self.size, self.process, self.waits = number, size, process, waits
-        self.excludes = excludes  # nodes on which no launch can start were left out
+        self.excludes = excludes  # the nodes on which no launch can start that were left out
         self._said = said  # what yod printed that were not events
         self.allocated = self.started = self.stopping = self.never = False
         self.launcher = self.stopped = 0  # how many of its workers were told to exit
@@ -159,7 +160,7 @@ class Processors:
         said = answers.said_file()
         command = [*start_command("yod"), "-json", "-sz", str(size), *words, *self._words]
         process, events = answers.start(command, None, said, start_new_session=True)
-        grant = Grant(self._numbers, size, process, said, waits=waits, excludes=bool(useless))
+        grant = Grant(self._numbers, size, process, said, waits=waits, excludes=useless)
         self.grants[self._numbers] = grant
         os.set_blocking(events.fileno(), False)
         pending = bytearray()
@@ -196,10 +197,9 @@ class Processors:
             # A waiting request is refused as unavailable only if waiting cannot help. An excluded node that has left
             # the mesh makes the request invalid.
             invalid = event["code"] == "invalid"
-            excludes = self._excluded or grant.excludes
             if invalid and grant.excludes:
                 self._failed_starts.clear()
-            hopeless = event["code"] == "unavailable" or (invalid and not excludes)
+            hopeless = event["code"] == "unavailable" or (invalid and not (self._excluded or grant.excludes))
             grant.never = grant.waits and hopeless
             grant.words = []  # the line for people follows, with the hint
         elif kind == "load_failed":
@@ -242,11 +242,9 @@ class Processors:
                 return
         if not grant.started and not grant.stopping:
             self._waits_next = True
-            now = time.monotonic()
             if grant.failed:
                 self._probe_later()
-            is_new = [self._failed_starts.failed(start, now) for start in grant.failed]
-            if any(is_new):
+            if self._failed_starts.failed(grant.failed, grant.excludes, time.monotonic()):
                 self._grow()  # on other nodes
                 return
             self._failures += 1

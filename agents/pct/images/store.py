@@ -287,9 +287,11 @@ class Stores:
             store = known or Store.of_programs(self._name, place)
             try:
                 made = fill(store)
-            except (OSError, ImageError):
+            except (OSError, ImageError) as error:
                 if known is None:
                     store.remove()
+                if isinstance(error, OSError):
+                    raise _failed(store.base, error) from None  # as in the messages of all launches
                 raise
             self._stores[place] = store
             return made, store

@@ -50,7 +50,7 @@ class PayloadTransfer:
 
         def fill(directory: str) -> str:
             if staged:
-                room(directory, staged)
+                room(os.path.dirname(directory), staged)  # as in the messages of all launches
             return yodio_in(directory) if wants.get("files") else ""
 
         yodio = self._images.open_store(fill) if staged or wants.get("files") else ""

@@ -46,6 +46,7 @@ say full $always ./blob
 say full-placed env PARALLEL_FILE_SYSTEM="$PWD/pfs" $always ./blob
 say plain yod -sz 4 ./blob
 say staged yod -sz 2 --stage-in blob:/dev/shm/staged true
+say full-job mesh submit --wait --file blob true
 say left find pfs /dev/shm -name blob -o -name 'staged*'
 umount -l /tmp; mesh down --force >&2
 """
@@ -176,5 +177,7 @@ def test_a_ram_disk_without_room(mesh: MakeMesh) -> None:
     assert "yod:" not in steps["one-copy"] and "status 0" in steps["one-copy"]
     assert "status 0" in steps["plain"], "what runs in place needs no room"
     assert steps["staged"].strip() == "yod: n0: stage-in: /dev/shm/staged: No space left on device\nstatus 125"
+    told = steps["full-job"]
+    assert "n0-n3: /dev/shm/redmesh-" in told and " has room for 0 bytes" in told and "status 1" in told, told
     assert steps["left"].strip() == "status 0", "nothing of it is left"
     assert not any((private.work / "pfs").iterdir()), "and no directory of it either"
