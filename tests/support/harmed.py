@@ -44,7 +44,7 @@ BOUNDS = ("prlimit", f"--nproc={harm.MOST_PROCESSES}", f"--fsize={64 << 20}", "-
 #: A launch of the third that takes longer has failed.
 HANGS_S = 2 * PATIENCE_S
 #: Directories of launches on a host, but those that a user has moved away, and links that a user has made.
-LEFT = "find /dev/shm/redmesh-2100*/ /run/redmesh-0 -maxdepth 2 -type d -name 'launch-*' ! -name '*.mine' 2>/dev/null"
+LEFT = "find /dev/shm/redmesh-2100*/ /run/redmesh-0 -maxdepth 2 -type d -name 'launch-*' ! -path '*.mine*' 2>/dev/null"
 SECTION = "yodstate report progress 0.5 half && echo {section} of $USER >{part}"
 JOB = f"""
 command = '''sh -c "{SECTION}"'''

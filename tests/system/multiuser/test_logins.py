@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support import vanishing
+from tests.support import unread, vanishing
 from tests.support.hosts import MakeHosts, NamespaceHost
 from tests.support.look import look, processors
 from tests.support.mariadb import Server
@@ -140,3 +140,23 @@ def test_the_processors_of_a_client_there_that_vanished_are_free_again(mesh: Two
     launcher = int(done.stdout)
     assert "error" not in done.stderr, done.stderr
     wait_until(lambda: launcher not in {one["id"] for one in look(mesh)["launchers"]}, "it has ended")
+
+
+@pytest.mark.parametrize("variant", ["slow", "exits", "hangs-up"])
+def test_the_relay_serves_slow_clients_and_forgets_those_that_have_left(mesh: TwoLogins, variant: str) -> None:
+    """One that reads late gets all answers in order; one that left them unread costs no descriptor."""
+    shutil.copy(unread.__file__, mesh.other.directory)
+    assert mesh.on_other("ada", "yod", "-sz", "1", "true").returncode == 0, "its RCA has begun"
+    (rca,) = (pid for pid, command in mesh.other.processes().items() if " rca --config " in command)
+    before = len(os.listdir(f"/proc/{rca}/fd"))
+    script = f"exec {INSTALLED}/python /run/host/unread.py /run/redmesh/*/cpa-0.sock {variant}"
+    words = mesh.there("ada", "sh", "-c", script)
+    client = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert client.stdout is not None
+    told = client.stdout.readline()
+    try:
+        assert told == {"slow": "True\n", "exits": "exits\n", "hangs-up": "hung up\n"}[variant], client.communicate()
+        wait_until(lambda: len(os.listdir(f"/proc/{rca}/fd")) <= before, "its connections are closed")
+    finally:
+        _, said = client.communicate(timeout=PATIENCE_S)
+    assert "stuck after" in said, said
