@@ -27,7 +27,7 @@ class Link:
     """Sends and receives frames over ``sock``, which it owns.
 
     ``on_frame(link, kind, payload)`` is called for every frame, ``on_end(link, reason)`` once, when the peer has
-    disconnected or sent an invalid frame; never after :meth:`close`.
+    disconnected or sent an invalid frame; never after :meth:`close` without ``flush``.
     """
 
     def __init__(

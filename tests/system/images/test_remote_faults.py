@@ -206,11 +206,11 @@ def test_a_root_without_room_is_waited_for_and_what_it_placed_stays_for_all(
     program.write_bytes(b"#!/bin/sh\n[ $YOD_RANK -lt 2 ] || sleep 2; [ -e $0 ]; exit\n" + os.urandom(SIZE))
     program.chmod(0o755)
     for at in full:
-        mesh.hosts[at].run("sh", "-c", "head -c 60000000 /dev/zero > /dev/shm/fill")
+        mesh.hosts[at].run("sh", "-c", "head -c 60000000 /dev/zero > /dev/shm/fill; cat /dev/zero > /tmp/fill")
     try:
         done = mesh.run("yod", "-bcast", "always", "-sz", "6", str(program))
     finally:
         for at in full:
-            mesh.hosts[at].run("rm", "/dev/shm/fill")
+            mesh.hosts[at].run("rm", "/dev/shm/fill", "/tmp/fill")
     assert done.returncode == 0 and f"goes by the parallel file system, {elsewhere}" in done.stderr, done.stderr
     assert not os.listdir(elsewhere) and set(mesh.states().values()) == {"up"}
