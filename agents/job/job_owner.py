@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from agents.job.processors import Grant
     from agents.job.task_list import Change
     from agents.link.loop import Loop
+    from agents.wire.launch_events import NodeCannotStart
     from agents.yodio.yodparts import Found, Written
     from redmesh.state import StateObject
 
@@ -160,8 +161,8 @@ class JobOwner:
         self._processors = Processors(
             loop, self._worker_words(), self._described.limit,
             on_asked=self._on_asked, on_granted=self._on_granted, on_over=self._on_grant_over,
-            on_silence=self._on_silence, on_hopeless=self._on_hopeless, on_unstartable=self._on_unstartable,
-            unit=self._size,
+            on_silence=self._on_silence, on_trouble=self._on_trouble, on_failed=self._on_failed_start,
+            on_hopeless=self._on_hopeless, on_unstartable=self._on_unstartable, unit=self._size,
         )  # fmt: skip
         self._requests: List[int] = []
         self._nodes = None if rules is None else SectionNodes(float(rules["recheck_s"]))
@@ -304,7 +305,7 @@ class JobOwner:
         def record(job: StateObject) -> None:
             request = self._requests[grant.number - 1]
             job.answered(request, "acknowledged")
-            job.set_meta(trouble=None)
+            job.set_meta(trouble=self._processors.trouble or None)
             for node in grant.nodes:
                 numbers = sorted(node["processors"])
                 job.granted(request, str(node["name"]), ",".join(map(str, numbers)), len(numbers))
@@ -314,6 +315,22 @@ class JobOwner:
     def _on_silence(self) -> None:
         nodes = ", ".join(self._processors.silent)[:500]
         self._owner.record(lambda job: job.set_meta(silent=nodes or None))
+
+    def _on_trouble(self) -> None:
+        trouble = self._processors.trouble
+        self._owner.record(lambda job: job.set_meta(trouble=trouble or None))
+
+    def _on_failed_start(self, grant: Grant, start: NodeCannotStart, again_s: float) -> None:
+        """A node cannot start workers. While others run, nothing else says so but the log."""
+        runs = any(one.started for one in self._processors.grants.values())
+
+        def record(job: StateObject) -> None:
+            job.freed(request=self._requests[grant.number - 1])
+            if runs:
+                why = start.text + (f" ({start.hint})" if start.hint else "")
+                job.log(f"left out, and tried again in {again_s / 60:.0f} min: {why}", node=start.node)
+
+        self._owner.record(record)
 
     def _on_grant_over(self, grant: Grant) -> None:
         if grant.silent:
@@ -325,7 +342,7 @@ class JobOwner:
             else:
                 job.answered(self._requests[grant.number - 1], "; ".join(grant.words)[:500] or "not granted")
                 # That every other node is left out is no news beside the reason why they are.
-                if grant.waits and not grant.stopping and not (grant.excludes and grant.never):
+                if grant.waits and not grant.stopping and not self._processors.trouble:
                     job.set_meta(trouble="; ".join(grant.words)[:500])  # asked again, because a node may come back
             if grant.allocated and not (grant.started or grant.stopping):
                 job.set_meta(trouble="; ".join(grant.words)[:500])  # a load that failed; cleared by the next grant

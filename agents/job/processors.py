@@ -4,7 +4,7 @@ No other module requests processors. A job begins with one processor, doubles it
 once, and then waits in the CPA's line for one more, so nothing is polled. yod sends heartbeats to the RCA, loads the
 workers, and frees the processors when its workers have exited.
 
-A launch that cannot start is repeated: on other nodes if its node has stated a lasting reason
+A launch that cannot start is repeated: by yod on other nodes if its node has stated a lasting reason
 (agents/job/failed_starts.py), and after a pause if the reason may pass.
 """
 
@@ -15,8 +15,9 @@ import os
 import signal
 import time
 
-from agents.job.failed_starts import FORGIVE_S, FailedStart, FailedStarts
+from agents.job.failed_starts import FORGIVE_S, FailedStarts
 from agents.link.loop import READ
+from agents.wire.launch_events import NodeCannotStart, NodeSilent, RanksStopped, read
 from redmesh import answers
 from redmesh.start_command import start_command
 
@@ -44,7 +45,7 @@ class Grant:
 
     __slots__ = (
         "_said", "allocated", "excludes", "failed", "launcher", "never", "nodes", "number", "process", "silent", "size",
-        "started", "stopped", "stopping", "vanished", "waits", "words",
+        "started", "stopped", "stopped_ranks", "stopping", "vanished", "waits", "words",
     )  # fmt: skip
 
     def __init__(
@@ -59,8 +60,9 @@ class Grant:
         self.nodes: List[Dict[str, Any]] = []
         self.words: List[str] = []  # why it was not granted, or failed; with the lines that were no events at the end
         self.vanished: List[str] = []  # nodes that it has lost
-        self.failed: List[FailedStart] = []  # lasting reasons of its nodes, if it could not start
+        self.failed: List[str] = []  # nodes that have stated a lasting reason why it cannot start there
         self.silent: Set[str] = set()  # nodes for which it waits
+        self.stopped_ranks: Dict[str, RanksStopped] = {}  # by node
 
     def read_words(self) -> None:
         """Add the last lines that yod printed for people, when it has exited."""
@@ -73,7 +75,9 @@ class Grant:
 
 class Processors:
     """The processors of a job. ``on_granted(grant)`` and ``on_over(grant)`` report grants; ``on_asked(count)`` a
-    request; ``on_silence()`` a change of ``silent``.
+    request; ``on_silence()`` a change of ``silent`` or ``stopped``; ``on_trouble()`` a change of ``trouble``.
+    ``on_failed(grant, start, again_s)`` reports a node on which a launch could not start, and when it is tried again
+    while others run.
 
     ``on_hopeless(reason)`` reports that none can ever be granted, and returns whether to ask again.
     ``on_unstartable(reason)`` reports that no launch can start on any node, and that none is requested any more.
@@ -90,13 +94,16 @@ class Processors:
         on_granted: Callable[[Grant], None],
         on_over: Callable[[Grant], None],
         on_silence: Callable[[], None],
+        on_trouble: Callable[[], None],
+        on_failed: Callable[[Grant, NodeCannotStart, float], None],
         on_hopeless: Callable[[str], bool],
         on_unstartable: Callable[[str], None],
         unit: int = 1,
     ) -> None:
         self._loop, self._words, self._limit = loop, words, limit
         self._on_asked, self._on_granted, self._on_over = on_asked, on_granted, on_over
-        self._on_silence, self._on_hopeless, self._on_unstartable = on_silence, on_hopeless, on_unstartable
+        self._on_silence, self._on_trouble, self._on_failed = on_silence, on_trouble, on_failed
+        self._on_hopeless, self._on_unstartable = on_hopeless, on_unstartable
         self.grants: Dict[int, Grant] = {}
         self._wanted, self._unit = 0, unit
         self._step = 1
@@ -107,6 +114,7 @@ class Processors:
         self._probe: Optional[Timer] = None
         self._excluded: List[str] = []
         self._failed_starts = FailedStarts()
+        self._pause_s = 0.0  # of the pause between two rounds of tries
         self._ending = False
 
     @property
@@ -122,6 +130,16 @@ class Processors:
     def silent(self) -> List[str]:
         """Nodes that have workers and do not answer their yods: stopped, or overloaded."""
         return sorted(set().union(*(grant.silent for grant in self.grants.values())))
+
+    @property
+    def stopped(self) -> List[RanksStopped]:
+        """Workers that are stopped (SIGSTOP), by node."""
+        return [found for grant in self.grants.values() for _, found in sorted(grant.stopped_ranks.items())]
+
+    @property
+    def trouble(self) -> str:
+        """Why no launch starts on any node, as far as nodes have stated it; "" while launches run."""
+        return "" if any(grant.started for grant in self.grants.values()) else self._failed_starts.why(self._pause_s)
 
     def want(self, count: int) -> None:
         """Request processors until ``count`` are useful, within the job's limit."""
@@ -192,7 +210,8 @@ class Processors:
             self._granted(grant, event)
         elif kind == "started":
             grant.started = True
-            self._failed_starts.started()
+            self._failed_starts.started(str(node["name"]) for node in grant.nodes)
+            self._on_trouble()
         elif kind == "refused":
             # A waiting request is refused as unavailable only if waiting cannot help. An excluded node that has left
             # the mesh makes the request invalid.
@@ -202,24 +221,48 @@ class Processors:
             hopeless = event["code"] == "unavailable" or (invalid and not (self._excluded or grant.excludes))
             grant.never = grant.waits and hopeless
             grant.words = []  # the line for people follows, with the hint
-        elif kind == "load_failed":
-            if event.get("lasting"):
-                grant.failed.append(FailedStart(str(event["node"]), str(event["text"])[:500], str(event["hint"])[:500]))
-        elif kind in ("silent", "back"):
-            (grant.silent.add if kind == "silent" else grant.silent.discard)(str(event.get("node")))
-            self._on_silence()
         elif kind in ("error", "lost"):
             grant.words = [*grant.words[-4:], str(event.get("message") or event.get("reason") or "")[:500]]
             grant.vanished += map(str, event.get("nodes") or ())
+        else:
+            self._take(grant, event)
+
+    def _take(self, grant: Grant, event: Dict[str, Any]) -> None:
+        """Handle an event that is a record (agents/wire/launch_events.py)."""
+        try:
+            record = read(event)
+        except (KeyError, TypeError, ValueError):
+            return
+        if isinstance(record, NodeCannotStart):
+            if record.lasting:
+                self._cannot_start(grant, record)
+        elif isinstance(record, NodeSilent):
+            (grant.silent.discard if record.back else grant.silent.add)(record.node)
+            self._on_silence()
+        elif isinstance(record, RanksStopped):
+            grant.stopped_ranks.pop(record.node, None)
+            if record.ranks:
+                grant.stopped_ranks[record.node] = record
+            self._on_silence()
+
+    def _cannot_start(self, grant: Grant, start: NodeCannotStart) -> None:
+        """A node has stated a lasting reason: yod gives its processors back, and requests some of other nodes."""
+        start.text, start.hint = start.text[:500], start.hint[:500]
+        grant.failed.append(start.node)
+        grant.allocated, grant.nodes = False, []
+        again_s = self._failed_starts.failed(start, time.monotonic())
+        self._probe_later()
+        self._on_failed(grant, start, again_s)
+        self._on_trouble()
 
     def _granted(self, grant: Grant, event: Dict[str, Any]) -> None:
-        again = grant.allocated  # on other nodes, after a load that failed
+        again = grant.allocated or grant.failed  # on other nodes, after a load that failed
         grant.allocated, grant.nodes, grant.launcher = True, event["nodes"], event["launcher"]
         self._on_granted(grant)
         if not again:
             self._step = 1 if grant.waits else min(grant.size * 2, _MOST)
             self._waits_next = False
-            self._grow()
+        self._grow()
 
     def _over(self, grant: Grant) -> None:
         del self.grants[grant.number]
@@ -229,7 +272,7 @@ class Processors:
         if self._ending:
             return
         if not grant.allocated and not grant.stopping:
-            if grant.excludes and grant.never:
+            if (grant.excludes or grant.failed) and grant.never:
                 self._end_round()
                 return
             if grant.never or (status in HOPELESS and grant.waits and not grant.excludes):
@@ -242,11 +285,6 @@ class Processors:
                 return
         if not grant.started and not grant.stopping:
             self._waits_next = True
-            if grant.failed:
-                self._probe_later()
-            if self._failed_starts.failed(grant.failed, grant.excludes, time.monotonic()):
-                self._grow()  # on other nodes
-                return
             self._failures += 1
             self._pause(self._failures)
             return
@@ -255,13 +293,15 @@ class Processors:
             self._waits_next = True
         self._grow()
 
-    def _pause(self, failures: int) -> None:
-        """Ask again after a while."""
+    def _pause(self, failures: int) -> float:
+        """Ask again after a while; returns the seconds."""
+        pause_s = min(_AGAIN_S * 2.0 ** min(failures, 10), _AGAIN_MOST_S)
         if self._again is None:
-            self._again = self._loop.after(min(_AGAIN_S * 2 ** min(failures, 10), _AGAIN_MOST_S), self._ask_again)
+            self._again = self._loop.after(pause_s, self._ask_again)
+        return pause_s
 
     def _ask_again(self) -> None:
-        self._again = None
+        self._again, self._pause_s = None, 0.0
         self._grow()
 
     def _end_round(self) -> None:
@@ -273,7 +313,8 @@ class Processors:
         if why:
             self._on_unstartable(why)
         else:
-            self._pause(self._failed_starts.rounds)
+            self._pause_s = self._pause(self._failed_starts.rounds)
+            self._on_trouble()
 
     def _try_again(self) -> None:
         """Try nodes again on which no launch could start a while ago. A request that waits in the line for others keeps

@@ -17,7 +17,7 @@ FAULT = 70
 
 class PctError(AgentError):
     """The base class of this package's errors; ``fault`` says whose fault it is if a load fails of it (LoadFailed), and
-    ``lasting`` whether a later load fails there too, if nobody mends it.
+    ``lasting`` whether a later load fails there too, if nobody mends it, and ``of_room`` whether free room mends it.
 
     The error of a system call is the launch's fault, whatever the error is: launches with other limits, sizes or files
     start on the same node, and a user could cause each of these errors on every node (docs/decisions/0027).
@@ -26,6 +26,7 @@ class PctError(AgentError):
     code = "pct"
     fault = "launch"
     lasting = False
+    of_room = False
 
 
 _DISK = "a disk or file server fails there (dmesg); mesh drain takes the node out of service"
@@ -33,7 +34,8 @@ _ADVICE = {
     errno.EMFILE: "start fewer ranks on a node, or run mesh down and mesh up under a larger limit (ulimit -n)",
     errno.ENFILE: "the node's kernel has too few open files: sysctl fs.file-max",
     errno.EROFS: "mount -o remount,rw makes it writable; if it is the RAM disk, -bcast never does without",
-    errno.ENOSPC: "its file system is full: df",
+    errno.ENOSPC: "its file system is full: free room there (df -h; du -xsh shows what fills it)",
+    errno.EDQUOT: "the quota of the user is used up there (quota -s): remove files",
     errno.EIO: _DISK, errno.ENODEV: _DISK, errno.ENXIO: _DISK, errno.ESTALE: _DISK,
 }  # fmt: skip
 
@@ -43,6 +45,8 @@ OF_THE_PLACE = (
     errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.EIO,
     errno.ENODEV, errno.ENXIO, errno.ESTALE, errno.ENOEXEC,
 )  # fmt: skip
+#: Errors of a system call after which room that somebody frees is all that is needed: by programs that end, mostly.
+OF_ROOM = (errno.ENOSPC, errno.EDQUOT)
 #: Errors of a directory's disk, which no launch can cause and none can work round.
 _OF_THE_DISK = (errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESTALE)
 
@@ -70,17 +74,18 @@ class LoadFailed(PctError):
     start).
 
     ``lasting``: it would fail there again, because a file or directory is missing or cannot be written. A job of tasks
-    that fails so on every node ends (agents/job/failed_starts.py).
+    that fails so on every node ends (agents/job/failed_starts.py); later if only room is missing (``of_room``).
     """
 
     def __init__(
         self, message: str, fault: str, exit_status: int = 125, rank: Optional[int] = None, hint: str = "",
-        lasting: bool = False,
+        lasting: bool = False, of_room: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(message, hint, exit_status=exit_status)
         self.fault = fault
         self.rank = rank
         self.lasting = lasting or fault == "program"
+        self.of_room = of_room
 
     def as_failed(self, node: str) -> Dict[str, Any]:
         """The ``failed`` message to send up the tree."""
@@ -92,5 +97,6 @@ class LoadFailed(PctError):
             "hint": self.hint,
             "fault": self.fault,
             "lasting": self.lasting,
+            "of_room": self.of_room,
             "exit_status": self.exit_status,
         }

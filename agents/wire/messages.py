@@ -325,7 +325,11 @@ DOWN: Dict[str, Shape] = {
 UP: Dict[str, Shape] = {
     "ready": _shape(ranks=_list),
     "failed": _shape(
-        {"rank": (int, _none), "hint": _str, "lasting": _bool}, node=_str, message=_str, fault=_str, exit_status=_int
+        {"rank": (int, _none), "hint": _str, "lasting": _bool, "of_room": _bool},
+        node=_str,
+        message=_str,
+        fault=_str,
+        exit_status=_int,
     ),
     "exits": _shape(ranks=_list),
     "closed": _shape(ranks=_list),

@@ -10,6 +10,7 @@ from agents.link.sockets import EXHAUSTED
 from agents.wire.control import encode
 from agents.wire.errors import AgentError, WireError
 from agents.wire.frames import COMMON, STDIN, frame
+from agents.wire.launch_events import NodeCannotStart
 from console.errors import ConsoleError
 from console.launch import plan as plans
 from console.launch.daemons.allocation import Allocation, told
@@ -519,10 +520,14 @@ class Engine:
             self._feeder.credit(message["bytes"])
 
     def _on_failed(self, message: dict[str, Any]) -> None:
-        told = {"node": message["node"], "text": message["message"], "hint": message.get("hint", "")}
-        self.stream.emit({"event": "load_failed", **told, "lasting": bool(message.get("lasting"))})
-        facts = (message["node"], message["message"], message.get("hint", ""), message["exit_status"])
-        self.handle(Event.FAILED, *facts, message["fault"])
+        lasting = bool(message.get("lasting"))
+        start = NodeCannotStart(
+            message["node"], message["message"], message.get("hint", ""),
+            lasting=lasting, of_room=bool(message.get("of_room")),
+        )  # fmt: skip
+        self.stream.emit(start.as_event())
+        facts = (start.node, start.text, start.hint, message["exit_status"], message["fault"])
+        self.handle(Event.FAILED, *facts, lasting)
 
     def _on_silent(self, message: dict[str, Any]) -> None:
         self.handle(Event.BACK if message.get("back") else Event.SILENT, message["node"], message["seconds"])

@@ -7,6 +7,7 @@ knew of a decision (a READY that arrives while the tree is being killed, for exa
 from __future__ import annotations
 
 from agents.link.lean import Enum
+from agents.wire.launch_events import NodeSilent
 from console.launch.ranks import Ranks
 from redmesh.text import size_text
 
@@ -66,7 +67,7 @@ class Event(Enum):
     ALLOCATED = "allocated"  # plan, launcher
     REFUSED = "refused"  # message, hint, exit status
     READY = "ready"  # [[rank, pid, node index], …]
-    FAILED = "failed"  # node, message, hint, exit status, fault
+    FAILED = "failed"  # node, message, hint, exit status, fault; whether it would fail there again (default: no)
     CONFIRMED = "confirmed"
     UNCONFIRMED = "unconfirmed"  # message, hint, exit status
     EXITS = "exits"  # [[rank, wait status, seconds], …]
@@ -124,7 +125,9 @@ class Tries:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.failed = 0
-        self.avoided: list[str] = []  # nodes where processes of this launch stood still; they remain in service
+        #: Nodes where processes of this launch stood still, or that cannot start workers of its job. They remain in
+        #: service.
+        self.avoided: list[str] = []
         self.failure = ""  # the reason of the last failure
         self.returns = 0  # how often the processors of a failed attempt could not be freed
 
@@ -259,7 +262,7 @@ class Launch:
         self._do(Do.CONFIRM)
         return State.CONFIRMING
 
-    def failed(self, node: str, message: str, hint: str, exit_status: int, fault: str) -> State:
+    def failed(self, node: str, message: str, hint: str, exit_status: int, fault: str, lasting: bool = False) -> State:
         self.outcome.exit_status, self.outcome.reason = exit_status, message
         if fault == "node":
             return self._retreat() if self._tries_again([node], message, hint) else self._clear()
@@ -268,6 +271,10 @@ class Launch:
             self.outcome.lost_nodes = [node]
             self.tries.avoided.append(node)
             return self._retreat() if self._tries_elsewhere([node], message, hint) else self._clear()
+        if lasting and self._for_job and node not in self.tries.avoided:
+            # The job's owner counts such nodes, and decides when there have been enough (agents/job/failed_starts.py).
+            self.tries.avoided.append(node)
+            return self._retreat()
         self._do(Do.SAY, message, hint)
         return self._clear()
 
@@ -456,12 +463,12 @@ class Launch:
     def node_silent(self, node: str, seconds: float) -> State:
         # The node may be slow or stopped, so wait for it: a node that exits is reported as lost.
         self._do(Do.SAY, f"{node} has been silent for {seconds:.0f} s (stopped, or overloaded); waiting for it", "")
-        self._do(Do.TELL, {"event": "silent", "node": node, "seconds": seconds})
+        self._do(Do.TELL, NodeSilent(node, seconds, back=False).as_event())
         return State.RUNNING
 
     def node_back(self, node: str, seconds: float) -> State:
         self._do(Do.SAY, f"{node} answers again, after {seconds:.0f} s", "")
-        self._do(Do.TELL, {"event": "back", "node": node, "seconds": seconds})
+        self._do(Do.TELL, NodeSilent(node, seconds, back=True).as_event())
         return State.RUNNING
 
     def root_gone(self, reason: str) -> State:
@@ -545,7 +552,9 @@ class Launch:
         self._do(Do.DONE)
         return self._free()
 
-    def failed_late(self, node: str, message: str, hint: str, exit_status: int, fault: str) -> State:
+    def failed_late(
+        self, node: str, message: str, hint: str, exit_status: int, fault: str, _lasting: bool = False
+    ) -> State:
         # The message was sent before the root received GO, so no process has run or will run. FINISHED follows.
         self.outcome.decide(exit_status)
         self.outcome.reason = message

@@ -110,7 +110,7 @@ class NoRoom(ImageError):
 
     code = "no_room"
     number = errno.ENOSPC
-    lasting = True
+    lasting = of_room = True
 
 
 class NoExec(ImageError):
@@ -139,7 +139,10 @@ def room(path: str, size: int) -> int:
     free = found.f_bavail * found.f_frsize
     # A file system that does not count inodes reports 0 of 0.
     if free < size + SPARE or (found.f_files and found.f_favail < 4):
-        raise NoRoom(f"{path} has room for {max(0, free - SPARE)} bytes, {size} are needed")
+        raise NoRoom(
+            f"{path} has room for {max(0, free - SPARE)} bytes, {size} are needed",
+            f"{advice(errno.ENOSPC)}, or let TMPDIR name a directory with room, and mesh up",
+        )
     return free - SPARE
 
 
@@ -747,7 +750,7 @@ def _failed(path: str, error: OSError) -> ImageError:
     number = error.errno or 0
     said = f"{path}: {error.strerror}"
     no_room = number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-    failed = NoRoom(said) if no_room else ImageError(said, advice(number))
+    failed = (NoRoom if no_room else ImageError)(said, advice(number))
     failed.number = number
     failed.lasting = no_room or number in OF_THE_PLACE
     return failed

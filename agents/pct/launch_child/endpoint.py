@@ -7,7 +7,7 @@ import os
 from agents.link.journal import Journal
 from agents.link.server import Server
 from agents.link.sockets import LOOK_S
-from agents.pct.errors import OF_THE_PLACE, LoadFailed, advice, whose_run
+from agents.pct.errors import OF_ROOM, OF_THE_PLACE, LoadFailed, advice, whose_run
 from agents.pct.launch.load import Load
 from agents.pct.launch.paths import clear_files, launch_socket, rank_map, tombstone
 from agents.pct.ranks.process_tracking import Record
@@ -80,8 +80,9 @@ class LaunchEndpoint:
         except OSError as error:
             why = f"{load.name}: no socket in {host.run}: {error.strerror}"
             number = error.errno or 0
-            lasting = number in OF_THE_PLACE
-            raise LoadFailed(why, whose_run(number), hint=advice(number), lasting=lasting) from None
+            raise LoadFailed(
+                why, whose_run(number), hint=advice(number), lasting=number in OF_THE_PLACE, of_room=number in OF_ROOM
+            ) from None
         self._loop = loop
         self._next_look = loop.after(LOOK_S, self._look)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agents.pct.errors import OF_THE_PLACE, LoadFailed, PctError, advice
+from agents.pct.errors import OF_ROOM, OF_THE_PLACE, LoadFailed, PctError, advice
 from agents.pct.launch.load import plain
 from agents.wire.errors import Refusal, WireError
 from agents.wire.frames import FILE, IMAGE
@@ -55,12 +55,15 @@ class Payload:
             self._now().prepare()
         except PctError as error:
             raise LoadFailed(
-                f"{self._node}: {error.message}", error.fault, hint=error.hint, lasting=error.lasting
-            ) from None
+                f"{self._node}: {error.message}", error.fault,
+                hint=error.hint, lasting=error.lasting, of_room=error.of_room,
+            ) from None  # fmt: skip
         except OSError as error:
             why = f"{self._node}: {error.filename}: {error.strerror}"
             number = error.errno or 0
-            raise LoadFailed(why, "launch", hint=advice(number), lasting=number in OF_THE_PLACE) from None
+            raise LoadFailed(
+                why, "launch", hint=advice(number), lasting=number in OF_THE_PLACE, of_room=number in OF_ROOM
+            ) from None
 
     def _now(self) -> PayloadTransfer:
         if self._transfer is None:

@@ -136,7 +136,9 @@ class PayloadTransfer:
             work()
         except PctError as error:
             why = f"{self._launch.node}: {error.message}"
-            self._launch.fail(LoadFailed(why, error.fault, hint=error.hint, lasting=error.lasting))
+            self._launch.fail(
+                LoadFailed(why, error.fault, hint=error.hint, lasting=error.lasting, of_room=error.of_room)
+            )
 
     def on_frame(self, kind: int, payload: bytes) -> None:
         """A frame from the parent."""

@@ -69,7 +69,7 @@ class UserDirectory:
         except store.ImageError as error:
             why = f"{self._node}: no place for uid {self.user.uid}: {error.message}"
             fault, hint = whose_run(error.number), advice(error.number)
-            raise LoadFailed(why, fault, hint=hint, lasting=error.lasting) from None
+            raise LoadFailed(why, fault, hint=hint, lasting=error.lasting, of_room=error.of_room) from None
 
     def _settle_in(self, place: str) -> str:
         def make() -> None:

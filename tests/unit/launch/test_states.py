@@ -243,6 +243,24 @@ def names_of(actions: list[Any]) -> list[Do]:
     return [action[0] for action in actions]
 
 
+def test_workers_of_a_job_try_one_node_after_the_other_if_nodes_state_lasting_reasons() -> None:
+    """Each once: its owner decides when all have been tried often enough."""
+
+    def full(node: str) -> tuple[Any, ...]:
+        return E.FAILED, node, f"{node}: /dev/shm is full", "", 125, "launch", True
+
+    launch = Launch(bad_exit_ends=True, for_job=True)
+    actions, _ = play([ALLOCATED, full("n0"), FINISHED, E.FREED, ALLOCATED, full("n1"), FINISHED, E.FREED], launch)
+    assert launch.state is S.ALLOCATING and launch.tries.avoided == ["n0", "n1"]
+    assert names_of(actions).count(Do.ALLOCATE) == 2 and Do.NODE_FAILED not in names_of(actions)
+    play([ALLOCATED, full("n1")], launch)
+    assert launch.state is S.CLEARING, "it was left out in vain"
+
+    launch = Launch(bad_exit_ends=False)
+    play([ALLOCATED, full("n0")], launch)
+    assert launch.state is S.CLEARING, "a user's launch says what is wrong"
+
+
 def test_no_go_without_the_cpas_word() -> None:
     launch = Launch(bad_exit_ends=False)
     actions, _ = play([ALLOCATED, READY], launch)
