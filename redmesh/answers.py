@@ -4,14 +4,20 @@ A user's Python may print when it starts (``sitecustomize``, a ``.pth`` file, a 
 So a program that reads what a command prints gives it the writing end of a pipe in the variable ``REDMESH_ANSWERS``;
 start_command.py makes that the command's standard output. What was printed before then is no part of the answer: it is
 kept with what the command says to people.
+
+Arguments that are too long for the kernel (one of 128 KiB, or all of a quarter of the stack's limit: some 12,000 names
+of nodes to leave out) go through a file whose descriptor is in ``REDMESH_WORDS``.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import subprocess
 from typing import NamedTuple
+
+from redmesh.start_command import FIXED_WORDS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,6 +27,8 @@ if TYPE_CHECKING:
 
 #: The variable that has the number of the descriptor. start_command.py, which has few imports, repeats it.
 VARIABLE = "REDMESH_ANSWERS"
+#: The same for the arguments.
+WORDS_VARIABLE = "REDMESH_WORDS"
 _PIECE = 1 << 20
 
 
@@ -57,6 +65,18 @@ def said_file() -> IO[bytes]:
     return open(os.memfd_create("redmesh-said"), "w+b")
 
 
+def words_file(words: Sequence[str]) -> IO[bytes]:
+    """A file with the arguments of a command, for ``WORDS_VARIABLE``."""
+    made = os.memfd_create("redmesh-words")
+    try:
+        file = open(fcntl.fcntl(made, fcntl.F_DUPFD_CLOEXEC, 3), "w+b")  # no standard stream, as for a pipe
+    finally:
+        os.close(made)
+    file.write(b"\0".join(map(os.fsencode, words[FIXED_WORDS:])))
+    file.seek(0)
+    return file
+
+
 def start(
     words: Sequence[str],
     env: Mapping[str, str] | None,
@@ -71,11 +91,21 @@ def start(
     ``env`` is the whole environment, or None for ours. Raises OSError.
     """
     reader, writer = pipe()
-    try:
-        process = subprocess.Popen(
-            words, env={**(os.environ if env is None else env), VARIABLE: str(writer)}, stdin=stdin, stdout=said,
-            stderr=said, pass_fds=(writer,), start_new_session=start_new_session,
+
+    def begin(line: Sequence[str], more: Mapping[str, str], *kept: int) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            line, env={**(os.environ if env is None else env), VARIABLE: str(writer), **more}, stdin=stdin, stdout=said,
+            stderr=said, pass_fds=(writer, *kept), start_new_session=start_new_session,
         )  # fmt: skip
+
+    try:
+        try:
+            process = begin(words, {})
+        except OSError as error:
+            if error.errno != errno.E2BIG:
+                raise
+            with words_file(words) as file:
+                process = begin(words[:FIXED_WORDS], {WORDS_VARIABLE: str(file.fileno())}, file.fileno())
     except BaseException:
         os.close(reader)
         raise

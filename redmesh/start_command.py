@@ -50,6 +50,8 @@ MODULES = {
 }
 
 
+#: The words of a command line before the arguments (:func:`start_command`).
+FIXED_WORDS = 4
 #: What a command says without a traceback when it gets no more memory.
 NO_MEMORY = "out of memory: a limit of this process is reached (ulimit -v), or the host has none left (free -m)"
 
@@ -136,9 +138,22 @@ def _take_answers() -> int:
     return said
 
 
+def _take_words() -> None:
+    """Take the arguments from the file that a program gave us because they are too long (redmesh/answers.py)."""
+    given = os.environ.pop("REDMESH_WORDS", "")
+    if not given.isdecimal() or int(given) <= 2:
+        return
+    try:
+        with open(int(given), "rb") as file:
+            sys.argv += map(os.fsdecode, file.read().split(b"\0"))
+    except (OSError, OverflowError):
+        pass  # the variable of another process, without its descriptor
+
+
 def main() -> int:
     """Run the command that ``sys.argv[1]`` names."""
     said = _take_answers()
+    _take_words()
     try:
         return _run()
     finally:

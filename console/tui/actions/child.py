@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 from collections.abc import Mapping, Sequence
 
-from redmesh.answers import VARIABLE, Answered, pipe
+from redmesh.answers import VARIABLE, WORDS_VARIABLE, Answered, pipe, words_file
+from redmesh.start_command import FIXED_WORDS
 
 
 async def answered(words: Sequence[str], patience_s: float, env: Mapping[str, str] | None = None) -> Answered:
@@ -19,12 +21,23 @@ async def answered(words: Sequence[str], patience_s: float, env: Mapping[str, st
     loop = asyncio.get_running_loop()
     ours = os.fdopen(reader, "rb", 0)
     transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(source), ours)
+
+    async def begin(line: Sequence[str], more: Mapping[str, str], *kept: int) -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
+            *line, env={**(os.environ if env is None else env), VARIABLE: str(writer), **more},
+            pass_fds=(writer, *kept), stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+
     try:
         try:
-            child = await asyncio.create_subprocess_exec(
-                *words, env={**(os.environ if env is None else env), VARIABLE: str(writer)}, pass_fds=(writer,),
-                stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
-            )  # fmt: skip
+            try:
+                child = await begin(words, {})
+            except OSError as error:
+                if error.errno != errno.E2BIG:
+                    raise
+                with words_file(words) as file:
+                    child = await begin(words[:FIXED_WORDS], {WORDS_VARIABLE: str(file.fileno())}, file.fileno())
         finally:
             os.close(writer)
         try:

@@ -147,6 +147,16 @@ def test_the_variable_of_answers_without_its_descriptor_changes_nothing(here: Pr
     assert told.stdout == "-1 True True False\n" * 7 and told.stderr == ""
 
 
+def test_arguments_that_are_too_long_for_the_kernel(here: PrivateMesh) -> None:
+    """They were a traceback: one of more than 128 KiB (nodes to leave out), and all together more than 2 MiB."""
+    names = [f"node-{number:06}.cluster.example" for number in range(12_000)]
+    with pytest.raises(redmesh.RedmeshError, match="there is no node 'node-000000.cluster.example'"):
+        redmesh.run("true", options=["-exclude", ",".join(names)])
+    many = ["x" * 1000] * 4000
+    with pytest.raises(redmesh.RedmeshError, match="Argument list too long"):
+        redmesh.run(["true", *many])  # on the node, whose kernel has the same limit
+
+
 def test_a_signal_for_some_ranks(here: PrivateMesh) -> None:
     script = "trap 'echo told; exit' USR1; echo ready; while :; do sleep 0.05; done"
     with redmesh.launch(["sh", "-c", script], size=4) as job:
