@@ -69,7 +69,7 @@ def words_file(words: Sequence[str]) -> IO[bytes]:
     """A file with the arguments of a command, for ``WORDS_VARIABLE``."""
     made = os.memfd_create("redmesh-words")
     try:
-        file = open(fcntl.fcntl(made, fcntl.F_DUPFD_CLOEXEC, 3), "w+b")  # no standard stream, as for a pipe
+        file = open(fcntl.fcntl(made, fcntl.F_DUPFD_CLOEXEC, 3), "w+b")  # noqa: SIM115  (no standard stream, as for a pipe)
     finally:
         os.close(made)
     file.write(b"\0".join(map(os.fsencode, words[FIXED_WORDS:])))

@@ -75,6 +75,8 @@ _PROGRAM_S = 5.0
 #: Seconds after which a worker that returns nothing gives back the tasks that it has not begun: the mean of short tasks
 #: says nothing of a long one among them, behind which others would wait while processors are idle.
 _RECALL_S = 0.5
+#: The most stopped workers in the job's object.
+_MOST_STOPPED = 64
 #: Seconds for a worker to give back calls that the program cancels; later they can no longer be cancelled.
 _WITHDRAW_S = 4.0
 
@@ -203,7 +205,9 @@ class JobOwner:
         left = yods_of(self._job)
         self._tasks.held = bool(self._job.meta("held"))
         try:
-            self._job.set_meta(pid=os.getpid(), host=os.uname().nodename, silent=None, **{HANDED_TO: None})
+            self._job.set_meta(
+                pid=os.getpid(), host=os.uname().nodename, silent=None, stopped=None, **{HANDED_TO: None}
+            )
             self._job.keep_room()
             self._job.commit()
         except StateFull as error:
@@ -314,7 +318,13 @@ class JobOwner:
 
     def _on_silence(self) -> None:
         nodes = ", ".join(self._processors.silent)[:500]
-        self._owner.record(lambda job: job.set_meta(silent=nodes or None))
+        stopped = [
+            {"node": found.node, "pid": pid, "since": since}
+            for found in self._processors.stopped
+            for pid, since in zip(found.pids, found.since)  # noqa: B905  (strict needs Python 3.10)
+        ][:_MOST_STOPPED]
+        told = json.dumps(stopped) if stopped else None
+        self._owner.record(lambda job: job.set_meta(silent=nodes or None, stopped=told))
 
     def _on_trouble(self) -> None:
         trouble = self._processors.trouble
@@ -333,7 +343,7 @@ class JobOwner:
         self._owner.record(record)
 
     def _on_grant_over(self, grant: Grant) -> None:
-        if grant.silent:
+        if grant.silent or grant.stopped_ranks:
             self._on_silence()
 
         def record(job: StateObject) -> None:

@@ -43,16 +43,19 @@ class NodeSilent:
 
 
 class RanksStopped:
-    """All ranks of a node that are stopped (SIGSTOP) now, since the instants ``since`` (UTC); none if they run."""
+    """All ranks of a node that are stopped (SIGSTOP) now: their processes, and when each stop was noticed (UTC). None
+    if all run again."""
 
-    __slots__ = ("node", "ranks", "since")
+    __slots__ = ("node", "pids", "ranks", "since")
 
-    def __init__(self, node: str, ranks: List[int], since: List[float]) -> None:
-        self.node, self.ranks, self.since = node, ranks, since
+    def __init__(self, node: str, ranks: List[int], pids: List[int], since: List[float]) -> None:
+        self.node, self.ranks, self.pids, self.since = node, ranks, pids, since
 
     def as_event(self) -> Dict[str, Any]:
         """The event in text form."""
-        return {"event": "stopped", "node": self.node, "ranks": self.ranks, "since": self.since}
+        return {
+            "event": "stopped", "node": self.node, "ranks": self.ranks, "pids": self.pids, "since": self.since,
+        }  # fmt: skip
 
 
 def read(event: Dict[str, Any]) -> Optional[LaunchEvent]:
@@ -67,5 +70,6 @@ def read(event: Dict[str, Any]) -> Optional[LaunchEvent]:
     if kind in ("silent", "back"):
         return NodeSilent(str(event["node"]), float(event["seconds"]), back=kind == "back")
     if kind == "stopped":
-        return RanksStopped(str(event["node"]), list(map(int, event["ranks"])), list(map(float, event["since"])))
+        pids, since = list(map(int, event["pids"])), list(map(float, event["since"]))
+        return RanksStopped(str(event["node"]), list(map(int, event["ranks"])), pids, since)
     return None

@@ -334,7 +334,7 @@ UP: Dict[str, Shape] = {
     "exits": _shape(ranks=_list),
     "closed": _shape(ranks=_list),
     "lost": _shape(nodes=_list, reason=_str),
-    "note": _shape({"preempted_by": _dict, "out_of_memory": _dict}, node=_str, message=_str),
+    "note": _shape({"preempted_by": _dict, "out_of_memory": _dict, "stopped": _dict}, node=_str, message=_str),
     "fence": _shape({"more": _bool, "absent": _list}, number=_int, puts=_list),
     "absent": _shape({"text": _str}, rank=_int),
     "ask": _shape(rank=_int, what=_str, name=_str, value=_str),

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from agents.job.description import META
+from agents.linux.processes import start_time, state
 from console.jobs.objects import ENDED
 from console.jobs.rows import queue_row
 from console.settings import Settings
@@ -30,12 +33,50 @@ def in_line(settings: Settings, jobs: Sequence[dict[str, Any]]) -> list[tuple[st
     return lines.why(waiting)
 
 
+class StoppedProcess(NamedTuple):
+    """A process of a job that somebody has stopped (SIGSTOP). Nothing is ended because of it."""
+
+    what: str  # "owner", "yod" or "worker"
+    node: str  # its node, or the login processor
+    pid: int
+    since: float | None  # when that was noticed (UTC); the kernel does not say it
+
+
+def stopped_processes(job: dict[str, Any]) -> list[StoppedProcess]:
+    """The stopped processes of a job (its summary): the owner and its yods if they are on this host, and workers as
+    the owner has noted them."""
+    if job["state"] in ENDED or job.get("owner_lost"):
+        return []
+    host = str(job.get("host") or "")
+    found = []
+    if host == os.uname().nodename:
+        own = [("owner", int(job.get("pid") or 0), 0), *(("yod", *one) for one in json.loads(job.get("yods") or "[]"))]
+        for what, pid, started in own:
+            if pid and state(pid) in ("T", "t") and (not started or start_time(pid) == started):
+                found.append(StoppedProcess(what, host, pid, None))
+    workers = json.loads(job.get("stopped") or "[]")
+    return found + [StoppedProcess("worker", one["node"], one["pid"], one["since"]) for one in workers]
+
+
+def stopped_text(stopped: Sequence[StoppedProcess]) -> str:
+    """Stopped processes as a line for people, with what to do."""
+    first, count = stopped[0], len(stopped)
+    since = f", since {time.strftime('%H:%M:%S', time.localtime(first.since))}" if first.since else ""
+    more = f", and {count - 1} more" if count > 1 else ""
+    where = f"there: kill -CONT {first.pid}" if first.what == "worker" else f"kill -CONT {first.pid}"
+    name = f"the job's {first.what}" if first.what == "owner" else f"a {first.what} of the job"
+    return f"{name} on {first.node} (process {first.pid}) is stopped (SIGSTOP){since}{more}; to continue it, {where}"
+
+
 def why_idle(settings: Settings, job: dict[str, Any]) -> str:
     """Why a job does not go on: what it waits for, or nodes that do not answer; "" if it does, or if that is not
     known."""
     row = queue_row(job)
     if job["state"] in ENDED:
         return ""
+    stopped = stopped_processes(job)
+    if stopped:
+        return stopped_text(stopped)
     if job.get("silent") and not job.get("owner_lost"):
         return f"no word from {job['silent']} for seconds (stopped, or overloaded); waiting for it"
     if row["running"]:

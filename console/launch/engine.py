@@ -10,7 +10,7 @@ from agents.link.sockets import EXHAUSTED
 from agents.wire.control import encode
 from agents.wire.errors import AgentError, WireError
 from agents.wire.frames import COMMON, STDIN, frame
-from agents.wire.launch_events import NodeCannotStart
+from agents.wire.launch_events import NodeCannotStart, RanksStopped
 from console.errors import ConsoleError
 from console.launch import plan as plans
 from console.launch.daemons.allocation import Allocation, told
@@ -556,6 +556,10 @@ class Engine:
             self.stream.emit({"event": "note", "node": node, "text": text})
             found = OutOfMemory(int(memory["had"]), int(memory["limit"]), int(memory["host"]))
             self.handle(Event.OUT_OF_MEMORY, node, int(memory["rank"]), found)
+            return
+        stopped = message.get("stopped")
+        if stopped is not None:  # not for the terminal: mostly it is its user who has stopped them
+            self.stream.emit(RanksStopped(node, stopped["ranks"], stopped["pids"], stopped["since"]).as_event())
             return
         if way is None:
             self.stream.emit({"event": "note", "node": node, "text": text})

@@ -377,6 +377,9 @@ class Launch:
         self._host.log.write("note", launcher=self._launcher, message=message)
         self._tree.up.tell({"op": "note", "node": self._host.node, "message": message, **more})
 
+    def stopped(self, message: str, stopped: Dict[str, Any]) -> None:
+        self.noted(message, stopped=stopped)
+
     def _noted_once(self, message: str, **more: Any) -> None:
         # The root reports to the launcher what all nodes learn at once.
         if self._tree.is_root:

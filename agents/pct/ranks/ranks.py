@@ -41,6 +41,9 @@ if TYPE_CHECKING:
         def ended(self, rank: "Rank", seconds: float) -> None:
             """``rank`` has been reaped."""
 
+        def stopped(self, rank: "Rank", *, stopped: bool) -> None:
+            """``rank`` was stopped after GO, or continues."""
+
         def exec_failed(self, rank: "Rank", message: str) -> None:
             """The exec of a gated rank failed after GO."""
 
@@ -347,7 +350,10 @@ class Ranks:
             if pid == 0:
                 return others, True
             rank = self._by_pid.get(pid)
-            if os.WIFSTOPPED(status):
+            if os.WIFCONTINUED(status) or (self._wait & os.WUNTRACED and os.WIFSTOPPED(status)):
+                if rank is not None:
+                    self._events.stopped(rank, stopped=os.WIFSTOPPED(status))
+            elif os.WIFSTOPPED(status):
                 if self._faults is not None and (rank is None or rank.held):
                     self._faults.stopped(pid, status)
                 elif rank is not None:
@@ -394,6 +400,8 @@ class Ranks:
     def release(self) -> None:
         """GO: every rank runs."""
         gated = 0
+        if self._faults is None:  # from now on no rank is traced by us, so that a stop is a stop
+            self._wait |= os.WUNTRACED | os.WCONTINUED
         for rank in self._by_pid.values():
             rank.released_at = time.monotonic()
             if rank.at_gate:

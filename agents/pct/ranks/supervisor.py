@@ -18,13 +18,14 @@ from agents.pct.stdio.stdout import Relay, Streams
 
 TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional, Protocol, Tuple
+    from typing import Any, Dict, List, Optional, Protocol, Tuple
 
     from agents.pct.launch.context import LaunchContext
     from agents.pct.launch.line_and_gpu_variables import OwnVariables
     from agents.pct.launch.options import RunOptions
     from agents.pct.ranks.process_tracking import Record
     from agents.pct.ranks.ranks import FaultWatch, MpiRanks
+    from agents.pct.ranks.stopped import StoppedRanks
     from agents.pct.stdio.pty import Terminal
 
     class LaunchEvents(Protocol):
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
 
         def noted(self, message: str) -> None:
             """A message for people."""
+
+        def stopped(self, message: str, stopped: Dict[str, Any]) -> None:
+            """Other ranks than before are stopped."""
 
         def unrecorded(self, error: OSError) -> None:
             """The processes of the ranks cannot be recorded."""
@@ -92,6 +96,7 @@ class LocalRanks:
         self.unclean: List[int] = []
         self.options = options
         self._faults: Optional[FaultWatch] = None
+        self._stopped: Optional[StoppedRanks] = None
         self.terminal: Optional[Terminal] = None
         if options is not None and options.pty is not None:
             from agents.pct.stdio.pty import Terminal
@@ -257,12 +262,22 @@ class LocalRanks:
         """A rank cannot start."""
         self._launch.fail(error)
 
+    def stopped(self, rank: Rank, *, stopped: bool) -> None:
+        """``rank`` was stopped after GO, or continues."""
+        if self._stopped is None:
+            from agents.pct.ranks.stopped import StoppedRanks
+
+            self._stopped = StoppedRanks(self._loop, self._events.stopped)
+        self._stopped.changed(rank, stopped=stopped)
+
     def exec_failed(self, _rank: Rank, message: str) -> None:
         """The exec of a gated rank failed after GO."""
         self._events.noted(message)
 
     def ended(self, rank: Rank, seconds: float) -> None:
         """``rank`` has been reaped."""
+        if self._stopped is not None:
+            self._stopped.changed(rank, stopped=False)
         self._events.rank_ended(rank, seconds)
         if rank.number in self._streams.open_ranks:
             self._graces[rank.number] = self._loop.after(GRACE_S, lambda: self._on_grace_over(rank.number))

@@ -15,6 +15,7 @@ from console.cli.map.drawing import cut, table
 from console.cli.mesh.progress_line import time_text
 from console.errors import ConsoleError, UsageError
 from console.jobs.objects import ENDED, delete, directory_of, may_go, opened, places, summary, uuids
+from console.jobs.reasons import stopped_processes, stopped_text
 from console.jobs.rows import command_line, queue_row, rate_text
 from console.launch.daemons.connect import login_name
 from console.message_codes import coded
@@ -65,8 +66,10 @@ def show(settings: Settings, options: argparse.Namespace) -> int:
     """Print a job's summary and progress."""
     found = source(settings, options.job, options.at or "")
     job = _lost_or_not(found.job() or {})
+    stopped = stopped_processes(job)
     if options.json:
-        print(json.dumps({**job, "path": from_system(job["path"])}))
+        told_stopped = [one._asdict() for one in stopped]
+        print(json.dumps({**job, "path": from_system(job["path"]), "stopped": told_stopped}))
         return 0
     failed = found.failures(1) if (job["counts"] or {}).get("failed") and job["kind"] != "launch" else []
     told = [
@@ -75,6 +78,7 @@ def show(settings: Settings, options: argparse.Namespace) -> int:
         ("created", _instant(job["created_at"])), ("seconds", _seconds(job)), ("tasks", _tasks(job)),
         ("failed", f"first task {failed[0]['task']}, {failed[0]['text']}" if failed else ""),
         ("progress", f"{job['progress']:.0%}" if job.get("progress") is not None else ""),
+        ("waiting", stopped_text(stopped) if stopped else job.get("trouble")),
         ("launcher", job.get("launcher")), ("exit", job.get("exit_status")),
         ("processors", _processors(job)),
         ("file", job["path"]),

@@ -30,7 +30,7 @@ from console.jobs.foreign import ForeignJob, find, is_admin, job_of
 from console.jobs.objects import ENDED, SHORTEST, directory_of, make_directory, opened, summary, uuids
 from console.jobs.owner_client import NoOwner, ask, await_end, last_words
 from console.jobs.packaging import collect, stored
-from console.jobs.reasons import in_line
+from console.jobs.reasons import in_line, stopped_processes, stopped_text
 from console.jobs.rows import paced, queue_row, rate_text, waiting_text, waits
 from console.jobs.submission import begin, parse_after, parse_array, submit
 from console.launch.daemons.connect import reach, user
@@ -294,6 +294,10 @@ def show_queue(settings: Settings, options: argparse.Namespace) -> int:
     told = [queue_row(job) for job in jobs]
     for one, (why, stuck) in zip(told, in_line(settings, jobs), strict=True):
         one["why"], one["stuck"] = why, stuck
+    for one, job in zip(told, jobs, strict=True):
+        stopped = stopped_processes(job)
+        one["stopped"] = [process._asdict() for process in stopped]
+        one["why"] = stopped_text(stopped) if stopped else one["why"]
     if options.json:
         print(json.dumps(told))
         return 0

@@ -1,6 +1,8 @@
 """A command that waits for a job says why nothing of it runs."""
 
+import json
 import os
+import signal
 import subprocess
 import sys
 
@@ -9,7 +11,7 @@ import pytest
 from tests.support.hosts import NOT_ROOT
 from tests.support.look import processors, queue
 from tests.support.mesh import MakeMesh, PrivateMesh
-from tests.support.waiting import wait_until
+from tests.support.waiting import freeze, wait_until
 from tests.support.yods import one_mesh, yods
 
 __all__ = ["one_mesh", "yods"]
@@ -36,6 +38,34 @@ def test_while_others_have_the_processors(yods: PrivateMesh, command: tuple[str,
     held.stdin.close()
     waits.communicate()
     assert waits.returncode == 0 == held.wait()
+
+
+@pytest.mark.parametrize("what", ["worker", "yod", "owner"])
+def test_while_a_process_of_the_job_is_stopped(yods: PrivateMesh, what: str) -> None:
+    """Nobody said so, and the job waited for ever. It still waits: nothing is ended because of it."""
+    waits = yods.start("mesh", "submit", "--wait", "sh", "-c", "echo $PPID > worker; exec sleep 600",
+                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # fmt: skip
+    assert waits.stdout is not None and waits.stderr is not None
+    uuid = waits.stdout.readline().strip()
+    worker = yods.work / "worker"
+    wait_until(lambda: worker.exists() and worker.read_text().strip(), "the task runs")
+    job = yods.json("mesh", "job", "show", uuid)
+    assert job["stopped"] == []
+    pid = {"worker": int(worker.read_text()), "yod": json.loads(job["yods"])[0][0], "owner": job["pid"]}[what]
+    freeze(pid)
+    told = waits.stderr.readline()
+    assert f": {'the job' if what == 'owner' else f'a {what} of the job'}" in told, told
+    assert f"(process {pid}) is stopped (SIGSTOP)" in told and told.rstrip().endswith(f"kill -CONT {pid}"), told
+    (stopped,) = yods.json("mesh", "job", "show", uuid)["stopped"]
+    assert (stopped["what"], stopped["pid"]) == (what, pid)
+    assert f"process {pid}) is stopped" in yods.run("mesh", "job", "show", uuid, check=True).stdout
+    assert [row["stopped"] for row in queue(yods) if row["uuid"] == uuid] == [[stopped]]
+    os.kill(pid, signal.SIGCONT)
+    wait_until(lambda: not yods.json("mesh", "job", "show", uuid)["stopped"], "it is known that the process continues")
+    assert yods.json("mesh", "job", "show", uuid)["counts"] == {"running": 1}
+    worker.unlink()
+    yods.run("mesh", "cancel", uuid, check=True)
+    assert waits.wait() == 130
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason=NOT_ROOT)

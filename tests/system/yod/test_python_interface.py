@@ -150,7 +150,7 @@ def test_the_variable_of_answers_without_its_descriptor_changes_nothing(here: Pr
 def test_arguments_that_are_too_long_for_the_kernel(here: PrivateMesh) -> None:
     """They were a traceback: one of more than 128 KiB (nodes to leave out), and all together more than 2 MiB."""
     names = [f"node-{number:06}.cluster.example" for number in range(12_000)]
-    with pytest.raises(redmesh.RedmeshError, match="there is no node 'node-000000.cluster.example'"):
+    with pytest.raises(redmesh.RedmeshError, match="there is no node 'node-000000"):
         redmesh.run("true", options=["-exclude", ",".join(names)])
     many = ["x" * 1000] * 4000
     with pytest.raises(redmesh.RedmeshError, match="Argument list too long"):
