@@ -75,6 +75,8 @@ _PROGRAM_S = 5.0
 #: Seconds after which a worker that returns nothing gives back the tasks that it has not begun: the mean of short tasks
 #: says nothing of a long one among them, behind which others would wait while processors are idle.
 _RECALL_S = 0.5
+#: The most nodes in a job's cause of failure.
+_TOLD_NODES = 5
 #: The most stopped workers in the job's object.
 _MOST_STOPPED = 64
 #: Seconds for a worker to give back calls that the program cancels; later they can no longer be cancelled.
@@ -372,8 +374,8 @@ class JobOwner:
             return False
         if self._tasks.running:
             return True
-        left = ", ".join(f"{node} ({why})" for node, why in sorted(self._nodes.excluded().items())[:5])
-        told = f"; left out: {left}" if left else "; what is missing has failed on every node (--same-node allows more)"
+        left = self._left_out()
+        told = left or "; what is missing has failed on every node (--same-node allows more)"
         missing = counted(self._tasks.waiting, "section")
         if self._size > 1 and not left:
             told = f"; a section has {self._size} ranks: {reason}"
@@ -384,7 +386,14 @@ class JobOwner:
 
     def _on_unstartable(self, reason: str) -> None:
         missing = "" if self._nodes is None else f"incomplete, {counted(self._tasks.waiting, 'section')} missing: "
-        self._cancel(missing + reason, fails=True)
+        self._cancel(missing + reason + self._left_out(), fails=True)
+
+    def _left_out(self) -> str:
+        """The nodes whose tests for sections have failed, with the reasons; "" if there are none."""
+        excluded = sorted(self._nodes.excluded().items()) if self._nodes is not None else []
+        told = ", ".join(f"{node} ({why})" for node, why in excluded[:_TOLD_NODES])
+        more = f", and {counted(len(excluded) - _TOLD_NODES, 'node')} more" if len(excluded) > _TOLD_NODES else ""
+        return f"; left out: {told}{more}" if told else ""
 
     # Connections
 

@@ -19,8 +19,10 @@ else:
     Buffer = bytes
 
 CHUNK = 256 << 10
-#: Seconds that a peer has to take the last data of a connection that is closed.
-FLUSH_S = 30.0
+#: The most bytes that a process keeps for peers which have not taken the last data of a closed connection, and the
+#: most such connections; then the oldest are closed. There is no limit in seconds: a stopped peer takes its data when
+#: it continues, and the kernel reports one that has exited (over TCP, also one that takes nothing for 9 s: tcp.py).
+CLOSING_BYTES, CLOSING_LINKS = 32 << 20, 256
 
 
 class Link:
@@ -54,6 +56,7 @@ class Link:
         #: In a daemon with many users: arriving frames wait for their user's turn (agents/link/user_limits.py).
         self.intake: Optional[Any] = None
         self._closing = False
+        self._on_closed: Optional[Callable[[], None]] = None
         #: A connection to another machine, until its handshake is over.
         self._shaking: Optional[Any] = sock if getattr(sock, "shaking", False) else None
         self.failure: Optional[OSError] = None  # the failure of that handshake
@@ -166,14 +169,18 @@ class Link:
         """How many bytes that frame still lacks, if known."""
         return self._decoder.missing
 
-    def close(self, *, flush: bool = False) -> None:
-        """Close the socket; with ``flush``, first send what waits, for at most FLUSH_S seconds."""
+    def close(self, *, flush: bool = False, then: Optional[Callable[[], None]] = None) -> None:
+        """Close the socket; with ``flush``, first send what waits, and then call ``then``: at once if nothing does, or
+        when the peer has taken it or is gone (see CLOSING_BYTES)."""
         if self.sock is None:
             return
         if flush and self._out:
-            self._closing = True
-            self.loop.after(FLUSH_S, self.close)
+            self._closing, self._on_closed = True, then
+            self.loop.closing[self] = None
+            _bound(self.loop)
             return
+        self.loop.closing.pop(self, None)
+        closed, self._on_closed = self._on_closed or then, None
         self.loop.unwatch(self._fd)
         self.sock.close()
         self.sock = None
@@ -183,6 +190,8 @@ class Link:
         # until the garbage collector runs.
         self._on_frame, self._on_end = _ignore_frame, _ignore_end
         self.intake = self.on_drained = None
+        if closed is not None:
+            closed()
 
     def _watch(self) -> None:
         if self.sock is not None:
@@ -295,6 +304,16 @@ class Link:
             on_end = self._on_end
             self.close()
             on_end(self, reason)
+
+
+def _bound(loop: Loop) -> None:
+    """Close the oldest connections whose peers have not taken the last data, if they are too many."""
+    untaken = sum(link.out_bytes for link in loop.closing)
+    for link in list(loop.closing):
+        if untaken <= CLOSING_BYTES and len(loop.closing) <= CLOSING_LINKS:
+            break
+        untaken -= link.out_bytes
+        link.close()
 
 
 def _ignore_frame(_link: Link, _kind: int, _payload: bytes) -> None:

@@ -10,7 +10,7 @@ from agents.link.lean import heappop, heappush, signal
 
 TYPE_CHECKING = False  # importing typing would cost every yod 3 ms
 if TYPE_CHECKING:
-    from typing import Callable, Dict, List, Optional, Tuple
+    from typing import Any, Callable, Dict, List, Optional, Tuple
 
 
 READ, WRITE = select.EPOLLIN, select.EPOLLOUT
@@ -46,6 +46,8 @@ class Loop:
         self._running = False
         self._signals: Dict[int, Callable[[], None]] = {}
         self._wakeup: Optional[Tuple[int, int]] = None
+        #: Links that are closed when their peers have taken the last data, oldest first (agents/link/link.py).
+        self.closing: Dict[Any, None] = {}
 
     def watch(self, fd: int, mask: int, callback: Callable[[int], None]) -> None:
         """Call ``callback(events)`` whenever ``fd`` is ready; replaces an earlier watch of the same fd."""
@@ -158,6 +160,7 @@ class Loop:
             self._wakeup = None
         self._watched.clear()
         self._timers.clear()
+        self.closing.clear()
 
 
 def _nothing(_number: int, _frame: object) -> None:

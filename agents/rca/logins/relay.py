@@ -13,7 +13,7 @@ from agents.link import trust
 from agents.link.acceptor import Acceptor
 from agents.link.journal import Journal
 from agents.link.lean import Socket
-from agents.link.link import FLUSH_S, Link
+from agents.link.link import Link
 from agents.link.loop import Loop, Timer
 from agents.link.peer_groups import groups_of_peer
 from agents.link.server import refused
@@ -174,11 +174,7 @@ class Passage:
     def _on_far_end(self, _link: Link, reason: str) -> None:
         if self._said is None:
             self._journal.write("cpa_gone", address=self._address, reason=reason)
-            self._near.close(flush=True)
-            if self._near.sock is None:
-                self._over()
-            else:  # it is one of its user's connections until it has taken its answers
-                self._loop.after(FLUSH_S, self._let_go)
+            self._near.close(flush=True, then=self._over)  # one of its user's connections until it has its answers
         else:
             if self._timer is not None:
                 self._timer.cancel()

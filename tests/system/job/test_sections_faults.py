@@ -118,11 +118,31 @@ def test_what_is_killed_at_any_moment_is_resumed_to_the_same_bytes(server: Serve
     kills(server, len(KILLS), random.Random(22), print, traces=8)
 
 
-def test_a_job_leaves_a_node_without_a_place_for_files_and_ends_if_no_node_has_one(mesh: FarMesh) -> None:
-    def remount(host: NamespaceHost, how: str) -> None:
-        for place in ("/dev/shm", "/tmp"):
-            assert host.run("mount", "-o", f"remount,{how}", place).returncode == 0
+def remount(host: NamespaceHost, how: str) -> None:
+    for place in ("/dev/shm", "/tmp"):
+        assert host.run("mount", "-o", f"remount,{how}", place).returncode == 0
 
+
+def test_the_end_of_sections_names_nodes_that_cannot_start_and_nodes_that_the_probe_has_left_out(
+    mesh: FarMesh, shared: Path
+) -> None:
+    good, bad = mesh.hosts
+    assert good.run("touch", "/tmp/unfit").returncode == 0
+    (shared / "JOB.toml").write_text(
+        """command = "true {section}"\nprobe = "test ! -e /tmp/unfit"\n[sections]\ncount = 4\n"""
+    )
+    try:
+        remount(bad, "ro")
+        done = mesh.run("mesh", "sections", "run", f"{shared}/JOB.toml", timeout_s=120)
+        assert done.returncode == 1, done.stderr
+        assert "4 sections missing: no worker can start (4 tries on each node): " in done.stderr, done.stderr
+        assert "; left out: " in done.stderr and "the probe test ended with 1" in done.stderr, done.stderr
+    finally:
+        remount(bad, "rw")
+        good.run("rm", "/tmp/unfit")
+
+
+def test_a_job_leaves_a_node_without_a_place_for_files_and_ends_if_no_node_has_one(mesh: FarMesh) -> None:
     submit = ("mesh", "submit", "--wait", "true")
     try:
         remount(mesh.hosts[0], "ro")

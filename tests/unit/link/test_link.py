@@ -5,12 +5,13 @@ import os
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from agents.link.link import Caller, Link
+from agents.link.link import CLOSING_BYTES, CLOSING_LINKS, Caller, Link
 from agents.link.loop import Loop
 from agents.link.server import Server, Session
 from agents.link.sockets import UnsafeDirectory, connect, connect_now, listen, own_directory, peer
@@ -96,6 +97,40 @@ def test_flush_sends_what_waits_before_it_closes(loop: Loop, pair: tuple[socket.
     ear = Ear(loop, pair[1])
     _turn(loop, lambda: ear.ends)
     assert len(ear.frames[0][1]) == 900_004 and sender.link.sock is None
+
+
+def test_a_stopped_peer_has_all_the_time_to_take_the_last_data(
+    loop: Loop, pair: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sender, closed = Ear(loop, pair[0]), []
+    sender.link.send_raw(output(STDOUT, 1, b"x" * 900_000))
+    sender.link.close(flush=True, then=lambda: closed.append(True))
+    later = time.monotonic() + 86400
+    monkeypatch.setattr(time, "monotonic", lambda: later)
+    loop.run_once(0)
+    assert sender.link.sock is not None and not closed, "the kernel knows that the peer is there"
+    ear = Ear(loop, pair[1])
+    _turn(loop, lambda: ear.ends)
+    assert len(ear.frames[0][1]) == 900_004 and sender.link.sock is None
+    assert closed == [True] and not loop.closing
+
+
+def test_the_oldest_closed_links_go_if_their_peers_leave_too_much_unread(loop: Loop) -> None:
+    closed: list[int] = []
+    peers = []
+    for number in range(CLOSING_LINKS + 3):
+        ours, theirs = socket.socketpair()
+        peers.append(theirs)
+        link = Ear(loop, ours).link
+        size = CLOSING_BYTES - (1 << 20) if number == CLOSING_LINKS + 2 else 400_000
+        link.send_raw(output(STDOUT, 1, b"x" * size)) if size < 1 << 20 else link.send_parts(bytes(size))
+        link.close(flush=True, then=lambda number=number: closed.append(number))
+    assert closed == sorted(closed) and CLOSING_LINKS + 2 not in closed
+    assert sum(link.out_bytes for link in loop.closing) <= CLOSING_BYTES and len(loop.closing) <= CLOSING_LINKS
+    for theirs in peers:
+        theirs.close()
+    _turn(loop, lambda: not loop.closing)
+    assert sorted(closed) == list(range(CLOSING_LINKS + 3))
 
 
 @pytest.mark.parametrize(
