@@ -15,6 +15,7 @@ from collections import deque
 
 from agents.job.calls import Calls
 from agents.job.description import BESIDE, for_earlier_worker, parts_file, read, yods_of
+from agents.job.failed_starts import FORGIVE_S
 from agents.job.package import Package
 from agents.job.processors import Processors
 from agents.job.relay_frames import HELLO, OVER, pack_answer, parse
@@ -75,8 +76,6 @@ _PROGRAM_S = 5.0
 #: Seconds after which a worker that returns nothing gives back the tasks that it has not begun: the mean of short tasks
 #: says nothing of a long one among them, behind which others would wait while processors are idle.
 _RECALL_S = 0.5
-#: The most nodes in a job's cause of failure.
-_TOLD_NODES = 5
 #: The most stopped workers in the job's object.
 _MOST_STOPPED = 64
 #: Seconds for a worker to give back calls that the program cancels; later they can no longer be cancelled.
@@ -333,14 +332,15 @@ class JobOwner:
         self._owner.record(lambda job: job.set_meta(trouble=trouble or None))
 
     def _on_failed_start(self, grant: Grant, start: NodeCannotStart, again_s: float) -> None:
-        """A node cannot start workers. While others run, nothing else says so but the log."""
-        runs = any(one.started for one in self._processors.grants.values())
+        """A node cannot start workers. While others run, nothing else says so but the log; while none runs, a line at
+        the first failure is enough."""
+        is_news = again_s <= FORGIVE_S or any(one.started for one in self._processors.grants.values())
 
         def record(job: StateObject) -> None:
             job.freed(request=self._requests[grant.number - 1])
-            if runs:
+            if is_news:
                 why = start.text + (f" ({start.hint})" if start.hint else "")
-                job.log(f"left out, and tried again in {again_s / 60:.0f} min: {why}", node=start.node)
+                job.log(f"left out for {again_s / 60:.0f} min while others run: {why}", node=start.node)
 
         self._owner.record(record)
 
@@ -374,7 +374,7 @@ class JobOwner:
             return False
         if self._tasks.running:
             return True
-        left = self._left_out()
+        left = self._nodes.left_out()
         told = left or "; what is missing has failed on every node (--same-node allows more)"
         missing = counted(self._tasks.waiting, "section")
         if self._size > 1 and not left:
@@ -386,14 +386,8 @@ class JobOwner:
 
     def _on_unstartable(self, reason: str) -> None:
         missing = "" if self._nodes is None else f"incomplete, {counted(self._tasks.waiting, 'section')} missing: "
-        self._cancel(missing + reason + self._left_out(), fails=True)
-
-    def _left_out(self) -> str:
-        """The nodes whose tests for sections have failed, with the reasons; "" if there are none."""
-        excluded = sorted(self._nodes.excluded().items()) if self._nodes is not None else []
-        told = ", ".join(f"{node} ({why})" for node, why in excluded[:_TOLD_NODES])
-        more = f", and {counted(len(excluded) - _TOLD_NODES, 'node')} more" if len(excluded) > _TOLD_NODES else ""
-        return f"; left out: {told}{more}" if told else ""
+        left = "" if self._nodes is None else self._nodes.left_out()
+        self._cancel(missing + reason + left, fails=True)
 
     # Connections
 

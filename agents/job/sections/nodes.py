@@ -5,9 +5,15 @@ from __future__ import annotations
 
 from enum import Enum
 
+from redmesh.text import counted
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Dict, Hashable, List, Tuple
+
+
+#: The most nodes that a cause names.
+_TOLD = 5
 
 
 class Node(Enum):
@@ -106,6 +112,13 @@ class SectionNodes:
     def excluded(self) -> Dict[str, str]:
         """Excluded nodes, each with the reason."""
         return {node: known.reason for node, known in self._nodes.items() if known.state is Node.EXCLUDED}
+
+    def left_out(self) -> str:
+        """The excluded nodes with their reasons, for the end of a job's cause; "" if there are none."""
+        excluded = sorted(self.excluded().items())
+        told = ", ".join(f"{node} ({why})" for node, why in excluded[:_TOLD])
+        more = f", and {counted(len(excluded) - _TOLD, 'node')} more" if len(excluded) > _TOLD else ""
+        return f"; left out: {told}{more}" if told else ""
 
     def met(self) -> List[str]:
         """All nodes on which the job had a worker."""

@@ -123,31 +123,14 @@ def remount(host: NamespaceHost, how: str) -> None:
         assert host.run("mount", "-o", f"remount,{how}", place).returncode == 0
 
 
-def test_the_end_of_sections_names_nodes_that_cannot_start_and_nodes_that_the_probe_has_left_out(
-    mesh: FarMesh, shared: Path
-) -> None:
-    good, bad = mesh.hosts
-    assert good.run("touch", "/tmp/unfit").returncode == 0
-    (shared / "JOB.toml").write_text(
-        """command = "true {section}"\nprobe = "test ! -e /tmp/unfit"\n[sections]\ncount = 4\n"""
-    )
-    try:
-        remount(bad, "ro")
-        done = mesh.run("mesh", "sections", "run", f"{shared}/JOB.toml", timeout_s=120)
-        assert done.returncode == 1, done.stderr
-        assert "4 sections missing: no worker can start (4 tries on each node): " in done.stderr, done.stderr
-        assert "; left out: " in done.stderr and "the probe test ended with 1" in done.stderr, done.stderr
-    finally:
-        remount(bad, "rw")
-        good.run("rm", "/tmp/unfit")
-
-
 def test_a_job_leaves_a_node_without_a_place_for_files_and_ends_if_no_node_has_one(mesh: FarMesh) -> None:
     submit = ("mesh", "submit", "--wait", "true")
     try:
         remount(mesh.hosts[0], "ro")
-        done = mesh.run(*submit)
+        done = mesh.run("mesh", "submit", "--wait", "--array", "4", "sleep", "1")
         assert done.returncode == 0, done.stderr
+        log = mesh.run("mesh", "job", "log", done.stdout.strip(), check=True).stdout
+        assert log.count("left out for 1 min while others run: ") == 1, log
         remount(mesh.hosts[1], "ro")
         done = mesh.run(*submit)
         assert done.returncode == 1 and "no worker can start (4 tries on each node): " in done.stderr, done.stderr
