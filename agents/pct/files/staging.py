@@ -7,7 +7,7 @@ import json
 import os
 import stat
 
-from agents.pct.errors import LoadFailed
+from agents.pct.errors import OF_ROOM, LoadFailed, advice
 from agents.pct.files.remote_io import CLOSE, READ_AT, STAGE_FAILED, STAGE_IN, STAGE_OUT, WRITE_AT, Application
 from agents.wire.control import to_bytes
 from redmesh.byte_text import from_system
@@ -111,10 +111,11 @@ class Staging:
         self._failed = True
         name = f"{os.fsdecode(error.filename)}: " if error.filename else ""
         text = f"{self._launch.node}: stage-in: {name}{error.strerror}"
-        hint = ""
+        of_room = error.errno in OF_ROOM
+        hint = advice(error.errno or 0) if of_room else ""
         if error.errno == errno.ENOENT:
             hint = "-stage-in SRC:DST: SRC is a file of yod's machine; the directory of DST has to exist on the node"
-        self._launch.fail(LoadFailed(text, "program", hint=hint))
+        self._launch.fail(LoadFailed(text, "program", hint=hint, of_room=of_room))
 
     def fetched(self, channel: int) -> None:
         """A file has arrived."""

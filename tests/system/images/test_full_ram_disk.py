@@ -46,7 +46,11 @@ say full $always ./blob
 say full-placed env PARALLEL_FILE_SYSTEM="$PWD/pfs" $always ./blob
 say plain yod -sz 4 ./blob
 say staged yod -sz 2 --stage-in blob:/dev/shm/staged true
-say full-job mesh submit --wait --file blob true
+mesh submit --wait --file blob true >full-job 2>&1 & job=$!
+until grep -q 'try [5-9] of 10' full-job || ! kill -0 $job; do sleep 0.2; done
+rm /dev/shm/fill
+wait $job; status=$?
+printf '\n== full-job\n'; cat full-job; echo "status $status"
 say left find pfs /dev/shm -name blob -o -name 'staged*'
 umount -l /tmp; mesh down --force >&2
 """
@@ -176,8 +180,10 @@ def test_a_ram_disk_without_room(mesh: MakeMesh) -> None:
         assert steps[name].count(f"{digest} " if name == "placed" else f"{digest} {private.work}/pfs/redmesh-") == 4
     assert "yod:" not in steps["one-copy"] and "status 0" in steps["one-copy"]
     assert "status 0" in steps["plain"], "what runs in place needs no room"
-    assert steps["staged"].strip() == "yod: n0: stage-in: /dev/shm/staged: No space left on device\nstatus 125"
+    full = "No space left on device (its file system is full: free room there (df -h; du -xsh shows what fills it))"
+    assert steps["staged"].strip() == f"yod: n0: stage-in: /dev/shm/staged: {full}\nstatus 125"
     told = steps["full-job"]
-    assert "n0-n3: /dev/shm/redmesh-" in told and " has room for 0 bytes" in told and "status 1" in told, told
+    assert "n0-n3: /dev/shm/redmesh-" in told and " has room for 0 bytes" in told, told
+    assert "its file system is full: free room there" in told and told.endswith("status 0\n"), "room came back"
     assert steps["left"].strip() == "status 0", "nothing of it is left"
     assert not any((private.work / "pfs").iterdir()), "and no directory of it either"
