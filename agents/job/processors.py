@@ -209,9 +209,10 @@ class Processors:
         if kind == "allocated":
             self._granted(grant, event)
         elif kind == "started":
-            grant.started = True
+            troubled, grant.started = bool(self.trouble), True
             self._failed_starts.started(str(node["name"]) for node in grant.nodes)
-            self._on_trouble()
+            if troubled:
+                self._on_trouble()
         elif kind == "refused":
             # A waiting request is refused as unavailable only if waiting cannot help. An excluded node that has left
             # the mesh makes the request invalid.

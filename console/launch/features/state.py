@@ -8,6 +8,7 @@ import os
 
 from agents.job.start import start_dependents
 from agents.job.state_requests import Owner
+from agents.wire.launch_events import NodeSilent, RanksStopped, read
 from console.errors import ConsoleError, UsageError
 from console.jobs.objects import directory_of, make_directory, sweep
 from console.launch.daemons.connect import user
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 #: Bytes of last lines kept in memory for all ranks together; each rank has a share of at most MAX_LINES.
 _TAILS = 16 << 20
 #: Events that become lines of the log.
-_EVENTS_TOLD = frozenset(("note", "aborted", "silent", "back", "signalled", "gives_way", "held", "released"))
+_EVENTS_TOLD = frozenset(("note", "aborted", "silent", "back", "stopped", "signalled", "gives_way", "held", "released"))
 
 
 def options(given: dict[str, Any]) -> StateOptions:
@@ -192,9 +193,12 @@ def _sentence(event: dict[str, Any]) -> str:
         return clean(f"rank {event['rank']} aborted: {event['text']}")
     if kind == "lost":
         return clean(f"lost: {', '.join(map(str, event['nodes']))}: {event['reason']}")
-    if kind in ("silent", "back"):
-        told = "has been silent for" if kind == "silent" else "answers again after"
-        return clean(f"{event['node']} {told} {event['seconds']} s")
+    record = read(event)
+    if isinstance(record, NodeSilent):
+        told = "answers again after" if record.back else "has been silent for"
+        return clean(f"{record.node} {told} {record.seconds:.0f} s")
+    if isinstance(record, RanksStopped):
+        return f"stopped (SIGSTOP): rank {fold_ranks(record.ranks)}" if record.ranks else "no rank is stopped any more"
     if kind == "signalled":
         who = "every rank" if event["ranks"] is None else f"rank {fold_ranks(event['ranks'])}"
         return f"signal {event['signal']} to {who}"
