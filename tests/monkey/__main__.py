@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import random
 import shutil
 import sys
 import time
-from pathlib import Path
 
+from tests.monkey import coverage
 from tests.monkey.campaign import Campaign
 from tests.storm.journal import Journal
-from tests.support.isolated import interruptible, run_isolated
+from tests.support import campaigns
 
 
 def arguments() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m tests.monkey", description=__doc__.partition("\n")[0])
-    parser.add_argument("--minutes", type=float, default=6.0, help="how long (default: 6)")
-    parser.add_argument("--seed", type=int, default=0, help="repeat the acts of a seed (default: a new seed)")
+    parser = campaigns.parser("monkey", __doc__.partition("\n")[0], 6.0, "acts")
     parser.add_argument("--from", type=int, default=0, dest="first", metavar="N", help="leave out the acts before N")
     parser.add_argument("--acts", type=int, default=0, metavar="N", help="end after act N")
-    parser.add_argument("--report", type=Path, help="where the log goes (default: /var/tmp/redmesh-monkey-SEED)")
-    parser.add_argument("--inside", default="", help=argparse.SUPPRESS)
     return parser
 
 
@@ -41,6 +36,8 @@ def inside(options: argparse.Namespace) -> int:
     if left:
         print(f"monkey: left behind, which may be a fault of the mesh: {left[0]}")
     counts = ", ".join(f"{count} {name}" for name, count in campaign.counts.items())
+    reached = coverage.table(coverage.counted([options.report]))
+    print("\n".join(f"monkey: {line}" for line in reached.splitlines()))
     events = ", ".join(f"{count} {name}" for name, count in sorted(campaign.world.counts.items()))
     print(f"monkey: events: {events}; slowest heartbeat {campaign.slowest_s:.2f} s")
     print(
@@ -52,18 +49,10 @@ def inside(options: argparse.Namespace) -> int:
 
 
 def main() -> int:
-    options = arguments().parse_args()
-    if options.inside:
-        interruptible()
-        return inside(options)
     if shutil.which("tmux") is None:
-        print("monkey: left out: there is no tmux here")
+        print("monkey: is left out: there is no tmux here")
         return 0
-    options.seed = options.seed or random.randrange(1, 1 << 30)
-    options.report = (options.report or Path(f"/var/tmp/redmesh-monkey-{options.seed}")).resolve()
-    options.report.mkdir(parents=True, exist_ok=True)
-    print(f"monkey: seed {options.seed}, log {options.report / 'monkey.jsonl'}", flush=True)
-    return run_isolated("tests.monkey", sys.argv[1:], options.seed, options.report)
+    return campaigns.start("monkey", arguments().parse_args(), inside)
 
 
 if __name__ == "__main__":

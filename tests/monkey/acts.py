@@ -6,10 +6,12 @@ import random
 import string
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
 from textual.keys import _character_to_key
 
-from console.tui.actions.registry import ALL
+from console.tui.actions.registry import ALL, of
+from tests.monkey.program import MANNERS
 
 _ESCAPES = {
     "up": "\x1b[A", "down": "\x1b[B", "right": "\x1b[C", "left": "\x1b[D", "home": "\x1b[H", "end": "\x1b[F",
@@ -29,7 +31,10 @@ _TEXTS = (
     "2", "4", "n1", "0..3", "free", "user=root", "node[0-1] & free", "launcher 1", "nodes", "help", "events", "日本語",
     "e\u0301", "🚀", "[red]x[/red]", "'", '"', "\\", "((", "a.csv", "x" * 90, "-sz 2", "theme", "drain", "0", "-1",
 )  # fmt: skip
-_PASTES = ("n1", "one\ntwo\nthree", "日本語 🚀", "\x1b[31mred\x1b[0m", "\t\t", "x" * 3000, "", "\u202eback", "a\x00b")
+_PASTES = (
+    "n1", "one\ntwo\nthree", "日本語 🚀", "\x1b[31mred\x1b[0m", "\t\t", "x" * 3000, "", "\u202eback", "a\x00b",
+    "100 kB " * 14_500, "行\n" * 25_000,
+)  # fmt: skip
 #: Sequences that end too soon, that nobody asked for, or that are none.
 _ODD = (
     "\x1b", "\x1b[", "\x1bO", "\x1b[<0;", "\x1b[1;", "\x1b[M   ", "\x1b[999~", "\x1b[12;40R", "\x1b[?62;4c",
@@ -39,11 +44,61 @@ _ODD = (
 )  # fmt: skip
 _SIZES = ((20, 5), (20, 60), (300, 100), (300, 5), (80, 24), (120, 40), (60, 15), (40, 10), (81, 25), (200, 60))
 _EVENTS = (
-    *("launch",) * 6, "job", "job", "cancel", "kill-rank", "kill-yod", "kill-daemon", "kill-daemon", "signal",
-    "database-gone", "database-busy", "exchange", "spool-gone", "drain", "reserve",
+    *("launch",) * 7, "burst", "odd-name", "take", "job", "job", "job", "job-act", "cancel", "kill-rank", "kill-yod",
+    "kill-daemon", "kill-daemon", "signal", "database-gone", "database-busy", "exchange", "spool-gone", "drain",
+    "reserve",
 )  # fmt: skip
-#: The program's manners, see program.py.
-MANNERS = ("end", "end", "fail", "flood", "wide", "escapes", "sleep", "sleep", "signal")
+#: Ways to leave the console: ^Z and fg, SIGSTOP and fg, SIGSTOP and SIGCONT at once, its ends.
+_LEAVES = ("\x1a", "\x1a", "\x1a", "STOP", "STOP", "STOP CONT", "CONT", "\x11", "\x03", "\x03\x03", "q", "TERM")
+#: What happens to the terminal itself: it stops reading, reads slowly, is attached elsewhere, is detached.
+_TERMINALS = ("stall 2", "stall 0.3", "slow 8", "attach 120 40", "attach 40 12", "detach", "detach")
+#: How far the console's clock is from the right time after a jump.
+_CLOCKS = ("0", "0", "5", "-5", "-3600", "86400", "-1e9")
+
+
+class Route(NamedTuple):
+    """The way from anywhere to a place that keys at random seldom reach, and what has keys there."""
+
+    keys: str  # names of keys, and texts with = in front
+    places: str  # of the tables of actions
+    arrive_s: float = 0.0  # how long a command takes to answer there
+
+
+_RUN, _STACKS = "1 home enter", "1 home enter s"
+ROUTES = (
+    Route(_RUN, "run ranks output"),
+    Route(_RUN, "run output"),
+    Route("1 e G enter", "run ranks output"),
+    Route(_STACKS, "stacks tree", 1.5),
+    Route(f"{_STACKS} S", "beside", 1.5),
+    Route(f"{_RUN} f =rank:0 enter", "run output"),
+    Route(f"{_RUN} slash =line enter", "run"),
+    Route(f"{_RUN} i =words enter ctrl+d", "prompt run"),
+    Route(f"{_RUN} w enter", "run"),
+    Route(f"{_RUN} tab", "ranks cells"),
+    Route(f"{_RUN} L", "launch field"),
+    Route(f"{_RUN} d", "choosing"),
+    Route("7 home enter", "job rows"),
+    Route("7 e home enter", "job rows", 0.5),
+    Route("7 e", "jobs rows table"),
+    Route("7", "jobs rows table"),
+    Route("1", "table rows"),
+    Route("2", "table rows"),
+    Route("3", "table rows"),
+    Route("4", "table rows"),
+    Route("m tab", "launchers cells lines"),
+    Route("m", "map cells mesh"),
+    Route("m K", "choosing"),
+    Route("n tab tab tab", "choice launch"),
+    Route("n =true ctrl+s =mine enter ctrl+o", "choosing launch"),
+    Route("n =python3 space =program.py space =unicode tab =3 enter", "run output ranks"),
+    Route("question_mark", "page"),
+    Route("6", "page"),
+    Route("exclamation_mark", "choosing page"),
+    Route("5", "choosing"),
+    Route("ctrl+p =theme enter", "choosing"),
+    Route("p", "replay"),
+)
 
 
 @dataclass(frozen=True)
@@ -51,13 +106,13 @@ class Act:
     """One act. ``data``: bytes for the terminal, each a character; or the words of an event."""
 
     number: int
-    kind: str  # type, mouse, size, event, leave, look, beat
+    kind: str  # type, mouse, size, event, leave, terminal, clock, look, beat
     data: str
     pause_s: float = 0.0  # afterwards
 
     def to_dict(self) -> dict[str, object]:
-        """For the journal."""
-        return asdict(self)
+        """For the journal, with the beginning of a long paste."""
+        return {**asdict(self), "data": self.data[:200]}
 
 
 def key_bytes(key: str) -> str:
@@ -75,8 +130,8 @@ def _bytes(text: str) -> str:
 
 _KEYS = sorted({key.strip() for action in ALL.values() for key in action.keys.split(",") if key.strip()} - _LEAVE)
 #: How often each kind is chosen.
-_WEIGHTS = {"key": 36, "place": 18, "text": 8, "mouse": 12, "resize": 4, "paste": 2, "odd": 4, "focus": 1, "event": 7,
-            "leave": 1, "again": 4}  # fmt: skip
+_WEIGHTS = {"key": 36, "place": 18, "text": 8, "mouse": 12, "resize": 4, "paste": 2, "odd": 4, "focus": 1, "event": 8,
+            "leave": 2, "again": 4, "journey": 6, "terminal": 1, "clock": 1}  # fmt: skip
 _PAUSES = (0.0, 0.0, 0.0, 0.0, 0.01, 0.03, 0.1, 0.3)
 _BEAT_EVERY, _LOOK_EVERY = 6, 14
 
@@ -87,59 +142,68 @@ def script(seed: int) -> Iterator[Act]:
     number = 0
     while True:
         [kind] = chance.choices(list(_WEIGHTS), list(_WEIGHTS.values()))
-        for one, data in make.acts(kind):
+        for step in make.steps(kind):
             number += 1
-            yield Act(number, one, data, chance.choice(_PAUSES))
+            pause_s = chance.choice(_PAUSES)
+            yield Act(number, step.kind, step.data, pause_s if step.pause_s is None else step.pause_s)
             if number % _LOOK_EVERY == 0:
                 yield Act(number, "look", "")
             elif number % _BEAT_EVERY == 0:
                 yield Act(number, "beat", "")
 
 
+class Step(NamedTuple):
+    """An act before it has a number."""
+
+    kind: str
+    data: str
+    pause_s: float | None = None  # None: at random
+
+
 class _Maker:
-    """Makes acts of a kind. It knows the terminal's size, for the mouse."""
+    """Makes steps of a kind. It knows the terminal's size, for the mouse."""
 
     def __init__(self, seed: int) -> None:
         self._chance = random.Random(f"monkey's hand {seed}")
         self._size = (100, 30)
         self._last = "j"
 
-    def acts(self, kind: str) -> list[tuple[str, str]]:
-        """One or more acts, each a kind and its data."""
-        make: Callable[[], list[tuple[str, str]]] = getattr(self, f"_{kind}")
+    def steps(self, kind: str) -> list[Step]:
+        """One or more steps."""
+        make: Callable[[], list[Step]] = getattr(self, f"_{kind}")
         return make()
 
-    def _key(self) -> list[tuple[str, str]]:
+    def _key(self) -> list[Step]:
         self._last = key_bytes(self._chance.choice([*_KEYS, *_OTHER]))
-        return [("type", self._last)]
+        return [Step("type", self._last)]
 
-    def _again(self) -> list[tuple[str, str]]:
-        return [("type", self._last * self._chance.randint(2, 60))]
+    def _again(self) -> list[Step]:
+        return [Step("type", self._last * self._chance.randint(2, 60))]
 
-    def _place(self) -> list[tuple[str, str]]:
-        return [("type", key_bytes(self._chance.choice(_PLACES)))]
+    def _place(self) -> list[Step]:
+        return [Step("type", key_bytes(self._chance.choice(_PLACES)))]
 
-    def _text(self) -> list[tuple[str, str]]:
+    def _text(self) -> list[Step]:
         end = key_bytes(self._chance.choice(("enter", "enter", "tab", "escape", "down")))
-        return [("type", _bytes(self._chance.choice(_TEXTS))), ("type", end)]
+        return [Step("type", _bytes(self._chance.choice(_TEXTS))), Step("type", end)]
 
-    def _paste(self) -> list[tuple[str, str]]:
-        return [("type", _bytes(f"\x1b[200~{self._chance.choice(_PASTES)}\x1b[201~"))]
+    def _paste(self) -> list[Step]:
+        return [Step("type", _bytes(f"\x1b[200~{self._chance.choice(_PASTES)}\x1b[201~"))]
 
-    def _odd(self) -> list[tuple[str, str]]:
-        return [("type", self._chance.choice(_ODD))]
+    def _odd(self) -> list[Step]:
+        return [Step("type", self._chance.choice(_ODD))]
 
-    def _focus(self) -> list[tuple[str, str]]:
-        return [("type", self._chance.choice(("\x1b[I", "\x1b[O", "\x1b[O\x1b[I")))]
+    def _focus(self) -> list[Step]:
+        return [Step("type", self._chance.choice(("\x1b[I", "\x1b[O", "\x1b[O\x1b[I")))]
 
-    def _resize(self) -> list[tuple[str, str]]:
+    def _resize(self) -> list[Step]:
         sizes = [self._chance.choice(_SIZES) for _ in range(self._chance.choice((1, 1, 2, 4)))]
         if self._chance.random() < 0.3:
             sizes.append((self._chance.randint(20, 300), self._chance.randint(5, 100)))
         self._size = sizes[-1]
-        return [("size", f"{columns} {lines}") for columns, lines in sizes]
+        return [Step("size", f"{columns} {lines}") for columns, lines in sizes]
 
-    def _mouse(self) -> list[tuple[str, str]]:
+    def _mouse(self) -> list[Step]:
         def at() -> str:
             return f"{self._chance.randint(1, self._size[0])};{self._chance.randint(1, self._size[1])}"
 
@@ -147,21 +211,40 @@ class _Maker:
         does = self._chance.choice(("click", "click", "double", "wheel", "drag", "move", "middle", "right"))
         button = {"middle": 1, "right": 2}.get(does, 0) + extra
         if does == "wheel":
-            return [("mouse", f"\x1b[<{64 + self._chance.randint(0, 3)};{where}M" * self._chance.randint(1, 12))]
+            return [Step("mouse", f"\x1b[<{64 + self._chance.randint(0, 3)};{where}M" * self._chance.randint(1, 12))]
         if does == "move":
-            return [("mouse", f"\x1b[<35;{where}M\x1b[<35;{at()}M")]
+            return [Step("mouse", f"\x1b[<35;{where}M\x1b[<35;{at()}M")]
         if does == "drag":
             moves = "".join(f"\x1b[<{32 + extra};{at()}M" for _ in range(self._chance.randint(1, 5)))
-            return [("mouse", f"\x1b[<{extra};{where}M{moves}\x1b[<{extra};{at()}m")]
+            return [Step("mouse", f"\x1b[<{extra};{where}M{moves}\x1b[<{extra};{at()}m")]
         click = f"\x1b[<{button};{where}M\x1b[<{button};{where}m"
-        return [("mouse", click * (2 if does == "double" else 1))]
+        return [Step("mouse", click * (2 if does == "double" else 1))]
 
-    def _event(self) -> list[tuple[str, str]]:
+    def _event(self) -> list[Step]:
         what = self._chance.choice(_EVENTS)
         some = self._chance.randrange(1000)
         if what == "launch":
-            return [("event", f"launch {self._chance.choice(MANNERS)} {self._chance.randint(1, 4)}")]
-        return [("event", f"{what} {some}")]
+            return [Step("event", f"launch {self._chance.choice(MANNERS)} {self._chance.randint(1, 4)}")]
+        return [Step("event", f"{what} {some}")]
 
-    def _leave(self) -> list[tuple[str, str]]:
-        return [("leave", self._chance.choice(("\x1a", "\x1a", "\x1a", "\x11", "\x03", "\x03\x03", "q", "TERM")))]
+    def _leave(self) -> list[Step]:
+        return [Step("leave", self._chance.choice(_LEAVES))]
+
+    def _terminal(self) -> list[Step]:
+        return [Step("terminal", self._chance.choice(_TERMINALS))]
+
+    def _clock(self) -> list[Step]:
+        return [Step("clock", self._chance.choice(_CLOCKS))]
+
+    def _journey(self) -> list[Step]:
+        """To a place, and keys that do something there. A heartbeat after each key lets its screen come."""
+        route = self._chance.choice(ROUTES)
+        keys = ["escape", "escape", *route.keys.split()]
+        way = [_bytes(key[1:]) if key[0] == "=" else key_bytes(key) for key in keys]
+        steps = [one for key in way for one in (Step("type", key, 0.12 if key == "\x1b" else 0.0), Step("beat", ""))]
+        steps += [Step("beat", "", route.arrive_s), Step("look", "")]
+        there = [key.strip() for action in of(*route.places.split()) for key in action.keys.split(",")]
+        for _ in range(self._chance.randint(3, 12)):
+            self._last = key_bytes(self._chance.choice([key for key in there if key and key not in _LEAVE]))
+            steps += [Step("type", self._last)]
+        return steps

@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from agents.linux import processes
+from tests.monkey import coverage
 from tests.monkey.acts import Act, script
 from tests.monkey.terminal import Cell, Difference, Terminal, differences
-from tests.monkey.world import World
+from tests.monkey.world import RECORDING, World
 from tests.storm.journal import Journal
 from tests.support.waiting import SLOWNESS, wait_until
 
-#: A console that answers later than this hangs.
+#: A console that answers later than this hangs; the time that it waited for a processor is not counted.
 FREEZE_S = 10.0 * SLOWNESS
 #: How long a comparison waits for a screen that stands still: one with a flood of output never does.
 _STILL_S = 2.0 * SLOWNESS
@@ -31,6 +32,8 @@ _CLOCK = frozenset("0123456789 :.dhms")
 #: Exit statuses of a console that somebody ended: q, ^C ^C, SIGTERM.
 _WELL = (0, 130, 129)
 _MOST_VIOLATIONS = 10
+#: Options of the console's starts, one after the other.
+_STARTS = ("", "", f"--replay {RECORDING}", "", "--read-only", "--theme mono")
 
 
 class Ended(Exception):
@@ -60,8 +63,9 @@ class Campaign:
         self._place.mkdir()
         for name in ("orders", "fresh"):
             os.mkfifo(self._place / name)
-        names = {"MONKEY_SOCKET": "s", "MONKEY_STACKS": "stacks"}
-        self.world.mesh.env.update({name: str(self._place / file) for name, file in names.items()})
+        files = {"MONKEY_SOCKET": self._place / "s", "MONKEY_STACKS": self._place / "stacks"}
+        files["MONKEY_COVERAGE"] = report / coverage.FILE
+        self.world.mesh.env.update({name: str(path) for name, path in files.items()})
         self.world.mesh.env["MONKEY_PATIENCE_S"] = f"{_STILL_S:.1f}"
         self.world.up()
         self.terminal = Terminal(self.world.mesh, self._place, 100, 30)
@@ -102,8 +106,12 @@ class Campaign:
             self._checked(self._look)
         elif act.kind == "size":
             self.terminal.resize(*map(int, act.data.split()))
-        elif act.data == "TERM":
-            self._signal(signal.SIGTERM)
+        elif act.kind == "terminal":
+            self.terminal.happen(act.data)
+        elif act.kind == "clock":
+            self._checked(self._set_clock)
+        elif act.kind == "leave" and act.data.isupper():
+            self._signalled(act.data.split())
         else:
             self.terminal.send(act.data)
         self._see_state()
@@ -129,7 +137,8 @@ class Campaign:
         wait_until(lambda: (self._place / "state").exists(), "the shell")
         (self._place / "s").unlink(missing_ok=True)
         before = (self._place / "state").stat().st_mtime_ns
-        self._order("run")
+        options = _STARTS[(self.seed + self.counts["starts"]) % len(_STARTS)]
+        self._order(f"run {options}" if RECORDING not in options or self.world.recorded else "run")
         wait_until(lambda: (self._place / "state").stat().st_mtime_ns != before, "the console runs")
         self.counts["starts"] += 1
         wait_until(lambda: (self._place / "s").exists() or self._state()[0] != "running", "the console is up")
@@ -162,6 +171,12 @@ class Campaign:
         if word == "running":
             os.kill(pid, number)
 
+    def _signalled(self, names: list[str]) -> None:
+        for name in names:
+            self._signal(getattr(signal, f"SIG{name}"))
+        if names == ["STOP"]:
+            wait_until(lambda: self._state()[0] != "running", "the console is stopped")
+
     def _kill(self) -> None:
         self._signal(signal.SIGKILL)
         wait_until(lambda: self._state()[0] == "ended", "the console is killed")
@@ -185,7 +200,8 @@ class Campaign:
 
     def _ask(self, client: socket.socket, question: str) -> str:
         client.sendall(f"{question}\n".encode())
-        began, reply = time.monotonic(), b""
+        pid = self._state()[1]
+        began, waited_s, reply = time.monotonic(), _waited_s(pid), b""
         while not reply.endswith(b"\n"):
             with suppress(TimeoutError):
                 got = client.recv(65536)
@@ -194,7 +210,7 @@ class Campaign:
                 reply += got
             if self._state()[0] != "running":
                 raise Ended
-            if time.monotonic() - began > FREEZE_S:
+            if time.monotonic() - began - (_waited_s(pid) - waited_s) > FREEZE_S:
                 self._violate("freeze", f"no answer within {FREEZE_S:.0f} s", self._stacks())
                 self._kill()
                 raise Ended
@@ -220,6 +236,10 @@ class Campaign:
             self.slowest_s = max(self.slowest_s, float(taken))
             if len(where) > 2:
                 self.journal.write("slow", taken=taken, where=where)
+
+    def _set_clock(self) -> None:
+        with self._asked() as ask:
+            ask(f"clock {self._act.data}")
 
     def _give_back(self) -> None:
         """The terminal is lent to a debugger: end that."""
@@ -304,6 +324,14 @@ class Campaign:
         """End the console and the mesh; what they left behind."""
         self.terminal.close()
         return self.world.close()
+
+
+def _waited_s(pid: int) -> float:
+    """How long a process's first thread has waited for a processor so far."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+    except OSError:
+        return 0.0  # it has exited
 
 
 def _lines(cells: list[list[Cell]]) -> str:

@@ -1,7 +1,7 @@
 """A shell with job control that runs nothing but the console, so that keys typed after its end run no command.
 
-``python -m tests.monkey.shell DIRECTORY COMMAND…`` reads ``run`` and ``fg`` from the FIFO ``orders``, and writes to
-``state``: ``running PID``, ``stopped PID``, ``ended STATUS``.
+``python -m tests.monkey.shell DIRECTORY COMMAND…`` reads ``run OPTION…`` and ``fg`` from the FIFO ``orders``, and
+writes to ``state``: ``running PID``, ``stopped PID``, ``ended STATUS``.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ def main(directory: str, command: list[str]) -> None:
     _tell(place, "ended 0")
     while True:
         with open(place / "orders") as orders:
-            order = orders.read().strip()
+            order, *options = orders.read().split()
         if order == "run":
             termios.tcflush(0, termios.TCIFLUSH)
-            pid = _start(command)
+            pid = _start([*command, *options])
         elif order == "fg" and pid:
             os.tcsetpgrp(0, pid)
             os.killpg(pid, signal.SIGCONT)

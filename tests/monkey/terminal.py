@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import pty
 import re
 import shlex
+import signal
+import struct
+import subprocess
 import sys
+import termios
+import threading
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,14 +22,14 @@ from rich.cells import cell_len
 
 from tests.support.mesh import PrivateMesh
 from tests.support.tmux import Tmux
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 PROJECT = Path(__file__).resolve().parents[2]
 _PARTS = re.compile(r"\x1b\[([\d;:]*)m|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x0e\x0f]|([^\x1b])")
 #: What an attribute's end takes away, by its number.
 _ENDS = {22: (1, 2), 23: (3,), 24: (4,), 25: (5,), 27: (7,), 28: (8,), 29: (9,), 55: (53,)}
-#: So many bytes a command of tmux types at once.
-_AT_ONCE = 600
+#: So many bytes a command of tmux types at once, and so many begin a paste, and end it.
+_AT_ONCE, _BRACKET = 4000, 6
 
 
 class Cell(NamedTuple):
@@ -46,11 +56,53 @@ class Terminal(Tmux):
         self._tmux("new-window", "-d", "-t", ":1", f"stty raw -echo; while :; do cat {quoted}; done")
         for window in (":0", ":1"):
             self._tmux("set-option", "-w", "-t", window, "window-size", "manual")
+        self._tmux("set-option", "-s", "focus-events", "on")
+        self._server = int(self._tmux("display", "-p", "#{pid}"))
+        self._client: Client | None = None
+
+    def happen(self, words: str) -> None:
+        """``stall S``: nothing is read for so long. ``slow N``: N times a little. ``attach COLUMNS LINES``, ``detach``:
+        somebody looks at the session from a terminal of that size, or no longer."""
+        word, *numbers = words.split()
+        if word == "stall":
+            self._stall(float(numbers[0]))
+        elif word == "slow":
+            for _ in range(int(numbers[0])):
+                self._stall(0.25)
+                time.sleep(0.05)
+        else:
+            self._detach()
+            if word == "attach":
+                self._client = Client(self._socket, *map(int, numbers))
+
+    def _stall(self, seconds: float) -> None:
+        os.kill(self._server, signal.SIGSTOP)
+        try:
+            time.sleep(seconds)
+        finally:
+            os.kill(self._server, signal.SIGCONT)
+
+    def _detach(self) -> None:
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    def close(self) -> None:
+        """End what looks at the session, and the server."""
+        self._detach()
+        super().close()
 
     def send(self, data: str) -> None:
         """Type bytes, each given as a character."""
-        for at in range(0, len(data), _AT_ONCE):
-            self._tmux("send-keys", "-t", ":0", "-H", *(f"{ord(one):02x}" for one in data[at : at + _AT_ONCE]))
+        if len(data) > _AT_ONCE:  # a paste: tmux itself sends the middle, a hundred times as fast
+            self.send(data[:_BRACKET])
+            middle = self._place / "paste"
+            middle.write_bytes(data[_BRACKET:-_BRACKET].encode("latin-1"))
+            self._tmux("load-buffer", "-b", "monkey", str(middle))
+            self._tmux("paste-buffer", "-b", "monkey", "-d", "-r", "-t", ":0")
+            self.send(data[-_BRACKET:])
+        elif data:
+            self._tmux("send-keys", "-t", ":0", "-H", *(f"{ord(one):02x}" for one in data))
 
     def resize(self, columns: int, lines: int) -> None:
         """Resize the console's window."""
@@ -83,6 +135,35 @@ class Terminal(Tmux):
             fifo.write(f"\x1b[?7l\x1b[?25l\x1b[0m\x1b[2J{stream}\x1b]2;{mark}\x07")
         self.until_written(mark, 1)
         return self.cells(1)
+
+
+class Client:
+    """``tmux attach`` in a terminal of its own, which reads at leisure."""
+
+    def __init__(self, socket: str, columns: int, lines: int) -> None:
+        self._master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+        env = {**os.environ, "TERM": "xterm-256color"}
+        env.pop("TMUX", None)
+        command = ["tmux", "-S", socket, "attach", "-t", ":0"]
+        self._process = subprocess.Popen(
+            command, stdin=slave, stdout=slave, stderr=slave, env=env, start_new_session=True
+        )
+        os.close(slave)
+        self._reading = threading.Thread(target=self._read, daemon=True)
+        self._reading.start()
+
+    def _read(self) -> None:
+        with suppress(OSError):  # the end of the client closes its terminal
+            while os.read(self._master, 4096):
+                time.sleep(0.02)
+
+    def close(self) -> None:
+        """Detach, as a terminal that is closed does."""
+        self._process.send_signal(signal.SIGHUP)
+        self._process.wait(PATIENCE_S)
+        self._reading.join(PATIENCE_S)
+        os.close(self._master)
 
 
 def parse(text: str, columns: int) -> list[list[Cell]]:

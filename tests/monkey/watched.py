@@ -2,7 +2,8 @@
 
 A connection asks one thing. ``beat``: the reply comes through the queues of the application and of its screen. ``look
 FILE``: once everything is painted, a fresh paint is written to the file, and the event loop is held until the
-connection says ``fresh FILE`` (a paint for which every widget renders anew) or ends.
+connection says ``fresh FILE`` (a paint for which every widget renders anew) or ends. ``clock S``: the console's clock
+is S seconds ahead from now on.
 """
 
 from __future__ import annotations
@@ -26,17 +27,19 @@ from textual._context import visible_screen_stack
 from console.tui import app as console_app
 from console.tui.terminal import suspend
 from console.tui.terminal.compositor import PromptScreen
+from tests.monkey.coverage import Recorder
 
-#: Set by the monkey: the socket, and the most seconds that a comparison waits or holds the loop.
-_SOCKET, _PATIENCE = "MONKEY_SOCKET", "MONKEY_PATIENCE_S"
+#: Set by the monkey: the socket, the most seconds that a comparison waits, the file of the coverage.
+_SOCKET, _PATIENCE, _COVERAGE = "MONKEY_SOCKET", "MONKEY_PATIENCE_S", "MONKEY_COVERAGE"
 _SLOW_S = 1.0  # a heartbeat that takes longer says where the console is
 
 
 class Hook:
     """Serves the socket in a thread of its own."""
 
-    def __init__(self, app: Any) -> None:
+    def __init__(self, app: Any, seen: Recorder) -> None:
         self._app = app
+        self._seen = seen
         self._loop = asyncio.get_running_loop()
         self._main = threading.get_ident()
         self._patience_s = float(os.environ[_PATIENCE])
@@ -64,6 +67,9 @@ class Hook:
             return "lent"
         if self._loop.is_closed():
             raise ConnectionResetError
+        if word == "clock":
+            return set_clock(float(path))
+        self._seen.screen(self._app.screen)
         if word == "beat":
             return self._beat()
         if word == "look":
@@ -118,10 +124,7 @@ class Hook:
         app._driver.flush()
         self._replies.put(f"{app.size.width} {app.size.height} {type(app.screen).__name__}")
         while True:
-            try:
-                word, _, fresh = self._orders.get(timeout=self._patience_s).partition(" ")
-            except queue.Empty:
-                return
+            word, _, fresh = self._orders.get().partition(" ")  # comes at the latest when the connection ends
             if word != "fresh":
                 return
             for widget in app.screen.walk_children(with_self=True):
@@ -168,14 +171,31 @@ class Hook:
         return "".join(f"\x1b[{y + 1};1H\x1b[0m{strip.render(app.console)}" for y, strip in enumerate(lines))
 
 
+_now, _ahead_s = time.time, 0.0
+
+
+def set_clock(ahead_s: float) -> str:
+    """Set the console's clock, as somebody who sets the machine's does."""
+    global _ahead_s
+    _ahead_s = ahead_s
+    return "set"
+
+
 def install() -> None:
     """Have every console of this process serve the socket."""
-    mounted, lend = console_app.ConsoleApp.on_mount, suspend.lend
+    mounted, lend, run_action = console_app.ConsoleApp.on_mount, suspend.lend, console_app.ConsoleApp.run_action
     hooks: list[Hook] = []
+    seen = Recorder(os.environ[_COVERAGE])
 
     def on_mount(self: console_app.ConsoleApp) -> None:
         mounted(self)
-        hooks.append(Hook(self))
+        hooks.append(Hook(self, seen))
+
+    async def counted(self: console_app.ConsoleApp, action: Any, default_namespace: Any = None, **words: Any) -> bool:
+        done = await run_action(self, action, default_namespace, **words)
+        if done:
+            seen.action(default_namespace or self, str(action))
+        return done
 
     def lent(*words: Any) -> str:
         hooks[0].lent = True
@@ -185,6 +205,8 @@ def install() -> None:
             hooks[0].lent = False
 
     console_app.ConsoleApp.on_mount = on_mount  # type: ignore[method-assign]
+    console_app.ConsoleApp.run_action = counted  # type: ignore[method-assign]
+    time.time = lambda: _now() + _ahead_s
     vars(console_app)["lend"] = lent
 
 

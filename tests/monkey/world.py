@@ -13,14 +13,25 @@ from contextlib import suppress
 from pathlib import Path
 
 from agents.wire.errors import AgentError
+from tests.monkey.program import MANNERS
 from tests.support.mesh import BIN, PrivateMesh
 from tests.support.waiting import SLOWNESS
 
 _PROGRAM = Path(__file__).with_name("program.py")
 #: What the console, and a launch that is typed into it, may run: keys at random must find nothing that does harm.
-_COMMANDS = ("python3", "sh", "sleep", "true", "false", "echo", "cat", "stty", "env", "gdb", "hostname", "tmux")
+_COMMANDS = ("python3", "sh", "sleep", "true", "false", "echo", "cat", "stty", "env", "gdb", "hostname", "tmux",
+             "timeout")  # fmt: skip
 _MACHINES = ((8, 4), (4, 1), (16, 8), (6, 2), (64, 8), (2, 2))
 _AWAY_S = 3.0  # how long the database is gone or busy
+#: A recording of the first seconds, for ``mesh console --replay``.
+RECORDING = "recording.jsonl"
+#: Names of programs and jobs.
+_ODD_NAMES = (
+    "red\x1b[31mname", "two\nlines", "tab\there", "bell\x07", "c1\x9b31m", "日本語", "\u202eright", "e\u0301\u0302",
+    "👩‍👩‍👧", "[bold]markup[/bold]", "x" * 200, "-dash", "a\x7fb", "\u2028line", "\udcff\udcfe bytes", " ",
+    "%s {0} $(true)",
+)  # fmt: skip
+_BURST = 60  # launches of a burst, one after the other: the history has hundreds after a few
 
 
 class World:
@@ -49,10 +60,18 @@ class World:
         return str(made)
 
     def up(self) -> None:
-        """Start the mesh, and two launches that the console has to show."""
+        """Start the mesh, a recording of it, and two launches that the console has to show."""
         self.mesh.up()
+        self._recording = self.mesh.start(
+            "mesh", "record", "--seconds", "20", RECORDING, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         self.happen("launch sleep 2")
         self.happen("launch wide 1")
+
+    @property
+    def recorded(self) -> bool:
+        """Whether the recording is whole."""
+        return self._recording.poll() == 0
 
     def happen(self, event: str) -> str:
         """Let an event happen; return what came of it."""
@@ -78,6 +97,30 @@ class World:
 
     def _launch(self, manner: str, size: str) -> str:
         return self._quiet("yod", "--detach", "-sz", size, "python3", "program.py", manner)
+
+    def _burst(self, _some: str) -> str:
+        return self._sh(f"for i in $(seq {_BURST}); do yod true; done")
+
+    def _odd_name(self, some: str) -> str:
+        """A launch, or a job, whose name is no word."""
+        number = int(some)
+        name = _ODD_NAMES[number % len(_ODD_NAMES)]
+        if number % 3 == 0:
+            return self._quiet("mesh", "submit", "--array", "1-3", "--name", name, "--", "echo", name)
+        program = self.mesh.work / f"p{name}".replace("/", "_")
+        if not program.exists():
+            program.symlink_to(Path(self.mesh.env["PATH"]) / "python3")
+        manner = MANNERS[number % len(MANNERS)]
+        return self._quiet("yod", "--detach", "-sz", "2", str(program), "program.py", manner, name)
+
+    def _take(self, some: str) -> str:
+        """Somebody else attaches to a launch for some seconds, beside the console."""
+        number = self._launcher(int(some))
+        return self._quiet("timeout", str(1 + int(some) % 5), "yod", "--attach", number) if number else "nothing runs"
+
+    def _job_act(self, some: str) -> str:
+        act = ("hold", "release", "retry", "release")[int(some) % 4]
+        return self._sh(f"mesh queue --all | awk 'NR > 1 {{print $1}}' | head -2 | xargs -rn1 mesh {act}")
 
     def _job(self, some: str) -> str:
         number = int(some)
@@ -116,11 +159,14 @@ class World:
         return f"{name} {self.mesh.kill(name)}"
 
     def _signal(self, some: str) -> str:
-        launchers = sorted(self.mesh.run_dir.glob("yod-*.sock"))
-        if not launchers:
-            return "nothing runs"
-        number = launchers[int(some) % len(launchers)].stem.removeprefix("yod-")
-        return self._quiet("yod", "-signal", ("USR1", "TERM", "STOP", "CONT")[int(some) % 4], number)
+        number = self._launcher(int(some))
+        name = ("USR1", "TERM", "STOP", "CONT")[int(some) % 4]
+        return self._quiet("yod", "-signal", name, number) if number else "nothing runs"
+
+    def _launcher(self, some: int) -> str:
+        """One of the launchers that run; empty if there is none."""
+        sockets = sorted(self.mesh.run_dir.glob("yod-*.sock"))
+        return sockets[some % len(sockets)].stem.removeprefix("yod-") if sockets else ""
 
     def _drain(self, some: str) -> str:
         return self._quiet("mesh", ("drain", "resume")[int(some) % 2], f"n{int(some) % 3}")

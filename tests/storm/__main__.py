@@ -17,20 +17,16 @@ from tests.storm.engine import Storm
 from tests.storm.faults import FAMILIES, FAULTS, Fault
 from tests.storm.journal import Journal
 from tests.storm.settings import SETTINGS, Unavailable
-from tests.support.isolated import interruptible, run_isolated
+from tests.support import campaigns
 
 
 def arguments() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m tests.storm", description=__doc__.partition("\n")[0])
-    parser.add_argument("--minutes", type=float, default=5.0, help="how long, for all settings together (default: 5)")
+    parser = campaigns.parser("storm", __doc__.partition("\n")[0], 5.0, "choices")
     parser.add_argument("--setting", default="all", help=f"all, or some of: {','.join(SETTINGS)}")
-    parser.add_argument("--seed", type=int, default=0, help="repeat the choices of a storm (default: a new seed)")
     parser.add_argument("--faults", default="", help="only these faults or families; --list names them")
     parser.add_argument("--without", default="", help="none of these faults or families")
     parser.add_argument("--every", type=float, default=0.8, metavar="S", help="seconds between faults (default: 0.8)")
-    parser.add_argument("--report", type=Path, help="where the log goes (default: /var/tmp/redmesh-storm-SEED)")
     parser.add_argument("--list", action="store_true", help="print the table of faults")
-    parser.add_argument("--inside", default="", help=argparse.SUPPRESS)
     return parser
 
 
@@ -131,16 +127,10 @@ def main() -> int:
     if options.list:
         print_table()
         return 0
-    if options.inside:
-        interruptible()
-        return inside(options)
-    chosen_faults(options)
-    chosen_settings(options.setting)
-    options.seed = options.seed or random.randrange(1, 1 << 30)
-    options.report = (options.report or Path(f"/var/tmp/redmesh-storm-{options.seed}")).resolve()
-    options.report.mkdir(parents=True, exist_ok=True)
-    print(f"storm: seed {options.seed}, log {options.report / 'storm.jsonl'}", flush=True)
-    return run_isolated("tests.storm", sys.argv[1:], options.seed, options.report)
+    if not options.inside:
+        chosen_faults(options)
+        chosen_settings(options.setting)
+    return campaigns.start("storm", options, inside)
 
 
 if __name__ == "__main__":

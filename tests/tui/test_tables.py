@@ -231,3 +231,17 @@ async def test_loads_are_shown_while_the_database_cannot_be_read(tmp_path: Path)
         await until(keyboard, lambda: screen_text(app).count("9.25") == 2, "the new load in both")
     server.close()
     database.close()
+
+
+async def test_columns_that_become_wider_are_painted_in_every_row(tmp_path: Path) -> None:
+    """Also in rows whose own texts stay as they are (the monkey, seed 102)."""
+    database = FixedDatabase(tmp_path, nodes=4, slots=16)
+    database.put(*(Row((number,)) for number in range(40)))
+    async with opened(database.url, tmp_path, (120, 20)) as (app, pilot):
+        await pilot.press("1")
+        await until(pilot, lambda: "launchers (40)" in screen_text(app), "the table")
+        longer = "UPDATE launcher SET user = 'somebody-else', changed = {} WHERE id = 40"  # out of sight
+        database.store.run(lambda t: t.change(longer.format(t.stamp)))
+        await until(pilot, lambda: "user          state" in screen_text(app), "a wider column")
+        assert screen_text(app).count("ada           busy") > 10
+    database.close()

@@ -88,6 +88,7 @@ class TableView(ScrollView, can_focus=True):
         if widths != self._widths:
             self._widths = widths
             self._strips.clear()
+            self.refresh()  # also the lines whose texts have not changed
         there = set(rows.order)
         self.marked &= there
         size = Size(0, len(rows.order) + _ABOVE)
