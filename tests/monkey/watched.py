@@ -74,10 +74,13 @@ class Hook:
             return self._beat()
         if word == "look":
             self._orders, self._replies = queue.Queue(), queue.Queue()
-            asyncio.run_coroutine_threadsafe(self._look(path), self._loop)
-            return self._replies.get()
-        self._orders.put(f"{word} {path}")
-        return self._replies.get()
+            asyncio.run_coroutine_threadsafe(self._look(path, self._orders, self._replies), self._loop)
+        else:
+            self._orders.put(f"{word} {path}")
+        while not self.lent:  # a key that was on its way may still lend the terminal
+            with contextlib.suppress(queue.Empty):
+                return self._replies.get(timeout=0.2)
+        return "lent"
 
     # The heartbeat
 
@@ -103,18 +106,18 @@ class Hook:
 
     # The comparison
 
-    async def _look(self, path: str) -> None:
+    async def _look(self, path: str, orders: queue.Queue[str], replies: queue.Queue[str]) -> None:
         try:
             with self._app._context():  # where styles find the theme
-                await self._compare(path)
+                await self._compare(path, orders, replies)
         except Exception:  # of a screen that has gone meanwhile, or of this module
-            self._replies.put(f"failed {traceback.format_exc()!r}")
+            replies.put(f"failed {traceback.format_exc()!r}")
 
-    async def _compare(self, path: str) -> None:
+    async def _compare(self, path: str, orders: queue.Queue[str], replies: queue.Queue[str]) -> None:
         until = time.monotonic() + self._patience_s
         while moving := self._moving():
             if time.monotonic() > until:
-                self._replies.put(f"moving {moving}")
+                replies.put(f"moving {moving}")
                 return
             await asyncio.sleep(0.003)
         # nothing is awaited from here on: no data, no timer and no key come between the paints
@@ -122,16 +125,16 @@ class Hook:
         app = self._app
         app._driver.write(f"\x1b]2;{Path(path).stem}\x07")
         app._driver.flush()
-        self._replies.put(f"{app.size.width} {app.size.height} {type(app.screen).__name__}")
+        replies.put(f"{app.size.width} {app.size.height} {type(app.screen).__name__}")
         while True:
-            word, _, fresh = self._orders.get().partition(" ")  # comes at the latest when the connection ends
+            word, _, fresh = orders.get().partition(" ")  # comes at the latest when the connection ends
             if word != "fresh":
                 return
             for widget in app.screen.walk_children(with_self=True):
                 widget._set_dirty()  # not refresh(): the look would mend what it has found
                 widget._rich_style_cache.clear()
             Path(fresh).write_text(self._paint())
-            self._replies.put("fresh")
+            replies.put("fresh")
 
     def _moving(self) -> str:
         """What is not painted yet; empty if the terminal shows the present state."""
