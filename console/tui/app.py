@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.console import Console, RenderableType
 from textual.binding import Binding, BindingType
+from textual.css.query import NoMatches
 from textual.filter import Monochrome
 from textual.notifications import Notification, SeverityLevel
 from textual.screen import Screen
@@ -47,7 +48,7 @@ from console.tui.screens.mesh import MeshScreen
 from console.tui.screens.navigator import Navigator
 from console.tui.sources.database import MachineReader
 from console.tui.sources.grown import GrownNodes
-from console.tui.terminal import crash, hangup, notes, sizes, typed
+from console.tui.terminal import crash, hangup, notes, sizes, typed, workers
 from console.tui.terminal.clipboard import MOST, by_tmux, sequence
 from console.tui.terminal.compositor import PromptApp
 from console.tui.terminal.suspend import TOOLS, can_stop, continued, lend
@@ -121,6 +122,7 @@ def _in_use(screen: Screen[Any]) -> bool:
 notes.mend()
 sizes.mend()
 typed.mend()
+workers.mend()
 
 
 class ConsoleApp(PromptApp):
@@ -707,11 +709,13 @@ class ConsoleApp(PromptApp):
     def _handle_exception(self, error: Exception) -> None:
         """An internal error: write a report with the traceback, and show the user one line (Textual would print
         everything)."""
+        cause = error.error if isinstance(error, WorkerFailed) else error
+        if self._exit and isinstance(cause, NoMatches):
+            return  # while it ends, Textual mounts no widget of a screen that opens: nobody finds one
         self._return_code = 1
         if self._exception is None:
             self._exception = error  # Pilot raises it
             self._exception_event.set()
-        cause = error.error if isinstance(error, WorkerFailed) else error
         what = crash.fault(clean("".join(traceback.format_exception_only(cause)).strip().rpartition("\n")[2]))
         self._crash(what, lambda: crash.write_report(self.settings.state_dir, what, cause))
 

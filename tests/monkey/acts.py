@@ -130,8 +130,8 @@ def _bytes(text: str) -> str:
 
 _KEYS = sorted({key.strip() for action in ALL.values() for key in action.keys.split(",") if key.strip()} - _LEAVE)
 #: How often each kind is chosen.
-_WEIGHTS = {"key": 36, "place": 18, "text": 8, "mouse": 12, "resize": 4, "paste": 2, "odd": 4, "focus": 1, "event": 8,
-            "leave": 2, "again": 4, "journey": 6, "terminal": 1, "clock": 1}  # fmt: skip
+_WEIGHTS = {"key": 28, "place": 18, "text": 8, "mouse": 12, "resize": 4, "paste": 2, "odd": 4, "focus": 1, "event": 8,
+            "leave": 2, "again": 4, "journey": 8, "terminal": 1, "clock": 1}  # fmt: skip
 _PAUSES = (0.0, 0.0, 0.0, 0.0, 0.01, 0.03, 0.1, 0.3)
 _BEAT_EVERY, _LOOK_EVERY = 6, 14
 

@@ -178,9 +178,17 @@ class Campaign:
             wait_until(lambda: self._state()[0] != "running", "the console is stopped")
 
     def _kill(self) -> None:
-        self._signal(signal.SIGKILL)
+        """Kill the console, and a debugger that has its terminal."""
+        word, pid = self._state()
+        if word == "running":
+            debuggers = [child for child in processes.children(pid) if "debug" in _words(child)]
+            lent = [*debuggers, *(one for child in debuggers for one in processes.descendants(child))]
+            os.kill(pid, signal.SIGKILL)
+            processes.kill_all(lent)  # gdb would write into the screen of the next console
         wait_until(lambda: self._state()[0] == "ended", "the console is killed")
-        for report in self.world.mesh.state.glob("console-crash-*"):
+        reports = self.world.mesh.state
+        wait_until(lambda: [*reports.glob("console-crash-*")], "the report of its end")
+        for report in reports.glob("console-crash-*"):
             report.unlink()
         self._start()
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import time
+import warnings
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -41,6 +43,37 @@ def redefine(database: FixedDatabase, nodes: int, slots: int) -> None:
     define_machine(database.store, "main", boot, "login1", specs)
     for spec in specs:
         node_up(database.store, spec.name, boot, 1, spec.address, "0.1.0")
+
+
+@pytest.mark.parametrize(
+    "action",
+    ["choose_tab", "health", "help", "go_to", "command_palette", "show('launch')", "show('nodes')", "show('jobs')"],
+)
+async def test_a_screen_opens_while_the_console_ends(tmp_path: Path, action: str) -> None:
+    """Textual mounts none of its widgets then, and what looked for one ended the console (the monkey, seed 101)."""
+    database = busy_machine(tmp_path)
+    async with opened(database.url, tmp_path, (100, 30)) as (app, pilot):
+        pilot.app.exit()
+        await app.run_action(action)
+        await until(pilot, lambda: not app.is_running, "the end")
+    assert app.crash_line == ""
+    database.close()
+
+
+async def test_work_that_was_cancelled_before_it_began_leaves_no_warning(tmp_path: Path) -> None:
+    """Python's warning stood on the terminal of a console that had ended (the monkey, seed 102)."""
+    database = busy_machine(tmp_path)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        async with opened(database.url, tmp_path, (100, 30)) as (app, pilot):
+            for text in ("one", "two"):
+                app.copy_to_clipboard(text)
+            app.exit()
+            app.copy_to_clipboard("three")
+            await until(pilot, lambda: not app.is_running, "the end")
+        gc.collect()
+    assert not [one for one in told if "never awaited" in str(one.message)]
+    database.close()
 
 
 async def test_a_launch_ends_while_its_tab_is_shown_and_the_map_comes_back_resized(tmp_path: Path) -> None:
