@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.console import Console, RenderableType
 from textual.binding import Binding, BindingType
-from textual.css.query import NoMatches
 from textual.filter import Monochrome
 from textual.notifications import Notification, SeverityLevel
 from textual.screen import Screen
@@ -48,7 +47,7 @@ from console.tui.screens.mesh import MeshScreen
 from console.tui.screens.navigator import Navigator
 from console.tui.sources.database import MachineReader
 from console.tui.sources.grown import GrownNodes
-from console.tui.terminal import crash, hangup, notes, sizes, typed, workers
+from console.tui.terminal import crash, hangup, notes, removed, sizes, typed, workers
 from console.tui.terminal.clipboard import MOST, by_tmux, sequence
 from console.tui.terminal.compositor import PromptApp
 from console.tui.terminal.suspend import TOOLS, can_stop, continued, lend
@@ -120,6 +119,7 @@ def _in_use(screen: Screen[Any]) -> bool:
 
 
 notes.mend()
+removed.mend()
 sizes.mend()
 typed.mend()
 workers.mend()
@@ -352,7 +352,7 @@ class ConsoleApp(PromptApp):
 
     async def _read_machine(self) -> None:
         """Read the machine repeatedly: each picture goes to the model, and the changes to the widgets."""
-        second = 0
+        shown = (0, "")
         while True:
             before, began = self.trouble, time.monotonic()
             try:
@@ -381,14 +381,16 @@ class ConsoleApp(PromptApp):
             self._gone.update(picture.ended)
             if not unchanged:
                 self._jobs_reader.read_line()
-            # Publish once a second even if nothing has changed, because widgets show elapsed times.
-            if not unchanged or before or int(picture.now) != second:
-                if int(picture.now) != second:
+            # Publish once a second even if nothing has changed, because widgets show elapsed times; of a recording, also
+            # when its position has another text (at half the speed a second lasts two).
+            now = (int(picture.now), self.where_told())
+            if not unchanged or before or now != shown:
+                if now[0] != shown[0]:
                     counts = self.machine.counts()
                     out = counts[State.DOWN] + counts[State.SUSPECT]
                     busy = counts[State.BUSY] + counts[State.PENDING]
                     self.usage.add(busy, self.machine.cells - out, picture.boot_id, missed)
-                second = int(picture.now)
+                shown = now
                 self.machine_changed.publish(changed)
             # The history comes after the machine: keys work on what was read, however long the history takes.
             due = changed.launchers or self._gone or picture.whole or not self._history_read
@@ -709,13 +711,11 @@ class ConsoleApp(PromptApp):
     def _handle_exception(self, error: Exception) -> None:
         """An internal error: write a report with the traceback, and show the user one line (Textual would print
         everything)."""
-        cause = error.error if isinstance(error, WorkerFailed) else error
-        if self._exit and isinstance(cause, NoMatches):
-            return  # while it ends, Textual mounts no widget of a screen that opens: nobody finds one
         self._return_code = 1
         if self._exception is None:
             self._exception = error  # Pilot raises it
             self._exception_event.set()
+        cause = error.error if isinstance(error, WorkerFailed) else error
         what = crash.fault(clean("".join(traceback.format_exception_only(cause)).strip().rpartition("\n")[2]))
         self._crash(what, lambda: crash.write_report(self.settings.state_dir, what, cause))
 

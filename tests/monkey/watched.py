@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from textual._context import visible_screen_stack
+from textual.app import ScreenStackError
 
 from console.tui import app as console_app
 from console.tui.terminal import suspend
@@ -69,7 +70,8 @@ class Hook:
             raise ConnectionResetError
         if word == "clock":
             return set_clock(float(path))
-        self._seen.screen(self._app.screen)
+        with contextlib.suppress(ScreenStackError):  # it is ending
+            self._seen.screen(self._app.screen)
         if word == "beat":
             return self._beat()
         if word == "look":

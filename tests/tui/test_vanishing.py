@@ -60,6 +60,32 @@ async def test_a_screen_opens_while_the_console_ends(tmp_path: Path, action: str
     database.close()
 
 
+@pytest.mark.parametrize("action", ["choose_tab", "health", "help", "go_to", "command_palette"])
+async def test_a_dialog_closes_before_it_is_mounted(tmp_path: Path, action: str) -> None:
+    database = busy_machine(tmp_path)
+    async with opened(database.url, tmp_path, (100, 30)) as (app, pilot):
+        await app.run_action(action)
+        app.pop_screen()
+        await pilot.pause()
+        await pilot.press("?")
+        await until(pilot, lambda: "Keys: mesh" in screen_text(app), "the help")
+    database.close()
+
+
+async def test_a_tab_closes_before_it_is_mounted(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    async with ScriptedYod(tmp_path, 1) as yod, opened(database.url, tmp_path, (100, 30)) as (app, pilot):
+        yod.hello("./solve", 2)
+        yod.started(["n0"] * 2)
+        for action in (None, "choose_tab", "help"):
+            app.attach(1)
+            if action:
+                await app.run_action(action)
+            app.close_run(1)
+            await until(pilot, lambda: app.current_mode == "mesh" and app.screen.is_mounted, "the map")
+    database.close()
+
+
 async def test_work_that_was_cancelled_before_it_began_leaves_no_warning(tmp_path: Path) -> None:
     """Python's warning stood on the terminal of a console that had ended (the monkey, seed 102)."""
     database = busy_machine(tmp_path)

@@ -1,10 +1,12 @@
-"""Three faults of Textual (8.2.8): the mouse on what was just removed, or a key for what is not laid out yet, ended the
-console.
+"""Four faults of Textual (8.2.8): the mouse on what was just removed, a key for what is not laid out yet, or a screen
+that closed before it was mounted, ended the console.
 
 - A removed widget stays in the layout until the next layout. Where a selection of text began on it, Textual asked its
   parent for a region, and it had no parent any more.
 - A click carries the number of the option under it. The list may have fewer options when the click is handled.
 - A page up or down in a list of options looks for the line of the present option, which has none before the layout.
+- A screen that is closed, or whose application ends, before its task has begun is mounted without its widgets. Its
+  handlers then look for one.
 """
 
 from __future__ import annotations
@@ -48,3 +50,17 @@ class Options(OptionList):
 
     async def _on_click(self, event: events.Click) -> None:
         ignore_removed_option(self, event)
+
+
+_on_event = Screen.on_event
+
+
+async def _on_event_while_open(self: Screen[Any], event: events.Event) -> None:
+    closed = self._closing or self._pruning or self.app._exit
+    if not (closed and isinstance(event, events.Mount | events.ScreenResume)):
+        await _on_event(self, event)
+
+
+def mend() -> None:
+    """Mount no screen that has closed already."""
+    Screen.on_event = _on_event_while_open  # type: ignore[method-assign]
