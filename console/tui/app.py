@@ -47,7 +47,7 @@ from console.tui.screens.mesh import MeshScreen
 from console.tui.screens.navigator import Navigator
 from console.tui.sources.database import MachineReader
 from console.tui.sources.grown import GrownNodes
-from console.tui.terminal import crash, hangup, notes, removed, sizes, typed, workers
+from console.tui.terminal import crash, hangup, notes, removed, sizes, typed, widths, workers
 from console.tui.terminal.clipboard import MOST, by_tmux, sequence
 from console.tui.terminal.compositor import PromptApp
 from console.tui.terminal.suspend import TOOLS, can_stop, continued, lend
@@ -122,6 +122,7 @@ notes.mend()
 removed.mend()
 sizes.mend()
 typed.mend()
+widths.mend()
 workers.mend()
 
 
@@ -381,8 +382,8 @@ class ConsoleApp(PromptApp):
             self._gone.update(picture.ended)
             if not unchanged:
                 self._jobs_reader.read_line()
-            # Publish once a second even if nothing has changed, because widgets show elapsed times; of a recording, also
-            # when its position has another text (at half the speed a second lasts two).
+            # Publish once a second even if nothing has changed, because widgets show elapsed times; and when the text
+            # of a recording's position changes: at half the speed a second lasts two.
             now = (int(picture.now), self.where_told())
             if not unchanged or before or now != shown:
                 if now[0] != shown[0]:

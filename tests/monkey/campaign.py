@@ -165,6 +165,7 @@ class Campaign:
         modes = self.terminal.modes
         if modes != "alternate=0 cursor=1 wrap=1 mouse=0 echo=1 lines=1 signals=1":
             self._violate("terminal", f"the console left the terminal with {modes}", screen)
+        self.terminal.reset()  # what it printed is not to be found again after the next end
 
     def _signal(self, number: int) -> None:
         word, pid = self._state()

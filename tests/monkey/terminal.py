@@ -123,6 +123,10 @@ class Terminal(Tmux):
         rows = parse(text, columns)
         return [*rows, *([Cell(" ", "")] * columns for _ in range(lines - len(rows)))][:lines]
 
+    def reset(self) -> None:
+        """Clear the console's window."""
+        self._tmux("send-keys", "-R", "-t", ":0")
+
     def text(self) -> str:
         """The console's window as text."""
         return self._tmux("capture-pane", "-p", "-t", ":0")

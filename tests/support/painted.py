@@ -1,7 +1,7 @@
 """A minimal terminal emulator: it is fed what the console writes, and holds every cell with its style."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from rich.cells import cell_len
@@ -12,7 +12,7 @@ from textual.app import App
 from console.tui.terminal.compositor import CellsUpdate
 
 Cell = tuple[str, str]
-_PARTS = re.compile(r"\x1b\[(\d+);(\d+)H|\x1b\[([\d;]*)m|(\n)|([ -~]+|[^\x1b\n])")
+_PARTS = re.compile(r"\x1b\[(\d+);(\d+)H|\x1b\[([\d;]*)m|\x1b([78])|\x1b\[(\d+)C|(\n)|([ -~]+|[^\x1b\n])")
 #: A cell that was not written since the terminal's size changed: a real terminal may show anything there.
 UNKNOWN: Cell = ("?", "unknown")
 
@@ -20,8 +20,11 @@ UNKNOWN: Cell = ("?", "unknown")
 class Painted:
     """The cells of the terminal. Overwriting one half of a wide character clears the other half."""
 
-    def __init__(self, width: int, height: int) -> None:
+    def __init__(self, width: int, height: int, width_of: Callable[[str], int] = cell_len) -> None:
+        """``width_of``: how wide a character is on this terminal."""
         self.width, self.height = width, height
+        self._width_of = width_of
+        self._saved = (0, 0, "")
         self.rows = [[UNKNOWN] * width for _ in range(height)]
 
     def feed(self, stream: str) -> None:
@@ -32,11 +35,17 @@ class Painted:
             found = _PARTS.match(stream, at)
             assert found is not None, f"a terminal is not to be told {stream[at : at + 20]!r}"
             at = found.end()
-            line, column, look, down, text = found.groups()
+            line, column, look, cursor, right, down, text = found.groups()
             if line:
                 y, x = int(line) - 1, int(column) - 1
             elif look is not None:
                 style = look if look not in ("", "0") else ""
+            elif cursor == "7":
+                self._saved = (x, y, style)
+            elif cursor == "8":
+                x, y, style = self._saved
+            elif right:
+                x = min(self.width - 1, x + int(right))
             elif down:
                 y += 1
             else:
@@ -44,7 +53,9 @@ class Painted:
 
     def _put(self, x: int, y: int, text: str, style: str) -> int:
         """Write one character of any kind, or several of one column each."""
-        cells = [(one, style) for one in text] if text.isascii() else [(text, style), ("", style)][: cell_len(text)]
+        cells = (
+            [(one, style) for one in text] if text.isascii() else [(text, style), ("", style)][: self._width_of(text)]
+        )
         end = x + len(cells)
         if not cells or not 0 <= y < self.height or (end > self.width and not text.isascii()):
             return end

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.fixed_database import busy_machine
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 from tests.tui.test_escapes import START, Terminal
 
 #: A console that handles nothing any more after SIGUSR1.
@@ -24,6 +24,17 @@ def freeze(*_):
 signal.signal(signal.SIGUSR1, freeze)
 {START}
 """
+#: A console that is continued while it puts the terminal back.
+CONTINUED = f"""
+import os, signal
+from textual.drivers.linux_driver import LinuxDriver
+enable = LinuxDriver._enable_line_wrap
+def enabled(driver):
+    enable(driver)
+    os.kill(os.getpid(), signal.SIGCONT)
+LinuxDriver._enable_line_wrap = enabled
+{START}
+"""
 #: No other screen, no mouse, a cursor.
 PUT_BACK = ("\x1b[?1049l", "\x1b[?1000l", "\x1b[?25h")
 
@@ -35,6 +46,19 @@ def test_a_hangup_puts_the_terminal_back(tmp_path: Path) -> None:
         terminal.process.send_signal(signal.SIGHUP)
         terminal.until(*PUT_BACK)
         assert terminal.process.wait() == 129
+
+
+def test_a_console_that_is_continued_while_it_ends_does_not_begin_again(tmp_path: Path) -> None:
+    """It left the line wrap off, or its whole screen (the monkey, seeds 105 and 106: ^C ^C, SIGSTOP, fg)."""
+    database = busy_machine(tmp_path)
+    with Terminal(tmp_path, database.url, start=CONTINUED) as terminal:
+        terminal.until("ring")
+        terminal.keys("q")
+        with pytest.raises(OSError):  # its end closes the terminal
+            terminal.read(PATIENCE_S)
+        assert terminal.process.wait() == 0
+        assert terminal.stream.rfind(b"\x1b[?7h") > terminal.stream.rfind(b"\x1b[?7l")
+        assert terminal.stream.rfind(b"\x1b[?1049l") > terminal.stream.rfind(b"\x1b[?1049h")
 
 
 def test_a_terminal_that_is_gone_is_noticed(tmp_path: Path) -> None:

@@ -46,6 +46,22 @@ async def opened_palette(app: ConsoleApp, pilot: Keyboard, words: str) -> Option
     return options
 
 
+async def test_a_search_that_ends_after_the_palette_has_closed_shows_nothing(tmp_path: Path) -> None:
+    """It looked for the palette's list, and ended the console (the monkey, seed 107)."""
+    database = busy_machine(tmp_path)
+    async with opened(database.url, tmp_path, (100, 30)) as (app, pilot):
+        await opened_palette(app, pilot, "quit")
+        palette = app.screen
+        assert isinstance(palette, Palette)
+        await pilot.press("escape")
+        await until(pilot, lambda: not palette.query(OptionList), "its list is gone")
+        palette._list_visible = not palette._list_visible  # as the end of the search does
+        palette._show_busy = not palette._show_busy
+        await pilot.press("?")
+        await until(pilot, lambda: "Keys: mesh" in screen_text(app), "the help")
+    database.close()
+
+
 @pytest.mark.parametrize("times", [1, 2, 5])
 async def test_a_double_click_runs_an_entry_once(tmp_path: Path, times: int) -> None:
     """Textual's palette closed the screen below too: ScreenStackError."""

@@ -7,13 +7,17 @@ from typing import Any
 
 import pytest
 from rich.cells import cell_len
+from rich.console import Console
+from rich.segment import Segment
+from rich.style import Style
+from textual.strip import Strip
 
 from console.tui.app import ConsoleApp
 from console.tui.format import fitted, one_line
 from console.tui.model.launch import Phase
 from tests.support.console import opened, screen_text, until
 from tests.support.fixed_database import FixedDatabase, Row
-from tests.support.painted import Watched
+from tests.support.painted import Painted, Watched
 from tests.support.scripted_yod import ScriptedYod
 from tests.tui.test_painting import agrees
 
@@ -44,6 +48,29 @@ def test_a_text_is_cut_off_between_characters(columns: int) -> None:
     for text in (*NAMES, *LINES):
         assert cell_len(fitted(text, columns)) <= columns
     assert fitted("漢字漢", 5) == "漢字…" and fitted("漢字", 4) == "漢字"
+
+
+DOUBTFUL = (
+    *("\U0001fae8 new", "1\ufe0f\u20e3 keycap", "❤\ufe0f heart", "👍🏽 tone", "🇩🇪 flag"),
+    *("ﷺ long", "\u0301 alone", "各 e\u0301"),
+)
+
+
+@pytest.mark.parametrize("width", [1, 2])
+@pytest.mark.parametrize("text", DOUBTFUL)
+def test_a_frame_stays_where_it_is_on_a_terminal_with_other_widths(text: str, width: int) -> None:
+    """Output with an emoji that is newer than the terminal moved the frame (the monkey, seed 106)."""
+
+    def width_of(character: str) -> int:
+        certain = character.isascii() or character in "│各" or cell_len(character) == 0
+        return cell_len(character) if certain else width
+
+    strip = Strip([Segment(f"│ {text}", Style(bold=True))]).extend_cell_length(20) + Strip([Segment("│", Style())])
+    shown = Painted(30, 1, width_of)
+    shown.feed("\x1b[1;1H" + "x" * 30 + "\x1b[1;1H" + strip.render(Console(color_system="truecolor")))
+    cells = [cell for cell, _ in shown.rows[0]]
+    assert cells[0] == "│" and cells[20] == "│" and cells[21:] == ["x"] * 9
+    assert "x" not in cells[:20] or "x" in text
 
 
 def frames(app: ConsoleApp, terminal: Watched) -> list[int]:

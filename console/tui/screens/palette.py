@@ -78,6 +78,16 @@ class Palette(CommandPalette):
         """A line of what is behind the palette."""
         return line_behind(self, y) or super().render_line(y)
 
+    def _watch__list_visible(self) -> None:
+        """Show nothing once the palette has closed: Textual's search (8.2.8) goes on, and looks for removed widgets."""
+        if self.query(CommandList):
+            super()._watch__list_visible()
+
+    async def _watch__show_busy(self) -> None:
+        """Like `_watch__list_visible`."""
+        if self.query(CommandList):
+            await super()._watch__show_busy()
+
     @on(OptionList.OptionSelected)
     def _chosen(self, event: OptionList.OptionSelected) -> None:
         event.stop()

@@ -39,11 +39,13 @@ def continued(base: type[Driver]) -> type[Driver]:
     """A driver that takes the terminal back after SIGSTOP too, of which nothing is known before SIGCONT.
 
     Textual (8.2.8) would begin a second time: two threads read keys then, and the modes that it restores at the end are
-    its own.
+    its own. An application that ends does not begin again: it would leave its modes to the shell.
     """
 
     class Continued(base):  # type: ignore[misc, valid-type]
         def _sigcont_application(self, *words: Any) -> None:
+            if self._app._exit:
+                return
             stopped_itself = self._must_signal_resume  # type: ignore[has-type]
             if self._auto_restart and not stopped_itself and self._writer_thread is not None:
                 self.suspend_application_mode()
