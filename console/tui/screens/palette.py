@@ -83,10 +83,11 @@ class Palette(CommandPalette):
         if self.query(CommandList):
             super()._watch__list_visible()
 
-    async def _watch__show_busy(self) -> None:
-        """Like `_watch__list_visible`."""
+    def _watch__show_busy(self) -> None:  # type: ignore[override]
+        """As Textual's, for the same reason; not a coroutine, which nobody would await after the end of the palette."""
         if self.query(CommandList):
-            await super()._watch__show_busy()
+            self.query_one(LoadingIndicator).set_class(self._show_busy, "--visible")
+            self.query_one(CommandList).set_class(self._show_busy, "--populating")
 
     @on(OptionList.OptionSelected)
     def _chosen(self, event: OptionList.OptionSelected) -> None:

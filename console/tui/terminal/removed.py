@@ -63,4 +63,4 @@ async def _on_event_while_open(self: Screen[Any], event: events.Event) -> None:
 
 def mend() -> None:
     """Mount no screen that has closed already."""
-    Screen.on_event = _on_event_while_open  # type: ignore[method-assign]
+    Screen.on_event = _on_event_while_open  # type: ignore[method-assign, assignment]

@@ -47,4 +47,4 @@ def _render_steadily(style: Style, text: str, color_system: Any) -> str:
 
 def mend() -> None:
     """Render all strips so."""
-    Strip.render_style = staticmethod(_render_steadily)  # type: ignore[method-assign, assignment]
+    Strip.render_style = staticmethod(_render_steadily)  # type: ignore[method-assign]

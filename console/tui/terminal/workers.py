@@ -31,4 +31,4 @@ def _close(work: object) -> None:
 
 def mend() -> None:
     """Close the coroutines of workers that end before they begin."""
-    Worker._start = _start_and_close  # type: ignore[method-assign]
+    Worker._start = _start_and_close  # type: ignore[method-assign, assignment]
