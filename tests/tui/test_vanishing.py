@@ -86,6 +86,19 @@ async def test_a_tab_closes_before_it_is_mounted(tmp_path: Path) -> None:
     database.close()
 
 
+async def test_a_key_waits_for_the_screen_that_the_key_before_has_opened(tmp_path: Path) -> None:
+    """A launch's tab had no output to leave yet: AttributeError (the monkey, seed 110)."""
+    database = busy_machine(tmp_path)
+    async with ScriptedYod(tmp_path, 1) as yod, opened(database.url, tmp_path, (100, 30)) as (app, pilot):
+        yod.hello("./solve", 2)
+        yod.started(["n0"] * 2)
+        with app._context():
+            app.attach(1)
+            await app.on_event(events.Key("escape", None))
+        await until(pilot, lambda: app.current_mode == "mesh", "the map")
+    database.close()
+
+
 async def test_work_that_was_cancelled_before_it_began_leaves_no_warning(tmp_path: Path) -> None:
     """Python's warning stood on the terminal of a console that had ended (the monkey, seed 102)."""
     database = busy_machine(tmp_path)

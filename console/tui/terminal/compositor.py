@@ -325,7 +325,12 @@ class PromptApp(App[None]):
     """An application that handles keys one after the other."""
 
     async def on_event(self, event: events.Event) -> None:
-        """A bound key is handled before the next one is read; in text input, Textual's order applies."""
+        """A bound key is handled before the next one is read; in text input, Textual's order applies.
+
+        A key that arrives right after one that opened a screen waits until the screen has its widgets.
+        """
+        if isinstance(event, events.Key) and not event.is_forwarded and self.screen._task is not None:
+            await self.screen._mounted_event.wait()
         if isinstance(event, events.Key) and not event.is_forwarded and not isinstance(self.focused, Input):
             if isinstance(self.screen, PromptScreen):
                 self.screen.put_off()
