@@ -59,27 +59,35 @@ _CLOCKS = ("0", "0", "5", "-5", "-3600", "86400", "-1e9")
 class Route(NamedTuple):
     """The way from anywhere to a place that keys at random seldom reach, and what has keys there."""
 
-    keys: str  # names of keys, and texts with = in front
+    keys: str  # names of keys; texts with = in front; events with @, their words joined by colons; ``wait``
     places: str  # of the tables of actions
     arrive_s: float = 0.0  # how long a command takes to answer there
 
 
-_RUN, _STACKS = "1 home enter", "1 home enter s"
+_RUN = "1 home enter"
+_LIVE = "@launch:sleep:3 wait 1 end enter"  # the newest launcher, which runs for a while
+_STACKS = f"{_LIVE} s wait"
+_JOB = "@job:2 7 wait end enter"  # 300 tasks, which take a while
 ROUTES = (
     Route(_RUN, "run ranks output"),
     Route(_RUN, "run output"),
     Route("1 e G enter", "run ranks output"),
     Route(_STACKS, "stacks tree", 1.5),
-    Route(f"{_STACKS} S", "beside", 1.5),
+    Route(f"{_STACKS} down", "stacks tree", 1.5),
+    Route(f"{_STACKS} S wait", "beside"),
     Route(f"{_RUN} f =rank:0 enter", "run output"),
     Route(f"{_RUN} slash =line enter", "run"),
-    Route(f"{_RUN} i =words enter ctrl+d", "prompt run"),
+    Route(f"{_LIVE} i =words enter ctrl+d", "prompt run"),
+    Route(f"{_LIVE} tab", "ranks cells run"),
+    Route(f"{_LIVE} r", "output run"),
     Route(f"{_RUN} w enter", "run"),
     Route(f"{_RUN} tab", "ranks cells"),
     Route(f"{_RUN} L", "launch field"),
     Route(f"{_RUN} d", "choosing"),
-    Route("7 home enter", "job rows"),
+    Route(_JOB, "job rows"),
+    Route(f"{_JOB} tab", "job"),
     Route("7 e home enter", "job rows", 0.5),
+    Route("@job:2 7 wait end", "jobs"),
     Route("7 e", "jobs rows table"),
     Route("7", "jobs rows table"),
     Route("1", "table rows"),
@@ -124,6 +132,17 @@ def key_bytes(key: str) -> str:
     return _PRINTABLE[key]
 
 
+def _step_of(key: str) -> Step:
+    """The step of a key of a route."""
+    if key[0] == "@":
+        return Step("event", key[1:].replace(":", " "))
+    if key == "wait":
+        return Step("beat", "")
+    if key == "escape":
+        return Step("type", key_bytes(key), 0.12)  # or it would begin the sequence of the next key
+    return Step("type", _bytes(key[1:]) if key[0] == "=" else key_bytes(key), 0.0)
+
+
 def _bytes(text: str) -> str:
     return text.encode().decode("latin-1")
 
@@ -134,6 +153,8 @@ _WEIGHTS = {"key": 28, "place": 18, "text": 8, "mouse": 12, "resize": 4, "paste"
             "leave": 2, "again": 4, "journey": 8, "terminal": 1, "clock": 1}  # fmt: skip
 _PAUSES = (0.0, 0.0, 0.0, 0.0, 0.01, 0.03, 0.1, 0.3)
 _BEAT_EVERY, _LOOK_EVERY = 6, 14
+#: How long a route waits for what takes a command: a launch, a job, stacks.
+_ARRIVE_S = 1.5
 
 
 def script(seed: int) -> Iterator[Act]:
@@ -239,9 +260,9 @@ class _Maker:
     def _journey(self) -> list[Step]:
         """To a place, and keys that do something there. A heartbeat after each key lets its screen come."""
         route = self._chance.choice(ROUTES)
-        keys = ["escape", "escape", *route.keys.split()]
-        way = [_bytes(key[1:]) if key[0] == "=" else key_bytes(key) for key in keys]
-        steps = [one for key in way for one in (Step("type", key, 0.12 if key == "\x1b" else 0.0), Step("beat", ""))]
+        steps: list[Step] = []
+        for key in ("escape", "escape", *route.keys.split()):
+            steps += [_step_of(key), Step("beat", "", _ARRIVE_S if key == "wait" else None)]
         steps += [Step("beat", "", route.arrive_s), Step("look", "")]
         there = [key.strip() for action in of(*route.places.split()) for key in action.keys.split(",")]
         for _ in range(self._chance.randint(3, 12)):

@@ -16,7 +16,7 @@ from tests.support.waiting import PATIENCE_S
 #: Acts of a seed in make test, about a minute; and minutes that they never take.
 ACTS, MOST = 420, 20
 MINUTES = 6
-#: Seeds that found faults. 1: a byte that is no character, a sequence that is none. 106: frames moved by emoji.
+#: Seeds that found faults (the acts of a seed change with acts.py). 1: a byte that is no character, a sequence that is none. 106: frames moved by emoji.
 #: 110: a key for a screen without its widgets.
 SEEDS = [random.SystemRandom().randrange(1, 1 << 30) for _ in range(3)] if LONG else [1, 106, 110]
 
