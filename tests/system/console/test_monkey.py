@@ -16,13 +16,13 @@ from tests.support.waiting import PATIENCE_S
 #: Acts of a seed in make test, about a minute; and minutes that they never take.
 ACTS, MOST = 420, 20
 MINUTES = 6
-#: Seeds that found faults (the acts of a seed change with acts.py). 1: a byte that is no character, a sequence that is none. 106: frames moved by emoji.
-#: 110: a key for a screen without its widgets.
+#: Seeds that found faults; their acts change with acts.py. 1: a byte that is no character, a sequence that is none.
+#: 106: frames moved by emoji. 110: a key for a screen without its widgets.
 SEEDS = [random.SystemRandom().randrange(1, 1 << 30) for _ in range(3)] if LONG else [1, 106, 110]
 
 
 @pytest.mark.storm
-@pytest.mark.timeout(MOST * 60)
+@pytest.mark.timeout((MOST + 5) * 60)
 @pytest.mark.parametrize("which", range(len(SEEDS)))
 def test_a_monkey_at_the_console(which: int, tmp_path: Path) -> None:
     words = ["--minutes", str(MINUTES)] if LONG else ["--minutes", str(MOST), "--acts", str(ACTS)]
