@@ -102,7 +102,7 @@ async def test_an_option_is_clicked_that_a_letter_has_just_removed(tmp_path: Pat
     async with opened(database.url, tmp_path, (100, 30)) as (app, pilot):
         app.action_choose_tab()
         await until(pilot, lambda: isinstance(app.screen, Choosing), "the list of tabs")
-        await pilot.pause()
+        await until(pilot, lambda: "events" in screen_text(app), "its rows")
         options = app.screen.query_one(OptionList)
         at = place(app, "events")
         style = app.screen.get_style_at(*at)
