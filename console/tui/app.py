@@ -38,7 +38,7 @@ from console.tui.model.observation import Identity, Observation
 from console.tui.model.tables import TABLES
 from console.tui.model.tabs import Finished, Tab, in_order
 from console.tui.model.usage import Usage
-from console.tui.model.wrong import Wrong, Wrongs
+from console.tui.model.wrong import Round, Wrong, Wrongs
 from console.tui.navigation.links import Link
 from console.tui.screens.base import Framed, Page
 from console.tui.screens.dialogs import Choosing, Confirm
@@ -151,6 +151,7 @@ class ConsoleApp(PromptApp):
         self.runs: dict[int, Run] = {}
         self._health: Observation[list[str]] | None = None  # the problems found by mesh status
         self._wrongs = Wrongs(self.machine)
+        self._wrong_round = Round()
         self._notes = notes.Notes(self)
         self._ends: dict[str, Ends] = {}  # what the notes of ended launches and jobs report
         self._health_told: list[str] = []  # what the note of problems reports
@@ -522,18 +523,22 @@ class ConsoleApp(PromptApp):
         """Live launchers on nodes that are down: what became of their ranks."""
         return self._wrongs.launchers if self.wrongs else {}
 
-    def action_wrong(self) -> None:
-        """Go to what is wrong; with several things, choose among them."""
-        found = self.wrongs
-        if len(found) > 1:
-            rows = [(wrong.what, "; ".join(filter(None, (wrong.why, wrong.whom))), wrong) for wrong in found]
-            self.push_screen(Choosing("what is wrong", rows), lambda wrong: self._go_to_wrong(wrong) if wrong else None)
-        elif found:
-            self._go_to_wrong(found[0])
-        else:
-            self.notify("nothing is wrong", timeout=2)
+    @property
+    def next_wrong(self) -> int | None:
+        """The index in ``wrongs`` of what ``action_wrong`` goes to; None if nothing is wrong."""
+        return self._wrong_round.coming(self.wrongs)
 
-    def _go_to_wrong(self, wrong: Wrong) -> None:
+    def action_wrong(self, index: int | None = None) -> None:
+        """Go to a thing that is wrong; without ``index`` to the worst, and to the next one each further time."""
+        found = self.wrongs
+        at = self.next_wrong if index is None else index
+        if at is None or at >= len(found):
+            self.notify("nothing is wrong", timeout=2)
+            return
+        wrong = found[at]
+        self._wrong_round.visit(wrong, found)
+        if len(found) > 1:
+            self._tell("wrong", f"{at + 1} of {len(found)}: {wrong.text}", "information")
         if wrong.kind == "health":
             self.push_screen(Page("what is wrong", [wrong.text]))
         else:

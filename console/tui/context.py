@@ -63,6 +63,10 @@ class AppContext(Protocol):
         """What is wrong with the machine, the worst first."""
 
     @property
+    def next_wrong(self) -> int | None:
+        """The index in ``wrongs`` of what the key goes to."""
+
+    @property
     def harmed(self) -> Mapping[int, str]:
         """Live launchers on nodes that are down: what became of their ranks."""
 

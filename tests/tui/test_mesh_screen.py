@@ -12,6 +12,7 @@ from console.tui.screens.launch import RunScreen
 from console.tui.screens.mesh import MeshScreen
 from console.tui.widgets.details import Details
 from console.tui.widgets.machine_map import MachineMap
+from console.tui.widgets.table import TableView
 from console.tui.widgets.wrong_line import WrongLine
 from tests.support.big_machine import storm
 from tests.support.console import opened, screen_text, until
@@ -289,9 +290,10 @@ async def test_what_is_wrong_stands_above_the_map_while_it_is_and_its_key_goes_t
         await until(pilot, lambda: re.search(r"│▲ +1 +ada", screen_text(app)) is not None, "the table")
         assert "n1 down for" in screen_text(app).splitlines()[1]
         await pilot.press("exclamation_mark")
-        await until(pilot, lambda: "what is wrong" in screen_text(app), "the list")
-        await pilot.press("down", "enter")
         await until(pilot, lambda: "› node n3" in screen_text(app), "the second")
+        await until(pilot, lambda: "2 of 2: n3 suspect" in screen_text(app), "which it is")
+        await pilot.press("exclamation_mark")
+        await until(pilot, lambda: "› node n1" in screen_text(app), "the first again")
         await pilot.press("colon", *"launcher ")
         await until(pilot, lambda: "tab: ▲1  2" in screen_text(app), "the mark among the offers")
         await pilot.press("1")
@@ -301,6 +303,44 @@ async def test_what_is_wrong_stands_above_the_map_while_it_is_and_its_key_goes_t
             database.up(node)
         await until(pilot, lambda: screen_text(app).splitlines()[1].startswith("╭"), "nothing is wrong")
         assert not line.display and "▲" not in screen_text(app)
+
+
+async def test_enter_on_the_line_of_what_is_wrong_goes_there(tmp_path: Path) -> None:
+    database = FixedDatabase(tmp_path)
+    async with opened(database.url, tmp_path) as (app, pilot):
+        await pilot.press("tab", "tab")
+        assert isinstance(app.focused, MachineMap), "while nothing is wrong, there is no line to go to"
+        database.down("n2")
+        await until(pilot, lambda: "n2 down for" in screen_text(app).splitlines()[1], "what is wrong")
+        assert isinstance(app.focused, MachineMap), "the line takes no focus by itself"
+        await pilot.press("up", "up", "left")
+        assert isinstance(app.focused, MachineMap), "nor from the arrows on the map"
+        await pilot.press("tab", "tab")
+        assert isinstance(app.focused, WrongLine)
+        await until(pilot, lambda: "Go there" in screen_text(app).splitlines()[-1], "what enter does")
+        await pilot.press("enter")
+        await until(pilot, lambda: "› node n2" in screen_text(app), "the node")
+        assert isinstance(app.focused, MachineMap)
+        await pilot.press("3", "tab")
+        await until(pilot, lambda: isinstance(app.focused, WrongLine), "the line above a table")
+        database.up("n2")
+        await until(pilot, lambda: isinstance(app.focused, TableView), "the table has the focus when the line goes")
+
+
+async def test_two_groups_of_nodes_that_are_down_are_two_places(tmp_path: Path) -> None:
+    database = FixedDatabase(tmp_path)
+    async with opened(database.url, tmp_path) as (app, pilot):
+        for node in ("n0", "n1"):
+            database.down(node, "its disk is full")
+        for node in ("n2", "n3"):
+            database.down(node, "no heartbeat")
+        await until(pilot, lambda: "1 more · !" in screen_text(app).splitlines()[1], "both groups")
+        grid, seen = app.screen.query_one(MachineMap), []
+        for at in (1, 2):
+            await pilot.press("exclamation_mark")
+            await until(pilot, lambda at=at: f"{at} of 2" in screen_text(app), "which one it is")
+            seen.append({app.machine.processors[cell].node for cell in grid.selected_cells})
+        assert sorted(map(sorted, seen)) == [[1, 2], [3, 4]]
 
 
 async def test_the_line_of_what_is_wrong_is_painted_only_after_a_change(tmp_path: Path) -> None:

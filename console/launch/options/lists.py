@@ -3,10 +3,11 @@
 Numbers are processor ids; names mean all processors of those nodes. A range has one or more dots, or a dash.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from console.errors import UsageError
-from redmesh.idset import fold_ranks
+from redmesh.idset import fold_names, fold_ranks
 
 #: The most names that a bracket expression may have: more than any machine needs, and a limit for memory.
 MOST = 1_000_000
@@ -33,6 +34,26 @@ def parse_list(text: str) -> dict[str, Any]:
 def fold(ids: list[int]) -> str:
     """Fold processor ids in their order: ``[0, 1, 2, 8]`` gives ``0..2,8``."""
     return fold_ranks(ids).replace("-", "..")
+
+
+def fold_nodes(names: Sequence[str]) -> str:
+    """``n0,n[2-4],login``: names that count up, folded as every list takes them."""
+    parts = []
+    for run in fold_names(list(names)).split(",") if names else []:
+        parts.append(_brackets(run, names))
+    return ",".join(parts)
+
+
+def _brackets(run: str, names: Sequence[str]) -> str:
+    first, _, last = run.partition("-")
+    if run in names or first not in names:
+        # A name that contains a dash: split c3-0c0s1n2-c3-0c0s1n3 where both halves are names.
+        found = next((i for i, char in enumerate(run) if char == "-" and run[:i] in names and run[i + 1 :] in names), 0)
+        if run in names or not found:
+            return run
+        first, last = run[:found], run[found + 1 :]
+    head = first.rstrip("0123456789")
+    return f"{head}[{first[len(head) :]}-{last[len(head) :]}]"
 
 
 def _items(text: str) -> list[str]:

@@ -11,12 +11,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from console.errors import ConsoleError
-from console.launch.options.lists import fold
+from console.launch.options.lists import fold, fold_nodes
 from console.tui.actions.child import answered
 from console.tui.format import several
 from console.tui.model.machine import Launcher, Machine
 from redmesh.answers import Answered
-from redmesh.idset import fold_names
 from redmesh.sanitise import clean
 from redmesh.start_command import start_command
 
@@ -126,26 +125,6 @@ def overtaken(verb: Verb, found: Target, machine: Machine, boot_id: str) -> str:
         what = "launcher " + ", ".join(map(str, others[:3])) + (" …" if len(others) > 3 else "")
         return f"{what} began there after the question; nothing was done"
     return ""
-
-
-def fold_nodes(names: Sequence[str]) -> str:
-    """``n0,n[2-4],login``: names that count up, folded as every list takes them."""
-    parts = []
-    for run in fold_names(list(names)).split(",") if names else []:
-        parts.append(_brackets(run, names))
-    return ",".join(parts)
-
-
-def _brackets(run: str, names: Sequence[str]) -> str:
-    first, _, last = run.partition("-")
-    if run in names or first not in names:
-        # A name that contains a dash: split c3-0c0s1n2-c3-0c0s1n3 where both halves are names.
-        found = next((i for i, char in enumerate(run) if char == "-" and run[:i] in names and run[i + 1 :] in names), 0)
-        if run in names or not found:
-            return run
-        first, last = run[:found], run[found + 1 :]
-    head = first.rstrip("0123456789")
-    return f"{head}[{first[len(head) :]}-{last[len(head) :]}]"
 
 
 def problem(verb: Verb, chosen: Target) -> str:

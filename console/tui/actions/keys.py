@@ -34,7 +34,7 @@ MESH = (
            "pingd -reset -list {nodes}", changes=True),
     Action("mesh.copy", "y", "Copy nodes", "copy the selection as a list of nodes", "copy('nodes')"),
     Action("mesh.copy-processors", "Y", "Copy processors", "copy it as a list of processors", "copy('processors')"),
-    Action("mesh.other", "tab", "Map/List", "between the map and the list of launchers", "app.focus_next"),
+    Action("mesh.other", "tab", "Map/List", "map, list of launchers, the line of what is wrong", "app.focus_next"),
 )  # fmt: skip
 
 MAP = (
@@ -51,6 +51,8 @@ MAP = (
 LAUNCHERS = (
     Action("launchers.attach", "enter", "Attach", "watch it", "choose", "yod --attach {launcher}", footer=True),
 )
+
+WRONG = (Action("wrong.go", "enter", "Go there", "to what the line says is wrong", "app.wrong(0)", footer=True),)
 
 
 # Actions on a watched launch.
@@ -242,7 +244,7 @@ EVERYWHERE = (
     Action("app.events", "4", "Events", "the table of events", "show('events')", "mesh record -"),
     Action("app.tabs", "5", "Tabs", "choose among all tabs", "choose_tab"),
     Action("app.health", "6", "Health", "what is wrong with the mesh", "health", "mesh status"),
-    Action("app.wrong", "exclamation_mark", "Wrong", "what is wrong: to that node or launch; if it is several, a list",
+    Action("app.wrong", "exclamation_mark", "Wrong", "to what is wrong, the worst first; again: to the next",
            "wrong", "mesh status"),
     Action("app.jobs", "7,J", "Jobs", "the table of jobs of tasks and sections", "show('jobs')", "mesh queue --all"),
     Action("app.go-to", "colon", "Go to, do", "a place or an action by its name: node n12, launcher 7, drain", "go_to"),
@@ -291,7 +293,7 @@ LAUNCH_FORM = (
 FIELD = (Action("field.start", "enter", "Launch", "launch it", "submit", footer=True),)
 
 CHOICE = (
-    Action("choice.next", "right,l,space", "Next", "the next word", "step(1)"),
+    Action("choice.next", "right,l,space", "Next", "the next word; a letter: the next one with it", "step(1)"),
     Action("choice.previous", "left,h", "Previous", "the word before", "step(-1)"),
 )
 
@@ -352,6 +354,7 @@ PAGE = (
     Action("page.up", "up,k", "Up", "a line up", "scroll(-1)"),
     Action("page.page-down", "pagedown,ctrl+f,space", "Page down", "a screen down", "scroll(20)"),
     Action("page.page-up", "pageup,ctrl+b", "Page up", "a screen up", "scroll(-20)"),
+    Action("page.wrong", "exclamation_mark", "Wrong", "close the page; to the next thing that is wrong", "wrong"),
     Action("page.copy", "y", "Copy", "all of it into the clipboard", "copy"),
 )
 

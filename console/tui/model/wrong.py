@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from rich.cells import cell_len
 
+from console.launch.options.lists import fold_nodes
 from console.tui.format import fitted, lasting, several
 from console.tui.model.health import about_nodes
 from console.tui.model.launch import RankState, Run
@@ -47,6 +48,11 @@ class Wrong(NamedTuple):
         return self.badness <= _DOWN
 
     @property
+    def place(self) -> tuple[str, str]:
+        """Where it is to be seen; for a problem, what it is."""
+        return self.kind, self.what if self.kind == "health" else self.name
+
+    @property
     def text(self) -> str:
         """All of it: ``n4 down since 14:02: no heartbeat for 15 s; launch 7 lost ranks 3,4``."""
         return _joined(self.what, self.why, self.whom)
@@ -64,6 +70,25 @@ class Wrong(NamedTuple):
 
 def _joined(what: str, why: str, whom: str) -> str:
     return what + (f": {why}" if why else "") + (f"; {whom}" if whom else "")
+
+
+class Round:
+    """The order in which things that are wrong are visited: the worst that was not visited in this round."""
+
+    def __init__(self) -> None:
+        self._visited: set[tuple[str, str]] = set()
+
+    def coming(self, wrongs: Sequence[Wrong]) -> int | None:
+        """The index of the next one; None if nothing is wrong."""
+        fresh = (at for at, wrong in enumerate(wrongs) if wrong.place not in self._visited)
+        return next(fresh, 0 if wrongs else None)
+
+    def visit(self, wrong: Wrong, wrongs: Sequence[Wrong]) -> None:
+        """Note that this one was visited; after the last one, a new round begins."""
+        there = {one.place for one in wrongs}
+        if there <= self._visited:
+            self._visited.clear()
+        self._visited = self._visited & there | {wrong.place}
 
 
 class Wrongs:
@@ -125,9 +150,13 @@ class Wrongs:
         return Wrong(badness, f"{what} {first.state}{since}", first.reason, whom, brief, *self._where(nodes))
 
     def _where(self, nodes: list[Node]) -> tuple[str, str]:
-        if not self._machine.cells_of_node(nodes[0].id):  # a login processor is not on the map
+        on_map = [node for node in nodes if self._machine.cells_of_node(node.id)]
+        if not on_map:  # a login processor is not on the map
             return "nodes", ""
-        return ("node", nodes[0].name) if len(nodes) == 1 else ("select", nodes[0].state)
+        names = [node.name for node in on_map]
+        if len(names) == 1:
+            return "node", names[0]
+        return "select", " | ".join(f"node={part}" for part in fold_nodes(names).split(","))
 
 
 def _whom(became: Mapping[int, str]) -> tuple[str, str]:

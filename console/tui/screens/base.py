@@ -125,6 +125,11 @@ class Page(Dialog[None]):
             self._dismissed = True
             self.dismiss()
 
+    async def action_wrong(self) -> None:
+        """Close the page; go to the next thing that is wrong."""
+        self.action_close()
+        await self.app.run_action("app.wrong")
+
     def action_scroll(self, lines: int) -> None:
         """Scroll the page."""
         self.query_one("#page-text").scroll_relative(y=lines, animate=False)

@@ -38,7 +38,7 @@ class MeshScreen(Framed):
     TITLE_FOR_HELP = "mesh"
     AUTO_FOCUS = "#map"
     BINDINGS: ClassVar[list[BindingType]] = bindings("mesh")
-    PLACES = ("mesh", "map", "launchers", "cells")
+    PLACES = ("mesh", "map", "launchers", "cells", "wrong")
     HORIZONTAL_BREAKPOINTS = [*Framed.HORIZONTAL_BREAKPOINTS, (170, "-broad")]
 
     def compose(self) -> Iterable[Widget]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import ClassVar
 
 from rich.cells import cell_len
+from textual.binding import BindingType
 from textual.content import Content
 from textual.widget import Widget
 
-from console.tui.actions.registry import ALL
+from console.tui.actions.registry import ALL, bindings
 from console.tui.context import context
 from console.tui.model.wrong import Wrong
 
@@ -17,22 +18,28 @@ _BESIDE = 7  # columns for the mark and the blanks
 _WIDE = 100  # columns of a window with room for what the key does
 
 
-class WrongLine(Widget):
-    """Not there while nothing is wrong. A click does what the key does: it goes to that place."""
+class WrongLine(Widget, can_focus=True):
+    """Not there while nothing is wrong. Enter or a click goes to that place."""
+
+    BINDINGS: ClassVar[list[BindingType]] = bindings("wrong")
+    FOCUS_ON_CLICK = False
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"wrong-line--grave", "wrong-line--doubtful", "wrong-line--quiet"}
 
     def __init__(self) -> None:
         super().__init__()
         self._wrongs: tuple[Wrong, ...] = ()
+        self._next: int | None = None
         self.display = False
 
     def update_wrongs(self) -> bool:
         """Show what is wrong now; returns whether the line appeared or went, so that others have another size."""
-        wrongs = context(self).wrongs
-        if wrongs == self._wrongs:
+        wrongs, coming = context(self).wrongs, context(self).next_wrong
+        if (wrongs, coming) == (self._wrongs, self._next):
             return False
-        self._wrongs = wrongs
+        self._wrongs, self._next = wrongs, coming
+        if not wrongs and self.has_focus and self.screen.AUTO_FOCUS:
+            self.screen.query_one(self.screen.AUTO_FOCUS).focus()
         self.refresh()
         before, self.display = self.display, bool(wrongs)
         return before is not self.display
@@ -44,10 +51,11 @@ class WrongLine(Widget):
         worst, more = self._wrongs[0], len(self._wrongs) - 1
         mark = "wrong-line--grave" if worst.grave else "wrong-line--doubtful"
         key = context(self).keys_of(_ACTION).partition(",")[0]
-        right = " · ".join(filter(None, (f"{more:,} more" if more else "", f"{key} goes there" if key else "")))
+        does = f"{key} goes {'there' if self._next == 0 else 'to the next'}"
+        right = " · ".join(filter(None, (f"{more:,} more" if more else "", does if key else "")))
         width = self.size.width
         if width < _WIDE:
-            right = right.replace(" goes there", "")
+            right = right.removesuffix(does) + (key if key else "")
         room = max(10, width - cell_len(right) - _BESIDE)
         text = worst.within(room)
         gap = max(2, width - 5 - cell_len(text) - cell_len(right))
@@ -59,4 +67,4 @@ class WrongLine(Widget):
 
     async def on_click(self) -> None:
         """Go there."""
-        await self.app.run_action(_ACTION.do)
+        await self.app.run_action("app.wrong(0)")

@@ -118,9 +118,9 @@ def test_zooming_in_and_out() -> None:
     ],
 )
 def test_lists_of_nodes_are_such_as_every_command_takes(names: list[str], folded: str) -> None:
-    from console.launch.options.lists import parse_list
+    from console.launch.options.lists import fold_nodes, parse_list
 
-    assert commands.fold_nodes(names) == folded
+    assert fold_nodes(names) == folded
     if folded:
         assert parse_list(folded)["nodes"] == names
 

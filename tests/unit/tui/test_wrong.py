@@ -3,9 +3,10 @@
 import pytest
 
 from console.tui.format import lasting
+from console.tui.model.expressions import choose
 from console.tui.model.launch import Run
 from console.tui.model.machine import Launcher, Machine, Node, Picture, Processor
-from console.tui.model.wrong import Wrongs
+from console.tui.model.wrong import Round, Wrong, Wrongs
 from db.machine.node_states import GIVEN_UP
 
 AT = 1_700_000_000.0
@@ -74,7 +75,33 @@ def test_many_nodes_that_went_alike_are_one() -> None:
     made = machine(*(node(n, "down", f"no heartbeat for {15 + n} s") for n in range(6)))
     [wrong] = Wrongs(made).now("", (), {})
     assert wrong.text.startswith(f"6 nodes (n0 …) down {SINCE}: no heartbeat for 1")
-    assert (wrong.kind, wrong.name) == ("select", "down")
+    assert (wrong.kind, wrong.name) == ("select", "node=n[0-5]")
+
+
+def test_each_group_of_nodes_is_a_place_of_its_own() -> None:
+    made = machine(*(node(n, "down", "its disk is full" if n < 3 else "no heartbeat") for n in (0, 2, 4, 5)))
+    found = Wrongs(made).now("", (), {})
+    assert sorted((wrong.kind, wrong.name) for wrong in found) == [
+        ("select", "node=n0 | node=n2"), ("select", "node=n[4-5]"),
+    ]  # fmt: skip
+    places = [sorted({cell // 4 for cell in choose(wrong.name, made)}) for wrong in found]
+    assert sorted(places) == [[0, 2], [4, 5]]
+
+
+def test_the_round_goes_to_the_worst_that_was_not_visited_and_begins_anew_after_the_last() -> None:
+    first, second, third = (Wrong(badness, f"n{badness}", kind="node", name=f"n{badness}") for badness in (2, 3, 5))
+    round = Round()
+
+    def go(*wrongs: Wrong) -> int | None:
+        at = round.coming(wrongs)
+        if at is not None:
+            round.visit(wrongs[at], wrongs)
+        return at
+
+    assert [go(second, third) for _ in range(5)] == [0, 1, 0, 1, 0]
+    assert go(first, second, third) == 0, "a worse one came meanwhile"
+    assert [go(first, second, third) for _ in range(4)] == [2, 0, 1, 2]
+    assert go(third) == 0 and go(third) == 0 and go() is None
 
 
 @pytest.mark.parametrize("columns", range(10, 90))
