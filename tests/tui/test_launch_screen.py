@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from textual.keys import _character_to_key
 from textual.widgets import Static
 
 from console.cli.options.parser import parse
@@ -10,6 +11,7 @@ from console.cli.yod import command
 from console.tui.actions import launch_command
 from console.tui.actions.launch_command import FIELDS, Form, LaunchError
 from console.tui.navigation.completion import PathSuggester
+from console.tui.widgets.inputs import Choice
 from tests.support.console import opened, screen_text, until
 from tests.support.fixed_database import FixedDatabase
 
@@ -63,6 +65,21 @@ async def test_the_form_selects_the_program_and_goes_back_to_where_one_was(
         await until(pilot, lambda: line(app) == "yod -sz 3 third", "a form that is filled in")
         await pilot.press("space", "minus", "f")
         await until(pilot, lambda: line(app) == "yod -sz 3 third -f", "what is typed behind it")
+
+
+async def test_letters_on_an_option_choose_a_word_and_are_no_keys(tmp_path: Path) -> None:
+    database = FixedDatabase(tmp_path)
+    async with opened(database.url, tmp_path, size=(120, 40)) as (app, pilot):
+        await pilot.press("n", *"./heat", "tab", "tab", "tab", *"c")
+        await until(pilot, lambda: line(app) == "yod -distribution cyclic ./heat", "the word with that letter")
+        choice = app.focused
+        assert isinstance(choice, Choice)
+        for key in "nmqJab17:?!<>[]DKx/":
+            await pilot.press(_character_to_key(key))
+            assert app.current_mode == "launch" and app.focused is choice and len(app.screen_stack) == 1, key
+        assert line(app) == "yod ./heat", "b is block"
+        await pilot.press("l")
+        assert line(app) == "yod -distribution cyclic ./heat"
 
 
 async def test_what_can_not_be_launched_is_told_and_nothing_started(tmp_path: Path) -> None:

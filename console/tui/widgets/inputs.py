@@ -149,7 +149,10 @@ class Prompt(Horizontal):
 
 
 class Choice(Widget, can_focus=True):
-    """Left, right or space choose; the chosen word is marked."""
+    """Left, right or space choose, and a letter chooses the next word that begins with it; the chosen word is marked.
+
+    As in a text field, letters mean nothing else: ``q`` would end the console, ``n`` would go to the first field.
+    """
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"choice--chosen", "choice--other"}
 
@@ -172,6 +175,21 @@ class Choice(Widget, can_focus=True):
     def action_step(self, step: int) -> None:
         """Choose the next word, or the previous one, cyclically."""
         self.index = (self.index + step) % len(self._words)
+
+    def check_consume_key(self, key: str, character: str | None) -> bool:
+        """True for characters: they are no keys of the screen here."""
+        return character is not None and character.isprintable() and key not in self._bindings.key_to_bindings
+
+    def on_key(self, event: events.Key) -> None:
+        """Choose the next word that begins with the letter, if there is one."""
+        letter = event.character
+        if letter is None or not self.check_consume_key(event.key, letter):
+            return
+        event.stop()
+        event.prevent_default()
+        count = len(self._words)
+        after = ((self.index + step) % count for step in range(1, count + 1))
+        self.index = next((at for at in after if self._words[at].startswith(letter.lower())), self.index)
 
     def watch_index(self) -> None:
         """Announce the new choice."""
