@@ -17,6 +17,7 @@ from console.tui.app import ConsoleApp
 from console.tui.model.launch import Phase
 from console.tui.model.machine import Launcher
 from console.tui.model.output import STDERR
+from console.tui.model.patterns import Pattern
 from console.tui.model.tabs import KEPT_S
 from console.tui.screens.dialogs import Confirm
 from console.tui.screens.launch import RunScreen
@@ -240,7 +241,7 @@ async def test_one_press_searches_what_is_spooled_and_escape_stops_where_n_goes_
         await until(pilot, lambda: pane._hit == 0, "it is found again")
         await pilot.press("G", "slash", *"n..dle", "enter")
         await until(pilot, lambda: pane._hit == 0, "and again")
-        pane.search = re.compile("needle$")
+        pane.search = Pattern("needle$")
         pane.action_follow()
         pane.find(-1)
         assert pane.searching
@@ -250,7 +251,7 @@ async def test_one_press_searches_what_is_spooled_and_escape_stops_where_n_goes_
         await until(pilot, lambda: pane._hit == 0, "it went on")
         await pilot.press("G", "slash", *"nee+dle", "enter")
         await until(pilot, lambda: pane._hit == 0, "a search upwards")
-        pane.search = re.compile("needle ?$")
+        pane.search = Pattern("needle ?$")
         pane.action_follow()
         pane.find(-1, everywhere=True)
         assert pane.searching
@@ -261,6 +262,73 @@ async def test_one_press_searches_what_is_spooled_and_escape_stops_where_n_goes_
         )
         await pilot.press("escape", "n")
         await until(pilot, lambda: app.current_mode == "launch", "the second escape ends it all")
+
+
+async def test_filter_gathering_and_stacks_reach_what_is_spooled_alone(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    path = Path(spool_path(str(tmp_path), 1))
+    path.parent.mkdir()
+    traceback = b'Traceback (most recent call last):\n  File "heat.py", line 7, in inner\nValueError: boom\n'
+    with path.open("wb") as file:
+        file.write(control.control({"event": "hello", "at": 1.0, "launcher": 1, "command": "x", "size": 2}))
+        file.write(control.control({"event": "started", "at": 1.0, "ranks": [[5, "n0"], [6, "n0"]]}))
+        file.write(frames.output(frames.STDERR, 0, traceback))
+        for rank in (0, 1):
+            file.write(frames.output(frames.STDOUT, rank, b"the needle\n"))
+        for part in range(60):
+            data = b"".join(b"line %d of part %d\n" % (line, part) for line in range(500))
+            file.write(frames.output(frames.STDOUT, 1, data))
+        for rank, status in ((0, 1), (1, 0)):
+            file.write(control.control({"event": "exit", "rank": rank, "status": status, "signal": 0, "elapsed_s": 1}))
+        file.write(control.control({"event": "end", "at": 2.0, "exit_status": 1}))
+    async with opened(database.url, tmp_path) as (app, pilot):
+        await pilot.press("a")
+        await until(pilot, lambda: "exit status 1" in screen_text(app), "its end")
+        pane = app.screen.query_one(OutputPane)
+        assert app.runs[1].output.first > 1_000
+        await pilot.press("f", *"needle", "enter")
+        await until(pilot, lambda: "0 │ the needle" in screen_text(app), "what left memory")
+        await pilot.press("equals_sign")
+        await until(pilot, lambda: "0-1 │ the needle" in screen_text(app) and not pane.covered, "in one row")
+        await pilot.press("equals_sign", "escape", "s")
+        await until(pilot, lambda: "inner heat.py:7" in screen_text(app), "the traceback")
+        await pilot.press("escape")
+        path.unlink()
+        await pilot.press("f", *"needle", "enter")
+        await until(pilot, lambda: pane.covered.startswith("in the newest 20,0"), "what was looked at")
+        await pilot.press("s")
+        await until(pilot, lambda: "no traceback of any rank" in screen_text(app), "that there is none")
+
+
+async def test_an_endless_expression_ends_by_itself_and_is_named(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    async with ScriptedYod(tmp_path, 1) as yod, opened(database.url, tmp_path, size=(140, 30)) as (app, pilot):
+        running(yod)
+        yod.output(0, b"a" * 60 + b"!\nthe end\n")
+        await watched(yod, app, pilot)
+        await until(pilot, lambda: "the end" in screen_text(app), "the output")
+        await pilot.press("f", *"(a|aa)+$")
+        await until(pilot, lambda: "takes more than" in screen_text(app), "why it does not filter, in the open line")
+        assert "the end" in screen_text(app), "nothing is filtered"
+        await pilot.press("escape", "f", *"(a|aa)+$", "enter")
+        await until(pilot, lambda: "the filter was dropped" in screen_text(app), "the same in a note")
+        await pilot.press("slash", *"(a|aa)+$", "enter")
+        await until(pilot, lambda: "the search stopped" in screen_text(app), "that it cannot be looked for")
+        assert app.screen.query_one(OutputPane).search is None
+
+
+async def test_escape_takes_back_a_filter_that_is_typed(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    async with ScriptedYod(tmp_path, 1) as yod, opened(database.url, tmp_path) as (app, pilot):
+        running(yod)
+        yod.output(0, b"alpha\nbeta\n")
+        await watched(yod, app, pilot)
+        await pilot.press("f", *"alpha", "enter")
+        await until(pilot, lambda: "beta" not in screen_text(app), "a filter")
+        await pilot.press("f", *"x")
+        await until(pilot, lambda: "filtered: alphax" in screen_text(app), "another one, while it is typed")
+        await pilot.press("escape")
+        await until(pilot, lambda: "filtered: alpha " in screen_text(app), "the first one again")
 
 
 async def test_yod_goes_in_the_middle_and_the_spool_has_the_rest(tmp_path: Path) -> None:
@@ -797,7 +865,7 @@ async def test_only_colours_of_programs_are_painted(tmp_path: Path) -> None:
                 data = b"".join(chance.choices(pieces, k=chance.randrange(1, 30)))
                 app.runs[1].output.feed(chance.randrange(8), chance.choice((2, 3)), data)
             pane.wrap, pane.gathered = bool(turn & 1), bool(turn & 2)
-            pane.search = re.compile("[a漢]") if turn & 4 else None
+            pane.search = Pattern("[a漢]") if turn & 4 else None
             pane.update_output()
             await pilot.pause()
             for y in range(pane.size.height):

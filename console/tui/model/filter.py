@@ -3,38 +3,39 @@
 from __future__ import annotations
 
 import bisect
-import re
-from collections.abc import Callable, Sequence
+import fnmatch
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from console.errors import ConsoleError
 from console.launch.options.lists import parse_list
-from console.tui.model.output import NOBODY, NOTE, STDERR, STDOUT, Line, Output
+from console.tui.model.output import MAX_CHARACTERS, MAX_LINES, NOBODY, NOTE, STDERR, STDOUT, Line, Output
+from console.tui.model.patterns import FilterError, Pattern
+from console.tui.model.scan import Scan
 
 _MOST_RANKS = 1 << 20
+_SLACK = 2_048  # lines are dropped in groups, because each drop moves the list
 _STREAMS = {"out": STDOUT, "stdout": STDOUT, "err": STDERR, "stderr": STDERR, "yod": NOTE}
-
-
-class FilterError(ConsoleError):
-    """An invalid, perhaps incomplete, filter."""
 
 
 class Filter(NamedTuple):
     """The conditions on a line. None means no condition."""
 
     ranks: frozenset[int] | None = None
-    node: re.Pattern[str] | None = None
+    nodes: tuple[str, ...] = ()  # names with * and ?; empty: no condition
     stream: int | None = None
-    text: re.Pattern[str] | None = None
+    text: Pattern | None = None
     inverted: bool = False  # the text must not match
 
     def keeps(self, nodes: Sequence[str]) -> Callable[[Line], bool] | None:
-        """A test for lines; None if all pass. ``nodes``: of each rank."""
+        """A test for lines, which raises TooSlowError; None if all pass. ``nodes``: of each rank."""
         if self == Filter():
             return None
         ranks = self.ranks
-        if self.node is not None:
-            here = {rank for rank, name in enumerate(nodes) if self.node.fullmatch(name)}
+        if self.nodes:
+            here = {
+                rank for rank, name in enumerate(nodes) if any(fnmatch.fnmatchcase(name, one) for one in self.nodes)
+            }
             ranks = frozenset(here if ranks is None else ranks & here)
         stream, text, inverted = self.stream, self.text, self.inverted
 
@@ -43,17 +44,9 @@ class Filter(NamedTuple):
                 return False
             if stream is not None and line.stream != stream:
                 return False
-            return text is None or (text.search(line.text) is not None) != inverted
+            return text is None or text.search(line.text) != inverted
 
         return keep
-
-
-def pattern(words: str) -> re.Pattern[str]:
-    """A regular expression; case matters only if it contains capitals. Raises FilterError."""
-    try:
-        return re.compile(words, 0 if any(c.isupper() for c in words) else re.IGNORECASE)
-    except (re.error, OverflowError) as error:
-        raise FilterError(f"{words!r} is not a regular expression: {error}") from None
 
 
 def parse_filter(words: str) -> Filter:
@@ -68,7 +61,7 @@ def parse_filter(words: str) -> Filter:
         elif name == "rank":
             found = found._replace(ranks=parse_ranks(value))
         elif name == "node":
-            found = found._replace(node=_glob(value))
+            found = found._replace(nodes=tuple(value.replace("[", "[[]").split(",")))
         elif value in _STREAMS:
             found = found._replace(stream=_STREAMS[value])
         else:
@@ -76,7 +69,7 @@ def parse_filter(words: str) -> Filter:
     text = " ".join(rest).strip()
     if text.startswith("!"):
         found, text = found._replace(inverted=True), text[1:].lstrip()
-    return found._replace(text=pattern(text)) if text else found._replace(inverted=False)
+    return found._replace(text=Pattern(text)) if text else found._replace(inverted=False)
 
 
 def parse_ranks(value: str) -> frozenset[int]:
@@ -90,48 +83,46 @@ def parse_ranks(value: str) -> frozenset[int]:
     return frozenset(rank for first, last in found["processors"] for rank in range(first, last + 1))
 
 
-def _glob(value: str) -> re.Pattern[str]:
-    return re.compile("|".join(re.escape(name).replace(r"\*", ".*") for name in value.split(",")))
-
-
 class Selection:
-    """The numbers of output lines that pass a filter, as of the last refresh."""
+    """The newest lines of a launch that pass a filter. They stay when the output drops them from memory."""
 
-    def __init__(self, output: Output, keep: Callable[[Line], bool] | None = None) -> None:
-        self._output = output
-        self._keep = keep
-        self._numbers: list[int] | range = []
-        self._unsettled: set[int] = set()  # lines that are still being overwritten, and do not pass yet
-        self._seen = output.first
-        self._generation = output.generation
+    def __init__(self, output: Output, keep: Callable[[Line], bool], start: int | None = None) -> None:
+        """``start``: the oldest line to look at; None: the oldest in memory."""
+        self.scan = Scan(output, keep, start)
+        self.dropped = False  # so many lines pass that older ones are not kept
+        self._numbers: list[int] = []
+        self._lines: list[Line] = []
+        self._characters = 0
 
     def refresh(self) -> None:
-        """Add new lines, and remove dropped ones."""
-        output = self._output
-        if self._keep is None:
-            self._numbers = range(output.first, output.end)
-            return
-        if self._generation != output.generation:
-            self._generation, self._seen, self._numbers = output.generation, output.first, []
-            self._unsettled.clear()
-        assert isinstance(self._numbers, list)
-        start = max(self._seen, output.first)
-        keep = self._keep
-        unsettled = output.unsettled
-        for number in sorted(self._unsettled):
-            if number < output.first or keep(output.line(number)):
-                self._unsettled.discard(number)
-                if number >= output.first:
-                    bisect.insort(self._numbers, number)
-        self._unsettled &= unsettled
-        self._numbers += [number for number, line in enumerate(output.lines(start), start) if keep(line)]
-        self._unsettled |= {number for number in unsettled if number >= start and not keep(output.line(number))}
-        self._seen = output.end
-        gone = 0
-        while gone < len(self._numbers) and self._numbers[gone] < output.first:
-            gone += 1
-        if gone:
-            del self._numbers[:gone]
+        """Add new lines. Raises TooSlowError."""
+        self.take(self.scan.passing())
+
+    def take(self, passing: Iterable[tuple[int, Line]]) -> None:
+        """Add lines that pass, or replace lines that were overwritten."""
+        for number, line in passing:
+            at = len(self._numbers)
+            if at and number <= self._numbers[-1]:
+                at = bisect.bisect_left(self._numbers, number)
+            if at < len(self._numbers) and self._numbers[at] == number:
+                self._characters -= _weight(self._lines[at])
+                self._lines[at] = line
+            else:
+                self._numbers.insert(at, number)
+                self._lines.insert(at, line)
+            self._characters += _weight(line)
+            if len(self._lines) > MAX_LINES + _SLACK or self._characters > MAX_CHARACTERS:
+                self._drop()
+
+    def _drop(self) -> None:
+        drop = max(0, len(self._lines) - MAX_LINES)
+        freed = sum(map(_weight, self._lines[:drop]))
+        while self._characters - freed > MAX_CHARACTERS * 3 // 4 and drop < len(self._lines):
+            freed += _weight(self._lines[drop])
+            drop += 1
+        del self._numbers[:drop], self._lines[:drop]
+        self._characters -= freed
+        self.dropped = True
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -141,10 +132,14 @@ class Selection:
         return self._numbers[index]
 
     def line(self, index: int) -> Line:
-        """The ``index``-th shown line. Raises IndexError if it was dropped since the last refresh."""
-        return self._output.line(self.number(index))
+        """The ``index``-th shown line."""
+        return self._lines[index]
 
     def who(self, index: int) -> str:
         """The label of its rank."""
-        line = self.line(index)
+        line = self._lines[index]
         return "yod" if line.stream == NOTE else str(line.rank)
+
+
+def _weight(line: Line) -> int:
+    return len(line.text) + len(line.written)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from console.tui.model.output import NOTE, Line, Output
+from console.tui.model.scan import Scan
 from redmesh.idset import fold_ranks
 
 MOST = 20_000  # groups kept
@@ -27,34 +28,24 @@ class Gathered:
     on the order of arrival.
     """
 
-    def __init__(self, output: Output, keep: Callable[[Line], bool] | None = None) -> None:
-        self._output = output
-        self._keep = keep
-        self._start()
-
-    def _start(self) -> None:
-        self._generation = self._output.generation
-        self._seen = self._output.first
+    def __init__(self, output: Output, keep: Callable[[Line], bool] | None = None, start: int | None = None) -> None:
+        """``start``: the oldest line to look at; None: the oldest in memory."""
+        self.scan = Scan(output, keep, start, settled=True)
+        self.dropped = False  # there are so many groups that older ones are not kept
         self._groups: list[_Group] = []
         self._by_key: dict[tuple[str, int, int], _Group] = {}
         self._times: dict[tuple[str, int, int], int] = {}
-        self._unsettled: set[int] = set()  # progress bars are gathered when they end
 
     def refresh(self) -> None:
-        """Add new lines; the oldest groups are dropped if there are too many."""
-        output, keep = self._output, self._keep
-        if self._generation != output.generation:
-            self._start()
-        start = max(self._seen, output.first)
-        unsettled = output.unsettled
-        settled = sorted(number for number in self._unsettled - unsettled if number >= output.first)
-        self._unsettled = {number for number in unsettled if number >= output.first}
-        fresh = [(number, line) for number, line in enumerate(output.lines(start), start) if number not in unsettled]
-        for number, line in [*((number, output.line(number)) for number in settled), *fresh]:
-            if keep is None or keep(line):
-                self._add(number, line)
-        self._seen = output.end
+        """Add new lines. Raises TooSlowError."""
+        self.take(self.scan.passing())
+
+    def take(self, passing: Iterable[tuple[int, Line]]) -> None:
+        """Add lines that pass; the oldest groups are dropped if there are too many."""
+        for number, line in passing:
+            self._add(number, line)
         if len(self._groups) > MOST + MOST // 4 or len(self._times) > _MOST_WRITERS:
+            self.dropped = True
             del self._groups[: max(len(self._groups) - MOST, len(self._groups) // 2)]
             kept = set(map(id, self._groups))
             self._by_key = {key: group for key, group in self._by_key.items() if id(group) in kept}

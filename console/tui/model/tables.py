@@ -9,25 +9,20 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 from rich.cells import cell_len
 
-from console.errors import ConsoleError
 from console.tui.format import clock, elapsed, program_words
 from console.tui.model.jobs import Job
 from console.tui.model.machine import Event, Launcher, Machine, Node, NodeStatus, Partition
+from console.tui.model.patterns import FilterError, Pattern, TooSlowError, within
 from redmesh.idset import fold_names
 
 _MEASURED = 1_000  # with more rows, columns keep the width of texts that are gone
+_FILTERING_S = 1.0  # the longest time in which a filter looks at all rows, because keys wait for it
 _GROWN = 30  # the least width of the column that takes the rest
-
-
-class FilterError(ConsoleError):
-    """An invalid regular expression in a filter."""
-
-    exit_status = 2
 
 
 class Column(NamedTuple):
@@ -244,19 +239,25 @@ TABLES = {table.name: table for table in (LAUNCHERS, PARTITIONS, NODES, EVENTS, 
 def matcher(text: str) -> Callable[[str], bool]:
     """A filter's test: a regular expression; after ``!`` its negation; after ``~`` letters in order.
 
-    Case matters only if the filter contains capitals. Raises FilterError.
+    Case matters only if the filter contains capitals. Raises FilterError; the test raises TooSlowError.
     """
     inverted = text.startswith("!")
     text = text.removeprefix("!")
     if not text:
         return lambda _: True
-    flags = re.IGNORECASE if text == text.lower() else 0
-    pattern = ".*?".join(map(re.escape, text[1:])) if text.startswith("~") else text
-    try:
-        search = re.compile(pattern, flags).search
-    except (re.error, OverflowError, RecursionError) as error:
-        raise FilterError(f"{text}: {error}") from None
-    return (lambda line: not search(line)) if inverted else (lambda line: bool(search(line)))
+    search = partial(_in_order, text[1:]) if text.startswith("~") else Pattern(text).search
+    return (lambda line: not search(line)) if inverted else search
+
+
+def _in_order(letters: str, line: str) -> bool:
+    if letters == letters.lower():
+        line = line.lower()
+    at = 0
+    for letter in letters:
+        at = line.find(letter, at) + 1
+        if not at:
+            return False
+    return True
 
 
 class _Kept(NamedTuple):
@@ -282,27 +283,23 @@ class Rows:
         self._matches: Callable[[str], bool] = lambda _: True
         self._kept: dict[int, _Kept] = {}
         self._filtered_anew = False  # the filter has changed since the last refresh
+        self.refused: FilterError | None = None  # why the filter was dropped
 
     def set_filter(self, text: str) -> None:
         """Set a filter. On FilterError the old one stays."""
         self._matches = matcher(text)
         self.filter = text
         self._filtered_anew = True
+        self.refused = None
 
     def refresh(self) -> None:
-        """Apply the machine's changes."""
-        kept: dict[int, _Kept] = {}
-        before, matches, anew = self._kept, self._matches, self._filtered_anew
-        self._filtered_anew = False
-        for key, row in (*self.extra, *self.table.rows(self._machine)):
-            old = before.get(key)
-            if old is None or old.row is not row:
-                kept[key] = self._keep(row)
-            elif anew:
-                kept[key] = _Kept(row, old.texts, old.line, matches(old.line))
-            else:
-                kept[key] = old
-        self._kept = kept
+        """Apply the machine's changes. A filter that takes too long is dropped; ``refused`` says so."""
+        try:
+            self._kept = kept = self._filtered()
+        except TooSlowError as error:
+            self.set_filter("")
+            self.refused = error
+            self._kept = kept = self._filtered()
         self.total = len(kept)
         column = self.table.columns[self.sort]
         key_of = column.key
@@ -315,7 +312,22 @@ class Rows:
             passing.sort(key=lambda key: (key_of(kept[key].row, machine), key), reverse=self.reverse)
         self.order = passing
 
-    def _keep(self, row: Any) -> _Kept:
+    def _filtered(self) -> dict[int, _Kept]:
+        kept: dict[int, _Kept] = {}
+        before, anew = self._kept, self._filtered_anew
+        matches = within(self.filter, self._matches, _FILTERING_S)
+        for key, row in (*self.extra, *self.table.rows(self._machine)):
+            old = before.get(key)
+            if old is None or old.row is not row:
+                kept[key] = self._keep(row, matches)
+            elif anew:
+                kept[key] = _Kept(row, old.texts, old.line, matches(old.line))
+            else:
+                kept[key] = old
+        self._filtered_anew = False
+        return kept
+
+    def _keep(self, row: Any, matches: Callable[[str], bool]) -> _Kept:
         machine = self._machine
         columns = self.table.columns
         texts = tuple("" if column.moves else column.text(row, machine) for column in columns)
@@ -325,7 +337,7 @@ class Rows:
             text if column.whole is None else column.whole(row) for column, text in zip(columns, texts, strict=True)
         )
         line = " ".join(filter(None, whole))
-        return _Kept(row, texts, line, self._matches(line))
+        return _Kept(row, texts, line, matches(line))
 
     def row(self, key: int) -> Any:
         """The row of an id. Raises KeyError."""

@@ -10,14 +10,18 @@ from textual import on
 from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
+from textual.notifications import SeverityLevel
 from textual.widget import Widget
 from textual.widgets import Static
+from textual.worker import Worker
 
 from console.launch.options.signal_names import signal_name
 from console.tui.actions.registry import bindings
 from console.tui.format import several
-from console.tui.model.filter import Filter, FilterError, parse_filter, pattern
+from console.tui.model.filter import Filter, parse_filter
 from console.tui.model.launch import BAD, Phase, RankState
+from console.tui.model.output import Line
+from console.tui.model.patterns import FilterError, Pattern
 from console.tui.model.stacks.crash import Died, died
 from console.tui.navigation.presets import Presets, config_directory
 from console.tui.screens.base import Framed
@@ -25,6 +29,7 @@ from console.tui.screens.dialogs import Confirm
 from console.tui.screens.save_output import SaveOutput
 from console.tui.screens.stacks.stacks import StacksScreen
 from console.tui.sources.launch import Watch
+from console.tui.sources.sift import errors_of
 from console.tui.sources.yod import AttachError
 from console.tui.widgets.bars import set_subtitle, set_title
 from console.tui.widgets.grids.grid import CellGrid
@@ -84,6 +89,8 @@ class RunScreen(Framed):
         self._watch = watch
         self._run = watch.run
         self._shown: Shown | None = None
+        self._looks_for_stacks: Worker[None] | None = None
+        self._looked = ""  # how much of the output it has read
 
     def facts(self) -> dict[str, str]:
         """The launcher of this tab, and the selected ranks."""
@@ -225,9 +232,13 @@ class RunScreen(Framed):
             parts.append(f"filtered: {words if len(words) <= _LONGEST else words[: _LONGEST - 1] + '…'}")
         if output.gathered:
             parts.append("gathered")
+        if covered := output.covered:
+            parts.append(covered)
         if output.search is not None:
             progress = f" {output.progress}, escape stops" if output.progress else ""
-            parts.append(f"search /{output.search.pattern}/{progress}")
+            parts.append(f"search /{output.search.words}/{progress}")
+        if self._looked:
+            parts.append(f"looking for tracebacks {self._looked}, escape stops")
         if self.has_class("-full"):
             parts.insert(0, f"{self._run.launcher} {self._run.name}")
         below = f", {output.below:,} more below" if output.below else ""
@@ -288,7 +299,8 @@ class RunScreen(Framed):
     # Output
 
     def action_filter(self) -> None:
-        """Ask for a filter."""
+        """Ask for a filter, applied while it is typed."""
+        self._filter_before = self._filter_words
         self._prompt.ask("filter", "filter", self._filter_words, "rank:0-3 node:n1 stream:err !regex")
 
     def action_search(self) -> None:
@@ -301,7 +313,20 @@ class RunScreen(Framed):
 
     @on(OutputPane.Sought)
     def _sought(self, event: OutputPane.Sought) -> None:
-        self.notify(event.told, markup=False, timeout=3)
+        severity: SeverityLevel = "warning" if event.bad else "information"
+        self.notify(event.told, severity=severity, markup=False, timeout=8 if event.bad else 3)
+        self._titles()
+        self.refresh_bindings()
+
+    @on(OutputPane.Refused)
+    def _refused(self, event: OutputPane.Refused) -> None:
+        """A filter that takes too long was dropped: say so in the open line, or in a note."""
+        told = f"{event.error.message} ({event.error.hint})"
+        self._filter("")
+        if self._prompt.is_open and self._prompt.kind == "filter":
+            self._prompt.complain(event.error.message)
+        else:
+            self.notify(f"the filter was dropped: {told}", severity="warning", markup=False, timeout=8)
 
     def action_gather(self) -> None:
         """Gather equal lines of many ranks in one row, or not."""
@@ -329,6 +354,7 @@ class RunScreen(Framed):
         self._prompt.ask("input", "to the ranks", placeholder="enter sends, ^D ends it, escape leaves", keeps_open=True)
 
     _filter_words = ""
+    _filter_before = ""  # the filter when the line was opened
 
     @on(Prompt.Changed)
     def _typed(self, event: Prompt.Changed) -> None:
@@ -361,7 +387,7 @@ class RunScreen(Framed):
 
     def _look_for(self, words: str) -> None:
         try:
-            self._output.search = pattern(words) if words else None
+            self._output.search = Pattern(words) if words else None
             self._titles()
         except FilterError as error:
             self._prompt.complain(error.message)
@@ -371,7 +397,9 @@ class RunScreen(Framed):
             self._output.find(-1 if self._output.following else 1, everywhere=True)
 
     @on(Prompt.Left)
-    def _left(self) -> None:
+    def _left(self, event: Prompt.Left) -> None:
+        if event.kind == "filter":
+            self._filter(self._filter_before)
         self._output.focus()
         self.refresh_bindings()
 
@@ -391,6 +419,8 @@ class RunScreen(Framed):
         output = self._output
         if self._prompt.is_open:
             self._prompt.leave()
+        elif self._looks_for_stacks is not None:
+            self._looks_for_stacks.cancel()
         elif output.searching:
             output.stop_search()
             self._titles()
@@ -476,7 +506,11 @@ class RunScreen(Framed):
     def _ended_so(self, event: LineList.Chosen) -> None:
         """Show the stacks, or only select the ranks, of that row of the completion table."""
         ranks = self._completion.ranks(event.key)
-        if ranks and not self._show_died(ranks):
+        if not ranks:
+            return
+        if found := self._died(ranks):
+            self._show_died(found)
+        else:
             self.mean(ranks)
 
     def action_stacks(self) -> None:
@@ -486,24 +520,49 @@ class RunScreen(Framed):
         ranks = frozenset(range(run.size)) if scope is None else scope
         if run.live and any(run.states[rank] < RankState.EXITED for rank in ranks):
             self.app.push_screen(StacksScreen(run, scope, self.mean, self.send_signal))
-        elif not self._show_died(ranks):
-            told = f"no stack of {whose(scope) or 'a rank'} was kept: yod -bt keeps those of ranks that die"
-            self.notify(told, severity="warning", markup=False)
+        elif self._looks_for_stacks is None:
+            self._looks_for_stacks = self.run_worker(self._stacks_at_end(ranks), group="stacks")
 
-    def _show_died(self, ranks: frozenset[int]) -> bool:
-        """Show the stacks with which these ranks died; False if none is known."""
-        found = self._died(ranks)
-        if found is None:
-            return False
+    async def _stacks_at_end(self, ranks: frozenset[int]) -> None:
+        """Show the stacks with which these ranks died; tracebacks that left memory are looked for in the spool."""
+        output, archive = self._run.output, self._watch.archive
+        oldest, bad, found = archive.first, self._bad(ranks), self._died(ranks)
+        first, start = self._run.first_to_fail & bad or bad, output.first
+        try:
+            if oldest is not None and oldest < output.first and not (found and found.ranks & first):
+
+                def looked(at: int) -> None:
+                    self._looked = f"{(at - oldest) * 100 // max(1, output.end - oldest)} %"
+                    self._titles()
+
+                rows = await errors_of(bad, output, archive, looked)
+                start = rows.scan.start
+                found = self._died(ranks, [rows.line(at) for at in range(len(rows))]) or found
+        finally:
+            self._looks_for_stacks, self._looked = None, ""
+            self._titles()
+        if found is not None:
+            self._show_died(found)
+            return
+        whom = whose(self._output.scope) or "any rank"
+        where = f" in the newest {output.end - start:,} lines; older ones were not kept" if start else ""
+        told = f"no traceback of {whom} on standard error{where}: yod -bt keeps the stacks of ranks that die"
+        self.notify(told, severity="warning", markup=False)
+
+    def _show_died(self, found: Died) -> None:
         self.app.push_screen(StacksScreen(self._run, found.ranks, self.mean, self.send_signal, died=found))
-        return True
 
-    def _died(self, ranks: frozenset[int]) -> Died | None:
+    def _bad(self, ranks: frozenset[int]) -> frozenset[int]:
         run = self._run
-        bad = frozenset(rank for rank in ranks if RankState(run.states[rank]) in BAD or rank in run.first_to_fail)
+        return frozenset(rank for rank in ranks if RankState(run.states[rank]) in BAD or rank in run.first_to_fail)
+
+    def _died(self, ranks: frozenset[int], lines: list[Line] | None = None) -> Died | None:
+        """The stacks with which these ranks died, as far as known; ``lines``: None for those in memory."""
+        run, bad = self._run, self._bad(ranks)
         first = min(run.first_to_fail & bad or bad, default=0)
         at = run.died_at(bad) or run.ended_at or self.console.wall_clock()
-        return died(run.crashes, run.output.lines(0), bad, first=first, launcher=run.launcher, at=at)
+        written = run.output.lines(0) if lines is None else lines
+        return died(run.crashes, written, bad, first=first, launcher=run.launcher, at=at)
 
     def action_debug(self) -> None:
         """Open a debugger on the selected rank, or the one under the cursor."""

@@ -8,6 +8,7 @@ import os
 from agents.wire.errors import AgentError
 from console.launch.events.spool import spool_path
 from console.tui.model.launch import Run
+from console.tui.model.patterns import FilterError
 from console.tui.screens.base import Framed
 from console.tui.screens.dialogs import Confirm
 from console.tui.sources.spool import save
@@ -39,7 +40,7 @@ class SaveOutput:
             screen.app.push_screen(question, lambda yes: self.save(path, overwrite=True) if yes else None)
         except OSError as error:
             screen.notify(f"{path}: {error.strerror}", severity="error", markup=False)
-        except AgentError as error:
-            screen.notify(error.message, severity="error", markup=False)
+        except (AgentError, FilterError) as error:
+            screen.notify(f"{path} is incomplete: {error.message}", severity="error", markup=False)
         else:
             screen.notify(f"{counted(count, 'line', form=',')} in {path}", markup=False)

@@ -14,9 +14,11 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.widget import Widget
 
+from console.launch.options.lists import fold_nodes
 from console.tui.actions import commands
 from console.tui.actions.registry import bindings
 from console.tui.model.machine import Changed, Event, Node
+from console.tui.model.patterns import FilterError
 from console.tui.model.tables import (
     EVENTS,
     JOBS,
@@ -24,13 +26,11 @@ from console.tui.model.tables import (
     NODES,
     PARTITIONS,
     TABLES,
-    FilterError,
     Rows,
     as_csv,
     as_records,
     cells_of,
     launcher_of,
-    matcher,
 )
 from console.tui.navigation.links import Link
 from console.tui.navigation.presets import View
@@ -65,7 +65,7 @@ class TableScreen(Framed):
     TITLE_FOR_HELP = "table"
     AUTO_FOCUS = "#table"
     BINDINGS: ClassVar[list[BindingType]] = bindings("table")
-    PLACES: ClassVar[tuple[str, ...]] = ("table", "rows", "lines")
+    PLACES: ClassVar[tuple[str, ...]] = ("table", "rows", "lines", "wrong")
     HORIZONTAL_BREAKPOINTS = [*Framed.HORIZONTAL_BREAKPOINTS, (150, "-broad")]
     DEFAULT_CSS = """
     TableScreen #table-body { height: 1fr; }
@@ -142,6 +142,7 @@ class TableScreen(Framed):
             self.view.update_rows()
             if self._with_ended and time.monotonic() - self._ended_at > _ENDED_EVERY_S:
                 self._read_ended()
+        self._tell_refused()
         self._titles()
         self._show_details()
         self._ask_nodes()
@@ -161,6 +162,12 @@ class TableScreen(Framed):
     async def _ask(self, nodes: list[Node]) -> None:
         if await self._probe.ask_all(nodes):
             self.view.update_rows()  # the details show it too, also while the database cannot be read
+
+    def _tell_refused(self) -> None:
+        """Report a filter that was dropped because it took too long for new rows."""
+        refused, self.rows.refused = self.rows.refused, None
+        if refused is not None:
+            self.notify(f"the filter was dropped: {refused.message} ({refused.hint})", severity="warning", markup=False)
 
     def _titles(self) -> None:
         rows = self.rows
@@ -205,24 +212,26 @@ class TableScreen(Framed):
 
         def told(text: str) -> str:
             try:
-                matcher(text)
+                self.set_filter(text)
             except FilterError as error:
                 return f"!{error.message}"
-            self.set_filter(text)
             shown = f"{len(self.rows.order):,} of {self.rows.total:,}"
             return f"{shown}   regular expression; !text: without it; ~abc: letters in order"
 
         def answered(text: str | None) -> None:
             if text is None:
                 self.set_filter(before)
+            self.rows.refused = None  # the line has said so
 
         self.app.push_screen(Entry("/", told, value=before), answered)
 
     def set_filter(self, text: str) -> None:
-        """Apply a filter. Raises FilterError."""
+        """Apply a filter. Raises FilterError; after TooSlowError there is none."""
         self.rows.set_filter(text)
         self.view.update_rows()
         self._titles()
+        if self.rows.refused is not None:
+            raise self.rows.refused
 
     def as_view(self) -> View:
         """The present view."""
@@ -354,7 +363,7 @@ class TableScreen(Framed):
         """Copy the names or numbers of the marked rows as a list for commands."""
         rows = [self.rows.row(key) for key in self.view.chosen]
         if self.table is NODES:
-            text = commands.fold_nodes([row.name for row in rows])
+            text = fold_nodes([row.name for row in rows])
         elif self.table is EVENTS:
             text = "\n".join(" ".join(filter(None, self.rows.texts(key))) for key in self.view.chosen)
         else:
@@ -441,7 +450,7 @@ class JobsScreen(TableScreen, inherit_bindings=False):
         *bindings("jobs"), *(one for one in bindings("table") if isinstance(one, Binding) and one.id not in _OF_NODES)
     ]  # fmt: skip
     HIDES = _OF_NODES
-    PLACES = ("jobs", "table", "rows", "lines")
+    PLACES = ("jobs", "table", "rows", "lines", "wrong")
 
     def __init__(self) -> None:
         super().__init__("jobs")

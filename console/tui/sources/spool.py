@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import os
-import re
+import time
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, TextIO
 
@@ -12,9 +12,21 @@ from agents.wire import control, frames
 from agents.wire.errors import AgentError
 from console.tui.model.launch import Run
 from console.tui.model.output import NOTE, Line, Output, Unfinished
+from console.tui.model.patterns import Pattern
 
 STEP = 256 << 10  # bytes between two marks: for one line, so many are read again
 _PAGES = 6  # parts held in memory
+_LOOK_S = 0.5  # a thread looks at lines for so long: it cannot be stopped from outside
+
+
+Keep = Callable[[Line], bool]
+
+
+class Found(NamedTuple):
+    """The lines of a part that pass a filter, with their numbers, up to the line before ``seen``."""
+
+    lines: list[tuple[int, Line]]
+    seen: int
 
 
 class Part(NamedTuple):
@@ -36,16 +48,38 @@ class Part(NamedTuple):
             return []
         return run.output.lines(self.state.end)
 
-    def search(self, pattern: re.Pattern[str], at: int, end: int, step: int) -> tuple[int | None, int]:
+    def search(self, pattern: Pattern, at: int, end: int, step: int) -> tuple[int | None, int]:
         """The number of the first match from ``at`` to ``end`` within this part, or None, and the number with which
-        the search goes on."""
+        the search goes on; it looks for a limited time. Raises TooSlowError."""
         first, lines = self.state.end, self.read()
         after = first + len(lines) if self.end is None else self.end
         last = min(end, after - 1) if step > 0 else max(end, first)
+        until = time.monotonic() + _LOOK_S
         for number in range(at, last + step, step):
             if number - first < len(lines) and pattern.search(lines[number - first].text):
                 return number, number
+            if number != last and time.monotonic() > until:
+                return None, number + step
         return None, max(last, at) + 1 if step > 0 else min(last, at) - 1
+
+    def passing(self, keep: Keep | None, at: int) -> Found | None:
+        """The lines from number ``at`` on that pass, as many as can be looked at in a limited time; None if the part
+        is unreadable. Raises TooSlowError."""
+        first, lines = self.state.end, self.read()
+        after = first + len(lines)
+        if self.end is not None:
+            after = min(after, self.end)
+        if after <= at:
+            return None
+        found = []
+        until = time.monotonic() + _LOOK_S
+        for number in range(at, after):
+            line = lines[number - first]
+            if keep is None or keep(line):
+                found.append((number, line))
+            if time.monotonic() > until:
+                return Found(found, number + 1)
+        return Found(found, after)
 
 
 class Archive:
@@ -150,9 +184,6 @@ def for_each_frame(path: str, offset: int, size: int, take: Callable[[int, bytes
 
 
 # Writes a launch's output to a file: what passes a filter, from the spool if there is one.
-
-
-Keep = Callable[[Line], bool]
 
 
 def save(path: str, lines: list[Line], spool: str, keep: Keep | None, *, overwrite: bool, labels: bool) -> int:

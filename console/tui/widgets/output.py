@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import bisect
-import re
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import ClassVar, NamedTuple, Protocol
+from typing import ClassVar, NamedTuple
 
 from rich.cells import cell_len, chop_cells
 from rich.segment import Segment
@@ -28,8 +27,10 @@ from console.tui.model.gather import Gathered
 from console.tui.model.launch import Run
 from console.tui.model.machine import HUES
 from console.tui.model.output import NOTE, STDERR, Line
+from console.tui.model.patterns import Pattern, TooSlowError
 from console.tui.model.sgr import Changes, Look, cut
 from console.tui.sources.search import seek
+from console.tui.sources.sift import sift
 from console.tui.sources.spool import AllRows, Archive
 from console.tui.terminal.colours import style_of
 from console.tui.terminal.themes import MONO
@@ -37,25 +38,11 @@ from console.tui.terminal.themes import MONO
 _WIDEST_WHO = 14  # columns for the ranks of gathered lines
 _TOLD_S = 0.1  # between two reports of a search's progress
 _MOST_LOOKS = 4_096  # looks of programs whose styles are kept
+_MARKING_S = 0.005  # the longest time in which a line's matches are looked for when it is drawn
+_MOST_MARKED = 1_000  # lines whose matches are kept
 
 
-class Rows(Protocol):
-    """The source of the shown lines."""
-
-    def refresh(self) -> None:
-        """Include what has arrived since the last call."""
-
-    def __len__(self) -> int: ...
-
-    def number(self, index: int) -> int:
-        """The line's number, which does not change when others are dropped."""
-
-    def line(self, index: int) -> Line:
-        """The ``index``-th line."""
-
-    def who(self, index: int) -> str:
-        """The label of the line's rank: its number, or ``yod``."""
-
+_NEVER = (-1, -1, -1, -1)  # no state of the output
 
 #: A row, and the index of one of the screen lines that it takes when it is wrapped.
 Position = tuple[int, int]
@@ -109,25 +96,32 @@ class OutputPane(ScrollView, can_focus=True):
     gathered = reactive(False, repaint=False)
     stamps = reactive(False, repaint=False)
     wrap = reactive(False, repaint=False)
-    search: reactive[re.Pattern[str] | None] = reactive(None)
+    search: reactive[Pattern | None] = reactive(None)
 
     class Changed(Message):
         """The shown lines, or following, have changed, so the title must be updated."""
 
     class Sought(Message):
-        """A search has ended without a match; ``told`` says so."""
+        """A search has ended without a match; ``told`` says so. ``bad``: it could not go on."""
 
-        def __init__(self, told: str) -> None:
+        def __init__(self, told: str, *, bad: bool = False) -> None:
             super().__init__()
-            self.told = told
+            self.told, self.bad = told, bad
+
+    class Refused(Message):
+        """The filter was dropped because it takes too long."""
+
+        def __init__(self, error: TooSlowError) -> None:
+            super().__init__()
+            self.error = error
 
     def __init__(self, run: Run, archive: Archive, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._run = run
         self._archive = archive
-        self._rows: Rows = AllRows(run.output, archive)
+        self._rows: AllRows | Selection | Gathered = AllRows(run.output, archive)
         self._moving = False
-        self._drawn = (-1, -1, -1, -1)
+        self._drawn = _NEVER
         self._skip = 0  # lines of the screen by which the top row is scrolled
         self._shown: list[Placed] | None = None  # the contents of each line of the screen; None: not computed
         self._shown_for: Place | None = None
@@ -136,6 +130,9 @@ class OutputPane(ScrollView, can_focus=True):
         self._left: _Left | None = None
         self._seeks: Worker[None] | None = None
         self.progress = ""  # of a search that takes long
+        self._sifts: Worker[None] | None = None  # reads the spool for a filter or for gathering
+        self._sifted = ""  # how much of the spool was read, while that lasts
+        self._marks: dict[str, list[tuple[int, int]]] = {}  # matches in lines that were drawn
         self._styles: dict[str, Style] = {}
         self._of_looks: dict[Look, Style] = {}
 
@@ -151,14 +148,78 @@ class OutputPane(ScrollView, can_focus=True):
 
     def update_output(self) -> None:
         """Draw what has arrived since the last call."""
-        output = self._run.output
+        output, rows = self._run.output, self._rows
         state = (output.end, self._run.size, output.generation, output.redrawn)
-        if state == self._drawn:
+        waits = not isinstance(rows, AllRows) and not rows.scan.caught_up
+        if state == self._drawn and not waits:
+            return
+        if not isinstance(rows, AllRows) and rows.scan.outdated:
+            self._choose_rows()
             return
         self._drawn = state
         top = self._top_number()
-        self._rows.refresh()
+        self._refresh_rows()
         self._place(top)
+
+    def _refresh_rows(self) -> None:
+        """Include new lines. Lines that have left memory since the last time are read from the spool first."""
+        rows = self._rows
+        if not isinstance(rows, AllRows) and rows.scan.behind:
+            if self._sifts is None:
+                self._sift(rows)
+            return
+        try:
+            rows.refresh()
+        except TooSlowError as error:
+            self._refuse(error)
+
+    def _sift(self, rows: Selection | Gathered) -> None:
+        """Let ``rows`` read the spool, and then show them."""
+        self._sifts = self.run_worker(partial(self._read_spool, rows), group="sift", exclusive=True)
+
+    async def _read_spool(self, rows: Selection | Gathered) -> None:
+        scan, output = rows.scan, self._run.output
+        lines = AllRows(output, self._archive)
+        lines.refresh()
+        began, told_at = scan.seen, time.monotonic()
+
+        def looked() -> None:
+            nonlocal told_at
+            if time.monotonic() - told_at > _TOLD_S:
+                told_at = time.monotonic()
+                self._sifted = f"{(scan.seen - began) * 100 // max(1, output.end - began)} %"
+                self.post_message(self.Changed())
+
+        try:
+            await sift(rows, lines, looked)
+        except TooSlowError as error:
+            self._refuse(error)
+            return
+        self._sifts, self._sifted = None, ""
+        if not scan.outdated:
+            top = self._top_number()
+            self._rows = rows
+            self._drawn = _NEVER
+            self._place(top)
+        self.post_message(self.Changed())
+
+    def _refuse(self, error: TooSlowError) -> None:
+        """Drop the filter."""
+        self._rows = AllRows(self._run.output, self._archive)  # it must not be asked again
+        self._rows.refresh()
+        self.post_message(self.Refused(error))
+
+    @property
+    def covered(self) -> str:
+        """Which lines a filter, or gathering, has looked at; empty if all."""
+        rows = self._rows
+        if isinstance(rows, AllRows):
+            return ""
+        if self._sifted:
+            return f"reading earlier lines {self._sifted}"
+        if rows.dropped:
+            return f"the newest {len(rows):,}"
+        return f"in the newest {self._run.output.end - rows.scan.start:,} lines" if rows.scan.start else ""
 
     def _top_number(self) -> int | None:
         row = self.scroll_offset.y
@@ -286,7 +347,7 @@ class OutputPane(ScrollView, can_focus=True):
     # Contents
 
     def keeps(self) -> Callable[[Line], bool] | None:
-        """The test for shown lines; None if all are shown."""
+        """The test for shown lines, which raises TooSlowError; None if all are shown."""
         wanted = self.wanted
         if self.scope is not None:
             ranks = self.scope if wanted.ranks is None else wanted.ranks & self.scope
@@ -295,18 +356,30 @@ class OutputPane(ScrollView, can_focus=True):
 
     def _choose_rows(self) -> None:
         self.stop_search()
+        if self._sifts is not None:
+            self._sifts.cancel()
+        self._sifts, self._sifted = None, ""
         top = self._top_number()
         keep = self.keeps()
-        output = self._run.output
-        if self.gathered:
-            self._rows = Gathered(output, keep)
-        elif keep is not None:
-            self._rows = Selection(output, keep)
-        else:
-            self._rows = AllRows(output, self._archive)
-        self._rows.refresh()
+        self._rows = self._make_rows(keep)
+        self._refresh_rows()
+        oldest = self._archive.first
+        if oldest is not None and oldest < self._run.output.first:
+            all_rows = self._make_rows(keep, oldest)
+            if not isinstance(all_rows, AllRows):
+                self._sift(all_rows)
         self._place(top)
         self.post_message(self.Changed())
+
+    def _make_rows(
+        self, keep: Callable[[Line], bool] | None, start: int | None = None
+    ) -> AllRows | Selection | Gathered:
+        """The rows as they are wanted now, from line ``start`` on."""
+        if self.gathered:
+            return Gathered(self._run.output, keep, start)
+        if keep is not None:
+            return Selection(self._run.output, keep, start)
+        return AllRows(self._run.output, self._archive)
 
     def watch_scope(self) -> None:
         """Show only lines of these ranks, or those of all ranks."""
@@ -387,7 +460,7 @@ class OutputPane(ScrollView, can_focus=True):
             self._seeks.cancel()
         self._seeks, self.progress = None, ""
 
-    async def _seek(self, search: re.Pattern[str], left: _Left) -> None:
+    async def _seek(self, search: Pattern, left: _Left) -> None:
         rows, before, (step, legs, everywhere) = self._rows, self._at, left
         total = sum(max(0, (end - start) * step + 1) for start, end in legs)
         generation, told_at, done, hit = self._run.output.generation, time.monotonic(), 0, None
@@ -402,7 +475,12 @@ class OutputPane(ScrollView, can_focus=True):
                     self.post_message(self.Changed())
                 return self._run.output.generation == generation
 
-            hit = await seek(rows, search, start, end, step, looked)
+            try:
+                hit = await seek(rows, search, start, end, step, looked)
+            except TooSlowError as error:
+                self.post_message(self.Sought(f"the search stopped: {error.message} ({error.hint})", bad=True))
+                self.search = None  # ends this worker, too
+                return
             if hit is not None or self._run.output.generation != generation:
                 break
             done += max(0, (end - start) * step + 1)
@@ -424,8 +502,9 @@ class OutputPane(ScrollView, can_focus=True):
 
     def _not_searched(self) -> str:
         """What a search did not reach, with the way to it."""
-        older = self._run.output.first and not isinstance(self._rows, AllRows)
-        return f" in the newest {len(self._run.output):,} lines; unfiltered, all are searched" if older else ""
+        return (
+            f" ({covered}); without filter and gathering, all lines are searched" if (covered := self.covered) else ""
+        )
 
     def _go_to(self, row: int) -> None:
         self._hit = self._at = self._rows.number(row)
@@ -438,6 +517,7 @@ class OutputPane(ScrollView, can_focus=True):
         """A new search text: search from here."""
         self.stop_search()
         self._hit = self._at = self._left = None
+        self._marks.clear()
 
     # Drawing
 
@@ -530,12 +610,20 @@ class OutputPane(ScrollView, can_focus=True):
             "output-pane--hit" if number == self._hit else "output-pane--match", partial=True
         )
         segments, at = [], 0
-        for match in self.search.finditer(text):
-            if match.end() > match.start():
-                segments += self._in_colours(text, colours, style, at, match.start())
-                segments.append(Segment(match[0], mark))
-                at = match.end()
+        for start, stop in self._marked(self.search, text):
+            segments += self._in_colours(text, colours, style, at, start)
+            segments.append(Segment(text[start:stop], mark))
+            at = stop
         return segments + self._in_colours(text, colours, style, at, max(at, end))
+
+    def _marked(self, search: Pattern, text: str) -> list[tuple[int, int]]:
+        """Where the search text is in a line; unknown if that takes long, because a screen has many lines."""
+        marks = self._marks.get(text)
+        if marks is None:
+            if len(self._marks) >= _MOST_MARKED:
+                self._marks.clear()
+            marks = self._marks[text] = search.spans(text, _MARKING_S)
+        return marks
 
     def _in_colours(self, text: str, colours: Changes, style: Style, begin: int, end: int) -> list[Segment]:
         """A part of a line. ``style``: if it has no colours of its own."""

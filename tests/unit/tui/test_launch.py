@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from console.tui.model.filter import Selection
 from console.tui.model.launch import Phase, RankState, Run
-from console.tui.model.output import MAX_LINE, NOTE, STDERR, STDOUT, Line, Output
+from console.tui.model.output import MAX_LINE, MAX_LINES, NOTE, STDERR, STDOUT, Line, Output
 
 
 def started(size: int = 4) -> Run:
@@ -247,7 +247,7 @@ def test_memory_is_bounded_by_lines_and_by_characters() -> None:
     assert all(len(line.text) <= MAX_LINE for line in output.lines(0))
 
 
-def test_a_selection_follows_what_comes_and_what_is_dropped() -> None:
+def test_a_selection_follows_what_comes() -> None:
     output = Output(max_lines=100)
     chosen = Selection(output, lambda line: line.rank == 1)
     for number in range(10_000):
@@ -255,9 +255,19 @@ def test_a_selection_follows_what_comes_and_what_is_dropped() -> None:
         if number % 97 == 0:
             chosen.refresh()
     chosen.refresh()
-    texts = [chosen.line(index).text for index in range(len(chosen))]
-    assert texts == [line.text for line in output.lines(0) if line.rank == 1]
-    assert texts[-1] == "9997"
+    assert [chosen.line(at).text for at in range(len(chosen))] == [str(number) for number in range(1, 10_000, 4)]
+    assert not chosen.dropped and output.first > 8_000, "what passes stays when the output drops it"
+
+
+def test_a_selection_keeps_the_newest_lines_alone() -> None:
+    output = Output()
+    chosen = Selection(output, lambda line: True)
+    for number in range(60):
+        output.feed(0, STDOUT, b"".join(b"%d %d\n" % (number, line) for line in range(1_000)))
+        while not chosen.scan.caught_up:
+            chosen.refresh()
+    assert chosen.dropped and MAX_LINES <= len(chosen) < MAX_LINES * 1.2
+    assert chosen.number(len(chosen) - 1) == 59_999 and chosen.line(len(chosen) - 1).text == "59 999"
 
 
 def test_notes_stand_between_the_lines() -> None:

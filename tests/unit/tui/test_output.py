@@ -9,11 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.wire import control, frames
-from console.tui.model.filter import Filter, FilterError, Selection, parse_filter
+from console.tui.model.filter import Filter, Selection, parse_filter
 from console.tui.model.gather import Gathered
 from console.tui.model.launch import Run
 from console.tui.model.output import NOTE, STDERR, STDOUT, Line, Output
+from console.tui.model.patterns import FilterError, Pattern, TooSlowError
 from console.tui.sources.search import seek
+from console.tui.sources.sift import errors_of, sift
 from console.tui.sources.spool import STEP, AllRows, Archive, for_each_frame, run_frame, save
 
 NODES = ["n0", "n0", "n1", "login1"]
@@ -98,17 +100,16 @@ def test_gathered_rows_name_their_ranks() -> None:
     assert told == [("0-2", "step 1"), ("0-2", "step 1"), ("3", "step 1"), ("yod", "over")]
 
 
-def test_an_output_that_begins_anew_leaves_nothing_behind() -> None:
+def test_rows_of_an_output_that_begins_anew_are_outdated() -> None:
     output = Output()
     output.feed(0, STDOUT, b"old\n")
     rows, chosen = Gathered(output), Selection(output, lambda line: True)
     for one in (rows, chosen):
         one.refresh()
+        assert not one.scan.outdated
     output.clear()
     output.feed(0, STDOUT, b"new\n")
-    for one in (rows, chosen):
-        one.refresh()
-        assert len(one) == 1 and one.line(0).text == "new"
+    assert rows.scan.outdated and chosen.scan.outdated, "they are made anew"
 
 
 def spool(path: Path, lines: int, chance: random.Random) -> list[Line]:
@@ -162,7 +163,7 @@ async def test_a_search_goes_through_the_spool_and_the_memory_and_goes_on_where_
 
     async def found(pattern: str, begin: int, end: int, stops: bool = False) -> int | None:
         looked.clear()
-        return await seek(rows, re.compile(pattern), begin, end, step, lambda at: looked.append(at) or not stops)
+        return await seek(rows, Pattern(pattern), begin, end, step, lambda at: looked.append(at) or not stops)
 
     ends = (0, last) if step > 0 else (last, 0)
     for at in (0, 1, 7_000, rows.kept - 1, rows.kept, last):
@@ -179,6 +180,52 @@ async def test_a_search_goes_through_the_spool_and_the_memory_and_goes_on_where_
     assert await found(".", on, ends[1]) == next(rest)
     path.unlink()
     assert await found("no such line", *ends) is None, "what cannot be read any more is passed over"
+
+
+async def test_a_search_gives_up_an_endless_expression(tmp_path: Path) -> None:
+    path = tmp_path / "1.frames"
+    lines = spool(path, 15_000, random.Random(4))
+    rows = read(path)
+    for begin in (0, len(lines) - 1):  # in the spool, and in memory
+        with pytest.raises(TooSlowError):
+            await seek(rows, Pattern(r"(((.|..)+)+)+$(?!$)"), begin, begin, 1, lambda _: True)
+
+
+@pytest.mark.parametrize("words", ["7 ", "!9", "stream:err rank:1-2"])
+async def test_a_filter_and_gathering_look_at_the_spool_too(tmp_path: Path, words: str) -> None:
+    path = tmp_path / "1.frames"
+    lines = spool(path, 15_000, random.Random(4))
+    keep = parse_filter(words).keeps([])
+    assert keep is not None
+    rows, looked = read(path), list[int]()
+    output, archive = rows._output, rows._archive
+    wanted = [(number, line) for number, line in enumerate(lines) if keep(line)]
+    newest = Selection(output, keep)
+    while not newest.scan.caught_up:
+        newest.refresh()
+    assert [newest.line(at) for at in range(len(newest))] == [line for number, line in wanted if number >= output.first]
+    assert newest.scan.start == output.first
+    chosen, gathered, same = (
+        Selection(output, keep, 0),
+        Gathered(output, keep, 0),
+        Gathered(whole := Output(1 << 30), keep),
+    )
+    for one in (chosen, gathered):
+        await sift(one, rows, lambda one=one: looked.append(one.scan.seen))
+        assert one.scan.caught_up and one.scan.start == 0 and not one.dropped
+    assert [(chosen.number(at), chosen.line(at)) for at in range(len(chosen))] == wanted
+    whole._lines = lines
+    while not same.scan.caught_up:
+        same.refresh()
+    told = [[(one.who(at), one.number(at)) for at in range(len(one))] for one in (gathered, same)]
+    assert told[0] == told[1]
+    errors = await errors_of(frozenset((1,)), output, archive, looked.append)
+    own = [line for line in lines if line.rank == 1 and line.stream == STDERR]
+    assert [errors.line(at) for at in range(len(errors))] == own
+    path.unlink()
+    lost = Selection(output, keep, 0)
+    await sift(lost, rows, lambda: None)
+    assert lost.scan.start == output.first and len(lost) == len(newest), "what cannot be read is not claimed"
 
 
 def test_every_line_can_be_scrolled_back_to(tmp_path: Path) -> None:

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from console.tui.model.machine import Event, Launcher, Machine, Node, NodeStatus, Picture, Processor
 from console.tui.model.observation import Observation
+from console.tui.model.patterns import FilterError, TooSlowError
 from console.tui.model.tables import (
     EVENTS,
     LAUNCHERS,
     NODES,
     PARTITIONS,
     Column,
-    FilterError,
     Rows,
     as_csv,
     as_records,
@@ -86,6 +86,21 @@ def test_a_filter_that_is_none_is_told_and_the_old_one_stays() -> None:
     with pytest.raises(FilterError):
         rows.set_filter("n[")
     assert rows.filter == "down" and names(rows) == ["n3", "n13", "n23", "n33"]
+
+
+def test_a_filter_that_takes_too_long_is_dropped() -> None:
+    rows = Rows(NODES, many())
+    rows.set_filter(r"(((.|..)+)+)+$(?!$)")
+    rows.refresh()
+    assert isinstance(rows.refused, TooSlowError) and rows.filter == "" and len(rows.order) == rows.total == 40
+    rows.set_filter("down")
+    rows.refresh()
+    assert rows.refused is None and rows.order and len(rows.order) < 40
+
+
+def test_letters_in_their_order_need_no_expression() -> None:
+    matches = matcher("~" + "a" * 30 + "b")
+    assert not matches("a" * 5_000) and matches("A" * 5_000 + "B")
 
 
 @given(st.text(max_size=12))
