@@ -16,6 +16,7 @@ from agents.wire.errors import AgentError
 from db.allocation import waiting_requests
 from db.allocation.allocate import candidates, check_could_be_met, check_right
 from db.allocation.scheduling import line
+from db.errors import StoreError
 from db.store.outage import Outage
 
 #: Keys of an allocate that have no meaning if processors come in parts.
@@ -43,7 +44,7 @@ class Requests:
         self._outside: set[str] = set()  # requests that are posted back to other places than a connection
         self._journal, self._address = journal, address
         self._sessions: dict[str, Session] = {}
-        self._sent: set[tuple[str, int]] = set()  # posted, and not confirmed yet
+        self._sent: dict[str, set[int]] = {}  # the grants that were posted to a connection, of requests held here
 
     def __len__(self) -> int:
         return len(self._sessions) + len(self._outside)
@@ -111,6 +112,7 @@ class Requests:
             raise
         if wait.place == CONNECTION:
             self._outside.discard(uuid)
+        self._sent.pop(uuid, None)  # its unconfirmed grants are posted again
         return in_front, unconfirmed
 
     def _limit_user(self, uid: int) -> None:
@@ -137,10 +139,10 @@ class Requests:
         """True if a request is held here and this grant was not posted yet."""
         if uuid in self._outside:
             return not self._delivery.knows(uuid, sequence)
-        return uuid in self._sessions and (uuid, sequence) not in self._sent
+        return uuid in self._sessions and sequence not in self._sent.get(uuid, ())
 
     def post(self, uuid: str, uid: int, message: Message) -> bool:
-        """Send a post-back where the request wants it; returns False if its connection does not exist."""
+        """Send a post-back where the request wants it, once; returns False if its connection does not exist."""
         place = message.get("place", CONNECTION)
         if place != CONNECTION:
             self._delivery.send(place, uid, message, message.get("failures", 0))
@@ -150,18 +152,26 @@ class Requests:
         session = self._sessions.get(uuid)
         if session is None or not session.open or session.peer.uid != uid:
             return False
+        sent = self._sent.setdefault(uuid, set())
+        if message["sequence"] in sent and "error" not in message:
+            # This CPA found the grant in the database before the CPA that made it announced it. The cookie that was
+            # posted then has replaced the one in this announcement.
+            return True
         session.link.send({key: value for key, value in message.items() if key != "place"})
-        self._sent.add((uuid, message["sequence"]))
+        sent.add(message["sequence"])
         if not message["missing"] or "error" in message:
-            del self._sessions[uuid]  # the last grant; if it is lost, the requester connects again
-            self._sent = {sent for sent in self._sent if sent[0] != uuid}
+            # the last grant; if it is lost, the requester connects again
+            del self._sessions[uuid], self._sent[uuid]
         return True
 
     def posted(self, session: Session, message: Message) -> Answer:
         """Handle the confirmation of a grant."""
-        uid, uuid, sequence = session.peer.uid, _uuid_of(message), message["sequence"]
-        self._sent.discard((uuid, sequence))
-        known = line.confirm(self._store, uuid, sequence, uid)
+        uuid, sequence = _uuid_of(message), message["sequence"]
+        try:
+            known = line.confirm(self._store, uuid, sequence, session.peer.uid)
+        except StoreError:
+            self._sent.get(uuid, set()).discard(sequence)  # it is posted again, and confirmed again
+            raise
         return Answer({"news": known})
 
     def collect(self, session: Session, message: Message) -> Answer:
@@ -175,6 +185,7 @@ class Requests:
         """Cancel a request."""
         missing, ended = line.cancel(self._store, _uuid_of(message), session.peer.uid)
         self._sessions.pop(message["uuid"], None)
+        self._sent.pop(message["uuid"], None)
         self._outside.discard(message["uuid"])
         return Answer({"missing": missing, "ended": ended}, released=True)
 
@@ -182,9 +193,9 @@ class Requests:
         """The requests of a closed connection keep waiting. A requester that returns gets what was granted
         meanwhile."""
         gone = {uuid for uuid, held in self._sessions.items() if held is session}
-        self._sent = {sent for sent in self._sent if sent[0] not in gone}
         for uuid in gone:
             del self._sessions[uuid]
+            self._sent.pop(uuid, None)
 
 
 def _uuid_of(message: Message) -> str:

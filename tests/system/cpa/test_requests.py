@@ -99,6 +99,21 @@ def test_a_request_is_acknowledged_at_once_and_posted_back_as_processors_come(tw
     wait_until(lambda: two.rows("SELECT COUNT(*) FROM post_back") == [(0,)], "the last confirmation is recorded")
 
 
+def test_a_grant_that_is_announced_late_is_not_posted_twice(two: Daemons, client: Client) -> None:
+    holder, _other = client.call(allocation(6)), client.call(allocation(4))
+    mine = Requester(two, "cpa-0")
+    mine.ask(request(12, partial=True))
+    first = mine.unconfirmed()
+    # cpa-0 finds a grant of cpa-1 in the database, and gives it a new cookie, before it has cpa-1's announcement
+    announcement = {"op": "granted", "uid": os.getuid(), "post_back": first}
+    with two.client("cpa-0") as announcing:
+        announcing.call(announcement)
+        client.call({"op": "posted", "uuid": first["post_back"], "sequence": 1})
+        announcing.call(announcement)
+    client.call(finish(holder))
+    assert (mine.posted()["sequence"], first["sequence"]) == (2, 1)
+
+
 @on_both_databases
 def test_a_request_outlives_its_connection_and_its_cpa(two: Daemons, client: Client) -> None:
     holder = client.call(allocation(16))
