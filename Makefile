@@ -35,6 +35,7 @@ release: $(DEV)
 	@$(PY) tools/release.py
 
 test: $(DEV)
+	@$(COMPILE)
 	@tools/test.sh $(PY) $(TESTS)
 
 check: $(DEV)

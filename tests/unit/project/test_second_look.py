@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.outcomes import FAILING, Outcomes
-from tests.support.second_look import MOST_FAILURES, MOST_UNSTABLE, SecondLook, _at_once, judge, to_look_at
+from tests.support.second_look import MOST_FAILURES, MOST_UNSTABLE, SecondLook, _at_once, _fewer, judge, to_look_at
 from tests.support.waiting import PATIENCE_S, Process, wait_until
 
 ROOT = Path(__file__).parents[3]
@@ -332,3 +332,9 @@ def test_how_many_tests_run_at_once_is_read_as_pytest_xdist_reads_it() -> None:
         assert _at_once(words.split()) == len(os.sched_getaffinity(0)), words
     for words in ("", "tests/unit", "-k no-n8", "-nothing"):
         assert _at_once(words.split()) == 1, words
+
+
+def test_unit_tests_have_half_the_processes() -> None:
+    assert _fewer(["-n", "8", "--dist", "worksteal"]) == ["-n", "4", "--dist", "worksteal"]
+    for words in (["-n", "1"], ["-n", "auto"], ["-n"], ["--dist", "load"], []):
+        assert _fewer(words) == words
