@@ -9,10 +9,12 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pymysql
 
 from console.deploy.trust.authority import authority
+from tests.support.once import made_once
 from tests.support.reaper import private_directory
 from tests.support.waiting import PATIENCE_S, freeze
 
@@ -47,12 +49,9 @@ class Server:
         self._databases = 0
 
     def install(self) -> None:
-        subprocess.run(
-            [INSTALLER, "--no-defaults", *self._user(), *self._places(), "--skip-test-db"],
-            check=True,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        # 6 MB; the rest of its 110 MB are holes
+        copy = ["cp", "-a", "--sparse=always", f"{made_once('mariadb', _install)}/.", self._data]
+        subprocess.run(copy, check=True, stdin=subprocess.DEVNULL)
         with open(self._certificate, "wb") as file:
             file.write(authority(self.directory, "tests").node_files("db", [])["node.pem"])
 
@@ -65,7 +64,7 @@ class Server:
                     *DIE_WITH_US,
                     program,
                     "--no-defaults",
-                    *self._user(),
+                    *_user(),
                     *self._places(),
                     f"--socket={self.socket}",
                     f"--pid-file={self.directory}/pid",
@@ -153,8 +152,16 @@ class Server:
         # A starting server removes the temporary tables of other servers from a shared tmpdir such as /tmp.
         return [f"--datadir={self._data}", f"--tmpdir={self.directory}"]
 
-    def _user(self) -> list[str]:
-        return ["--user=root"] if os.geteuid() == 0 else []
+
+def _user() -> list[str]:
+    return ["--user=root"] if os.geteuid() == 0 else []
+
+
+def _install(data: Path) -> None:
+    """Write the files of a server that has no database yet into ``data``."""
+    places = [f"--datadir={data}", f"--tmpdir={data.parent}"]
+    words = [INSTALLER, "--no-defaults", *_user(), *places, "--skip-test-db"]
+    subprocess.run(words, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 @contextmanager

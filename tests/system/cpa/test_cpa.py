@@ -96,7 +96,6 @@ ASKED: list[tuple[Message, list[int]]] = [
 ]
 
 
-@on_both_databases
 def test_what_is_asked_for_is_what_is_got(one: Daemons) -> None:
     with one.client() as client:
         for asked, expected in ASKED:
@@ -133,7 +132,6 @@ def test_nonsense_is_refused_in_one_line_and_changes_nothing(one: Daemons) -> No
         assert client.call(allocation(8))["launcher"] == 1
 
 
-@on_both_databases
 def test_a_repeated_request_gets_the_same_processors_and_a_new_cookie(one: Daemons) -> None:
     request = allocation(3)
     with one.client() as client, one.client() as again:
@@ -208,7 +206,6 @@ def test_nodes_come_and_go_as_the_rca_says(one: Daemons) -> None:
         assert refused(client, {"op": "node_down", **life, "node": "n9", "reason": ""}).code == "invalid"
 
 
-@on_both_databases
 def test_what_is_not_started_in_time_is_free_again(one: Daemons) -> None:
     with one.client() as client:
         got = client.call(allocation(8))
@@ -224,7 +221,6 @@ def test_what_is_not_started_in_time_is_free_again(one: Daemons) -> None:
 # --- the batch system
 
 
-@on_both_databases
 def test_a_batch_job_from_its_partition_to_its_end(one: Daemons) -> None:
     with one.client() as client:
         request = {"op": "partition_create", "key": "e" * 32, "batch_job": "42.pbs", "size": 4, "user": "daemon"}

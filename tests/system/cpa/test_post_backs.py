@@ -205,7 +205,6 @@ def test_a_slow_url_holds_up_nobody_and_no_killed_cpa_loses_a_grant(
         free(cpa, again)
 
 
-@on_both_databases
 def test_a_killed_deliverer_is_started_again(two: Daemons, client: Client, tmp_path: Path) -> None:
     receiver = Receiver(str(tmp_path / "here.sock"))
     receiver.mute = True
