@@ -61,8 +61,9 @@ def console_rest() -> list[Row]:
                 rows.append(_at_rest(one, what))
         number = _submit(made)
         with _console(made) as one:
-            one.key("7", number)
-            one.key("\r", "Log")
+            one.key("7", "jobs")
+            one.key("e", number)  # the table shows a job that has ended only with the other ended ones
+            one.key("\r", "of 1 task")
             rows.append(_at_rest(one, "a job that has ended"))
         made.run("yod", "--detach", "-sz", "4", "sleep", "1000", check=True)
         with _console(made) as one:
@@ -74,6 +75,10 @@ def console_rest() -> list[Row]:
         with _console(made) as one:  # with the tab of the console before
             one.key(">", "4 ranks")
             rows.append(_at_rest(one, "a launch that has ended"))
+        with _console(made) as one:
+            one.key("1", "launchers")
+            one.key("e", "ended")
+            rows.append(_at_rest(one, "the history of launches"))
     return rows
 
 
