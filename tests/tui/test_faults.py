@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from rich.traceback import Traceback
+from textual import events
 from textual.notifications import Notification
 from textual.widgets._toast import Toast
 from textual.worker import WorkerFailed
@@ -105,3 +106,13 @@ async def test_a_note_that_expired_before_it_was_mounted_goes(tmp_path: Path) ->
         note = Toast(Notification("late", timeout=-0.002))
         await app.screen.mount(note)
         await until(pilot, lambda: not note.is_attached, "the end of the note")
+
+
+async def test_keys_after_the_end_open_nothing(tmp_path: Path) -> None:
+    """Textual mounts no widgets then, and a form without its widgets was a crash."""
+    database = busy_machine(tmp_path)
+    async with opened(database.url, tmp_path, (100, 30)) as (app, _):
+        app.exit()
+        app.post_message(events.Key("n", "n"))
+    assert app.current_mode == "mesh"
+    database.close()

@@ -20,7 +20,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -31,7 +32,7 @@ from textual.geometry import Offset, Region
 from textual.renderables.background_screen import BackgroundScreen
 from textual.screen import Screen
 from textual.strip import Strip
-from textual.widget import Widget
+from textual.widget import AwaitMount, Widget
 from textual.widgets import Input
 
 from console.tui.terminal.removed import without_removed
@@ -125,10 +126,12 @@ class CellsCompositor(Compositor):
                 chops[y][x] = strip
         return chops
 
-    def line(self, y: int) -> Strip:
-        """A line of the screen."""
-        pieces = self._paint([Region(0, y, self.size.width, 1)])
-        return Strip.join(piece.strip for piece in sorted(pieces, key=_column))
+    def lines(self, wanted: Sequence[int]) -> dict[int, Strip]:
+        """Lines of the screen, by their numbers."""
+        found: dict[int, list[Piece]] = {y: [] for y in wanted}
+        for piece in self._paint([Region(0, y, self.size.width, 1) for y in wanted]):
+            found[piece.y].append(piece)
+        return {y: Strip.join(piece.strip for piece in sorted(pieces, key=_column)) for y, pieces in found.items()}
 
     def _paint(self, regions: list[Region]) -> list[Piece]:
         """Paint only the requested lines of each widget, from front to back until everything is covered."""
@@ -307,30 +310,93 @@ class PromptScreen(Screen[None]):
         self._paint_rest_soon()
 
 
-def line_behind(screen: Screen[Any], y: int) -> Strip | None:
-    """A line of the screen behind a dialog, darkened; None if Textual has to paint it.
+if TYPE_CHECKING:
+    _Over = Screen[Any]
+else:
+    _Over = object  # Textual takes the styles of a screen from its first base class that is one
+
+
+class OverPrompt(_Over):
+    """A dialog, which shows the screen behind it, darkened.
 
     Textual paints and darkens all lines of the screen behind whenever one of them has changed. That took 3 % of a core
     while a dialog was open, and the time of a whole picture for each key that changes something behind it.
     """
+
+    _behind: Mapping[int, Strip] = MappingProxyType({})  # the lines that are being painted
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """Lines of the dialog's screen; those behind it are painted together."""
+        cache = self._styles_cache
+        due = [y for y in crop.line_range if cache.is_dirty(y) or y not in cache._cache]
+        self._behind = lines_behind(self, due)
+        try:
+            return super().render_lines(crop)
+        finally:
+            self._behind = {}
+
+    def render_line(self, y: int) -> Strip:
+        """A line of what is behind the dialog."""
+        behind = self._behind if y in self._behind else lines_behind(self, [y])
+        return behind.get(y) or super().render_line(y)
+
+
+def lines_behind(screen: Screen[Any], wanted: Sequence[int]) -> dict[int, Strip]:
+    """Lines of the screen behind a dialog, darkened; none if Textual has to paint them."""
     stack = screen.app.screen_stack
     behind = stack[stack.index(screen) - 1] if screen in stack[1:] else None
-    colour = screen.styles.background
+    colour, width = screen.styles.background, screen.size.width
     if not isinstance(behind, PromptScreen) or colour.a == 1 or behind._compositor.size != screen.size:
-        return None
-    return Strip(BackgroundScreen.process_segments(behind._compositor.line(y), colour), screen.size.width)
+        return {}
+    found = behind._compositor.lines(wanted)
+    return {y: Strip(BackgroundScreen.process_segments(strip, colour), width) for y, strip in found.items()}
+
+
+def mend() -> None:
+    """A screen whose focus moves is not painted anew: the two widgets are."""
+    Screen.focused._repaint = False
 
 
 class PromptApp(App[None]):
-    """An application that handles keys one after the other."""
+    """An application that handles keys one after the other, and shows another tab as soon as it is complete."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._disable_tooltips = True  # no widget has one, but each screen would have a widget for them
+
+    def delay_update(self, delay: float = 0.05) -> None:
+        """Paint nothing until the tab that is shown next has taken up what changed; Textual always waits ``delay``."""
+        self._begin_batch()
+        waits = True
+
+        def end() -> None:
+            nonlocal waits
+            if waits:
+                waits = False
+                self._end_batch()
+                if not self._batch_count:
+                    self.screen.refresh()
+
+        self.set_timer(delay, end, name="delay_update")  # also if that tab is closed before
+        self.call_later(lambda: self.screen.call_later(self.screen.call_after_refresh, end))
+
+    def _get_screen(self, screen: Screen[Any] | str) -> tuple[Screen[Any], AwaitMount]:
+        """The screen. Its widgets get the present styles when they are made: Textual applies all styles to all widgets
+        again when a tab is opened, and when it is shown for the second time."""
+        found, mounted = super()._get_screen(screen)
+        if found._css_update_count < 0:
+            found._css_update_count = self._css_update_count
+        return found, mounted
 
     async def on_event(self, event: events.Event) -> None:
         """A bound key is handled before the next one is read; in text input, Textual's order applies.
 
         A key that arrives right after one that opened a screen waits until the screen has its widgets.
         """
-        if isinstance(event, events.Key) and not event.is_forwarded and self.screen._task is not None:
+        if isinstance(event, events.Key) and not event.is_forwarded and not self._exit and self.screen._task is not None:
             await self.screen._mounted_event.wait()
+        if isinstance(event, events.Key) and self._exit:
+            return  # Textual mounts no widgets any more: a screen that a key opened would miss its own
         if isinstance(event, events.Key) and not event.is_forwarded and not isinstance(self.focused, Input):
             if isinstance(self.screen, PromptScreen):
                 self.screen.put_off()
