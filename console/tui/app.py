@@ -47,11 +47,12 @@ from console.tui.screens.mesh import MeshScreen
 from console.tui.screens.navigator import Navigator
 from console.tui.sources.database import MachineReader
 from console.tui.sources.grown import GrownNodes
-from console.tui.terminal import crash, hangup, notes, removed, sizes, typed, widths, workers
+from console.tui.terminal import compositor, crash, hangup, notes, removed, sizes, typed, widths, workers
 from console.tui.terminal.clipboard import MOST, by_tmux, sequence
 from console.tui.terminal.compositor import PromptApp
+from console.tui.terminal.stylesheet import ReadOnce
 from console.tui.terminal.suspend import TOOLS, can_stop, continued, lend
-from console.tui.terminal.themes import MONO, NAMES, THEMES, TOLD, ReadOnce, borrowed
+from console.tui.terminal.themes import MONO, NAMES, THEMES, TOLD, borrowed
 from db.errors import StoreError
 from redmesh.sanitise import clean
 from redmesh.text import counted
@@ -118,6 +119,7 @@ def _in_use(screen: Screen[Any]) -> bool:
     return isinstance(screen, Framed) and screen.in_use
 
 
+compositor.mend()
 notes.mend()
 removed.mend()
 sizes.mend()

@@ -16,7 +16,7 @@ from textual.widgets._toast import Toast
 
 from console.tui.app import ConsoleApp
 from console.tui.screens.help import Help
-from console.tui.terminal.compositor import CellsCompositor, PromptScreen, line_behind
+from console.tui.terminal.compositor import CellsCompositor, PromptScreen, lines_behind
 from console.tui.widgets.bars import TopBar
 from tests.support.big_machine import BigDatabase, storm
 from tests.support.chance import long
@@ -197,7 +197,7 @@ async def test_a_line_behind_a_dialog_is_as_textual_paints_it(tmp_path: Path) ->
         whole = BackgroundScreen(app.screen_stack[0], app.screen.styles.background)
         wanted = list(Segment.split_and_crop_lines(app.console.render(whole, app.console_options), 120, pad=False))
         for y, line in enumerate(wanted[:40]):
-            assert _differing(line, line_behind(app.screen, y) or ()) == []
+            assert _differing(line, lines_behind(app.screen, [y]).get(y, ())) == []
     database.close()
 
 

@@ -46,7 +46,7 @@ class Target(NamedTuple):
     @property
     def told(self) -> str:
         """``4 processors on 2 nodes``."""
-        return f"{several(len(self.processors), 'processor')} on {several(len(self.nodes), 'node')}"
+        return _told(len(self.processors), len(self.nodes))
 
 
 class Verb(NamedTuple):
@@ -100,6 +100,16 @@ JOB_VERBS = {
     "cancel": JobVerb("Cancel", ("mesh", "cancel"), "the job has ended", asks=True,
                       effect="What runs is terminated, what waits is not begun.", did="the job ends"),
 }  # fmt: skip
+
+
+def _told(processors: int, nodes: int) -> str:
+    return f"{several(processors, 'processor')} on {several(nodes, 'node')}"
+
+
+def told(machine: Machine, cells: Iterable[int]) -> str:
+    """What the target of these cells says of itself, without the target: ten thousand are chosen with one key."""
+    rows = [machine.processors[cell] for cell in cells if 0 <= cell < machine.cells]
+    return _told(len(rows), len({row.node for row in rows}))
 
 
 def target(machine: Machine, cells: Iterable[int]) -> Target:

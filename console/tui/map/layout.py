@@ -1,6 +1,7 @@
 """The position of each processor on the map. No I/O: blocks of cells in, columns and lines out."""
 
 from collections.abc import Iterator
+from functools import cached_property
 from itertools import product
 from typing import NamedTuple
 
@@ -60,7 +61,7 @@ class Lines:
                     for i in range(stretch.cells):
                         self._where[stretch.first + i] = (stretch.x + i * step, y)
 
-    @property
+    @cached_property
     def width(self) -> int:
         """The number of used columns."""
         step = self.density.tile + self.density.gap

@@ -19,6 +19,7 @@ class Place(NamedTuple):
 
 
 MACHINE = Place()
+_ELSEWHERE = "elsewhere"  # processors that the mesh of cabinets has no place for
 
 
 class Structure:
@@ -51,7 +52,7 @@ class Structure:
         topology, row = self._topology, self._machine.processors[cell]
         if isinstance(topology, Mesh):
             if not 0 <= row.id < topology.size:
-                return "elsewhere"
+                return _ELSEWHERE
             x, y, _ = topology.place(row.id)
             return f"c{x}-{y // topology.routers}"
         return _switch(topology, self._machine.nodes[self._machine.node_of(cell)].name)
@@ -135,18 +136,37 @@ class Structure:
             first += block.cells
         return _of(order, Layout(moved, width, height))
 
+    def cells_of(self, cabinet: str) -> list[int]:
+        """The cells of a cabinet, of a rack, or of a switch's nodes."""
+        topology = self._topology
+        if isinstance(topology, Mesh):
+            if cabinet == _ELSEWHERE:
+                rows = enumerate(self._machine.processors)
+                return [cell for cell, row in rows if not 0 <= row.id < topology.size]
+            return sorted(cell for cells in self._boards(topology, cabinet).values() for cell in cells)
+        blocks = next((group.blocks for group in self._racks() if group.title == cabinet), [])
+        return [block.first + i for block in blocks for i in range(block.cells)]
+
+    def _boards(self, mesh: Mesh, cabinet: str) -> dict[int, list[int]]:
+        """The cells of each board of a cabinet, by its number."""
+        named = ((x, row) for x in range(mesh.columns) for row in range(mesh.rows) if f"c{x}-{row}" == cabinet)
+        x, row = next(named, (-1, -1))  # Mesh.at knows no place outside
+        found: dict[int, list[int]] = {}
+        for z in range(mesh.depth):
+            places = (mesh.at(x, row * mesh.routers + router, z) for router in range(mesh.routers))
+            cells = (self._machine.cell_of(place) for place in places if place is not None)
+            if there := sorted(cell for cell in cells if cell is not None):
+                found[z] = there
+        return found
+
     def _cages(self, mesh: Mesh, name: str) -> tuple[list[int], list[Group]]:
         """A cabinet's cells in order, and its cages with their boards as runs of that order."""
-        boards: dict[int, list[int]] = {}
-        for cell, row in enumerate(self._machine.processors):
-            if 0 <= row.id < mesh.size and self.cabinet(cell) == name:
-                boards.setdefault(mesh.place(row.id)[2], []).append(cell)
         order: list[int] = []
         cages: dict[int, list[Block]] = {}
-        for z in sorted(boards):
+        for z, cells in self._boards(mesh, name).items():
             cage, board = divmod(z, mesh.boards)
-            cages.setdefault(cage, []).append(Block(f"s{board}", len(order), len(boards[z])))
-            order += boards[z]
+            cages.setdefault(cage, []).append(Block(f"s{board}", len(order), len(cells)))
+            order += cells
         return order, [Group(f"cage {cage}", blocks) for cage, blocks in cages.items()]
 
     def _racks(self) -> list[Group]:

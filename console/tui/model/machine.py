@@ -238,6 +238,7 @@ class Machine:
         self.launchers: dict[int, Launcher] = {}
         self.states = bytearray()
         self.shapes = 0  # how often nodes or processors were added or removed
+        self.holdings = 0  # how often processors changed hands, or launchers their colours
         self._looks: list[tuple[str, str]] = []
         self._cell_of: dict[int, int] = {}
         self._cells_of_node: list[tuple[int, int]] = []  # first cell and count, by index into nodes
@@ -275,6 +276,7 @@ class Machine:
                 cells.update(range(first, first + count))
             self.nodes[index] = node
         launchers = self._take_launchers(picture)
+        self.holdings += bool(picture.processors or launchers)
         if launchers:
             cells.update(cell for cell, row in enumerate(self.processors) if row.launcher in touched and row.launcher)
         if held:
@@ -373,6 +375,7 @@ class Machine:
         if clashes[hue] >= clashes[now]:
             return set()
         self._hues[launcher] = hue
+        self.holdings += 1
         return {cell for cell in self.cells_of_launcher(launcher) if self._look(cell)}
 
     def hold(self, launchers: frozenset[int]) -> set[int]:
@@ -405,6 +408,7 @@ class Machine:
         self._letters = {number: letter for number, letter in self._letters.items() if number in self.launchers}
         self._hues = {number: hue for number, hue in self._hues.items() if number in self.launchers}
         launchers = self._take_launchers(picture)
+        self.holdings += 1
         self.states = bytearray(len(self.processors))
         self._looks = [("", "")] * len(self.processors)
         self._look_at_all()

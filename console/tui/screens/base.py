@@ -12,14 +12,13 @@ from textual.content import Content
 from textual.dom import DOMNode
 from textual.geometry import Offset
 from textual.screen import ModalScreen
-from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import Static
 
 from console.tui.actions.action import Action
 from console.tui.actions.registry import MOVING, bindings, changes, of
 from console.tui.context import AppContext, context
-from console.tui.terminal.compositor import PromptScreen, line_behind
+from console.tui.terminal.compositor import OverPrompt, PromptScreen
 from console.tui.terminal.removed import without_removed
 from console.tui.widgets.bars import KeyBar, TopBar, set_subtitle, set_title
 
@@ -85,16 +84,12 @@ def _binds(node: DOMNode, name: str) -> bool:
     return any(one.id == name for several in node._bindings.key_to_bindings.values() for one in several)
 
 
-class Dialog(ModalScreen[ResultT]):
+class Dialog(OverPrompt, ModalScreen[ResultT]):
     """A screen over the present one."""
 
     def get_widget_and_offset_at(self, x: int, y: int) -> tuple[Widget | None, Offset | None]:
         """The widget at a position, where a text selection begins."""
         return without_removed(self, super().get_widget_and_offset_at(x, y))
-
-    def render_line(self, y: int) -> Strip:
-        """A line of what is behind the dialog."""
-        return line_behind(self, y) or super().render_line(y)
 
 
 # A page of text over the screen: scrolled by keys, closed by escape.

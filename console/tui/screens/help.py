@@ -29,9 +29,10 @@ Section = tuple[str, list[tuple[str, str, str]]]
 def help_sections(app: AppContext, screen: Framed) -> list[Section]:
     """The actions of a screen: its own first, then its widgets', then the global ones."""
     sections = []
+    facts = screen.facts()  # once: thousands of nodes may be chosen
     for place in (*screen.PLACES, "app"):
         rows = [
-            (app.keys_of(action) or "(palette)", action.meaning, command_line(action, screen.facts()))
+            (app.keys_of(action) or "(palette)", action.meaning, command_line(action, facts))
             for action in of(place)
             if action.name not in screen.HIDES
         ]

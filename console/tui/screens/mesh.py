@@ -51,6 +51,8 @@ class MeshScreen(Framed):
         self._legend = Legend(machine, id="legend")
         self._possible: tuple[object, ...] = ()
         self._boot = machine.boot_id
+        self._missed: set[int] = set()  # cells that changed while another screen was in front
+        self._selection: tuple[object, str] = ((), "")  # what is selected, in words
         self._commands = CommandDialogs(self, self.target)
         self._wrong = WrongLine()
         self._activity = Activity(machine, self.console.usage, id="activity")
@@ -66,6 +68,8 @@ class MeshScreen(Framed):
     def on_screen_resume(self) -> None:
         """Draw what has changed while another screen was in front."""
         self._redraw()
+        missed, self._missed = self._missed, set()
+        self._map.repaint(missed)
 
     def on_resize(self) -> None:
         """The map's size may be unchanged although its column's is not."""
@@ -77,6 +81,7 @@ class MeshScreen(Framed):
 
     def _machine_changed(self, changed: Changed) -> None:
         if not self.is_current:
+            self._missed = set() if changed.shape else self._missed | changed.cells
             return
         if changed.shape:
             if not self._map.is_current:
@@ -129,8 +134,11 @@ class MeshScreen(Framed):
         side = f", {shown.side_seen}" if shown.side_seen else ""
         set_title(shown, f"mesh {machine.mesh}".rstrip() + side + path)
         if shown.selected:
-            found = commands.target(machine, shown.selected_cells)
-            set_subtitle(shown, f"{found.told} selected" + (f" · {_HINTS}" if shown.size.width > 100 else " · ? verbs"))
+            of = (shown.selected, machine.shapes)
+            if self._selection[0] != of:
+                self._selection = of, commands.told(machine, shown.selected_cells)
+            hints = f" · {_HINTS}" if shown.size.width > 100 else " · ? verbs"
+            set_subtitle(shown, f"{self._selection[1]} selected{hints}")
         elif machine.cells and shown.place == MACHINE:
             nodes, processors = several(machine.nodes_with_processors, "node"), several(machine.cells, "processor")
             set_subtitle(shown, f"{processors} · z shows each" if shown.merged else f"{nodes}, {processors}")
@@ -284,7 +292,7 @@ class MeshScreen(Framed):
             except ExpressionError as error:
                 return f"!{error.message}" + (f" ({error.hint})" if error.hint else "")
             self._map.select(cells)
-            return f"{commands.target(self.console.machine, cells).told} selected" if cells else "none are"
+            return f"{commands.told(self.console.machine, cells)} selected" if cells else "none are"
 
         def answered(text: str | None) -> None:
             if not (text or "").strip():

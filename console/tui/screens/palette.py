@@ -25,7 +25,6 @@ from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.dom import DOMNode
 from textual.geometry import Offset
-from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import Input, LoadingIndicator, OptionList
 
@@ -34,7 +33,7 @@ from console.tui.actions.registry import of
 from console.tui.context import AppContext, context
 from console.tui.format import program_words
 from console.tui.screens.base import Framed
-from console.tui.terminal.compositor import line_behind
+from console.tui.terminal.compositor import OverPrompt
 from console.tui.terminal.removed import can_page, ignore_removed_option, without_removed
 
 
@@ -49,7 +48,7 @@ class Commands(CommandList, can_focus=False):
         ignore_removed_option(self, event)
 
 
-class Palette(CommandPalette):
+class Palette(OverPrompt, CommandPalette):
     """Textual's command palette, which takes one answer.
 
     Textual's own took a second click on an entry as a second answer: it left the screen below too and ran the entry
@@ -73,10 +72,6 @@ class Palette(CommandPalette):
     def get_widget_and_offset_at(self, x: int, y: int) -> tuple[Widget | None, Offset | None]:
         """The widget at a position, where a text selection begins."""
         return without_removed(self, super().get_widget_and_offset_at(x, y))
-
-    def render_line(self, y: int) -> Strip:
-        """A line of what is behind the palette."""
-        return line_behind(self, y) or super().render_line(y)
 
     def _watch__list_visible(self) -> None:
         """Show nothing once the palette has closed: Textual's search (8.2.8) goes on, and looks for removed widgets."""
@@ -149,9 +144,10 @@ class ActionCommands(Provider):
         console = self._console
         screen = self.screen
         here = screen.actions_here() if isinstance(screen, Framed) else [(action, self.app) for action in of("app")]
+        facts = screen.facts() if isinstance(screen, Framed) else {}  # once: thousands of nodes may be chosen
         for action, node in here:
             if action.method != "command_palette":
-                yield self._entry(action, screen, node)
+                yield self._entry(action, screen, node, facts)
         for launcher, run in list(console.runs.items()):
             yield _Entry(
                 f"Run {launcher}", " ".join(program_words(run.command)), partial(console.action_show, f"run-{launcher}")
@@ -161,12 +157,12 @@ class ActionCommands(Provider):
                 told = " ".join(program_words(row.command))
                 yield _Entry(f"Attach {launcher}", told, partial(console.attach, launcher))
 
-    def _entry(self, action: Action, screen: Any, node: DOMNode) -> _Entry:
+    def _entry(self, action: Action, screen: Any, node: DOMNode, facts: dict[str, str]) -> _Entry:
         framed = isinstance(screen, Framed)
         title = action.label
         if framed and action.place != "app":
             title = f"{screen.TITLE_FOR_HELP.capitalize()}: {action.label}"
         keys = self._console.keys_of(action)
-        command = command_line(action, screen.facts()) if framed else action.command
+        command = command_line(action, facts) if framed else action.command
         told = " · ".join(filter(None, (action.meaning, keys and f"key {keys}", command)))
         return _Entry(title, told, partial(self.app.run_action, action.do, default_namespace=node))

@@ -202,7 +202,6 @@ class TableScreen(Framed):
     def _moved(self) -> None:
         self._titles()
         self._show_details()
-        self.refresh_bindings()
 
     # View
 
@@ -212,14 +211,15 @@ class TableScreen(Framed):
 
         def told(text: str) -> str:
             try:
-                self.set_filter(text)
+                if text != self.rows.filter:
+                    self.set_filter(text)
             except FilterError as error:
                 return f"!{error.message}"
             shown = f"{len(self.rows.order):,} of {self.rows.total:,}"
             return f"{shown}   regular expression; !text: without it; ~abc: letters in order"
 
         def answered(text: str | None) -> None:
-            if text is None:
+            if text is None and before != self.rows.filter:
                 self.set_filter(before)
             self.rows.refused = None  # the line has said so
 

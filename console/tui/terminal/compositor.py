@@ -393,7 +393,12 @@ class PromptApp(App[None]):
 
         A key that arrives right after one that opened a screen waits until the screen has its widgets.
         """
-        if isinstance(event, events.Key) and not event.is_forwarded and not self._exit and self.screen._task is not None:
+        if (
+            isinstance(event, events.Key)
+            and not event.is_forwarded
+            and not self._exit
+            and self.screen._task is not None
+        ):
             await self.screen._mounted_event.wait()
         if isinstance(event, events.Key) and self._exit:
             return  # Textual mounts no widgets any more: a screen that a key opened would miss its own

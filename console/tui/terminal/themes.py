@@ -1,11 +1,7 @@
-"""The console's own themes, beside Textual's (ctrl+p, Theme), and its style sheets, which follow the theme."""
+"""The console's own themes, beside Textual's (ctrl+p, Theme)."""
 
-from textual.cache import LRUCache
 from textual.color import Color, ColorParseError
-from textual.css.stylesheet import Stylesheet
 from textual.theme import Theme
-
-_KEPT = 512  # sources; Textual keeps 64, fewer than there are after all screens were shown
 
 DARK = Theme(
     name="redmesh-dark",
@@ -141,25 +137,3 @@ def borrowed(theme: Theme) -> dict[str, str]:
         quiet, edge, select = made["foreground"], made["foreground"], made["panel"]
     fixed = {name: (DARK if theme.dark else LIGHT).variables[name] for name in ("violet", "alarm", "alarm-ink")}
     return {"bar": made["panel"], "quiet": quiet, "edge": edge, "ink": ink, "select": select, **fixed}
-
-
-class ReadOnce(Stylesheet):
-    """Textual's style sheet, parsed again only for other variables (another theme).
-
-    Textual parses the same sources three times at its start, a sixth of the start-up time.
-    """
-
-    def __init__(self, variables: dict[str, str]) -> None:
-        super().__init__(variables=variables)
-        self._parse_cache = LRUCache(_KEPT)
-
-    def set_variables(self, variables: dict[str, str]) -> None:
-        """Forget what was parsed with the old variables."""
-        if variables != self._variables:
-            super().set_variables(variables)
-            self._require_parse = True
-
-    def reparse(self) -> None:
-        """Parse only what is new."""
-        if self._require_parse:
-            self.parse()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 from textual import events
@@ -25,6 +25,8 @@ from console.tui.widgets.grids.grid import CellGrid
 _WORST = ((State.DOWN, "down"), (State.SUSPECT, "suspect"), (State.DRAINED, "drained"))
 
 
+_CHARTS = 6  # charts that are kept: each level of zoom in both densities
+_ROUNDS = 4  # another colour may be like that of a neighbour on the other side
 _NOTHING = Chart(TIGHTEST, [], [])
 
 
@@ -52,15 +54,14 @@ class MachineMap(CellGrid):
         self._topology = machine.topology
         self._laid_out = Chart(TIGHTEST, [], [])
         self._charted: tuple[object, ...] = ()  # the inputs of the chart
-        self._earlier: tuple[tuple[object, ...], Chart] = ((), self._laid_out)  # the chart before, with its inputs
+        self._charts: dict[tuple[object, ...], Chart] = {}  # the last ones of this shape, by their inputs
         self._looks: dict[int, tuple[str, str, str]] = {}  # the looks of drawn tiles; removed when they change
-        self._tile_at_place: dict[tuple[int, int], int] = {}
         # Launchers with more neighbours than there are colours, until launchers begin or end: to look for one again
         # and again took two thirds of the CPU time where many launchers are scattered over a large machine.
         self._crowded: set[int] = set()
         self._crowded_among: set[int] = set()
         self._built = -1  # the machine's shape that was laid out last
-        self._labels_out: dict[int, bool] = {}  # by node: whether its name is drawn as out of service
+        self._labels_out: dict[int, bool] = {}  # by node whose name is drawn: whether it is as out of service
         self.place: Place = MACHINE
         self.whole = True  # everything on one screen; otherwise every processor a tile
         self.selected: set[int] = set()  # processor ids
@@ -79,20 +80,24 @@ class MachineMap(CellGrid):
         """The chart of the present place."""
         if self._topology != self._machine.topology:
             self._structure, self._topology = Structure(self._machine), self._machine.topology
-        wanted = (self.place, width, height, self.whole, self._machine.shapes)
-        if wanted == self._charted:
-            return self._laid_out
-        earlier, self._earlier = self._earlier, (self._charted, self._laid_out)
-        self._charted = wanted
-        if earlier[0] == wanted:  # z and escape go back to what was shown before
-            self._laid_out = earlier[1]
-            return self._laid_out
-        self._laid_out = self._structure.chart(self.place, width, height, whole=self.whole)
+        self._charted = (self.place, width, height, self.whole, self._machine.shapes)
+        self._laid_out = self._chart_of(self._charted)
         if not self._laid_out.members and self.place != MACHINE:  # the cabinet or the node was removed
             self.place = MACHINE
-            self._charted = (MACHINE, *wanted[1:])
-            self._laid_out = self._structure.chart(self.place, width, height, whole=self.whole)
+            self._charted = (MACHINE, *self._charted[1:])
+            self._laid_out = self._chart_of(self._charted)
         return self._laid_out
+
+    def _chart_of(self, inputs: tuple[object, ...]) -> Chart:
+        """The chart for these inputs; z, enter and escape go back to what was shown before."""
+        chart = self._charts.pop(inputs, None)
+        if chart is None:
+            place, width, height, whole, _ = inputs
+            chart = self._structure.chart(place, width, height, whole=whole)  # type: ignore[arg-type]
+            kept = [other for other in self._charts if other[-1] == inputs[-1]][1 - _CHARTS :]
+            self._charts = {other: self._charts[other] for other in kept}
+        self._charts[inputs] = chart
+        return chart
 
     @property
     def _chart(self) -> Chart:
@@ -140,7 +145,8 @@ class MachineMap(CellGrid):
         if first < 0:
             return "label"
         node = self._node_of(first)
-        if self._machine.nodes[node].out_of_service:
+        out = self._labels_out[node] = self._machine.nodes[node].out_of_service
+        if out:
             return "label-down"
         return "label-here" if node == self._node_of(self.cursor) else "label"
 
@@ -167,34 +173,56 @@ class MachineMap(CellGrid):
         return self._built == self._machine.shapes
 
     def rebuild(self) -> None:
-        """Lay out again; the cursor stays on its processor."""
+        """Lay out again, if the place, the space or the shape of the machine is another; the cursor stays on its
+        processor."""
         machine = self._machine
         self._anchor = None
-        self._looks.clear()
-        self._crowded.clear()
-        self.selected = {one for one in self.selected if machine.cell_of(one) is not None}
         size = self.room()
         if not size:
             return  # not visible yet: it is laid out when it gets its space
-        self.lay_out(size.width, size.height)
+        before = self._layout
+        chart = self.lay_out(size.width, size.height)
         cell = machine.cell_of(self._processor) if self._processor is not None else 0
         tile = self._chart.tile_of.get(cell) if cell is not None else None
-        if tile is not None:
-            self.set_reactive(MachineMap.cursor, tile)
-        self._tile_at_place = {self._chart.place(tile): tile for tile in range(self.cells)}
-        self._keep_apart(range(self.cells))
-        self._labels_out = {at: node.out_of_service for at, node in enumerate(machine.nodes)}
-        self._built = machine.shapes
-        super().rebuild()
+        if chart is before and self.is_current:
+            if tile is not None:
+                self.cursor = tile
+            self.post_message(self.Moved(self, self.cursor))
+        else:
+            self._rebuild(tile)
         self._show_cursor()
         self.post_message(self.LaidOut())
 
+    def _rebuild(self, cursor: int | None) -> None:
+        """Draw another chart."""
+        machine = self._machine
+        self._looks.clear()
+        self._crowded.clear()
+        self._labels_out.clear()
+        self.selected = {one for one in self.selected if machine.cell_of(one) is not None}
+        if cursor is not None:
+            self.set_reactive(MachineMap.cursor, cursor)
+        self._keep_all_apart()
+        self._built = machine.shapes
+        super().rebuild()
+
     def repaint(self, cells: set[int]) -> None:
         """Repaint the tiles of changed cells, and of launchers that got another colour."""
-        tile_of, looks = self._chart.tile_of, self._looks
-        cells = cells | self._keep_apart([tile for cell in cells if (tile := tile_of.get(cell)) is not None])
+        tile_of = self._chart.tile_of
+        changed = cells | self._keep_apart([tile for cell in cells if (tile := tile_of.get(cell)) is not None])
+        self._redraw(changed)
+
+    def _redraw(self, cells: set[int]) -> None:
+        """Repaint the tiles of these cells that look different. Those out of sight are drawn when they are seen."""
+        chart, looks = self._chart, self._looks
+        top = self.scroll_offset.y
+        seen = range(top - chart.density.height, top + self.size.height)
         changed = set()
-        for tile in {tile for cell in cells if (tile := tile_of.get(cell)) is not None}:
+        for tile in {tile for cell in cells if (tile := chart.tile_of.get(cell)) is not None}:
+            if chart.place(tile)[1] not in seen:
+                looks.pop(tile, None)
+                changed.add(tile)
+                continue
             look = super().look(tile)
             if looks.get(tile) != look:
                 looks[tile] = look
@@ -206,35 +234,53 @@ class MachineMap(CellGrid):
 
     def _repaint_labels(self, tiles: Iterable[int]) -> None:
         """Repaint the names of nodes that went out of service, or came back."""
-        for node in {self._node_of(tile) for tile in tiles}:
+        for node in {self._node_of(tile) for tile in tiles} if self._labels_out else ():
             out = self._machine.nodes[node].out_of_service
-            if out != self._labels_out.get(node, False):
+            if out != self._labels_out.get(node, out):
                 self._labels_out[node] = out
                 first = self._chart.tile_of.get(self._machine.node_cells(node)[0])
                 if first is not None:
                     self._refresh_line_of(first)
 
+    def _keep_all_apart(self) -> None:
+        """Recolour all launchers that look like a neighbour on this chart, unless that was done since one changed."""
+        machine, chart = self._machine, self._chart
+        for _ in range(_ROUNDS):
+            if chart.apart == machine.holdings:
+                break
+            chart.apart = machine.holdings  # which change with the colour of a launcher
+            holders = [machine.processors[members[0]].launcher for members in chart.members]
+            pairs = (map(holders.__getitem__, tiles) for tiles in chart.borders)
+            self._keep_pairs_apart(dict.fromkeys(zip(*pairs, strict=True)))  # each two only once: there are 40,000
+
     def _keep_apart(self, tiles: Iterable[int]) -> set[int]:
-        """Recolour launchers that look like a neighbour on this map; returns changed cells."""
+        """Recolour launchers that look like a neighbour of these tiles; returns changed cells."""
+        return self._keep_pairs_apart(
+            (one, self._holder(other))
+            for tile in tiles
+            if (one := self._holder(tile)) is not None
+            for other in self._chart.neighbours[tile]
+        )
+
+    def _keep_pairs_apart(self, pairs: Iterable[tuple[int | None, int | None]]) -> set[int]:
+        """Recolour one of each two launchers that look alike; returns changed cells."""
         changed: set[int] = set()
         tiles_of: dict[int, list[int]] = {}
         hue = self._machine.hue
         if self._crowded and self._crowded_among != self._machine.launchers.keys():
             self._crowded.clear()
-        for tile in tiles:
-            one = self._holder(tile)
-            for other in () if one is None else map(self._holder, self._beside(tile)):
-                if other is None or one is None or other == one or ALIKE[hue(other)][hue(one)] < ONE_FAMILY:
-                    continue
-                # The older one keeps its colour, unless the two would look nearly the same.
-                for launcher, limit in ((max(one, other), ONE_FAMILY), (min(one, other), ONE_FAMILY + 1)):
-                    if launcher not in self._crowded and ALIKE[hue(other)][hue(one)] >= limit:
-                        tiles_of = tiles_of or self._tiles_of_launchers()
-                        recoloured = self._recolour(launcher, tiles_of.get(launcher, ()))
-                        changed |= recoloured
-                        if not recoloured:
-                            self._crowded.add(launcher)
-                            self._crowded_among = set(self._machine.launchers)
+        for one, other in pairs:
+            if other is None or one is None or other == one or ALIKE[hue(other)][hue(one)] < ONE_FAMILY:
+                continue
+            # The older one keeps its colour, unless the two would look nearly the same.
+            for launcher, limit in ((max(one, other), ONE_FAMILY), (min(one, other), ONE_FAMILY + 1)):
+                if launcher not in self._crowded and ALIKE[hue(other)][hue(one)] >= limit:
+                    tiles_of = tiles_of or self._tiles_of_launchers()
+                    recoloured = self._recolour(launcher, tiles_of.get(launcher, ()))
+                    changed |= recoloured
+                    if not recoloured:
+                        self._crowded.add(launcher)
+                        self._crowded_among = set(self._machine.launchers)
         return changed
 
     def _tiles_of_launchers(self) -> dict[int, list[int]]:
@@ -247,21 +293,12 @@ class MachineMap(CellGrid):
 
     def _recolour(self, launcher: int, tiles: Iterable[int]) -> set[int]:
         machine = self._machine
-        near = Counter(self._holder(other) for tile in tiles for other in self._beside(tile))
+        near = Counter(self._holder(other) for tile in tiles for other in self._chart.neighbours[tile])
         borders = {other: length for other, length in near.items() if other is not None and other != launcher}
         return machine.recolour(launcher, borders)
 
     def _holder(self, tile: int) -> int | None:
         return self._machine.processors[self._chart.members[tile][0]].launcher
-
-    def _beside(self, tile: int) -> list[int]:
-        """The tiles on its four sides."""
-        chart, at = self._chart, self._tile_at_place.get
-        x, y = chart.place(tile)
-        across, down = chart.density.tile + chart.density.gap, chart.density.height
-        up, low = y - down, y + down
-        places = ((x - across, y), (x + across, y), (x, up), (x, up - 1), (x, low), (x, low + 1))
-        return [found for place in places if (found := at(place)) is not None]
 
     def show(self, place: Place, cell: int | None = None) -> None:
         """Show a place, with the cursor on that cell."""
@@ -374,8 +411,9 @@ class MachineMap(CellGrid):
 
     def group_cells(self, cell: int) -> list[int]:
         """The cells of a cell's cabinet (on the machine) or node (elsewhere)."""
-        group = self._group(cell)
-        return [other for other in range(self._machine.cells) if self._group(other) == group]
+        if self.place.kind == "machine" and self._structure.has_cabinets:
+            return self._structure.cells_of(self._structure.cabinet(cell))
+        return list(self._machine.node_cells(self._machine.node_of(cell)))
 
     # Zoom
 
@@ -399,11 +437,12 @@ class MachineMap(CellGrid):
     def find_place(self, kind: str, name: str) -> tuple[Place, int] | None:
         """The place of that name and its first cell; None if it does not exist."""
         machine = self._machine
-        for cell in range(machine.cells):
-            there = machine.nodes[machine.node_of(cell)].name if kind == "node" else self._structure.cabinet(cell)
-            if there == name:
-                return Place(kind, name), cell
-        return None
+        if kind == "node":
+            named = (machine.node_cells(index) for index, node in enumerate(machine.nodes) if node.name == name)
+            cells: Sequence[int] = next(filter(None, named), range(0))
+        else:
+            cells = self._structure.cells_of(name) if self._structure.has_cabinets else ()
+        return (Place(kind, name), min(cells)) if cells else None
 
     # Selection
 
@@ -426,7 +465,7 @@ class MachineMap(CellGrid):
         changed = processors ^ self.selected
         self.selected = processors
         cells = {cell for one in changed if (cell := self._machine.cell_of(one)) is not None}
-        self.repaint(cells)
+        self._redraw(cells)
         if changed:
             self.post_message(self.Selected())
 

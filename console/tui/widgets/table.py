@@ -17,6 +17,7 @@ from textual.strip import Strip
 
 from console.tui.actions.registry import bindings
 from console.tui.model.tables import Rows
+from console.tui.terminal.stylesheet import drawn_with
 
 _GAP = 2
 _ABOVE = 1  # the line with the columns' names
@@ -77,6 +78,8 @@ class TableView(ScrollView, can_focus=True):
         self._drags = False
         self._strips: dict[tuple[int, bool, bool], tuple[tuple[str, ...], Strip]] = {}
         self._widths: list[int] = []
+        self._drawn_with: list[object] = []
+        self._styles: dict[str, Style] = {}
 
     # Called by the screen
 
@@ -149,8 +152,10 @@ class TableView(ScrollView, can_focus=True):
 
     def mark(self, keys: set[int]) -> None:
         """Mark exactly these rows."""
-        self.marked = keys
-        self.refresh()
+        changed, self.marked = self.marked ^ keys, keys
+        for y, key in enumerate(self.in_sight, _ABOVE):
+            if key in changed:
+                self.refresh(Region(0, y, self.size.width, 1))
         self.post_message(self.Moved())
 
     # Cursor
@@ -278,16 +283,24 @@ class TableView(ScrollView, can_focus=True):
     # Drawing
 
     def notify_style_update(self) -> None:
-        """Forget the cached lines: the theme has changed."""
+        """Forget the cached lines if the styles are others: another theme, not only another frame."""
         super().notify_style_update()
-        self._strips.clear()
+        styles = drawn_with(self)
+        if styles != self._drawn_with:
+            self._drawn_with = styles
+            self._styles.clear()
+            self._strips.clear()
 
     def _look(self, name: str) -> Style:
-        return self.get_component_rich_style(f"table--{name}", partial=True)
+        style = self._styles.get(name)
+        if style is None:
+            style = self.get_component_rich_style(f"table--{name}", partial=True) if name else self.rich_style
+            self._styles[name] = style
+        return style
 
     def render_line(self, y: int) -> Strip:
         """The names of the columns, then the rows in sight."""
-        width, base = self.size.width, self.rich_style
+        width, base = self.size.width, self._look("")
         if y == 0:
             return self._head(base).crop_extend(0, width, base)
         index = y - _ABOVE + self.scroll_offset.y

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import time
 
 import pytest
@@ -242,3 +243,58 @@ def test_a_filter_takes_the_texts_that_are_there() -> None:
         rows.set_filter(words)
         assert names(rows)[0] == first
     assert len(made) == len(rows.order) == 40
+
+
+@given(st.text("abkis0", min_size=1, max_size=3), st.text("aAbBkKsSiI0\u212a\u017f\u0130\u0131\u00c4 ", max_size=12))
+def test_a_word_matches_as_a_pattern_does(word: str, line: str) -> None:
+    wanted = re.search(word, line, re.IGNORECASE) is not None
+    assert matcher(word)(line) is wanted
+    assert matcher(f"!{word}")(line) is not wanted
+
+
+def test_filter_order_and_changes_of_rows_in_any_sequence() -> None:
+    machine = many(40)
+    rows = Rows(NODES, machine)
+    for sort, reverse, text in (
+        (0, False, "down"),
+        (1, True, "down"),
+        (1, True, ""),
+        (0, True, "!down"),
+        (2, True, "n"),
+    ):
+        rows.sort, rows.reverse = sort, reverse
+        rows.set_filter(text)
+        fresh = Rows(NODES, machine)
+        fresh.sort, fresh.reverse = sort, reverse
+        fresh.set_filter(text)
+        assert names(rows) == names(fresh)
+        changed = machine.nodes[7]._replace(state="up" if machine.nodes[7].state == "down" else "down")
+        machine.apply(Picture(False, machine.counter + 1, 101.0, "main", [changed], [], [], []))
+        assert names(rows) == names(fresh)
+        assert ("n7" in names(rows)) == matcher(text)(f"n7 {changed.state}")
+
+
+def test_rows_that_are_gone_pass_no_filter() -> None:
+    rows = Rows(EVENTS, machine := many())
+    rows.set_filter("node_up")
+    assert len(names(rows)) == 19
+    del machine.events[:9]
+    assert len(names(rows)) == 10 and rows.total == 10
+
+
+def test_unchanged_rows_are_neither_read_nor_sorted_again() -> None:
+    asked: list[int] = []
+
+    def key(row: Node, _: Machine) -> int:
+        asked.append(row.id)
+        return -row.id
+
+    machine = many(12)
+    rows = Rows(NODES._replace(columns=(Column("name", lambda r, m: r.name, key),)), machine)
+    order = names(rows)
+    asked.clear()
+    rows.set_filter("n1")
+    assert names(rows) == ["n11", "n10", "n1"]
+    rows.set_filter("")
+    rows.reverse = True
+    assert names(rows) == order[::-1] and not asked

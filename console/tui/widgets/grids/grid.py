@@ -18,6 +18,11 @@ from textual.strip import Strip
 
 from console.tui.actions.registry import bindings
 from console.tui.map.layout import Layout, Lines, Stretch
+from console.tui.terminal.stylesheet import drawn_with
+
+#: Columns between changed cells up to which they are painted with what is between them: a line is drawn as a whole,
+#: whatever of it changes, and each region costs more than these columns.
+_APART = 16
 
 
 class CellGrid(ScrollView, can_focus=True):
@@ -68,6 +73,7 @@ class CellGrid(ScrollView, can_focus=True):
         self._layout: Lines = Layout([], 80, 24)
         self._strips: dict[int, Strip] = {}
         self._styles: dict[str, Style] = {}
+        self._drawn_with: list[object] = []
         self._marked: dict[tuple[Style, str], Style] = {}
 
     # Defined by subclasses
@@ -120,19 +126,21 @@ class CellGrid(ScrollView, can_focus=True):
         """Repaint these cells only."""
         width, height = self._layout.density.tile, self._layout.density.height
         scroll_x, scroll_y = self.scroll_offset
-        regions = []
-        lines: set[int] = set()
+        columns: dict[int, list[int]] = {}  # of the cells, by line
         for cell in cells:
-            if cell not in self._layout:
-                continue
-            x, y = self._layout.place(cell)
-            for line in range(y, y + height):
-                self._strips.pop(line, None)
-            if len(cells) <= 256:
-                regions.append(Region(x - scroll_x, y - scroll_y, width, height))
-            else:
-                lines.add(y)
-        regions += [Region(0, y - scroll_y, self.size.width, height) for y in lines]
+            if cell in self._layout:
+                x, y = self._layout.place(cell)
+                columns.setdefault(y, []).append(x)
+        regions: list[Region] = []
+        for y, line in columns.items():
+            for part in range(y, y + height):
+                self._strips.pop(part, None)
+            line.sort()
+            begin = line[0]
+            for x, after in zip(line, [*line[1:], None], strict=True):
+                if after is None or after - x > _APART:
+                    regions.append(Region(begin - scroll_x, y - scroll_y, x + width - begin, height))
+                    begin = after or 0
         visible = [region for region in regions if -height < region.y < self.size.height]
         if visible:
             self.refresh(*visible)
@@ -209,11 +217,14 @@ class CellGrid(ScrollView, can_focus=True):
     # Drawing
 
     def notify_style_update(self) -> None:
-        """Forget the cached styles: the theme has changed."""
+        """Forget what was drawn if the styles are others: another theme, not only another frame."""
         super().notify_style_update()
-        self._styles.clear()
-        self._marked.clear()
-        self._strips.clear()
+        styles = drawn_with(self)
+        if styles != self._drawn_with:
+            self._drawn_with = styles
+            self._styles.clear()
+            self._marked.clear()
+            self._strips.clear()
 
     def _style(self, name: str) -> Style:
         style = self._styles.get(name)
