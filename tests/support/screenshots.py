@@ -14,6 +14,7 @@ from console.settings import load
 from console.tui.app import ConsoleApp
 from console.tui.model.launch import Phase
 from console.tui.widgets.launch_summary import Completion
+from tests.support import scenes
 from tests.support.console import screen_text, until
 from tests.support.mesh import PrivateMesh
 from tests.support.waiting import PATIENCE_S
@@ -21,7 +22,7 @@ from tests.support.waiting import PATIENCE_S
 FOLDER = Path(__file__).parents[2] / "screenshots"
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SIZES = {"small": (80, 24), "": (120, 40)}
-LOOK_SIZES = {**SIZES, "medium": (200, 60), "large": (240, 70)}
+LOOK_SIZES = {**SIZES, "large": (200, 60)}
 
 #: Programs of the guide "Find out why it hangs" (docs/guides/why-it-hangs.md): picture, file in examples/deadlock.
 HANGS = (("hang-c", "deadlock.c"), ("hang-slow", "slow.c"))
@@ -77,7 +78,10 @@ def main() -> int:
         for theme in ("dark", "light", "mono") if look else ("dark",):
             for suffix, size in (LOOK_SIZES if look else SIZES).items():
                 name = "-".join(filter(None, (suffix, "" if theme == "dark" else theme)))
-                asyncio.run(Shots(mesh, folder, name, svg=look is None).take(size, theme, launchers))
+                shots = Shots(mesh, folder, name, svg=look is None)
+                asyncio.run(shots.take(size, theme, launchers))
+                if look:
+                    asyncio.run(shots.take_fixed(size, theme))
     finally:
         left = mesh.close()
     print(f"{len(list(folder.glob('*.png')))} screenshots in {folder}", *left, sep="\n")
@@ -133,6 +137,15 @@ class Shots:
             await self._ended(app, pilot, launchers["ring.py"])
             await self._hanging(app, pilot, launchers)
             app.session.keep(theme, [])
+
+    async def take_fixed(self, size: tuple[int, int], theme: str) -> None:
+        """Take a picture of every scene on fixed content: large machines, jobs, all that goes wrong."""
+
+        async def write(app: Any, name: str) -> None:
+            self.write(app, f"fixed-{name}")
+
+        with tempfile.TemporaryDirectory() as folder:
+            await scenes.play(Path(folder), size, theme, write)
 
     async def _machine(self, app: Any, pilot: Any) -> None:
         await pilot.press("l", "l", "l")

@@ -57,7 +57,7 @@ async def test_a_job_is_followed_and_its_tasks_are_cells(tmp_path: Path) -> None
             told = ("2 failed", "task 3 ends")
             await until(pilot, lambda: all(one in screen_text(app) for one in told), "what failed")
             text = screen_text(app)
-            assert "exit 1 on n1: ␛[31mtask 3 ends" in text and "1 of 30 tasks done" in text, text
+            assert "exit 1 on n1: task 3 ends" in text and "␛" not in text and "1 of 30 tasks done" in text, text
             await pilot.press("f")
             grid = app.screen.query_one(TaskGrid)
             await until(pilot, lambda: grid.cursor == 2, "the next failure")
@@ -204,3 +204,32 @@ async def test_an_object_with_a_value_that_no_owner_writes_is_named(tmp_path: Pa
             assert isinstance(app.screen, JobScreen)
     finally:
         state.close()
+
+
+async def test_the_last_lines_of_a_task_have_its_colours_and_a_narrow_window_tells_all_counts(tmp_path: Path) -> None:
+    """Escape sequences were shown as text, and the failed tasks were cut off where the window ended."""
+    database = busy_machine(tmp_path)
+    state = made(tmp_path, "sweep", 240)
+    numbers = begin(state, 60)
+    for number in numbers[:40]:
+        lines = f"part {number}\n 10 %\r\x1b[1;31m84 %\x1b[0m of it"
+        state.ended(number, 1, 1 if number == 30 else 0, started_at=1.0, ended_at=2.0, lines=lines, node="n1")
+    state.commit()
+    state.close()
+    async with opened(database.url, tmp_path) as (app, pilot):
+        await pilot.press("7")
+        await until(pilot, lambda: "owner lost" in screen_text(app), "the job")
+        assert "T Resume" in screen_text(app).split("\n")[-1]
+        await pilot.press("enter")
+        await until(pilot, lambda: "✗ 1" in screen_text(app), "all counts")
+        text = screen_text(app)
+        assert "exit 1 on n1: 84 % of it" in text and " left" not in text and "T Resume" in text, text
+        await pilot.press("f")
+        await until(pilot, lambda: "task 30" in screen_text(app), "the failed task")
+        for count in (1, 2):  # beside the map, and on the page of the task
+            await until(pilot, lambda at_least=count: screen_text(app).count("part 30") == at_least, "its last lines")  # type: ignore[misc]
+            segments = [segment for strip in app.screen._compositor.render_strips() for segment in strip]
+            looks = [segment.style for segment in segments if segment.text == "84 %"]
+            assert looks and all(look and look.bold and look.color for look in looks)
+            await pilot.press("enter")
+        assert "␛" not in screen_text(app) and "10 %" not in screen_text(app)

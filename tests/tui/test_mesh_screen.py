@@ -379,3 +379,17 @@ async def test_the_list_of_themes_begins_with_those_of_redmesh(tmp_path: Path) -
         ] * 4
         await pilot.press("down", "enter")
         await until(pilot, lambda: app.theme == "redmesh-light", "the theme")
+
+
+async def test_the_list_of_launchers_says_why_it_is_empty(tmp_path: Path) -> None:
+    """It said "nothing runs" also while the database could not be read."""
+    database = FixedDatabase(tmp_path)
+    async with opened(database.url, tmp_path) as (app, pilot):
+        await until(pilot, lambda: " nothing runs; n launches a program" in screen_text(app), "nothing runs")
+        for name in database.names():
+            database.down(name) if name.startswith("n") else None
+        await until(pilot, lambda: "nothing is up; 6 says what to do" in screen_text(app), "nothing is up")
+    database.close()
+    database.path.rename(tmp_path / "away.db")
+    async with opened(database.url, tmp_path) as (app, pilot):
+        await until(pilot, lambda: "what runs is not known yet" in screen_text(app), "nothing is known")

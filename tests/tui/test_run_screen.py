@@ -866,9 +866,41 @@ async def test_only_colours_of_programs_are_painted(tmp_path: Path) -> None:
                 app.runs[1].output.feed(chance.randrange(8), chance.choice((2, 3)), data)
             pane.wrap, pane.gathered = bool(turn & 1), bool(turn & 2)
             pane.search = Pattern("[a漢]") if turn & 4 else None
-            pane.update_output()
+            pane.update_output(app.wall_clock())
             await pilot.pause()
             for y in range(pane.size.height):
                 for text, style, control in pane.render_line(y):
                     assert not re.search("[\x00-\x1f\x7f-\x9f]", text) and not control, text
                     assert style is None or not (style.blink or style.conceal or style.link)
+
+
+async def test_a_prompt_is_seen_before_its_line_ends(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    async with ScriptedYod(tmp_path, 1) as yod, opened(database.url, tmp_path) as (app, pilot):
+        running(yod)
+        await pilot.press("a")
+        await until(pilot, lambda: "nothing written yet" in screen_text(app), "why nothing is shown")
+        yod.output(3, b"reading\nContinue? ")
+        await until(pilot, lambda: "  3 │ Continue?" in screen_text(app), "the prompt")
+        yod.output(3, b"yes\nfine\n")
+        await until(pilot, lambda: "  3 │ fine" in screen_text(app), "what came after it")
+        assert screen_text(app).count("Continue?") == 1 and "  3 │ Continue? yes" in screen_text(app)
+        await pilot.press("f", *"nowhere", "enter")
+        told = "no line passes the filter; f changes it, esc ends it"
+        await until(pilot, lambda: told in screen_text(app), "why nothing is shown")
+
+
+async def test_the_footer_has_no_letters_while_a_line_is_typed(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    async with ScriptedYod(tmp_path, 1) as yod, opened(database.url, tmp_path, (160, 30)) as (app, pilot):
+        running(yod)
+        await pilot.press("a")
+        await until(pilot, lambda: "running 8" in screen_text(app), "all ranks run")
+
+        def footer() -> str:
+            return screen_text(app).split("\n")[-1]
+
+        await until(pilot, lambda: "/ Search" in footer(), "the keys of the run")
+        await pilot.press("f")
+        await until(pilot, lambda: "esc Leave" in footer(), "the keys of the line")
+        assert "Search" not in footer() and "Quit" not in footer()

@@ -245,3 +245,13 @@ async def test_columns_that_become_wider_are_painted_in_every_row(tmp_path: Path
         await until(pilot, lambda: "user          state" in screen_text(app), "a wider column")
         assert screen_text(app).count("ada           busy") > 10
     database.close()
+
+
+async def test_why_the_database_cannot_be_read_ends_with_an_ellipsis(tmp_path: Path) -> None:
+    database = FixedDatabase(tmp_path, nodes=1)
+    async with opened(database.url, tmp_path) as (app, keyboard):
+        await keyboard.press("1")
+        database.path.rename(tmp_path / "away.db")
+        await until(keyboard, lambda: app.trouble, "the database cannot be read")
+        await until(keyboard, lambda: "… ─╯" in screen_text(app), "a mark where it is cut")
+    database.close()

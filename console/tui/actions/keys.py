@@ -114,7 +114,7 @@ RANKS = (
            "extend('right')"),
 )  # fmt: skip
 PROMPT = (
-    Action("prompt.leave", "escape", "Leave", "close the line", "leave", priority=True),
+    Action("prompt.leave", "escape", "Leave", "close the line", "leave", footer=True, priority=True),
     Action("prompt.end-input", "ctrl+d", "End", "end standard input", "end_input"),
 )
 
@@ -157,7 +157,7 @@ JOBS = (
     Action("jobs.retry", "R", "Retry", "try the tasks again that failed or were cancelled", "act('retry')",
            "mesh retry {job}", footer=True, changes=True),
     Action("jobs.resume", "T", "Resume", "go on with a job whose owner was lost", "act('resume')",
-           "mesh job resume {job}", changes=True),
+           "mesh job resume {job}", footer=True, changes=True),
     Action("jobs.cancel", "K", "Cancel", "end the job, after a question", "act('cancel')", "mesh cancel {job}",
            footer=True, changes=True),
 )  # fmt: skip
@@ -184,7 +184,7 @@ JOB = (
     Action("job.retry", "R", "Retry", "try the tasks again that failed or were cancelled", "act('retry')",
            "mesh retry {job}", True, True),
     Action("job.resume", "T", "Resume", "go on with a job whose owner was lost", "act('resume')",
-           "mesh job resume {job}", changes=True),
+           "mesh job resume {job}", True, True),
     Action("job.cancel", "K", "Cancel", "end the job, after a question", "act('cancel')", "mesh cancel {job}",
            True, True),
     Action("job.failure", "f", "Next failure", "the next task that failed", "next_failure",

@@ -10,6 +10,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from console.jobs.rows import waiting_text
+from console.tui.model.output import Line
 
 ENDED = ("done", "failed", "cancelled")
 _OF_JOB = re.compile(r"\S*yodwork job ([0-9a-f]{8})\b")  # the command of a job's workers (agents/job/job_owner.py)
@@ -72,7 +73,9 @@ class Job(NamedTuple):
         return max(0, self.finished + self.failed - before) / (until - begun) if begun and until > begun else 0.0
 
     def left_s(self, now: float) -> float | None:
-        """Seconds to its end at the present rate; None if unknown."""
+        """Seconds to its end at the present rate; None if unknown, or if nobody works at it."""
+        if self.state == "owner lost":
+            return None
         rate = self.rate(now)
         return (self.tasks - self.over) / rate if rate and self.over < self.tasks and self.live else None
 
@@ -113,7 +116,7 @@ class Task(NamedTuple):
     ended_at: float | None
     exit: int | None
     progress: float | None
-    lines: str
+    lines: list[Line]  # the last ones that it wrote, as a terminal shows them
     history: list[tuple[float, str, str, str]]  # time, state, node, cause
 
 

@@ -84,6 +84,7 @@ class Output:
         self._characters = 0
         self._lines: list[Line] = []
         self._open: dict[tuple[int, int], str] = {}
+        self._open_at: dict[tuple[int, int], float] = {}  # when the newest part of each came
         self._drawn_over: dict[tuple[int, int], int] = {}  # the numbers of incomplete lines with carriage returns
         self._decoders: dict[tuple[int, int], codecs.IncrementalDecoder] = {}
         self._looks: dict[tuple[int, int], Look] = {}  # in which the next line begins, unless it is PLAIN
@@ -115,6 +116,7 @@ class Output:
         self.first = self.total_bytes = self.skipped_bytes = self._characters = self.longest = 0
         self._lines.clear()
         self._open.clear()
+        self._open_at.clear()
         self._drawn_over.clear()
         self._decoders.clear()
         self._looks.clear()
@@ -166,6 +168,7 @@ class Output:
             del self._drawn_over[key]
         if rest:
             self._open[key] = rest
+            self._open_at[key] = self.now
         longest = max(map(len, parts), default=0)
         joined = "".join(parts)
         if longest <= MAX_LINE and joined.isprintable() and key not in self._looks:  # the usual case
@@ -206,6 +209,22 @@ class Output:
             self.longest = max(self.longest, cell_len(line.text))
             self.redrawn += 1
 
+    def open_lines(self, before: float) -> list[Line]:
+        """Lines without an end that were not continued since ``before``: prompts, dots that stand for progress.
+
+        They have no numbers yet. Those with carriage returns are not among them: they are visible already.
+        """
+        found = []
+        for key, rest in self._open.items():
+            if key in self._drawn_over or self._open_at.get(key, 0.0) > before or not rest.strip():
+                continue
+            text, look = rest.removesuffix(_begun(rest)), self._looks.get(key, PLAIN)
+            shown = read(text, look)
+            if not shown.coloured:
+                text, look = "", PLAIN
+            found.append(Line(*key, shown.text[:MAX_LINE], self._open_at.get(key, 0.0), text, look))
+        return found
+
     def note(self, text: str) -> None:
         """Add a line of yod itself."""
         self._append(NOBODY, NOTE, text)
@@ -214,6 +233,7 @@ class Output:
         """Make incomplete lines visible: of one rank that has ended, or of all."""
         for key in [key for key in self._open if rank is None or key[0] == rank]:
             text = self._open.pop(key)
+            self._open_at.pop(key, None)
             if key in self._drawn_over:
                 del self._drawn_over[key]  # the line is in the list already
             else:
@@ -263,6 +283,14 @@ class Output:
         del self._lines[:drop]
         self.first += drop
         self._characters -= freed
+
+
+def lines_of(text: str) -> list[Line]:
+    """A program's output as lines, as a terminal would show them."""
+    output = Output()
+    output.feed(0, STDOUT, text.encode())
+    output.finish()
+    return output.lines(0)
 
 
 def _weight(line: Line) -> int:

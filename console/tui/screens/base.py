@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import ClassVar, TypeVar
 
 from textual.app import ComposeResult
@@ -96,14 +96,14 @@ class Dialog(OverPrompt, ModalScreen[ResultT]):
 
 
 class Page(Dialog[None]):
-    """A titled page of lines, already sanitised."""
+    """A titled page of lines, already sanitised; some may have colours."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("page")
 
-    def __init__(self, title: str, lines: list[str]) -> None:
+    def __init__(self, title: str, lines: Sequence[str | Content]) -> None:
         super().__init__()
         self._title = title
-        self._lines = lines
+        self._lines = [Content(line) if isinstance(line, str) else line for line in lines]
         self._dismissed = False
 
     def compose(self) -> ComposeResult:
@@ -112,7 +112,7 @@ class Page(Dialog[None]):
             set_title(frame, self._title)
             set_subtitle(frame, "escape closes, y copies")
             with VerticalScroll(id="page-text"):
-                yield Static(Content("\n".join(self._lines)))
+                yield Static(Content("\n").join(self._lines))
 
     def action_close(self) -> None:
         """Close the page; a second call does nothing."""
@@ -131,4 +131,4 @@ class Page(Dialog[None]):
 
     def action_copy(self) -> None:
         """Copy all of it to the clipboard."""
-        self.app.copy_to_clipboard("\n".join(self._lines))
+        self.app.copy_to_clipboard("\n".join(line.plain for line in self._lines))

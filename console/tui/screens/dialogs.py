@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
+from rich.cells import cell_len, set_cell_size
 from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -18,6 +19,8 @@ from console.tui.screens.base import Dialog
 from console.tui.terminal.removed import Options
 from console.tui.widgets.bars import set_subtitle, set_title
 from console.tui.widgets.inputs import CleanInput
+
+_WIDEST_TITLE = 32  # columns of a list's titles; longer ones stand alone in having their explanation further right
 
 
 class Line(CleanInput):
@@ -178,8 +181,10 @@ class Choosing(Dialog[Any]):
         self._shown = [row for row in self._rows if all(word in f"{row[0]} {row[1]}".lower() for word in wanted)]
         options = self.query_one(OptionList)
         options.clear_options()
+        widest = min(_WIDEST_TITLE, max((cell_len(title) for title, told, _ in self._rows if told), default=0))
         options.add_options(
-            Option(Content.assemble((f"{title:<12} ", "$accent"), told)) for title, told, _ in self._shown
+            Option(Content.assemble((f"{set_cell_size(title, max(widest, cell_len(title)))}  ", "$accent"), told))
+            for title, told, _ in self._shown
         )
         if self._shown:
             options.highlighted = 0

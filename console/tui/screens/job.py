@@ -7,10 +7,12 @@ import time
 from collections.abc import Iterable
 from typing import ClassVar
 
+from rich.cells import cell_len
 from textual import on
 from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
+from textual.style import Style
 from textual.widget import Widget
 from textual.widgets import Static
 
@@ -19,9 +21,13 @@ from console.jobs.rows import rate_text, waiting_text
 from console.tui.actions.registry import bindings
 from console.tui.format import clock, elapsed, several
 from console.tui.model.jobs import WORDS, Job, Task, TaskState
+from console.tui.model.output import Line as OutputLine
+from console.tui.model.sgr import PLAIN, cut
 from console.tui.screens.base import Framed, Page
 from console.tui.screens.commands import JobDialogs
 from console.tui.sources.jobs import JobReading, JobsReader
+from console.tui.terminal.colours import style_of
+from console.tui.terminal.themes import MONO
 from console.tui.widgets.bars import set_subtitle, set_title
 from console.tui.widgets.grids.grid import CellGrid
 from console.tui.widgets.grids.task_grid import TASK_GLYPHS, TASK_STYLES, JobLines, TaskGrid
@@ -189,11 +195,12 @@ class JobScreen(Framed):
         grid, tasks = self._grid, self._reading.tasks
         set_title(grid, f"{self.job.noun}s ({len(tasks):,})" + (" › some" if grid.zoomed else ""))
         words = WORDS[self.job.sections]
-        told = [
-            f"{TASK_GLYPHS[state]} {words[state]} {count:,}" for state in TaskState if (count := tasks.count(state))
-        ]
-        each = f"a tile is {grid.per:,} · enter opens one" if grid.per > 1 else ""
-        set_subtitle(grid, " · ".join(filter(None, [*told, each])))
+        counts = [(state, count) for state in TaskState if (count := tasks.count(state))]
+        told = " · ".join(f"{TASK_GLYPHS[state]} {words[state]} {count:,}" for state, count in counts)
+        each = f" · a tile is {grid.per:,} · enter opens one" if grid.per > 1 else ""
+        glyphs = "  ".join(f"{TASK_GLYPHS[state]} {count:,}" for state, count in counts)  # what failed comes last
+        room = grid.size.width - 2
+        set_subtitle(grid, next((text for text in (told + each, told) if cell_len(text) <= room), glyphs))
 
     @property
     def _logs(self) -> bool:
@@ -237,9 +244,23 @@ class JobScreen(Framed):
             ("exit", exit_text(task.exit)), ("input", task.input),
         ]  # fmt: skip
         told += [Content.assemble((f"{key:<7}", "$quiet"), text) for key, text in facts if text]
-        lines = task.lines.rstrip("\n").split("\n") if task.lines.strip() else []
-        if lines:
-            told += [Content(""), Content.styled("it wrote last", "$quiet"), *map(Content, lines[-_TAIL:])]
+        if task.lines:
+            told += [Content(""), Content.styled("it wrote last", "$quiet"), *self._in_colours(task.lines[-_TAIL:])]
+        return told
+
+    def _in_colours(self, lines: list[OutputLine]) -> list[Content]:
+        """A program's lines in its own colours, as far as they can be read in this theme."""
+        app = self.app
+        colours = not app.no_color and app.theme != MONO.name
+        told = []
+        for line in lines:
+            styled = [
+                (text, Style.from_rich_style(style_of(
+                    look, self.rich_style, dark=app.current_theme.dark, colours=colours
+                )) if look != PLAIN else "")
+                for text, look in cut(line.text, line.changes, 0, len(line.text))
+            ]  # fmt: skip
+            told.append(Content.assemble(*styled))
         return told
 
     @staticmethod
@@ -280,11 +301,11 @@ class JobScreen(Framed):
             return
         if task is None:
             return
-        lines = [part.plain for part in self._about(task._replace(lines=""))]
+        lines: list[str | Content] = list(self._about(task._replace(lines=[])))
         lines += ["", "what became of it"]
         for at, state, node, cause in task.history:
             lines.append("  ".join(filter(None, (f"  {clock(at)}", f"{state:<9}", node, cause))))
-        lines += ["", "its last lines:", *(task.lines.split("\n") if task.lines.strip() else ["  none is kept"])]
+        lines += ["", "its last lines:", *(self._in_colours(task.lines) or [Content("  none is kept")])]
         self.app.push_screen(Page(f"{self.job.noun} {self._reading.tasks.name(place)} of job {self.job.id}", lines))
 
     def action_next_failure(self) -> None:

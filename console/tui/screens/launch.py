@@ -165,7 +165,7 @@ class RunScreen(Framed):
         self._share_room()
         self._grid.update_ranks()
         (self._counts if self._side.display else self._line).update(self._summary())
-        self._output.update_output()
+        self._output.update_output(self.console.wall_clock())
         whole = self._watch.archive.first is not None
         set_subtitle(self._output, volume(run.output, len(self._output), whole))
         if not self._output.following:
@@ -243,10 +243,10 @@ class RunScreen(Framed):
             parts.insert(0, f"{self._run.launcher} {self._run.name}")
         below = f", {output.below:,} more below" if output.below else ""
         if not output.following:
-            parts.append(f"paused{below}, G follows")
+            parts.append(f"paused{below}, G follows" if self._run.live else below.removeprefix(", "))
         elif self._run.live:
             parts.append("following")
-        set_title(output, " · ".join(parts))
+        set_title(output, " · ".join(filter(None, parts)))
         seen = " as last seen" if self._run.last_seen else ""
         set_title(self._grid, (f"{scope} alone" if scope else "ranks") + seen)
 

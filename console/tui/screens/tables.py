@@ -17,6 +17,7 @@ from textual.widget import Widget
 from console.launch.options.lists import fold_nodes
 from console.tui.actions import commands
 from console.tui.actions.registry import bindings
+from console.tui.format import fitted
 from console.tui.model.machine import Changed, Event, Node
 from console.tui.model.patterns import FilterError
 from console.tui.model.tables import (
@@ -176,7 +177,8 @@ class TableScreen(Framed):
         set_title(self.view, f"{self.table.name} ({shown}){told}")
         marked = f"{len(self.view.marked):,} marked · " if self.view.marked else ""
         by = f"{marked}sorted by {self.table.columns[rows.sort].name} {'↓' if rows.reverse else '↑'}"
-        set_subtitle(self.view, self.console.trouble[:60] if self.console.trouble else by)
+        trouble = fitted(self.console.trouble, max(10, self.view.size.width - 4))
+        set_subtitle(self.view, trouble or by)
         if self._empty is not (empty := not rows.order):
             self._empty = empty
             self.refresh_bindings()

@@ -15,6 +15,7 @@ from console.errors import ConsoleError
 from console.jobs.objects import directory_of, make_directory, opened, summary, uuids
 from console.jobs.rows import paced, queue_row
 from console.tui.model.jobs import ENDED, Job, Task, TaskMap, TaskState
+from console.tui.model.output import lines_of
 from redmesh.sanitise import clean
 from redmesh.state import FAILED, RUNNING, is_uuid, job_path
 from redmesh.state_reader import StateReader
@@ -255,7 +256,7 @@ class JobReading:
                     self.excluded[clean(node)] = clean(text.partition(": ")[2])
             place = None if task is None else self.tasks.place(task)
             who = clean(str(node or "")) if place is None else self.tasks.name(place)
-            self.log.append(Line(at, place, who, clean(text)))
+            self.log.append(Line(at, place, who, _drawn(text)))
         for change in job.job_transitions(self._changed_at):
             self._changed_at, told = change.id, f"the job is {change.state}"
             self.log.append(Line(change.at, None, "", clean(told + (f": {change.cause}" if change.cause else ""))))
@@ -267,7 +268,8 @@ class JobReading:
         for task in job.failures(_MOST_LINES, newest=True):
             place = self.tasks.place(task.task)
             name = "" if place is None else self.tasks.name(place)
-            found.append(Line(task.at, place, name, clean(task.text), bad=True))
+            how, colon, last = task.text.partition(": ")
+            found.append(Line(task.at, place, name, clean(how) + colon + _drawn(last), bad=True))
         self.failures = found
 
     def task(self, place: int, *, past: bool = False) -> Task | None:
@@ -283,9 +285,13 @@ class JobReading:
             return None
         text = _section_words(row.input) if self.sections else row.input or ""
         history = [(one.at, one.state, clean(one.node or ""), clean(one.cause or "")) for one in reversed(changes)]
-        lines = clean(row.lines or "", keep="\n\t")
         known = (row.attempt, row.started_at, row.ended_at, row.exit, row.progress)
-        return Task(number, row.state, clean(text), clean(row.node or ""), *known, lines, history)
+        return Task(number, row.state, clean(text), clean(row.node or ""), *known, lines_of(row.lines or ""), history)
+
+
+def _drawn(text: str) -> str:
+    """A line that may hold a program's output, as a terminal shows it, without colours."""
+    return " ".join(line.text for line in lines_of(text))
 
 
 def _section_words(text: str | None) -> str:

@@ -20,7 +20,7 @@ _ON_LIGHT = Palette([
     (208, 215, 222), (87, 96, 106), (164, 14, 38), (26, 127, 55), (154, 103, 0), (9, 105, 218), (150, 90, 220),
     (40, 130, 150), (255, 255, 255),
 ])  # fmt: skip
-_LEAST = 2.5  # contrast: less is hard to read, 1 is invisible
+_LEAST = 4.5  # contrast: WCAG 2 demands as much of text; 1 is invisible
 _WHITE, _BLACK = ColorTriplet(255, 255, 255), ColorTriplet(0, 0, 0)
 
 
@@ -62,14 +62,19 @@ def _triplet(colour: Colour, own: Color | None, *, dark: bool) -> ColorTriplet |
     return Color.from_ansi(colour).get_truecolor()
 
 
+def contrast(one: ColorTriplet, other: ColorTriplet) -> float:
+    """The contrast of WCAG 2 between two colours, 1 to 21."""
+    high, low = sorted((_luminance(one), _luminance(other)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
 def _readable(front: ColorTriplet, back: ColorTriplet) -> ColorTriplet:
     """The colour, or a lighter or darker one that differs enough from its background."""
     light = _luminance(back)
     towards = _WHITE if 1.05 / (light + 0.05) > (light + 0.05) / 0.05 else _BLACK
-    for share in (0.0, 0.25, 0.5, 0.75):
+    for share in (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9):
         mixed = ColorTriplet(*(round(a + (b - a) * share) for a, b in zip(front, towards, strict=True)))
-        high, low = sorted((_luminance(mixed), light), reverse=True)
-        if (high + 0.05) / (low + 0.05) >= _LEAST:
+        if contrast(mixed, back) >= _LEAST:
             return mixed
     return towards
 

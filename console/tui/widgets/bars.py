@@ -8,6 +8,7 @@ from rich.cells import cell_len
 from textual import events
 from textual.content import Content
 from textual.geometry import Region
+from textual.keys import key_to_character
 from textual.screen import Screen
 from textual.style import Style
 from textual.widget import Widget
@@ -110,8 +111,8 @@ class TopBar(Widget):
         only = (" read only ", self.get_visual_style("top-bar--bad")) if console.read_only else ("", quiet)
         return Content.assemble(
             only,
-            (f" use {bars}  ", self.get_visual_style("top-bar--bars")) if bars else ("", quiet),
-            (f"{counts[State.FREE]:,} of {usable:,} free ", quiet),
+            (f" use {bars} ", self.get_visual_style("top-bar--bars")) if bars else ("", quiet),
+            (f" {counts[State.FREE]:,} of {usable:,} free ", quiet),
             (f"▲ {len(console.problems)} ", bad)  # no link: a link has the text's colour, which is faint on the mark's
             if console.problems
             else ("● ", self.get_visual_style("top-bar--good") if console.health_known else quiet),
@@ -159,8 +160,11 @@ class KeyBar(Widget):
         if not screen.is_mounted:
             return
         items: dict[object, _Item] = {}
+        typing = screen.focused
         before_more, self._more = self._more, []
         for _, binding, enabled, _tip in screen.active_bindings.values():
+            if typing is not None and typing.check_consume_key(binding.key, key_to_character(binding.key)):
+                continue  # the line takes it as a letter
             if not binding.show:
                 if enabled and (binding.id or "").partition(".")[0] in ("app", *getattr(screen, "PLACES", ())[:1]):
                     self._more.append(

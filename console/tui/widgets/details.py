@@ -44,7 +44,7 @@ class Details(Widget):
     def show_nothing(self) -> None:
         """Empty the details, because there is no machine."""
         self.node = None
-        self._draw("nothing", [])
+        self._draw("details", [])
 
     def show_event(self, event: Event) -> None:
         """Show the whole text of an event that names no processor."""

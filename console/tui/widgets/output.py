@@ -20,11 +20,12 @@ from textual.selection import Selection as Selected
 from textual.strip import Strip
 from textual.worker import Worker
 
-from console.tui.actions.registry import bindings
+from console.tui.actions.registry import ALL, bindings
+from console.tui.context import context
 from console.tui.format import fitted
 from console.tui.model.filter import Filter, Selection
 from console.tui.model.gather import Gathered
-from console.tui.model.launch import Run
+from console.tui.model.launch import Phase, Run
 from console.tui.model.machine import HUES
 from console.tui.model.output import NOTE, STDERR, Line
 from console.tui.model.patterns import Pattern, TooSlowError
@@ -37,12 +38,13 @@ from console.tui.terminal.themes import MONO
 
 _WIDEST_WHO = 14  # columns for the ranks of gathered lines
 _TOLD_S = 0.1  # between two reports of a search's progress
+#: Seconds for which a line without an end is not continued before it is shown: output often arrives in half lines.
+_OPEN_S = 0.5
+_MOST_OPEN = 200  # open lines that are shown
 _MOST_LOOKS = 4_096  # looks of programs whose styles are kept
 _MARKING_S = 0.005  # the longest time in which a line's matches are looked for when it is drawn
 _MOST_MARKED = 1_000  # lines whose matches are kept
 
-
-_NEVER = (-1, -1, -1, -1)  # no state of the output
 
 #: A row, and the index of one of the screen lines that it takes when it is wrapped.
 Position = tuple[int, int]
@@ -82,6 +84,7 @@ class OutputPane(ScrollView, can_focus=True):
         "output-pane--stderr",
         "output-pane--note",
         "output-pane--rule",
+        "output-pane--stamp",
         "output-pane--match",
         "output-pane--hit",
         *(f"output-pane--rank-{number}" for number in range(HUES)),
@@ -120,8 +123,9 @@ class OutputPane(ScrollView, can_focus=True):
         self._run = run
         self._archive = archive
         self._rows: AllRows | Selection | Gathered = AllRows(run.output, archive)
+        self._open: list[Line] = []  # below the rows: lines without an end, for which a program waits
         self._moving = False
-        self._drawn = _NEVER
+        self._drawn: tuple[object, ...] = ()
         self._skip = 0  # lines of the screen by which the top row is scrolled
         self._shown: list[Placed] | None = None  # the contents of each line of the screen; None: not computed
         self._shown_for: Place | None = None
@@ -144,12 +148,13 @@ class OutputPane(ScrollView, can_focus=True):
     def below(self) -> int:
         """How many lines are below the screen."""
         positions = self._positions()
-        return max(0, len(self._rows) - 1 - positions[-1].row) if positions else 0
+        return max(0, self._count - 1 - positions[-1].row) if positions else 0
 
-    def update_output(self) -> None:
-        """Draw what has arrived since the last call."""
+    def update_output(self, now: float) -> None:
+        """Draw what has arrived since the last call, and what is incomplete ``now`` and for a while."""
         output, rows = self._run.output, self._rows
-        state = (output.end, self._run.size, output.generation, output.redrawn)
+        opened = output.open_lines(now - _OPEN_S)[-_MOST_OPEN:]
+        state = (output.end, self._run.size, output.generation, output.redrawn, opened)
         waits = not isinstance(rows, AllRows) and not rows.scan.caught_up
         if state == self._drawn and not waits:
             return
@@ -159,6 +164,7 @@ class OutputPane(ScrollView, can_focus=True):
         self._drawn = state
         top = self._top_number()
         self._refresh_rows()
+        self._keep_open(opened)
         self._place(top)
 
     def _refresh_rows(self) -> None:
@@ -199,7 +205,7 @@ class OutputPane(ScrollView, can_focus=True):
         if not scan.outdated:
             top = self._top_number()
             self._rows = rows
-            self._drawn = _NEVER
+            self._drawn = ()
             self._place(top)
         self.post_message(self.Changed())
 
@@ -221,6 +227,29 @@ class OutputPane(ScrollView, can_focus=True):
             return f"the newest {len(rows):,}"
         return f"in the newest {self._run.output.end - rows.scan.start:,} lines" if rows.scan.start else ""
 
+    def _keep_open(self, opened: list[Line]) -> None:
+        keep = self.keeps()
+        self._open = [line for line in opened if keep is None or keep(line)]
+
+    # What the pane shows: the rows, and below them the open lines.
+
+    @property
+    def _count(self) -> int:
+        return len(self._rows) + len(self._open)
+
+    def _line(self, row: int) -> Line:
+        """The line of a row. Raises IndexError if it is unavailable."""
+        rows = len(self._rows)
+        return self._rows.line(row) if row < rows else self._open[row - rows]
+
+    def _who(self, row: int) -> str:
+        rows = len(self._rows)
+        return self._rows.who(row) if row < rows else str(self._open[row - rows].rank)
+
+    def _number(self, row: int) -> int | None:
+        """The number of the row's line; None for an open line, which has none yet."""
+        return self._rows.number(row) if row < len(self._rows) else None
+
     def _top_number(self) -> int | None:
         row = self.scroll_offset.y
         return self._rows.number(row) if 0 <= row < len(self._rows) else None
@@ -228,13 +257,12 @@ class OutputPane(ScrollView, can_focus=True):
     def _place(self, top: int | None) -> None:
         """Go to the end, or keep the top line in place."""
         self._shown = None
-        width = 0 if self.wrap else self._margin + self._run.output.longest
+        longest = max([self._run.output.longest, *(cell_len(line.text) for line in self._open)])
+        width = 0 if self.wrap or not self._count else self._margin + longest
         last = self._last_top()
         self._moving = True
         # The last possible top row is the one with which the end is visible.
-        self.virtual_size = Size(
-            width, max(len(self._rows), last[0] + self._room.height) if last[0] else len(self._rows)
-        )
+        self.virtual_size = Size(width, max(self._count, last[0] + self._room.height) if last[0] else self._count)
         self._moving = False
         if self.following:
             self._show_from(last)
@@ -260,7 +288,7 @@ class OutputPane(ScrollView, can_focus=True):
     def _pieces(self, row: int) -> list[str]:
         """The lines of a row on the screen; notes are always wrapped."""
         try:
-            line = self._rows.line(row)
+            line = self._line(row)
         except IndexError:
             return [""]
         if not (self.wrap or line.stream == NOTE):
@@ -273,13 +301,13 @@ class OutputPane(ScrollView, can_focus=True):
         while piece < 0 and row > 0:
             row -= 1
             piece += len(self._pieces(row))
-        while row < len(self._rows) - 1 and piece >= (there := len(self._pieces(row))):
+        while row < self._count - 1 and piece >= (there := len(self._pieces(row))):
             row, piece = row + 1, piece - there
         return row, max(0, piece)
 
     def _last_top(self) -> Position:
         """The top position at which the end is at the bottom."""
-        height, row = self._room.height, len(self._rows)
+        height, row = self._room.height, self._count
         while row > 0 and height > 0:
             row -= 1
             height -= len(self._pieces(row))
@@ -292,7 +320,7 @@ class OutputPane(ScrollView, can_focus=True):
         if self._shown is None or self._shown_for != place:
             self._shown, self._shown_for = [], place
             row, skip = place.top, place.skip
-            while len(self._shown) < place.height and row < len(self._rows):
+            while len(self._shown) < place.height and row < self._count:
                 pieces = self._pieces(row)
                 skip = min(skip, len(pieces) - 1)  # it belongs to the width of before, or the row is shorter now
                 begin = 0
@@ -368,6 +396,8 @@ class OutputPane(ScrollView, can_focus=True):
             all_rows = self._make_rows(keep, oldest)
             if not isinstance(all_rows, AllRows):
                 self._sift(all_rows)
+        self._drawn = ()  # the open lines are chosen with the next drawing
+        self._keep_open(self._open)
         self._place(top)
         self.post_message(self.Changed())
 
@@ -498,7 +528,8 @@ class OutputPane(ScrollView, can_focus=True):
     def _first_sought(self, step: int) -> int:
         """Where a new search begins: with the first visible line, or upwards with the last."""
         positions = self._positions()
-        return self._rows.number((positions[0] if step > 0 else positions[-1]).row) if positions else 0
+        row = (positions[0] if step > 0 else positions[-1]).row if positions else 0
+        return self._rows.number(min(row, len(self._rows) - 1)) if positions else 0
 
     def _not_searched(self) -> str:
         """What a search did not reach, with the way to it."""
@@ -552,7 +583,7 @@ class OutputPane(ScrollView, can_focus=True):
         lines = []
         for row in dict.fromkeys(shown.row for shown in self._positions()):
             try:
-                lines.append(self._rows.line(row).text)
+                lines.append(self._line(row).text)
             except IndexError:
                 continue
         return "\n".join(lines)
@@ -567,21 +598,36 @@ class OutputPane(ScrollView, can_focus=True):
         scroll_x = self.scroll_offset.x
         width, blank, positions = self.size.width, self.rich_style, self._positions()
         if y >= len(positions):
-            return Strip.blank(width, blank)
+            return self._hint(width) if not y else Strip.blank(width, blank)
         placed = positions[y]
         try:
-            line, who = self._rows.line(placed.row), self._rows.who(placed.row)
+            line, who = self._line(placed.row), self._who(placed.row)
         except IndexError:  # dropped since the last refresh; the next one is coming
             return Strip.blank(width, blank)
         margin = self._draw_margin(line, who, first=placed.first)
         room = max(0, width - margin.cell_length)
         wraps = self.wrap or line.stream == NOTE
         end = placed.end if wraps else scroll_x + room
-        text = Strip(self._draw_text(line, self._rows.number(placed.row), end))
+        text = Strip(self._draw_text(line, self._number(placed.row), end))
         if wraps:
             text, scroll_x = text.crop(placed.begin, placed.end), 0
         strip = Strip.join([margin, text.crop_extend(scroll_x, scroll_x + room, blank)])
         return strip.apply_offsets(0, y)
+
+    def _hint(self, width: int) -> Strip:
+        """Why nothing is shown, and what to do."""
+        keys = context(self).keys_of
+        if self._run.output.end and self.wanted != Filter():
+            told = f"no line passes the filter; {keys(ALL['run.filter'])} changes it, {keys(ALL['run.back'])} ends it"
+        elif self._run.output.end and self.scope is not None:
+            told = f"nothing from the chosen ranks; {keys(ALL['run.all-ranks'])} shows all ranks"
+        elif self._run.output.end:
+            return Strip.blank(width, self.rich_style)
+        else:
+            told = "nothing was written" if self._run.phase is Phase.ENDED else "nothing written yet"
+        return Strip([Segment(f" {fitted(told, width - 1)}", self._look("stamp"))]).extend_cell_length(
+            width, self.rich_style
+        )
 
     def _draw_margin(self, line: Line, who: str, *, first: bool) -> Strip:
         """Time, rank, a rule; for further lines of a wrapped one only the rule."""
@@ -594,10 +640,10 @@ class OutputPane(ScrollView, can_focus=True):
         ]
         if self.stamps:
             stamp = time.strftime("%H:%M:%S", time.localtime(line.at)) if line.at else "earlier "
-            segments.insert(0, Segment(f"{stamp} " if first else " " * 9, self._look("rule")))
+            segments.insert(0, Segment(f"{stamp} " if first else " " * 9, self._look("stamp")))
         return Strip(segments)
 
-    def _draw_text(self, line: Line, number: int, columns: int) -> list[Segment]:
+    def _draw_text(self, line: Line, number: int | None, columns: int) -> list[Segment]:
         """The text, at least its first ``columns``."""
         kind = {STDERR: "stderr", NOTE: "note"}.get(line.stream)
         style = self._look(kind) if kind else self.rich_style
@@ -607,7 +653,7 @@ class OutputPane(ScrollView, can_focus=True):
         if self.search is None:
             return self._in_colours(text, colours, style, 0, end)
         mark = style + self.get_component_rich_style(
-            "output-pane--hit" if number == self._hit else "output-pane--match", partial=True
+            "output-pane--hit" if number is not None and number == self._hit else "output-pane--match", partial=True
         )
         segments, at = [], 0
         for start, stop in self._marked(self.search, text):

@@ -18,7 +18,7 @@ from console.tui.actions.action import Action
 from console.tui.actions.registry import ALL, bindings
 from console.tui.context import context
 from console.tui.format import HELD, elapsed, program_words
-from console.tui.model.machine import HUES, Launcher, Machine
+from console.tui.model.machine import HUES, Launcher, Machine, State
 from console.tui.model.usage import LEAST, Line, Usage, lines
 from console.tui.widgets.bars import set_title
 from console.tui.widgets.lines import LineList
@@ -114,7 +114,7 @@ class LauncherList(LineList):
         "launcher-list--lost",
     }
     BINDINGS: ClassVar[list[BindingType]] = bindings("launchers")
-    EMPTY = "nothing runs; n launches a program"
+    EMPTY = " nothing runs; n launches a program"
 
     def __init__(self, machine: Machine, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -129,7 +129,16 @@ class LauncherList(LineList):
         console = context(self)
         self._harmed = frozenset(console.harmed)
         self.below = () if self._launchers and not console.first_start else first_steps(console.keys_of)
+        self.EMPTY = self._why_empty()
         self.set_keys(sorted(self._launchers))
+
+    def _why_empty(self) -> str:
+        machine, console = self._machine, context(self)
+        if machine.counter < 0:
+            return " what runs is not known yet"
+        if machine.cells and machine.counts()[State.DOWN] == machine.cells:
+            return f" nothing is up; {console.keys_of(ALL['app.health'])} says what to do"
+        return type(self).EMPTY
 
     def draw(self, key: int, width: int, base: Style) -> list[Segment]:
         """`` a 12  ada  16p  2:05 hostname``: the command gets the remaining space. ``▲``: it has lost a node."""

@@ -97,3 +97,13 @@ def test_side_by_side_there_are_no_two_purples() -> None:
     made = machine(1, 64, {number: [number] for number in range(64)})
     for number in range(63):
         assert ALIKE[made.hue(number)][made.hue(number + 1)] < ONE_FAMILY, number
+
+
+def test_without_colours_launchers_side_by_side_differ_in_their_greys() -> None:
+    """The greys were in the order of the hues: launchers whose colours differ most had nearly the same grey."""
+    mono = [re.search(rf"redmesh-mono \.cell-grid--hue-{n},[^}}]*background: (#\w+)", CSS) for n in range(HUES)]
+    lightness = [seen(found[1], "all colours")[0] for found in mono if found]
+    assert len(lightness) == HUES
+    for one, other in itertools.combinations(range(HUES), 2):
+        least = 10 if ALIKE[one][other] < ONE_FAMILY else 5
+        assert abs(lightness[one] - lightness[other]) > least, (one, other)

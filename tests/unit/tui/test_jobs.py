@@ -21,6 +21,7 @@ def test_rate_and_time_left() -> None:
     assert (ended.rate(1e9), ended.left_s(1e9), ended.live) == (2.0, None, False)
     assert job(begun_at=0.0, paced=(0.0, 0)).left_s(20.0) is None
     assert job(paced=(110.0, 20)).left_s(111.0) == 15.0, "it was held for 100 s"
+    assert job(state="owner lost").left_s(20.0) is None, "nobody works at it"
 
 
 def test_a_cancelled_job_has_done_what_was_done() -> None:

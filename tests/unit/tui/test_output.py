@@ -12,7 +12,7 @@ from agents.wire import control, frames
 from console.tui.model.filter import Filter, Selection, parse_filter
 from console.tui.model.gather import Gathered
 from console.tui.model.launch import Run
-from console.tui.model.output import NOTE, STDERR, STDOUT, Line, Output
+from console.tui.model.output import NOTE, STDERR, STDOUT, Line, Output, lines_of
 from console.tui.model.patterns import FilterError, Pattern, TooSlowError
 from console.tui.sources.search import seek
 from console.tui.sources.sift import errors_of, sift
@@ -321,3 +321,25 @@ def test_a_line_drawn_over_for_ever_takes_no_memory() -> None:
     assert len(output) == 1 and output.line(0).text == "step 4999" and len(output.unfinished().open[0, STDOUT]) < 40
     output.finish()
     assert [line.text for line in output.lines(0)] == ["step 4999"]
+
+
+def test_a_line_without_an_end_is_open_until_it_is_continued_or_ends() -> None:
+    output = Output()
+    output.now = 10.0
+    output.feed(1, STDOUT, b"done\nContinue? [y] ")
+    output.feed(2, STDOUT, b"\x1b[31mfail")
+    output.feed(3, STDOUT, b" 10 %\r 20 %")
+    output.now = 11.0
+    output.feed(4, STDOUT, b"half a line")
+    assert [line.text for line in output.lines(0)] == ["done", " 20 %"]
+    opened = output.open_lines(10.5)
+    assert [(line.rank, line.text) for line in opened] == [(1, "Continue? [y] "), (2, "fail")], "4 may go on at once"
+    assert opened[1].changes and not opened[0].changes
+    output.feed(1, STDOUT, b"y\n")
+    assert [line.text for line in output.lines(2)] == ["Continue? [y] y"]
+    output.finish()
+    assert output.open_lines(99.0) == [] and len(output) == 5
+
+
+def test_last_lines_are_what_a_terminal_shows() -> None:
+    assert [line.text for line in lines_of("a\n10 %\r\x1b[31m100 %\x1b[0m\nleft \x07")] == ["a", "100 %", "left \u2407"]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 
-from console.tui.format import clock
+from console.tui.format import clock, fitted
 from console.tui.map.layout import Block, Layout, Lines
 from console.tui.model.jobs import TaskMap, TaskState
 from console.tui.sources.jobs import Line
@@ -31,6 +32,7 @@ TASK_STYLES = {
 }
 _LEVELS = "▁▂▃▄▅▆▇█"
 _NICE = (1, 2, 5)
+_WIDEST_NAME = 20  # columns of the name of a task or node in a list
 
 
 class TaskGrid(CellGrid):
@@ -150,10 +152,12 @@ class JobLines(LineList):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._lines: list[Line] = []
+        self._widest = 0  # columns of a name
 
     def show(self, lines: list[Line], *, end: bool) -> None:
         """Show these lines; ``end``: with the cursor on the last."""
         self._lines = lines
+        self._widest = min(_WIDEST_NAME, max((cell_len(line.name) for line in lines), default=0))
         self.set_keys(list(range(len(lines))))
         if end:
             self.action_move(len(lines))
@@ -168,7 +172,9 @@ class JobLines(LineList):
         line = self._lines[key]
         quiet = base + self.look("line-list--quiet")
         at = f" {clock(line.at)} " if line.at else " "
-        name = f"{line.name}  " if line.name else ""
-        mark = Segment(f"{TASK_GLYPHS[TaskState.FAILED]} ", self.look("cell-grid--rank-failed")) if line.bad else None
-        text = Segment(line.text[: max(0, width - len(at) - len(name) - 2)], base)
-        return [Segment(at, quiet), *([mark] if mark else []), Segment(name, base + Style(bold=True)), text]
+        name = fitted(line.name, self._widest)
+        name += " " * (self._widest - cell_len(name) + 2) if self._widest else ""
+        failed = f" {TASK_GLYPHS[TaskState.FAILED]} "
+        mark = [Segment(failed, self.look("cell-grid--rank-failed")), Segment(" ", base)] if line.bad else []
+        text = Segment(fitted(line.text, max(0, width - cell_len(at + name) - (len(failed) + 1 if mark else 0))), base)
+        return [Segment(at, quiet), *mark, Segment(name, base + Style(bold=True)), text]

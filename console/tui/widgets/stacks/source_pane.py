@@ -127,7 +127,9 @@ class SourcePane(ScrollView, can_focus=False):
             ]
         )
         left, room = self.scroll_offset.x, max(0, width - self._gutter)
-        return Strip([*gutter, *code.crop(left, left + room)]).adjust_cell_length(width, ground)
+        cut = code.cell_length > left + room > left
+        shown = [*code.crop(left, left + room - cut), *([Segment("…", ground + self._look("number"))] if cut else [])]
+        return Strip([*gutter, *shown]).adjust_cell_length(width, ground)
 
 
 def ending(path: str, width: int) -> str:
