@@ -886,7 +886,7 @@ async def test_a_prompt_is_seen_before_its_line_ends(tmp_path: Path) -> None:
         await until(pilot, lambda: "  3 │ fine" in screen_text(app), "what came after it")
         assert screen_text(app).count("Continue?") == 1 and "  3 │ Continue? yes" in screen_text(app)
         await pilot.press("f", *"nowhere", "enter")
-        told = "no line passes the filter; f changes it, esc ends it"
+        told = "no line passes the filter; f changes it, escape ends it"
         await until(pilot, lambda: told in screen_text(app), "why nothing is shown")
 
 
