@@ -163,7 +163,9 @@ class KeyBar(Widget):
         typing = screen.focused
         before_more, self._more = self._more, []
         for _, binding, enabled, _tip in screen.active_bindings.values():
-            if typing is not None and typing.check_consume_key(binding.key, key_to_character(binding.key)):
+            shown = self.app.get_key_display(binding)
+            letter = shown if len(shown) == 1 and shown.isascii() else key_to_character(binding.key)  # slash is no name
+            if typing is not None and typing.check_consume_key(binding.key, letter):
                 continue  # the line takes it as a letter
             if not binding.show:
                 if enabled and (binding.id or "").partition(".")[0] in ("app", *getattr(screen, "PLACES", ())[:1]):
@@ -171,7 +173,6 @@ class KeyBar(Widget):
                         _Item(self.app.get_key_display(binding), binding.description, binding.key, True, False)
                     )
                 continue
-            shown = self.app.get_key_display(binding)
             group = binding.group
             name = group if group is not None else binding.action
             before = items.get(name)
