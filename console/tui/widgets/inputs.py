@@ -79,7 +79,8 @@ class Prompt(Horizontal):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.kind = ""
-        self._line = _Line(compact=True)
+        # Not at the focus, which comes after the first keys of a burst: the next one would replace them.
+        self._line = _Line(compact=True, select_on_focus=False)
         self._asks = Label()
         self._note = Label(classes="prompt-note")
         self._keeps_open = False
@@ -107,7 +108,7 @@ class Prompt(Horizontal):
         with self._line.prevent(Input.Changed):
             self._line.value = value
         self._line.placeholder = placeholder
-        self._line.cursor_position = len(value)
+        self._line.select_all()  # what is typed replaces the value
         self.complain("")
         self.add_class("-open")
         self._line.focus()
