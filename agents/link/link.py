@@ -20,8 +20,9 @@ else:
 
 CHUNK = 256 << 10
 #: The most bytes that a process keeps for peers which have not taken the last data of a closed connection, and the
-#: most such connections; then the oldest are closed. There is no limit in seconds: a stopped peer takes its data when
-#: it continues, and the kernel reports one that has exited (over TCP, also one that takes nothing for 9 s: tcp.py).
+#: most such connections; then the oldest of the user with most are closed. There is no limit in seconds: a stopped peer
+#: takes its data when it continues, and the kernel reports one that has exited (over TCP, also one that takes nothing
+#: for 9 s: tcp.py).
 CLOSING_BYTES, CLOSING_LINKS = 32 << 20, 256
 
 
@@ -55,6 +56,8 @@ class Link:
         self.hung_up = False  # the peer has closed its end; earlier data may still be unread
         #: In a daemon with many users: arriving frames wait for their user's turn (agents/link/user_limits.py).
         self.intake: Optional[Any] = None
+        #: In a daemon with many users: the uid of the user whose data this is.
+        self.owner: Optional[int] = None
         self._closing = False
         self._on_closed: Optional[Callable[[], None]] = None
         #: A connection to another machine, until its handshake is over.
@@ -175,7 +178,7 @@ class Link:
         if self.sock is None:
             return
         if flush and self._out:
-            self._closing, self._on_closed = True, then
+            self._closing, self._on_closed = True, then or self._on_closed
             self.loop.closing[self] = None
             _bound(self.loop)
             return
@@ -307,13 +310,20 @@ class Link:
 
 
 def _bound(loop: Loop) -> None:
-    """Close the oldest connections whose peers have not taken the last data, if they are too many."""
-    untaken = sum(link.out_bytes for link in loop.closing)
-    for link in list(loop.closing):
-        if untaken <= CLOSING_BYTES and len(loop.closing) <= CLOSING_LINKS:
-            break
-        untaken -= link.out_bytes
-        link.close()
+    """Close connections whose peers have not taken the last data, if they are too many: each time the oldest of the user
+    with most, so that nobody's answers go because others leave theirs unread."""
+    while len(loop.closing) > CLOSING_LINKS:
+        _oldest_of_most(loop, lambda _link: 1).close()
+    while sum(link.out_bytes for link in loop.closing) > CLOSING_BYTES:
+        _oldest_of_most(loop, lambda link: link.out_bytes).close()
+
+
+def _oldest_of_most(loop: Loop, weight: Callable[[Link], int]) -> Link:
+    weights: Dict[Optional[int], int] = {}
+    for link in loop.closing:
+        weights[link.owner] = weights.get(link.owner, 0) + weight(link)
+    most = max(weights, key=lambda owner: weights[owner])
+    return next(link for link in loop.closing if link.owner == most)
 
 
 def _ignore_frame(_link: Link, _kind: int, _payload: bytes) -> None:

@@ -61,6 +61,7 @@ class Passage:
         self._far: Link | None = None
         self._timer: Timer | None = None
         self._near = Link(loop, sock, self._on_near, self._on_near_end)
+        self._near.owner = self._who.uid
         self._intake: Intake | None = None
         if users is not None and users.limits(self._who.uid):
             try:
@@ -85,7 +86,7 @@ class Passage:
             except (OSError, AgentError) as error:
                 self._failed(getattr(error, "message", None) or str(error))
                 continue
-            self._far = far
+            self._far, far.owner = far, self._who.uid
             self._near.on_drained, far.on_drained = far.resume, self._on_far_drained
             for data in self._said or ():
                 far.send_raw(data)

@@ -105,6 +105,7 @@ def test_a_stopped_peer_has_all_the_time_to_take_the_last_data(
     sender, closed = Ear(loop, pair[0]), []
     sender.link.send_raw(output(STDOUT, 1, b"x" * 900_000))
     sender.link.close(flush=True, then=lambda: closed.append(True))
+    sender.link.close(flush=True)  # closed again
     later = time.monotonic() + 86400
     monkeypatch.setattr(time, "monotonic", lambda: later)
     loop.run_once(0)
@@ -131,6 +132,23 @@ def test_the_oldest_closed_links_go_if_their_peers_leave_too_much_unread(loop: L
         theirs.close()
     _turn(loop, lambda: not loop.closing)
     assert sorted(closed) == list(range(CLOSING_LINKS + 3))
+
+
+def test_a_user_who_leaves_much_unread_closes_no_link_of_another(loop: Loop) -> None:
+    closed: list[int] = []
+    peers = []
+    for owner, count, size in ((1, 1, 400_000), (2, CLOSING_LINKS + 3, 400_000), (3, 1, CLOSING_BYTES + (1 << 20))):
+        for _ in range(count):
+            ours, theirs = socket.socketpair()
+            peers.append(theirs)
+            link = Ear(loop, ours).link
+            link.owner = owner
+            link.send_parts(bytes(size))
+            link.close(flush=True, then=lambda owner=owner: closed.append(owner))
+    assert set(closed) == {2, 3} and {link.owner for link in loop.closing} == {1, 2}
+    for theirs in peers:
+        theirs.close()
+    _turn(loop, lambda: not loop.closing)
 
 
 @pytest.mark.parametrize(
