@@ -17,7 +17,7 @@ import os
 import subprocess
 from typing import NamedTuple
 
-from redmesh.start_command import FIXED_WORDS
+from redmesh.start_command import FIXED_WORDS, WORDS_NAME
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def said_file() -> IO[bytes]:
 
 def words_file(words: Sequence[str]) -> IO[bytes]:
     """A file with the arguments of a command, for ``WORDS_VARIABLE``."""
-    made = os.memfd_create("redmesh-words")
+    made = os.memfd_create(WORDS_NAME)
     try:
         file = open(fcntl.fcntl(made, fcntl.F_DUPFD_CLOEXEC, 3), "w+b")  # noqa: SIM115  (no standard stream, as for a pipe)
     finally:

@@ -52,6 +52,8 @@ MODULES = {
 
 #: The words of a command line before the arguments (:func:`start_command`).
 FIXED_WORDS = 4
+#: The name of the file with the other arguments, if they are too long for the kernel (redmesh/answers.py).
+WORDS_NAME = "redmesh-words"
 #: What a command says without a traceback when it gets no more memory.
 NO_MEMORY = "out of memory: a limit of this process is reached (ulimit -v), or the host has none left (free -m)"
 
@@ -117,22 +119,28 @@ def _limit_hint(error: Exception) -> str:
     return limit_hint(error)
 
 
+def _given(variable: str) -> int:
+    """The descriptor that a program gave us in ``variable``, or -1; our children are not given it again."""
+    number = os.environ.pop(variable, "")
+    return int(number) if number.isdecimal() and len(number) < 10 and int(number) > 2 else -1
+
+
 def _take_answers() -> int:
-    """Print to the descriptor that a program gave us (redmesh/answers.py); our children are not given it again.
+    """Print to the descriptor that a program gave us (redmesh/answers.py).
 
     Returns a descriptor for what is printed after us, or -1 if there is no such program.
     """
-    given = os.environ.pop("REDMESH_ANSWERS", "")
-    if not given.isdecimal() or int(given) <= 2:
+    given = _given("REDMESH_ANSWERS")
+    if given < 0:
         return -1
     if sys.stdout is not None:
         sys.stdout.flush()  # what was printed before us
     try:
         said = os.dup(1)
-        os.dup2(int(given), 1)
-    except (OSError, OverflowError):
+        os.dup2(given, 1)
+    except OSError:
         return -1  # the variable of another process, without its descriptor
-    os.close(int(given))
+    os.close(given)
     # The first one remembers that it could seek, and then fails in reconfigure.
     sys.stdout = open(1, "w", encoding="utf-8", errors="surrogateescape", closefd=False)  # noqa: SIM115
     return said
@@ -140,13 +148,16 @@ def _take_answers() -> int:
 
 def _take_words() -> None:
     """Take the arguments from the file that a program gave us because they are too long (redmesh/answers.py)."""
-    given = os.environ.pop("REDMESH_WORDS", "")
-    if not given.isdecimal() or int(given) <= 2:
+    given = _given("REDMESH_WORDS")
+    if given < 0:
         return
     try:
-        with open(int(given), "rb") as file:
+        # Any other descriptor with this number, such as a pipe without an end, is not ours to read and close.
+        if not os.readlink(f"/proc/self/fd/{given}").startswith(f"/memfd:{WORDS_NAME}"):
+            return
+        with open(given, "rb") as file:
             sys.argv += map(os.fsdecode, file.read().split(b"\0"))
-    except (OSError, OverflowError):
+    except OSError:
         pass  # the variable of another process, without its descriptor
 
 

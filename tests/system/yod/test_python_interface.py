@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -132,7 +133,7 @@ def test_a_launch_that_is_not_waited_for_leaves_no_descriptor(here: PrivateMesh)
 NOT_TAKEN = """
 import os, sys
 from redmesh import start_command
-for number in ["0", "1", "2", "99", "9" * 30, "\u00b2", "x"]:
+for number in ["0", "1", "2", "99", "9" * 9, "9" * 5000, "\u00b2", "x"]:
     os.environ["REDMESH_ANSWERS"] = number
     before, out = os.fstat(1), sys.stdout
     taken = start_command._take_answers()
@@ -144,7 +145,27 @@ def test_the_variable_of_answers_without_its_descriptor_changes_nothing(here: Pr
     told = here.run(*start_command("mesh"), "status", "--json", env={"REDMESH_ANSWERS": "99"}, check=True)
     assert json.loads(told.stdout)["up"] is True and told.stderr == ""
     told = here.run(sys.executable, "-P", "-c", NOT_TAKEN, check=True)
-    assert told.stdout == "-1 True True False\n" * 7 and told.stderr == ""
+    assert told.stdout == "-1 True True False\n" * 8 and told.stderr == ""
+
+
+@pytest.mark.parametrize("what", ["a pipe without an end", "a file of others"])
+def test_the_variable_of_long_arguments_with_another_descriptor_changes_nothing(what: str, tmp_path: Path) -> None:
+    """The command read the pipe for ever, and took the words of the file for its own."""
+    reader, writer = os.pipe()
+    (tmp_path / "file").write_text("--version")
+    given = reader if what == "a pipe without an end" else os.open(tmp_path / "file", os.O_RDONLY)
+    code = (
+        f"import os, sys; sys.argv = ['x']; from redmesh import start_command; start_command._take_words(); "
+        f"os.fstat({given}); print(sys.argv, 'REDMESH_WORDS' in os.environ)"
+    )
+    for number in (given, "9" * 5000):
+        told = subprocess.run(
+            [sys.executable, "-P", "-c", code], env={**os.environ, "REDMESH_WORDS": str(number)}, pass_fds=(given,),
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert (told.stdout, told.stderr) == ("['x'] False\n", "")
+    for end in {reader, writer, given}:
+        os.close(end)
 
 
 def test_arguments_that_are_too_long_for_the_kernel(here: PrivateMesh) -> None:
