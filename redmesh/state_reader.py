@@ -128,6 +128,25 @@ def _is_description(told: Any) -> bool:
     return all(isinstance(text, str) for text in texts) and isinstance(told.get("after"), list)
 
 
+def _are_yods(told: Any) -> bool:
+    """Whether the entry ``yods`` lists the process and start time of each launch."""
+    return isinstance(told, list) and all(
+        isinstance(one, list) and len(one) == 2 and all(type(number) is int for number in one) for one in told
+    )
+
+
+def _are_stopped(told: Any) -> bool:
+    """Whether the entry ``stopped`` lists processes that somebody has stopped."""
+    return isinstance(told, list) and all(
+        isinstance(one, dict) and type(one.get("node")) is str and type(one.get("pid")) is int
+        and type(one.get("since")) in _TIME and abs(one["since"]) <= _LATEST
+        for one in told
+    )  # fmt: skip
+
+
+_STRUCTURES = {"tasks": _is_description, "yods": _are_yods, "stopped": _are_stopped}
+
+
 class StateReader:
     """A state object, open for reading as of one moment. Use it in a ``with`` block, or close it."""
 
@@ -192,8 +211,8 @@ class StateReader:
             right = type(value) in _TIME and abs(value) <= _LATEST  # type: ignore[arg-type]
         elif key in _NUMBERS:
             right = type(value) is int
-        elif key == "tasks":
-            right = type(value) is str and _is_description(self._json(key, value))
+        elif key in _STRUCTURES:
+            right = type(value) is str and _STRUCTURES[key](self._json(key, value))
         else:
             right = type(value) is str or (key not in _TEXTS and type(value) in (int, float) and value - value == 0)  # type: ignore[operator]
         if not right:

@@ -320,3 +320,24 @@ def test_a_follower_that_leaves_at_a_failure_changes_neither_reason_nor_end(tmp_
     job.close()
     with StateReader(job.path) as reader:
         assert reader.meta("state") == FAILED and reader.summary()["counts"][DONE] >= 10
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("yods", "[1]"),
+        ("stopped", "no JSON"),
+        ("stopped", "[1]"),
+        ("stopped", '[{"node": "n0", "pid": 1}]'),
+        ("stopped", '[{"node": "n0", "pid": 1, "since": 1e300}]'),
+        ("stopped", '[{"node": "n0", "pid": 1, "since": NaN}]'),
+    ],
+)
+def test_processes_in_a_form_that_no_owner_writes_are_named(tmp_path: Path, key: str, value: str) -> None:
+    """Commands that show the job ended with a bug report."""
+    job = made(tmp_path)
+    job.set_meta(**{key: value})
+    job.commit()
+    with StateReader(job.path) as reader, pytest.raises(StateError, match=f"cannot be read: meta: {key} is"):
+        reader.summary()
+    job.close()
