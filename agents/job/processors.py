@@ -286,6 +286,11 @@ class Processors:
                 return
         if not grant.started and not grant.stopping:
             self._waits_next = True
+            if not set(grant.failed) <= set(grant.excludes):
+                # Its yod did not go on to other nodes: it was killed, or is of an earlier version. The next leaves out
+                # what has failed, so that this happens once for each node in a round.
+                self._grow()
+                return
             self._failures += 1
             self._pause(self._failures)
             return
