@@ -1,11 +1,13 @@
 """Regular expressions that the user types. No I/O.
 
 Python's ``re`` has no limit of time: with ``(a+)+$``, one line of 40 characters blocks the console for hours. The
-package ``regex`` takes the same expressions, has a limit, and lets other threads run while it searches.
+package ``regex`` takes the same expressions, has a limit, and lets other threads run while it searches. It has no limit
+where it compiles: it writes out what is repeated, so that ``((a{1000}){1000}){1000}`` took all memory.
 """
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
 
 #: The longest search of one text, in seconds of the process's CPU time. A usual expression takes microseconds.
 MOST_S = 0.25
+#: The most parts of an expression, with repeated ones written out. A usual one has some dozens; 100,000 take 0.1 s.
+_MOST_PARTS = 20_000
+_PART = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\{\s*(?P<times>[0-9]+)[^}]*\}|.", re.DOTALL)
 
 
 class FilterError(ConsoleError):
@@ -35,6 +40,8 @@ class Pattern:
         import regex  # only where an expression is compiled: it takes 20 ms of the console's start
 
         self.words = words
+        if _parts(words) > _MOST_PARTS:
+            raise FilterError(f"{words!r} is not a regular expression: it repeats too much")
         flags = 0 if any(c.isupper() for c in words) else regex.IGNORECASE
         try:
             self._compiled: regex.Pattern[str] = regex.compile(words, flags)
@@ -61,6 +68,26 @@ class Pattern:
         except TimeoutError:
             return []
         return [(begin, end) for begin, end in found if begin < end]
+
+
+def _parts(words: str) -> int:
+    """How many parts the expression has when each repetition is written out as often as it is demanded."""
+    groups, last = [0], 0  # the open groups; the last part, which a number in braces repeats
+    for part in _PART.finditer(words):
+        if part[0] == "(":
+            groups.append(0)
+            last = 0
+        elif part[0] == ")" and len(groups) > 1:
+            last = groups.pop()
+            groups[-1] += last
+        elif part["times"] is not None:
+            more = last * max(0, int(part["times"][:9]) - 1)
+            groups[-1] += more
+            last += more
+        else:
+            last = 1
+            groups[-1] += 1
+    return sum(groups)
 
 
 def within(words: str, matches: Callable[[str], bool], most_s: float) -> Callable[[str], bool]:

@@ -67,3 +67,22 @@ def test_the_start_of_the_console_does_not_import_the_package() -> None:
     words = "import sys, console.tui.app, console.tui.screens.launch, console.tui.screens.tables"
     words += "; print('regex' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", words], capture_output=True, text=True).stdout == "False\n"
+
+
+@pytest.mark.parametrize(
+    "words", ["((a{1000}){1000}){1000}", "a{500000}", "(a{100}){100}{100}", "(?:x(y|z{900}){900})+"]
+)
+def test_an_expression_that_is_too_long_when_written_out_is_refused_at_once(words: str) -> None:
+    began = time.process_time()
+    with pytest.raises(FilterError, match="repeats too much"):
+        Pattern(words)
+    assert time.process_time() - began < 1.0
+
+
+@pytest.mark.parametrize(
+    ("words", "text"), [
+        (r"\({7}", "(" * 7), ("[(]{3}[]x)]{2}", "((()]"), (r"\d{4}-(\d{2}){2}", "2024-1231"), ("a{2000}", "a" * 2000),
+    ],
+)  # fmt: skip
+def test_usual_repetitions_are_taken(words: str, text: str) -> None:
+    assert Pattern(words).search(text)
