@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from textual import events
 
 from agents.wire import control, frames
 from console.launch.events.spool import spool_path
@@ -904,3 +905,18 @@ async def test_the_footer_has_no_letters_while_a_line_is_typed(tmp_path: Path) -
         await pilot.press("f")
         await until(pilot, lambda: "esc Leave" in footer(), "the keys of the line")
         assert "Search" not in footer() and "Quit" not in footer()
+
+
+async def test_what_is_typed_in_one_burst_with_the_key_of_a_line_is_in_the_line(tmp_path: Path) -> None:
+    """Only the key was handled before: ``x`` closed the tab, ``K`` asked whether to kill."""
+    database = busy_machine(tmp_path)
+    async with ScriptedYod(tmp_path, 1) as yod, opened(database.url, tmp_path) as (app, pilot):
+        running(yod)
+        await pilot.press("a")
+        await until(pilot, lambda: "running 8" in screen_text(app), "all ranks run")
+        for opener, name in (("f", "filter"), ("slash", "look for")):
+            for key in (opener, "x", "K", "q"):
+                app.post_message(events.Key(key, key if len(key) == 1 else "/"))
+            await until(pilot, lambda name=name: f"{name} xKq" in " ".join(screen_text(app).split()), "the line")
+            await pilot.press("escape")
+            assert isinstance(app.screen, RunScreen)

@@ -83,7 +83,7 @@ class Help(Dialog[None]):
 
     def action_search(self) -> None:
         """Move the focus to the search line."""
-        self.query_one(Input).focus()
+        self.set_focus(self.query_one(Input))  # at once, for what is typed right after the key
 
     def _text(self, words: Sequence[str] = ()) -> Content:
         before = min(_KEYS, 4 + max((len(key) for _, rows in self._sections for key, _, _ in rows), default=0))

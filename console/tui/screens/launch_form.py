@@ -78,7 +78,7 @@ class LaunchScreen(Framed):
         """Come back to the form: what is typed replaces the program of before."""
         if mode == "launch":
             program = self.query_one("#command", Input)
-            program.focus()
+            self.set_focus(program)  # at once, for what is typed right after the key
             program.action_select_all()
 
     def on_resize(self) -> None:

@@ -111,7 +111,7 @@ class Prompt(Horizontal):
         self._line.select_all()  # what is typed replaces the value
         self.complain("")
         self.add_class("-open")
-        self._line.focus()
+        self.screen.set_focus(self._line)  # at once: focus() does it later, and keys typed meanwhile are commands
 
     def complain(self, text: str) -> None:
         """Show an error about the answer so far."""
