@@ -920,3 +920,17 @@ async def test_what_is_typed_in_one_burst_with_the_key_of_a_line_is_in_the_line(
             await until(pilot, lambda name=name: f"{name} xKq" in " ".join(screen_text(app).split()), "the line")
             await pilot.press("escape")
             assert isinstance(app.screen, RunScreen)
+
+
+async def test_a_filter_by_node_that_was_set_before_the_ranks_started_shows_them(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    async with ScriptedYod(tmp_path, 1) as yod, opened(database.url, tmp_path) as (app, pilot):
+        yod.hello("solve", 2)
+        yod.event("allocated", launcher=1, partition=1, nodes=[{"name": "n0", "processors": [0, 1]}])
+        await pilot.press("a", "f", "n", "o", "d", "e", "colon", "n", "0")
+        await pilot.press("enter")
+        yod.started(["n0", "n1"])
+        yod.output(0, b"from the first\n")
+        yod.output(1, b"from the second\n")
+        await until(pilot, lambda: "from the first" in screen_text(app), "what the rank on n0 wrote")
+        assert "from the second" not in screen_text(app)

@@ -95,8 +95,14 @@ class Selection:
         self._characters = 0
 
     def refresh(self) -> None:
-        """Add new lines. Raises TooSlowError."""
+        """Add new lines, and remove those that do not pass any more. Raises TooSlowError."""
         self.take(self.scan.passing())
+        for number in self.scan.gone:
+            at = bisect.bisect_left(self._numbers, number)
+            if at < len(self._numbers) and self._numbers[at] == number:
+                self._characters -= _weight(self._lines[at])
+                del self._numbers[at], self._lines[at]
+        self.scan.gone.clear()
 
     def take(self, passing: Iterable[tuple[int, Line]]) -> None:
         """Add lines that pass, or replace lines that were overwritten."""

@@ -23,6 +23,7 @@ class Scan:
         self._settled = settled
         self._generation = output.generation
         self._open: set[int] = set()  # lines that are still being overwritten
+        self.gone: list[int] = []  # lines that may have passed before they were overwritten, and do not pass now
 
     @property
     def outdated(self) -> bool:
@@ -56,6 +57,8 @@ class Scan:
             line = output.line(number)
             if keep is None or keep(line):
                 yield number, line
+            elif not self._settled:
+                self.gone.append(number)
         if self.behind:
             return
         until = time.monotonic() + _SLICE_S

@@ -123,6 +123,7 @@ class OutputPane(ScrollView, can_focus=True):
         self._run = run
         self._archive = archive
         self._rows: AllRows | Selection | Gathered = AllRows(run.output, archive)
+        self._filtered_on: list[str] = []  # of the ranks, if the filter chooses by them
         self._open: list[Line] = []  # below the rows: lines without an end, for which a program waits
         self._moving = False
         self._drawn: tuple[object, ...] = ()
@@ -153,6 +154,9 @@ class OutputPane(ScrollView, can_focus=True):
     def update_output(self, now: float) -> None:
         """Draw what has arrived since the last call, and what is incomplete ``now`` and for a while."""
         output, rows = self._run.output, self._rows
+        if self.wanted.nodes and self._filtered_on != self._run.nodes:  # the ranks have started since
+            self._choose_rows()
+            rows = self._rows
         opened = output.open_lines(now - _OPEN_S)[-_MOST_OPEN:]
         state = (output.end, self._run.size, output.generation, output.redrawn, opened)
         waits = not isinstance(rows, AllRows) and not rows.scan.caught_up
@@ -388,7 +392,7 @@ class OutputPane(ScrollView, can_focus=True):
             self._sifts.cancel()
         self._sifts, self._sifted = None, ""
         top = self._top_number()
-        keep = self.keeps()
+        keep, self._filtered_on = self.keeps(), list(self._run.nodes)
         self._rows = self._make_rows(keep)
         self._refresh_rows()
         oldest = self._archive.first
@@ -617,7 +621,9 @@ class OutputPane(ScrollView, can_focus=True):
     def _hint(self, width: int) -> Strip:
         """Why nothing is shown, and what to do."""
         keys = context(self).keys_of
-        if self._run.output.end and self.wanted != Filter():
+        if self._sifts is not None:
+            told = "reading earlier lines; none has passed the filter yet"
+        elif self._run.output.end and self.wanted != Filter():
             told = f"no line passes the filter; {keys(ALL['run.filter'])} changes it, {keys(ALL['run.back'])} ends it"
         elif self._run.output.end and self.scope is not None:
             told = f"nothing from the chosen ranks; {keys(ALL['run.all-ranks'])} shows all ranks"

@@ -314,6 +314,20 @@ def test_a_progress_bar_is_seen_while_it_is_drawn_and_keeps_its_line() -> None:
     assert sorted(gathered.line(at).text.rstrip() for at in range(len(gathered))) == ["done", "next", "other", "other"]
 
 
+def test_a_line_that_was_overwritten_does_not_stay_with_its_old_text() -> None:
+    output = Output()
+    chosen = Selection(output, lambda line: "10%" in line.text)
+    output.feed(0, STDOUT, b"loading 5%\rloading 10%\rloading 10%")
+    chosen.refresh()
+    assert [chosen.line(at).text for at in range(len(chosen))] == ["loading 10%"]
+    output.feed(0, STDOUT, b"\rloading 50%\r")
+    chosen.refresh()
+    assert not len(chosen)
+    output.feed(0, STDOUT, b"at 10% again\n")
+    chosen.refresh()
+    assert [chosen.line(at).text.rstrip() for at in range(len(chosen))] == ["at 10% again"]
+
+
 def test_a_line_drawn_over_for_ever_takes_no_memory() -> None:
     output = Output()
     for step in range(5_000):
