@@ -310,8 +310,8 @@ class Link:
 
 
 def _bound(loop: Loop) -> None:
-    """Close connections whose peers have not taken the last data, if they are too many: each time the oldest of the user
-    with most, so that nobody's answers go because others leave theirs unread."""
+    """Close connections whose peers have not taken the last data, if they are too many: each time the oldest of the
+    user with most, so that no user's answers are lost because another user leaves some unread."""
     while len(loop.closing) > CLOSING_LINKS:
         _oldest_of_most(loop, lambda _link: 1).close()
     while sum(link.out_bytes for link in loop.closing) > CLOSING_BYTES:
@@ -323,7 +323,8 @@ def _oldest_of_most(loop: Loop, weight: Callable[[Link], int]) -> Link:
     for link in loop.closing:
         weights[link.owner] = weights.get(link.owner, 0) + weight(link)
     most = max(weights, key=lambda owner: weights[owner])
-    return next(link for link in loop.closing if link.owner == most)
+    oldest: Link = next(link for link in loop.closing if link.owner == most)
+    return oldest
 
 
 def _ignore_frame(_link: Link, _kind: int, _payload: bytes) -> None:
