@@ -348,8 +348,12 @@ def lines_behind(screen: Screen[Any], wanted: Sequence[int]) -> dict[int, Strip]
     colour, width = screen.styles.background, screen.size.width
     if not isinstance(behind, PromptScreen) or colour.a == 1 or behind._compositor.size != screen.size:
         return {}
-    found = behind._compositor.lines(wanted)
-    return {y: Strip(BackgroundScreen.process_segments(strip, colour), width) for y, strip in found.items()}
+    darkened = {
+        y: Strip(BackgroundScreen.process_segments(strip, colour))
+        for y, strip in behind._compositor.lines(wanted).items()
+    }
+    # Measured, not taken for granted: of a line that is shorter than it says, Textual paints a part that is not there.
+    return {y: strip.adjust_cell_length(width) for y, strip in darkened.items()}
 
 
 def mend() -> None:
