@@ -348,12 +348,10 @@ def lines_behind(screen: Screen[Any], wanted: Sequence[int]) -> dict[int, Strip]
     colour, width = screen.styles.background, screen.size.width
     if not isinstance(behind, PromptScreen) or colour.a == 1 or behind._compositor.size != screen.size:
         return {}
-    darkened = {
-        y: Strip(BackgroundScreen.process_segments(strip, colour))
-        for y, strip in behind._compositor.lines(wanted).items()
-    }
+    found, blank = behind._compositor.lines(wanted), behind.visual_style.rich_style
     # Measured, not taken for granted: of a line that is shorter than it says, Textual paints a part that is not there.
-    return {y: strip.adjust_cell_length(width) for y, strip in darkened.items()}
+    whole = {y: Strip(list(strip)).adjust_cell_length(width, blank) for y, strip in found.items()}
+    return {y: Strip(BackgroundScreen.process_segments(strip, colour), width) for y, strip in whole.items()}
 
 
 def mend() -> None:

@@ -143,7 +143,7 @@ def test_the_machine_is_exchanged_under_a_running_console(mesh: MakeMesh) -> Non
         tmux.until("launcher 1")
         private.down()
         wait_until(lambda: "nothing is up" in tmux.screen().partition("\n")[0], tmux.screen, step_s=0.1)
-        screen = tmux.until("n0, down for", "nothing runs")
+        screen = tmux.until("n0, down for", "nothing is up; 6 says what to do")
         assert "rank:pid" not in screen and "load " not in screen and "●" not in screen
         private.run("mesh", "up", "--cpas", "1", "--simulate", "machine.toml", check=True)
         screen = tmux.until("c1-0c0s0n0:0", "up for", "12 of 12 free", "●")
