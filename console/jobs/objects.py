@@ -58,6 +58,12 @@ def places(directory: str) -> list[str]:
         return [directory]
 
 
+def node_of(settings: Settings, path: str) -> str:
+    """The node of this host in whose directory an object is; "" for the login processor."""
+    directory, name = os.path.split(os.path.dirname(os.path.abspath(path)))
+    return name if directory == os.path.abspath(directory_of(settings.state_dir)) else ""
+
+
 def find(settings: Settings, text: str) -> str:
     """The path of the object ``text``: a UUID, its beginning, or a file. Raises ConsoleError."""
     if "/" in text or text.endswith(SUFFIX):

@@ -172,17 +172,29 @@ def _tracked(settings: Settings, uuid: str) -> Source:
         if not entry.address:
             raise
         _trusted(settings, entry.address)
-        return Source(uuid, address=entry.address)  # the node to which this host sent it, which knows a later place
+        # the node to which this host sent it, which knows a later place
+        return _found_at(Source(uuid, address=entry.address), "")
     node = str(told["url"]).removeprefix(state.SCHEME).partition("/")[0]
     if told["proxied"] and told["standby"] != node:
         return _proxied(settings, uuid, node, told)
-    found = Source(uuid, address=address_of(settings, node, told["addresses"]))
     goes_on = f"mesh job resume {uuid} continues with its standby on {told['standby']}" if told["standby"] else ""
+    found = _found_at(Source(uuid, address=address_of(settings, node, told["addresses"])), goes_on)
+    if found.node != node:
+        _mend(settings, found, node)
+    return found
+
+
+def _found_at(found: Source, goes_on: str) -> Source:
+    """Follow an object from the node where it was last. ``goes_on``: the hint if it has a standby.
+
+    Raises ConsoleError if it is not there.
+    """
+    uuid, last = found.uuid, found.node
     try:
         answered, found.address = Question(uuid).follow(found.address)
     except AgentError as error:
         raise ConsoleError(
-            f"the object of job {uuid} cannot be read: it was on {node} last, and {error.message}",
+            f"the object of job {uuid} cannot be read: it was on {last} last, and {error.message}",
             goes_on or "mesh status tells whether the node is up; the object has no standby",
         ) from None
     if answered.status == 404:
@@ -191,8 +203,6 @@ def _tracked(settings: Settings, uuid: str) -> Source:
             f"the object of job {uuid} is gone: {there} had it last, and says that it is not there",
             goes_on or f"it had no standby: it was deleted on {there}, or with the disk of {there}",
         )
-    if found.node != node:
-        _mend(settings, found, node)
     return found
 
 
@@ -211,7 +221,7 @@ def _proxied(settings: Settings, uuid: str, login: str, told: Mapping[str, Any])
     return found
 
 
-def purge_there(found: Source) -> None:
+def purge_there(settings: Settings, found: Source) -> None:
     """Delete the object of an ended job on the node that has it. Raises ConsoleError."""
     if found.proxied:
         raise ConsoleError(f"job {found.uuid} is on the login processor {found.proxied}", "mesh purge there")
@@ -221,15 +231,27 @@ def purge_there(found: Source) -> None:
             client.call({"op": "purge", "uuid": found.uuid})
     except AgentError as error:
         raise ConsoleError(error.message, error.hint or "mesh job show", exit_status=1) from None
+    forget(settings, found.uuid, found.node)
 
 
-def drop_copy(settings: Settings, uuid: str) -> None:
-    """Have the node that answers for an object delete its copy; without success, it does so after a day."""
+def forget(settings: Settings, uuid: str, node: str) -> None:
+    """Tell the tracker that the object on ``node`` was deleted, and its standby to delete its copy.
+
+    Without success, the tracker goes on naming ``node``, which says that the object is not there; a copy is deleted
+    after a day.
+    """
     with contextlib.suppress(AgentError, ConsoleError):
         told = ask_cpa(settings, {"op": "state_locate", "uuid": uuid})
+        if told["url"] != state.url_on(node, uuid):
+            return  # the object that was deleted was not the job's any more
         if told["standby"]:
-            with connection.connect(address_of(settings, told["standby"], told["addresses"])) as client:
-                client.call({"op": "drop", "uuid": uuid})
+            _drop_copy(uuid, address_of(settings, told["standby"], told["addresses"]))
+        ask_cpa(settings, {"op": "state_forget", "uuid": uuid, "node": node, "uid": os.geteuid()})
+
+
+def _drop_copy(uuid: str, address: str) -> None:
+    with contextlib.suppress(AgentError), connection.connect(address) as client:
+        client.call({"op": "drop", "uuid": uuid})
 
 
 def _mend(settings: Settings, found: Source, tracked: str) -> None:

@@ -14,14 +14,14 @@ from agents.job.start import dependents, start_beside
 from console.cli.map.drawing import cut, table
 from console.cli.mesh.progress_line import time_text
 from console.errors import ConsoleError, UsageError
-from console.jobs.objects import ENDED, delete, directory_of, may_go, opened, places, summary, uuids
+from console.jobs.objects import ENDED, delete, directory_of, may_go, node_of, opened, places, summary, uuids
 from console.jobs.reasons import stopped_processes, stopped_text
 from console.jobs.rows import command_line, queue_row, rate_text
 from console.launch.daemons.connect import login_name
 from console.message_codes import coded
 from console.sections.attempts import attempts, joblog
 from console.settings import Settings
-from console.tracker.source import Proxy, drop_copy, purge_there, source
+from console.tracker.source import Proxy, forget, purge_there, source
 from redmesh.byte_text import from_system, to_bytes
 from redmesh.sanitise import clean
 from redmesh.state import job_path, owned
@@ -265,7 +265,7 @@ def purge(settings: Settings, options: argparse.Namespace) -> int:
         found = source(settings, name)
         path = found.path
         if not path:
-            purge_there(found)
+            purge_there(settings, found)
             continue
         if owned(path):
             raise ConsoleError(f"job {name} has not ended: its owner process runs", "end the job first", exit_status=1)
@@ -276,12 +276,17 @@ def purge(settings: Settings, options: argparse.Namespace) -> int:
                 f"job {name} has not ended, but its owner process has: {then}",
                 "--force deletes it all the same", exit_status=1,
             )  # fmt: skip
-        if told["kind"] == "job" and told["counter"]:
-            drop_copy(settings, told["uuid"])
         waiting = [] if told["state"] in ENDED else dependents(path)
         delete(path)
+        if _is_tracked(told):
+            forget(settings, told["uuid"], node_of(settings, path) or login_name(settings))
         start_beside(path, waiting)  # they fail with that reason, or start (--after JOB:any)
     return 0
+
+
+def _is_tracked(told: dict[str, Any]) -> bool:
+    """True if the tracker may know the object: a job of tasks had a standby, or the object was moved."""
+    return bool(told["kind"] == "job" or told["counter"])
 
 
 def _purge_all(settings: Settings, options: argparse.Namespace) -> int:
@@ -302,7 +307,10 @@ def _purge_all(settings: Settings, options: argparse.Namespace) -> int:
             return 1
     for path in ended:
         if may_go(path):  # mesh retry may have started it again
+            told = summary(path)
             delete(path)
+            if _is_tracked(told):
+                forget(settings, told["uuid"], node_of(settings, path) or login_name(settings))
     print(f"deleted: {counted(len(ended), 'job')}")
     return 0
 

@@ -1,7 +1,6 @@
 """``mesh job move``: moves a job's object to another node, and tells the tracker."""
 
 import argparse
-import os
 import sys
 from typing import Any
 
@@ -14,7 +13,7 @@ from agents.objects.states import State
 from agents.wire.errors import AgentError
 from console.deploy.mesh.cpas import ask_cpa
 from console.errors import ConsoleError
-from console.jobs.objects import directory_of
+from console.jobs.objects import directory_of, node_of
 from console.jobs.owner_client import ask
 from console.launch.daemons.connect import login_name
 from console.settings import Settings
@@ -37,9 +36,8 @@ def move(settings: Settings, options: argparse.Namespace) -> int:
     found = source(settings, options.job, options.at or "")
     if found.path and owned(found.path):
         return _handed_over(settings, found, options.node)
-    directory, here = os.path.split(os.path.dirname(os.path.abspath(found.path))) if found.path else ("", "")
-    # an object in the directory of one of this host's nodes is sent by that node's PCT
-    if directory == os.path.abspath(directory_of(settings.state_dir)):
+    here = node_of(settings, found.path) if found.path else ""
+    if here:  # that node's PCT sends it
         found = Source(found.uuid, address=address_of(settings, here))
     if not found.path:
         found.job()  # finds the node that has the object now

@@ -26,6 +26,8 @@ from redmesh.text import counted
 ROOM = 4 << 20
 #: The most nodes with the same problem that are listed one by one.
 NAMED = 5
+#: What gives a mesh whose keeper has exited a new one.
+HEALS = "mesh up gives it a new keeper, which starts what is missing; launches run on"
 #: Whose a system mesh is, and what its users may ask.
 OF_ROOT = "owner       root, for all users: yod, mesh submit and mesh queue are yours; root starts and ends it"
 
@@ -56,6 +58,9 @@ def _find_out(settings: Settings) -> dict[str, Any]:
     }
     database, size, machine = _database(settings)
     up = bool(keeper or rca or any(cpas.values()) or unheard)
+    gone = up and config is not None and keeper is None
+    # no keeper runs, and a new one can take daemons and launches over
+    adoptable = gone and not evidence_of_life.lock_is_held(settings.state_dir)
     free = _free(settings.state_dir)
     failing = any("reason" in one for one in keeper["daemons"]) if keeper else False
     complete = bool((keeper or of_root) and rca and cpas and all(cpas.values()) and not database and machine)
@@ -73,6 +78,7 @@ def _find_out(settings: Settings) -> dict[str, Any]:
         "database_error": database,
         "of_root": of_root,
         "auto": keeper["auto"] if keeper else None,
+        "adoptable": adoptable,
         "keeper": keeper["pid"] if keeper else None,
         "daemons": keeper["daemons"] if keeper else [],
         "rca": rca is not None,
@@ -160,8 +166,9 @@ def _as_text(found: dict[str, Any]) -> list[str]:
     auto = ", ends when idle" if found["auto"] else ""
     lines = [f"mesh {found['mesh']}: {found['size'] or 'its size is not known'}{auto}"]
     if found["trouble"]:
-        lines.append(f"TROUBLE     {found['trouble']} (mesh down --force ends what is up)")
-    gone = "DOES NOT ANSWER" if found["trouble"] else "GONE: daemons are not restarted (mesh up gives a new one)"
+        hint = HEALS if found["adoptable"] else "mesh down --force ends what is up"
+        lines.append(f"TROUBLE     {found['trouble']} ({hint})")
+    gone = f"GONE: daemons are not restarted ({HEALS})" if found["adoptable"] else "DOES NOT ANSWER"
     keeper = f"pid {found['keeper']}" if found["keeper"] else gone
     cpas = ", ".join(name if answers else f"{name} DOES NOT ANSWER" for name, answers in found["cpas"].items())
     lines.append(OF_ROOT if found["of_root"] else f"keeper      {keeper}")

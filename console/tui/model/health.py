@@ -27,6 +27,8 @@ def problems(status: Mapping[str, Any], reading_s: float) -> list[str]:
     found: list[str] = []
     if status.get("trouble"):
         found.append(str(status["trouble"]))
+    if status.get("adoptable"):
+        found.append("keeper: has exited, so that no daemon is started again: mesh up gives the mesh a new one")
     if status.get("database_error"):
         found.append(f"database: {status['database_error']}")
     elif reading_s > SLOW_S:

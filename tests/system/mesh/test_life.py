@@ -110,7 +110,12 @@ def test_a_mesh_whose_keeper_was_killed_is_adopted(private: PrivateMesh) -> None
     boot, nodes = boot_id(private), {name: private.pid_of(name) for name in ("n0", "n1", "rca", "cpa-0")}
     private.kill("keeper")
     told = private.run("mesh", "status")
-    assert told.returncode == 1 and "GONE" in told.stdout
+    assert told.returncode == 1 and "GONE: daemons are not restarted (mesh up gives it a new keeper" in told.stdout
+    for name in ("cpa-0", "rca"):
+        os.kill(nodes.pop(name), signal.SIGKILL)
+    told = private.run("mesh", "status")
+    assert "TROUBLE     a part of it does not answer (mesh up gives it a new keeper" in told.stdout, told.stdout
+    assert "--force" not in told.stdout, "what runs is not to be ended"
     assert "under a new keeper" in private.up().stdout
     assert {name: private.pid_of(name) for name in nodes} == nodes and boot_id(private) == boot
     assert private.run("yod", "-sz", "4", "true").returncode == 0

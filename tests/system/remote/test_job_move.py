@@ -105,6 +105,12 @@ def test_a_job_moves_and_is_found_with_and_without_the_tracker(mesh: TlsMesh, jo
     assert hidden.parents[1].joinpath(hidden.name).exists() and not hidden.exists()
     assert mesh.json("mesh", "job", "show", job)["counter"] == 4
     assert mesh.run("mesh", "job", "move", job, "n1", check=True).stdout.count("(move 5,")
+    mesh.run("mesh", "purge", job, check=True)
+    gone = mesh.run("mesh", "job", "show", job)
+    assert gone.returncode == 125 and f"the object of job {job} is gone: n1 had it last" in gone.stderr
+    cpa = str(mesh.run_dir / "cpa-0.sock")
+    with Client(cpa, "admin", PATIENCE_S) as client, pytest.raises(AgentError, match="is known here"):
+        client.call({"op": "state_locate", "uuid": job})
 
 
 def test_watch_wakes_when_the_owner_commits(mesh: TlsMesh, job: str) -> None:

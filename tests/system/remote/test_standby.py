@@ -102,6 +102,7 @@ def test_a_job_goes_on_after_the_disk_of_its_owner_is_gone(mesh: TlsMesh) -> Non
     assert len(job.copies()) == 1, "a job that has moved leaves its last copy, for those who saw it leave"
     mesh.run("mesh", "purge", job.uuid, check=True)
     wait_until(lambda: not job.copies(), "the copy is purged with it")
+    assert f"no job {job.uuid} is known here" in mesh.run("mesh", "job", "show", job.uuid).stderr
 
 
 def test_an_old_owner_that_comes_back_stops_writing(mesh: TlsMesh) -> None:

@@ -30,6 +30,10 @@ def test_a_healthy_mesh_has_none() -> None:
         ({"nodes_told": ["n3 is down: no heartbeat"]}, "node n3 is down: no heartbeat"),
         ({"state_free": 1 << 20}, "/s: only 1.0 MiB are free"),
         ({"database_error": "no answer\x1b[2J"}, "database: no answer␛[2J"),
+        (
+            {"adoptable": True},
+            "keeper: has exited, so that no daemon is started again: mesh up gives the mesh a new one",
+        ),
         ({"another_program": True}, "the daemons run another program than this one: mesh upgrade"),
     ],
 )
