@@ -618,7 +618,7 @@ def _add_queue(commands: "argparse._SubParsersAction[_Parser]") -> None:
             one.add_argument("--quiet", action="store_true", help="print no summary")
         if name == "wait":
             one.add_argument("--json", action="store_true", help="print JSON: each job as in mesh queue")
-        one.set_defaults(command=_lazily("job" if name == "purge" else "queue", name))
+        one.set_defaults(command=_lazily({"purge": "job", "wait": "job_wait"}.get(name, "queue"), name))
 
 
 def _add_tasks(submit: _Parser) -> None:

@@ -1,4 +1,4 @@
-"""``mesh submit``, ``queue``, ``wait``, ``cancel``, ``hold``, ``release``, ``retry`` and ``job resume``
+"""``mesh submit``, ``queue``, ``cancel``, ``hold``, ``release``, ``retry`` and ``job resume``
 (docs/jobs.md).
 
 Data about a job come from its state object or its owner; the database has none.
@@ -8,7 +8,6 @@ import argparse
 import json
 import os
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
@@ -21,17 +20,18 @@ from agents.job.start import CALLS, SOCKET, beside, start_dependents, start_owne
 from agents.linux.processes import start_time
 from agents.yodio.yodfields import file_name, has_field
 from console.cli.map.drawing import table
-from console.cli.mesh.progress_line import ProgressLine, time_text
+from console.cli.mesh.job_wait import is_launch, see_end
+from console.cli.mesh.progress_line import time_text
 from console.cli.options.parser import complain
 from console.deploy.personal.lifecycle import is_up
 from console.deploy.personal.plan import wanted_size
 from console.errors import ConsoleError, UsageError
 from console.jobs.foreign import ForeignJob, find, is_admin, job_of
-from console.jobs.objects import ENDED, SHORTEST, directory_of, make_directory, opened, summary, uuids
-from console.jobs.owner_client import NoOwner, ask, await_end, last_words
+from console.jobs.objects import ENDED, SHORTEST, directory_of, make_directory, summary, uuids
+from console.jobs.owner_client import NoOwner, ask
 from console.jobs.packaging import collect, stored
 from console.jobs.reasons import in_line, stopped_processes, stopped_text
-from console.jobs.rows import paced, queue_row, rate_text, waiting_text, waits
+from console.jobs.rows import queue_row, rate_text, waiting_text, waits
 from console.jobs.submission import begin, parse_after, parse_array, submit
 from console.launch.daemons.connect import reach, user
 from console.launch.daemons.cpa import connect_any
@@ -41,6 +41,7 @@ from console.sections.lists import MARKS
 from console.sections.template import fields_of
 from console.settings import Settings, state_directory
 from console.tracker.follow import is_followed
+from console.tracker.source import Source
 from db.errors import StoreError
 from db.views.viewer import open_viewer
 from redmesh.byte_text import each_from_system, each_to_system, from_system
@@ -92,7 +93,7 @@ def submit_job(settings: Settings, options: argparse.Namespace) -> int:
         print(uuid, flush=True)
     if not options.wait:
         return 0
-    return _wait(settings, path, quiet=options.quiet or options.json)
+    return see_end(settings, Source(uuid, path), quiet=options.quiet or options.json)
 
 
 def _describe(options: argparse.Namespace) -> Description:
@@ -352,70 +353,6 @@ def _waits(job: dict[str, Any], described: dict[str, Any]) -> bool:
 # One job
 
 
-def wait(settings: Settings, options: argparse.Namespace) -> int:
-    """Wait for the end of jobs; returns 0 if every task of all of them is done."""
-    paths = [find(settings, name) for name in options.jobs]
-    status = max(_wait(settings, path, quiet=options.quiet or options.json) for path in paths)
-    if options.json:
-        print(json.dumps([queue_row(summary(path)) for path in paths]))
-    return status
-
-
-def _wait(settings: Settings, path: str, *, quiet: bool) -> int:
-    try:
-        with ProgressLine(settings, path, quiet=quiet):
-            job = ended(path)
-    except KeyboardInterrupt:
-        name = os.path.basename(path)[:8]
-        print(f"mesh: the job goes on (mesh wait {name} waits again, mesh cancel {name} ends it)", file=sys.stderr)
-        return 130
-    if not quiet:
-        print(_sentence(job), file=sys.stderr)
-        if (job["counts"] or {}).get(FAILED):
-            with opened(path) as reader:
-                for one in reader.failures(1):
-                    print(clean(f"mesh: task {one.task} failed first: {one.text}"), file=sys.stderr)
-    return int(job.get("exit_status") or 0)
-
-
-def ended(path: str, resume: str = "mesh job resume") -> dict[str, Any]:
-    """The summary of a job after its end. Raises ConsoleError, which names ``resume``, if its owner was lost."""
-    lost_at = 0.0
-    job = summary(path)
-    if not job.get(META):
-        raise _is_launch(job)
-    while True:
-        try:
-            await_end(path)
-        except NoOwner:
-            pass
-        job = summary(path)
-        if job["state"] in ENDED:
-            return job
-        if job.get("held") or waits(job, json.loads(job[META])) or owned(path):
-            lost_at = 0.0
-        elif not lost_at:
-            lost_at = time.monotonic()  # an owner process may be starting
-        elif time.monotonic() - lost_at > 20 * _LOOK_S:
-            words = last_words(path)
-            raise ConsoleError(
-                f"job {job['uuid'][:8]} has lost its owner" + (f": {words}" if words else ""),
-                f"{resume} {job['uuid'][:8]} continues it", exit_status=1,
-            )  # fmt: skip
-        time.sleep(_LOOK_S if lost_at == 0.0 else 0.1)  # poll: there is no owner to wait for
-
-
-def _sentence(job: dict[str, Any]) -> str:
-    row = queue_row(job)
-    counts = ", ".join(f"{count:,} {state}" for state, count in sorted((job["counts"] or {}).items()))
-    took = job["ended_at"] - (paced(job)[0] or job["created_at"])
-    cause = f": {job['why']}" if job.get("why") else ""
-    rate = f", {rate_text(row['rate'])}" if row["rate"] else ""
-    name = job["uuid"][:8]
-    look = f" (mesh job tasks {name} --state failed)" if row["failed"] else ""
-    return clean(f"mesh: job {name} {job['state']}{cause}: {counts} in {took:.1f} s{rate}{look}")
-
-
 def cancel(settings: Settings, options: argparse.Namespace) -> int:
     """End jobs: waiting tasks are cancelled, running ones terminated."""
     return _each(settings, options, _cancel)
@@ -520,7 +457,7 @@ def resume(settings: Settings, options: argparse.Namespace) -> int:
     status, resumed = 0, []
     for job in found if not named else [summary(path) for path in sorted(named)]:
         if not job.get(META):
-            raise _is_launch(job)
+            raise is_launch(job)
         if job["state"] in ENDED or owned(job["path"]):
             why = (
                 "has ended (mesh retry tries what is not done again)"
@@ -604,7 +541,7 @@ def _each(
         path = to_run_again(settings, name) if ended else find(settings, name)
         job = summary(path)
         if not job.get(META):
-            raise _is_launch(job)
+            raise is_launch(job)
         if job["state"] in ENDED and not ended:
             print(f"mesh: job {job['uuid'][:8]} has ended already: {job['state']}", file=sys.stderr)
             status = 1
@@ -614,15 +551,6 @@ def _each(
         except StateError as error:
             raise ConsoleError(error.message, error.hint) from None
     return status
-
-
-def _is_launch(job: dict[str, Any]) -> ConsoleError:
-    """The error for a launch where a job of tasks is wanted."""
-    name = job["uuid"][:8]
-    hint = f"yod runs it, and yod -signal ends it; mesh job show {name} prints its state"
-    if job["state"] in ENDED or job.get("owner_lost"):
-        hint = f"it ended with its yod; mesh job show {name} prints what is known of it"
-    return ConsoleError(f"{name} is a launch, not a job of tasks", hint, exit_status=1)
 
 
 def _refuse_ended(state: StateObject) -> None:

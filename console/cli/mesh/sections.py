@@ -12,9 +12,10 @@ from dataclasses import replace
 from typing import Any
 
 from console.cli.map.drawing import table
+from console.cli.mesh.job_wait import ended
 from console.cli.mesh.progress_line import ProgressLine
 from console.cli.mesh.queue import cancel as cancel_job
-from console.cli.mesh.queue import ended, need_mesh_of_job, starts_personal, tell_limit, tell_start, to_run_again
+from console.cli.mesh.queue import need_mesh_of_job, starts_personal, tell_limit, tell_start, to_run_again
 from console.deploy.personal.plan import wanted_size
 from console.errors import ConsoleError, UsageError
 from console.jobs.foreign import find

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sqlite3
+import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +18,7 @@ from console.tracker.follow import is_followed
 from redmesh.state import owned
 from tests.support.far_mesh import TlsMesh
 from tests.support.mesh import while_up
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 from tests.system.remote.test_other_login import OTHER_LOGIN, OtherLogin
 from tests.system.remote.test_standby import Job, kill_owner, meta
 
@@ -64,12 +65,14 @@ def logged(path: Path, text: str) -> bool:
 def test_a_running_job_goes_to_another_login_processor_and_back(mesh: TlsMesh, other: OtherLogin) -> None:
     job = Job(mesh)
     job.stand()
+    waits = mesh.start("mesh", "wait", job.uuid, stderr=subprocess.PIPE, text=True)
     there = Path(other.env["XDG_STATE_HOME"]) / "redmesh" / "jobs" / f"{job.uuid}.job"
     moved = other.run("mesh", "job", "move", job.uuid, OTHER_LOGIN)
     assert moved.returncode == 0, moved.stderr
     assert moved.stdout == f"job {job.uuid} continues on {OTHER_LOGIN}\n"
     wait_until(lambda: not list(job.path.parent.glob(f"{job.uuid}.job*")), "neither the object nor a copy is here")
     wait_until(lambda: is_running(there), "it runs there")
+    follows = mesh.start("mesh", "wait", job.uuid, "--json", stdout=subprocess.PIPE, text=True)
     assert shown(other.run, job.uuid)["host"] != ""
     wait_until(lambda: meta(there, "standby"), "it has a standby again")
     back = other.run("mesh", "job", "move", job.uuid, login_of(mesh))
@@ -77,7 +80,9 @@ def test_a_running_job_goes_to_another_login_processor_and_back(mesh: TlsMesh, o
     # the CPA of this login processor has the job go on here by itself
     wait_until(lambda: is_running(job.path), "its owner is here")
     job.open_gate()
-    mesh.run("mesh", "wait", job.uuid, check=True)
+    said = waits.communicate(timeout=PATIENCE_S)[1]
+    assert waits.returncode == 0 and said.startswith(f"mesh: job {job.uuid[:8]} done: 14 done"), "it went along"
+    assert json.loads(follows.communicate(timeout=PATIENCE_S)[0])[0]["state"] == "done" and not follows.returncode
     told = shown(mesh.run, job.uuid)
     assert (told["state"], told["counts"], told["counter"]) == ("done", {"done": 14}, 4)
     runs = job.task_runs()
