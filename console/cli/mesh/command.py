@@ -21,6 +21,7 @@ _SETTINGS = ("processors", "nodes", "cpas", "service_nodes", "database", "manage
 
 
 _TIME_HELP = "time limit of each {}: minutes, M:S, H:M:S, or a number with s, m, h or d"
+_VERSION = f"mesh (Redmesh) {VERSION}"
 _CONFIG, _QUIET = "the configuration file to read", "print only errors; the exit status tells success"
 
 
@@ -63,6 +64,11 @@ def _run(arguments: Sequence[str] | None) -> int:
     given_words = sys.argv[1:] if arguments is None else arguments
     _Parser.words = given_words
     options, unknown = parser(given_words[0] if given_words else "").parse_known_args(given_words)
+    if options.help or not hasattr(options, "command"):
+        from console.cli.mesh.overview import overview
+
+        print(overview(parser()))
+        return 0 if options.help else UsageError.exit_status
     if unknown:
         from console.cli.mesh.other_words import unknown_words
 
@@ -89,6 +95,27 @@ def _run(arguments: Sequence[str] | None) -> int:
     return command(settings, options)
 
 
+def _add_help(commands: "argparse._SubParsersAction[_Parser]") -> None:
+    shown = commands.add_parser("help", help="print what a command does, or the commands")
+    shown.add_argument("words", metavar="COMMAND", nargs="*", help="the command, and its own command")
+    shown.add_argument("--all", action="store_true", help="every command")
+    shown.set_defaults(command=_show_help, result=True)
+    version = commands.add_parser("version", help="print the version")
+    version.set_defaults(command=_show_version, result=True)
+
+
+def _show_help(_settings: Settings, options: argparse.Namespace) -> int:
+    from console.cli.mesh.overview import asked
+
+    print(asked(parser(), options.words, every=options.all))
+    return 0
+
+
+def _show_version(_settings: Settings, _options: argparse.Namespace) -> int:
+    print(_VERSION)
+    return 0
+
+
 def _how_many(text: str) -> int:
     if not (text.isascii() and text.isdigit() and int(text) < 1 << 31):
         raise argparse.ArgumentTypeError(f"{text} is not a whole number from 0 to {(1 << 31) - 1}")
@@ -108,11 +135,16 @@ def _seconds(text: str) -> float:
 def parser(only: str = "") -> argparse.ArgumentParser:
     """The parser of the whole command line; with ``only`` of that command and few others, which is built sooner."""
     known = any(only in words.split() for words, _ in _GROUPS)
-    top = _Parser(prog="mesh", description="Bring a mesh up and down, and administer it.", allow_abbrev=False)
+    top = _Parser(
+        prog="mesh", description="Bring a mesh up and down, and administer it.", allow_abbrev=False, add_help=False
+    )
+    top.add_argument("-h", "--help", action="store_true", help="print the commands that people use")
     top.add_argument("--config", metavar="FILE", help=_CONFIG)
     top.add_argument("--quiet", action="store_true", help=_QUIET)
-    top.add_argument("--version", action="version", version=f"mesh (Redmesh) {VERSION}", help="print the version")
-    commands = top.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
+    top.add_argument(
+        "-v", "-V", "--version", action="version", version=f"mesh (Redmesh) {VERSION}", help="print the version"
+    )
+    commands = top.add_subparsers(metavar="COMMAND", parser_class=_Parser)
     for words, add in _GROUPS:
         if only in words.split() or not known:
             add(commands)
@@ -137,7 +169,7 @@ def _add_common(above: argparse.ArgumentParser) -> None:
 
 
 def _add_completion(commands: "argparse._SubParsersAction[_Parser]") -> None:
-    told = 'print the completion script of all commands for a shell: eval "$(mesh completion bash)"'
+    told = 'print the completion script for a shell: eval "$(mesh completion bash)"'
     completion = commands.add_parser("completion", help=told, description=told)
     completion.add_argument("shell", choices=("bash", "zsh", "fish"))
     completion.add_argument("of", nargs="?", choices=("yod", "pingd", "showmesh", "mesh"), help="only this command")
@@ -145,7 +177,7 @@ def _add_completion(commands: "argparse._SubParsersAction[_Parser]") -> None:
 
 
 def _add_demo(commands: "argparse._SubParsersAction[_Parser]") -> None:
-    about = "run a parallel program on a temporary mesh, and remove everything"
+    about = "try a parallel program on a temporary mesh"
     demo = commands.add_parser("demo", help=about, description=f"{about.capitalize()}.")
     demo.set_defaults(command=_lazily("demo", "demo"), result=True)
     about = "open the documentation in a browser; nothing is fetched"
@@ -158,7 +190,7 @@ def _add_demo(commands: "argparse._SubParsersAction[_Parser]") -> None:
 
 
 def _add_life(commands: "argparse._SubParsersAction[_Parser]") -> None:
-    about = "start a mesh, on this machine or on the hosts of the configuration"
+    about = "start a mesh, here or on the hosts of the configuration"
     up = commands.add_parser("up", help=about, description=f"{about.capitalize()}.")
     up.add_argument("--processors", metavar="N", help="how many processors (default: as many as there are cores)")
     up.add_argument("--nodes", metavar="M", help="how many nodes the processors are spread over (default: 1)")
@@ -224,10 +256,10 @@ def _add_hosts(commands: "argparse._SubParsersAction[_Parser]") -> None:
     for one, name in ((show, "show"), (add, "add"), (remove, "remove"), (change, "change")):
         one.set_defaults(command=_lazily("nodes", name))
     doctor = commands.add_parser(
-        "doctor", help="check every host and explain how to fix what is wrong", description="Check every host."
+        "doctor", help="check every host, and say how to mend what is wrong", description="Check every host."
     )
     doctor.set_defaults(command=_lazily("doctor", "examine"), of_root=True)
-    told = "install this version on a running mesh; launches continue"
+    told = "install this version on a mesh that is up"
     upgrade = commands.add_parser("upgrade", help=told, description=f"{told.capitalize()}.")
     upgrade.set_defaults(command=_lazily("upgrade", "upgrade"), of_root=True)
     for one in (show, doctor, upgrade):
@@ -303,7 +335,7 @@ def _add_looks(commands: "argparse._SubParsersAction[_Parser]") -> None:
 
 
 def _add_inspection(commands: "argparse._SubParsersAction[_Parser]") -> None:
-    told = "show the stacks of all ranks of a running launch, merged into one tree"
+    told = "show the stacks of all ranks of a launch as one tree"
     stacks = commands.add_parser("stacks", help=told, description=told)
     which = "the launch (default: your only running one)"
     stacks.add_argument("launcher", metavar="LAUNCHER", type=int, nargs="?", help=which)
@@ -376,7 +408,7 @@ def _add_administration(commands: "argparse._SubParsersAction[_Parser]") -> None
     drain.add_argument("--reason", metavar="TEXT", default="", help="a reason, shown to all users")
     drain.add_argument("--at", metavar="WHEN", help="later: +1:30:00, now+2hours, 22:00, 2030-12-24T18:00")
     drain.set_defaults(command=_lazily("drain", "drain"))
-    about = "put nodes back into service, or keep them there (drain --at)"
+    about = "put nodes back into service, or keep them (drain --at)"
     resume = commands.add_parser("resume", help=about, description=f"{about.capitalize()}.")
     resume.add_argument("list", metavar="NODES", help="for example n[0-3],n7")
     resume.set_defaults(command=_lazily("drain", "resume"))
@@ -501,13 +533,13 @@ def _add_replay(commands: "argparse._SubParsersAction[_Parser]") -> None:
 
 
 def _add_jobs(commands: "argparse._SubParsersAction[_Parser]") -> None:
-    told = "read and move the state objects of jobs, and of launches under yod -state"
+    told = "read and move what is kept of jobs, and of yod -state"
     jobs = commands.add_parser("job", help=told, description=f"{told.capitalize()} (docs/state-object.md).")
     which = jobs.add_subparsers(metavar="WHAT", required=True, parser_class=_Parser)
     made = {
         name: which.add_parser(name, help=about)
         for name, about in (
-            ("list", "list jobs"),
+            ("list", "list all jobs and launches whose objects are here (mesh queue: jobs that have not ended)"),
             ("show", "show a job and its progress"),
             ("log", "print a job's log"),
             ("tasks", "list a job's tasks, or ranks"),
@@ -516,7 +548,7 @@ def _add_jobs(commands: "argparse._SubParsersAction[_Parser]") -> None:
             ("fetch", "copy a job's object to a file"),
             ("move", "move a job's object to another node"),
             ("serve", "serve the status of jobs over HTTP on loopback"),
-            ("purge", "delete the objects of ended jobs"),
+            ("purge", "delete the objects of ended jobs, as mesh purge does"),
             ("resume", "resume jobs that lost their owner (default: all of this host)"),
         )
     }
@@ -574,7 +606,7 @@ def _add_purge(purge: argparse.ArgumentParser) -> None:
 
 
 def _add_queue(commands: "argparse._SubParsersAction[_Parser]") -> None:
-    told = "submit a job of many tasks, each on its own processor"
+    told = "run many independent tasks, each on its own processor"
     submit = commands.add_parser("submit", help=told, description=f"{told.capitalize()} (docs/jobs.md).")
     _add_tasks(submit)
     submit.add_argument("--file", metavar="PATH", action="append", default=[], dest="files", help="package a file, a"
@@ -594,13 +626,13 @@ def _add_queue(commands: "argparse._SubParsersAction[_Parser]") -> None:
                         " task; {} is the task's line or number")  # fmt: skip
     submit.set_defaults(command=_lazily("queue", "submit_job"))
     queue = commands.add_parser(
-        "queue", help="list jobs that have not ended", description="List jobs that have not ended."
+        "queue", help="list jobs that have not ended (mesh job list: all)", description="List jobs that have not ended."
     )
     queue.add_argument("--all", action="store_true", help="also jobs that have ended")
     queue.add_argument("--json", action="store_true", help="print JSON")
     queue.set_defaults(command=_lazily("queue", "show_queue"), result=True)
     for name, about in (
-        ("wait", "wait for the end of jobs; exit status 0 if every task is done"),
+        ("wait", "wait for jobs to end; status 0 if every task is done"),
         ("cancel", "cancel jobs"),
         ("hold", "start no further tasks of jobs"),
         ("release", "release held jobs"),
@@ -645,7 +677,7 @@ def _add_tasks(submit: _Parser) -> None:
 
 
 def _add_sections(commands: "argparse._SubParsersAction[_Parser]") -> None:
-    told = "run jobs of sections until every section has finished"
+    told = "run a program over lists or parts of files, and combine"
     sections = commands.add_parser("sections", help=told, description=f"{told.capitalize()} (docs/sections.md).")
     within = sections.add_subparsers(metavar="COMMAND", required=True)
     made = {
@@ -740,6 +772,7 @@ _GROUPS: "tuple[tuple[str, Callable[[argparse._SubParsersAction[_Parser]], None]
     ("replay", _add_replay),
     ("completion", _add_completion),
     ("demo docs", _add_demo),
+    ("help version", _add_help),
 )
 
 

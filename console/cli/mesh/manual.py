@@ -6,16 +6,14 @@ import argparse
 import sys
 from pathlib import Path
 
+from console.cli.mesh.subcommands import form, own_options, sentence, subcommands
 from console.cli.options.parser import forms
 from console.cli.options.tables import COMMANDS, table_of
 from redmesh.version import VERSION
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-#: Options that every subcommand has; they are not repeated in the subcommands' sections.
-_COMMON = ("--help", "--config", "--quiet")
+    from collections.abc import Sequence
 
 
 def write_pages(folder: Path) -> list[Path]:
@@ -26,18 +24,6 @@ def write_pages(folder: Path) -> list[Path]:
         pages.append(folder / f"{command}.1")
         pages[-1].write_text(_mesh_page() if command == "mesh" else _table_page(command), encoding="utf-8")
     return pages
-
-
-def subcommands(
-    parser: argparse.ArgumentParser, path: str = "mesh"
-) -> Iterator[tuple[str, str, argparse.ArgumentParser]]:
-    """Every executable subcommand: its words, its line of help, its parser."""
-    for action in parser._actions:  # argparse has no other way to ask it
-        if isinstance(action, argparse._SubParsersAction):
-            told = {choice.dest: choice.help or "" for choice in action._choices_actions}
-            for name, below in action.choices.items():
-                deeper = list(subcommands(below, f"{path} {name}"))
-                yield from deeper or [(f"{path} {name}", told.get(name, ""), below)]
 
 
 def mesh_reference() -> str:
@@ -51,8 +37,8 @@ def mesh_reference() -> str:
         "the subcommands are for.", "",
     ]  # fmt: skip
     for path, told, below in subcommands(parser()):
-        lines += [f"## {path}", "", f"{_sentence(told)}", "", "```text", _usage(path, below), "```", ""]
-        rows = [(_form(action), action.help or "") for action in _own(below)]
+        lines += [f"## {path}", "", f"{sentence(told)}", "", "```text", _usage(path, below), "```", ""]
+        rows = [(form(action), action.help or "") for action in own_options(below)]
         if rows:
             lines += ["| | |", "|---|---|"]
             lines += [f"| `{_cell(left)}` | {_cell(right)} |" for left, right in rows] + [""]
@@ -85,42 +71,22 @@ def _mesh_page() -> str:
     ]  # fmt: skip
     for action in top._actions:
         if action.option_strings:
-            lines += [".TP", f".B {_roff(_form(action))}", _roff(action.help or "")]
+            lines += [".TP", f".B {_roff(form(action))}", _roff(action.help or "")]
     lines.append(".SH COMMANDS")
     for path, told, below in subcommands(top):
-        lines += [f".SS {_roff(_usage(path, below))}", _roff(_sentence(told))]
-        for action in _own(below):
-            lines += [".TP", f".B {_roff(_form(action))}", _roff(action.help or "")]
+        lines += [f".SS {_roff(_usage(path, below))}", _roff(sentence(told))]
+        for action in own_options(below):
+            lines += [".TP", f".B {_roff(form(action))}", _roff(action.help or "")]
     return "\n".join([*lines, *_see_also("mesh")])
-
-
-def _own(parser: argparse.ArgumentParser) -> list[argparse.Action]:
-    return [one for one in parser._actions if not set(one.option_strings) & set(_COMMON)]
-
-
-def _form(action: argparse.Action) -> str:
-    if isinstance(action.metavar, str):
-        value = action.metavar
-    elif action.choices:
-        value = "|".join(map(str, action.choices))
-    else:
-        value = action.dest.upper()
-    if not action.option_strings:
-        return value
-    return ", ".join(f"{word} {value}" if action.nargs != 0 else word for word in action.option_strings)
 
 
 def _usage(path: str, parser: argparse.ArgumentParser) -> str:
     words = [path]
-    for action in sorted(_own(parser), key=lambda one: not one.option_strings):
-        form = _form(action).split(", ")[-1]
+    for action in sorted(own_options(parser), key=lambda one: not one.option_strings):
+        shown = form(action).split(", ")[-1]
         wanted = action.required if action.option_strings else action.nargs not in ("?", "*", argparse.REMAINDER)
-        words.append((form if wanted else f"[{form}]") + (" …" if action.nargs in ("*", "+") else ""))
+        words.append((shown if wanted else f"[{shown}]") + (" …" if action.nargs in ("*", "+") else ""))
     return " ".join(words)
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
 
 
 def _cell(text: str) -> str:

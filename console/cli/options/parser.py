@@ -231,8 +231,22 @@ def help_text(usage: str, about: str, table: Sequence[Word], width: int = 100) -
         lines += ["", f"{group}:"]
         for word in table:
             if word.group == group:
-                lines += _help_lines(word, width)
+                lines += _help_lines(forms(word), word.help, width, 34)
     return "\n".join(lines) + "\n"
+
+
+def short_help(usage: str, examples: str, words: Sequence[Word], more: str, width: int = 100) -> str:
+    """A page of a few options, with one form of each."""
+    lines = [f"usage: {usage}", "", examples, ""]
+    for word in words:
+        lines += _help_lines(_form(word), word.help, width, 24)
+    return "\n".join([*lines, "", more]) + "\n"
+
+
+def _form(word: Word) -> str:
+    """The form of a word that most launchers have: ``-n N``, ``--label``."""
+    metavar = "" if word.kind == "flag" else " " + (word.metavar or word.kind)
+    return f"-{word.letter}{metavar}" if word.letter else f"--{word.long}{metavar}"
 
 
 def forms(word: Word) -> str:
@@ -242,10 +256,9 @@ def forms(word: Word) -> str:
     return ", ".join([f"-{word.name}{metavar}", *shorter, *(f"--{long}{metavar}" for long in word.longs)])
 
 
-def _help_lines(word: Word, width: int) -> list[str]:
-    left, indent = forms(word), 34
+def _help_lines(left: str, told: str, width: int, indent: int) -> list[str]:
     lines, line = [], ""
-    for part in word.help.split():
+    for part in told.split():
         if line and len(line) + len(part) + 1 > width - indent:
             lines.append(line)
             line = ""

@@ -29,7 +29,9 @@ def main(arguments: "Sequence[str] | None" = None) -> int:
 def _main(arguments: "Sequence[str]") -> int:
     given = parse(WORDS, arguments, stop=False)
     if "help" in given.values or "xtrahelp" in given.values:
-        print(help_text(USAGE, ABOUT, WORDS) + EXTRA * ("xtrahelp" in given.values), end="")
+        every = "xtrahelp" in given.values
+        shown = [word for word in WORDS if every or word.name not in REFUSED]
+        print(help_text(USAGE, ABOUT, shown) + EXTRA * every, end="")
         return 0
     for word in REFUSED.keys() & given.values.keys():
         why, instead = REFUSED[word]

@@ -12,7 +12,7 @@ exit status. A load file instead of the program starts several programs, one on 
 _OTHER, _OUTPUT, _WHERE, _RANKS, _LOOK = (
     "Running launches", "Input and output", "Which processors", "Environment of the ranks", "Diagnosis",
 )  # fmt: skip
-_FILES, _HOW = "Transfers", "How the ranks run"
+_FILES, _HOW, _ORIGINAL = "Transfers", "How the ranks run", "Words of the original"
 #: Options for transfers; their module is imported only if one is given.
 TRANSFER = frozenset(("bcast", "bcast-libs", "bcast-per", "io", "stage-in", "stage-out"))
 
@@ -66,7 +66,6 @@ WORDS = (
     Word("wait-for-nodes", "seconds",
         "wait up to S seconds for processors that are not free", metavar="S", group=_WHERE),
     Word("batch", "flag", "ask nothing and print no status lines; a bad exit of a rank ends the launch", original=True),
-    Word("interactive", "flag", "the opposite of -batch (default)", original=True),
     Word(
         "kill", "flag", "end the launch if a rank exits with a bad status", "kill kill-on-bad-exit", "K", "", True,
     ),
@@ -77,27 +76,19 @@ WORDS = (
     Word("wait", "seconds", "end the launch S seconds after its first rank has ended", letter="W", metavar="S"),
     Word("bt", "flag", "print the stack of every rank that a fault killed, after its completion line", "backtrace",
          original=True, group=_HOW),
-    Word("g", "flag", "the same as -bt", "stack", original=True, group=_HOW),
     Word("alloc", "flag",
         "hold every rank at its first instruction, print where the ranks are, and wait for Enter; not "
         "with -batch", "hold", original=True, group=_HOW),
-    Word("attach", "flag", "the same as -alloc, so that debuggers can attach to the held ranks (--attach is another "
-        "option)", "hold-to-attach", original=True, group=_HOW),
     Word("proctable", "text", "write host, program and process of every rank to FILE, for debuggers (MPIR, as JSON)",
         "mpir-file", metavar="FILE", group=_HOW),
     Word("release-after", "seconds", "release held ranks S seconds after GO, even without Enter", metavar="S",
          group=_HOW),
-    Word("sleep", "text",
-        "sleep 60 s at a step of the load: after-fork, before-exec, after-exec or before-go, or 1, 2, "
-        "3, 4 (before-go:5 sleeps 5 s)", metavar="WHERE", original=True, group=_HOW),
     Word("strace", "text", "run rank 0, or the ranks of -stracenodes, under strace; each writes a file "
         "LAUNCHER.rank-N.strace in DIR", metavar="DIR", original=True, group=_HOW),
     Word("straceoptions", "options",
         "options for strace, as one word, for example '-f -e trace=file'", metavar="S", original=True, group=_HOW),
     Word("stracenodes", "text",
         "the ranks to run under strace: for example 0,4..7, or all", metavar="RANKS", original=True, group=_HOW),
-    Word("Log", "flag", "write every step of the load to the logs of the nodes' PCTs", "log-steps", original=True,
-         group=_HOW),
     Word("nice", "flag", "run at low priority; the launch is ended, with notice, when a waiting launch needs its "
         "processors", original=True, group=_HOW),
     Word("pty", "flag", "give rank 0 a pseudo-terminal and connect this terminal to it: ^C and all keys go to the "
@@ -153,16 +144,11 @@ WORDS = (
     Word("quiet", "flag", "print only errors", original=True, group=_OUTPUT),
     Word("verbose", "flag", "print how every rank ended, even if all ended well", group=_OUTPUT),
     Word("D", "flag", "print every step of the launch and its time", "steps", "", "", True, _LOOK),
-    Word(
-        "d", "texts", "print only these steps: io iomore load loadmore alloc hetero pbs environ progress failure "
-        "debug bebopd comm phase1 phase2; may be repeated", "debug", metavar="TYPE", original=True, group=_LOOK,
-    ),
     Word("timing", "flag", "print the seconds of each phase at the end", original=True, group=_LOOK),
     Word(
         "N", "flag", "pass on parts of lines at once (default: wait up to 20 ms for the rest of a line)", "unbuffered",
         original=True, group=_OUTPUT,
     ),
-    Word("NOBUF", "flag", "the same as -N", "nobuf", original=True, group=_OUTPUT),
     Word(
         "show", "flag", "print the version and how the program would be loaded; ask no daemon and start nothing",
         original=True, group=_LOOK,
@@ -192,11 +178,6 @@ WORDS = (
         "signal", "text", "send a signal to the ranks of a launch, or to some of them: -signal TERM 7 0-3. With a "
         "program, SIG@T: send the signal T seconds before the limit of -time", metavar="SIG[@T]", group=_OTHER,
     ),
-    Word(
-        "nid", "text", "ask this CPA: its name (cpa-1), or the path of its socket, even of another mesh", "cpa",
-        metavar="ADDRESS", original=True, group="Others",
-    ),
-    Word("pid", "int", "ask the CPA that has this process id", "cpa-pid", metavar="PID", original=True, group="Others"),
     Word(
         "bcast", "auto|always|never",
         "how programs get to the nodes: auto (default; use the same file on the node if there is one, "
@@ -240,9 +221,41 @@ WORDS = (
         "(the batch system starts every rank)", metavar="daemon|rank", group=_HOW),
     Word("fanout", "int", "the number of children of a node in the tree of the launch", metavar="K", group="Others"),
     Word("version", "flag", "print the version", group="Others"),
-    Word("help", "flag", "print this page", original=True, group="Others"),
-    Word("vhelp", "flag", "print this page, and the environment variables that yod reads", "", "", "", True, "Others"),
+    Word("help", "flag", "print the options that people use", original=True, group="Others"),
+    Word("help-all", "flag", "print every option", group="Others"),
+    Word("vhelp", "flag", "print every option, and the environment variables that yod reads", original=True,
+         group="Others"),
+    Word("interactive", "flag", "the opposite of -batch (default)", original=True, group=_ORIGINAL),
+    Word("g", "flag", "the same as -bt", "stack", original=True, group=_ORIGINAL),
+    Word("attach", "flag", "the same as -alloc, so that debuggers can attach to the held ranks (--attach is another "
+        "option)", "hold-to-attach", original=True, group=_ORIGINAL),
+    Word("sleep", "text",
+        "sleep 60 s at a step of the load: after-fork, before-exec, after-exec or before-go, or 1, 2, "
+        "3, 4 (before-go:5 sleeps 5 s)", metavar="WHERE", original=True, group=_ORIGINAL),
+    Word("Log", "flag", "write every step of the load to the logs of the nodes' PCTs", "log-steps", original=True,
+         group=_ORIGINAL),
+    Word(
+        "d", "texts", "print only these steps: io iomore load loadmore alloc hetero pbs environ progress failure "
+        "debug bebopd comm phase1 phase2; may be repeated", "debug", metavar="TYPE", original=True, group=_ORIGINAL,
+    ),
+    Word("NOBUF", "flag", "the same as -N", "nobuf", original=True, group=_ORIGINAL),
+    Word(
+        "nid", "text", "ask this CPA: its name (cpa-1), or the path of its socket, even of another mesh", "cpa",
+        metavar="ADDRESS", original=True, group=_ORIGINAL,
+    ),
+    Word("pid", "int", "ask the CPA that has this process id", "cpa-pid", metavar="PID", original=True,
+         group=_ORIGINAL),
 )  # fmt: skip
+
+#: The options of ``yod --help``.
+FEW = (
+    "sz", "list", "exclude", "hostfile", "nodes", "tasks-per-node", "cpus-per-task", "time", "label", "output", "input",
+    "export", "pty", "detach", "reattach",
+)  # fmt: skip
+#: What stands before and after them.
+EXAMPLES = """  yod -n 4 ./a.out                      four ranks, on this machine or on the mesh that is up
+  yod -n 64 -w node[01-16] ./heat 0.1   64 ranks on these nodes"""
+MORE = "yod --help-all prints every option, yod -vhelp also load files and environment variables; see mesh docs, too."
 
 #: Rare options; their module is imported only if one is given (nodes_and_ranks.py).
 EXTRAS = frozenset(

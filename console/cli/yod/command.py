@@ -7,8 +7,8 @@ import os
 import sys
 
 from console.cli.exits import leave_interrupts, open_standard_descriptors, refused, take_interrupts
-from console.cli.options.parser import OptionError, complain, help_text, parse
-from console.cli.yod.arguments import ABOUT, EXTRAS, OUTPUT, RUN, TRANSFER, USAGE, WORDS
+from console.cli.options.parser import OptionError, complain, help_text, parse, short_help
+from console.cli.yod.arguments import ABOUT, EXAMPLES, EXTRAS, FEW, MORE, OUTPUT, RUN, TRANSFER, USAGE, WORDS
 from console.errors import ConsoleError, UsageError
 from redmesh.resource_limits import limit_hint
 from redmesh.sanitise import clean
@@ -78,18 +78,27 @@ def _guarded(arguments: Sequence[str]) -> int:
             leave_interrupts()
 
 
+def _help(asked: set[str], words: Sequence[str]) -> int:
+    """Print what ``words`` ask for. Returns 1 for -help and -vhelp, as the original does: scripts may check it."""
+    if asked == {"help"}:
+        text = short_help(USAGE, EXAMPLES, [word for word in WORDS if word.name in FEW], MORE)
+    else:
+        text = help_text(USAGE, ABOUT, WORDS)
+    if "vhelp" in asked:
+        from console.cli.yod.show import ENVIRONMENT
+
+        text += ENVIRONMENT
+    print(text, end="", flush=True)
+    return 0 if "-h" in words or any(word.startswith("--") for word in words) else 1
+
+
 def _run(arguments: Sequence[str]) -> int:
     parsed = _parsed(arguments)
     given: dict[str, Any] = dict(parsed.values)
     rest = parsed.rest
-    if "help" in given or "vhelp" in given:
-        print(help_text(USAGE, ABOUT, WORDS), end="")
-        if "vhelp" in given:
-            from console.cli.yod.show import ENVIRONMENT
-
-            print(ENVIRONMENT, end="")
-        # -help exits with 1 in the original, and scripts may check it.
-        return 0 if any(word.startswith("--") for word in arguments[: len(arguments) - len(rest)]) else 1
+    asked = {"help", "help-all", "vhelp"} & given.keys()
+    if asked:
+        return _help(asked, arguments[: len(arguments) - len(rest)])
     if "version" in given:
         print(f"yod (Redmesh) {VERSION}")
         return 0

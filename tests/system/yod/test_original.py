@@ -211,7 +211,7 @@ def test_strace_is_of_rank_0_unless_ranks_are_given(yods: PrivateMesh) -> None:
 def test_help_explains_load_files(yods: PrivateMesh) -> None:
     short, long = yods.run("yod", "-help"), yods.run("yod", "-vhelp")
     assert (short.returncode, long.returncode) == (1, 1), "as in the original"
-    assert "load file" in short.stdout and "Load files: several programs" in long.stdout
+    assert "load files" in short.stdout and "Load files: several programs" in long.stdout
     shown = yods.run("yod", "-show", "true", check=True).stdout
     assert "Redmesh" in shown and "/true (a binary, " in shown
 

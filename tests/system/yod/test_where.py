@@ -298,7 +298,7 @@ def test_the_originals_words_in_any_order(mesh8: PrivateMesh) -> None:
     ):
         done = mesh8.run("yod", *words, "echo", "-sz")
         assert (done.returncode, done.stdout, done.stderr) == (0, "-sz\n-sz\n", "")
-    for word, status in (("-help", 1), ("-h", 1), ("-vhelp", 1), ("-v", 1), ("--help", 0), ("--vhelp", 0)):
+    for word, status in (("-help", 1), ("-h", 0), ("-vhelp", 1), ("-v", 1), ("--help", 0), ("--vhelp", 0)):
         assert mesh8.run("yod", "-sz", "2", word).returncode == status, word
     assert "YODRETRYCOUNT" in mesh8.run("yod", "-vhelp").stdout
 

@@ -8,14 +8,22 @@ import pytest
 
 from console.cli import showmesh
 from console.cli.pingd import command
+from console.cli.pingd.arguments import EXTRA
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 
 
-@pytest.mark.parametrize(("name", "main"), [("showmesh", showmesh.main), ("pingd", command.main)])
-def test_the_page_has_the_help(name: str, main: object, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--help"]) == 0  # type: ignore[operator]
-    assert capsys.readouterr().out in (DOCS / f"{name}.md").read_text()
+@pytest.mark.parametrize(
+    ("name", "main", "word"), [("showmesh", showmesh.main, "--help"), ("pingd", command.main, "--xtrahelp")]
+)
+def test_the_page_has_the_help(name: str, main: object, word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([word]) == 0  # type: ignore[operator]
+    assert capsys.readouterr().out.removesuffix(EXTRA) in (DOCS / f"{name}.md").read_text()
+
+
+def test_what_pingd_refuses_is_not_in_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["-help"]) == 0
+    assert "efused" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("name", "main"), [("showmesh", showmesh.main), ("pingd", command.main)])

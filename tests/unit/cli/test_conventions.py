@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from console.cli.mesh.command import parser
-from console.cli.mesh.manual import mesh_reference, subcommands, write_pages
+from console.cli.mesh.manual import mesh_reference, write_pages
+from console.cli.mesh.subcommands import subcommands
 from console.cli.options.tables import COMMANDS, table_of
 from redmesh.version import VERSION
 
@@ -19,7 +20,7 @@ NO_FACTS = {
     "mesh init", "mesh nodes add", "mesh nodes set", "mesh nodes remove", "mesh login grant", "mesh login join",
     "mesh console", "mesh record", "mesh serve", "mesh debug", "mesh partition destroy", "mesh mode", "mesh reserve",
     "mesh unreserve", "mesh drain", "mesh shrink", "mesh resume", "mesh side set", "mesh completion", "mesh demo",
-    "mesh docs",
+    "mesh docs", "mesh help", "mesh version",
     "mesh db init", "mesh db migrate", "mesh db release", "mesh job watch", "mesh job fetch", "mesh job serve",
     "mesh job purge", "mesh cancel", "mesh hold", "mesh job move", "mesh job resume", "mesh purge", "mesh release",
     "mesh retry", "mesh wait", "mesh sections init", "mesh sections watch", "mesh sections resume",

@@ -8,7 +8,6 @@ from console.cli.mesh import command
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ("", "mesh needs COMMAND (mesh --help"),
         ("squeue", "mesh queue for jobs, pingd"),
         ("statsu", "did you mean mesh status?"),
         ("job sho", "did you mean mesh job show?"),
