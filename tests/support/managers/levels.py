@@ -15,15 +15,15 @@ def assert_every_slot_is_used(job: Job) -> None:
 
 def assert_the_client_is_the_parent(job: Job, client: str) -> None:
     """``yod --parent=rank`` has each rank started by the manager's client; ``--parent=daemon`` by the launch child."""
-    script = "echo $YOD_RANK; head -c 99 /proc/$PPID/cmdline | tr '\\0\\n' '  '; echo; exit $YOD_RANK"
+    # Each line is written at once: yod waits 20 ms for the rest of a line, and what two programs write takes longer
+    # on a busy machine.
+    script = "echo \"$YOD_RANK $(head -c 99 /proc/$PPID/cmdline | tr '\\0\\n' '  ')\"; exit $YOD_RANK"
     done = job.run("yod", "--parent=rank", "-sz", "4", "sh", "-c", script)
     assert done.returncode == 3, done.stderr
-    lines = done.stdout.splitlines()
-    assert sorted(line for line in lines if line.isdigit()) == ["0", "1", "2", "3"]
-    parents = [line for line in lines if not line.isdigit()]
-    assert len(parents) == 4 and all(
-        (" -I -S -c " if client == "qrsh" else f"/{client} ") in line for line in parents
-    ), parents  # a starter stays under Grid Engine
+    parents = dict(line.split(" ", 1) for line in done.stdout.splitlines())
+    assert sorted(parents) == ["0", "1", "2", "3"], done.stdout
+    wanted = " -I -S -c " if client == "qrsh" else f"/{client} "  # a starter stays under Grid Engine
+    assert all(wanted in parent for parent in parents.values()), parents
     assert "rank 3 on n1: exit 3" in done.stderr
     # at the other level, in the same mesh, they are the launch child's
     done = job.run("yod", "--parent=daemon", "-sz", "1", "sh", "-c", "tr '\\0' ' ' </proc/$PPID/cmdline")
