@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from db.errors import DatabaseUnavailable, SchemaError, StoreError, damage
-from db.schema import login_views
+from db.schema import login_views, new_sqlite
 from db.schema.accounts import quoted
 from db.schema.models import Mesh
 from db.schema.version import SCHEMA_VERSION
@@ -49,8 +49,15 @@ def migrate(url: str, *, make_file: bool = True) -> list[str]:
     ``make_file``: as in open_store. Raises SchemaError if the schema is newer than this version, or
     DatabaseUnavailable.
     """
-    from playhouse.migrations import Runner  # slow to import, and rarely needed
+    return _migrated(url, make_file, new_sqlite.make)
 
+
+def migrate_by_steps(url: str) -> list[str]:
+    """Like ``migrate``, but a new SQLite database also gets its schema from the migrations, as tools and tests need."""
+    return _migrated(url, True, lambda _: [])
+
+
+def _migrated(url: str, make_file: bool, make: Callable[[Store], list[str]]) -> list[str]:
     store = open_store(url, patience_s=MIGRATION_S, any_schema=True, make_file=make_file)
     try:
         store.connect()
@@ -62,7 +69,10 @@ def migrate(url: str, *, make_file: bool = True) -> list[str]:
                     f" {SCHEMA_VERSION}",
                     "use the version of redmesh that the mesh runs",
                 )
-            steps: list[str] = Runner(store.db, MIGRATIONS).up()
+            steps = make(store) if store.dialect == "sqlite" else []
+            if steps:
+                return steps
+            steps = _run_steps(store)
             store.together(store.sent(_set_version.bind(version=SCHEMA_VERSION)))
             if store.dialect == "mysql":
                 steps += login_views.make_anew(store, str(mysql_options(url)["database"]))
@@ -74,6 +84,13 @@ def migrate(url: str, *, make_file: bool = True) -> list[str]:
         ) from error
     finally:
         store.close()
+
+
+def _run_steps(store: Store) -> list[str]:
+    from playhouse.migrations import Runner  # slow to import, and rarely needed
+
+    steps: list[str] = Runner(store.db, MIGRATIONS).up()
+    return steps
 
 
 def version(store: Store) -> int:

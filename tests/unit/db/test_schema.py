@@ -1,6 +1,8 @@
 """Migrations make what the models say; grants keep the cookies from viewers."""
 
+import contextlib
 import shutil
+import sqlite3
 from pathlib import Path
 
 import pymysql
@@ -8,10 +10,10 @@ import pytest
 
 from db.allocation.free import Machine
 from db.errors import DatabaseUnavailable, SchemaError, StoreError
-from db.schema import migrations
+from db.schema import migrations, new_sqlite
 from db.schema.accounts import Account
 from db.schema.grants import grants, printed, run_grants
-from db.schema.migrate import MIGRATION_LOCK, create_database, migrate
+from db.schema.migrate import MIGRATION_LOCK, create_database, migrate, migrate_by_steps
 from db.schema.models import SECRET_COLUMNS, TABLES, columns_of
 from db.store import drivers
 from db.store.store import Store, open_store
@@ -36,6 +38,29 @@ def test_migrations_make_what_the_models_say(store: Store) -> None:
                 assert indexed.get((field.column_name,)) is True, (table, field.name)
             elif field.index and not field.primary_key:
                 assert (field.column_name,) in indexed, (table, field.name)
+
+
+def test_a_new_sqlite_database_is_what_the_migrations_make(tmp_path: Path) -> None:
+    """python tools/sqlite_schema.py writes db/schema/sqlite.sql anew."""
+    seen = []
+    for name, make in (("at once", migrate), ("by steps", migrate_by_steps)):
+        url = f"sqlite://{tmp_path}/{name}.db"
+        steps = make(url)
+        with open_store(url) as store:
+            store.connect()
+            made = store.read("SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY rowid")
+            history = store.read("SELECT id, name FROM schema_migration")
+            seen.append((steps, made, history, store.read("SELECT * FROM mesh")))
+    assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize("left", ["schema_migration", "mesh"])
+def test_a_first_migration_that_broke_off_is_completed_by_steps(tmp_path: Path, left: str) -> None:
+    """A version without db/schema/sqlite.sql made its first tables one after the other."""
+    url = f"sqlite://{tmp_path}/mesh.db"
+    with contextlib.closing(sqlite3.connect(tmp_path / "mesh.db")) as db, open(new_sqlite.SCHEMA) as schema:
+        db.execute(next(line for line in schema if line.startswith(f'CREATE TABLE "{left}"')))
+    assert migrate(url) and migrate(url) == []
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "mariadb"])
