@@ -20,6 +20,8 @@ T = TypeVar("T")
 SLOWNESS = measured_once()
 #: Seconds that a test waits for anything.
 PATIENCE_S = 60.0 * SLOWNESS
+#: The longest pause after a look that took long.
+LOOK_S = 0.5
 
 
 def wait_until(
@@ -31,19 +33,21 @@ def wait_until(
 ) -> T:
     """Return the first true value of ``probe``; raise AssertionError naming ``what`` if the patience ends before.
 
-    ``what`` may be a function, for what is only known at the end. A longer patience is for what takes minutes even on
-    an idle machine: a multiple of PATIENCE_S.
+    Between two looks it waits for ``step_s``, or as long as the look took (at most LOOK_S): one that runs a command
+    takes 100 ms of CPU, and what is waited for needs the processors too. ``what`` may be a function, for what is only
+    known at the end. A longer patience is for what takes minutes even on an idle machine: a multiple of PATIENCE_S.
     """
     began = time.monotonic()
     while True:
-        over = time.monotonic() - began > patience_s
+        looked = time.monotonic()
+        over = looked - began > patience_s
         value = probe()
         if value:
             return value
         if over:
             told = what if isinstance(what, str) else what()
             raise AssertionError(f"not within {time.monotonic() - began:.1f} s: {told} (last: {value!r})")
-        time.sleep(step_s)  # the next look
+        time.sleep(max(step_s, min(LOOK_S, time.monotonic() - looked)))  # the next look
 
 
 def wait_until_still(pids: Callable[[], Iterable[int]]) -> None:

@@ -124,13 +124,6 @@ def test_the_verdict_stands_though_its_file_cannot_be_written(tmp_path: Path) ->
     assert r"\udcff" in done.stdout and "first output" in done.stdout
 
 
-MANY = f"""
-import pytest
-
-@pytest.mark.parametrize("at", range({MOST_FAILURES + 1}))
-def test_fails(at):
-    assert False
-"""
 UNSTABLE = SYSTEM.split("@pytest.mark")[0] + "def test_it(): assert not first_time('it')\n"
 #: What makes a run fail beside a test that fails, and the words of a conftest.py or test file that does.
 BESIDE = {
@@ -180,11 +173,6 @@ def test_unit_tests_run_first_and_nothing_else_does_if_one_fails(tmp_path: Path)
         assert done.returncode == 0 and done.stdout.splitlines()[-1].startswith("3 passed in "), done.stdout
         assert ("1 unstable: tests/system/test_it.py::test_it" in done.stdout) is bool(words)
 
-    tmp_path.joinpath("tests/system/test_more.py").write_text(MANY)
-    done = run(tmp_path)
-    assert done.returncode == 1 and "second look" not in done.stdout
-    assert done.stdout.splitlines()[-1].startswith(f"{MOST_FAILURES + 1} failed, 2 passed in "), done.stdout
-
 
 BESIDE_A_PROCESS = (
     UNSTABLE.replace("def test_it", "def test_with_a_process")
@@ -205,12 +193,10 @@ def test_by_itself():
 )
 
 
-@pytest.mark.parametrize("words", [("-n", "2"), ()])
-def test_a_unit_test_with_a_process_has_a_second_look_before_the_others_run(
-    tmp_path: Path, words: tuple[str, ...]
-) -> None:
+def test_a_unit_test_with_a_process_has_a_second_look_before_the_others_run(tmp_path: Path) -> None:
+    """With workers of pytest-xdist, and without."""
     project(tmp_path, system="def test_it(): pass", unit=BESIDE_A_PROCESS)
-    done = run(tmp_path, *words)
+    done = run(tmp_path, "-n", "2")
     assert done.returncode == 0, done.stdout
     assert "1 unstable: tests/unit/test_it.py::test_with_a_process" in done.stdout
     assert done.stdout.splitlines()[-1].startswith("3 passed in "), done.stdout
@@ -218,7 +204,7 @@ def test_a_unit_test_with_a_process_has_a_second_look_before_the_others_run(
     tmp_path.joinpath("tests/unit/ran-it").unlink()
     tmp_path.joinpath("tests/unit/test_more.py").write_text("def test_fails(): assert False\n")
     tmp_path.joinpath("tests/system/test_it.py").write_text(UNSTABLE)
-    done = run(tmp_path, *words)
+    done = run(tmp_path)
     assert done.returncode == 1 and done.stdout.splitlines()[-1].startswith("1 failed, 2 passed in "), done.stdout
     assert "1 unstable: tests/unit/test_it.py::test_with_a_process" in done.stdout
     assert not tmp_path.joinpath("tests/system/ran-it").exists()
