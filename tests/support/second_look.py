@@ -33,7 +33,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from tests.support.outcomes import FAILING, Outcomes
+from tests.support.recorded import FAILING, Outcomes
 from tests.support.slowness import measured_once
 
 #: More unstable tests than this fail the run.

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.outcomes import FAILING, Outcomes
+from tests.support.recorded import FAILING, Outcomes
 from tests.support.second_look import MOST_FAILURES, MOST_UNSTABLE, SecondLook, _at_once, _fewer, judge, to_look_at
 from tests.support.waiting import PATIENCE_S, Process, wait_until
 
