@@ -15,7 +15,7 @@ import pytest
 from agents.cpa.cleanup.runner import AT_ONCE, Cleanups
 from agents.link.loop import Loop
 from agents.linux.processes import alive
-from tests.support.waiting import PATIENCE_S, wait_until
+from tests.support.waiting import PATIENCE_S, silence, wait_until
 
 #: A process that runs one clean-up, as a CPA does.
 CPA = """
@@ -78,7 +78,7 @@ def test_one_that_does_not_end_is_killed_with_what_it_started(script: Script, tm
     out = tmp_path / "child"
     clean, said = run_one(
         script(f"child = os.fork()\nif child: open({str(out)!r}, 'w').write(str(child))\ntime.sleep(3600)"),
-        limit_s=0.7,
+        limit_s=silence(0.7),
     )
     assert not clean and "signal 9" in said
     child = int(out.read_text())
