@@ -35,6 +35,8 @@ _HELD = 4 << 20  # bytes that may wait for the reader of standard output before 
 _SOCKET_S = 1.0  # a launch opens its socket a moment after its start
 # if RUN was removed, it opens the socket again a moment after the keeper has created RUN again
 _BACK_S = 2 * LOOK_S + 1
+#: Seconds more for a launch that runs according to a CPA.
+_BUSY_S = 10.0
 _ANSWER_S = 5.0
 _PIECE = 256 << 10
 _TYPED = 16 << 10  # bytes of input sent at once
@@ -205,28 +207,32 @@ class Attached:
 def reach_launch(run_dir: str, launcher: int, spool: str = "") -> socket.socket | None:
     """Connect to the yod of ``launcher``; return None if it has left a ``spool`` and ended. Raises ConsoleError.
 
-    A yod holds its spool: if it does, it runs, even if its socket is missing.
+    A yod holds its spool: if it does, it runs, even if its socket is missing. So does one that a CPA knows; on a busy
+    machine it takes longer to make a removed socket again.
     """
-    runs = is_held(spool)
-    deadline = time.monotonic() + (_BACK_S if runs or _was_removed(run_dir) else _SOCKET_S)
+    held, known = is_held(spool), False
+    deadline = time.monotonic() + (_BACK_S if held or _was_removed(run_dir) else _SOCKET_S)
     while True:
         try:
             path = yod_socket(run_dir, launcher)
             return connect(path, _ANSWER_S, yod_owner(path))
         except OSError:
-            runs = is_held(spool)  # it may have ended just now
-            if not runs and os.path.exists(spool):
+            held = is_held(spool)  # it may have ended just now
+            if not held and os.path.exists(spool):
                 return None
         if time.monotonic() > deadline:
-            if runs:
+            if held or known:
                 raise ConsoleError(
                     f"launcher {launcher} runs, but nobody answers at {yod_socket(run_dir, launcher)}",
                     "mesh status tells whether the directory of its socket was removed",
                 )
-            login, ended = whereabouts(run_dir, launcher)
-            if login:
-                raise ConsoleError(f"launcher {launcher} is on login processor {clean(login)}", "say it there")
-            if ended:
+            found = whereabouts(run_dir, launcher)
+            if found.here:
+                known, deadline = True, time.monotonic() + _BUSY_S
+                continue
+            if found.login:
+                raise ConsoleError(f"launcher {launcher} is on login processor {clean(found.login)}", "say it there")
+            if found.ended:
                 told = f"launcher {launcher} does not run: it has ended, or no launch had this number"
                 raise ConsoleError(told, "showmesh and pingd list those that run, mesh history those that have ended")
             raise ConsoleError(

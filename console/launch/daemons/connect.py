@@ -129,11 +129,18 @@ def stay_on_side(settings: Settings, launcher: int) -> None:
     raise ConsoleError(told, "mesh status shows the daemons")
 
 
-def whereabouts(run: str, launcher: int) -> tuple[str, bool]:
-    """What a CPA knows of this user's launch ``launcher``: its login processor ("" if it is this one, or unknown).
+class Whereabouts:
+    """What a CPA knows of a launch: that it runs ``here``, or the login processor ``login`` where it runs, or that it
+    has ``ended`` (or never began). Nothing if no CPA answers, or if the launch is another user's."""
 
-    And True if no launch with this id runs.
-    """
+    __slots__ = ("ended", "here", "login")
+
+    def __init__(self, login: str = "", *, here: bool = False, ended: bool = False) -> None:
+        self.login, self.here, self.ended = login, here, ended
+
+
+def whereabouts(run: str, launcher: int) -> Whereabouts:
+    """Ask a CPA about this user's launch ``launcher``."""
     from agents.link.client import Client
     from agents.wire.errors import AgentError
 
@@ -141,17 +148,18 @@ def whereabouts(run: str, launcher: int) -> tuple[str, bool]:
         with open(f"{run}/login", encoding="utf-8") as file:
             here = file.read().strip()
     except OSError:
-        return "", False
+        return Whereabouts()
     question = {"op": "signal_launchers", "launchers": [launcher], "signal": 0, "elsewhere": True}
     for path in cpa_sockets(run):
         try:
             with Client(path, "launcher", _WHERE_S) as cpa:
                 reply = cpa.call(question)
-            login = str(reply.get("elsewhere", {}).get(str(launcher), ""))
-            return "" if login == here else login, launcher not in reply.get("launchers", [launcher])
         except AgentError:  # unreachable, or another user's launch: the caller reports that
             continue
-    return "", False
+        login = str(reply.get("elsewhere", {}).get(str(launcher), ""))
+        ended = launcher not in reply.get("launchers", [launcher])
+        return Whereabouts("" if login == here else login, here=not ended and login in ("", here), ended=ended)
+    return Whereabouts()
 
 
 def yod_socket(run: str, launcher: int) -> str:

@@ -474,6 +474,19 @@ def test_commands_find_a_mesh_whose_run_directory_was_removed(private: PrivateMe
     assert yod.wait() == 143
 
 
+def test_a_launch_whose_socket_is_away_is_not_said_to_be_gone(private: PrivateMesh) -> None:
+    launcher = private.run("yod", "-detach", "-sz", "1", "sleep", "600", check=True).stdout.strip()
+    [yod] = [pid for pid, words in private.processes().items() if words.endswith("-sz 1 sleep 600")]
+    os.kill(yod, signal.SIGSTOP)
+    try:
+        (private.run_dir / f"yod-{launcher}.sock").unlink()
+        refused = private.run("yod", "-signal", "TERM", launcher)
+        assert refused.returncode and f"launcher {launcher} runs, but nobody answers" in refused.stderr
+    finally:
+        os.kill(yod, signal.SIGCONT)
+    private.run("yod", "-signal", "TERM", launcher, check=True)
+
+
 def test_a_held_launch_is_released_after_its_run_directory_was_removed(private: PrivateMesh) -> None:
     launcher = private.run("yod", "-detach", "--hold", "-sz", "2", "echo", "hi", check=True).stdout.strip()
     remove_run(private)
