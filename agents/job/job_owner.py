@@ -13,18 +13,18 @@ import sys
 import time
 from collections import deque
 
-from agents.job.calls import Calls
 from agents.job.description import BESIDE, for_earlier_worker, parts_file, read, yods_of
-from agents.job.failed_starts import FORGIVE_S
-from agents.job.package import Package
-from agents.job.processors import Processors
-from agents.job.relay_frames import HELLO, OVER, pack_answer, parse
+from agents.job.grants.failed_starts import FORGIVE_S
+from agents.job.grants.processors import Processors
+from agents.job.parts.calls import Calls
+from agents.job.parts.package import Package
+from agents.job.parts.standby import AHEAD, Standby
 from agents.job.sections.nodes import Node, SectionNodes
 from agents.job.sections.teams import Team
-from agents.job.standby import AHEAD, Standby
 from agents.job.start import CALLS, SOCKET, beside, start_dependents
 from agents.job.state_requests import Owner
 from agents.job.task_list import Pace, TaskList
+from agents.job.workers.relay_frames import HELLO, OVER, pack_answer, parse
 from agents.link.acceptor import Acceptor
 from agents.link.link import Link
 from agents.link.sockets import listen
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     import socket
     from typing import Any, Callable, Deque, Dict, List, Optional, Set, Tuple, Union
 
-    from agents.job.processors import Grant
+    from agents.job.grants.processors import Grant
     from agents.job.task_list import Change
     from agents.link.loop import Loop
     from agents.wire.launch_events import NodeCannotStart

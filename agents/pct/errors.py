@@ -74,7 +74,7 @@ class LoadFailed(PctError):
     start).
 
     ``lasting``: it would fail there again, because a file or directory is missing or cannot be written. A job of tasks
-    that fails so on every node ends (agents/job/failed_starts.py); later if only room is missing (``of_room``).
+    that fails so on every node ends (agents/job/grants/failed_starts.py); later if only room is missing (``of_room``).
     """
 
     def __init__(

@@ -7,7 +7,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from agents.job.package import PREFIX
+from agents.job.parts.package import PREFIX
 from console.errors import ConsoleError, UsageError
 from redmesh.sanitise import clean
 

@@ -272,7 +272,7 @@ class Launch:
             self.tries.avoided.append(node)
             return self._retreat() if self._tries_elsewhere([node], message, hint) else self._clear()
         if lasting and self._for_job and node not in self.tries.avoided:
-            # The job's owner counts such nodes, and decides when there have been enough (agents/job/failed_starts.py).
+            # The job counts such nodes, and decides when there have been enough (agents/job/grants/failed_starts.py).
             self.tries.avoided.append(node)
             return self._retreat()
         self._do(Do.SAY, message, hint)

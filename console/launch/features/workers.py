@@ -9,7 +9,7 @@ import os
 import signal
 import struct
 
-from agents.job.relay_frames import HELLO, OVER, pack, parse_answer
+from agents.job.workers.relay_frames import HELLO, OVER, pack, parse_answer
 from agents.link.link import Link
 from agents.link.sockets import connect_now
 from agents.wire.errors import AgentError, WireError

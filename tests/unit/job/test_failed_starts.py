@@ -1,6 +1,6 @@
 """Nodes on which launches of a job could not start, and when the job gives up."""
 
-from agents.job.failed_starts import FORGIVE_MOST_S, FORGIVE_S, ROUNDS, ROUNDS_LATER, FailedStarts
+from agents.job.grants.failed_starts import FORGIVE_MOST_S, FORGIVE_S, ROUNDS, ROUNDS_LATER, FailedStarts
 from agents.wire.launch_events import NodeCannotStart
 
 

@@ -5,7 +5,7 @@ once, and then waits in the CPA's line for one more, so nothing is polled. yod s
 workers, and frees the processors when its workers have exited.
 
 A launch that cannot start is repeated: by yod on other nodes if its node has stated a lasting reason
-(agents/job/failed_starts.py), and after a pause if the reason may pass.
+(agents/job/grants/failed_starts.py), and after a pause if the reason may pass.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import os
 import signal
 import time
 
-from agents.job.failed_starts import FORGIVE_S, FailedStarts
+from agents.job.grants.failed_starts import FORGIVE_S, FailedStarts
 from agents.link.loop import READ
 from agents.wire.launch_events import NodeCannotStart, NodeSilent, RanksStopped, read
 from redmesh import answers

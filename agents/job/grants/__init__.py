@@ -1,0 +1,1 @@
+"""The processors of a job: launches of its workers, and their records."""

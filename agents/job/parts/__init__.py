@@ -1,0 +1,1 @@
+"""Optional parts of a job: the owner calls their hooks (``part``)."""
