@@ -10,7 +10,7 @@ from redmesh.state import StateError, damaged, is_uuid
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Union
+    from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
     from redmesh.state import StateObject
     from redmesh.state_reader import StateReader
@@ -66,8 +66,18 @@ class Description:
         """As JSON."""
         return json.dumps({name: getattr(self, name) for name in self.__slots__})
 
-    def for_workers(self, uuid: str) -> Dict[str, Any]:
-        """The part of the description that workers need."""
+    @property
+    def section_rules(self) -> Optional[SectionRules]:
+        """The rules for a job of sections."""
+        return None if self.sections is None else SectionRules(self.sections)
+
+    @property
+    def function_rules(self) -> Optional[FunctionRules]:
+        """The rules for a job of calls of functions."""
+        return FunctionRules(self.functions) if self.functions else None
+
+    def for_workers(self, uuid: str) -> Dict[str, object]:
+        """The part of the description that workers need, as members of a JSON object."""
         return {
             "uuid": uuid,
             "command": self.command,
@@ -81,6 +91,47 @@ class Description:
             "functions": self.functions,
             "sections": self.sections,
         }
+
+
+class SectionRules:
+    """How the sections of a job are run (``Description.sections``)."""
+
+    __slots__ = ("copies", "mark", "mpi", "recheck_s", "same_node", "settles", "size", "stage")
+
+    def __init__(self, told: Mapping[str, Any]) -> None:
+        self.recheck_s = float(told["recheck_s"])  # after which a node is tested again
+        self.same_node = bool(told["same_node"])  # a section that has failed on a node may run there again
+        self.copies = bool(told["copies"])  # slow sections get a second copy
+        self.size = int(told.get("size", 1))  # ranks of a section
+        self.mpi = str(told.get("mpi", "none"))  # the kind of MPI of these ranks
+        self.stage = bool(told.get("stage"))  # files are fetched, and sent back
+        self.settles = bool(told.get("settles"))  # the owner renames parts, not the workers
+        self.mark = str(told.get("mark", ""))  # in the names of attempts' files
+
+
+class SectionInput:
+    """What the owner reads of a section's input: the files that the section writes, as paths of this host."""
+
+    __slots__ = ("direct", "parts")
+
+    def __init__(self, text: Optional[str]) -> None:
+        told = json.loads(text or "{}")
+        self.parts: List[str] = each_to_system(told["parts"])  # the final names of its parts
+        self.direct: List[str] = each_to_system(told.get("direct", []))  # those that its program writes itself
+
+
+class FunctionRules:
+    """How the calls of a program are run (``Description.functions``)."""
+
+    __slots__ = ("directory", "initializer", "max_tasks", "program")
+
+    def __init__(self, told: Mapping[str, Any]) -> None:
+        self.directory = str(told["directory"])  # of large calls and results
+        self.initializer = bool(told.get("initializer"))  # each process calls a function first
+        self.max_tasks = bool(told.get("max_tasks"))  # a process ends after so many calls
+        program = told.get("program")
+        #: Process id and start time of the program; None if they are not known.
+        self.program: Optional[Tuple[int, Optional[int]]] = None if program is None else (program[0], program[1])
 
 
 def read(job: Union[StateObject, StateReader]) -> Description:
@@ -195,7 +246,7 @@ def parts_file(number: int) -> str:
     return f"parts of {number}"
 
 
-def for_earlier_worker(message: Dict[str, Any], *, sections: bool) -> Dict[str, Any]:
+def for_earlier_worker(message: Dict[str, object], *, sections: bool) -> Dict[str, object]:
     """A message of the owner with lone surrogates for bytes that are not UTF-8, as workers of earlier versions take it.
 
     ``sections``: the inputs of its tasks are JSON.

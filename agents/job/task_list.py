@@ -13,7 +13,7 @@ from redmesh.state import CANCELLED, DONE, FAILED, RUNNING, WAITING
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, Hashable, Iterable, List, NamedTuple, Optional, Set, Tuple
+    from typing import AbstractSet, Dict, Hashable, Iterable, List, NamedTuple, Optional, Set, Tuple
 
     class Change(NamedTuple):
         """The outcome of one attempt at a task: its new state, with a reason if needed."""
@@ -257,7 +257,7 @@ class TaskList:
         self._held_by.pop(worker, None)
         return changes
 
-    def withdraw(self, numbers: Set[int]) -> List[Tuple[int, int]]:
+    def withdraw(self, numbers: AbstractSet[int]) -> List[Tuple[int, int]]:
         """Forget those of ``numbers`` that wait and were never begun: these ranges. The others' results alone decide
         how the job ends."""
         kept: List[Tuple[int, int]] = []

@@ -25,9 +25,38 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import subprocess
     from io import FileIO
-    from typing import IO, Any, Callable, Collection, Dict, List, Optional, Set
+    from typing import IO, Any, Collection, Dict, List, Optional, Protocol, Set
 
     from agents.link.loop import Loop, Timer
+
+    class GrantListener(Protocol):
+        """Hears of the requests and grants of a job."""
+
+        def on_asked(self, count: int) -> None:
+            """Called for a request of ``count`` processors."""
+
+        def on_granted(self, grant: Grant) -> None:
+            """Called when a request is granted."""
+
+        def on_over(self, grant: Grant) -> None:
+            """Called when a launch is over, or its request."""
+
+        def on_silence(self) -> None:
+            """Called when ``silent`` or ``stopped`` has changed."""
+
+        def on_trouble(self) -> None:
+            """Called when ``trouble`` has changed."""
+
+        def on_failed(self, grant: Grant, start: NodeCannotStart, again_s: float) -> None:
+            """Called for a node on which a launch could not start; it is tried again after ``again_s`` while others
+            run."""
+
+        def on_hopeless(self, reason: str) -> bool:
+            """Called when no processor can ever be granted. Returns whether to ask again."""
+
+        def on_unstartable(self, reason: str) -> None:
+            """Called when no launch can start on any node. No processors are requested any more."""
+
 
 #: The largest request; seconds in the CPA's line (a year); seconds until a failed request is repeated, at first and at
 #: most.
@@ -74,36 +103,13 @@ class Grant:
 
 
 class Processors:
-    """The processors of a job. ``on_granted(grant)`` and ``on_over(grant)`` report grants; ``on_asked(count)`` a
-    request; ``on_silence()`` a change of ``silent`` or ``stopped``; ``on_trouble()`` a change of ``trouble``.
-    ``on_failed(grant, start, again_s)`` reports a node on which a launch could not start, and when it is tried again
-    while others run.
+    """The processors of a job: ``listener`` hears of requests and grants.
 
-    ``on_hopeless(reason)`` reports that none can ever be granted, and returns whether to ask again.
-    ``on_unstartable(reason)`` reports that no launch can start on any node, and that none is requested any more.
     ``unit``: processors of each launch, if all of its ranks work on one section.
     """
 
-    def __init__(
-        self,
-        loop: Loop,
-        words: List[str],
-        limit: int,
-        *,
-        on_asked: Callable[[int], None],
-        on_granted: Callable[[Grant], None],
-        on_over: Callable[[Grant], None],
-        on_silence: Callable[[], None],
-        on_trouble: Callable[[], None],
-        on_failed: Callable[[Grant, NodeCannotStart, float], None],
-        on_hopeless: Callable[[str], bool],
-        on_unstartable: Callable[[str], None],
-        unit: int = 1,
-    ) -> None:
-        self._loop, self._words, self._limit = loop, words, limit
-        self._on_asked, self._on_granted, self._on_over = on_asked, on_granted, on_over
-        self._on_silence, self._on_trouble, self._on_failed = on_silence, on_trouble, on_failed
-        self._on_hopeless, self._on_unstartable = on_hopeless, on_unstartable
+    def __init__(self, loop: Loop, words: List[str], limit: int, listener: GrantListener, *, unit: int = 1) -> None:
+        self._loop, self._words, self._limit, self._listener = loop, words, limit, listener
         self.grants: Dict[int, Grant] = {}
         self._wanted, self._unit = 0, unit
         self._step = 1
@@ -115,7 +121,8 @@ class Processors:
         self._excluded: List[str] = []
         self._failed_starts = FailedStarts()
         self._pause_s = 0.0  # of the pause between two rounds of tries
-        self._ending = False
+        #: True once no more processors are requested.
+        self.ending = False
 
     @property
     def pids(self) -> List[int]:
@@ -156,7 +163,7 @@ class Processors:
                 self._leave(grant)
 
     def _grow(self) -> None:
-        if self._ending or self._again is not None:
+        if self.ending or self._again is not None:
             return
         asking = [grant for grant in self.grants.values() if not grant.allocated]
         missing = self._wanted - sum(one.size - one.stopped for one in self.grants.values() if one.allocated)
@@ -183,7 +190,7 @@ class Processors:
         os.set_blocking(events.fileno(), False)
         pending = bytearray()
         self._loop.watch(events.fileno(), READ, lambda _ready: self._read(grant, events, pending))
-        self._on_asked(size)
+        self._listener.on_asked(size)
 
     def _read(self, grant: Grant, events: FileIO, pending: bytearray) -> None:
         data = events.read(256 << 10)
@@ -212,7 +219,7 @@ class Processors:
             troubled, grant.started = bool(self.trouble), True
             self._failed_starts.started(str(node["name"]) for node in grant.nodes)
             if troubled:
-                self._on_trouble()
+                self._listener.on_trouble()
         elif kind == "refused":
             # A waiting request is refused as unavailable only if waiting cannot help. An excluded node that has left
             # the mesh makes the request invalid.
@@ -239,12 +246,12 @@ class Processors:
                 self._cannot_start(grant, record)
         elif isinstance(record, NodeSilent):
             (grant.silent.discard if record.back else grant.silent.add)(record.node)
-            self._on_silence()
+            self._listener.on_silence()
         elif isinstance(record, RanksStopped):
             grant.stopped_ranks.pop(record.node, None)
             if record.ranks:
                 grant.stopped_ranks[record.node] = record
-            self._on_silence()
+            self._listener.on_silence()
 
     def _cannot_start(self, grant: Grant, start: NodeCannotStart) -> None:
         """A node has stated a lasting reason: yod gives its processors back, and requests some of other nodes."""
@@ -253,13 +260,13 @@ class Processors:
         grant.allocated, grant.nodes = False, []
         again_s = self._failed_starts.failed(start, time.monotonic())
         self._probe_later()
-        self._on_failed(grant, start, again_s)
-        self._on_trouble()
+        self._listener.on_failed(grant, start, again_s)
+        self._listener.on_trouble()
 
     def _granted(self, grant: Grant, event: Dict[str, Any]) -> None:
         again = grant.allocated or grant.failed  # on other nodes, after a load that failed
         grant.allocated, grant.nodes, grant.launcher = True, event["nodes"], event["launcher"]
-        self._on_granted(grant)
+        self._listener.on_granted(grant)
         if not again:
             self._step = 1 if grant.waits else min(grant.size * 2, _MOST)
             self._waits_next = False
@@ -269,15 +276,15 @@ class Processors:
         del self.grants[grant.number]
         status = grant.process.returncode
         grant.read_words()
-        self._on_over(grant)
-        if self._ending:
+        self._listener.on_over(grant)
+        if self.ending:
             return
         if not grant.allocated and not grant.stopping:
             if (grant.excludes or grant.failed) and grant.never:
                 self._end_round()
                 return
             if grant.never or (status in HOPELESS and grant.waits and not grant.excludes):
-                if self._on_hopeless("; ".join(grant.words) or f"yod exited with {status}"):
+                if self._listener.on_hopeless("; ".join(grant.words) or f"yod exited with {status}"):
                     self._again = self._loop.after(_HOPE_S, self._ask_again)
                 return
             if not grant.waits:  # that many are not free; a single one may be, and is granted at once
@@ -317,16 +324,16 @@ class Processors:
             return  # workers run; the nodes are tried again after a while, or when one of these launches is over
         why = self._failed_starts.end_round()
         if why:
-            self._on_unstartable(why)
+            self._listener.on_unstartable(why)
         else:
             self._pause_s = self._pause(self._failed_starts.rounds)
-            self._on_trouble()
+            self._listener.on_trouble()
 
     def _try_again(self) -> None:
         """Try nodes again on which no launch could start a while ago. A request that waits in the line for others keeps
         its place."""
         self._probe = None
-        if self._ending:
+        if self.ending:
             return
         if self._failed_starts.forgive(time.monotonic()) and self._again is None:
             if any(not grant.allocated for grant in self.grants.values()):
@@ -347,7 +354,7 @@ class Processors:
 
     def end(self, *, kill: bool) -> None:
         """Request no more; launches end with their workers, or at once with ``kill``."""
-        self._ending = True
+        self.ending = True
         if self._again is not None:
             self._again.cancel()
             self._again = None

@@ -10,9 +10,12 @@ import json
 import os
 import tempfile
 
+from agents.job.description import BESIDE
+from agents.job.parts.part import Part
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import IO
+    from typing import IO, Dict, List
 
     from redmesh.state import StateObject
 
@@ -20,11 +23,12 @@ if TYPE_CHECKING:
 PREFIX = "package/"
 
 
-class Package:
+class Package(Part):
     """The packaged files as one file that has no name, so that a killed owner leaves nothing."""
 
-    def __init__(self, job: StateObject) -> None:
-        """Raises OSError if the disk is full."""
+    def __init__(self, job: StateObject, place: str) -> None:
+        """``place``: where tasks find the files (agents/job/description.py). Raises OSError if the disk is full."""
+        self._within = place != BESIDE
         self._file: IO[bytes] = tempfile.TemporaryFile(dir=os.path.dirname(job.path))  # noqa: SIM115
         files = job.files(PREFIX)
         told = [[name[len(PREFIX) :], size, mode, digest] for name, digest, size, mode in files]
@@ -34,11 +38,14 @@ class Package:
         self._file.flush()
 
     @property
-    def name(self) -> str:
+    def _name(self) -> str:
         """Its name in the directory of staged files."""
         return str(self._file.fileno())
 
-    @property
-    def path(self) -> str:
-        """The path under which processes of this user open it."""
-        return f"/proc/{os.getpid()}/fd/{self.name}"
+    def words(self) -> List[str]:
+        """Stage the file in, by the path under which processes of this user open it."""
+        return ["-stage-in", f"/proc/{os.getpid()}/fd/{self._name}"]
+
+    def describe(self, told: Dict[str, object]) -> None:
+        """Name the staged file, and say where tasks begin."""
+        told["package"] = {"name": self._name, "within": self._within}

@@ -1,6 +1,6 @@
 """Nodes that may run sections, as the cause of a job's failure names them."""
 
-from agents.job.sections.nodes import SectionNodes
+from agents.job.parts.sections.nodes import SectionNodes
 
 
 def nodes_of(reasons: dict[str, str]) -> SectionNodes:

@@ -1,0 +1,1 @@
+"""The owner gives tasks to workers, and takes their results."""
