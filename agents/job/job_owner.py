@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 _END_S, _LOOK_S = 10.0, 0.2
 #: Seconds for running tasks to end before the job moves elsewhere; the others are run again there.
 _STAGE_S = 10.0
-#: Commands for which the owner must know the tasks; those that change the object afterwards if the job is ending.
-_OF_TASKS, _AFTERWARDS = ("cancel", "hold", "release", "retry", "move"), ("cancel", "hold", "release", "retry")
+#: Commands for which the owner must know the tasks. If the job is ending, they change the object afterwards.
+_OF_TASKS = ("cancel", "hold", "release", "retry")
 
 
 class JobOwner:
@@ -264,7 +264,7 @@ class JobOwner:
         if self.phase.now is Phase.AWAITING and command.op in _OF_TASKS:
             self._early.append(PendingCommand(connection, command))
             return
-        if not self.phase.active and command.op in _AFTERWARDS and connection.link is not None:
+        if not self.phase.active and command.op in _OF_TASKS and connection.link is not None:
             connection.link.close()  # the job is ending: the command changes the object afterwards
             connection.link = None
             return
@@ -273,6 +273,8 @@ class JobOwner:
         if outcome is Outcome.UNKNOWN:
             error = f"a job's owner does not know {command.op[:40]!r}"
             CommandAnswer(error=error).send(connection, command)
+        elif outcome is Outcome.EARLY:
+            self._early.append(PendingCommand(connection, command))
         elif outcome is Outcome.DONE:
             self.owner.commit()
             CommandAnswer().send(connection, command)

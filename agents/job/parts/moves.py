@@ -54,6 +54,8 @@ class Moves(Part):
         return {"move": self._on_move}
 
     def _on_move(self, connection: Connection, command: Command) -> Outcome:
+        if self.context.phase.now is Phase.AWAITING and self._standby.node:
+            return Outcome.EARLY  # launches of a lost owner may still run tasks
         try:
             self.move(command.node)
         except StateError as error:
@@ -65,7 +67,7 @@ class Moves(Part):
     def move(self, login: str) -> None:
         """Continue the job on another login processor, if possible. Raises StateError."""
         uuid = self.context.job.uuid
-        if self.context.phase.now is not Phase.SERVING:
+        if self.context.phase.now not in (Phase.AWAITING, Phase.SERVING):
             raise StateError(f"job {uuid} is ending or being moved already", "mesh job show")
         if not self._standby.node:
             raise StateError(

@@ -7,7 +7,7 @@ from redmesh.state import MAX_LINES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional, Protocol, Sequence, Set
+    from typing import Callable, Dict, List, Optional, Protocol, Sequence, Set
 
     from agents.job.description import Description
     from agents.job.grants.processors import Processors
@@ -220,3 +220,11 @@ class Part:
     def incomplete(self, reason: str, *, startable: bool) -> str:
         """Return why a job without processors ends; "" for ``reason``. ``startable``: launches can start."""
         return ""
+
+
+def overriding(parts: Sequence[Part], hook: Callable[..., object]) -> List[Part]:
+    """The parts with a method of their own for ``hook``, a method of :class:`Part`.
+
+    Calling the empty hooks of the others for each call of a function took an owner 4 of 60 µs.
+    """
+    return [part for part in parts if getattr(type(part), hook.__name__) is not hook]

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import time
 
+from agents.job.parts.part import Part, overriding
 from agents.job.workers.messages import Cancel, Kill, Stop, Tasks, pack
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import List, Sequence
 
-    from agents.job.parts.part import JobContext, Part
+    from agents.job.parts.part import JobContext
     from agents.job.workers.messages import Answer
     from agents.job.workers.worker import Worker
     from redmesh.state import StateObject, Task
@@ -26,6 +27,7 @@ class Dispatch:
     def __init__(self, context: JobContext, parts: Sequence[Part]) -> None:
         self._context, self._parts = context, parts
         self._in_order = all(part.in_order for part in parts)
+        self._assigned = overriding(parts, Part.on_assigned)
         self._most_ahead = min(part.most_ahead for part in parts)
 
     def serve(self) -> List[Worker]:
@@ -108,7 +110,7 @@ class Dispatch:
         """Send a worker, or its team, tasks that it was given."""
         members = (worker,) if worker.team is None else worker.team.members
         for task in tasks:
-            for part in self._parts:
+            for part in self._assigned:
                 task = part.on_assigned(worker, task)
             for member in members:
                 member.backlog.append(task)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from agents.job.parts.part import Part, overriding
 from agents.job.workers.messages import KILLED
 from redmesh.state import RUNNING, WAITING
 
@@ -11,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Optional, Sequence
 
-    from agents.job.parts.part import JobContext, Part
+    from agents.job.parts.part import JobContext
     from agents.job.task_list import Change
     from agents.job.workers.messages import Result
     from agents.job.workers.worker import Connection, Worker
@@ -23,7 +24,9 @@ class Results:
 
     def __init__(self, context: JobContext, parts: Sequence[Part]) -> None:
         self._context, self._parts = context, parts
+        self._tasks, self._pace, self._owner = context.tasks, context.pace, context.owner
         self._in_order = all(part.in_order for part in parts)
+        self._deciding, self._told = overriding(parts, Part.on_result), overriding(parts, Part.on_ended)
         self._most_lines = max(part.most_lines for part in parts)
 
     def take(self, worker: Worker, results: Sequence[Result]) -> None:
@@ -32,30 +35,30 @@ class Results:
             self._take_result(worker, result)
         for part in self._parts:
             part.after_results()
-        why = self._context.tasks.too_many_failed()
+        why = self._tasks.too_many_failed()
         if why:
             self._context.cancel(why, fails=True)
 
     def _take_result(self, worker: Worker, told: Result) -> None:
         holder, number, attempt = worker.holder, told.number, told.attempt
-        current = self._context.tasks.given_to(holder).get(number) == attempt
-        result = self._counting(worker, told, current=current)
+        current = self._tasks.given_to(holder).get(number) == attempt
+        result = self._counting(worker, told, current=current) if self._deciding else told
         if result is None:
             return
         if result.given_back:
             self._take_back(worker, result)
             return
         worker.since, worker.recalled = time.monotonic(), False
-        self._context.pace.took(result.ended_at - result.started_at)
-        change = self._context.tasks.end(holder, number, attempt, failed=result.failed)
+        self._pace.took(result.ended_at - result.started_at)
+        change = self._tasks.end(holder, number, attempt, failed=result.failed)
         if change is not None:
             self._record_end(change, result, holder.node)
-        for part in self._parts:
+        for part in self._told:
             part.on_ended(worker, result, change)
 
     def _counting(self, worker: Worker, told: Result, *, current: bool) -> Optional[Result]:
         result = told
-        for part in self._parts:
+        for part in self._deciding:
             counting = part.on_result(worker, result, current=current)
             if counting is None:
                 return None
@@ -64,7 +67,7 @@ class Results:
 
     def _take_back(self, worker: Worker, result: Result) -> None:
         begun = result.cause == KILLED
-        change = self._context.tasks.killed(worker.holder, result.number, result.attempt, begun=begun)
+        change = self._tasks.killed(worker.holder, result.number, result.attempt, begun=begun)
         if change is not None:
             self.record_change(change, begun=begun)
             for part in self._parts:
@@ -84,7 +87,7 @@ class Results:
             if change.state == WAITING:
                 job.change(number, number, WAITING, cause=change.cause.replace("failed", f"exit status {status}", 1))
 
-        self._context.owner.record(record)
+        self._owner.record(record)
 
     def record_change(self, change: Change, *, begun: bool = True) -> None:
         """Record a change of a task that was not run to its end; ``begun``: a program ran."""
@@ -103,7 +106,7 @@ class Results:
                 ended_at = None if state == WAITING else time.time()
                 job.change(number, number, state, cause=cause, ended_at=ended_at)
 
-        self._context.owner.record(record)
+        self._owner.record(record)
 
     def lose(self, connection: Connection) -> None:
         """The ranks of a launch have ended: what its workers still had is tried again."""
@@ -113,7 +116,7 @@ class Results:
             nodes = set(holder.node.split(","))
             # A launch ends as a whole: if it is known which node was lost, do not blame the others.
             blamed = nodes.intersection(vanished) or (set() if vanished else nodes)
-            for change in self._context.tasks.lose(holder, f"the worker on {holder.node} was lost"):
+            for change in self._tasks.lose(holder, f"the worker on {holder.node} was lost"):
                 self.record_change(change)
                 for part in self._parts:
                     part.on_lost(change, blamed)

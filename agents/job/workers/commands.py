@@ -18,6 +18,7 @@ class Outcome(Enum):
 
     DONE = "done"  # the owner commits and answers
     LATER = "later"  # the handler answers, now or later, or there is no answer
+    EARLY = "early"  # nothing: the owner repeats the command when the tasks are known
     UNKNOWN = "unknown"  # this connection has no such command
 
 

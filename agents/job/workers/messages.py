@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from agents.yodio.yodparts import Written
     from redmesh.state import Task
 
-    Request = Union["Work", "Worked", "Tested", "Report"]
+    Request = Union["Work", "Worked", "NodeTested", "Report"]
     Answer = Union["Tasks", "Cancel", "Kill", "Recall", "Stop"]
 
 #: The causes of attempts that count as none: the worker had not begun the task, or ended it for the owner.
@@ -33,7 +33,7 @@ class Result:
         self.number, self.attempt = number, attempt
         self.status = status  # the exit status
         self.started_at, self.ended_at = started_at, ended_at  # seconds since 1970
-        self.lines = lines  # the last lines of its output
+        self.lines = lines or ""  # the last lines of its output
         self.cause = cause  # why it failed, if not by its exit status; DROPPED, KILLED
         self.data = ""  # of a call: the result, as base64
         self.written: List[Written] = []  # of a section: its parts as the attempt has left them
@@ -54,10 +54,11 @@ class Result:
         """Read a result of a worker. Raises ValueError if it is not valid."""
         if type(row) is not list or len(row) < 7:
             raise ValueError("a result has seven members")
-        number, attempt, status, started_at, ended_at, lines, cause = row[:7]
-        if type(number) is not int or type(attempt) is not int or type(cause) is not str:
+        result = cls(*row[:7])
+        if type(result.number) is not int or type(result.attempt) is not int or type(result.cause) is not str:
             raise ValueError("a result names an attempt")
-        result = cls(number, attempt, status, float(started_at), float(ended_at), lines or "", cause)
+        if not isinstance(result.started_at, (int, float)) or not isinstance(result.ended_at, (int, float)):
+            raise ValueError("a result says when its attempt ran")
         if len(row) > 7:
             more = row[7]
             if type(more) is str:
@@ -89,7 +90,7 @@ class Worked:
         self.error = error  # the exception that says so, pickled, as base64
 
 
-class Tested:
+class NodeTested:
     """A worker has tested its node."""
 
     __slots__ = ("reason",)
@@ -139,8 +140,8 @@ def _read_worked(told: Mapping[str, object]) -> Worked:
     return Worked(results, str(told.get("broken") or ""), str(told.get("error") or ""))
 
 
-def _read_tested(told: Mapping[str, object]) -> Tested:
-    return Tested(str(told.get("reason") or ""))
+def _read_tested(told: Mapping[str, object]) -> NodeTested:
+    return NodeTested(str(told.get("reason") or ""))
 
 
 def _read_report(told: Mapping[str, object]) -> Report:

@@ -22,11 +22,11 @@ from tests.system.remote.test_standby import meta
 
 KILL_AT = Path(__file__).parents[2] / "support" / "kill_at"
 HAND_OVER, HOLDER = "console/tracker/hand_over.py", "agents/objects/holder.py"
-RECEIVER, OWNER = "agents/objects/receiver.py", "agents/job/job_owner.py"
+RECEIVER, OWNER, MOVES = "agents/objects/receiver.py", "agents/job/job_owner.py", "agents/job/parts/moves.py"
 TASKS = 4
 #: What is killed, and when; in this order in the life of a hand-over.
 STEPS = {
-    "the old owner, as it ends its stage": f"call {OWNER} _on_leave 0",
+    "the old owner, as it ends its stage": f"call {MOVES} _on_leave 0",
     "the old owner, before it records that it hands over": f"call {OWNER} _record_suspension 0",
     "the old owner, after it has recorded that": f"return {OWNER} _record_suspension 0",
     "its standby process, after the owner has ended": f"call {HAND_OVER} run 0",

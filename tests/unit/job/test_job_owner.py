@@ -6,6 +6,8 @@ from pathlib import Path
 
 from agents.job.description import META, Description
 from agents.job.job_owner import JobOwner
+from agents.job.parts.moves import Moves
+from agents.job.phase import Phase
 from agents.link.loop import Loop
 from agents.link.sockets import connect
 from agents.linux.processes import start_time
@@ -66,3 +68,35 @@ def test_a_job_with_nothing_left_to_do_ends_once_its_loop_runs(tmp_path: Path) -
     while not ended:
         loop.run_once(0.1)
     loop.close()
+
+
+def test_a_job_that_waits_for_launches_of_a_lost_owner_moves_once_they_have_ended(tmp_path: Path) -> None:
+    """Elsewhere it would run tasks a second time that these launches still run."""
+    uuid, loop = new_uuid(), Loop()
+    left = subprocess.Popen(["sleep", "1000"])
+    yods = f"[[{left.pid}, {start_time(left.pid)}]]"
+    meta = {"uuid": uuid, META: Description(["true"], "/").dump(), "yods": yods, "held": 1}
+    job = StateObject.create(job_path(str(tmp_path), uuid), meta, durable=False)
+    job.add_array(1, 5)
+    owner = JobOwner(loop, job, loop.stop)
+    moves = next(part for part in owner._parts if isinstance(part, Moves))
+    try:
+        owner.begin()
+        moves._standby.node = "n2"
+        with connect(f"{tmp_path}/{uuid}.sock", 5.0) as sock:
+            sock.sendall(control({"op": "move", "node": "n2", "id": 1}))
+            until = time.monotonic() + PATIENCE_S
+            while not owner._early and time.monotonic() < until:
+                loop.run_once(0.1)
+            assert owner.phase.now is Phase.AWAITING and owner._early and not moves._waiting
+            left.kill()
+            left.wait()
+            while not moves._waiting and time.monotonic() < until:
+                loop.run_once(0.1)
+            assert owner.phase.now is Phase.SERVING and moves._waiting, "the standby was asked"
+            owner.suspend()
+            assert owner.phase.now is Phase.OVER
+    finally:
+        left.kill()
+        left.wait()
+        loop.close()

@@ -6,7 +6,7 @@ import time
 
 from agents.job.parts.part import Part
 from agents.job.parts.sections.nodes import Node, SectionNodes
-from agents.job.workers.messages import Tested
+from agents.job.workers.messages import NodeTested
 from redmesh.text import counted
 
 TYPE_CHECKING = False
@@ -53,7 +53,7 @@ class NodeTests(Part):
 
     def on_request(self, worker: Worker, request: Request) -> None:
         """Take the result of a test."""
-        if not isinstance(request, Tested):
+        if not isinstance(request, NodeTested):
             return
         reason = request.reason
         if self._nodes.tested(worker.node, worker, reason, time.monotonic()) and reason:
