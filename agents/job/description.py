@@ -10,7 +10,7 @@ from redmesh.state import StateError, damaged, is_uuid
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+    from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Union
 
     from redmesh.state import StateObject
     from redmesh.state_reader import StateReader
@@ -98,15 +98,18 @@ class SectionRules:
 
     __slots__ = ("copies", "mark", "mpi", "recheck_s", "same_node", "settles", "size", "stage")
 
+    recheck_s: float  # after which a node is tested again
+    same_node: bool  # a section that has failed on a node may run there again
+    copies: bool  # slow sections get a second copy
+    size: int  # ranks of a section
+    mpi: str  # the kind of MPI of these ranks
+    stage: bool  # files are fetched, and sent back
+    settles: bool  # the owner renames parts, not the workers
+    mark: str  # in the names of attempts' files
+
     def __init__(self, told: Mapping[str, Any]) -> None:
-        self.recheck_s = float(told["recheck_s"])  # after which a node is tested again
-        self.same_node = bool(told["same_node"])  # a section that has failed on a node may run there again
-        self.copies = bool(told["copies"])  # slow sections get a second copy
-        self.size = int(told.get("size", 1))  # ranks of a section
-        self.mpi = str(told.get("mpi", "none"))  # the kind of MPI of these ranks
-        self.stage = bool(told.get("stage"))  # files are fetched, and sent back
-        self.settles = bool(told.get("settles"))  # the owner renames parts, not the workers
-        self.mark = str(told.get("mark", ""))  # in the names of attempts' files
+        for name in self.__slots__:
+            setattr(self, name, told.get(name, _RULES[name]))
 
 
 class SectionInput:
@@ -125,13 +128,14 @@ class FunctionRules:
 
     __slots__ = ("directory", "initializer", "max_tasks", "program")
 
+    directory: str  # of large calls and results
+    initializer: object  # each process calls this first, pickled; None: nothing
+    max_tasks: Optional[int]  # calls after which a process ends; None or 0: no such number
+    program: Optional[List[int]]  # process id and start time of the program; None if they are not known
+
     def __init__(self, told: Mapping[str, Any]) -> None:
-        self.directory = str(told["directory"])  # of large calls and results
-        self.initializer = bool(told.get("initializer"))  # each process calls a function first
-        self.max_tasks = bool(told.get("max_tasks"))  # a process ends after so many calls
-        program = told.get("program")
-        #: Process id and start time of the program; None if they are not known.
-        self.program: Optional[Tuple[int, Optional[int]]] = None if program is None else (program[0], program[1])
+        for name in self.__slots__:
+            setattr(self, name, told.get(name))
 
 
 def read(job: Union[StateObject, StateReader]) -> Description:
@@ -231,6 +235,11 @@ def _are_sections(told: Any) -> bool:
 
 
 _MOST = 1 << 53
+#: What the rules of sections are where an object does not say it.
+_RULES: Dict[str, object] = {
+    "copies": False, "mark": "", "mpi": "none", "recheck_s": 0.0, "same_node": False, "settles": False, "size": 1,
+    "stage": False,
+}  # fmt: skip
 _KINDS: Dict[str, Callable[[Any], bool]] = {
     "after": _is_after, "command": _are_words, "cpus": _is_count, "cwd": _is_path, "env": _is_environment,
     "error": _is_text, "functions": _are_functions, "gpus": _is_count, "limit": _is_count,

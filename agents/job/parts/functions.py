@@ -55,7 +55,7 @@ class Functions(Part):
         if not self.context.phase.active:
             return
         program, calls = self._rules.program, self._calls
-        if program is None or alive(program[0], program[1] or 0):
+        if program is None or alive(*program):
             self.context.loop.after(_PROGRAM_S, self._await_program)
         elif calls.open or calls.client is not None:
             calls.client, calls.open = None, False
