@@ -26,11 +26,15 @@ SYNOPSIS
                                        dies of a signal: a starter then stays as the parent of its rank
     signal(handle, number) -> None     send a signal to what ``spawn`` or ``spawn_all`` started
     alive(handle) -> bool              whether that still runs
+    settled(handle) -> None            called once, when everything that the client had to start runs
     time_left(environ) -> float|None   seconds until the manager ends the allocation; None: unknown, or no limit
+    signals_reach(environ) -> str      which processes a signal of the manager to the job reaches: "task", the process
+                                       that it started; "group", the process group or session of that ("group" if
+                                       there is no such function); "all", every descendant
     ending(environ) -> float|None
-                                       after a signal to all processes of the job, daemons too: seconds from that
-                                       signal until the manager kills them; None: the job goes on, the signal was
-                                       a user's
+                                       after SIGTERM to the job: seconds from that signal until the manager kills
+                                       its processes; None: the job goes on, the signal was a user's
+    kill_delay_s: float = 5.0          where ``ending`` is not defined: these seconds
     submit(environ, count, limit, options) -> str
                                        submit a job of ``count`` nodes that only waits; return its name
     allocation(environ, job) -> {str: str}|None
@@ -68,7 +72,8 @@ ENTRY_POINTS = "redmesh.managers"
 #: Names that a manager must define, and names that it may define.
 REQUIRED = ("detect", "hosts", "job_id", "spawn", "distributed")
 OPTIONAL = ("streams", "spawn_all", "spawn_ranks", "labelled", "host_variable", "signal_fails_job", "signal",
-            "alive", "time_left", "ending", "submit", "allocation", "cancel")  # fmt: skip
+            "alive", "time_left", "signals_reach", "settled", "ending",
+            "kill_delay_s", "submit", "allocation", "cancel")  # fmt: skip
 #: A manager that reports more hosts or slots than this is at fault.
 MOST = 1 << 20
 
@@ -216,7 +221,7 @@ def problems(manager: Any) -> List[str]:
     wrong = [
         f"{name} is not a function"
         for name in (*REQUIRED, *OPTIONAL)
-        if name not in ("distributed", "streams", "labelled", "host_variable", "signal_fails_job")
+        if name not in ("distributed", "streams", "labelled", "host_variable", "signal_fails_job", "kill_delay_s")
         and hasattr(manager, name) and not callable(getattr(manager, name))
     ]  # fmt: skip
     return missing + wrong

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from agents.link.loop import Loop
 
 #: Seconds that the end of a mesh may take, but at most this part of the time until SIGKILL.
-END_S, END_PART = 2.0, 0.4
+END_S, END_PART = 1.0, 0.2
 #: Seconds between two looks, and until a node asks, which normally ends with the login processor's keeper before that.
 LOOK_S, NODE_S = 0.1, 1.0
 #: Seconds for the batch system to know that the job ends, after its script has exited.
@@ -54,6 +54,8 @@ class JobEnd:
         self._since = 0.0  # monotonic: when the signal arrived, or the script ended
         self._deadline = 0.0  # monotonic; 0: the job does not end, as far as we know
         self._asking = False
+        #: Monotonic: when the manager kills what is left of the job; 0: not known.
+        self.killed_at = 0.0
 
     def signalled(self) -> None:
         """A signal has arrived."""
@@ -70,6 +72,24 @@ class JobEnd:
         elif not answered and time.monotonic() < self._since + LAST_S:
             self._asking = True
             self._loop.after(AGAIN_S, self._ask)
+
+    def asked(self, reply: Callable[[Optional[float]], None], until: float = 0.0) -> None:
+        """``reply`` gets the seconds until the mesh ends with its job; None: the job goes on, or nobody knows.
+
+        A process of the job was killed, perhaps before the batch system's signal came here.
+        """
+        now = time.monotonic()
+        until = until or now + KNOWN_S
+        left_s = None if self._deadline else self._left()[0]
+        if left_s is not None and not self._deadline:
+            self._since = self._since if self._asking else now
+            self._leave(left_s)
+        if self._deadline:
+            reply(max(0.0, self._deadline - time.monotonic()))
+        elif now >= until:
+            reply(None)
+        else:
+            self._loop.after(2 * LOOK_S, lambda: self.asked(reply, until))
 
     def script_ended(self) -> None:
         """The job's script has exited. What still runs has the batch system's notice, or is about to have it."""
@@ -90,7 +110,7 @@ class JobEnd:
         """Seconds from the signal to the manager's SIGKILL, or None; and whether the manager answered: then None means
         that the job goes on."""
         try:
-            left_s: Optional[float] = registry.load(self._manager).ending(os.environ)
+            left_s = registry.kill_wait(registry.load(self._manager), os.environ)
         except ManagerError as error:
             self._log.write("the manager does not say whether the job ends", reason=error.message)
             return None, False
@@ -99,7 +119,8 @@ class JobEnd:
 
     def _leave(self, left_s: float) -> None:
         if not self._deadline:
-            self._deadline = self._since + left_s - min(END_S, left_s * END_PART)
+            self.killed_at = self._since + left_s
+            self._deadline = self.killed_at - min(END_S, left_s * END_PART)
             self._look()
 
     def _look(self) -> None:

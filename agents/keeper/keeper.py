@@ -21,7 +21,7 @@ from agents.link.server import Server, Session
 from agents.link.sockets import LOOK_S, connect_now, own_directory, peer
 from agents.link.trust import Trust
 from agents.linux import ending, prctl, processes
-from agents.linux.removal import remove_all_but, remove_empty, remove_tree
+from agents.linux.removal import remove_all_but, remove_empty, remove_state, remove_tree
 from agents.pct.launch_child.spares import prepare
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
@@ -42,6 +42,10 @@ BACK_S = LOOK_S + 0.5
 LEAVING_S = 0.5
 #: A living daemon has this long to create its socket again, if RUN was removed while the mesh had no keeper.
 SOCKET_S, _SOCKET_AGAIN_S = 4 * LOOK_S, 0.1
+#: Seconds after the start of a batch job's keeper until it removes what killed jobs left, not to delay a launch.
+SWEEP_S = 3.0
+#: Seconds for which a node's keeper that ends waits for that of the mesh, at least; and before the batch system's kill.
+LINGER_S, _KILL_S = 1.0, 0.3
 _LOCK_TRIES, _LOCK_S = 10, 0.01
 #: Seconds for owners of jobs to record what ran, and between two looks whether they have.
 OWNERS_S, _OWNERS_AGAIN_S = 5.0, 0.05
@@ -120,7 +124,7 @@ class Keeper:
         from agents.keeper.job_end import JobEnd  # only in a batch system's job
 
         ending.forget(self._state)
-        ending.expect_signals(self._state)
+        ending.expect_signals(self._state, str(self._config.get("signals_reach") or ""))
         self._loop.on_signal(signal.SIGQUIT, lambda: None)
         cpas = [kept.socket_path for kept in self._of_kind("cpa")]
         return JobEnd(self._loop, self._log, manager, cpas, lambda: bool(self._launchers()), self._end)
@@ -193,6 +197,7 @@ class Keeper:
         self._look = self._loop.after(LOOK_S, self._look_at_socket)
         if self._config.get("ends_with"):
             self._watch_owner(*self._owner())
+            self._loop.after(SWEEP_S, self._sweep_at_start)
         self._loop.run()
 
     def _owner(self) -> Tuple[int, int]:
@@ -428,6 +433,12 @@ class Keeper:
             auto = bool(self._config.get("auto"))
             session.reply(message, {"pid": os.getpid(), "auto": auto, "daemons": daemons})
             return
+        if op == "job_end":
+            if self._job_end is None:
+                session.reply(message, {"left_s": None})
+            else:
+                self._job_end.asked(lambda left_s: session.reply(message, {"left_s": left_s}))
+            return
         self._down(session, message, time.monotonic() + LEAVING_S)
 
     def _state_of(self, kept: Kept) -> Message:
@@ -584,14 +595,44 @@ class Keeper:
 
         if node:
             place = os.path.dirname(os.path.dirname(self._state))
+            remove_state(self._state)
             remove_tree(place)
             remove_empty(os.path.dirname(place), _ABOVE)
         elif has_objects(os.path.join(self._state, _NODES)):
             remove_all_but(self._state, _NODES)
             remove_empty(os.path.join(self._state, _NODES), _ABOVE - 1)  # the others may have been quicker
         else:
-            remove_tree(self._state)
+            remove_state(self._state)
             remove_empty(os.path.dirname(self._state), _ABOVE_MESH)  # the hosts' keepers may have been quicker
+
+    def _sweep_leftovers(self) -> List[str]:
+        """Remove what dead meshes of other jobs left here, or this job's on the script's host; return their paths."""
+        from agents.keeper.leftovers import sweep
+
+        above = 6 if self._config["ends_with"] == "parent" else 1  # JOBS/JOB/nodes/HOST/redmesh/nodes/NODE
+        jobs = self._state
+        for _ in range(above):
+            jobs = os.path.dirname(jobs)
+        return sweep(jobs)
+
+    def _sweep_when_killed(self, node: bool) -> None:
+        """Sweep; on the script's host, a node's keeper first waits for the end of the mesh's own keeper, which Slurm
+        may kill with the script."""
+        mesh = self._state
+        for _ in range(_ABOVE):  # JOB/nodes/HOST/redmesh/nodes/NODE
+            mesh = os.path.dirname(mesh)
+        killed_at = self._job_end.killed_at if self._job_end is not None else 0.0
+        until = max(killed_at - _KILL_S, time.monotonic() + LINGER_S)
+        while node and os.path.exists(os.path.join(mesh, "mesh.lock")) and time.monotonic() < until:
+            if mesh in self._sweep_leftovers():
+                return
+            time.sleep(LINGER_S / 10)  # poll: locks of files do not report their release
+        self._sweep_leftovers()
+
+    def _sweep_at_start(self) -> None:
+        removed = self._sweep_leftovers()
+        if removed:
+            self._log.write("leftovers of dead jobs removed", paths=removed)
 
     def _finish(self) -> None:
         me = os.getpid()
@@ -613,5 +654,6 @@ class Keeper:
                 self._end_steps()
             if self._carry_objects():
                 self._leave_nothing(node)
+            self._sweep_when_killed(node)
         self._loop.stop()
         os.close(self._lock)

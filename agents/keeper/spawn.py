@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 
 from agents.link.lean import signal
+from agents.linux import ending
+from agents.linux.batch_signals import ROWS
 from agents.pct.node.daemon import serve
 from agents.wire.errors import AgentError
 
@@ -35,7 +37,8 @@ def spawn_program(arguments: List[str], errors: str) -> int:
             (os.POSIX_SPAWN_OPEN, 2, errors, _APPEND, 0o600),
         ],
         setsid=True,
-        setsigmask=[],
+        # until it expects them (agents/linux/ending.py)
+        setsigmask=[row.number for row in ROWS] if ending.in_job() else [],
         setsigdef=[signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP],
     )
 
@@ -52,8 +55,11 @@ def _be_pct(config: Dict[str, Any], node: str, errors: str, let_go: Callable[[],
     status = 70
     try:
         # Until its own loop handles them: the keeper's handler would swallow a request to end.
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
-            signal.signal(number, signal.SIG_DFL)
+        if ending.in_job():
+            ending.block()
+        else:
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+                signal.signal(number, signal.SIG_DFL)
         let_go()
         os.setsid()
         detach_stdio(errors)

@@ -1,13 +1,16 @@
-"""Which SIGTERM ends a daemon in the job of a batch system that sends signals to all of a job's processes (Slurm).
+"""Which SIGTERM ends a daemon in the job of a batch system.
 
 There SIGTERM may be a user's signal to the ranks (``scancel --signal=TERM``), or announce SIGKILL for the whole job.
 Neither may end a daemon, because that would kill the ranks before they have written a checkpoint. So whoever ends the
-mesh first writes the file ``STATE/ending``; without it, daemons there ignore signals (agents/keeper/job_end.py).
+mesh first writes the file ``STATE/ending``; without it, daemons there end by no signal (agents/keeper/job_end.py). What
+becomes of each signal is in the table of agents/linux/batch_signals.py.
 """
 
 from __future__ import annotations
 
 import os
+
+from agents.linux.batch_signals import ROWS, Reach
 
 TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
@@ -18,22 +21,48 @@ if TYPE_CHECKING:
 _FILE = "ending"
 #: SIGHUP, SIGINT, SIGQUIT, SIGTERM
 _ENDS = (1, 2, 3, 15)
-#: SIGUSR1, SIGUSR2, SIGALRM, SIGXCPU, SIGVTALRM, SIGPROF, SIGIO, SIGPWR
-_FOR_RANKS = (10, 12, 14, 24, 26, 27, 29, 30)
-_state = ""  # STATE of a mesh whose manager signals daemons too; forked children inherit it
+_state = ""  # STATE of a mesh in a batch system's job; forked children inherit it
+_reach = ""  # the processes that the batch system signals
 
 
-def expect_signals(state: str) -> None:
+def expect_signals(state: str, reach: str = "") -> None:
     """From now on this process, and those that it forks, obey signals only if ``state`` has the file.
 
     Signals for the ranks that would end a process by default get a handler, which exec resets, unlike SIG_IGN.
+    ``reach``: see Reach.
     """
     import signal  # slow to import, and needed only in a batch system's job
 
-    global _state
-    _state = state
-    for number in _FOR_RANKS:
-        signal.signal(number, lambda *_: None)
+    global _state, _reach
+    _state, _reach = state, reach
+    for row in ROWS:
+        if signal.getsignal(row.number) in (signal.SIG_DFL, signal.SIG_IGN, signal.default_int_handler):
+            signal.signal(row.number, _nothing)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [row.number for row in ROWS])  # blocked by whoever started a daemon
+
+
+def between_launches() -> None:
+    """In a launch child whose loop is closed: SIGTERM ends it, but in a batch system's job no signal does."""
+    import signal
+
+    if _state:
+        expect_signals(_state, _reach)
+    else:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _nothing(*_: object) -> None:
+    pass
+
+
+def in_job() -> bool:
+    """True in a process of a mesh in a batch system's job."""
+    return bool(_state)
+
+
+def reaches_ranks() -> bool:
+    """True if the batch system signals the ranks themselves."""
+    return _reach == Reach.ALL
 
 
 def announce(state: str) -> None:
@@ -67,3 +96,14 @@ def on_terminate(loop: Loop, end: Callable[[], None], *numbers: int) -> None:
     """Have the loop call ``end`` when one of these signals arrives, if it is meant for this daemon."""
     for number in dict.fromkeys((*numbers, *(_ENDS if _state else ()))):
         loop.on_signal(number, lambda: end() if is_meant() else None)
+    if _state:
+        import signal
+
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDS)
+
+
+def block() -> None:
+    """In a daemon that was just forked: block what may end it until ``on_terminate``."""
+    import signal
+
+    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)

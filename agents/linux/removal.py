@@ -22,11 +22,20 @@ def remove_tree(path: str) -> None:
             return
 
 
-def remove_all_but(path: str, kept: str) -> None:
-    """Like :func:`remove_tree`, but leave the entry ``kept`` of the directory, and thus the directory."""
+def remove_state(path: str) -> None:
+    """Remove the state directory of a keeper: its lock and configuration last, by which others see that it is dead.
+
+    A batch system may kill this process meanwhile (agents/keeper/leftovers.py).
+    """
+    remove_all_but(path, "keeper.json", "mesh.lock")
+    remove_tree(path)
+
+
+def remove_all_but(path: str, *kept: str) -> None:
+    """Like :func:`remove_tree`, but leave the entries ``kept`` of the directory, and thus the directory."""
     for _ in range(_PASSES):
         try:
-            names = [name for name in os.listdir(path) if name != kept]
+            names = [name for name in os.listdir(path) if name not in kept]
         except OSError:
             return
         if not names:

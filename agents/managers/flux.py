@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from redmesh.managers import Hosts
 
 distributed = True
+#: Seconds from SIGTERM to SIGKILL: the default of ``exec.kill-timeout`` (flux-config-exec(5)).
+kill_delay_s = 5.0
 
 
 def detect(environ: Mapping[str, str]) -> bool:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from redmesh.managers import Hosts
 
 distributed = True
+#: Seconds from SIGTERM to SIGKILL: the default of JOB_TERMINATE_INTERVAL in lsb.params.
+kill_delay_s = 10.0
 
 
 def detect(environ: Mapping[str, str]) -> bool:

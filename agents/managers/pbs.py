@@ -29,6 +29,8 @@ _VARIABLES = ("PBS_JOBID", "PBS_JOBCOOKIE", "PBS_NODENUM", "PBS_TASKNUM", "PBS_M
 
 distributed = False  # the TM interface uses the pbs_mom of the job's first host
 streams = False
+#: Seconds from SIGTERM to SIGKILL: the default of the queue attribute ``kill_delay``.
+kill_delay_s = 10.0
 
 
 def detect(environ: Mapping[str, str]) -> bool:

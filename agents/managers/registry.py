@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from importlib import import_module
 
+from agents.linux.batch_signals import Reach
 from redmesh.managers import ENTRY_POINTS, ManagerError, problems
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, List, Mapping, Tuple
+    from typing import Any, List, Mapping, Optional, Tuple
 
 #: Our managers, in the order of detection: a Flux instance may run inside an allocation of any other.
 OURS = ("flux", "slurm", "grid_engine", "pbs", "lsf")
 NONE = "none"
+#: Seconds from SIGTERM to SIGKILL for a manager that names none.
+_KILL_DELAY_S = 5.0
 
 
 def find(environ: Mapping[str, str], name: str = "auto") -> Tuple[str, Any]:
@@ -35,6 +38,19 @@ def find(environ: Mapping[str, str], name: str = "auto") -> Tuple[str, Any]:
         if manager.detect(environ):
             return one, manager
     return "", None
+
+
+def signals_reach(manager: Any, environ: Mapping[str, str]) -> str:
+    """Which processes a signal of the manager to a job reaches (Reach). Raises ManagerError."""
+    return str(manager.signals_reach(environ)) if hasattr(manager, "signals_reach") else Reach.GROUP
+
+
+def kill_wait(manager: Any, environ: Mapping[str, str]) -> Optional[float]:
+    """After SIGTERM to the job: seconds until the manager kills it; None: the job goes on. Raises ManagerError."""
+    if hasattr(manager, "ending"):
+        left_s: Optional[float] = manager.ending(environ)
+        return left_s
+    return float(getattr(manager, "kill_delay_s", _KILL_DELAY_S))
 
 
 def names() -> List[str]:

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import os
 import time
+from signal import SIGKILL
 
+from agents.linux import processes
+from agents.linux.batch_signals import Reach
 from redmesh.managers import ManagerError, ask, client, expand, repeated
 
 TYPE_CHECKING = False
@@ -77,6 +80,13 @@ def spawn_all(
     return _step(environ, hosts, argv, env, label=True)
 
 
+def signals_reach(environ: Mapping[str, str]) -> str:
+    """By ProctrackType: ``cgroup`` signals the tasks of slurmstepd, ``pgid`` the group of the first one, ``linuxproc``
+    all descendants (src/plugins/proctrack of Slurm 22.05; SIGKILL reaches all processes of a cgroup)."""
+    tracker = _setting(environ, "ProctrackType").rpartition("/")[2]
+    return {"linuxproc": Reach.ALL, "pgid": Reach.GROUP}.get(tracker, Reach.TASK)
+
+
 def spawn_ranks(
     environ: Mapping[str, str], hosts: Sequence[Tuple[str, int]], argv: Sequence[str], env: Mapping[str, str]
 ) -> subprocess.Popen[bytes]:
@@ -89,7 +99,9 @@ def spawn_ranks(
         "--input=none", "--output=none", "--mpi=none", "--cpu-bind=none", "--mem=0", "--chdir=/", "--export=ALL",
         "--kill-on-bad-exit=0", "--wait=0", "--no-kill", "--quiet",
     ]  # fmt: skip
-    return client([*words, *argv], {**environ, **env}, drop=_OPTIONS)
+    # A rank has a session of its own, so what is sent to the group of the first task does not reach it.
+    stays = {"REDMESH_STARTER_STAYS": "1"} if signals_reach(environ) == Reach.GROUP else {}
+    return client([*words, *argv], {**environ, **env, **stays}, drop=_OPTIONS)
 
 
 def _step(
@@ -105,6 +117,21 @@ def _step(
     if label:
         words.append("--label")
     return client([*words, *argv], {**environ, **env}, drop=_OPTIONS)
+
+
+def settled(handle: subprocess.Popen[bytes]) -> None:
+    """Kill srun's second process, which sends SIGKILL to the whole step when srun is killed.
+
+    With proctrack/cgroup, Slurm kills all processes of the job's script as soon as it exits, srun among them, and the
+    ranks would not have the time of KillWait (src/srun/libsrun/srun_job.c of 22.05, _shepherd_spawn).
+    """
+    for pid in processes.children(handle.pid):
+        try:
+            with open(f"/proc/{pid}/comm", encoding="utf-8") as file:
+                if file.read() == "srun\n":
+                    processes.send_signal(pid, SIGKILL)
+        except OSError:
+            pass  # it has just exited
 
 
 def submit(environ: Mapping[str, str], count: int, limit: str, options: Sequence[str]) -> str:
@@ -166,11 +193,15 @@ def ending(environ: Mapping[str, str]) -> Optional[float]:
         state = "CD"  # Slurm has forgotten the job
     if state not in _ENDS:
         return None
+    return float(_setting(environ, "KillWait").split()[0])
+
+
+def _setting(environ: Mapping[str, str], name: str) -> str:
     for line in ask(["scontrol", "show", "config"], environ, _ASK_S).splitlines():
-        name, _, value = line.partition("=")
-        if name.strip() == "KillWait":
-            return float(value.split()[0])
-    raise ManagerError("scontrol show config names no KillWait", "")
+        key, _, value = line.partition("=")
+        if key.strip() == name and value.strip():
+            return value.strip()
+    raise ManagerError(f"scontrol show config names no {name}", "")
 
 
 def _seconds(text: str) -> Optional[float]:

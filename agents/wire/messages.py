@@ -275,7 +275,7 @@ PMIX_SAYS: Dict[str, Shape] = {
     "given": _shape(ticket=_int, code=_int, data=_str),
 }
 
-KEEPER: Dict[str, Shape] = {"status": _shape(), "down": _shape({"force": _bool})}
+KEEPER: Dict[str, Shape] = {"status": _shape(), "down": _shape({"force": _bool}), "job_end": _shape()}
 
 #: Messages in the tree of a launch, from the launcher towards the ranks.
 DOWN: Dict[str, Shape] = {
@@ -298,7 +298,7 @@ DOWN: Dict[str, Shape] = {
     "answer": _shape(rank=_int, found=_bool, value=_str),
     "give": _shape(place=_int, ticket=_int, rank=_int),
     "found": _shape(place=_int, ticket=_int, code=_int, data=_str),
-    "signal": _shape({"ranks": (list, _none)}, signal=_int),
+    "signal": _shape({"ranks": (list, _none), "relayed": _bool}, signal=_int),
     "kill": _shape(),
     "credit": _shape(bytes=_int),
     "eof": _shape(),

@@ -51,6 +51,7 @@ _EVENTS: tuple[tuple[int, Event, tuple[Any, ...]], ...] = (
     (signal.SIGHUP, Event.TERMINATE, (int(signal.SIGHUP),)),
     (signal.SIGUSR1, Event.SIGNAL, (int(signal.SIGUSR1), None)),
     (signal.SIGUSR2, Event.SIGNAL, (int(signal.SIGUSR2), None)),
+    (signal.SIGXCPU, Event.SIGNAL, (int(signal.SIGXCPU), None)),
 )
 
 
@@ -114,7 +115,7 @@ class Engine:
         self._watchdog: Watchdog | None = None
         self._credit = 0
         self._credit_step = plans.window(request) >> 4
-        self._went = False
+        self._went = self._relays = False
         self._reported = False
         self._notes: dict[str, list[str]] = {}  # a line -> the nodes that sent it
         self._feeder: Feeder | TypedInput | None = None
@@ -152,7 +153,7 @@ class Engine:
 
     def run(self) -> int:
         """Run the launch to its end; returns yod's exit status."""
-        take_signals(self.loop, self.handle, self._leave_terminal if self._on_running is None else None)
+        take_signals(self.loop, self._handle_signal, self._leave_terminal if self._on_running is None else None)
         self.loop.after(_TICK_S, self._tick)
         try:
             self.loop.run()
@@ -164,6 +165,14 @@ class Engine:
             self._transfer.close()
             return self.launch.exit_status or self._transfer.exit_status
         return self.launch.exit_status
+
+    def _handle_signal(self, event: Event, *facts: Any) -> None:
+        # In a batch system's job, this process is not the only one that got the signal, so nodes pass on one copy.
+        self._relays = self.daemons.in_job
+        try:
+            self.handle(event, *facts)
+        finally:
+            self._relays = False
 
     def handle(self, event: Event, *facts: Any) -> None:
         """Pass an event to the state machine and carry out its actions."""
@@ -671,7 +680,8 @@ class Engine:
     def _signal(self, number: int, ranks: list[int] | None) -> None:
         for feature in self.features:
             feature.before_signal(number, ranks)
-        self.send({"op": "signal", "signal": number, "ranks": ranks})
+        message = {"op": "signal", "signal": number, "ranks": ranks}
+        self.send({**message, "relayed": True} if self._relays else message)
         for feature in self.features:
             feature.after_signal(number, ranks)
 

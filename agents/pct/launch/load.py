@@ -161,6 +161,10 @@ def clean_environment(entries: List[bytes]) -> Dict[bytes, bytes]:
     return kept
 
 
+#: Variables of a batch system that name the node; yod's name its own.
+OF_THE_NODE = (b"SLURMD_NODENAME", b"SLURM_TOPOLOGY_ADDR")
+
+
 def node_environment(load: Load, rank_map: bytes) -> Dict[bytes, bytes]:
     """The variables of every rank of this node, besides each rank's own."""
     return {
@@ -172,6 +176,7 @@ def node_environment(load: Load, rank_map: bytes) -> Dict[bytes, bytes]:
         b"YOD_PARTITION_ID": b"%d" % load.partition,
         b"YOD_RANK_MAP": rank_map,
         b"REDMESH_LAUNCH": mark(load).encode("latin-1", "replace"),
+        **{name: os.environb[name] for name in OF_THE_NODE if name in os.environb},
     }
 
 

@@ -14,8 +14,7 @@ from agents.link.journal import where
 from agents.link.lean import signal, socket
 from agents.link.link import Link
 from agents.link.loop import Loop
-from agents.linux import processes
-from agents.linux.ending import on_terminate
+from agents.linux import ending, processes
 from agents.pct.errors import FAULT, LoadFailed
 from agents.pct.launch.context import LaunchContext
 from agents.pct.launch.liveness import State as Silence
@@ -94,7 +93,7 @@ class Launch:
         self._machine = LaunchMachine()
         self._loop = Loop()
         self._loop.on_signal(signal.SIGCHLD, self._on_child_signal)
-        on_terminate(self._loop, self._on_terminate, signal.SIGTERM)
+        ending.on_terminate(self._loop, self._on_terminate, signal.SIGTERM)
         self._began = time.monotonic()
         self._message: Optional[Message] = None
         self._common = b""
@@ -109,7 +108,7 @@ class Launch:
         self._endpoint: Optional[LaunchEndpoint] = None
         self._user: Any = None  # in system mode (agents/pct/multiuser/system_mode.py)
         self._record: Optional[Record] = None
-        self._logs_steps = self._processes_gone = self._finished = self._over = False
+        self._logs_steps = self._orphaned = self._processes_gone = self._finished = self._over = False
         self._deadline = GoDeadline(self._loop, self._expire)
         self._parent = Link(self._loop, sock, self._on_parent_frame, self._on_parent_end)
         up = Upward(self._loop, self._parent, control(hello("child", host.node)), self._no_more_ends)
@@ -119,6 +118,8 @@ class Launch:
         self._sharing = Sharing(self._inputs, self._tree.children, up.tell, self._pids)
         self._payload = Payload(host.node)
         self._requests = Requests(self._loop, host.node, self._tree, lambda: self._local, self.noted)
+        if ending.in_job():
+            self._requests.expect_manager(self._on_terminate)
         self._tree.orders.update(self._own_orders())
         self._tree.reports.update(self._own_reports())
         for part in (self._sharing, self._payload, self._requests):
@@ -213,7 +214,16 @@ class Launch:
         if self._machine.state in (*_BEFORE_GO, State.RUNNING):
             self._host.log.write("parent lost", launcher=self._launcher, reason=reason)
         self._forget_parent()
-        self._handle(Event.LINK_LOST)
+        if self._machine.state is State.RUNNING and self._tree.is_root and ending.in_job():
+            self._orphaned = True
+            self._outlive_yod(lambda: self._handle(Event.LINK_LOST))
+        else:
+            self._handle(Event.LINK_LOST)
+
+    def _outlive_yod(self, over: Callable[[], None]) -> None:
+        from agents.pct.launch_child.orphan import Orphan
+
+        Orphan(self._loop, self._host.run, over)
 
     def _forget_parent(self) -> None:
         if self._relay is not None:
@@ -604,6 +614,8 @@ class Launch:
         self._finished = True
         self._sharing.give_up()
         self._tree.up.flush(control({"op": "finished", "unclean": self._unclean}))
+        if self._orphaned:  # nobody will answer
+            self._loop.after(0, lambda: self._handle(Event.LINK_LOST))
 
     def _forward_done(self) -> None:
         self._tree.send_down(control({"op": "done"}))
@@ -660,7 +672,11 @@ class Launch:
     # Requests of the PCT, or of a later one
 
     def _on_request(self, session: Session, op: str, message: Message) -> None:
-        if op == "kill_launch":
+        if op == "kill_launch" and not message.get("grace_s") and (self._orphaned or self._requests.job_may_end):
+            # The RCA has seen that the batch system killed yod: the ranks have until the end of their job.
+            session.reply(message, {"clean": False, "killed": 0})
+            self._outlive_yod(self._terminate)
+        elif op == "kill_launch":
             self._kill_timer.ask(session, message, self._local, self._processes_gone, bool(self._unclean))
         elif op == "fetch":
             self._payload.fetch(session, message)

@@ -10,11 +10,12 @@ from agents.wire.control import control
 
 TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Callable, Dict, Optional
+    from typing import Callable, Dict, List, Optional
 
     from agents.link.loop import Loop
     from agents.pct.debug.service import Inspection
     from agents.pct.launch.tree import Child, Tree
+    from agents.pct.launch_child.manager_signals import ManagerSignals
     from agents.pct.ranks.supervisor import LocalRanks
     from agents.wire.control import Message
 
@@ -31,6 +32,7 @@ class Requests:
     ) -> None:
         self._loop, self._node, self._tree, self._local, self._note = loop, node, tree, local, note
         self._inspection: Optional[Inspection] = None
+        self._manager: Optional[ManagerSignals] = None
 
     def orders(self) -> Dict[str, Callable[[Message], None]]:
         return {"signal": self._signal, "winsize": self._resize, **dict.fromkeys(_INSPECTION, self._inspect)}
@@ -39,11 +41,33 @@ class Requests:
         return dict.fromkeys(_INSPECTION_SAYS, self._on_report)
 
     def _signal(self, message: Message) -> None:
-        wanted, local = message.get("ranks"), self._local()
+        wanted, number = message.get("ranks"), int(message["signal"])
         self._tree.send_down(control(message), wanted)
-        if local is not None and 0 < message["signal"] < signal.NSIG:
-            for refused in local.ranks.send_signal(message["signal"], wanted):
-                self._note(f"{self._node}: signal {message['signal']} not sent to {refused}")
+        if self._manager is not None and message.get("relayed"):
+            self._manager.relayed(number, wanted)
+        else:
+            self._send(number, wanted)
+
+    def _send(self, number: int, wanted: Optional[List[int]]) -> None:
+        local = self._local()
+        if local is not None and 0 < number < signal.NSIG:
+            for refused in local.ranks.send_signal(number, wanted):
+                self._note(f"{self._node}: signal {number} not sent to {refused}")
+
+    def expect_manager(self, end: Callable[[], None]) -> None:
+        """Pass on the signals of a batch system, one of which may be meant to ``end`` the launch here."""
+        from agents.pct.launch_child.manager_signals import ManagerSignals  # only in a batch system's job
+
+        def themselves() -> bool:
+            local = self._local()
+            return local is not None and local.ranks.elsewhere
+
+        self._manager = ManagerSignals(self._loop, self._send, themselves, end)
+
+    @property
+    def job_may_end(self) -> bool:
+        """True if the batch system has just sent SIGTERM."""
+        return self._manager is not None and self._manager.job_may_end
 
     def _resize(self, message: Message) -> None:
         self._tree.send_down(control(message))

@@ -11,8 +11,9 @@ import gc
 import os
 import struct
 
-from agents.link.lean import Socket, signal, socket
+from agents.link.lean import Socket, socket
 from agents.link.loop import READ, Loop, Timer
+from agents.linux import ending
 from agents.pct.launch_child.endpoint import NodeContext
 
 TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
@@ -146,7 +147,7 @@ def serve_launches(
         if host.system is not None:
             os._exit(status)  # it has served another user
         del launch
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        ending.between_launches()
         gc.disable()
         gc.collect()
         count = len(os.listdir("/proc/self/fd"))

@@ -68,7 +68,7 @@ def _vector(items: List[bytes]) -> Any:
     return (ctypes.c_char_p * (len(items) + 1))(*items, None)
 
 
-def _is_remote(path: bytes) -> bool:
+def is_remote(path: bytes) -> bool:
     """True if other machines or processes serve the file, so that access may be slow; False if unknown."""
     found = (ctypes.c_ulong * 64)()  # struct statfs, whose first member is the type
     return _statfs(path, found) == 0 and found[0] & 0xFFFFFFFF in _REMOTE
@@ -147,7 +147,7 @@ class Spawner:
     def command(self, path: bytes, argv: List[bytes]) -> "tuple[Any, Any]":
         """A command line in the form that exec needs; built once and used for many ranks."""
         made = ctypes.c_char_p(path)
-        if _is_remote(path):
+        if is_remote(path):
             self.slow.append(_address(made))
         return made, _vector(argv)
 

@@ -15,6 +15,7 @@ import sys
 from agents.link.lean import Socket, signal, socket
 from agents.link.loop import READ
 from agents.linux import prctl, processes
+from agents.linux.batch_signals import TRAPPED
 from agents.pct.errors import LoadFailed, advice
 from agents.pct.launch.load import mark
 from agents.pct.ranks.process_tracking import Session, now
@@ -332,7 +333,10 @@ def command() -> List[str]:
 
     Our own interpreter comes first, because "python3" may be a shell script that takes 90 ms to find it (pyenv).
     """
-    script = 'for p in "$@"; do command -v "$p" >/dev/null && exec "$p" -I -S -c "$0"; done; exit 97'
+    # What ignores a signal here keeps ignoring it until the starter becomes the rank, with default actions.
+    script = (
+        f'trap \'\' {TRAPPED}; for p in "$@"; do command -v "$p" >/dev/null && exec "$p" -I -S -c "$0"; done; exit 97'
+    )
     own = os.path.realpath(sys.executable)
     return ["sh", "-c", script, source(), own, "python3", "/usr/bin/python3", "/usr/local/bin/python3"]
 

@@ -22,6 +22,9 @@ else:
 #: Seconds in which the launch child must listen, and answer.
 PATIENCE_S = 60.0
 _POLL_S = 0.005
+#: The signals of agents/linux/batch_signals.py; SIGTSTP.
+FORWARDED = (1, 2, 3, 10, 12, 14, 15, 18, 20, 24, 26, 27, 29, 30)
+TSTP = 20
 
 
 def _die(text: str) -> None:
@@ -151,6 +154,14 @@ def limit(limits: bytes) -> None:
             resource.setrlimit(number, (most, hard))
 
 
+def forward(pid: int, number: int) -> None:
+    """Pass a signal of the batch system on to the rank, whose session the batch system does not know."""
+    try:
+        posix.killpg(pid, _signal.SIGSTOP if number == TSTP else number)
+    except OSError:
+        pass
+
+
 def main() -> None:
     """Connect to the launch child and become the rank that it names.
 
@@ -159,6 +170,8 @@ def main() -> None:
     if b"REDMESH_STARTER_STAYS" in posix.environ:
         pid = posix.fork()
         if pid:
+            for number in FORWARDED:
+                _signal.signal(number, lambda number, _frame: forward(pid, number))
             status = posix.waitpid(pid, 0)[1]
             posix._exit(128 + (status & 127) if status & 127 else status >> 8)
     sock, token = connect(posix.environ)

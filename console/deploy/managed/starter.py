@@ -27,10 +27,13 @@ ALL, AGENT = b"*", b"!agent"
 LIFELINE = b"!lifeline"
 #: Bytes of a line at most: srun cuts longer ones in two after 1,024.
 LONGEST = 1000
-#: Those of agents/linux/ending.py, and two that end no process.
-_FORWARDED = (
-    "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGXCPU", "SIGVTALRM", "SIGPROF", "SIGIO", "SIGPWR", "SIGURG", "SIGWINCH",
-)  # fmt: skip
+#: The signals that agents/linux/batch_signals.py passes on to the ranks; SIGTERM, SIGSTOP, SIGTSTP and SIGCONT.
+_FORWARDED = (1, 2, 3, 10, 12, 14, 15, 24, 26, 27, 29, 30)
+_TERM, _STOP, _TSTP, _CONT = 15, 19, 20, 18
+#: SIGHUP, SIGINT, SIGQUIT, SIGTERM.
+_ENDS = (1, 2, 3, 15)
+#: Reaches that leave out the ranks.
+_APART = ("task", "group")
 
 
 class Frames:
@@ -134,10 +137,12 @@ def end_with_input(fd: int, state: str) -> None:
     _thread.start_new_thread(watch, ())
 
 
-def stay(node: str, lifeline: bool, forwards: bool) -> None:
+def stay(node: str, lifeline: bool, reach: str) -> None:
     """Wait until the keeper that this process started exits; then clean up the node.
 
-    ``forwards``: the manager signals this process alone, so forward to the ranks what is for them.
+    ``reach``: the processes that the manager signals (agents/linux/batch_signals.py). Unless these are all, pass on
+    signals to the launch children, which know how to pass them on once; SIGTERM also to the keeper, which asks whether
+    the job ends. If it is empty, the mesh is not the job's own, and the node ends by the signal.
     """
     import signal
 
@@ -148,19 +153,23 @@ def stay(node: str, lifeline: bool, forwards: bool) -> None:
     state = place_of(node)
 
     def forward(number: int, _frame: object) -> None:
-        if forwards:
-            to_ranks(state, number)
+        # Where hosts share a directory, the job's keeper may have removed the node's (agents/linux/ending.py).
+        ends = not reach or os.path.exists(os.path.join(state, "ending")) or not os.path.isdir(state)
+        if reach in _APART and not ends:
+            to_launches(state, number)
+        if (number == _TERM and (reach in _APART or ends)) or (not reach and number in _ENDS):
+            for pid, kind in processes(state).items():
+                if kind == "keeper":
+                    os.kill(pid, _TERM)
 
-    for name in _FORWARDED:
-        signal.signal(getattr(signal, name), forward)
+    def stop_or_continue(number: int, _frame: object) -> None:
+        if reach in _APART:  # the kernel stops a rank by SIGSTOP only, because its session has no terminal
+            to_ranks(state, _STOP if number == _TSTP else number)
 
-    def end(_number: int, _frame: object) -> None:
-        for pid, kind in processes(state).items():
-            if kind == "keeper":
-                os.kill(pid, signal.SIGTERM)
-
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
-        signal.signal(number, end)
+    for number in _FORWARDED:
+        signal.signal(number, forward)
+    for number in (_TSTP, _CONT):
+        signal.signal(number, stop_or_continue)
     if lifeline:
         end_with_input(given, state)
     else:
@@ -194,9 +203,26 @@ def place_of(node: str) -> str:
     return os.path.join(base(), "nodes", node)
 
 
+def launches_of(state: str) -> set[int]:
+    """The launch children of this node, and what they have just forked."""
+    return {pid for pid, kind in processes(state).items() if kind.startswith("launch")}
+
+
+def to_launches(state: str, number: int) -> None:
+    """Send a signal of the manager to the launch children."""
+    launches = launches_of(state)
+    for pid in launches:
+        fields = read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+        if len(fields) > 2 and int(fields[1]) not in launches:
+            try:
+                os.kill(pid, number)
+            except OSError:
+                pass
+
+
 def to_ranks(state: str, number: int) -> None:
-    """Forward a signal of the manager to all ranks: the children of this node's launch children."""
-    launches = {pid for pid, kind in processes(state).items() if kind.startswith("launch")}
+    """Stop or continue all ranks: the children of this node's launch children."""
+    launches = launches_of(state)
     for entry in os.listdir("/proc"):
         fields = read(f"/proc/{entry}/stat").rpartition(")")[2].split() if entry.isdigit() else ()
         if len(fields) > 2 and int(fields[1]) in launches and int(entry) not in launches:
@@ -215,11 +241,11 @@ def serve(word: str, source: Any) -> None:
     if ours:
         os.environ["SSH_CONNECTION"] = f"{theirs} 0 {ours} {free_port(ours)}"
     os.environ["XDG_STATE_HOME"] = os.path.join(os.environ["REDMESH_JOB_STATE"], "nodes", host)
-    forwards = not os.environ.get("REDMESH_SIGNALS_ALL")
-    for name in ("AGENT", "HOST_VARIABLE", "HOST", "MESH", "LOGIN", "JOB_STATE", "SIGNALS_ALL"):
+    reach = os.environ.get("REDMESH_SIGNALS_REACH", "")
+    for name in ("AGENT", "HOST_VARIABLE", "HOST", "MESH", "LOGIN", "JOB_STATE", "SIGNALS_REACH"):
         os.environ.pop("REDMESH_" + name, None)
     find_agent(archive)
     frames = Frames(source, host)
     _serve_requests(word + "@" + host, frames, LONGEST)
-    stay(node, frames.lifeline, forwards)
+    stay(node, frames.lifeline, reach)
     sys.exit(0)

@@ -23,11 +23,13 @@ from typing import IO, Any
 
 from agents.link.sockets import own_directory
 from agents.linux import processes
+from agents.linux.batch_signals import PASSED, TRAPPED, Reach
+from agents.managers import registry
 from console.deploy.agent import build
 from console.deploy.hosts.allocation import find_manager, job_hosts
 from console.deploy.hosts.description import Host
 from console.deploy.hosts.host_states import HostFailed
-from console.deploy.ssh.remote import FIND_PYTHON, PYTHONS, understood
+from console.deploy.ssh.remote import PYTHONS, understood
 from console.deploy.trust.authority import write_private
 from console.errors import ConsoleError
 from console.settings import Settings, state_directory
@@ -39,12 +41,21 @@ SPAWN_S, END_S = 60.0, 15.0
 _POLL_S = 0.01
 #: Reads the program for the hosts; compiling its source takes as long as Python's start. Without quotes: see remote.py.
 _FIRST = (
-    "import sys;sys.version_info<(3,9) and sys.exit(97);import _frozen_importlib_external as e,marshal;w=sys.argv[1];"
+    # Handlers, because what this process forks must not ignore signals in place of the ranks.
+    f"import _signal;[_signal.signal(n,lambda*_:None) for n in {PASSED}];"
+    "import sys;import _frozen_importlib_external as e,marshal;w=sys.argv[1];"
     "print(chr(10)+w,e.MAGIC_NUMBER.hex(),flush=True);i=sys.stdin.buffer;m,n,k=i.readline().split();c=i.read(int(n));s=i.read(int(k));"
     'exec(marshal.loads(c) if e.MAGIC_NUMBER.hex()==m.decode() else compile(s,"redmesh","exec"));serve(w,i)'
 )
-#: Signals that do not end the shell above: as names for its ``trap``.
-_TRAPPED = "HUP INT QUIT TERM USR1 USR2 ALRM XCPU VTALRM PROF IO PWR"
+#: From here on no signal that a batch system sends ends the task; Grid Engine kills a job if a task dies of a signal.
+_DEAF = f"trap '' {TRAPPED};"
+#: Becomes the first Python that is new enough: a shell in front of it would get the signals that are for this process.
+_BECOME_PYTHON = (
+    'w=$1;b=$2;shift 2;for p in "$@";do case $p in "~/"*)p=$HOME/${p#"~/"};;esac;'
+    'command -v "$p" >/dev/null 2>&1||continue;'
+    '"$p" -I -S -c "import sys;sys.exit(sys.version_info<(3,9))" 2>/dev/null&&exec "$p" -I -S -c "$b" "$w";'
+    't="$t $p";done;echo;echo "$w none$t";exit 96'
+)
 #: Bytes that a host's shell and a manager's client may print before an answer.
 _MOST_NOISE = 1 << 20
 
@@ -76,8 +87,7 @@ class Steps:
         word = secrets.token_hex(8)
         # Try this process's interpreter first, because python3 may be a script that takes 90 ms to find one (pyenv).
         own = os.path.realpath(sys.executable)
-        # The shell outlives a signal to the process group: Grid Engine kills a job if a task of it dies of a signal.
-        script = ["sh", "-c", f"trap : {_TRAPPED};{FIND_PYTHON}", "redmesh", word, _FIRST, own, *PYTHONS]
+        script = ["sh", "-c", f"{_DEAF}{_BECOME_PYTHON}", "redmesh", word, _FIRST, own, *PYTHONS]
         files: _SharedFiles | None = None
         if not getattr(self._manager, "streams", True):
             files = _SharedFiles(f"{state_directory(os.environ)}/jobs/{self._settings.allocation}", word)
@@ -88,7 +98,8 @@ class Steps:
             "REDMESH_JOB_STATE": self._place,
             "REDMESH_AGENT": build.path_for(sys.implementation.cache_tag, build.archives(self._settings)),
             "REDMESH_HOST": names[0],
-            "REDMESH_SIGNALS_ALL": "1" if hasattr(self._manager, "ending") else "",
+            # Nodes by which a mesh over SSH has grown are no job's own mesh, and end by the signal.
+            "REDMESH_SIGNALS_REACH": "" if self._login else signals_reach(self._manager),
             "REDMESH_HOST_VARIABLE": getattr(self._manager, "host_variable", "") if len(names) > 1 else "",
         }
         if len(names) > 1:
@@ -118,6 +129,8 @@ class Steps:
     def close(self) -> None:
         """Release the clients: they, and the processes on the hosts, continue."""
         for stream in set(self._streams.values()):
+            if hasattr(self._manager, "settled"):
+                self._manager.settled(stream.process)
             stream.let_go()
 
 
@@ -128,6 +141,14 @@ def end_with_input(manager: Any) -> bool:
     the task itself does not end a node where Slurm may have sent it (agents/linux/ending.py).
     """
     return getattr(manager, "signal_fails_job", False) or hasattr(manager, "ending")
+
+
+def signals_reach(manager: Any) -> str:
+    """Which processes of a job the manager signals (Reach); a guess if it does not say."""
+    try:
+        return registry.signals_reach(manager, os.environ)
+    except ManagerError:
+        return Reach.TASK
 
 
 def own_addresses() -> list[str]:
@@ -265,7 +286,7 @@ class _SharedFiles:
 
     def wrapped(self, script: Sequence[str]) -> list[str]:
         """A command that runs ``script`` with the two files."""
-        pipe = 'i=$1;o=$2;shift 2;tail -c +1 -s 0.05 -f "$i"|"$@">>"$o" 2>/dev/null'
+        pipe = _DEAF + 'i=$1;o=$2;shift 2;tail -c +1 -s 0.05 -f "$i"|"$@">>"$o" 2>/dev/null'
         return ["sh", "-c", pipe, "redmesh", *self._paths, *script]
 
     def lines(self, process: "subprocess.Popen[bytes]") -> Iterator[bytes]:

@@ -18,6 +18,7 @@ from console.deploy.hosts.description import Host, read_hosts, selected
 from console.deploy.hosts.host_state_file import HostStateFile
 from console.deploy.hosts.host_states import Event, HostFailed, State
 from console.deploy.managed import steps
+from console.deploy.managed.notice import give_notice
 from console.deploy.mesh import login_hosts, plan, sharing
 from console.deploy.mesh.waiting import await_nodes
 from console.deploy.personal import evidence_of_life, lifecycle
@@ -183,8 +184,8 @@ def _begin(
     if settings.allocation:
         manager = find_manager(settings)
         config["ends_with"] = list(steps.job_process(manager))
-        if hasattr(manager, "ending"):
-            config["signalled_by"] = registry.find(os.environ, settings.manager)[0]
+        config["signalled_by"] = registry.find(os.environ, settings.manager)[0]
+        config["signals_reach"] = steps.signals_reach(manager)
         config["keep_jobs"] = directory_of(state_directory(os.environ))
     lifecycle.define_mesh(settings, config)
     _set_modes(settings, hosts, nodes)
@@ -323,6 +324,8 @@ def down(settings: Settings, report: Report, *, force: bool, keep_agent: bool = 
         config, _ = lifecycle.found_config(settings)
         if lifecycle.is_up(settings) and not force:
             _refuse_while_launches_run(settings)
+        elif settings.allocation or settings.job:
+            give_notice(settings)
         ledger = HostStateFile(settings.state_dir)
         clients = steps.recorded(settings)
         if settings.allocation and steps.end_with_input(find_manager(settings)):

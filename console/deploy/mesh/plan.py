@@ -222,5 +222,5 @@ def node_config(login: dict[str, Any], node: dict[str, Any], errand: HostTask, s
         "rca": login["rca"],
         "trust": f"{facts['state']}/trust",
         **({"ends_with": "parent"} if settings.allocation else {}),
-        **{key: login[key] for key in ("keep_jobs", "signalled_by") if key in login},
+        **{key: login[key] for key in ("keep_jobs", "signalled_by", "signals_reach") if key in login},
     }

@@ -60,6 +60,9 @@ class ManagedParent(Feature):
     def before_go(self) -> None:
         """Note that GO was sent: from now on a client exits when the last of its ranks has exited."""
         self._went = True
+        for client in self._clients:
+            if hasattr(self._manager, "settled") and client.poll() is None:
+                self._manager.settled(client)
 
     def _spawn(self, counts: list[tuple[str, int]], proof: str) -> None:
         manager = self._manager

@@ -28,13 +28,26 @@ RETRIES = 3
 ENDING_S = 10.0  # seconds from the time limit until the processors are free, if the ranks end only by SIGKILL
 
 
-#: Prefixes of variables that ranks must not get: of other launchers (a rank would join another job), and secrets.
+#: Prefixes of variables that ranks must not get: secrets, and those by which an MPI or a framework knows another
+#: launcher (a rank would join another job). What a batch system says of the job itself stays.
 FOREIGN = (
-    b"SLURM_", b"PMI_", b"PMIX_", b"PALS_", b"HYDI_", b"HYDRA_", b"MPI_LOCAL", b"FLUX_TASK_", b"FLUX_JOB_",
+    b"SLURM_PROCID", b"SLURM_LOCALID", b"SLURM_NODEID", b"SLURM_GTIDS", b"SLURM_TASK_PID", b"SLURM_STEP",
+    b"SLURM_MPI_TYPE", b"SLURM_PMI", b"SLURM_SRUN_COMM_", b"SLURM_LAUNCH_NODE_",
+    b"SLURM_CPU_BIND", b"SLURM_MEM_BIND", b"SLURM_DISTRIBUTION", b"SLURM_LABELIO",
+    b"PMI_", b"PMIX_", b"PALS_", b"HYDI_", b"HYDRA_", b"MPI_LOCAL",
+    b"FLUX_TASK_", b"FLUX_JOB_SIZE", b"FLUX_JOB_NNODES", b"FLUX_PMI", b"LSF_PM_",
     b"OMPI_COMM_", b"OMPI_UNIVERSE_", b"OMPI_APP_CTX", b"OMPI_ARGV", b"OMPI_COMMAND", b"OMPI_FILE_LOCATION",
     b"OMPI_FIRST_RANKS", b"OMPI_NUM_APP", b"OMPI_MCA_ess", b"OMPI_MCA_orte_", b"OMPI_MCA_pmix", b"PRTE_", b"PRRTE_",
     b"YOD_", b"REDMESH_LAUNCH", b"REDMESH_ALLOCATION_COOKIE", b"REDMESH_ADMIN_COOKIE", b"REDMESH_CPA_DATABASE",
 )  # fmt: skip
+
+#: Whole names of the same: PyTorch Lightning takes SLURM_NTASKS as a sign that srun has started the process.
+FOREIGN_NAMES = frozenset((b"SLURM_NTASKS", b"SLURM_NPROCS"))
+
+
+def is_foreign(name: bytes) -> bool:
+    """True if ranks must not get this variable of yod's."""
+    return name in FOREIGN_NAMES or name.startswith(FOREIGN)
 
 
 class StateOptions:
@@ -213,4 +226,4 @@ class Request:
 
 def forwarded(environ: Mapping[bytes, bytes]) -> list[tuple[bytes, bytes]]:
     """The launcher's own environment without other launchers' variables and cookies."""
-    return [(name, value) for name, value in environ.items() if not name.startswith(FOREIGN)]
+    return [(name, value) for name, value in environ.items() if not is_foreign(name)]

@@ -1,6 +1,10 @@
 """What holds for ranks at either level, in a job of any batch system."""
 
-from tests.support.managers.job import Job
+import signal
+
+from agents.linux import processes
+from tests.support.managers.job import Job, arguments
+from tests.support.waiting import wait_until
 
 
 def assert_every_slot_is_used(job: Job) -> None:
@@ -28,3 +32,28 @@ def assert_the_client_is_the_parent(job: Job, client: str) -> None:
     # at the other level, in the same mesh, they are the launch child's
     done = job.run("yod", "--parent=daemon", "-sz", "1", "sh", "-c", "tr '\\0' ' ' </proc/$PPID/cmdline")
     assert done.stdout.startswith("redmesh-launch")
+
+
+def assert_signals_reach_each_rank_once(job: Job) -> None:
+    """The manager's signals reach each of four ranks, whichever processes it signals, and leave the mesh up."""
+    out = job.directory / "caught"
+    script = f"trap 'echo USR1 >>{out}' USR1; trap 'echo USR2 >>{out}; exit' USR2; echo ready >>{out}; "
+    started = job.run("yod", "-sz", "4", "--detach", "sh", "-c", script + "while :; do sleep 0.1; done")
+    assert started.returncode == 0, started.stderr
+    wait_until(lambda: out.exists() and out.read_text().count("ready") == 4, "every rank waits")
+    for name in ("USR1", "USR2"):
+        for pid in _clients(job):
+            processes.send_signal(pid, signal.Signals[f"SIG{name}"])
+        wait_until(lambda: out.read_text().count(name) >= 4, f"every rank has caught SIG{name}", step_s=0.1)  # noqa: B023
+    assert out.read_text().count("USR1") == 4, "once each"
+    again = job.run("yod", "-sz", "4", "--wait-for-nodes", "30", "true")
+    assert again.returncode == 0 and "starting one" not in again.stderr, again.stderr
+
+
+def _clients(job: Job) -> list[int]:
+    """The manager's clients that run the agents of the job's hosts."""
+    return [
+        pid
+        for pid in job.left()
+        if any(word.startswith(f"{job.directory}/bin/") or word.endswith("/tm.py") for word in arguments(pid)[:4])
+    ]

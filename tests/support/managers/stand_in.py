@@ -228,7 +228,7 @@ def squeue(words: list[str]) -> int:
 def scontrol(words: list[str]) -> int:
     if words != ["show", "config"]:
         refuse("not documented, or not known here")
-    print("KillOnBadExit           = 0\nKillWait                = 5 sec")
+    print("KillOnBadExit           = 0\nKillWait                = 5 sec\nProctrackType           = proctrack/linuxproc")
     return 0
 
 

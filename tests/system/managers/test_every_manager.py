@@ -5,7 +5,11 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.managers.job import NEEDS_GCC, Job
-from tests.support.managers.levels import assert_every_slot_is_used, assert_the_client_is_the_parent
+from tests.support.managers.levels import (
+    assert_every_slot_is_used,
+    assert_signals_reach_each_rank_once,
+    assert_the_client_is_the_parent,
+)
 from tests.support.waiting import wait_until
 
 #: The client that is the parent of each rank with --parent=rank. pbsdsh starts agents only.
@@ -36,6 +40,7 @@ def test_yod_uses_every_slot_of_the_job_at_both_levels_and_nothing_outlives_it(a
     assert_every_slot_is_used(job)
     if client:
         assert_the_client_is_the_parent(job, client)
+        assert_signals_reach_each_rank_once(job)
     job.end()
     job.wait_until_gone()
 

@@ -131,6 +131,9 @@ def test_a_cancelled_job_leaves_ranks_time_to_finish_and_then_nothing(job: Job, 
     out = _launched(job, script)
     (job.directory / "refused.state").write_text("CG")
     _signal_steps(job)
+    # With proctrack/cgroup, Slurm kills yod as soon as the script has died of its SIGTERM.
+    for pid in (pid for pid in job.left() if "yod" in " ".join(arguments(pid)[:4])):
+        processes.send_signal(pid, signal.SIGKILL)
     job.script.terminate()
     job.script.wait()
     job.wait_until_gone()
@@ -173,6 +176,15 @@ def test_signals_of_the_manager_reach_the_ranks(shared_job: Job) -> None:
     processes.send_signal(client, signal.SIGUSR1)
     wait_until(lambda: out.read_text().count("caught") == 4, "every rank has caught the manager's signal")
     _starts_in_the_same_mesh(shared_job)
+
+
+def test_ranks_have_the_variables_of_the_job_but_none_of_srun(shared_job: Job) -> None:
+    given = {"SLURM_PROCID": "0", "SLURM_STEP_ID": "4", "SLURMD_NODENAME": "n0", "SLURM_SUBMIT_DIR": "/here"}
+    done = shared_job.run("yod", "-sz", "4", "sh", "-c", 'echo "$YOD_NODE $SLURMD_NODENAME"; env', **given)
+    lines = done.stdout.splitlines()
+    assert lines.count("n0 n0") == lines.count("n1 n1") == 2, "SLURMD_NODENAME is that node's"
+    assert lines.count("SLURM_JOB_ID=17") == lines.count("SLURM_SUBMIT_DIR=/here") == 4
+    assert not [line for line in lines if line.startswith(("SLURM_PROCID", "SLURM_STEP", "SLURM_NTASKS="))]
 
 
 def test_a_job_that_is_suspended_for_longer_than_down_s_keeps_its_launches(job: Job) -> None:

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from console.errors import UsageError
 from console.launch.options.environment import parse
-from console.launch.options.request import FOREIGN
+from console.launch.options.request import is_foreign
 
 HERE = {
     b"PATH": b"/bin",
     b"HOME": b"/home/ada",
     b"ODD": b"\xff,=",
-    b"SLURM_JOB_ID": b"9",
+    b"SLURM_PROCID": b"9",
     b"PMI_RANK": b"3",
     b"YOD_RANK": b"0",
     b"REDMESH_ALLOCATION_COOKIE": b"5d1f",
@@ -41,8 +41,8 @@ OURS = {b"PATH": b"/bin", b"HOME": b"/home/ada", b"ODD": b"\xff,="}
         ("A==b=c", {b"A": b"=b=c"}),
         ("L='a,b',M=\"c,'d\",N=it's", {b"L": b"a,b", b"M": b"c,'d", b"N": b"it's"}),
         ("A=ALL", {b"A": b"ALL"}),
-        ("SLURM_JOB_ID", {b"SLURM_JOB_ID": b"9"}),
-        ("ALL,SLURM_JOB_ID=7", {**OURS, b"SLURM_JOB_ID": b"7"}),
+        ("SLURM_PROCID", {b"SLURM_PROCID": b"9"}),
+        ("ALL,SLURM_PROCID=7", {**OURS, b"SLURM_PROCID": b"7"}),
         ("REDMESH_ALLOCATION_COOKIE", {b"REDMESH_ALLOCATION_COOKIE": b"5d1f"}),
         (os.fsdecode(b"A=caf\xe9"), {b"A": b"caf\xe9"}),
     ],
@@ -80,7 +80,7 @@ def test_every_value_can_be_written(everything: bool, values: dict[str, str], he
         items.append(f"{name}={quote}{value}{quote}")
     environ = {name.encode(): value.encode() for name, value in here.items()}
     told = {n.encode(): v.encode() for n, v in values.items() if not ("'" in v and '"' in v)}
-    expected = {n: v for n, v in environ.items() if everything and not n.startswith(FOREIGN)} | told
+    expected = {n: v for n, v in environ.items() if everything and not is_foreign(n)} | told
     assert parse(",".join(items)).apply(environ) == expected
 
 

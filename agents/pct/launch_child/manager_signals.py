@@ -1,0 +1,60 @@
+"""The signals of a batch system, in a launch child: it passes them on to the ranks that do not get them themselves."""
+
+from __future__ import annotations
+
+import time
+
+from agents.linux import ending
+from agents.linux.batch_signals import PASSED, Copies
+
+TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
+if TYPE_CHECKING:
+    from typing import Callable, List, Optional
+
+    from agents.link.loop import Loop
+
+#: SIGHUP, SIGINT, SIGQUIT, SIGTERM
+_MAY_END = (1, 2, 3, 15)
+_TERM = 15
+#: Seconds after SIGTERM for which the job may be ending: longer than any KillWait that is common.
+MAY_END_S = 600.0
+
+
+class ManagerSignals:
+    """``send(number, ranks)`` signals this node's ranks; ``themselves()`` is True if the batch system started them, and
+    so signals them; ``end`` ends the launch here, if a signal is meant for this process."""
+
+    def __init__(
+        self, loop: Loop, send: Callable[[int, Optional[List[int]]], None], themselves: Callable[[], bool],
+        end: Callable[[], None],
+    ) -> None:  # fmt: skip
+        self._loop, self._send, self._themselves, self._end = loop, send, themselves, end
+        self._copies = Copies()
+        self._terminated_at = -MAY_END_S
+        for number in PASSED:
+            loop.on_signal(number, lambda number=number: self._arrived(number))  # type: ignore[misc]
+
+    def _arrived(self, number: int) -> None:
+        if number in _MAY_END and ending.is_meant():
+            self._end()
+            return
+        if number == _TERM:
+            self._terminated_at = time.monotonic()
+        first = self._copies.from_manager(number, time.monotonic())
+        if first and not (ending.reaches_ranks() or self._themselves()):
+            self._send(number, None)
+
+    @property
+    def job_may_end(self) -> bool:
+        """True for some time after a SIGTERM of the batch system."""
+        return time.monotonic() < self._terminated_at + MAY_END_S
+
+    def relayed(self, number: int, ranks: Optional[List[int]]) -> None:
+        """Yod has got this signal as a process of the job, and passes it on."""
+        delay_s = self._copies.from_yod(number, time.monotonic())
+        if delay_s is not None:
+            self._loop.after(delay_s, lambda: self._if_due(number, ranks))
+
+    def _if_due(self, number: int, ranks: Optional[List[int]]) -> None:
+        if self._copies.is_due(number, time.monotonic()):
+            self._send(number, ranks)
