@@ -201,6 +201,24 @@ async def test_a_line_behind_a_dialog_is_as_textual_paints_it(tmp_path: Path) ->
     database.close()
 
 
+async def test_lines_behind_a_dialog_are_whole_while_a_layout_is_due(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    async with opened(database.url, tmp_path, (120, 40)) as (app, keyboard):
+        await keyboard.press("?")
+        await until(keyboard, lambda: isinstance(app.screen, Help), "the help")
+        await still(app, keyboard)
+        behind = app.screen_stack[0]
+        places = behind._compositor
+        hidden = next(widget for widget in behind.walk_children() if widget not in places.visible_widgets)
+        with app.batch_update():
+            behind.query_one("#side").styles.width = 60
+            await until(keyboard, lambda: behind._layout_required, "a layout is due")
+            places.update_widgets({hidden})  # of what was not placed before, the next question places all
+            lengths = {sum(segment.cell_length for segment in line) for line in places.lines(range(40)).values()}
+        assert lengths == {120}
+    database.close()
+
+
 def _differing(one: Iterable[Segment], other: Iterable[Segment]) -> list[object]:
     """The columns that differ in their letter or style."""
     cells = [

@@ -134,8 +134,12 @@ class CellsCompositor(Compositor):
         return {y: Strip.join(piece.strip for piece in sorted(pieces, key=_column)) for y, pieces in found.items()}
 
     def _paint(self, regions: list[Region]) -> list[Piece]:
-        """Paint only the requested lines of each widget, from front to back until everything is covered."""
-        screen = self.size.region
+        """Paint only the requested lines of each widget, from front to back until everything is covered.
+
+        The places are computed before: a widget asks for its own when it is rendered. If a layout was due, that moved
+        all widgets in the middle of a line, and the line behind a dialog was shorter than the screen.
+        """
+        screen, _ = self.size.region, self.full_map
         open_spans: dict[int, Spans] = {}
         for y, left, right in self._regions_to_spans(region.intersection(screen) for region in regions):
             open_spans.setdefault(y, []).append((left, right))
@@ -348,10 +352,8 @@ def lines_behind(screen: Screen[Any], wanted: Sequence[int]) -> dict[int, Strip]
     colour, width = screen.styles.background, screen.size.width
     if not isinstance(behind, PromptScreen) or colour.a == 1 or behind._compositor.size != screen.size:
         return {}
-    found, blank = behind._compositor.lines(wanted), behind.visual_style.rich_style
-    # Measured, not taken for granted: of a line that is shorter than it says, Textual paints a part that is not there.
-    whole = {y: Strip(list(strip)).adjust_cell_length(width, blank) for y, strip in found.items()}
-    return {y: Strip(BackgroundScreen.process_segments(strip, colour), width) for y, strip in whole.items()}
+    found = behind._compositor.lines(wanted)
+    return {y: Strip(BackgroundScreen.process_segments(strip, colour), width) for y, strip in found.items()}
 
 
 def mend() -> None:
