@@ -8,6 +8,7 @@ from textual.command import CommandList
 from textual.widgets import Static
 
 from console.tui.model.observation import Identity, Observation
+from console.tui.screens.base import Page
 from console.tui.screens.launch import RunScreen
 from console.tui.screens.mesh import MeshScreen
 from console.tui.widgets.details import Details
@@ -133,6 +134,11 @@ async def test_the_database_goes_and_comes_back(tmp_path: Path) -> None:
         database.path.rename(away)
         await until(pilot, lambda: "last read" in screen_text(app), "when it was read last")
         assert "n0" in screen_text(app) and "Traceback" not in screen_text(app)
+        await pilot.press("exclamation_mark")
+        await until(pilot, lambda: isinstance(app.screen, Page), "why, on a page")
+        await pilot.press("1")  # a key of a tab goes there
+        await until(pilot, lambda: app.current_mode == "launchers" and len(app.screen_stack) == 1, "the table")
+        await pilot.press("m")
         await pilot.press("l", "j")  # the old picture can still be walked over
         away.rename(database.path)
         await until(pilot, lambda: "of 24 free" in screen_text(app), "the picture is fresh again")
@@ -178,6 +184,11 @@ async def test_help_has_every_key_of_the_screen_in_front(tmp_path: Path) -> None
             "high contrast",
         ):
             assert words in text
+        await pilot.resize_terminal(48, 24)
+        await until(pilot, lambda: app.screen.query_one("#help-text Static", Static).virtual_size.width < 48, "narrow")
+        page = app.screen.query_one("#help-text Static", Static)
+        shown = str(page.visual).split("\n")
+        await until(pilot, lambda: len(shown) == page.size.height, "each line on one, wrapped for this width")
         await pilot.press("escape")
         await until(pilot, lambda: isinstance(app.screen, MeshScreen), "it closes")
 
@@ -190,6 +201,7 @@ async def test_every_action_is_in_the_palette(tmp_path: Path) -> None:
         await until(pilot, lambda: app.screen.query(CommandList), "the palette")
         shown = app.screen.query_one(CommandList)
         await until(pilot, lambda: shown.option_count > 8, "its entries")
+        await until(pilot, lambda: shown.size.height >= 17, "nearly all of 24 lines have entries")
         titles = " ".join(str(shown.get_option_at_index(n).prompt) for n in range(shown.option_count))
         for title in ("Mesh", "Launch", "Attach 4", "Help", "Theme", "Quit", "Read only", "showmesh --watch"):
             assert title in titles

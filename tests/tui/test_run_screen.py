@@ -15,6 +15,7 @@ from textual import events
 from agents.wire import control, frames
 from console.launch.events.spool import spool_path
 from console.tui.app import ConsoleApp
+from console.tui.model.filter import parse_filter
 from console.tui.model.launch import Phase
 from console.tui.model.machine import Launcher
 from console.tui.model.output import STDERR
@@ -278,7 +279,7 @@ async def test_filter_gathering_and_stacks_reach_what_is_spooled_alone(tmp_path:
             file.write(frames.output(frames.STDOUT, rank, b"the needle\n"))
         for part in range(60):
             data = b"".join(b"line %d of part %d\n" % (line, part) for line in range(500))
-            file.write(frames.output(frames.STDOUT, 1, data))
+            file.write(frames.output(frames.STDOUT, 1, b"a" * 60 + b"!\n" + data))
         for rank, status in ((0, 1), (1, 0)):
             file.write(control.control({"event": "exit", "rank": rank, "status": status, "signal": 0, "elapsed_s": 1}))
         file.write(control.control({"event": "end", "at": 2.0, "exit_status": 1}))
@@ -294,9 +295,11 @@ async def test_filter_gathering_and_stacks_reach_what_is_spooled_alone(tmp_path:
         await pilot.press("equals_sign", "escape", "s")
         await until(pilot, lambda: "inner heat.py:7" in screen_text(app), "the traceback")
         await pilot.press("escape")
+        pane.wanted = parse_filter("(a|aa)+$")
+        assert pane._sifts is None, "the spool is not read for a filter that was dropped"
         path.unlink()
         await pilot.press("f", *"needle", "enter")
-        await until(pilot, lambda: pane.covered.startswith("in the newest 20,0"), "what was looked at")
+        await until(pilot, lambda: pane.covered.startswith("in the newest 2"), "what was looked at")
         await pilot.press("s")
         await until(pilot, lambda: "no traceback of any rank" in screen_text(app), "that there is none")
 
@@ -920,6 +923,22 @@ async def test_what_is_typed_in_one_burst_with_the_key_of_a_line_is_in_the_line(
             await until(pilot, lambda name=name: f"{name} xKq" in " ".join(screen_text(app).split()), "the line")
             await pilot.press("escape")
             assert isinstance(app.screen, RunScreen)
+
+
+async def test_keys_right_behind_enter_in_a_line_have_their_effect(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    async with ScriptedYod(tmp_path, 1) as yod, opened(database.url, tmp_path) as (app, pilot):
+        yod.event("hello", launcher=1, command="cat", size=1, user="ada", state="running", input=True)
+        yod.started(["n0"])
+        yod.output(0, b"alpha\nbeta\n")
+        await watched(yod, app, pilot)
+        pane = app.screen.query_one(OutputPane)
+        for key in ("f", *"alpha", "enter", "W", "equals_sign", "i", *"yes", "enter", *"no", "enter", "3"):
+            app.post_message(events.Key(key, key if len(key) == 1 else None))
+        await until(pilot, lambda: len([one for one in yod.heard if one["op"] == "input"]) == 2, "both lines")
+        assert [one["data"] for one in yod.heard if one["op"] == "input"] == ["yes\n", "no\n"]
+        assert pane.wanted == parse_filter("alpha") and pane.wrap and pane.gathered
+        await until(pilot, lambda: "to the ranks 3" in " ".join(screen_text(app).split()), "the next line")
 
 
 async def test_a_filter_by_node_that_was_set_before_the_ranks_started_shows_them(tmp_path: Path) -> None:

@@ -73,6 +73,24 @@ async def test_sorting_filtering_and_marking(tmp_path: Path) -> None:
         await until(pilot, lambda: app.current_mode == "mesh", "the map")
 
 
+async def test_a_marked_row_keeps_the_colour_of_a_bad_state(tmp_path: Path) -> None:
+    database = busy_machine(tmp_path)
+    database.down("n1")
+    async with opened(database.url, tmp_path, (120, 30)) as (app, pilot):
+        await pilot.press("3")
+        await until(pilot, lambda: "n1      down" in screen_text(app), "the nodes")
+        screen = app.screen
+        assert isinstance(screen, TableScreen)
+
+        def colour() -> object:
+            cells = (cell for y in range(8) for cell in screen.view.render_line(y) if cell.text.strip() == "down")
+            return next(cell.style.color for cell in cells if cell.style)
+
+        before = colour()
+        screen.view.mark(set(screen.rows.order))
+        assert colour() == before
+
+
 async def test_the_cursor_stays_on_its_row(tmp_path: Path) -> None:
     database = busy_machine(tmp_path)
     async with opened(database.url, tmp_path, (120, 30)) as (app, pilot):

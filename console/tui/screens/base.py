@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import ClassVar, TypeVar
 
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Vertical, VerticalScroll
@@ -113,6 +114,14 @@ class Page(Dialog[None]):
             set_subtitle(frame, "escape closes, y copies")
             with VerticalScroll(id="page-text"):
                 yield Static(Content("\n").join(self._lines))
+
+    def on_key(self, event: events.Key) -> None:
+        """A key of the application, as one of a tab, closes the page and has its effect."""
+        keys = (key for node, bound in self._binding_chain if node is self.app for key in bound.key_to_bindings)
+        if event.key in keys and not self._dismissed:
+            event.stop()
+            self.action_close()
+            self.app.post_message(events.Key(event.key, event.character))
 
     def action_close(self) -> None:
         """Close the page; a second call does nothing."""

@@ -73,9 +73,13 @@ class Help(Dialog[None]):
                 yield Static(self._text())
 
     @on(Input.Changed)
-    def _searched(self, event: Input.Changed) -> None:
-        words = event.value.lower().split()
+    def _searched(self) -> None:
+        words = self.query_one(Input).value.lower().split()
         self.query_one("#help-text Static", Static).update(self._text(words))
+
+    def on_resize(self) -> None:
+        """Wrap the lines for the new width."""
+        self._searched()
 
     @on(Input.Submitted)
     def _read(self) -> None:

@@ -405,7 +405,7 @@ class RunScreen(Framed):
 
     def _close_prompt(self) -> None:
         self._prompt.close()
-        self._output.focus()
+        self.set_focus(self._output)  # at once, for the keys behind enter
         self.refresh_bindings()
 
     @on(Prompt.Ended)

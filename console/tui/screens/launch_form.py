@@ -261,7 +261,7 @@ class LaunchScreen(Framed):
     @on(Prompt.Left)
     def _close_prompt(self) -> None:
         self.query_one(Prompt).remove_class("-open")
-        self.query_one("#command").focus()
+        self.set_focus(self.query_one("#command"))  # at once, for the keys behind enter
 
     def action_copy(self) -> None:
         """Copy the yod command line to the clipboard."""

@@ -32,6 +32,33 @@ class CleanInput(Input):
 class _Line(CleanInput):
     BINDINGS: ClassVar[list[BindingType]] = bindings("prompt")
 
+    def __init__(self) -> None:
+        # Not selected at the focus, which comes after the first keys of a burst: the next one would replace them.
+        super().__init__(compact=True, select_on_focus=False)
+        self._later: list[events.Key] | None = None  # typed behind enter, while the answer is not handled yet
+
+    async def _on_key(self, event: events.Key) -> None:
+        """Enter takes the present text. Keys behind it wait until the answer is handled: most are keys of the screen.
+
+        As a binding, enter takes effect only after it has come up to the application; keys behind it were typed here.
+        """
+        if self._later is not None:
+            self._later.append(event)
+        elif event.key == "enter":
+            self._later = []
+            await self.action_submit()
+        else:
+            await super()._on_key(event)
+            return
+        event.stop()
+        event.prevent_default()
+
+    def answer_handled(self) -> None:
+        """Pass on the keys that were typed behind enter."""
+        later, self._later = self._later or [], None
+        for event in later:
+            self.app.post_message(events.Key(event.key, event.character))
+
     def action_leave(self) -> None:
         """Close the prompt without an answer."""
         parent = self.parent
@@ -79,8 +106,7 @@ class Prompt(Horizontal):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.kind = ""
-        # Not at the focus, which comes after the first keys of a burst: the next one would replace them.
-        self._line = _Line(compact=True, select_on_focus=False)
+        self._line = _Line()
         self._asks = Label()
         self._note = Label(classes="prompt-note")
         self._keeps_open = False
@@ -144,6 +170,7 @@ class Prompt(Horizontal):
         if self._keeps_open:
             self._line.value = ""
         self.post_message(self.Answered(self.kind, event.value))
+        self.call_later(self.screen.call_later, self._line.answer_handled)  # behind the answer on its way
 
 
 # A choice of a few words on one line.

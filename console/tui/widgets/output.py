@@ -171,17 +171,20 @@ class OutputPane(ScrollView, can_focus=True):
         self._keep_open(opened)
         self._place(top)
 
-    def _refresh_rows(self) -> None:
-        """Include new lines. Lines that have left memory since the last time are read from the spool first."""
+    def _refresh_rows(self) -> bool:
+        """Include new lines; False if the filter was dropped. Lines that have left memory since the last time are
+        read from the spool first."""
         rows = self._rows
         if not isinstance(rows, AllRows) and rows.scan.behind:
             if self._sifts is None:
                 self._sift(rows)
-            return
+            return True
         try:
             rows.refresh()
         except TooSlowError as error:
             self._refuse(error)
+            return False
+        return True
 
     def _sift(self, rows: Selection | Gathered) -> None:
         """Let ``rows`` read the spool, and then show them."""
@@ -394,9 +397,9 @@ class OutputPane(ScrollView, can_focus=True):
         top = self._top_number()
         keep, self._filtered_on = self.keeps(), list(self._run.nodes)
         self._rows = self._make_rows(keep)
-        self._refresh_rows()
+        accepted = self._refresh_rows()
         oldest = self._archive.first
-        if oldest is not None and oldest < self._run.output.first:
+        if accepted and oldest is not None and oldest < self._run.output.first:
             all_rows = self._make_rows(keep, oldest)
             if not isinstance(all_rows, AllRows):
                 self._sift(all_rows)

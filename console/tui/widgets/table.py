@@ -340,11 +340,13 @@ class TableView(ScrollView, can_focus=True):
         for column, width, text in zip(rows.table.columns, self._widths, texts, strict=True):
             if not width:
                 continue
-            style = base + self._look(MARKS[text]) if text in MARKS and column.most else base
+            state = MARKS.get(text) if column.most else None
+            look = state or ("marked" if marked else "")  # a state has its colour in a marked row, too
+            style = base + self._look(look) if look else base
             if cell_len(text) > width:
                 text = set_cell_size(text, width - 1) + "…"
             text = text.rjust(width) if column.right else set_cell_size(text, width)
-            segments += [Segment(text, style + self._look("marked") if marked else style), Segment(" " * _GAP, base)]
+            segments += [Segment(text, style), Segment(" " * _GAP, base)]
         segments.append(Segment(" " * self.size.width, base))
         strip = Strip(segments)
         if not here:
