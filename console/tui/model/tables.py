@@ -308,7 +308,7 @@ class Rows:
         self.refused = None
 
     def refresh(self) -> None:
-        """Apply the machine's changes. A filter that takes too long is dropped; ``refused`` says so."""
+        """Apply the machine's changes, and arrange the rows."""
         kept, before = self._kept, self._kept.get
         rows = dict((*self.extra, *self.table.rows(self._machine)))
         new = [key for key, row in rows.items() if (old := before(key)) is None or old.row is not row]
@@ -319,6 +319,13 @@ class Rows:
             self._passes = {key: passes for key, passes in self._passes.items() if key in self._lines}
             self.total = len(rows)
             self._sorted = ()
+        self.arrange()
+
+    def arrange(self) -> None:
+        """Apply another order or filter. A filter that takes too long is dropped; ``refused`` says so.
+
+        Of ten thousand nodes, a third of the time of ``refresh`` goes into looking for changes.
+        """
         self._sort()
         self.order = self._in_order[:: -1 if self.reverse else 1]
         if self._matches is not None:

@@ -127,7 +127,7 @@ class TableScreen(Framed):
     def _update(self) -> None:
         machine = self.console.machine
         if self._boot != machine.boot_id:
-            self._boot = machine.boot_id
+            self._boot, self._counter = machine.boot_id, -1
             if self.table is not JOBS:
                 self.view.mark(set())  # the numbers of its rows may be those of others now
         self._wrong.update_wrongs()
@@ -138,9 +138,13 @@ class TableScreen(Framed):
             self._reads_later = True  # earlier readings may be out of date; in a paused recording none follow
             self.set_timer(_ENDED_EVERY_S, self._read_ended)
         second = int(time.time() if self.table is JOBS else machine.now)
-        if machine.counter != self._counter or second != self._second:
+        if machine.counter != self._counter or (second != self._second and self.table is not NODES):
             self._counter, self._second = machine.counter, second
             self.view.update_rows()
+        elif second != self._second:  # the same nodes, a second older: to look for changes would take 5 ms of 10,000
+            self._second = second
+            self.rows.arrange()
+            self.view.show_rows()
             if self._with_ended and time.monotonic() - self._ended_at > _ENDED_EVERY_S:
                 self._read_ended()
         self._tell_refused()
@@ -230,7 +234,8 @@ class TableScreen(Framed):
     def set_filter(self, text: str) -> None:
         """Apply a filter. Raises FilterError; after TooSlowError there is none."""
         self.rows.set_filter(text)
-        self.view.update_rows()
+        self.rows.arrange()
+        self.view.show_rows()
         self._titles()
         if self.rows.refused is not None:
             raise self.rows.refused
@@ -248,7 +253,8 @@ class TableScreen(Framed):
         self.rows.reverse = view.reverse
         if view.ended != self._with_ended and self.possible("ended", ()):
             self.action_ended()
-        self._sort_by(names.index(view.sort) if view.sort in names else self.rows.sort)
+        self.rows.sort = names.index(view.sort) if view.sort in names else self.rows.sort
+        self._again()
 
     @on(TableView.HeadClicked)
     def _head_clicked(self, event: TableView.HeadClicked) -> None:
@@ -263,17 +269,22 @@ class TableScreen(Framed):
 
     def _sort_by(self, column: int) -> None:
         self.rows.sort = column
-        self._again()
+        self._arrange()
 
     def action_reverse(self) -> None:
         """Reverse the order."""
         self.rows.reverse = not self.rows.reverse
-        self._again()
+        self._arrange()
+
+    def _arrange(self) -> None:
+        self.rows.arrange()
+        self.view.show_rows()
+        self.view.refresh()  # the mark of the order stands in the heading
+        self._titles()
 
     def _again(self) -> None:
-        self.view.update_rows()
-        self.view.refresh()
-        self._titles()
+        self.rows.refresh()
+        self._arrange()
 
     def action_ended(self) -> None:
         """Show or hide ended rows."""

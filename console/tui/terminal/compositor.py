@@ -329,6 +329,11 @@ class OverPrompt(_Over):
 
     _behind: Mapping[int, Strip] = MappingProxyType({})  # the lines that are being painted
 
+    def _compositor_refresh(self) -> None:
+        """Paint, unless nothing may be shown now: Textual would paint everything, and drop it."""
+        if not self.app._batch_count:
+            super()._compositor_refresh()
+
     def render_lines(self, crop: Region) -> list[Strip]:
         """Lines of the dialog's screen; those behind it are painted together."""
         cache = self._styles_cache
@@ -362,7 +367,8 @@ def mend() -> None:
 
 
 class PromptApp(App[None]):
-    """An application that handles keys one after the other, and shows another tab as soon as it is complete."""
+    """An application that handles keys one after the other, and shows another tab, or a dialog, as soon as it is
+    complete: a dialog was painted, with all that is behind it, four times before it had its size and its widgets."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -390,6 +396,8 @@ class PromptApp(App[None]):
         found, mounted = super()._get_screen(screen)
         if found._css_update_count < 0:
             found._css_update_count = self._css_update_count
+        if isinstance(found, OverPrompt):
+            self.delay_update()
         return found, mounted
 
     async def on_event(self, event: events.Event) -> None:

@@ -84,9 +84,13 @@ class TableView(ScrollView, can_focus=True):
     # Called by the screen
 
     def update_rows(self) -> None:
-        """Apply changes."""
+        """Apply the machine's changes."""
+        self.rows.refresh()
+        self.show_rows()
+
+    def show_rows(self) -> None:
+        """Show the rows as they are arranged now."""
         rows = self.rows
-        rows.refresh()
         widths = rows.widths(max(10, self.scrollable_content_region.width - 2))
         if widths != self._widths:
             self._widths = widths
