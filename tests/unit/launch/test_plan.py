@@ -141,9 +141,10 @@ def test_what_is_not_forwarded() -> None:
         b"YODRETRYCOUNT": b"1",
         b"PMIXTURE": b"x",
         b"OMPI_MCA_btl": b"tcp",
+        b"SLURM_JOB_ID": b"1",
     }
     theirs = {
-        b"SLURM_JOB_ID": b"1",
+        b"SLURM_PROCID": b"1",
         b"PMI_RANK": b"0",
         b"PMIX_NAMESPACE": b"n",
         b"YOD_RANK": b"3",
