@@ -130,6 +130,8 @@ class JobOwner:
         if told != self._waits_for:
             self._waits_for = told
             self.owner.record(lambda job: job.set_meta(waits_for=told or None))
+        if self.phase.now is not Phase.AWAITING:
+            return  # the record failed, which ends the job
         if left or not all(part.is_clear() for part in self._parts):
             self.loop.after(_LOOK_S, lambda: self._await_left(left))
             return
@@ -372,7 +374,10 @@ class JobOwner:
 
     def fence(self, reason: str) -> None:
         """The standby has taken over the job, or the object is gone: write nothing any more."""
+        closed = self.phase.closed
         self.phase.go(Step.FENCE)
+        if closed:
+            return  # the job's end is recorded, or it has been lost before
         print(f"job {self.job.uuid}: {reason}", file=sys.stderr, flush=True)
         self.owner.stop()
         self.job.close(abandon=True)

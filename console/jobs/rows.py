@@ -16,7 +16,7 @@ from agents.job.description import META
 from agents.yodio.yodfields import PART, filled, has_field
 from console.errors import ConsoleError
 from console.jobs.objects import ENDED, opened, summary
-from redmesh.state import DONE, FAILED, RUNNING, WAITING, StateError, job_path, owned
+from redmesh.state import DONE, FAILED, RUNNING, SCHEME, WAITING, StateError, job_path, owned
 
 #: How the reason begins for which a job waits (console/jobs/waiting.py), where nobody is in front of it.
 FIRST = "first in the line"
@@ -57,14 +57,14 @@ def waiting_text(why: str, running: int) -> str:
 def paced(job: dict[str, Any]) -> tuple[float, int]:
     """From when on the rate counts, and how many tasks had run before.
 
-    Of a job that has ended: from its start, without the time in which it was held or had ended before. Else since it
-    was last released or resumed, or since its program is no longer idle.
+    Of a job that has ended: from its start, without the time in which it was held or had ended before (with it, if its
+    object is not on this host). Else since it was last released or resumed, or since its program is no longer idle.
     """
     begun = float(job.get("begun_at") or 0.0)
     if not begun:
         return begun, 0
     if job["state"] in ENDED:
-        again = float(job.get("paced_at") or 0.0) > begun
+        again = float(job.get("paced_at") or 0.0) > begun and not job["path"].startswith(SCHEME)
         return (job["ended_at"] - _worked_s(job["path"]) if again else begun), 0
     return float(job.get("paced_at") or begun), int(job.get("paced_from") or 0)
 

@@ -173,7 +173,7 @@ def _tracked(settings: Settings, uuid: str) -> Source:
             raise
         _trusted(settings, entry.address)
         # the node to which this host sent it, which knows a later place
-        return _found_at(Source(uuid, address=entry.address), "")
+        return _found_at(Source(uuid, address=entry.address), "a CPA would know of a standby: mesh status")
     node = str(told["url"]).removeprefix(state.SCHEME).partition("/")[0]
     if told["proxied"] and told["standby"] != node:
         return _proxied(settings, uuid, node, told)
@@ -234,19 +234,25 @@ def purge_there(settings: Settings, found: Source) -> None:
     forget(settings, found.uuid, found.node)
 
 
-def forget(settings: Settings, uuid: str, node: str) -> None:
-    """Tell the tracker that the object on ``node`` was deleted, and its standby to delete its copy.
+def forget(settings: Settings, uuid: str, node: str) -> bool:
+    """Tell the tracker that the object on ``node`` was deleted, and its standby to delete its copy. Returns False if no
+    CPA answers.
 
     Without success, the tracker goes on naming ``node``, which says that the object is not there; a copy is deleted
     after a day.
     """
-    with contextlib.suppress(AgentError, ConsoleError):
+    try:
         told = ask_cpa(settings, {"op": "state_locate", "uuid": uuid})
         if told["url"] != state.url_on(node, uuid):
-            return  # the object that was deleted was not the job's any more
+            return True  # the object that was deleted was not the job's any more
         if told["standby"]:
             _drop_copy(uuid, address_of(settings, told["standby"], told["addresses"]))
         ask_cpa(settings, {"op": "state_forget", "uuid": uuid, "node": node, "uid": os.geteuid()})
+    except AgentError:
+        return True  # it knows no such job, or not this node's address any more
+    except ConsoleError:
+        return False
+    return True
 
 
 def _drop_copy(uuid: str, address: str) -> None:

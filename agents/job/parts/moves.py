@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from agents.job.workers.commands import Command, Handler
     from agents.job.workers.worker import Connection
 
+#: Seconds until a move is tried again that waits for launches of a lost owner.
+_AGAIN_S = 0.2
+
 
 class Moves(Part):
     """The standby, commands that move the job, and how many tasks may start before the standby knows."""
@@ -77,6 +80,10 @@ class Moves(Part):
         self._standby.leave(login)
 
     def _on_leave(self, login: str, reason: str) -> None:
+        if self.context.phase.now is Phase.AWAITING and not reason:
+            # Asked by another login processor: once launches of a lost owner have ended, which may still run tasks.
+            self.context.loop.after(_AGAIN_S, lambda: self._on_leave(login, reason))
+            return
         waiting, self._waiting = self._waiting, []
         for command in waiting:
             command.answer(CommandAnswer(error=reason))

@@ -35,8 +35,8 @@ class Command:
         self.reason = str(reason) if reason else ""  # of a cancellation
         self.node = str(told.get("node"))  # where the job is to continue
         self.tasks: Optional[List[int]] = None  # to be run again; None: all
-        if isinstance(told.get("tasks"), list):
-            self.tasks = _numbers(told.get("tasks"))
+        if told.get("tasks") is not None:
+            self.tasks = _numbers(told.get("tasks"))  # none, and not all, if they are no list
         self.count: Optional[int] = count if isinstance(count, int) else None  # calls that were submitted
         self.numbers: FrozenSet[int] = frozenset(_numbers(told.get("numbers")))  # calls to be withdrawn
 

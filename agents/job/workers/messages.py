@@ -57,6 +57,8 @@ class Result:
         result = cls(*row[:7])
         if type(result.number) is not int or type(result.attempt) is not int or type(result.cause) is not str:
             raise ValueError("a result names an attempt")
+        if type(result.status) is not int or type(result.lines) is not str:
+            raise ValueError("a result has a status, and lines of text")
         if not isinstance(result.started_at, (int, float)) or not isinstance(result.ended_at, (int, float)):
             raise ValueError("a result says when its attempt ran")
         if len(row) > 7:

@@ -63,16 +63,17 @@ def _bytes_of(error: UnicodeError) -> tuple[bytes, int]:
 def _run(arguments: Sequence[str] | None) -> int:
     given_words = sys.argv[1:] if arguments is None else arguments
     _Parser.words = given_words
-    options, unknown = parser(given_words[0] if given_words else "").parse_known_args(given_words)
-    if options.help or not hasattr(options, "command"):
-        from console.cli.mesh.overview import overview
-
-        print(overview(parser()))
-        return 0 if options.help else UsageError.exit_status
+    top = parser(given_words[0] if given_words else "")
+    options, unknown = top.parse_known_args(given_words)
     if unknown:
         from console.cli.mesh.other_words import unknown_words
 
-        raise unknown_words(options.of_command, unknown)
+        raise unknown_words(getattr(options, "of_command", top), unknown)
+    if options.help or not hasattr(options, "command"):
+        from console.cli.mesh.overview import overview
+
+        print(overview(parser()), file=sys.stdout if options.help else sys.stderr)
+        return 0 if options.help else UsageError.exit_status
     if options.quiet and not getattr(options, "own_quiet", False):
         if getattr(options, "result", False):
             raise UsageError("--quiet does not fit: this command's output is its result", "write it into a file")

@@ -277,16 +277,20 @@ def purge(settings: Settings, options: argparse.Namespace) -> int:
                 "--force deletes it all the same", exit_status=1,
             )  # fmt: skip
         waiting = [] if told["state"] in ENDED else dependents(path)
+        tracked = _is_tracked(settings, path, told)
         delete(path)
-        if _is_tracked(told):
+        if tracked:
             forget(settings, told["uuid"], node_of(settings, path) or login_name(settings))
         start_beside(path, waiting)  # they fail with that reason, or start (--after JOB:any)
     return 0
 
 
-def _is_tracked(told: dict[str, Any]) -> bool:
-    """True if the tracker may know the object: a job of tasks had a standby, or the object was moved."""
-    return bool(told["kind"] == "job" or told["counter"])
+def _is_tracked(settings: Settings, path: str, told: dict[str, Any]) -> bool:
+    """True if the tracker may know this object: it is no copy somewhere else, and of a job of tasks, which may have had
+    a standby, or moved."""
+    node = node_of(settings, path)
+    place = os.path.join(directory_of(settings.state_dir), node)
+    return bool(told["kind"] == "job" or told["counter"]) and os.path.samefile(path, job_path(place, told["uuid"]))
 
 
 def _purge_all(settings: Settings, options: argparse.Namespace) -> int:
@@ -305,12 +309,14 @@ def _purge_all(settings: Settings, options: argparse.Namespace) -> int:
         print(f"Delete {what}? [y/N] ", end="", file=sys.stderr, flush=True)
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
             return 1
+    answers = True  # a CPA does
     for path in ended:
         if may_go(path):  # mesh retry may have started it again
             told = summary(path)
+            tracked = answers and _is_tracked(settings, path, told)
             delete(path)
-            if _is_tracked(told):
-                forget(settings, told["uuid"], node_of(settings, path) or login_name(settings))
+            if tracked:
+                answers = forget(settings, told["uuid"], node_of(settings, path) or login_name(settings))
     print(f"deleted: {counted(len(ended), 'job')}")
     return 0
 

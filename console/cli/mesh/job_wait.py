@@ -1,11 +1,11 @@
-"""``mesh wait``, and the wait of ``mesh submit --wait`` and ``mesh sections run``: for the end of a job, wherever it is
-and goes (docs/jobs.md)."""
+"""``mesh wait``, and the wait of ``mesh submit --wait``: for a job's end, wherever it is and goes (docs/jobs.md)."""
 
 import argparse
 import json
 import os
 import sys
 import time
+from contextlib import suppress
 from typing import Any
 
 from agents.job.description import META
@@ -41,14 +41,15 @@ def see_end(settings: Settings, found: Source, *, quiet: bool) -> int:
         with ProgressLine(settings, found.path, quiet=quiet):
             job = _end(settings, found)
     except KeyboardInterrupt:
-        name = found.uuid[:8]
+        name = found.uuid[:8] if found.path else found.uuid
         print(f"mesh: the job goes on (mesh wait {name} waits again, mesh cancel {name} ends it)", file=sys.stderr)
         return 130
     if not quiet:
         print(_sentence(job), file=sys.stderr)
         if (job["counts"] or {}).get(FAILED):
-            for one in found.failures(1):
-                print(clean(f"mesh: task {one['task']} failed first: {one['text']}"), file=sys.stderr)
+            with suppress(ConsoleError):  # its node does not answer any more, and the end is known
+                for one in found.failures(1):
+                    print(clean(f"mesh: task {one['task']} failed first: {one['text']}"), file=sys.stderr)
     return int(job.get("exit_status") or 0)
 
 
@@ -86,8 +87,9 @@ def _end(settings: Settings, found: Source) -> dict[str, Any]:
 
 
 def _is_lost(job: dict[str, Any]) -> bool:
-    """True if the job has no owner, and needs one now."""
-    return bool(job.get("owner_lost") and not job.get("held") and not waits(job, json.loads(job[META])))
+    """True if a job elsewhere has no owner, and needs one now."""
+    awaits_others = json.loads(job[META]).get("after") and not job.get("begun_at")
+    return not job["owner_lives"] and not job.get("held") and not awaits_others
 
 
 def _job(found: Source) -> dict[str, Any]:

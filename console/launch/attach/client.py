@@ -15,7 +15,7 @@ from agents.wire.errors import WireError
 from agents.wire.frames import CONTROL, STDERR, STDOUT, Decoder
 from agents.wire.messages import check_hello, hello
 from console.errors import ConsoleError
-from console.launch.daemons.connect import whereabouts, yod_owner, yod_socket
+from console.launch.daemons.connect import Whereabouts, whereabouts, yod_owner, yod_socket
 from console.launch.events.spool import is_held, spool_path
 from redmesh.sanitise import clean
 from redmesh.text import counted
@@ -221,12 +221,12 @@ def reach_launch(run_dir: str, launcher: int, spool: str = "") -> socket.socket 
             if not held and os.path.exists(spool):
                 return None
         if time.monotonic() > deadline:
-            if held or known:
+            found = Whereabouts(here=True) if held else whereabouts(run_dir, launcher)
+            if held or (known and found.here):
                 raise ConsoleError(
                     f"launcher {launcher} runs, but nobody answers at {yod_socket(run_dir, launcher)}",
                     "mesh status tells whether the directory of its socket was removed",
                 )
-            found = whereabouts(run_dir, launcher)
             if found.here:
                 known, deadline = True, time.monotonic() + _BUSY_S
                 continue

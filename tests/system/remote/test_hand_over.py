@@ -106,11 +106,14 @@ def test_a_job_moves_itself_between_its_stages(mesh: TlsMesh, other: OtherLogin)
     script.unlink()  # its file travels in the object
     path = mesh.state / "jobs" / f"{uuid}.job"
     wait_until(lambda: meta(path, "standby"), "it has a standby, without which it cannot move")
+    waits = mesh.start("mesh", "wait", uuid, "--json", stdout=subprocess.PIPE, text=True)
     stands.touch()
     wait_until(lambda: not path.exists(), "it has gone")
     resumed = other.run("mesh", "job", "resume", uuid)
     assert resumed.returncode == 0 or "runs" in resumed.stderr, resumed.stderr
     assert other.run("mesh", "wait", uuid).returncode == 0
+    ended = json.loads(waits.communicate(timeout=PATIENCE_S)[0])
+    assert (waits.returncode, ended[0]["state"], ended[0]["ended"]) == (0, "done", 6), "it ended there"
     assert shown(other.run, uuid)["counts"] == {"done": 6}
     assert sorted(map(int, out.read_text().split())) == list(range(1, 7)), "none ran twice"
 

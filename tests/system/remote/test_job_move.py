@@ -99,12 +99,16 @@ def test_a_job_moves_and_is_found_with_and_without_the_tracker(mesh: TlsMesh, jo
     finally:
         serve.send_signal(2)
         assert serve.wait() == 0
+    copy = mesh.work / "copy.job"
     # back to where its job can be gone on with
     keeper = json.loads((mesh.home / "state" / "redmesh" / "keeper.json").read_text())
     mesh.run("mesh", "job", "move", job, keeper["login"], check=True)
     assert hidden.parents[1].joinpath(hidden.name).exists() and not hidden.exists()
     assert mesh.json("mesh", "job", "show", job)["counter"] == 4
+    mesh.run("mesh", "job", "fetch", job, str(copy), check=True)
     assert mesh.run("mesh", "job", "move", job, "n1", check=True).stdout.count("(move 5,")
+    mesh.run("mesh", "purge", str(copy), check=True)
+    assert mesh.json("mesh", "job", "show", job)["counter"] == 5, "a copy is not what the tracker knows"
     mesh.run("mesh", "purge", job, check=True)
     gone = mesh.run("mesh", "job", "show", job)
     assert gone.returncode == 125 and f"the object of job {job} is gone: n1 had it last" in gone.stderr

@@ -38,7 +38,7 @@ def test_pages_are_short(top: argparse.ArgumentParser, monkeypatch: pytest.Monke
 )
 def test_help_is_printed(words: list[str], status: int, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words) == status
-    out, err = capsys.readouterr()
+    out, err = capsys.readouterr()[:: -1 if status else 1]
     assert out.startswith("usage: mesh ") and err == ""
     assert ("unreserve" in out) == ("--all" in words)
 
@@ -50,6 +50,11 @@ def test_the_version_is_printed(word: str, capsys: pytest.CaptureFixture[str]) -
     except SystemExit as end:  # argparse's own end
         assert not end.code
     assert capsys.readouterr().out.startswith("mesh (Redmesh) ")
+
+
+def test_an_unknown_option_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--bogus"]) == 2
+    assert "mesh has no option --bogus" in capsys.readouterr().err
 
 
 def test_help_about_what_is_no_command_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,18 +1,27 @@
 """The owner of a job as it begins: what people want is done to all of its tasks, or not yet."""
 
+import socket
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from agents.job.description import META, Description
 from agents.job.job_owner import JobOwner
 from agents.job.parts.moves import Moves
 from agents.job.phase import Phase
+from agents.job.workers.commands import Command
+from agents.job.workers.worker import Connection
+from agents.link.link import Link
 from agents.link.loop import Loop
 from agents.link.sockets import connect
 from agents.linux.processes import start_time
-from agents.wire.control import control
-from redmesh.state import CANCELLED, StateObject, job_path, new_uuid, open_for_reading
+from agents.wire.control import control, decode
+from agents.wire.frames import Decoder
+from redmesh.state import CANCELLED, StateFull, StateGone, StateObject, job_path, new_uuid, open_for_reading
 from tests.support.waiting import PATIENCE_S
 
 
@@ -83,7 +92,9 @@ def test_a_job_that_waits_for_launches_of_a_lost_owner_moves_once_they_have_ende
     try:
         owner.begin()
         moves._standby.node = "n2"
-        with connect(f"{tmp_path}/{uuid}.sock", 5.0) as sock:
+        process, ours = socket.socketpair()  # in the place of mesh job standby
+        moves._standby._link = Link(loop, ours, lambda *_: None, lambda *_: None)
+        with process, connect(f"{tmp_path}/{uuid}.sock", 5.0) as sock:
             sock.sendall(control({"op": "move", "node": "n2", "id": 1}))
             until = time.monotonic() + PATIENCE_S
             while not owner._early and time.monotonic() < until:
@@ -93,10 +104,93 @@ def test_a_job_that_waits_for_launches_of_a_lost_owner_moves_once_they_have_ende
             left.wait()
             while not moves._waiting and time.monotonic() < until:
                 loop.run_once(0.1)
-            assert owner.phase.now is Phase.SERVING and moves._waiting, "the standby was asked"
+            assert owner.phase.now is Phase.SERVING and moves._waiting
+            process.settimeout(PATIENCE_S)
+            asked = [decode(payload) for _, payload in Decoder().feed(process.recv(65536))]
+            assert asked == [{"op": "leave", "login": "n2"}], "the standby was asked"
             owner.suspend()
             assert owner.phase.now is Phase.OVER
     finally:
         left.kill()
         left.wait()
+        loop.close()
+
+
+def test_a_move_that_another_login_processor_asks_for_waits_for_launches_of_a_lost_owner(tmp_path: Path) -> None:
+    uuid, loop = new_uuid(), Loop()
+    left = subprocess.Popen(["sleep", "1000"])
+    yods = f"[[{left.pid}, {start_time(left.pid)}]]"
+    meta: dict[str, str | int | float | bytes | None] = {
+        "uuid": uuid,
+        META: Description(["true"], "/").dump(),
+        "yods": yods,
+        "held": 1,
+    }
+    job = StateObject.create(job_path(str(tmp_path), uuid), meta, durable=False)
+    job.add_array(1, 5)
+    ended: list[bool] = []
+    owner = JobOwner(loop, job, lambda: ended.append(True))
+    moves = next(part for part in owner._parts if isinstance(part, Moves))
+    try:
+        owner.begin()
+        moves._on_leave("l2", "")  # what the standby's process reports
+        loop.run_once(0.0)
+        assert owner.phase.now is Phase.AWAITING
+        left.kill()
+        left.wait()
+        until = time.monotonic() + PATIENCE_S
+        while not ended and time.monotonic() < until:
+            loop.run_once(0.1)
+        assert ended and owner.phase.closed
+    finally:
+        left.kill()
+        left.wait()
+        loop.close()
+    db = open_for_reading(job.path)
+    assert db.execute("SELECT value FROM meta WHERE key = 'handed_to'").fetchall() == [("l2",)]
+    db.close()
+
+
+EVENTS: dict[str, Callable[[JobOwner, Moves], object]] = {
+    "full": lambda owner, _: owner.owner._fail(StateFull("full", "")),
+    "gone": lambda owner, _: owner.owner._fail(StateGone("gone", "")),
+    "fenced": lambda owner, _: owner.fence("it is elsewhere"),
+    "leaves": lambda _, moves: moves._on_leave("l2", ""),
+    "stays": lambda _, moves: moves._on_leave("l2", "no"),
+    "SIGTERM": lambda owner, _: owner.suspend(),
+    "time to leave": lambda owner, _: owner._leave_now(),
+    "no launch is left": lambda owner, _: owner.on_grant_over(),
+    "serve": lambda owner, _: owner.serve(),
+    "commit": lambda owner, _: owner.owner.commit(),
+    "loop": lambda owner, _: owner.loop.run_once(0.0),
+}
+COMMANDS = ("cancel", "hold", "retry", "suspend", "move", "wait", "unknown")
+
+
+@given(st.lists(st.sampled_from([*EVENTS, *COMMANDS]), max_size=6), st.booleans())
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_no_order_of_events_ends_an_owner_by_an_error(tmp_path: Path, events: list[str], at_once: bool) -> None:
+    """A held job gets no processors; what its owner hears may come in every phase."""
+    uuid, loop = new_uuid(), Loop()
+    meta: dict[str, str | int | float | bytes | None] = {
+        "uuid": uuid,
+        META: Description(["true"], "/").dump(),
+        "held": 1,
+    }
+    job = StateObject.create(job_path(str(tmp_path), uuid), meta, durable=False)
+    job.add_array(1, 2)
+    owner = JobOwner(loop, job, lambda: None)
+    moves = next(part for part in owner._parts if isinstance(part, Moves))
+    try:
+        owner.begin()
+        if at_once:
+            owner._await_left([])
+        for event in events:
+            if event in COMMANDS and owner.phase.closed:
+                continue  # its links are closed
+            if event in COMMANDS:
+                owner.on_command(Connection(), Command({"op": event, "id": 1, "node": "l2"}))
+            else:
+                EVENTS[event](owner, moves)
+    finally:
         loop.close()
