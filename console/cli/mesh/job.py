@@ -288,9 +288,9 @@ def purge(settings: Settings, options: argparse.Namespace) -> int:
 def _is_tracked(settings: Settings, path: str, told: dict[str, Any]) -> bool:
     """True if the tracker may know this object: it is no copy somewhere else, and of a job of tasks, which may have had
     a standby, or moved."""
-    node = node_of(settings, path)
-    place = os.path.join(directory_of(settings.state_dir), node)
-    return bool(told["kind"] == "job" or told["counter"]) and os.path.samefile(path, job_path(place, told["uuid"]))
+    place = os.path.join(directory_of(settings.state_dir), node_of(settings, path))
+    here = os.path.realpath(path) == os.path.realpath(job_path(place, told["uuid"]))
+    return here and bool(told["kind"] == "job" or told["counter"])
 
 
 def _purge_all(settings: Settings, options: argparse.Namespace) -> int:

@@ -267,7 +267,7 @@ def test_the_mesh_of_somebody_else_is_not_called_down(private: PrivateMesh) -> N
 
 def test_usage_errors_are_one_line_and_status_2(mesh: MakeMesh) -> None:
     private = mesh(2, 1, up=False)
-    for words in ([], ["upp"], ["up", "--processors"], ["partition"], ["mode", "x", "1"], ["up", "--nodes", "0"]):
+    for words in (["upp"], ["up", "--processors"], ["partition"], ["mode", "x", "1"], ["up", "--nodes", "0"]):
         got = private.run("mesh", *words)
         assert got.returncode == 2 and got.stdout == "" and got.stderr.startswith("mesh: "), words
         assert got.stderr.count("\n") == 1, words

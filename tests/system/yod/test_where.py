@@ -258,16 +258,16 @@ def test_load_files_that_are_wrong(
 
 
 def test_what_ranks_get(mesh8: PrivateMesh) -> None:
-    told = {"SLURM_JOB_ID": "5", "MINE": "1", "YOD_RANK": "99", "REDMESH_CPA_DATABASE": "secret"}
+    told = {"SLURM_PROCID": "5", "MINE": "1", "YOD_RANK": "99", "REDMESH_CPA_DATABASE": "secret"}
     kept = environment(mesh8.run("yod", "env", env=told))
     assert kept["MINE"] == "1" and kept["YOD_RANK"] == "0"
-    assert not {"SLURM_JOB_ID", "REDMESH_CPA_DATABASE"} & set(kept)
+    assert not {"SLURM_PROCID", "REDMESH_CPA_DATABASE"} & set(kept)
     alone = environment(mesh8.run("yod", "--export=NONE,A=1", "/usr/bin/env", env=told))
     assert alone["A"] == "1" and alone["YOD_RANK"] == "0" and not {"MINE", "PATH", "HOME"} & set(alone)
-    named = environment(mesh8.run("yod", "--export=SLURM_JOB_ID,B=2", "/usr/bin/env", env=told))
-    assert (named["SLURM_JOB_ID"], named["B"]) == ("5", "2") and "MINE" not in named
-    set_here = environment(mesh8.run("yod", "--export=ALL,SLURM_JOB_ID=7", "env", env=told))
-    assert (set_here["SLURM_JOB_ID"], set_here["MINE"]) == ("7", "1")
+    named = environment(mesh8.run("yod", "--export=SLURM_PROCID,B=2", "/usr/bin/env", env=told))
+    assert (named["SLURM_PROCID"], named["B"]) == ("5", "2") and "MINE" not in named
+    set_here = environment(mesh8.run("yod", "--export=ALL,SLURM_PROCID=7", "env", env=told))
+    assert (set_here["SLURM_PROCID"], set_here["MINE"]) == ("7", "1")
     where = mesh8.run("yod", "--chdir", "/usr", "--umask", "077", "sh", "-c", "pwd; umask")
     assert where.stdout == "/usr\n0077\n"
     nowhere = mesh8.run("yod", "--chdir", "/no/such", "true")

@@ -59,9 +59,9 @@ def test_overcommit_and_cpus_per_task(yods: PrivateMesh) -> None:
 def test_what_every_rank_is_told(yods: PrivateMesh) -> None:
     script = (
         "echo $YOD_RANK $YOD_SIZE $YOD_LOCAL_RANK $YOD_LOCAL_SIZE $YOD_NODE $YOD_NNODES"
-        ' "$SLURM_JOB_ID$PMIX_RANK$REDMESH_ALLOCATION_COOKIE" "$MINE" $(wc -l < $YOD_RANK_MAP) $PWD'
+        ' "$SLURM_PROCID$PMIX_RANK$REDMESH_ALLOCATION_COOKIE" "$MINE" $(wc -l < $YOD_RANK_MAP) $PWD'
     )
-    theirs = {"SLURM_JOB_ID": "1", "PMIX_RANK": "7", "MINE": "a  b", "REDMESH_ALLOCATION_COOKIE": "c0ffee"}
+    theirs = {"SLURM_PROCID": "1", "PMIX_RANK": "7", "MINE": "a  b", "REDMESH_ALLOCATION_COOKIE": "c0ffee"}
     done = yods.run("yod", "-sz", "3", "sh", "-c", script, env=theirs, check=True)
     assert sorted(done.stdout.splitlines()) == [
         f"0 3 0 2 n0 2  a  b 3 {yods.work}",
