@@ -8,7 +8,7 @@ from agents.linux.processes import is_agent
 
 TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional, Tuple
+    from typing import Dict, Iterable, List, Optional, Tuple
 
 #: The kinds of a mesh's processes; the last two are recognised only by their titles (agents/linux/prctl.py, set_title).
 KEEPER, CPA, RCA, SIMULATED, PCT, LAUNCH = "keeper", "cpa", "rca", "simulated", "pct", "launch"
@@ -16,17 +16,25 @@ KEEPER, CPA, RCA, SIMULATED, PCT, LAUNCH = "keeper", "cpa", "rca", "simulated", 
 
 def processes(state: str) -> Dict[int, Tuple[str, str]]:
     """Our processes of the mesh in ``state``: pid -> kind and name (for a PCT the name of its node)."""
-    found = {}
+    return processes_of([state])[state]
+
+
+def processes_of(states: Iterable[str]) -> Dict[str, Dict[int, Tuple[str, str]]]:
+    """:func:`processes` of each of ``states``, with one look at /proc."""
+    found: Dict[str, Dict[int, Tuple[str, str]]] = {state: {} for state in states}
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             try:
                 with open(f"/proc/{entry}/cmdline", "rb", buffering=0) as file:
                     words = os.fsdecode(file.read(65536)).rstrip("\0").split("\0")
-                known = _known(words, state)
-                # Any process may have this name.
-                ours = known is not None and (os.stat(f"/proc/{entry}").st_uid == os.geteuid() or is_agent(int(entry)))
-                if known is not None and ours and has_same_directory(int(entry), state):
-                    found[int(entry)] = known
+                for state, those in found.items():
+                    known = _known(words, state)
+                    # Any process may have this name.
+                    ours = known is not None and (
+                        os.stat(f"/proc/{entry}").st_uid == os.geteuid() or is_agent(int(entry))
+                    )
+                    if known is not None and ours and has_same_directory(int(entry), state):
+                        those[int(entry)] = known
             except OSError:
                 continue  # it has exited meanwhile
     return found

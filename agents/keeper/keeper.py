@@ -21,7 +21,7 @@ from agents.link.server import Server, Session
 from agents.link.sockets import LOOK_S, connect_now, own_directory, peer
 from agents.link.trust import Trust
 from agents.linux import ending, prctl, processes
-from agents.linux.removal import remove_all_but, remove_empty, remove_state, remove_tree
+from agents.linux.removal import remove_tree
 from agents.pct.launch_child.spares import prepare
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
     from agents.keeper.job_end import JobEnd
+    from agents.keeper.job_files import JobFiles
     from agents.link.loop import Timer
 
 #: Seconds: for daemons of one kind to end; for a CPA to record that the mesh is down.
@@ -44,15 +45,28 @@ LEAVING_S = 0.5
 SOCKET_S, _SOCKET_AGAIN_S = 4 * LOOK_S, 0.1
 #: Seconds after the start of a batch job's keeper until it removes what killed jobs left, not to delay a launch.
 SWEEP_S = 3.0
-#: Seconds for which a node's keeper that ends waits for that of the mesh, at least; and before the batch system's kill.
-LINGER_S, _KILL_S = 1.0, 0.3
-_LOCK_TRIES, _LOCK_S = 10, 0.01
+#: Seconds for which a keeper waits for the lock: another process may just test it
+#: (console/deploy/personal/evidence_of_life.py); in a batch job, a keeper may remove what an earlier start left.
+LOCK_S, LOCK_IN_JOB_S, _LOCK_AGAIN_S = 0.1, 3.0, 0.01
 #: Seconds for owners of jobs to record what ran, and between two looks whether they have.
 OWNERS_S, _OWNERS_AGAIN_S = 5.0, 0.05
-#: In the state directory of a batch job's mesh: the directories of its hosts. How many directories are above the one
-#: that a host's keeper removes (console/deploy/managed/starter.py): of the host, of all hosts, of the mesh, of all
-#: jobs, of the user; and how many of these are above the mesh's own.
-_NODES, _ABOVE, _ABOVE_MESH = "nodes", 5, 2
+
+
+def take_lock(state: str, wait_s: float) -> int:
+    """Return the descriptor of the mesh's lock. Raises KeeperError if another process holds it for ``wait_s``."""
+    deadline = time.monotonic() + wait_s
+    while True:
+        fd = os.open(os.path.join(state, "mesh.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(fd).st_nlink:  # the process that held it may have removed the file
+                return fd
+        except OSError:
+            pass
+        os.close(fd)
+        if time.monotonic() >= deadline:
+            raise KeeperError(f"the mesh in {state} has a keeper already", "mesh status", exit_status=1)
+        time.sleep(_LOCK_AGAIN_S)  # poll: a lock reports its release only to a process that waits without a limit
 
 
 class Kept:
@@ -80,7 +94,7 @@ class Keeper:
         # mesh up sends SIGHUP to a keeper that it finds by its socket, perhaps before we handle it.
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         self._try_certificate()
-        self._lock = self._take_lock()
+        self._lock = take_lock(self._state, LOCK_IN_JOB_S if config.get("ends_with") else LOCK_S)
         prctl.become_subreaper()
         prctl.set_name(b"redmesh-keeper")
         if not config["login"]:
@@ -135,18 +149,6 @@ class Keeper:
         else:
             self._end("the keeper was told by a signal")
 
-    def _take_lock(self) -> int:
-        fd = os.open(os.path.join(self._state, "mesh.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        for _ in range(_LOCK_TRIES):
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return fd
-            except OSError:
-                # Another process may just test the lock (console/deploy/personal/evidence_of_life.py).
-                time.sleep(_LOCK_S)
-        os.close(fd)
-        raise KeeperError(f"the mesh in {self._state} has a keeper already", "mesh status", exit_status=1)
-
     def _plan(self, path: str) -> List[Kept]:
         config = self._config
         kept: List[Kept] = []
@@ -197,7 +199,7 @@ class Keeper:
         self._look = self._loop.after(LOOK_S, self._look_at_socket)
         if self._config.get("ends_with"):
             self._watch_owner(*self._owner())
-            self._loop.after(SWEEP_S, self._sweep_at_start)
+            self._loop.after(SWEEP_S, lambda: self._job_files().sweep_at_start())
         self._loop.run()
 
     def _owner(self) -> Tuple[int, int]:
@@ -476,6 +478,11 @@ class Keeper:
         back_s = time.monotonic() - self._back_at
         return back_s >= BACK_S and not self._launchers() and not jobs_run(self._state)
 
+    def _job_files(self) -> JobFiles:
+        from agents.keeper.job_files import JobFiles  # only in a batch system's job
+
+        return JobFiles(self._config, self._log)
+
     # The end: PCTs first (they end their launches), then the RCA, then the CPAs
 
     def _end(self, reason: str) -> None:
@@ -554,86 +561,6 @@ class Keeper:
                 return
         self._finish()
 
-    def _end_steps(self) -> None:
-        """End the manager's clients that hold the job's other nodes (console/deploy/managed/steps.py)."""
-        import json
-
-        if "REDMESH_LIFELINES" in os.environ:
-            return  # the nodes end when this process and its daemons have closed the clients' input
-        try:
-            with open(os.path.join(self._state, "steps.json"), encoding="utf-8") as file:
-                steps = [(int(pid), int(began)) for pid, began in json.load(file)]
-        except (OSError, ValueError, TypeError):
-            return
-        for pid, began in steps:
-            if processes.alive(pid, began):
-                try:
-                    os.killpg(pid, signal.SIGTERM)  # a client has its own session, with the processes that it runs here
-                except OSError:
-                    pass
-
-    def _carry_objects(self) -> bool:
-        """Carry the state objects that are here to their user's directory; False if one has to stay."""
-        target, ours = self._config.get("keep_jobs"), os.path.join(self._state, "jobs")
-        if not target or not os.path.isdir(ours):
-            return True
-        from agents.objects.carry import carry_all  # few jobs have such objects
-
-        try:
-            own_directory(target)
-            carried, refused = carry_all(ours, target, f"the batch job of its mesh ended: kept in {target}")
-        except (OSError, AgentError) as error:
-            carried, refused = [], [str(error)]
-        if carried or refused:
-            self._log.write("state objects kept", carried=carried, refused=refused)
-        return not refused
-
-    def _leave_nothing(self, node: bool) -> None:
-        """Remove what the mesh of a batch job had here. Where the hosts share a directory, objects of the other hosts
-        stay until their own keepers have carried them."""
-        from agents.objects.carry import has_objects
-
-        if node:
-            place = os.path.dirname(os.path.dirname(self._state))
-            remove_state(self._state)
-            remove_tree(place)
-            remove_empty(os.path.dirname(place), _ABOVE)
-        elif has_objects(os.path.join(self._state, _NODES)):
-            remove_all_but(self._state, _NODES)
-            remove_empty(os.path.join(self._state, _NODES), _ABOVE - 1)  # the others may have been quicker
-        else:
-            remove_state(self._state)
-            remove_empty(os.path.dirname(self._state), _ABOVE_MESH)  # the hosts' keepers may have been quicker
-
-    def _sweep_leftovers(self) -> List[str]:
-        """Remove what dead meshes of other jobs left here, or this job's on the script's host; return their paths."""
-        from agents.keeper.leftovers import sweep
-
-        above = 6 if self._config["ends_with"] == "parent" else 1  # JOBS/JOB/nodes/HOST/redmesh/nodes/NODE
-        jobs = self._state
-        for _ in range(above):
-            jobs = os.path.dirname(jobs)
-        return sweep(jobs)
-
-    def _sweep_when_killed(self, node: bool) -> None:
-        """Sweep; on the script's host, a node's keeper first waits for the end of the mesh's own keeper, which Slurm
-        may kill with the script."""
-        mesh = self._state
-        for _ in range(_ABOVE):  # JOB/nodes/HOST/redmesh/nodes/NODE
-            mesh = os.path.dirname(mesh)
-        killed_at = self._job_end.killed_at if self._job_end is not None else 0.0
-        until = max(killed_at - _KILL_S, time.monotonic() + LINGER_S)
-        while node and os.path.exists(os.path.join(mesh, "mesh.lock")) and time.monotonic() < until:
-            if mesh in self._sweep_leftovers():
-                return
-            time.sleep(LINGER_S / 10)  # poll: locks of files do not report their release
-        self._sweep_leftovers()
-
-    def _sweep_at_start(self) -> None:
-        removed = self._sweep_leftovers()
-        if removed:
-            self._log.write("leftovers of dead jobs removed", paths=removed)
-
     def _finish(self) -> None:
         me = os.getpid()
         for _ in range(100):  # processes of a dead PCT's launches that we inherited as subreaper
@@ -649,11 +576,6 @@ class Keeper:
         remove_tree(self._run)
         self._log.write("keeper ended")
         if self._config.get("ends_with"):  # a job leaves nothing behind
-            node = self._config["ends_with"] == "parent"
-            if not node:
-                self._end_steps()
-            if self._carry_objects():
-                self._leave_nothing(node)
-            self._sweep_when_killed(node)
+            self._job_files().leave(self._job_end.killed_at if self._job_end is not None else 0.0)
         self._loop.stop()
         os.close(self._lock)

@@ -68,10 +68,15 @@ def _vector(items: List[bytes]) -> Any:
     return (ctypes.c_char_p * (len(items) + 1))(*items, None)
 
 
+def file_system(path: bytes) -> int:
+    """The type of the file system of ``path``, as in statfs(2); 0 if unknown."""
+    found = (ctypes.c_ulong * 64)()  # struct statfs, whose first member is the type
+    return found[0] & 0xFFFFFFFF if _statfs(path, found) == 0 else 0
+
+
 def is_remote(path: bytes) -> bool:
     """True if other machines or processes serve the file, so that access may be slow; False if unknown."""
-    found = (ctypes.c_ulong * 64)()  # struct statfs, whose first member is the type
-    return _statfs(path, found) == 0 and found[0] & 0xFFFFFFFF in _REMOTE
+    return file_system(path) in _REMOTE
 
 
 class Spawner:

@@ -16,7 +16,17 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from console.deploy.ssh.bootstrap import announce, base, own_directory, processes, read, stop, write
+    from console.deploy.ssh.bootstrap import (
+        Trouble,
+        announce,
+        base,
+        own_directory,
+        processes,
+        read,
+        remove_file,
+        stop,
+        write,
+    )
     from console.deploy.ssh.bootstrap import serve as _serve_requests
 else:
     _serve_requests = serve  # noqa: F821 (bootstrap.py precedes this text)
@@ -78,6 +88,34 @@ def keep_agent(sha: str, content: bytes) -> None:
     path = os.path.join(directory, sha + ".pyz")
     if not os.path.exists(path):
         write(path, content)
+
+
+def hold_start() -> int:
+    """Lock ``start.lock`` until this process exits, so that no keeper of another job takes this node, which starts, for
+    a dead one and removes its files (agents/keeper/leftovers.py). Returns the descriptor; -1 without a lock."""
+    import fcntl
+
+    for _ in range(100):  # another keeper may remove what an earlier start of the job left here
+        try:
+            own_directory(base())
+            fd = os.open(start_lock(), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except FileNotFoundError:
+            continue
+        except (OSError, Trouble):
+            return -1  # the request ``start`` says why
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH)  # shared with other clients of the manager on this host
+        except OSError:
+            return fd  # this file system has no locks, so no keeper removes anything on it
+        if os.fstat(fd).st_nlink:
+            return fd
+        os.close(fd)
+    return -1
+
+
+def start_lock() -> str:
+    """The file by whose lock others see that this process runs."""
+    return os.path.join(base(), "start.lock")
 
 
 def find_agent(path: str) -> None:
@@ -182,6 +220,7 @@ def stay(node: str, lifeline: bool, reach: str) -> None:
             break
         ours = True
     if ours:  # otherwise another process started the keeper that runs there
+        remove_file(start_lock())
         stop(node, False, {})
         remove_empty_directories(os.environ["XDG_STATE_HOME"])
 
@@ -244,6 +283,7 @@ def serve(word: str, source: Any) -> None:
     reach = os.environ.get("REDMESH_SIGNALS_REACH", "")
     for name in ("AGENT", "HOST_VARIABLE", "HOST", "MESH", "LOGIN", "JOB_STATE", "SIGNALS_REACH"):
         os.environ.pop("REDMESH_" + name, None)
+    hold_start()
     find_agent(archive)
     frames = Frames(source, host)
     _serve_requests(word + "@" + host, frames, LONGEST)

@@ -43,6 +43,7 @@ UP_S, UP_EACH_S = 15.0, 0.05
 #: answer to exit. LEFT_S: for the other daemons to exit after their keeper.
 TRY_S, DOWN_S, END_S, LEFT_S = 6.0, 30.0, 15.0, 5.0
 _POLL_S = 0.005
+_LOCK_TRIES = 100
 FORCE = "mesh down --force ends what is up, then mesh up"
 NOT_YOURS = "XDG_STATE_HOME names the state directory; this one is not yours"
 
@@ -253,12 +254,30 @@ def keeper_lives(config: dict[str, Any]) -> bool:
 @contextmanager
 def locked(settings: Settings) -> Iterator[None]:
     """Allow one ``mesh up`` or ``mesh down`` at a time."""
-    fd = os.open(f"{settings.state_dir}/up.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fd = _lock(settings)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
         yield
     finally:
         os.close(fd)
+
+
+def _lock(settings: Settings) -> int:
+    for _ in range(_LOCK_TRIES):
+        try:
+            fd = os.open(f"{settings.state_dir}/up.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except FileNotFoundError:
+            make_directories(settings)
+            continue
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            # A keeper may have removed the directory, which a killed job had left (agents/keeper/leftovers.py).
+            if os.fstat(fd).st_nlink:
+                return fd
+        except BaseException:
+            os.close(fd)
+            raise
+        os.close(fd)
+    raise ConsoleError(f"{settings.state_dir}/up.lock is removed again and again", "try again")
 
 
 def make_directories(settings: Settings) -> None:
