@@ -19,6 +19,8 @@ SMALLEST_WINDOW = 64 << 10
 
 #: Variables that are never forwarded, because each rank has its own.
 OWN = (b"REDMESH_LAUNCH", b"YOD_RANK", b"YOD_LOCAL_RANK")
+#: Variables of a batch system that describe a node: ranks get their node's, from the agent there, and never yod's.
+OF_THE_NODE = (b"SLURMD_NODENAME", b"SLURM_TOPOLOGY_ADDR", b"SLURM_CPUS_ON_NODE", b"SLURM_GPUS_ON_NODE")
 
 
 class Segment:
@@ -151,18 +153,14 @@ def read_program(payload: bytes) -> Program:
 def clean_environment(entries: List[bytes]) -> Dict[bytes, bytes]:
     """The environment that the launcher forwards; the launcher has already applied --export.
 
-    Removes each rank's own variables, which are added later, and the mark of a surrounding launch.
+    Removes each rank's own variables and its node's, which are added later, and the mark of a surrounding launch.
     """
     kept: Dict[bytes, bytes] = {}
     for entry in entries:
         name, equals, value = entry.partition(b"=")
-        if equals and name and name not in OWN:
+        if equals and name and name not in OWN and name not in OF_THE_NODE:
             kept[name] = value
     return kept
-
-
-#: Variables of a batch system that name the node; yod's name its own.
-OF_THE_NODE = (b"SLURMD_NODENAME", b"SLURM_TOPOLOGY_ADDR")
 
 
 def node_environment(load: Load, rank_map: bytes) -> Dict[bytes, bytes]:

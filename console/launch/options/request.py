@@ -42,7 +42,8 @@ FOREIGN = (
 )  # fmt: skip
 
 #: Whole names of the same: PyTorch Lightning takes SLURM_NTASKS as a sign that srun has started the process.
-FOREIGN_NAMES = frozenset((b"SLURM_NTASKS", b"SLURM_NPROCS"))
+#: SLURM_JOB_GPUS numbers the GPUs of the script's node; Slurm does not set it for steps.
+FOREIGN_NAMES = frozenset((b"SLURM_NTASKS", b"SLURM_NPROCS", b"SLURM_JOB_GPUS"))
 
 
 def is_foreign(name: bytes) -> bool:

@@ -91,3 +91,11 @@ def test_anything_is_read_or_refused(text: str) -> None:
     except (UsageError, UnicodeEncodeError) as error:
         # the command line has no lone surrogates but those that stand for bytes
         assert isinstance(error, UsageError) or any(0xD800 <= ord(char) < 0xE000 for char in text)
+
+
+def test_an_mpi_finds_the_job_s_hosts_but_takes_no_rank_for_a_task_of_srun() -> None:
+    """Open MPI lists the hosts of SLURM_NODELIST if SLURM_JOBID is set, and with SLURM_STEP_ID it expects srun."""
+    job = [b"SLURM_JOBID", b"SLURM_JOB_ID", b"SLURM_NODELIST", b"SLURM_JOB_NODELIST", b"SLURM_TASKS_PER_NODE"]
+    assert not any(map(is_foreign, job))
+    step = [b"SLURM_STEP_ID", b"SLURM_STEPID", b"SLURM_STEP_NODELIST", b"SLURM_STEP_GPUS", b"SLURM_PROCID"]
+    assert all(map(is_foreign, [*step, b"SLURM_NTASKS", b"SLURM_JOB_GPUS"]))

@@ -1,6 +1,7 @@
 """Loads read, trees cut, environments cleaned."""
 
 import copy
+import os
 from typing import Any
 
 import pytest
@@ -96,3 +97,12 @@ def test_windows_and_maps() -> None:
     assert plan.child_window(16 << 20, 32) == 512 << 10
     assert plan.child_window(64 << 10, 32) == 64 << 10
     assert plan.rank_map([[901, 0], [902, 1], [9, 7]], {0: "n1", 1: "n2"}) == "0 n1 901\n1 n2 902\n2 ? 9\n"
+
+
+def test_variables_that_describe_a_node_are_those_of_the_rank_s_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(os.environb, b"SLURM_CPUS_ON_NODE", b"8")
+    monkeypatch.delitem(os.environb, b"SLURM_GPUS_ON_NODE", raising=False)
+    yods = [b"SLURM_CPUS_ON_NODE=16", b"SLURM_GPUS_ON_NODE=2", b"SLURM_JOB_ID=3"]
+    env = {**plan.clean_environment(yods), **plan.node_environment(plan.read_load(LOAD), b"")}
+    assert env[b"SLURM_CPUS_ON_NODE"] == b"8" and env[b"SLURM_JOB_ID"] == b"3"
+    assert b"SLURM_GPUS_ON_NODE" not in env, "those of yod's node"
