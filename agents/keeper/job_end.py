@@ -10,16 +10,17 @@ from __future__ import annotations
 import os
 import time
 
+from agents.keeper.manager_questions import EndQuestion
 from agents.link.link import Caller
 from agents.link.sockets import connect_now
-from agents.managers import registry
+from agents.linux.batch_signals import LAST_S
 from agents.wire.errors import AgentError
-from redmesh.managers import ManagerError
 
 TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Callable, Optional, Sequence, Tuple
+    from typing import Callable, List, Optional, Sequence
 
+    from agents.keeper.manager_questions import Answer
     from agents.link.journal import Journal
     from agents.link.lean import Socket
     from agents.link.loop import Loop
@@ -28,14 +29,27 @@ if TYPE_CHECKING:
 END_S, END_PART = 1.0, 0.2
 #: Seconds between two looks, and until a node asks, which normally ends with the login processor's keeper before that.
 LOOK_S, NODE_S = 0.1, 1.0
-#: Seconds for the batch system to know that the job ends, after its script has exited.
+#: Seconds for the batch system to know that the job ends, after its script has exited, or a process was killed.
 KNOWN_S = 1.0
-#: Seconds after which a manager that did not answer is asked again, and from the signal to the last question: KillWait
-#: is 30 by default, and the manager may be slow just when jobs end.
-AGAIN_S, LAST_S = 1.0, 60.0
 #: Seconds for a CPA to answer.
 ANSWER_S = 0.5
-_ENDS = "the batch system ends the job"
+_ENDS, _ENDED = "the batch system ends the job", "the job has ended"
+
+
+class Waiter:
+    """Waits since ``since`` for the seconds until the mesh ends; an answer that the job goes on counts only if it was
+    asked for at ``final_at`` or later (both monotonic)."""
+
+    __slots__ = ("final_at", "reply", "since")
+
+    def __init__(self, since: float, final_at: float, reply: Callable[[Optional[float]], None]) -> None:
+        self.since, self.final_at, self.reply = since, final_at, reply
+
+    def is_over(self, answer: Answer) -> bool:
+        """True if the job goes on, or the manager did not answer for LAST_S."""
+        if answer.known:
+            return answer.asked_at >= self.final_at
+        return time.monotonic() >= self.since + LAST_S
 
 
 class JobEnd:
@@ -51,9 +65,11 @@ class JobEnd:
     ) -> None:  # fmt: skip
         self._loop, self._log, self._manager, self._cpas = loop, log, manager, cpas
         self._runs_here, self._end = runs_here, end
+        self._question = EndQuestion(loop, log, manager)
+        self._waiting: List[Waiter] = []
         self._since = 0.0  # monotonic: when the signal arrived, or the script ended
         self._deadline = 0.0  # monotonic; 0: the job does not end, as far as we know
-        self._asking = False
+        self._asking = self._script_over = False
         #: Monotonic: when the manager kills what is left of the job; 0: not known.
         self.killed_at = 0.0
 
@@ -61,61 +77,65 @@ class JobEnd:
         """A signal has arrived."""
         if not self._asking and not self._deadline:
             self._asking, self._since = True, time.monotonic()
+            waiter = Waiter(self._since, self._since, self._on_signal_answer)
             apart_s = os.getpid() % 100 / 100  # or thousands of nodes would ask at once
-            self._loop.after(0.0 if self._cpas else NODE_S + apart_s, self._ask)
+            self._loop.after(0.0 if self._cpas else NODE_S + apart_s, lambda: self._wait(waiter))
 
-    def _ask(self) -> None:
+    def _on_signal_answer(self, _left_s: Optional[float]) -> None:
         self._asking = False
-        left_s, answered = self._left()
-        if left_s is not None:
-            self._leave(left_s)
-        elif not answered and time.monotonic() < self._since + LAST_S:
-            self._asking = True
-            self._loop.after(AGAIN_S, self._ask)
 
-    def asked(self, reply: Callable[[Optional[float]], None], until: float = 0.0) -> None:
+    def asked(self, reply: Callable[[Optional[float]], None]) -> None:
         """``reply`` gets the seconds until the mesh ends with its job; None: the job goes on, or nobody knows.
 
-        A process of the job was killed, perhaps before the batch system's signal came here.
+        A process of the job was killed, perhaps before the batch system's signal came here. A manager that cannot say
+        whether the job ends is not asked: without its signal, nothing indicates that the job ends.
         """
         now = time.monotonic()
-        until = until or now + KNOWN_S
-        left_s = None if self._deadline else self._left()[0]
-        if left_s is not None and not self._deadline:
-            self._since = self._since if self._asking else now
-            self._leave(left_s)
-        if self._deadline:
-            reply(max(0.0, self._deadline - time.monotonic()))
-        elif now >= until:
-            reply(None)
+        if self._deadline or self._asking or self._question.manager_says_end:
+            self._wait(Waiter(now, now + KNOWN_S, reply))
         else:
-            self._loop.after(2 * LOOK_S, lambda: self.asked(reply, until))
+            reply(None)
 
     def script_ended(self) -> None:
         """The job's script has exited. What still runs has the batch system's notice, or is about to have it."""
         if not self._deadline:
-            self._since = time.monotonic()
-            self._if_idle(lambda idle: self._on_script_end(idle, time.monotonic() + KNOWN_S))
+            if not self._asking:
+                self._since = time.monotonic()
+            self._if_idle(self._on_script_end)
 
-    def _on_script_end(self, idle: bool, deadline: float) -> None:
-        left_s = None if idle else self._left()[0]
-        if left_s is not None:
-            self._leave(left_s)
-        elif idle or time.monotonic() >= deadline:
-            self._end("the job has ended")
+    def _on_script_end(self, idle: bool) -> None:
+        if idle:
+            self._end(_ENDED)
         else:
-            self._loop.after(2 * LOOK_S, lambda: self._on_script_end(idle, deadline))
+            self._script_over = True
+            now = time.monotonic()
+            self._wait(Waiter(now, now + KNOWN_S, lambda left_s: self._end(_ENDED) if left_s is None else None))
 
-    def _left(self) -> Tuple[Optional[float], bool]:
-        """Seconds from the signal to the manager's SIGKILL, or None; and whether the manager answered: then None means
-        that the job goes on."""
-        try:
-            left_s = registry.kill_wait(registry.load(self._manager), os.environ)
-        except ManagerError as error:
-            self._log.write("the manager does not say whether the job ends", reason=error.message)
-            return None, False
-        self._log.write("signal of the manager", job_ends_in_s=left_s)
-        return left_s, True
+    def _wait(self, waiter: Waiter) -> None:
+        if self._deadline:
+            waiter.reply(max(0.0, self._deadline - time.monotonic()))
+            return
+        self._waiting.append(waiter)
+        if len(self._waiting) == 1:
+            self._question.ask(self._on_answer)
+
+    def _on_answer(self, answer: Answer) -> None:
+        if answer.left_s is not None:
+            if not (self._asking or self._script_over):
+                self._since = min(waiter.since for waiter in self._waiting)
+            self._leave(answer.left_s)
+            waiters, self._waiting = self._waiting, []
+            for waiter in waiters:
+                self._wait(waiter)
+            return
+        over = [waiter for waiter in self._waiting if waiter.is_over(answer)]
+        self._waiting = [waiter for waiter in self._waiting if waiter not in over]
+        if self._waiting:
+            self._question.ask(self._on_answer)
+        for waiter in over:
+            waiter.reply(None)
+        if self._script_over and self._waiting:
+            self._if_idle(lambda idle: self._end(_ENDED) if idle else None)
 
     def _leave(self, left_s: float) -> None:
         if not self._deadline:

@@ -136,9 +136,13 @@ class Keeper:
         if not manager:
             return None
         from agents.keeper.job_end import JobEnd  # only in a batch system's job
+        from agents.keeper.manager_questions import ReachQuestion
 
         ending.forget(self._state)
-        ending.expect_signals(self._state, str(self._config.get("signals_reach") or ""))
+        reach = str(self._config.get("signals_reach") or ending.learned_reach(self._state))
+        ending.expect_signals(self._state, reach)
+        if not reach:
+            ReachQuestion(self._loop, self._log, manager, self._state)
         self._loop.on_signal(signal.SIGQUIT, lambda: None)
         cpas = [kept.socket_path for kept in self._of_kind("cpa")]
         return JobEnd(self._loop, self._log, manager, cpas, lambda: bool(self._launchers()), self._end)

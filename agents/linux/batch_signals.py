@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 class Reach:
     """Which processes a batch system signals. The values are in the configuration and in variables."""
 
+    UNKNOWN = ""  # the batch system has not answered; treated as TASK
     TASK = "task"  # only the process that it started itself (Slurm's proctrack/cgroup, flux exec)
     GROUP = "group"  # the process group or the session of this process (proctrack/pgid, Grid Engine, pbs_mom)
     ALL = "all"  # every descendant of this process (proctrack/linuxproc)
@@ -62,6 +63,9 @@ TRAPPED = " ".join(row.name for row in ROWS)
 #: Seconds within which a signal of the batch system and the same signal from yod count as one, and for which yod's
 #: waits for that of the batch system, which sends them to a job's hosts one after the other.
 SAME_S, HOLD_S = 5.0, 1.0
+#: Seconds from a signal to the last question whether the job ends: KillWait of Slurm is 30 by default, and the batch
+#: system may be slow just when jobs end.
+LAST_S = 60.0
 
 
 class Copies:

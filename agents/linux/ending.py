@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from agents.link.loop import Loop
 
-_FILE = "ending"
+_FILE, _REACH_FILE = "ending", "signals_reach"
 #: SIGHUP, SIGINT, SIGQUIT, SIGTERM
 _ENDS = (1, 2, 3, 15)
 _state = ""  # STATE of a mesh in a batch system's job; forked children inherit it
@@ -62,7 +62,25 @@ def in_job() -> bool:
 
 def reaches_ranks() -> bool:
     """True if the batch system signals the ranks themselves."""
-    return _reach == Reach.ALL
+    return bool(_state) and (_reach or learned_reach(_state)) == Reach.ALL
+
+
+def learn_reach(state: str, reach: str) -> None:
+    """Record which processes the batch system signals, for those that were started before it said so. Raises
+    OSError."""
+    path = os.path.join(state, _REACH_FILE)
+    with open(path + ".new", "w", encoding="ascii") as file:
+        file.write(reach)
+    os.replace(path + ".new", path)
+
+
+def learned_reach(state: str) -> str:
+    """What ``learn_reach`` has recorded, or Reach.UNKNOWN."""
+    try:
+        with open(os.path.join(state, _REACH_FILE), encoding="ascii") as file:
+            return file.read()
+    except (OSError, ValueError):
+        return Reach.UNKNOWN
 
 
 def announce(state: str) -> None:

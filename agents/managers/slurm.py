@@ -28,7 +28,8 @@ _ENDS = ("BF", "CA", "CD", "CG", "DL", "F", "NF", "OOM", "PR", "RQ", "RV", "SE",
 _ASK_S = 3.0  # for squeue and scontrol, while the keeper waits
 #: The variable that names the host in each process that ``spawn_all`` starts.
 host_variable = "SLURMD_NODENAME"
-#: Variables of the job's script and of a surrounding srun that our srun would take as options.
+#: Variables of the job's script and of a surrounding srun that our srun would take as options, or that describe the
+#: script's node.
 _OPTIONS = (
     "SLURM_CPUS_PER_TASK", "SLURM_DISTRIBUTION", "SLURM_EXCLUSIVE", "SLURM_GPUS", "SLURM_HINT", "SLURM_KILL_BAD_EXIT",
     "SLURM_LABELIO", "SLURM_MPI_TYPE", "SLURM_NNODES", "SLURM_NPROCS", "SLURM_NTASKS", "SLURM_NTASKS_PER_CORE",
@@ -36,6 +37,7 @@ _OPTIONS = (
     "SLURM_STDINMODE", "SLURM_STDOUTMODE", "SLURM_TASK_EPILOG", "SLURM_TASK_PROLOG", "SLURM_TASKS_PER_NODE",
     "SLURM_THREADS_PER_CORE", "SLURM_TRES_PER_TASK", "SLURM_WAIT", "SLURM_WORKING_DIR", "SRUN_CPUS_PER_TASK",
     "SLURM_CPU_BIND", "SLURM_MEM_BIND", "SLURM_EXACT", "SLURM_WHOLE", "SLURM_STEP_ID", "SLURM_STEPID",
+    "SLURM_CPUS_ON_NODE", "SLURM_GPUS_ON_NODE", "SLURM_JOB_GPUS",
 )  # fmt: skip
 
 
@@ -99,9 +101,7 @@ def spawn_ranks(
         "--input=none", "--output=none", "--mpi=none", "--cpu-bind=none", "--mem=0", "--chdir=/", "--export=ALL",
         "--kill-on-bad-exit=0", "--wait=0", "--no-kill", "--quiet",
     ]  # fmt: skip
-    # A rank has a session of its own, so what is sent to the group of the first task does not reach it.
-    stays = {"REDMESH_STARTER_STAYS": "1"} if signals_reach(environ) == Reach.GROUP else {}
-    return client([*words, *argv], {**environ, **env, **stays}, drop=_OPTIONS)
+    return client([*words, *argv], {**environ, **env}, drop=_OPTIONS)
 
 
 def _step(
@@ -123,13 +123,15 @@ def settled(handle: subprocess.Popen[bytes]) -> None:
     """Kill srun's second process, which sends SIGKILL to the whole step when srun is killed.
 
     With proctrack/cgroup, Slurm kills all processes of the job's script as soon as it exits, srun among them, and the
-    ranks would not have the time of KillWait (src/srun/libsrun/srun_job.c of 22.05, _shepherd_spawn).
+    ranks would not have the time of KillWait (src/srun/libsrun/srun_job.c of 22.05, _shepherd_spawn). Where ``srun`` is
+    a script that starts the real one, its child is the client itself, which must not be killed.
     """
     for pid in processes.children(handle.pid):
         try:
             with open(f"/proc/{pid}/comm", encoding="utf-8") as file:
-                if file.read() == "srun\n":
-                    processes.send_signal(pid, SIGKILL)
+                name = file.read()
+            if name == "srun\n" and os.path.samestat(os.stat(f"/proc/{pid}/exe"), os.stat(f"/proc/{handle.pid}/exe")):
+                processes.send_signal(pid, SIGKILL)
         except OSError:
             pass  # it has just exited
 

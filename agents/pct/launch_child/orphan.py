@@ -10,6 +10,7 @@ import os
 
 from agents.link.link import Caller
 from agents.link.sockets import connect_now
+from agents.linux.batch_signals import LAST_S
 from agents.wire.errors import AgentError
 
 TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
@@ -18,12 +19,13 @@ if TYPE_CHECKING:
 
     from agents.link.loop import Loop
 
-#: Seconds for the keeper to answer, which asks the batch system.
-ANSWER_S = 10.0
+#: Seconds for the keeper to answer. It asks the batch system until LAST_S; then it says that nobody knows.
+ANSWER_S = LAST_S + 40.0
 
 
 class Orphan:
-    """Calls ``over`` when the ranks' time is up: at once if the job goes on, or if nobody knows."""
+    """Calls ``over`` when the ranks' time is up: as soon as the keeper says that the job goes on, or that nobody knows;
+    at once if there is no keeper."""
 
     def __init__(self, loop: Loop, run: str, over: Callable[[], None]) -> None:
         self._loop, self._over = loop, over

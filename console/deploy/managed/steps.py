@@ -99,7 +99,8 @@ class Steps:
             "REDMESH_AGENT": build.path_for(sys.implementation.cache_tag, build.archives(self._settings)),
             "REDMESH_HOST": names[0],
             # Nodes by which a mesh over SSH has grown are no job's own mesh, and end by the signal.
-            "REDMESH_SIGNALS_REACH": "" if self._login else signals_reach(self._manager),
+            # If the manager does not answer, this process passes signals on, and launch children drop second copies.
+            "REDMESH_SIGNALS_REACH": "" if self._login else signals_reach(self._manager) or Reach.TASK,
             "REDMESH_HOST_VARIABLE": getattr(self._manager, "host_variable", "") if len(names) > 1 else "",
         }
         if len(names) > 1:
@@ -144,11 +145,11 @@ def end_with_input(manager: Any) -> bool:
 
 
 def signals_reach(manager: Any) -> str:
-    """Which processes of a job the manager signals (Reach); a guess if it does not say."""
+    """Which processes of a job the manager signals (Reach); UNKNOWN if it does not answer: keepers ask it again."""
     try:
         return registry.signals_reach(manager, os.environ)
     except ManagerError:
-        return Reach.TASK
+        return Reach.UNKNOWN
 
 
 def own_addresses() -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 
+from agents.linux.batch_signals import Reach
 from agents.managers import registry
 from agents.pct.ranks.managed import TOKEN_BYTES, command
 from console.errors import ConsoleError
@@ -26,9 +27,9 @@ _MOST = 4096
 class ManagedParent(Feature):
     """Has the batch system start the ranks: through one client here, or one on each node if it can."""
 
-    def __init__(self, manager: Any, hosts: dict[str, str]) -> None:
-        """``hosts``: node name → the manager's name of its host."""
-        self._manager, self._hosts = manager, hosts
+    def __init__(self, manager: Any, hosts: dict[str, str], reach: str) -> None:
+        """``hosts``: node name → the manager's name of its host. ``reach``: which processes it signals (Reach)."""
+        self._manager, self._hosts, self._reach = manager, hosts, reach
         self._clients: list[subprocess.Popen[bytes]] = []
         self._said: dict[int, str] = {}
         self._went = False
@@ -69,7 +70,11 @@ class ManagedParent(Feature):
         variable = getattr(manager, "host_variable", "")
         if hasattr(manager, "spawn_ranks"):
             where = f"${variable}" if variable else counts[0][0]
-            self._keep(manager.spawn_ranks(os.environ, counts, command(), {"REDMESH_STARTER": f"{proof} {where}"}))
+            env = {"REDMESH_STARTER": f"{proof} {where}"}
+            if self._reach == Reach.GROUP and hasattr(manager, "signals_reach"):
+                # A rank has a session of its own, so what is sent to the group of the first task does not reach it.
+                env["REDMESH_STARTER_STAYS"] = "1"
+            self._keep(manager.spawn_ranks(os.environ, counts, command(), env))
             return
         for host, count in counts:
             for _ in range(count):

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agents.linux import processes
 from agents.managers import flux, grid_engine, lsf, pbs, registry, slurm
 from redmesh import managers
 from redmesh.managers import ManagerError
 from tests.support.managers.job import LIBRARY, NEEDS_GCC
-from tests.support.waiting import PATIENCE_S, wait_until
+from tests.support.waiting import PATIENCE_S, SLOWNESS, wait_until
 
 
 @pytest.mark.parametrize(
@@ -193,3 +194,28 @@ def test_errors_of_the_library_are_told(tm_job: dict[str, str], tmp_path: Path) 
     assert done.returncode == 1 and "Traceback" not in done.stderr
     with pytest.raises(ManagerError, match="neither libpbs"):
         pbs.spawn({**outside, "PATH": "/nowhere"}, "a", ["true"], {})
+
+
+@pytest.mark.parametrize("wrapped", [False, True], ids=["srun itself", "srun is a script"])
+def test_only_srun_s_own_second_process_is_killed(tmp_path: Path, wrapped: bool) -> None:
+    """A script that starts the real srun and waits for it has the client as its child."""
+    python, client = os.path.realpath(sys.executable), tmp_path / "srun"
+    body = "import ctypes, os, signal, time\nctypes.CDLL(None).prctl(15, b'srun')\n"
+    body += f"signal.signal(signal.SIGUSR1, lambda *_: open({str(tmp_path / 'lives')!r}, 'x'))\n"
+    body += f"if {wrapped} or os.fork() == 0:\n    open({str(tmp_path / 'pid')!r}, 'x').write(f'{{os.getpid()}}\\n')\n"
+    (tmp_path / "client.py").write_text(f"{body}time.sleep(60)\n")
+    client.write_text(f"#!/bin/sh\n{'' if wrapped else 'exec '}{python} -I -S {tmp_path / 'client.py'}\nexit 1\n")
+    client.chmod(0o755)
+    handle = subprocess.Popen([client], start_new_session=True)
+    try:
+        pid = int(wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip(), "it runs"))
+        slurm.settled(handle)
+        if wrapped:
+            processes.send_signal(pid, signal.SIGUSR1)
+            wait_until((tmp_path / "lives").exists, "the client lives", patience_s=5.0 * SLOWNESS)
+        else:
+            wait_until(lambda: not processes.alive(pid), "the second process has ended")
+        assert handle.poll() is None
+    finally:
+        os.killpg(handle.pid, signal.SIGKILL)
+        handle.wait()
