@@ -6,9 +6,11 @@ system signals depends on it: see ``Reach``.
 
 from __future__ import annotations
 
+from agents.link.lean import Enum
+
 TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Optional, Tuple
+    from typing import Tuple
 
 
 class Reach:
@@ -33,7 +35,8 @@ class Row:
 ONCE, EACH, STOPPED = "once", "each", "stop and continue"
 PASS, PASS_AND_ASK = "pass it on", "pass it on; end if the job ends"
 STOP, CONTINUE = "send SIGSTOP to the ranks", "send it to the ranks"
-ENDS, INTERRUPTS, DIES, NOTHING = "passes it on; ends the launch", "^C: SIGTERM to the ranks", "default", "nothing"
+ENDS, HANGS_UP = "passes it on; ends the launch", "SIGTERM to the ranks; ends the launch"
+INTERRUPTS, DIES, NOTHING = "^C: SIGTERM to the ranks", "default", "nothing"
 PASSES, LEAVES = "passes it on", "^\\: leaves the terminal"
 
 #: Every signal that a batch system sends, and the others that a program may expect.
@@ -42,7 +45,7 @@ ROWS: Tuple[Row, ...] = (
     Row("USR2", 12, ONCE, PASS, PASSES),
     Row("TERM", 15, ONCE, PASS_AND_ASK, ENDS),
     Row("INT", 2, EACH, PASS, INTERRUPTS),
-    Row("HUP", 1, EACH, PASS, ENDS),
+    Row("HUP", 1, EACH, PASS, HANGS_UP),
     Row("QUIT", 3, EACH, PASS, LEAVES),
     Row("XCPU", 24, ONCE, PASS, PASSES),
     Row("ALRM", 14, EACH, PASS, DIES),
@@ -62,39 +65,77 @@ TRAPPED = " ".join(row.name for row in ROWS)
 
 #: Seconds within which a signal of the batch system and the same signal from yod count as one, and for which yod's
 #: waits for that of the batch system, which sends them to a job's hosts one after the other.
-SAME_S, HOLD_S = 5.0, 1.0
+SAME_S, HOLD_S = 2.5, 1.0
 #: Seconds from a signal to the last question whether the job ends: KillWait of Slurm is 30 by default, and the batch
 #: system may be slow just when jobs end.
 LAST_S = 60.0
 
 
+class Fate(Enum):
+    """What becomes of a copy of a signal."""
+
+    DELIVER = "deliver"  # send it to the ranks
+    HOLD = "hold"  # call ``held_over`` after HOLD_S
+    DROP = "drop"  # the ranks have it, or its pair will reach them
+
+
+class YodCopy:
+    """A copy of yod's without its pair: when it arrived (monotonic), and whether the ranks have it."""
+
+    __slots__ = ("at", "delivered")
+
+    def __init__(self, at: float) -> None:
+        self.at, self.delivered = at, False
+
+
 class Copies:
-    """Two copies of one signal to the ranks of a node: the batch system's, and the one that yod got and passed on."""
+    """Pairs the copies of a signal to the ranks of a node: the batch system's, and those that yod got and passed on.
+
+    Each copy has at most one pair, which came from the other side less than SAME_S before or after it; one of the two
+    is dropped. So ranks get no fewer signals than either side sent.
+    """
 
     def __init__(self) -> None:
-        self._manager: dict[int, float] = {}  # when the batch system sent it, monotonic
-        self._yod: dict[int, float] = {}  # when a copy of yod's was delivered
-        self._held: set[int] = set()
+        # By signal, the copies without a pair, oldest first.
+        self._manager: dict[int, list[float]] = {}
+        self._yod: dict[int, list[YodCopy]] = {}
 
-    def from_manager(self, number: int, now: float) -> bool:
-        """The batch system has sent it: True if it is the first copy. Yod's copy is dropped."""
-        self._manager[number] = now
-        self._held.discard(number)
-        return now - self._yod.get(number, -SAME_S) >= SAME_S
-
-    def from_yod(self, number: int, now: float) -> Optional[float]:
-        """Yod has passed it on: the seconds until ``is_due`` must be asked; None: it is the second copy."""
+    def from_manager(self, number: int, now: float) -> Fate:
+        """The batch system has sent the signal."""
         if number not in ONLY_ONCE:
-            return 0.0
-        if now - self._manager.get(number, -SAME_S) < SAME_S:
-            return None
-        self._held.add(number)
-        return HOLD_S
+            return Fate.DELIVER
+        self._expire(number, now)
+        waiting = self._yod.get(number)
+        if waiting:
+            return Fate.DROP if waiting.pop(0).delivered else Fate.DELIVER
+        self._manager.setdefault(number, []).append(now)
+        return Fate.DELIVER
 
-    def is_due(self, number: int, now: float) -> bool:
-        """True if yod's copy must be delivered now, because the batch system has not sent the signal."""
-        if number in ONLY_ONCE and number not in self._held:
-            return False
-        self._held.discard(number)
-        self._yod[number] = now
-        return True
+    def from_yod(self, number: int, now: float) -> Fate:
+        """Yod has passed the signal on."""
+        if number not in ONLY_ONCE:
+            return Fate.DELIVER
+        self._expire(number, now)
+        sent = self._manager.get(number)
+        if sent:
+            sent.pop(0)
+            return Fate.DROP
+        self._yod.setdefault(number, []).append(YodCopy(now))
+        return Fate.HOLD
+
+    def held_over(self, number: int, now: float) -> Fate:
+        """A copy of yod's was held for HOLD_S."""
+        for copy in self._yod.get(number, ()):
+            if not copy.delivered:
+                # The oldest one that is held may be younger than the one that the call is for, which has its pair.
+                copy.delivered = copy.at + HOLD_S <= now
+                return Fate.DELIVER if copy.delivered else Fate.DROP
+        return Fate.DROP
+
+    def _expire(self, number: int, now: float) -> None:
+        sent, waiting = self._manager.get(number), self._yod.get(number)
+        while sent and now - sent[0] >= SAME_S:
+            sent.pop(0)
+        # A process that was stopped may find one that is old and held.
+        while waiting and waiting[0].delivered and now - waiting[0].at >= SAME_S:
+            waiting.pop(0)

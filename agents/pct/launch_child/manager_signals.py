@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from agents.linux import ending
-from agents.linux.batch_signals import PASSED, Copies
+from agents.linux.batch_signals import HOLD_S, PASSED, Copies, Fate
 
 TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ class ManagerSignals:
             return
         if number == _TERM:
             self._terminated_at = time.monotonic()
-        first = self._copies.from_manager(number, time.monotonic())
-        if first and not (ending.reaches_ranks() or self._themselves()):
+        fate = self._copies.from_manager(number, time.monotonic())
+        if fate is Fate.DELIVER and not (ending.reaches_ranks() or self._themselves()):
             self._send(number, None)
 
     @property
@@ -51,10 +51,12 @@ class ManagerSignals:
 
     def relayed(self, number: int, ranks: Optional[List[int]]) -> None:
         """Yod has got this signal as a process of the job, and passes it on."""
-        delay_s = self._copies.from_yod(number, time.monotonic())
-        if delay_s is not None:
-            self._loop.after(delay_s, lambda: self._if_due(number, ranks))
+        fate = self._copies.from_yod(number, time.monotonic())
+        if fate is Fate.DELIVER:
+            self._send(number, ranks)
+        elif fate is Fate.HOLD:
+            self._loop.after(HOLD_S, lambda: self._held_over(number, ranks))
 
-    def _if_due(self, number: int, ranks: Optional[List[int]]) -> None:
-        if self._copies.is_due(number, time.monotonic()):
+    def _held_over(self, number: int, ranks: Optional[List[int]]) -> None:
+        if self._copies.held_over(number, time.monotonic()) is Fate.DELIVER:
             self._send(number, ranks)
