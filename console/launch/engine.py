@@ -51,17 +51,33 @@ _EVENTS: tuple[tuple[int, Event, tuple[Any, ...]], ...] = (
     (signal.SIGHUP, Event.TERMINATE, (int(signal.SIGHUP),)),
     (signal.SIGUSR1, Event.SIGNAL, (int(signal.SIGUSR1), None)),
     (signal.SIGUSR2, Event.SIGNAL, (int(signal.SIGUSR2), None)),
+)
+# In a batch system's job it announces the job's limit; elsewhere it is yod's own (``ulimit -t``).
+_JOB_EVENTS: tuple[tuple[int, Event, tuple[Any, ...]], ...] = (
     (signal.SIGXCPU, Event.SIGNAL, (int(signal.SIGXCPU), None)),
 )
 
 
-def take_signals(loop: Loop, handle: Callable[..., None], leave: Callable[[], None] | None) -> None:
-    r"""Have the loop call ``handle`` for signals, and ``leave`` for ^\. Ignored signals stay ignored (nohup)."""
-    for number, event, facts in _EVENTS:
+def take_signals(
+    loop: Loop, handle: Callable[..., None], leave: Callable[[], None] | None, in_job: bool = False
+) -> None:
+    r"""Have the loop call ``handle`` for signals, and ``leave`` for ^\. Ignored signals stay ignored (nohup).
+
+    ``in_job``: in a batch system's job.
+    """
+    for number, event, facts in (*_EVENTS, *(_JOB_EVENTS if in_job else ())):
         if signal.getsignal(number) != signal.SIG_IGN:
             loop.on_signal(number, lambda event=event, facts=facts: handle(event, *facts))  # type: ignore[misc]
     if leave is not None and signal.getsignal(signal.SIGQUIT) != signal.SIG_IGN:
         loop.on_signal(signal.SIGQUIT, leave)
+
+
+def is_passed_on(event: Event, *facts: Any) -> bool:
+    """True if the ranks get the signal that yod got. In a batch system's job they may have got it already.
+
+    False for ^C and a hang-up, for which yod sends SIGTERM: nobody else does.
+    """
+    return event is Event.SIGNAL or (event is Event.TERMINATE and facts == (int(signal.SIGTERM),))
 
 
 _TICK_S = 0.5
@@ -153,7 +169,8 @@ class Engine:
 
     def run(self) -> int:
         """Run the launch to its end; returns yod's exit status."""
-        take_signals(self.loop, self._handle_signal, self._leave_terminal if self._on_running is None else None)
+        leave = self._leave_terminal if self._on_running is None else None
+        take_signals(self.loop, self._handle_signal, leave, self.daemons.in_job)
         self.loop.after(_TICK_S, self._tick)
         try:
             self.loop.run()
@@ -167,8 +184,7 @@ class Engine:
         return self.launch.exit_status
 
     def _handle_signal(self, event: Event, *facts: Any) -> None:
-        # In a batch system's job, this process is not the only one that got the signal, so nodes pass on one copy.
-        self._relays = self.daemons.in_job
+        self._relays = self.daemons.in_job and is_passed_on(event, *facts)
         try:
             self.handle(event, *facts)
         finally:
