@@ -56,8 +56,10 @@ AT_GATE, SETUP, CHDIR, EXEC = range(4)
 #: The indices of the three dup2 and the fcntl in the syscall list; and the step of a failed call (all others: SETUP).
 _FIRST_DUP2 = 2
 _STEPS = {vfork.CHDIR: CHDIR, vfork.EXECVE: EXEC}
-#: Signals with a handler, determined once, because a launch child sets all handlers before its first rank.
-_handled: List[int] = []
+#: Signals without their default action, and those that are ignored, determined once, because a launch child sets all
+#: handlers before its first rank.
+_changed: List[int] = []
+_ignored: List[int] = []
 
 
 def _address(text: Any) -> int:
@@ -115,6 +117,9 @@ class Spawner:
         self._outside = False  # True if a rank could not be started in the control group
         #: True if ranks stay in the session of this process.
         self.shares_session = False
+        if not _changed:
+            _changed.extend(vfork.changed_signals())
+            _ignored.extend(number for number in _changed if signal.getsignal(number) == signal.SIG_IGN)
         self._syscalls = self._plain_syscalls() if vfork.RUN_SYSCALLS is not None else None
         #: Descriptors and kinds of namespaces that a rank enters first. This process may serve the mounts in them, so
         #: ranks are forked: with vfork we would wait for ourselves.
@@ -124,8 +129,6 @@ class Spawner:
     def _plain_syscalls(self) -> vfork.SyscallList:
         # As _become, for a rank without gate and run options. None of our handlers may run in it: all signals are
         # blocked around it and reset to default before the mask is restored.
-        if not _handled:
-            _handled.extend(vfork.handled_signals())
         address = ctypes.addressof
         self._mask, self._every = (ctypes.c_ulong * 16)(), (ctypes.c_ulong * 16)(*[ctypes.c_ulong(-1).value] * 16)
         self._default = (ctypes.c_long * 4)()
@@ -141,7 +144,7 @@ class Spawner:
         if self._named:
             calls.append((vfork.PRCTL, _PR_SET_PTRACER, self._pid))
         calls += [(vfork.SETRLIMIT, number, address(limit)) for number, limit in self._limits]
-        calls += [(vfork.RT_SIGACTION, number, address(self._default), 0, 8) for number in _handled]
+        calls += [(vfork.RT_SIGACTION, number, address(self._default), 0, 8) for number in _changed]
         calls += [
             (vfork.RT_SIGPROCMASK, signal.SIG_SETMASK, address(self._mask), 0, 8),
             (vfork.PTRACE, _PTRACE_TRACEME),
@@ -293,6 +296,8 @@ class Spawner:
             self._wait_at_gate(rank)
             if options is not None:
                 options.after_gate()
+        for number in _ignored:  # exec resets handlers only
+            signal.signal(number, signal.SIG_DFL)
         _execve(path, argv, self._env)
         self._fail(rank, EXEC)
 

@@ -152,6 +152,7 @@ class SyscallList:
         return pid, -1, 0
 
 
-def handled_signals() -> "List[int]":
-    """Signals that have a handler, which a child must not run before its exec."""
-    return [number for number in range(1, signal.NSIG) if callable(getsignal(number))]
+def changed_signals() -> "List[int]":
+    """Signals that have a handler, which a child must not run before its exec, or are ignored, as its program would
+    then ignore them too."""
+    return [number for number in range(1, signal.NSIG) if getsignal(number) not in (signal.SIG_DFL, None)]

@@ -23,7 +23,7 @@ from typing import IO, Any
 
 from agents.link.sockets import own_directory
 from agents.linux import processes
-from agents.linux.batch_signals import PASSED, TRAPPED, Reach
+from agents.linux.batch_signals import ROWS, TRAPPED, Reach
 from agents.managers import registry
 from console.deploy.agent import build
 from console.deploy.hosts.allocation import find_manager, job_hosts
@@ -42,7 +42,7 @@ _POLL_S = 0.01
 #: Reads the program for the hosts; compiling its source takes as long as Python's start. Without quotes: see remote.py.
 _FIRST = (
     # Handlers, because what this process forks must not ignore signals in place of the ranks.
-    f"import _signal;[_signal.signal(n,lambda*_:None) for n in {PASSED}];"
+    f"import _signal;[_signal.signal(n,lambda*_:None) for n in {tuple(row.number for row in ROWS)}];"
     "import sys;import _frozen_importlib_external as e,marshal;w=sys.argv[1];"
     "print(chr(10)+w,e.MAGIC_NUMBER.hex(),flush=True);i=sys.stdin.buffer;m,n,k=i.readline().split();c=i.read(int(n));s=i.read(int(k));"
     'exec(marshal.loads(c) if e.MAGIC_NUMBER.hex()==m.decode() else compile(s,"redmesh","exec"));serve(w,i)'

@@ -81,12 +81,14 @@ def test_a_failed_exec_leaves_the_parent_as_it_was(tmp_path: Path) -> None:
     assert copies == secret and subprocess.run(["/bin/true"]).returncode == 0
 
 
-def test_signals_with_a_handler_are_known() -> None:
+def test_signals_that_do_not_have_their_default_action_are_known() -> None:
     old = signal.signal(signal.SIGUSR1, lambda *_: None)
     try:
-        assert signal.SIGUSR1 in vfork.handled_signals()
+        assert signal.SIGUSR1 in vfork.changed_signals()
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-        assert signal.SIGUSR1 not in vfork.handled_signals()
+        assert signal.SIGUSR1 in vfork.changed_signals()
+        signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+        assert signal.SIGUSR1 not in vfork.changed_signals()
     finally:
         signal.signal(signal.SIGUSR1, old)
 
