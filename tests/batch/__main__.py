@@ -6,12 +6,13 @@ import argparse
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from tests.batch.cases import CASES, run
 from tests.batch.slurm_job import User
-from tests.batch.table import LEFT, LEVELS, Results
+from tests.batch.table import LEFT, LEVELS, MixedResultsError, Results
 
 
 def arguments() -> argparse.ArgumentParser:
@@ -35,9 +36,23 @@ def tracker() -> str:
     return found["ProctrackType"].rpartition("/")[2]
 
 
+def commit() -> str:
+    """The commit that is tried; with the time if it was changed since, because changes have no name."""
+    root = Path(__file__).parents[2]
+    said = [
+        subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, check=True).stdout.strip()
+        for words in (["rev-parse", "HEAD"], ["status", "--porcelain", "--untracked-files=no"])
+    ]
+    return said[0] + (f" changed {int(time.time())}" if said[1] else "")
+
+
 def main() -> int:
-    options = arguments().parse_args()
-    results = Results(options.results)
+    parser = arguments()
+    options = parser.parse_args()
+    try:
+        results = Results(options.results, "" if options.write else commit())
+    except MixedResultsError as error:
+        parser.error(str(error))
     if options.write:
         results.write()
         return 0
@@ -60,7 +75,7 @@ def main() -> int:
                     except Exception as error:
                         wrong = [repr(error)]
                     with lock:
-                        results.add(kind, level, case.name, not wrong)
+                        results.add(kind, level, case.name, "; ".join(wrong))
                         misses += bool(wrong)
                         print(f"{kind} {level} {case.name} {number + 1}: {'; '.join(wrong) or 'ok'}", flush=True)
 
@@ -70,7 +85,7 @@ def main() -> int:
             for thread in threads:
                 thread.join()
             left = user.left()
-            results.add(kind, level, LEFT, not left)
+            results.add(kind, level, LEFT, "; ".join(left))
             misses += bool(left)
             print(f"{kind} {level} {case.name}: left {len(left)} {left[:3]}", flush=True)
     return 1 if misses else 0

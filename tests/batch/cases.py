@@ -91,7 +91,7 @@ def taken_down(job: Job) -> list[str]:
     """``mesh down --force`` in the job."""
     state = f"/tmp/redmesh-{job.user.uid}/jobs/slurm-{job.cluster()}.{job.number}"
     environ = f"REDMESH_JOB={state}"
-    return _ends(job, lambda: job.user.run("env", environ, "mesh", "down", "--force"), left=False)
+    return _ends(job, lambda: job.user.run("env", environ, "mesh", "down", "--force"))
 
 
 def variables(job: Job) -> list[str]:
@@ -110,7 +110,7 @@ def _more(job: Job, name: str, before: list[int]) -> list[int]:
     return [now - then for now, then in zip(job.counts(name), before, strict=True)]
 
 
-def _ends(job: Job, begin: Callable[[], object], left: bool = True) -> list[str]:
+def _ends(job: Job, begin: Callable[[], object]) -> list[str]:
     before = job.counts("TERM")
     (job.directory / "ending").touch()
     os.chmod(job.directory, 0o755)

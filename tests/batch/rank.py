@@ -1,6 +1,7 @@
 """A rank that writes down each signal that it gets: ``rank.py DIRECTORY``.
 
-Once DIRECTORY/ending exists, SIGTERM means the end: it takes 2 s to write a checkpoint, and exits.
+Once DIRECTORY/ending exists, SIGTERM means the end: it takes 2 s to write a checkpoint, in which it goes on to write
+down signals, and exits.
 """
 
 import json
@@ -27,16 +28,16 @@ def main() -> None:
     log = os.open(f"{directory}/rank.{rank}", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     os.write(log, b"ready %d\n" % os.getpid())
     beats = os.open(f"{directory}/beats.{rank}", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    while True:
+    saved_at = float("inf")
+    while time.monotonic() < saved_at:
         if not select.select([reader], [], [], BEAT_S)[0]:
             os.write(beats, b".")
             continue
         for number in os.read(reader, 64):
             os.write(log, f"{signal.Signals(number).name[3:]} {time.time():.3f}\n".encode())
             if number == signal.SIGTERM and os.path.exists(f"{directory}/ending"):
-                time.sleep(CHECKPOINT_S)
-                os.write(log, f"saved {time.time():.3f}\n".encode())
-                return
+                saved_at = min(saved_at, time.monotonic() + CHECKPOINT_S)
+    os.write(log, f"saved {time.time():.3f}\n".encode())
 
 
 if __name__ == "__main__":

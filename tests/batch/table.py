@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from tests.batch.cases import CASES
 
@@ -14,24 +15,38 @@ TRACKERS, LEVELS = ("pgid", "linuxproc", "cgroup"), ("daemon", "rank")
 LEFT = "left"
 
 
+class MixedResultsError(Exception):
+    """The results in a file are those of another version."""
+
+
 class Results:
-    """Hits and runs by tracker, level and case, in a file, so that several Slurms can be tried in turn."""
+    """The runs of one version in a file, so that several Slurms can be tried in turn.
 
-    def __init__(self, path: Path) -> None:
+    The file has the ``commit``, and under ``runs`` for each tracker, level and case what was wrong with each run (empty:
+    nothing).
+    """
+
+    def __init__(self, path: Path, commit: str = "") -> None:
+        """``commit``: the version that is tried; "" to read only. Raises MixedResultsError for another one's file."""
         self._path = path
-        self._counts: dict[str, list[int]] = json.loads(path.read_text()) if path.exists() else {}
+        found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"commit": commit, "runs": {}}
+        if "runs" not in found or (commit and found["commit"] != commit):
+            raise MixedResultsError(
+                f"{path} has results of commit {found.get('commit', 'unknown')}, not of {commit or 'a known one'}: "
+                "give another file by --results"
+            )
+        self.commit = str(found["commit"])
+        self._runs: dict[str, list[str]] = found["runs"]
 
-    def add(self, tracker: str, level: str, case: str, hit: bool) -> None:
-        """Count a run."""
-        found = self._counts.setdefault(f"{tracker} {level} {case}", [0, 0])
-        found[0] += hit
-        found[1] += 1
-        self._path.write_text(json.dumps(self._counts, indent=1, sort_keys=True))
+    def add(self, tracker: str, level: str, case: str, wrong: str) -> None:
+        """Record a run and what was wrong with it; "" for a hit."""
+        self._runs.setdefault(f"{tracker} {level} {case}", []).append(wrong)
+        self._path.write_text(json.dumps({"commit": self.commit, "runs": self._runs}, indent=1, sort_keys=True))
 
     def cell(self, tracker: str, level: str, case: str) -> str:
         """``hits of runs``; empty if it was not tried."""
-        found = self._counts.get(f"{tracker} {level} {case}")
-        return f"{found[0]} of {found[1]}" if found else "–"
+        found = self._runs.get(f"{tracker} {level} {case}")
+        return f"{found.count('')} of {len(found)}" if found else "–"
 
     def table(self) -> str:
         """The table in Markdown."""
@@ -40,7 +55,7 @@ class Results:
         lines.append("|---|" + "---|" * len(columns))
         rows = [(case.name, case.title) for case in CASES] + [(LEFT, "after a case, no process and no file is left")]
         for name, title in rows:
-            if not any(key.endswith(f" {name}") for key in self._counts):
+            if not any(key.endswith(f" {name}") for key in self._runs):
                 continue  # not tried anywhere
             lines.append(f"| {title} | " + " | ".join(self.cell(*column, name) for column in columns) + " |")
         return "\n".join(lines)

@@ -36,16 +36,19 @@ def assert_the_client_is_the_parent(job: Job, client: str) -> None:
 
 def assert_signals_reach_each_rank_once(job: Job) -> None:
     """The manager's signals reach each of four ranks, whichever processes it signals, and leave the mesh up."""
-    out = job.directory / "caught"
-    script = f"trap 'echo USR1 >>{out}' USR1; trap 'echo USR2 >>{out}; exit' USR2; echo ready >>{out}; "
-    started = job.run("yod", "-sz", "4", "--detach", "sh", "-c", script + "while :; do sleep 0.1; done")
+    out, end = job.directory / "caught", job.directory / "end"
+    catches = " ".join(f"trap 'echo {name} >>{out}' {name};" for name in ("USR1", "USR2"))
+    script = f"{catches} echo ready >>{out}; while [ ! -e {end} ]; do sleep 0.1; done; echo over >>{out}"
+    started = job.run("yod", "-sz", "4", "--detach", "sh", "-c", script)
     assert started.returncode == 0, started.stderr
     wait_until(lambda: out.exists() and out.read_text().count("ready") == 4, "every rank waits")
     for name in ("USR1", "USR2"):
         for pid in _clients(job):
             processes.send_signal(pid, signal.Signals[f"SIG{name}"])
         wait_until(lambda: out.read_text().count(name) >= 4, f"every rank has caught SIG{name}", step_s=0.1)  # noqa: B023
-    assert out.read_text().count("USR1") == 4, "once each"
+    end.touch()
+    wait_until(lambda: out.read_text().count("over") == 4, "every rank ends", step_s=0.1)
+    assert [out.read_text().count(name) for name in ("USR1", "USR2")] == [4, 4], "once each"
     again = job.run("yod", "-sz", "4", "--wait-for-nodes", "30", "true")
     assert again.returncode == 0 and "starting one" not in again.stderr, again.stderr
 
