@@ -4,7 +4,6 @@ import fcntl
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import threading
@@ -18,6 +17,7 @@ from agents.keeper import leftovers
 from agents.keeper.errors import KeeperError
 from agents.keeper.keeper import LOCK_IN_JOB_S, LOCK_S, take_lock
 from agents.keeper.leftovers import LOCAL, STARTS_S, YOUNG_S
+from agents.link.sockets import listen
 from agents.linux import processes
 from agents.pct.ranks.fork import file_system
 from console.deploy.personal import lifecycle
@@ -193,9 +193,7 @@ def test_the_directory_of_sockets_goes_too_unless_it_is_used_or_has_another_name
     for number, run in enumerate(runs.values()):
         state_at(jobs / f"slurm-c.{number}", run=run, ends_with=_NOBODY)
     os.utime(runs["new"])
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(os.path.relpath(runs["used"] / "cpa-0.sock"))
-        listener.listen()
+    with listen(str(runs["used"] / "cpa-0.sock")):  # the path may be too long for bind(2)
         os.utime(runs["used"], (0, 0))
         assert sweep(jobs) == ["slurm-c.0", "slurm-c.1", "slurm-c.3"]
     assert [name for name, run in runs.items() if run.exists()] == ["used", "new", "other"]
