@@ -22,8 +22,8 @@ class MixedResultsError(Exception):
 class Results:
     """The runs of one version in a file, so that several Slurms can be tried in turn.
 
-    The file has the ``commit``, and under ``runs`` for each tracker, level and case what was wrong with each run (empty:
-    nothing).
+    The file has the ``commit``, and under ``runs`` for each tracker, level and case what was wrong with each run ("" if
+    nothing was).
     """
 
     def __init__(self, path: Path, commit: str = "") -> None:
