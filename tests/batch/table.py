@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 from tests.batch.cases import CASES
 
@@ -22,21 +21,20 @@ class MixedResultsError(Exception):
 class Results:
     """The runs of one version in a file, so that several Slurms can be tried in turn.
 
-    The file has the ``commit``, and under ``runs`` for each tracker, level and case what was wrong with each run ("" if
-    nothing was).
+    The file has the ``commit`` and the ``runs``: for each tracker, level and case, what was wrong with each run (""
+    if nothing was).
     """
 
     def __init__(self, path: Path, commit: str = "") -> None:
         """``commit``: the version that is tried; "" to read only. Raises MixedResultsError for another one's file."""
         self._path = path
-        found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"commit": commit, "runs": {}}
-        if "runs" not in found or (commit and found["commit"] != commit):
-            raise MixedResultsError(
-                f"{path} has results of commit {found.get('commit', 'unknown')}, not of {commit or 'a known one'}: "
-                "give another file by --results"
-            )
-        self.commit = str(found["commit"])
-        self._runs: dict[str, list[str]] = found["runs"]
+        self.commit, self._runs = commit, dict[str, list[str]]()
+        if not path.exists():
+            return
+        found = json.loads(path.read_text())
+        self.commit, self._runs = str(found.get("commit", "unknown")), found.get("runs", {})
+        if "runs" not in found or commit not in ("", self.commit):
+            raise MixedResultsError(f"{path} has results of commit {self.commit}: name another file by --results")
 
     def add(self, tracker: str, level: str, case: str, wrong: str) -> None:
         """Record a run and what was wrong with it; "" for a hit."""
