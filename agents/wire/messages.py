@@ -300,6 +300,7 @@ DOWN: Dict[str, Shape] = {
     "found": _shape(place=_int, ticket=_int, code=_int, data=_str),
     "signal": _shape({"ranks": (list, _none), "relayed": _bool}, signal=_int),
     "kill": _shape(),
+    "orphaned": _shape(),
     "credit": _shape(bytes=_int),
     "eof": _shape(),
     "ping": _shape({"starved": _bool, "loading_s": _num}),

@@ -108,7 +108,9 @@ class Launch:
         self._endpoint: Optional[LaunchEndpoint] = None
         self._user: Any = None  # in system mode (agents/pct/multiuser/system_mode.py)
         self._record: Optional[Record] = None
-        self._logs_steps = self._orphaned = self._processes_gone = self._finished = self._over = False
+        #: True if yod is lost in a batch system's job: the root finds out whether the job ends (orphan.py).
+        self._orphaned = False
+        self._logs_steps = self._processes_gone = self._finished = self._over = False
         self._deadline = GoDeadline(self._loop, self._expire)
         self._parent = Link(self._loop, sock, self._on_parent_frame, self._on_parent_end)
         up = Upward(self._loop, self._parent, control(hello("child", host.node)), self._no_more_ends)
@@ -190,6 +192,7 @@ class Launch:
             "kill": lambda _message: self._handle(Event.KILL),
             "eof": lambda _message: self._inputs.end(),
             "ping": self._on_ping,
+            "orphaned": lambda _message: self._on_orphaned() if ending.in_job() and not self._tree.is_root else None,
             "done": lambda _message: self._handle(Event.DONE),
         }
 
@@ -215,15 +218,16 @@ class Launch:
             self._host.log.write("parent lost", launcher=self._launcher, reason=reason)
         self._forget_parent()
         if self._machine.state is State.RUNNING and self._tree.is_root and ending.in_job():
-            self._orphaned = True
-            self._outlive_yod(lambda: self._handle(Event.LINK_LOST))
+            self._on_orphaned()
+            from agents.pct.launch_child.orphan import Orphan
+
+            Orphan(self._loop, self._host.run, lambda: self._handle(Event.LINK_LOST))
         else:
             self._handle(Event.LINK_LOST)
 
-    def _outlive_yod(self, over: Callable[[], None]) -> None:
-        from agents.pct.launch_child.orphan import Orphan
-
-        Orphan(self._loop, self._host.run, over)
+    def _on_orphaned(self) -> None:
+        self._orphaned = True
+        self._tree.send_down(control({"op": "orphaned"}))
 
     def _forget_parent(self) -> None:
         if self._relay is not None:
@@ -614,7 +618,7 @@ class Launch:
         self._finished = True
         self._sharing.give_up()
         self._tree.up.flush(control({"op": "finished", "unclean": self._unclean}))
-        if self._orphaned:  # nobody will answer
+        if self._orphaned and self._tree.is_root:  # nobody will answer
             self._loop.after(0, lambda: self._handle(Event.LINK_LOST))
 
     def _forward_done(self) -> None:
@@ -672,10 +676,11 @@ class Launch:
     # Requests of the PCT, or of a later one
 
     def _on_request(self, session: Session, op: str, message: Message) -> None:
-        if op == "kill_launch" and not message.get("grace_s") and (self._orphaned or self._requests.job_may_end):
-            # The RCA has seen that the batch system killed yod: the ranks have until the end of their job.
-            session.reply(message, {"clean": False, "killed": 0})
-            self._outlive_yod(self._terminate)
+        waits = self._orphaned and self._machine.state is State.RUNNING
+        if op == "kill_launch" and waits and not message.get("grace_s"):
+            # The RCA has seen that yod is gone. If the job ends, the ranks have until then; otherwise the root is about
+            # to end the launch.
+            session.reply(message, {"clean": False, "killed": 0, "deferred": True})
         elif op == "kill_launch":
             self._kill_timer.ask(session, message, self._local, self._processes_gone, bool(self._unclean))
         elif op == "fetch":

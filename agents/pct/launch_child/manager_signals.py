@@ -15,9 +15,6 @@ if TYPE_CHECKING:
 
 #: SIGHUP, SIGINT, SIGQUIT, SIGTERM
 _MAY_END = (1, 2, 3, 15)
-_TERM = 15
-#: Seconds after SIGTERM for which the job may be ending: longer than any KillWait that is common.
-MAY_END_S = 600.0
 
 
 class ManagerSignals:
@@ -30,7 +27,6 @@ class ManagerSignals:
     ) -> None:  # fmt: skip
         self._loop, self._send, self._themselves, self._end = loop, send, themselves, end
         self._copies = Copies()
-        self._terminated_at = -MAY_END_S
         for number in PASSED:
             loop.on_signal(number, lambda number=number: self._arrived(number))  # type: ignore[misc]
 
@@ -38,16 +34,9 @@ class ManagerSignals:
         if number in _MAY_END and ending.is_meant():
             self._end()
             return
-        if number == _TERM:
-            self._terminated_at = time.monotonic()
         fate = self._copies.from_manager(number, time.monotonic())
         if fate is Fate.DELIVER and not (ending.reaches_ranks() or self._themselves()):
             self._send(number, None)
-
-    @property
-    def job_may_end(self) -> bool:
-        """True for some time after a SIGTERM of the batch system."""
-        return time.monotonic() < self._terminated_at + MAY_END_S
 
     def relayed(self, number: int, ranks: Optional[List[int]]) -> None:
         """Yod has got this signal as a process of the job, and passes it on."""

@@ -64,11 +64,6 @@ class Requests:
 
         self._manager = ManagerSignals(self._loop, self._send, themselves, end)
 
-    @property
-    def job_may_end(self) -> bool:
-        """True if the batch system has just sent SIGTERM."""
-        return self._manager is not None and self._manager.job_may_end
-
     def _resize(self, message: Message) -> None:
         self._tree.send_down(control(message))
         local = self._local()

@@ -359,7 +359,9 @@ class Kill:
         caller.call({"op": "kill_launch", "launcher": launcher, **notice}, self._on_reply)
 
     def _on_reply(self, reply: Optional[Message], _error: Optional[AgentError]) -> None:
-        if reply is not None and not self._ended:
+        if reply is not None and reply.get("deferred"):
+            self._timer.cancel()  # the launch child ends with the batch system's job, and _on_end follows
+        elif reply is not None and not self._ended:
             self._finish({"clean": bool(reply.get("clean")), "killed": reply.get("killed", 0)})
 
     def _on_end(self, _caller: Caller, _reason: str) -> None:
