@@ -83,6 +83,18 @@ def learned_reach(state: str) -> str:
         return Reach.UNKNOWN
 
 
+def known_reach(state: str) -> str:
+    """What the mesh at ``state`` was told as it started, or has learned since; or Reach.UNKNOWN."""
+    import json
+
+    try:
+        with open(os.path.join(state, "keeper.json"), encoding="utf-8") as file:
+            told = json.load(file).get("signals_reach")
+    except (OSError, ValueError, AttributeError, RecursionError):
+        told = None
+    return str(told) if told else learned_reach(state)
+
+
 def announce(state: str) -> None:
     """Write the file. Raises OSError."""
     with open(os.path.join(state, _FILE), "w", encoding="ascii"):

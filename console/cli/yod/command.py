@@ -416,12 +416,11 @@ def _managed_parent(settings: Settings) -> Feature:
     """The feature for launches whose ranks the batch system starts."""
     from agents.linux import ending
     from console.deploy.hosts.allocation import find_manager, job_hosts
-    from console.deploy.personal.lifecycle import read_config
     from console.launch.features.managed import ManagedParent
 
     # Do not ask the manager at every launch: it may be slow, or its commands may be missing on this host.
-    reach = (read_config(settings) or {}).get("signals_reach") or ending.learned_reach(settings.state_dir)
-    return ManagedParent(find_manager(settings), {node: host for node, host, _slots in job_hosts(settings)}, str(reach))
+    reach = ending.known_reach(settings.state_dir)
+    return ManagedParent(find_manager(settings), {node: host for node, host, _slots in job_hosts(settings)}, reach)
 
 
 def _reached(settings: Settings, request: Request, pid: int) -> tuple[str, socket]:
