@@ -41,8 +41,6 @@ from redmesh.state import SUFFIX, StateError, url_on
 _PIECE = 256 << 10
 #: Seconds until a request that no CPA answered is repeated; the most seconds for a copy of any size to arrive.
 _AGAIN_S, _COPY_S = 2.0, 600.0
-#: Seconds that the copy of a job stays after the job's end, for those elsewhere who wait for it.
-_SEEN_S = 1.0
 #: How often the process that a CPA started tries to continue a job.
 _TRIES = 5
 
@@ -149,7 +147,6 @@ class Feed:
         told = summary(self._path)
         # The copy of a job that has moved stays for a day: it answers those who saw the job leave.
         if told["state"] in ENDED and not told["counter"]:
-            time.sleep(_SEEN_S)  # poll: who waits for the job elsewhere reads its end in the copy
             client.call({"op": "drop", "uuid": self.uuid})
             self._register("")
         if told["state"] in ENDED:
