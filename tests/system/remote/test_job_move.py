@@ -163,6 +163,7 @@ def test_an_object_that_was_lost_with_its_disk_is_said_to_be_gone(mesh: TlsMesh,
 def large_job(mesh: TlsMesh, megabytes: int) -> str:
     """The UUID of an ended job of this size, on the login processor."""
     uuid = new_uuid()
+    (mesh.state / "jobs").mkdir(mode=0o700, exist_ok=True)
     made = StateObject.create(str(mesh.state / "jobs" / f"{uuid}.job"), {"uuid": uuid, "kind": "job", "command": "[]"})
     made.add_file("package/large", os.urandom(megabytes << 20))
     made.finish("done")
