@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,11 @@ from textual.theme import Theme
 from console.tui.terminal import themes
 from console.tui.terminal.colours import contrast
 from tests.support import scenes
+from tests.support.chance import LONG
+from tests.support.waiting import PATIENCE_S
 
 LEAST = 4.5
+THEMES = ("dark", "light", "mono")
 ON_ALL = ("foreground", "primary", "accent", "warning", "error", "success")
 #: Frames, bars, rules and shades carry no text; the program's own colours are another module's (colours.py).
 DRAWN = set("─│╭╮╰╯┊━┃┆┈╌╸╺═█▉▊▋▌▍▎▏▇▆▅▄▃▂▁░▒▓▔▐╱ ")
@@ -57,15 +61,22 @@ def test_every_colour_of_text_differs_from_every_ground(theme: Theme) -> None:
     assert not {pair: round(one, 1) for pair, one in seen.items() if one < LEAST}
 
 
+@pytest.mark.storm
 @pytest.mark.timeout(600)
 async def test_every_text_of_every_screen_differs_from_its_background(tmp_path: Path) -> None:
+    """Each screen in one of the themes, in turn; in make storm in all of them."""
     seen: dict[str, Any] = {}
+    turn = itertools.cycle(THEMES)
 
     async def look(app: Any, name: str) -> None:
-        for theme in ("dark", "light", "mono") if name not in BEHIND else ():
+        if name in BEHIND:
+            return
+        for theme in THEMES if LONG else (next(turn),):
             app.theme = f"redmesh-{theme}"
-            await wait_for_idle(0)
-            if found := faint(app):
+            deadline = time.monotonic() + PATIENCE_S
+            while (found := faint(app)) and time.monotonic() < deadline:  # a theme is painted part by part
+                await wait_for_idle(0)
+            if found:
                 seen[f"{name} {theme}"] = found
 
     await scenes.play(tmp_path, (120, 40), "dark", look, scenes.SMALL)
