@@ -99,6 +99,8 @@ _TEXTS = ("uuid", "kind", "state", "user", "host", "cwd", "tasks", "yods")
 _LATEST = 253402300799.0  # the end of the year 9999; what is not finite is beyond it
 
 TIMED_OUT = 124  # the exit status of a task that reached its time limit, as of timeout(1)
+#: Exit statuses whose cause says more than the task's last line: a time limit, and a SIGKILL for lack of memory.
+_CAUSED = (TIMED_OUT, 128 + signal.SIGKILL)
 
 _TASK, _TRANSITION, _LOG, _RESOURCE = (
     f"SELECT {', '.join(row._fields)} FROM {table}"
@@ -281,7 +283,7 @@ class StateReader:
         """The tasks that failed first, in order; ``newest``: those that failed last, the latest first."""
         order = "ended_at DESC" if newest else "ended_at, first"
         tasks = self._tasks(f"WHERE state = ? ORDER BY {order} LIMIT ?", FAILED, limit)
-        unsaid = {task.first for task in tasks if task.exit == TIMED_OUT or not (task.lines or "").strip()}
+        unsaid = {task.first for task in tasks if task.exit in _CAUSED or not (task.lines or "").strip()}
         causes: Dict[int, str] = {}
         if unsaid:
             for change in self._transitions("WHERE state = ? AND first IS NOT NULL AND cause IS NOT NULL", FAILED):
@@ -293,8 +295,8 @@ class StateReader:
             cause = causes.get(task.first, "")
             why = (task.lines or "").rstrip().rpartition("\n")[2] or cause
             how = "" if task.exit is None else f"exit {exit_text(task.exit)}"
-            if task.exit == TIMED_OUT and cause not in ("", why):
-                how += f" ({cause})"
+            if task.exit in _CAUSED and cause not in ("", why) and not cause.startswith("signal "):
+                how = f"exit {task.exit} ({cause})"
             told = " ".join(filter(None, (how, f"on {task.node}" if task.node else "")))
             text = ": ".join(filter(None, (told, why)))
             found.append(Failure(task.first, task.ended_at or 0.0, task.node, task.first, text))

@@ -9,12 +9,13 @@ if TYPE_CHECKING:
     from typing import Dict, List
 
 
-def directories(controller: str) -> List[str]:
-    """The group of this process under ``controller`` and the groups around it, innermost first; [] if none is visible.
+def directories(controller: str, pid: int = 0) -> List[str]:
+    """The group of a process (0: this one) under ``controller`` and the groups around it, innermost first; [] if none
+    is visible.
 
     In version 2 a group need not have the controller's files; then the next group around it counts.
     """
-    groups = read("/proc/self/cgroup")
+    groups = read(f"/proc/{pid or 'self'}/cgroup")
     try:
         with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
             return _directories(controller, groups, file.read())
@@ -81,15 +82,16 @@ def full_of_processes() -> str:
 
 
 class MemoryGroup:
-    """The group whose memory is this process's, and its counter of processes that the kernel killed for lack of memory.
+    """The group whose memory is a process's (0: this one), and its counter of processes that the kernel killed for lack
+    of memory.
 
     The counter's file stays open, so that it can be read cheaply, and by a process that has become another user.
     """
 
     __slots__ = ("_directories", "_fd")
 
-    def __init__(self) -> None:
-        self._directories = directories("memory")
+    def __init__(self, pid: int = 0) -> None:
+        self._directories = directories("memory", pid)
         self._fd = -1
         for directory in self._directories:
             for name in ("memory.events", "memory.oom_control"):
@@ -111,6 +113,19 @@ class MemoryGroup:
         except OSError:  # the group was removed
             return -1
 
+    @property
+    def name(self) -> str:
+        """The directory of the group; "" if none is visible."""
+        return self._directories[0] if self._directories else ""
+
+    def peak(self) -> int:
+        """The bytes that the processes of the group had at most, together; 0 if that cannot be read."""
+        for name in ("memory.peak", "memory.max_usage_in_bytes"):
+            text = read(f"{self.name}/{name}").strip() if self.name else ""
+            if text.isdecimal():
+                return int(text)
+        return 0
+
     def limit(self) -> int:
         """The bytes that this group and those around it allow; 0 if that is more than the host has."""
         limits = [numbers(read(f"{one}/memory.stat")).get("hierarchical_memory_limit", 0) for one in self._directories]
@@ -118,6 +133,12 @@ class MemoryGroup:
         limits += [int(text) for text in texts if text.isdecimal()]
         least = min((limit for limit in limits if limit), default=0)
         return least if least < host_memory() else 0
+
+    def close(self) -> None:
+        """Close the counter's file."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
 
 
 def host_memory() -> int:

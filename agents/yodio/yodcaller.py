@@ -18,9 +18,11 @@ if TYPE_CHECKING:
 
     from agents.yodio import yodio
     from agents.yodio.yodbegun import Begun
+    from agents.yodio.yodmemory import out_of_memory
 else:
     import yodio
     from yodbegun import Begun
+    from yodmemory import out_of_memory
 
 _CALL = struct.Struct("!II")
 _RESULT = struct.Struct("!IBddII")
@@ -188,8 +190,10 @@ class Caller:
 
     def _again(self) -> List[List[Any]]:
         """The process has exited: the call that it had begun has failed, a new process runs the others."""
-        _, told = os.waitpid(self.pid, 0)
+        _, told, used = os.wait4(self.pid, 0)
         why = f"signal {os.WTERMSIG(told)}" if os.WIFSIGNALED(told) else f"status {os.WEXITSTATUS(told)}"
+        lack = "" if self._dropped else out_of_memory(self.pid, told, used)
+        why = f"its process ended: {lack}" if lack else f"its process ended with {why}"
         status = 128 + os.WTERMSIG(told) if os.WIFSIGNALED(told) else os.WEXITSTATUS(told) or 1
         self._close()
         self.restarted = True
@@ -202,7 +206,7 @@ class Caller:
         if self._dropped:
             return []
         if self._initializer >= 0 and not (self._ready or self.broken):
-            self._break(f"its process ended with {why}", b"")
+            self._break(why, b"")
         if self.broken:
             self._waiting.extendleft(reversed(failed))  # the job ends
             return []
@@ -210,7 +214,6 @@ class Caller:
             if self._waiting:
                 failed = [self._waiting.popleft()]  # no process begins it
             time.sleep(_PAUSE_S)
-        why = f"its process ended with {why}"
         rows = [[call.number, call.attempt, status, self._began, time.time(), why, why, ""] for call in failed]
         self._start()
         return rows

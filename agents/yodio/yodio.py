@@ -42,13 +42,17 @@ _DEPTH = 6  # requests in transit: the next ones are sent while one is used
 
 
 class Channel:
-    """A connection to the node's launch child, and through it to yod, with one open file."""
+    """A connection to the node's launch child, and through it to yod, with one open file.
 
-    def __init__(self) -> None:
+    ``timeout_s``: for each operation of the socket; None: no limit.
+    """
+
+    def __init__(self, timeout_s: float | None = None) -> None:
         path = os.environ.get("YOD_IO", "")
         if not path:
             raise OSError(errno.ENOTCONN, "this launch was not given any directory: yod --io DIR")
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._sock.settimeout(timeout_s)
         self._next = 0
         self._answers: dict[int, tuple[int, int, bytearray]] = {}
         self._forgotten: set[int] = set()

@@ -24,11 +24,13 @@ if TYPE_CHECKING:
     from agents.yodio.yodbytes import each_to_system, from_system, to_system
     from agents.yodio.yodfields import PART, file_name, filled
     from agents.yodio.yodio import Channel
+    from agents.yodio.yodmemory import out_of_memory
     from agents.yodio.yodparts import age, is_written, not_written, of_attempt, settle, written
 else:
     from yodbytes import each_to_system, from_system, to_system
     from yodfields import PART, file_name, filled
     from yodio import Channel
+    from yodmemory import out_of_memory
     from yodparts import age, is_written, not_written, of_attempt, settle, written
 
 if TYPE_CHECKING:
@@ -506,7 +508,8 @@ class Worker:
         ended_at = time.time()
         if process.cause or self._job.get("sections"):  # what a section leaves behind must not write to its parts
             _end_group(process.pid)
-        _, told = os.waitpid(process.pid, 0)
+        _, told, used = os.wait4(process.pid, 0)
+        lack = "" if process.cause else out_of_memory(process.pid, told, used)
         if self._job.get("sections"):
             _await_group(process.pid)
         if process.pidfd >= 0:
@@ -524,8 +527,8 @@ class Worker:
             cause = "killed"
         elif cause:
             status = TIMED_OUT
-        elif os.WIFSIGNALED(told):
-            cause = f"signal {os.WTERMSIG(told)}"
+        elif lack or os.WIFSIGNALED(told):
+            cause = lack or f"signal {os.WTERMSIG(told)}"
         if not cause and (process.error or wrong):
             cause = f"the program reported: {process.error}" if process.error else wrong
         self._process, self._cancelled = None, False

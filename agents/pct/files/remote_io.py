@@ -52,12 +52,15 @@ CHANGES = struct.Struct("!IIIIIQqq")
 PLACE, HANDLE = struct.Struct("!B"), struct.Struct("!I")
 #: Files up to this size are sent with the answer to OPEN_FILE.
 SMALL = 64 << 10
+#: A question of a rank to its launch child: did the kernel kill a process that the rank has reaped, for lack of memory?
+OUT_OF_MEMORY = 30
 #: Channels from this number on belong to the launch child; ranks cannot name them.
 OWN = 1 << 31
 
 ROUTE = struct.Struct("!BIII")  # kind, length, node, channel
 REQUEST = struct.Struct("!BIQI")  # operation, number, offset, length; then data
 ANSWER = struct.Struct("!IiQ")  # number, errno, value; then data
+_PID = struct.Struct("!I")
 _PLACE = struct.Struct("!II")
 _HEADER = struct.Struct("!BI")
 
@@ -126,6 +129,9 @@ class Application:
     def _on_request(self, channel: Channel, kind: int, payload: bytes) -> None:
         if kind != FILE or len(payload) < REQUEST.size:
             raise WireError("no request for a file")
+        if payload[0] == OUT_OF_MEMORY:
+            self._answer_memory(channel, payload)
+            return
         if payload[0] >= GONE and payload[0] != STATE:
             raise WireError("an operation that ranks do not have")
         if channel.waiting or not self._fits(channel, _cost(payload)):
@@ -134,6 +140,16 @@ class Application:
                 channel.link.pause()
         else:
             self._send(channel.number, payload)
+
+    def _answer_memory(self, channel: Channel, payload: bytes) -> None:
+        if len(payload) != REQUEST.size + _PID.size:
+            raise WireError("no question about a process")
+        _, number, peak, itself = REQUEST.unpack_from(payload)
+        (pid,) = _PID.unpack_from(payload, REQUEST.size)
+        text = self._launch.memory.task_killed(pid, peak, itself=bool(itself)).encode()
+        if channel.link is not None:
+            head = _HEADER.pack(FILE, ANSWER.size + len(text)) + ANSWER.pack(number, 0, len(text))
+            channel.link.send_parts(head, text)
 
     def _fits(self, channel: Channel, cost: int) -> bool:
         if channel.link is None or channel.link.out_bytes > UNREAD:

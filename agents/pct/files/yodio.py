@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 YODIO = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "yodio")
 _FILES = (
     "yodio", "yodio.py", "yodpdb.py", "yodreport.py", "yodstate", "yodstate.py", "yodwork", "yodwork.py", "yodcall.py",
-    "yodbegun.py", "yodbytes.py", "yodcaller.py", "yodfields.py", "yodpackage.py", "yodparts.py", "yodstage.py",
+    "yodbegun.py", "yodbytes.py", "yodcaller.py", "yodfields.py", "yodmemory.py", "yodpackage.py", "yodparts.py",
+    "yodstage.py",
 )  # fmt: skip
 _read: Dict[str, bytes] = {}
 

@@ -10,15 +10,17 @@ if TYPE_CHECKING:
     from agents.pct.errors import LoadFailed
     from agents.pct.launch.load import Load, Program
     from agents.pct.launch.tree import Tree
+    from agents.pct.ranks.out_of_memory import LaunchMemory
 
 
 class LaunchContext:
     """A launch on a node; ``run`` is the directory of files that its ranks see; ``fail`` ends it before GO."""
 
-    __slots__ = ("fail", "load", "loop", "node", "program", "run", "tree")
+    __slots__ = ("fail", "load", "loop", "memory", "node", "program", "run", "tree")
 
     def __init__(
-        self, loop: Loop, run: str, load: Load, program: Program, tree: Tree, fail: Callable[[LoadFailed], None]
-    ) -> None:
+        self, loop: Loop, run: str, load: Load, program: Program, tree: Tree, fail: Callable[[LoadFailed], None],
+        memory: LaunchMemory,
+    ) -> None:  # fmt: skip
         self.loop, self.run, self.node, self.load, self.program = loop, run, load.name, load, program
-        self.tree, self.fail = tree, fail
+        self.tree, self.fail, self.memory = tree, fail, memory

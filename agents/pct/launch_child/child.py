@@ -28,7 +28,7 @@ from agents.pct.launch_child.states import Action, Event, LaunchMachine, State
 from agents.pct.launch_child.termination import KillTimer
 from agents.pct.mpi.pmi_server import PmiServer
 from agents.pct.mpi.rendezvous import choose_master
-from agents.pct.ranks.out_of_memory import MemoryWatch, text_of
+from agents.pct.ranks.out_of_memory import LaunchMemory
 from agents.pct.ranks.process_tracking import KEEP_S, Record
 from agents.pct.ranks.supervisor import LocalRanks
 from agents.pct.stdio.shared_stdin import Sharing
@@ -89,7 +89,7 @@ class Launch:
 
     def __init__(self, host: NodeContext, sock: socket.socket, role: str, let_in: Optional[Pass] = None) -> None:
         self._host, self._let_in = host, let_in
-        self._memory = MemoryWatch(host.memory)
+        self._memory = LaunchMemory(host.node, host.memory)
         self._machine = LaunchMachine()
         self._loop = Loop()
         self._loop.on_signal(signal.SIGCHLD, self._on_child_signal)
@@ -263,7 +263,7 @@ class Launch:
         """Create the parts of the launch that need its load. Raises LoadFailed if this node cannot run it."""
         assert self._relay is not None and self._endpoint is not None
         run = self._user.run if self._user is not None else self._host.run
-        launch = LaunchContext(self._loop, run, load, program, self._tree, self._fail)
+        launch = LaunchContext(self._loop, run, load, program, self._tree, self._fail, self._memory)
         own: Optional[OwnVariables] = None
         if program.subgroups or "gpus" in load.nodes[0]:
             from agents.pct.launch.line_and_gpu_variables import own_variables
@@ -365,15 +365,18 @@ class Launch:
             self._local.reap()
 
     def rank_held(self, rank: Rank) -> None:
-        assert self._load is not None
+        assert self._load is not None and self._local is not None
+        if self._local.ranks.elsewhere:
+            self._memory.adopt(rank.pid)
         self._ready.append([rank.number, rank.pid, self._load.place])
         self._do(self._machine.one_held())
 
     def rank_ended(self, rank: Rank, seconds: float) -> None:
         if rank.released_at:
-            if rank.killed_by_others and self._memory.has_killed(rank, itself=os.WIFSIGNALED(rank.status or 0)):
-                report = self._memory.report(rank)
-                self.noted(text_of(report), out_of_memory=report)
+            found = self._memory.killed(rank) if rank.killed_by_others else None
+            if found is not None:
+                why = f"rank {rank.number} ran out of memory and was killed by the kernel: {found.text}"
+                self.noted(why, out_of_memory=found.fields(rank.number))
             self._tree.up.ended([[rank.number, rank.status, round(seconds, 6)]])
             if self._pmi is not None:
                 self._pmi.rank_ended(rank)

@@ -10,14 +10,13 @@ from __future__ import annotations
 import os
 import time
 
-from agents.linux.controllers import host_memory
+from agents.linux.controllers import MemoryGroup, host_memory
 from redmesh.text import size_text
 
 TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Set
+    from typing import Any, Callable, Dict, List, Optional
 
-    from agents.linux.controllers import MemoryGroup
     from agents.pct.ranks.ranks import Rank
 
 #: Seconds between two looks at the counter while the launch child is awake anyway.
@@ -28,14 +27,41 @@ _RECORDS = 1 << 19  # more than the kernel's log holds: who writes to it without
 _FIRST_PID_NAMESPACE = 0xEFFFFFFC  # include/linux/proc_ns.h: the kernel's log has pids of this one
 
 
+class Shortage:
+    """A kill by the kernel for lack of memory, in bytes.
+
+    ``had``: what the process had at most (0: unknown). ``limit``: that of its control group; 0 if the host ran out,
+    which has ``host``.
+    """
+
+    __slots__ = ("had", "host", "limit")
+
+    def __init__(self, had: int, limit: int, host: int) -> None:
+        self.had, self.limit, self.host = had, limit, host
+
+    @property
+    def text(self) -> str:
+        """The sizes, for people."""
+        had = f"it had {size_text(self.had)}, " if self.had else ""
+        if self.limit:
+            return f"{had}its control group may have {size_text(self.limit)}"
+        return f"{had}the host has {size_text(self.host)}"
+
+    def fields(self, rank: int) -> Dict[str, Any]:
+        """``out_of_memory`` of the node's ``note``."""
+        return {"rank": rank, "had": self.had, "limit": self.limit, "host": self.host}
+
+
 class MemoryWatch:
-    """Looks at the counter for the ranks of one launch."""
+    """Looks at the counter of one control group. ``shared``: the group has processes besides one rank's."""
 
-    __slots__ = ("_clock", "_group", "_kills", "_looked_at", "_seen")
+    __slots__ = ("_clock", "_kills", "_looked_at", "_seen", "group", "shared")
 
-    def __init__(self, group: MemoryGroup, clock: Callable[[], float] = time.monotonic) -> None:
-        self._group, self._clock = group, clock
-        self._kills: List[float] = []  # when kills were seen that no rank's death has explained
+    def __init__(
+        self, group: MemoryGroup, clock: Callable[[], float] = time.monotonic, *, shared: bool = True
+    ) -> None:  # fmt: skip
+        self.group, self._clock, self.shared = group, clock, shared
+        self._kills: List[float] = []  # when kills were seen that no death has explained
         self._looked_at, self._seen = clock(), group.kills()
 
     def look(self) -> None:
@@ -44,44 +70,84 @@ class MemoryWatch:
             self._look()
 
     def _look(self) -> None:
-        now, count = self._clock(), self._group.kills()
+        now, count = self._clock(), self.group.kills()
         if self._seen >= 0 and count > self._seen:
             self._kills += [now] * min(count - self._seen, 65536)
         self._looked_at, self._seen = now, count
 
-    def has_killed(self, rank: Rank, *, itself: bool) -> bool:
-        """True if there is evidence that the kernel killed ``rank``, which SIGKILL has just ended (``itself``), or its
-        child."""
-        if self._seen < 0:
-            return rank.pid in _killed_by_log()
-        self._look()
+    def killed(self, pid: int, *, itself: bool) -> Optional[int]:
+        """The bytes that a process had, or 0, if there is evidence that the kernel killed it; None: there is none.
+
+        SIGKILL has just ended the process (``itself``), or its child.
+        """
+        if self._seen >= 0:
+            self._look()
+        if self._seen < 0:  # no counter, or the group was removed with its last process
+            return _killed_by_log().get(pid)
         self._kills = [at for at in self._kills if self._looked_at - at <= _RECENT_S]
         if not self._kills:
-            return False
+            return None
         killed = _killed_by_log()
-        if itself and killed and rank.pid not in killed:
-            return False  # the counter rose for another process of the group
+        if itself and killed and pid not in killed:
+            return None  # the counter rose for another process of the group
         self._kills.pop(0)
-        return True
-
-    def report(self, rank: Rank) -> Dict[str, Any]:
-        """``out_of_memory`` of the node's ``note``: bytes that the rank had at most (0: unknown), and the limit."""
-        return {"rank": rank.number, "had": rank.peak, "limit": self._group.limit(), "host": host_memory()}
+        return killed.get(pid, 0)
 
 
-def text_of(report: Dict[str, Any]) -> str:
-    """A report for people."""
-    had = f"it had {size_text(report['had'])}, " if report["had"] else ""
-    most = f"its control group may have {size_text(report['limit'])}" if report["limit"] else (
-        f"the host has {size_text(report['host'])}"
-    )  # fmt: skip
-    return f"rank {report['rank']} ran out of memory and was killed by the kernel: {had}{most}"
+class LaunchMemory:
+    """The control groups of a launch's ranks on this node: ``group``, and those into which a batch system started
+    ranks."""
+
+    __slots__ = ("_elsewhere", "_node", "_of", "_own")
+
+    def __init__(self, node: str, group: MemoryGroup) -> None:
+        self._node, self._own = node, MemoryWatch(group)
+        self._elsewhere: Dict[str, MemoryWatch] = {}
+        self._of: Dict[int, MemoryWatch] = {}  # by the pid of the rank
+
+    def look(self) -> None:
+        """Look at the counters while the launch child is awake."""
+        self._own.look()
+        for watch in self._elsewhere.values():
+            watch.look()
+
+    def adopt(self, pid: int) -> None:
+        """The batch system has started this rank, whose group may be another one."""
+        group = MemoryGroup(pid)
+        if not group.name or group.name == self._own.group.name:
+            group.close()
+        elif group.name in self._elsewhere:
+            self._of[pid] = self._elsewhere[group.name]
+            self._of[pid].shared = True
+            group.close()
+        else:
+            self._of[pid] = self._elsewhere[group.name] = MemoryWatch(group, shared=False)
+
+    def killed(self, rank: Rank) -> Optional[Shortage]:
+        """The evidence that the kernel killed ``rank``, which has just exited, or its child; None: there is none."""
+        return self._shortage(rank.pid, rank.peak, itself=os.WIFSIGNALED(rank.status or 0))
+
+    def task_killed(self, pid: int, peak: int, *, itself: bool) -> str:
+        """The same of a process that a rank had started and has reaped, for people; "" if there is no evidence.
+
+        ``peak``: the bytes that it had at most."""
+        found = self._shortage(pid, peak, itself=itself)
+        return f"out of memory, SIGKILL from the kernel on {self._node}: {found.text}" if found is not None else ""
+
+    def _shortage(self, pid: int, peak: int, *, itself: bool) -> Optional[Shortage]:
+        watch = self._of.pop(pid, self._own)
+        logged = watch.killed(pid, itself=itself)
+        if logged is None:
+            return None
+        # The usage of another process's child is not reported.
+        had = peak or logged or (0 if watch.shared else watch.group.peak())
+        return Shortage(had, watch.group.limit(), host_memory())
 
 
-def _killed_by_log() -> Set[int]:
-    """The processes that the kernel killed for lack of memory a short time ago, by its log; empty if that cannot be
-    read."""
-    killed: Set[int] = set()
+def _killed_by_log() -> Dict[int, int]:
+    """The processes that the kernel killed for lack of memory a short time ago, and the bytes that each had, by its
+    log; empty if that cannot be read."""
+    killed: Dict[int, int] = {}
     try:
         if os.stat("/proc/self/ns/pid").st_ino != _FIRST_PID_NAMESPACE:
             return killed
@@ -95,12 +161,18 @@ def _killed_by_log() -> Set[int]:
                 record = os.read(log, 8192)
             except BrokenPipeError:  # a record was overwritten meanwhile
                 continue
-            named = record.partition(b"Killed process ")[2].partition(b" ")[0]
+            named, _, sizes = record.partition(b"Killed process ")[2].partition(b" ")
             # "priority,sequence,microseconds,…;text"
             if named.isdigit() and int(record.split(b",", 3)[2]) / 1e6 >= since:
-                killed.add(int(named))
+                killed[int(named)] = _resident(sizes)
         return killed
     except (OSError, ValueError, IndexError):  # EAGAIN: the end
         return killed
     finally:
         os.close(log)
+
+
+def _resident(text: bytes) -> int:
+    """The bytes in memory from the log's "anon-rss:123kB, file-rss:4kB, shmem-rss:0kB"."""
+    sizes = [word.partition(b"-rss:")[2].rstrip(b",") for word in text.split() if b"-rss:" in word]
+    return sum(int(size[:-2]) << 10 for size in sizes if size.endswith(b"kB") and size[:-2].isdigit())

@@ -2,14 +2,19 @@
 
 import os
 import signal
+import subprocess
 import sys
 from typing import Any
 
 import pytest
 
 from agents.linux import processes
-from tests.support.groups import limited_group
+from agents.linux.controllers import MemoryGroup
+from agents.pct.ranks.out_of_memory import LaunchMemory
+from agents.pct.ranks.ranks import Rank
+from tests.support.groups import inside, limited_group
 from tests.support.pcts import Launcher, Machine, run
+from tests.support.waiting import wait_until
 
 LIMIT = 300 << 20
 HOG = "import os\nif os.environ['YOD_RANK'] != '0': x = b'x' * (1 << 30)\n"
@@ -58,6 +63,26 @@ def test_a_kill_soon_after_another_process_of_the_group_ran_out_of_memory_is_not
         script = f'YOD_RANK=1 {sys.executable} -c "$0"; test $? = 137 && kill -9 $$'
         statuses, launcher = run(machine, ["sh", "-c", script, HOG])
         assert statuses == {0: signal.SIGKILL} and not _notes(launcher)
+
+
+def test_a_rank_that_a_batch_system_started_has_a_group_of_its_own() -> None:
+    with limited_group("memory", LIMIT) as group:
+        memory = LaunchMemory("n0", MemoryGroup())
+        hog = subprocess.Popen(inside(group, sys.executable, "-c", f"input()\n{HOG}"), stdin=-1, env={"YOD_RANK": "1"})
+        wait_until(lambda: str(hog.pid) in (group / "cgroup.procs").read_text().split(), "it is in its group")
+        rank = Rank(3, hog.pid, b"python")
+        memory.adopt(rank.pid)
+        memory.look()
+        hog.communicate(b"\n")
+        rank.status = -hog.returncode
+        assert rank.killed_by_others
+        found = memory.killed(rank)
+        assert (
+            found is not None and found.limit == LIMIT and LIMIT // 2 < found.had < 2 * LIMIT
+        )  # with libraries that others have, too
+        other = Rank(4, os.getpid(), b"python")
+        other.status = rank.status
+        assert memory.killed(other) is None, "the counter of another group is no evidence"
 
 
 def test_a_fork_that_the_control_group_refuses_is_not_blamed_on_the_user() -> None:
