@@ -21,8 +21,8 @@ else:
 CHUNK = 256 << 10
 #: The most bytes that a process keeps for peers which have not taken the last data of a closed connection, and the
 #: most such connections; then the oldest of the user with most are closed. There is no limit in seconds: a stopped peer
-#: takes its data when it continues, and the kernel reports one that has exited (over TCP, also one that takes nothing
-#: for 9 s: tcp.py).
+#: takes its data when it continues, and the kernel reports one that has exited (over TCP, also a host that answers
+#: nothing for 9 s: tcp.py).
 CLOSING_BYTES, CLOSING_LINKS = 32 << 20, 256
 
 
@@ -64,6 +64,8 @@ class Link:
         self._shaking: Optional[Any] = sock if getattr(sock, "shaking", False) else None
         self.failure: Optional[OSError] = None  # the failure of that handshake
         self._deaf = False  # the peer accepts no more data; earlier data of the peer may still be unread
+        full_window = getattr(sock, "full_window", None)  # over TCP alone
+        self._window: Optional[Any] = full_window(loop, self.end) if full_window is not None else None
         self.on_drained: Optional[Callable[[], None]] = None  # called when nothing waits to be sent any more
         self._watch()
         if getattr(sock, "pending", False):
@@ -90,6 +92,8 @@ class Link:
             except OSError:
                 self._turn_deaf()
                 return
+        if self._window is not None:
+            self._window.sent()
         for part in parts:
             if sent >= len(part):
                 sent -= len(part)
@@ -193,6 +197,9 @@ class Link:
         # until the garbage collector runs.
         self._on_frame, self._on_end = _ignore_frame, _ignore_end
         self.intake = self.on_drained = None
+        if self._window is not None:
+            self._window.close()
+            self._window = None
         if closed is not None:
             closed()
 
@@ -243,6 +250,8 @@ class Link:
         try:
             while self._out:
                 sent = self.sock.sendmsg(list(self._out)[:64] if len(self._out) > 1 else [self._out[0]])
+                if self._window is not None:
+                    self._window.sent()
                 self.out_bytes -= sent
                 while sent and sent >= len(self._out[0]):
                     sent -= len(self._out.popleft())

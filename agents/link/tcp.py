@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import struct
+import time
+
 from agents.link.lean import Socket, socket
 
 TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Any, Dict, Hashable, Tuple, TypeVar
+    from typing import Any, Callable, Dict, Hashable, Optional, Tuple, TypeVar
+
+    from agents.link.loop import Loop, Timer
 
     T = TypeVar("T", bound=Hashable)
 
 #: Keep-alive settings: the kernel detects a vanished peer (a pulled plug) within about this many seconds.
 _IDLE_S, _EVERY_S, _TIMES, _UNHEARD_MS = 3, 2, 3, 9000
+#: Seconds from sent data to a look whether the peer's kernel has acknowledged it, and between further looks.
+_LOOK_S, _AGAIN_S = 3.0, 1.0
+#: The option for the longest pause between two probes of a full window (linux/tcp.h), and its value.
+_RTO_MAX_MS, _PROBE_MS = 44, 3000
 
 
 def resolve(host: str, port: int, kind: int = socket.SOCK_STREAM, family: int = 0) -> "Tuple[int, Any]":
@@ -49,6 +60,89 @@ def tune(sock: socket.socket) -> None:
         (socket.TCP_USER_TIMEOUT, _UNHEARD_MS),
     ):
         sock.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+class _State:
+    """What the kernel knows of a connection (struct tcp_info).
+
+    ``waits``: data is not acknowledged, or waits for a larger window. ``acked``: bytes that were acknowledged.
+    ``heard_ms``: since the peer's kernel was last heard. ``unanswered``: how often data or a probe of a full window was
+    sent since then, as far as is known.
+    """
+
+    __slots__ = ("acked", "heard_ms", "unanswered", "waits")
+
+    def __init__(self, sock: socket.socket) -> None:
+        told = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 148)
+        retransmits, probes = told[2], told[3]
+        (in_flight,) = struct.unpack_from("I", told, 24)
+        sent_ms, self.heard_ms = struct.unpack_from("I8xI", told, 44)
+        # kernels before 4.6 do not have the last field: there the kernel's own limit holds
+        self.acked, unsent = struct.unpack_from("Q16xI", told, 120)
+        self.waits = bool(in_flight or unsent)
+        self.unanswered = probes
+        if in_flight and self.heard_ms > sent_ms:
+            self.unanswered += 1 + retransmits
+
+
+class FullWindow:
+    """Keeps a connection whose peer does not read, as long as the peer's kernel answers.
+
+    TCP_USER_TIMEOUT limits how long data may stay unacknowledged. It also ends a connection whose peer is stopped
+    (SIGSTOP) and whose window is full, although the peer's kernel answers each probe of the window (tcp(7); Linux,
+    tcp_probe_timer). While it answers, the limit is put off here. After two probes without an answer the connection
+    has timed out: ``lost(reason)``.
+    """
+
+    __slots__ = ("_acked", "_loop", "_lost", "_put_off", "_since", "_sock", "_timer")
+
+    def __init__(self, loop: Loop, sock: socket.socket, lost: Callable[[str], None]) -> None:
+        self._loop, self._sock, self._lost = loop, sock, lost
+        self._timer: Optional[Timer] = None
+        self._acked, self._since = -1, 0.0
+        self._put_off = False
+
+    def sent(self) -> None:
+        """Data was given to the kernel."""
+        if self._timer is None:
+            self._timer = self._loop.after(_LOOK_S, self._look)
+
+    def close(self) -> None:
+        """The connection is being closed."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _look(self) -> None:
+        self._timer = None
+        try:
+            state = _State(self._sock)
+            self._decide(state)
+        except (OSError, struct.error):
+            return  # its end is reported as that of any connection; or the kernel does not tell its state
+        if self._put_off and state.unanswered > 1 and state.heard_ms > _UNHEARD_MS:
+            self._lost(os.strerror(errno.ETIMEDOUT))
+        elif state.waits:
+            self._timer = self._loop.after(_AGAIN_S, self._look)
+
+    def _decide(self, state: _State) -> None:
+        now = time.monotonic()
+        if not state.waits or state.acked != self._acked:
+            self._acked, self._since = state.acked, now
+            if self._put_off:
+                self._put_off = False
+                self._limit(_UNHEARD_MS)
+        elif state.unanswered <= self._put_off:  # the answer to one probe may be lost
+            if not self._put_off:
+                self._put_off = True
+                try:
+                    self._sock.setsockopt(socket.IPPROTO_TCP, _RTO_MAX_MS, _PROBE_MS)
+                except OSError:
+                    pass  # before Linux 6.15: the pauses between probes grow up to the limit
+            # The kernel counts from the first probe of this window, which may have come _LOOK_S earlier.
+            self._limit(int((now - self._since + _LOOK_S) * 1000) + _UNHEARD_MS)
+
+    def _limit(self, limit_ms: int) -> None:
+        self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, limit_ms)
 
 
 def to_make_room(addresses: Dict[T, str]) -> T:

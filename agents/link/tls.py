@@ -15,14 +15,16 @@ import time
 
 from agents.link.lean import Socket, socket
 from agents.link.loop import READ, WRITE
-from agents.link.tcp import resolve, tune
+from agents.link.tcp import FullWindow, resolve, tune
 from agents.link.trust import Trust, why_refused
 from agents.wire.address import Peer, parse
 
 TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     import ssl
-    from typing import Any, List, Optional, Sequence, Tuple
+    from typing import Any, Callable, List, Optional, Sequence, Tuple
+
+    from agents.link.loop import Loop
 else:
     import _ssl as ssl
 
@@ -180,6 +182,10 @@ class Secured:
         told = self._sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 128)
         unacked, acked = struct.unpack_from("I", told, 24)[0], struct.unpack_from("Q", told, 120)[0]
         return acked if unacked or self._away else -1
+
+    def full_window(self, loop: Loop, lost: Callable[[str], None]) -> FullWindow:
+        """Keeps this connection while the peer's kernel answers though the peer does not read; call its ``sent``."""
+        return FullWindow(loop, self._sock, lost)
 
     def setblocking(self, blocking: bool) -> None:
         """As socket.setblocking."""

@@ -196,6 +196,39 @@ def test_a_paused_link_has_the_rest_when_it_goes_on(
     assert frames[1] == [(STDOUT, b"first"), (STDOUT, b"second")]
 
 
+@pytest.fixture
+def short_limit(monkeypatch: pytest.MonkeyPatch) -> int:
+    """A limit of 1 s instead of 9 for unacknowledged data; returns the milliseconds."""
+    for name, value in (("_UNHEARD_MS", 1000), ("_LOOK_S", 0.3), ("_AGAIN_S", 0.1)):
+        monkeypatch.setattr(tcp, name, value, raising=False)
+    return 1000
+
+
+def test_a_peer_that_does_not_read_is_not_lost_while_its_kernel_answers(
+    short_limit: int, ends: tuple[Loop, list[Link], list[list[tuple[int, bytes]]], list[str]]
+) -> None:
+    loop, links, frames, reasons = ends
+    sock = links[0].sock._sock  # type: ignore[union-attr]
+
+    def limit() -> int:
+        return sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+
+    links[0].send_raw(frame(STDOUT, b"first"))
+    _turn(loop, lambda: frames[1])
+    assert limit() == short_limit
+    links[1].pause()
+    sent = [os.urandom(1 << 20) for _ in range(16)]
+    for part in sent:
+        links[0].send_parts(frame(STDOUT, part)[:5], part)
+    # the kernel alone ends the connection after the limit; this one is a time since the window is full
+    _turn(loop, lambda: reasons or limit() > 4 * short_limit)
+    assert not reasons
+    links[1].resume()
+    _turn(loop, lambda: len(frames[1]) == 17)
+    assert [data for _, data in frames[1][1:]] == sent
+    _turn(loop, lambda: limit() == short_limit)  # a host that is cut off later is noticed as soon as ever
+
+
 class TestAuthority:
     """The mesh's CA, and how it changes."""
 
