@@ -11,6 +11,7 @@ import sys
 import time
 
 from agents.job.description import read, yods_of
+from agents.job.grants.processors import StoppedTask
 from agents.job.grants.records import RecordedProcessors
 from agents.job.parts.moves import Moves
 from agents.job.parts.part import Part
@@ -24,7 +25,7 @@ from agents.job.state_requests import Owner
 from agents.job.task_list import Pace, TaskList
 from agents.job.workers.commands import CommandAnswer, Outcome, PendingCommand
 from agents.job.workers.links import Links
-from agents.job.workers.messages import Work, Worked
+from agents.job.workers.messages import TaskStopped, Work, Worked
 from agents.job.workers.worker import Team, Worker
 from agents.linux.processes import alive
 from agents.linux.processes import state as process_state
@@ -247,6 +248,9 @@ class JobOwner:
             worker.reply, worker.byte_text = reply, request.byte_text
         elif isinstance(request, Worked):
             self._results.take(worker, request.results)
+        elif isinstance(request, TaskStopped) and worker.connection.grant is not None:
+            task = StoppedTask(worker.node, request.number, request.pid, request.since)
+            self.processors.task_stopped(worker.connection.grant, worker.rank, task)
         for part in self._parts:
             part.on_request(worker, request)
         if not isinstance(request, Work):

@@ -26,12 +26,14 @@ if TYPE_CHECKING:
     from agents.yodio.yodio import Channel
     from agents.yodio.yodmemory import out_of_memory
     from agents.yodio.yodparts import age, is_written, not_written, of_attempt, settle, written
+    from agents.yodio.yodstopped import Stops
 else:
     from yodbytes import each_to_system, from_system, to_system
     from yodfields import PART, file_name, filled
     from yodio import Channel
     from yodmemory import out_of_memory
     from yodparts import age, is_written, not_written, of_attempt, settle, written
+    from yodstopped import Stops
 
 if TYPE_CHECKING:
     from agents.yodio.yodcaller import Caller
@@ -180,6 +182,8 @@ class Worker:
         self._channel = Channel()
         self._poll = select.poll()
         self._poll.register(self._channel.fileno(), select.POLLIN)
+        self._halts = Stops()
+        self._poll.register(self._halts.fileno(), select.POLLIN)
         self._queue: Deque[List[Any]] = deque()
         self._results: List[List[Any]] = []
         self._size, self._oldest = 0, 0.0
@@ -228,22 +232,26 @@ class Worker:
         timeout = -1.0
         process = self._process
         now = time.monotonic()
+        due = [self._halts.due] if self._halts.due else []
         if self._caller is not None and self._results:
-            timeout = max(0.0, self._oldest + _FLUSH_S - now)
+            due.append(self._oldest + _FLUSH_S)
         if process is not None:  # otherwise nothing waits to be sent
-            due = [process.kill_at] if process.kill_at else []
+            if process.kill_at:
+                due.append(process.kill_at)
             if self._results:
                 due.append(self._oldest + _FLUSH_S)
             if process.pidfd < 0:
                 due.append(now + _LOOK_S)
-            if due:
-                timeout = max(0.0, min(due) - now)
+        if due:
+            timeout = max(0.0, min(due) - now)
         ready = self._poll.poll(None if timeout < 0 else timeout * 1000 + 0.5)
         # A cancellation may wait behind the answers of reports, so the owner's messages come before further reports.
         answered = any(fd == self._channel.fileno() for fd, _ in ready)
         for fd, _ in ready:
             if fd == self._channel.fileno():
                 self._take()
+            elif fd == self._halts.fileno():
+                self._halts.changed()
             elif self._caller is not None and fd == self._caller.results:
                 self._take_results(self._caller)
             elif process is not None and fd in process.pipes:
@@ -251,11 +259,21 @@ class Worker:
                     self._close_pipe(process, fd)
             elif self._reports is not None and not answered:
                 self._reports.handle(fd)
+        if self._halts.due and time.monotonic() >= self._halts.due:
+            self._tell_stopped()
         if process is not None:
             if process.pidfd < 0 or any(fd == process.pidfd for fd, _ in ready):
                 self._reap(process)
             if self._process is process and process.kill_at and time.monotonic() >= process.kill_at:
                 self._kill(process, f"the time limit of {self._job['time_s']:g} s is reached")
+
+    def _tell_stopped(self) -> None:
+        """Tell the owner that the process of the present task is stopped, if that has changed."""
+        process, caller = self._process, self._caller
+        pid = process.pid if process is not None else caller.pid if caller is not None else 0
+        if self._halts.news(pid):
+            number = process.number if process is not None else -1
+            self._tell({"op": "stopped", "pid": self._halts.told, "number": number, "since": time.time()})
 
     def _take_results(self, caller: Caller) -> None:
         before = caller.results
@@ -532,6 +550,8 @@ class Worker:
         if not cause and (process.error or wrong):
             cause = f"the program reported: {process.error}" if process.error else wrong
         self._process, self._cancelled = None, False
+        if self._halts.told:
+            self._tell_stopped()
         lines = process.last_lines()
         if process.held:
             lines += ("" if lines.endswith("\n") or not lines else "\n") + "--- redmesh\n" + process.held

@@ -36,15 +36,16 @@ def in_line(settings: Settings, jobs: Sequence[dict[str, Any]]) -> list[tuple[st
 class StoppedProcess(NamedTuple):
     """A process of a job that somebody has stopped (SIGSTOP). Nothing is ended because of it."""
 
-    what: str  # "owner", "yod" or "worker"
+    what: str  # "owner", "yod", "worker", "task" or "call"
     node: str  # its node, or the login processor
     pid: int
     since: float | None  # when that was noticed (UTC); the kernel does not say it
+    task: int | None = None  # its number
 
 
 def stopped_processes(job: dict[str, Any]) -> list[StoppedProcess]:
-    """The stopped processes of a job (its summary): the owner and its yods if they are on this host, and workers as
-    the owner has noted them."""
+    """The stopped processes of a job (its summary): the owner and its yods if they are on this host, workers and tasks
+    as the owner has noted them."""
     if job["state"] in ENDED or job.get("owner_lost"):
         return []
     host = str(job.get("host") or "")
@@ -55,7 +56,11 @@ def stopped_processes(job: dict[str, Any]) -> list[StoppedProcess]:
             if pid and state(pid) in ("T", "t") and (not started or start_time(pid) == started):
                 found.append(StoppedProcess(what, host, pid, None))
     workers = json.loads(job.get("stopped") or "[]")
-    return found + [StoppedProcess("worker", one["node"], one["pid"], one["since"]) for one in workers]
+    for one in workers:
+        task = one.get("task")
+        what = "worker" if task is None else "task" if task >= 0 else "call"
+        found.append(StoppedProcess(what, one["node"], one["pid"], one["since"], task if what == "task" else None))
+    return found
 
 
 def stopped_text(stopped: Sequence[StoppedProcess]) -> str:
@@ -63,8 +68,9 @@ def stopped_text(stopped: Sequence[StoppedProcess]) -> str:
     first, count = stopped[0], len(stopped)
     since = f", since {time.strftime('%H:%M:%S', time.localtime(first.since))}" if first.since else ""
     more = f", and {count - 1} more" if count > 1 else ""
-    where = f"there: kill -CONT {first.pid}" if first.what == "worker" else f"kill -CONT {first.pid}"
+    where = f"kill -CONT {first.pid}" if first.what in ("owner", "yod") else f"there: kill -CONT {first.pid}"
     name = f"the job's {first.what}" if first.what == "owner" else f"a {first.what} of the job"
+    name = name if first.task is None else f"task {first.task}"
     return f"{name} on {first.node} (process {first.pid}) is stopped (SIGSTOP){since}{more}; to continue it, {where}"
 
 

@@ -69,12 +69,21 @@ _HOPE_S = 5.0
 HOPELESS = (2,)
 
 
+class StoppedTask:
+    """The process of a task that is stopped (SIGSTOP) on ``node``; ``number`` is -1 for a call, ``since`` is UTC."""
+
+    __slots__ = ("node", "number", "pid", "since")
+
+    def __init__(self, node: str, number: int, pid: int, since: float) -> None:
+        self.node, self.number, self.pid, self.since = node, number, pid, since
+
+
 class Grant:
     """A launch: requested, then running, then over."""
 
     __slots__ = (
         "_said", "allocated", "excludes", "failed", "launcher", "never", "nodes", "number", "process", "silent", "size",
-        "started", "stopped", "stopped_ranks", "stopping", "vanished", "waits", "words",
+        "started", "stopped", "stopped_ranks", "stopped_tasks", "stopping", "vanished", "waits", "words",
     )  # fmt: skip
 
     def __init__(
@@ -92,6 +101,7 @@ class Grant:
         self.failed: List[str] = []  # nodes that have stated a lasting reason why it cannot start there
         self.silent: Set[str] = set()  # nodes for which it waits
         self.stopped_ranks: Dict[str, RanksStopped] = {}  # by node
+        self.stopped_tasks: Dict[int, StoppedTask] = {}  # by the worker's rank
 
     def read_words(self) -> None:
         """Add the last lines that yod printed for people, when it has exited."""
@@ -142,6 +152,11 @@ class Processors:
     def stopped(self) -> List[RanksStopped]:
         """Workers that are stopped (SIGSTOP), by node."""
         return [found for grant in self.grants.values() for _, found in sorted(grant.stopped_ranks.items())]
+
+    @property
+    def stopped_tasks(self) -> List[StoppedTask]:
+        """Processes of tasks that are stopped (SIGSTOP)."""
+        return [found for grant in self.grants.values() for _, found in sorted(grant.stopped_tasks.items())]
 
     @property
     def trouble(self) -> str:
@@ -252,6 +267,13 @@ class Processors:
             if record.ranks:
                 grant.stopped_ranks[record.node] = record
             self._listener.on_silence()
+
+    def task_stopped(self, grant: Grant, rank: int, task: StoppedTask) -> None:
+        """A worker's task was stopped, or continues (``pid`` is 0)."""
+        grant.stopped_tasks.pop(rank, None)
+        if task.pid:
+            grant.stopped_tasks[rank] = task
+        self._listener.on_silence()
 
     def _cannot_start(self, grant: Grant, start: NodeCannotStart) -> None:
         """A node has stated a lasting reason: yod gives its processors back, and requests some of other nodes."""

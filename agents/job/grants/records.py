@@ -32,7 +32,7 @@ if TYPE_CHECKING:
             """Called when no launch can start on any node."""
 
 
-#: The most stopped workers in the job's object.
+#: The most stopped workers and tasks in the job's object.
 _MOST_STOPPED = 64
 
 
@@ -68,14 +68,18 @@ class RecordedProcessors:
         self._owner.record(record)
 
     def on_silence(self) -> None:
-        """Record which nodes do not answer, and which workers are stopped."""
+        """Record which nodes do not answer, and which workers and tasks are stopped."""
         nodes = ", ".join(self.processors.silent)[:500]
         stopped = [
             {"node": found.node, "pid": pid, "since": since}
             for found in self.processors.stopped
             for pid, since in zip(found.pids, found.since)  # noqa: B905  (strict needs Python 3.10)
-        ][:_MOST_STOPPED]
-        told = json.dumps(stopped) if stopped else None
+        ]
+        stopped += [
+            {"node": found.node, "pid": found.pid, "since": found.since, "task": found.number}
+            for found in self.processors.stopped_tasks
+        ]
+        told = json.dumps(stopped[:_MOST_STOPPED]) if stopped else None
         self._owner.record(lambda job: job.set_meta(silent=nodes or None, stopped=told))
 
     def on_trouble(self) -> None:
@@ -98,7 +102,7 @@ class RecordedProcessors:
 
     def on_over(self, grant: Grant) -> None:
         """Record the end of a launch, or of its request."""
-        if grant.silent or grant.stopped_ranks:
+        if grant.silent or grant.stopped_ranks or grant.stopped_tasks:
             self.on_silence()
         self._owner.record(lambda job: self._record_end(job, grant))
         self._user.on_grant_over()

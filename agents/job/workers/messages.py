@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from agents.yodio.yodparts import Written
     from redmesh.state import Task
 
-    Request = Union["Work", "Worked", "NodeTested", "Report"]
+    Request = Union["Work", "Worked", "NodeTested", "Report", "TaskStopped"]
     Answer = Union["Tasks", "Cancel", "Kill", "Recall", "Stop"]
 
 #: The causes of attempts that count as none: the worker had not begun the task, or ended it for the owner.
@@ -111,6 +111,17 @@ class Report:
         self.part = part  # the share that is done, from 0 to 1
 
 
+class TaskStopped:
+    """The process of a worker's task was stopped (SIGSTOP), or continues."""
+
+    __slots__ = ("number", "pid", "since")
+
+    def __init__(self, number: int, pid: int, since: float) -> None:
+        self.number = number  # the task; -1: a call of a job of functions
+        self.pid = pid  # 0: no process of the worker is stopped any more
+        self.since = since  # when the stop was noticed, seconds since 1970
+
+
 def parse_request(data: bytes) -> Optional[Request]:
     """Parse a worker's request; None for a request of a program (agents/job/state_requests.py)."""
     try:
@@ -156,11 +167,21 @@ def _read_report(told: Mapping[str, object]) -> Report:
     )
 
 
+def _read_stopped(told: Mapping[str, object]) -> TaskStopped:
+    number, pid, since = told.get("number"), told.get("pid"), told.get("since")
+    return TaskStopped(
+        number if isinstance(number, int) else -1,
+        pid if isinstance(pid, int) else 0,
+        float(since) if isinstance(since, (int, float)) else 0.0,
+    )
+
+
 _READ: Dict[str, Callable[[Mapping[str, object]], Request]] = {
     "work": _read_work,
     "worked": _read_worked,
     "tested": _read_tested,
     "report": _read_report,
+    "stopped": _read_stopped,
 }
 
 

@@ -17,7 +17,7 @@ YODIO = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abs
 _FILES = (
     "yodio", "yodio.py", "yodpdb.py", "yodreport.py", "yodstate", "yodstate.py", "yodwork", "yodwork.py", "yodcall.py",
     "yodbegun.py", "yodbytes.py", "yodcaller.py", "yodfields.py", "yodmemory.py", "yodpackage.py", "yodparts.py",
-    "yodstage.py",
+    "yodstage.py", "yodstopped.py",
 )  # fmt: skip
 _read: Dict[str, bytes] = {}
 

@@ -40,10 +40,10 @@ def test_while_others_have_the_processors(yods: PrivateMesh, command: tuple[str,
     assert waits.returncode == 0 == held.wait()
 
 
-@pytest.mark.parametrize("what", ["worker", "yod", "owner"])
+@pytest.mark.parametrize("what", ["worker", "task", "yod", "owner"])
 def test_while_a_process_of_the_job_is_stopped(yods: PrivateMesh, what: str) -> None:
     """Nobody said so, and the job waited for ever. It still waits: nothing is ended because of it."""
-    waits = yods.start("mesh", "submit", "--wait", "sh", "-c", "echo $PPID > worker; exec sleep 600",
+    waits = yods.start("mesh", "submit", "--wait", "sh", "-c", "echo $PPID $$ > worker; exec sleep 600",
                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # fmt: skip
     assert waits.stdout is not None and waits.stderr is not None
     uuid = waits.stdout.readline().strip()
@@ -51,10 +51,12 @@ def test_while_a_process_of_the_job_is_stopped(yods: PrivateMesh, what: str) -> 
     wait_until(lambda: worker.exists() and worker.read_text().strip(), "the task runs")
     job = yods.json("mesh", "job", "show", uuid)
     assert job["stopped"] == []
-    pid = {"worker": int(worker.read_text()), "yod": json.loads(job["yods"])[0][0], "owner": job["pid"]}[what]
+    of_worker, of_task = map(int, worker.read_text().split())
+    pid = {"worker": of_worker, "task": of_task, "yod": json.loads(job["yods"])[0][0], "owner": job["pid"]}[what]
     freeze(pid)
     told = waits.stderr.readline()
-    assert f": {'the job' if what == 'owner' else f'a {what} of the job'}" in told, told
+    name = {"owner": "the job's owner", "task": "task 1 on n"}.get(what, f"a {what} of the job")
+    assert f": {name}" in told, told
     assert f"(process {pid}) is stopped (SIGSTOP)" in told and told.rstrip().endswith(f"kill -CONT {pid}"), told
     (stopped,) = yods.json("mesh", "job", "show", uuid)["stopped"]
     assert (stopped["what"], stopped["pid"]) == (what, pid)
