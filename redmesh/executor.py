@@ -19,6 +19,7 @@ import sys
 import threading
 import time
 import warnings
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor as _Base
@@ -89,6 +90,15 @@ class _Call(Future[Any]):
             self._state = PENDING
         super().cancel()
         self.set_running_or_notify_cancel()
+
+
+    def disown(self, error: BaseException) -> None:
+        """Fail with ``error`` in a forked process. Callbacks and waiters of the program are not called there."""
+        self._condition = threading.Condition()
+        self._done_callbacks.clear()  # type: ignore[attr-defined]
+        self._waiters.clear()
+        if not self.done():
+            self.set_exception(error)
 
 
 class _Frames:
@@ -207,6 +217,7 @@ class Executor(_Base):
         except BaseException:
             self._sock.close()  # this ends the job
             raise
+        _open.add(self)
         self._threads = [threading.Thread(target=one, daemon=True) for one in (self._send_calls, self._take_results)]
         for thread in self._threads:
             thread.start()
@@ -528,6 +539,20 @@ class Executor(_Base):
         with self._lock:
             self._decided.notify_all()
 
+    def disown(self) -> None:
+        """This process is a fork of the one that made the Executor, and has none of its threads: calls here fail."""
+        # Another thread may have held these locks in the moment of the fork.
+        self._lock = threading.RLock()
+        self._more, self._decided = threading.Condition(self._lock), threading.Condition(self._lock)
+        left = [*self._sent.values(), *(future for future, _ in self._waiting)]
+        self._sent.clear()
+        self._waiting.clear()
+        self._broken = (
+            "this redmesh.Executor belongs to the process from which this one was forked: open another Executor here"
+        )
+        for future in left:
+            future.disown(self._failure(self._broken))
+
     def _failure(self, reason: str) -> BrokenProcessPool:
         error = BrokenProcessPool(reason)
         error.__cause__ = self._cause
@@ -536,6 +561,19 @@ class Executor(_Base):
     def _send_control(self, message: dict[str, Any]) -> None:
         payload = json.dumps(message).encode()
         self._sock.sendall(_FRAME.pack(_CONTROL, len(payload)) + payload)
+
+
+#: The Executors of this process.
+_open: weakref.WeakSet[Executor] = weakref.WeakSet()
+
+
+def _disown_all() -> None:
+    for executor in list(_open):
+        executor.disown()
+    _open.clear()
+
+
+os.register_at_fork(after_in_child=_disown_all)
 
 
 def _plain(value: Any) -> bool:

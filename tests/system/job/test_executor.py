@@ -211,6 +211,32 @@ def test_a_killed_program_ends_its_job_though_a_process_that_it_has_forked_lives
     assert job(yods, uuid)["cause"] == "the program has exited"
 
 
+IN_A_FORK = """
+import multiprocessing, sys, redmesh
+def child(executor, future):
+    for call in (future.result, lambda: executor.submit(pow, 2, 3), lambda: list(executor.map(abs, [1]))):
+        try:
+            print(call())
+        except Exception as error:
+            print(type(error).__name__, error, flush=True)
+    executor.shutdown()
+executor = redmesh.Executor(1)
+future = executor.submit(input)
+forked = multiprocessing.get_context("fork").Process(target=child, args=(executor, future))
+forked.start()
+forked.join()
+print(forked.exitcode, type(future.exception()).__name__, executor.submit(pow, 2, 5).result())
+"""
+
+
+def test_a_forked_process_is_told_that_the_executor_is_its_parents(yods: PrivateMesh) -> None:
+    """It has none of the threads, so that its calls waited for ever."""
+    *told, last = yods.run(sys.executable, "-c", IN_A_FORK, check=True).stdout.splitlines()
+    assert len(told) == 3, told
+    assert all(line.startswith("BrokenProcessPool this redmesh.Executor belongs to the process") for line in told)
+    assert last == "0 EOFError 32", "the parent's calls go on"
+
+
 def test_calls_that_are_not_sent_yet_are_tasks_that_wait(yods: PrivateMesh) -> None:
     """``mesh queue`` knows all calls. Those that the program never sent are cancelled with it."""
     (yods.work / "many.py").write_text(MANY)
