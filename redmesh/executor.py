@@ -91,7 +91,6 @@ class _Call(Future[Any]):
         super().cancel()
         self.set_running_or_notify_cancel()
 
-
     def disown(self, error: BaseException) -> None:
         """Fail with ``error`` in a forked process. Callbacks and waiters of the program are not called there."""
         self._condition = threading.Condition()

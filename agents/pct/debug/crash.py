@@ -27,6 +27,7 @@ from agents.pct.debug.parsers import (
     parse_syscall,
     place,
 )
+from redmesh.byte_text import from_bytes
 
 #: Signals that show a fault of the program; others (TERM, KILL, PIPE …) come from outside.
 FAULTS = frozenset(
@@ -302,7 +303,7 @@ def run(command: List[str], until: float, as_user: As) -> Tuple[str, str]:
     finally:
         process.stdout.close()
         process.stderr.close()
-    text = out.decode("utf-8", "replace")
+    text = from_bytes(out)
     if not in_time:
         return text, "it was not done in time"
     last = err.decode("utf-8", "replace").strip().splitlines()
@@ -367,10 +368,10 @@ def is_python(pid: int, maps: Optional[str] = None) -> bool:
 
 
 def read(path: str) -> str:
-    """A file of /proc as text; empty if it is unreadable."""
+    """A file of /proc as text (redmesh/byte_text.py); empty if it is unreadable."""
     try:
         with open(path, "rb", buffering=0) as file:
-            return (file.readall() or b"").decode("utf-8", "replace")
+            return from_bytes(file.readall() or b"")
     except OSError:
         return ""
 

@@ -10,6 +10,7 @@ import os
 
 from agents.linux import processes
 from agents.pct.debug import crash
+from redmesh.byte_text import from_bytes, from_system
 
 TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
@@ -56,8 +57,21 @@ def read(text: str) -> "Threads":
             path, _, rest = line[len(_FILE) :].rpartition('", line ')
             number, _, function = rest.partition(" in ")
             if number.isdigit():
-                now.insert(0, (function, os.path.basename(path), int(number), "python"))
+                name = from_system(os.path.basename(_unescaped(path)))
+                now.insert(0, (_unescaped(function), name, int(number), "python"))
     return main, others
+
+
+def _unescaped(text: str) -> str:
+    """Undo the escapes of faulthandler, which writes ASCII alone: an é is ``\\xe9``, the byte E9 ``\\udce9``."""
+    if "\\" not in text:
+        return text
+    import re
+
+    def character(found: "re.Match[str]") -> str:
+        return chr(int(found.group(1) or found.group(2) or found.group(3), 16))
+
+    return re.sub(r"\\x([0-9a-f]{2})|\\u([0-9a-f]{4})|\\U(00[0-9a-f]{6})", character, text)
 
 
 class Asking:
@@ -84,7 +98,7 @@ class Asking:
             return
         data = os.pread(self._file.fileno(), min(_MOST, size - self._from), self._from)
         self._file.close()
-        self._then(read(data.decode("utf-8", "replace")))
+        self._then(read(from_bytes(data)))
 
     def cancel(self) -> None:
         """Stop waiting."""

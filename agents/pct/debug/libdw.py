@@ -211,7 +211,7 @@ def _demangler() -> Callable[[bytes], str]:
     try:
         library = ctypes.CDLL("libstdc++.so.6")
     except OSError:
-        return lambda name: name.decode("utf-8", "replace")
+        return from_bytes
     demangle, free = library.__cxa_demangle, library.free
     demangle.restype = _pointer
 
@@ -222,6 +222,6 @@ def _demangler() -> Callable[[bytes], str]:
             if found and status.value == 0:
                 name = ctypes.string_at(found)
                 free(_pointer(found))
-        return name.decode("utf-8", "replace")
+        return from_bytes(name)
 
     return readable

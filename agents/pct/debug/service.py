@@ -11,6 +11,7 @@ from agents.pct.debug.tools import Tools
 from agents.wire.control import control
 from agents.wire.errors import WireError
 from redmesh import idset
+from redmesh.byte_text import to_system
 
 TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
@@ -178,6 +179,6 @@ def _read_lines(loop: Loop, path: str, first: int, last: int, told: Callable[[Li
         told([] if bad else [line[:_LONGEST] for line in text.split("\n")[: last - first + 1]], bad)
 
     try:
-        Tool(loop, [program, "-n", f"{first},{last}p;{last}q", "--", path], _READ_S, ended)
+        Tool(loop, [program, "-n", f"{first},{last}p;{last}q", "--", to_system(path)], _READ_S, ended)
     except OSError as error:
         told([], str(error.strerror))

@@ -17,6 +17,7 @@ from agents.pct.debug import crash, parsers, stack_tree
 from agents.pct.debug.libdw import Unwinder, may_help
 from agents.pct.debug.sources import Sources, machine
 from redmesh import idset
+from redmesh.byte_text import from_bytes, to_system
 
 TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class Tool:
         self._then(self._text(), why)
 
     def _text(self) -> str:
-        return self._data.decode("utf-8", "replace")
+        return from_bytes(bytes(self._data))
 
     def _let_go(self) -> None:
         if self._timer is not None:
@@ -429,7 +430,7 @@ class Snapshot:
             if not self._told_it:
                 self._guarded(lambda: self._ask_binutils(program, later, known))
 
-        command = [program, "-a", "-f", "-C", "-i", "-e", module, *(hex(address) for address in now)]
+        command = [program, "-a", "-f", "-C", "-i", "-e", to_system(module), *(hex(address) for address in now)]
         try:
             Tool(self._loop, command, RANK_S, ended)
         except OSError:
@@ -463,7 +464,7 @@ def _beginning_in_file(module: str) -> int:
     from struct import error, unpack_from
 
     try:
-        with open(module, "rb") as file:
+        with open(to_system(module), "rb") as file:
             head = file.read(8192)
         if head[:6] != b"\x7fELF\x02\x01" or unpack_from("<H", head, 16)[0] != 2:  # 64 bits; ET_EXEC
             return 0

@@ -2,6 +2,7 @@
 
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from agents.linux import prctl, processes
 from agents.pct.debug import crash as backtrace
 from agents.pct.debug.parsers import Backtrace
 from agents.pct.launch.options import RANK_ENVIRONMENT
+from redmesh.byte_text import to_bytes
 from tests.support.compilers import has_rustc
 from tests.support.waiting import PATIENCE_S, wait_until
 
@@ -104,6 +106,15 @@ def test_the_stack_and_then_the_same_death(crash, start, monkeypatch, how: str, 
     )
     _, status = os.waitpid(pid, 0)
     assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == number
+
+
+@pytest.mark.skipif(not backtrace.find("eu-stack"), reason="gdb writes such bytes as octal numbers")
+def test_bytes_of_file_names_that_are_not_utf8_are_kept(tmp_path: Path, crash, start) -> None:  # type: ignore[no-untyped-def]
+    program = os.path.join(os.fsencode(tmp_path), b"caf\xe9")
+    shutil.copy(crash, program)
+    pid = start(os.fsdecode(program), "segv")
+    taken = backtrace.collect(pid, stopped_for(pid))
+    assert program in [to_bytes(frame.module) for frame in taken.threads[0].frames]
 
 
 def test_without_any_tool_it_says_where_and_what_to_install(crash, start, monkeypatch) -> None:  # type: ignore[no-untyped-def]

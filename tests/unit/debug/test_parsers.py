@@ -1,11 +1,15 @@
 """The parsers of stack traces against what the tools printed (tests/unit/debug/stacks)."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agents.pct.debug import faulthandler
 from agents.pct.debug.parsers import (
     Backtrace,
     Frame,
@@ -17,6 +21,7 @@ from agents.pct.debug.parsers import (
     parse_syscall,
     place,
 )
+from redmesh.byte_text import from_bytes, to_bytes
 
 RECORDED = Path(__file__).parent / "stacks"
 
@@ -115,3 +120,16 @@ FRAMES = st.lists(st.builds(Frame, st.text(), st.text(), st.text(), st.integers(
 def test_a_message_is_read_back(threads: list[Thread], note: str) -> None:
     backtrace = Backtrace(1, "gdb", threads, note)
     assert Backtrace.from_message(backtrace.as_message()) == backtrace
+
+
+def test_faulthandler_writes_ascii_alone(tmp_path: Path) -> None:
+    """File and function names, which have bytes that are not UTF-8 or other characters."""
+    script = os.path.join(os.fsencode(tmp_path), b"caf\xe9.py")
+    Path(os.fsdecode(script)).write_text(
+        "import faulthandler\ndef aufhören():\n    faulthandler.dump_traceback()\naufhören()"
+    )
+    written = subprocess.run([sys.executable, script], capture_output=True, check=True).stderr
+    main, _ = faulthandler.read(from_bytes(written))
+    assert [(function, to_bytes(file)) for function, file, *_ in main] == [
+        ("<module>", b"caf\xe9.py"), ("aufhören", b"caf\xe9.py"),
+    ]  # fmt: skip
