@@ -11,7 +11,7 @@ from agents.linux import processes
 
 TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, Tuple
+    from typing import Any, Callable, Dict, Iterable, Tuple
 
     from agents.link.loop import Loop
     from agents.pct.ranks.ranks import Rank
@@ -25,6 +25,9 @@ class StoppedRanks:
     """The stopped ranks of a node. ``tell(text, stopped)``: the ranks that are stopped now (none: all run again)."""
 
     __slots__ = ("_due", "_loop", "_since", "_tell", "_told")
+
+    #: Seconds between two calls of ``look``.
+    LOOK_S = 2.5
 
     def __init__(self, loop: Loop, tell: Callable[[str, Dict[str, Any]], None]) -> None:
         self._loop, self._tell = loop, tell
@@ -41,6 +44,13 @@ class StoppedRanks:
         if not self._due and (stopped or rank.number in self._told):
             self._due = True
             self._loop.after(TELL_S, self._look)
+
+    def look(self, ranks: Iterable[Rank]) -> None:
+        """Look at ranks of which the kernel reports no stops, because they are another process's children."""
+        for rank in ranks:
+            stopped = processes.state(rank.pid) in ("T", "t")
+            if stopped or rank.number in self._since:
+                self.changed(rank, stopped=stopped)
 
     def _look(self) -> None:
         self._due = False

@@ -221,7 +221,15 @@ class LocalRanks:
         if self._record is not None and not self.ranks.grouped:
             self._take_down(self._record)
         self.ranks.release()
+        if self.ranks.elsewhere:
+            self._look_for_stops()
         self._check_drained()
+
+    def _look_for_stops(self) -> None:
+        if not (self._drained or self._sweeping):
+            stopped = self._stopped_ranks()
+            stopped.look(self.ranks.living)
+            self._loop.after(stopped.LOOK_S, self._look_for_stops)
 
     def _take_down(self, record: Record) -> None:
         """Record the sessions of the ranks, because there is no control group."""
@@ -264,11 +272,14 @@ class LocalRanks:
 
     def stopped(self, rank: Rank, *, stopped: bool) -> None:
         """``rank`` was stopped after GO, or continues."""
+        self._stopped_ranks().changed(rank, stopped=stopped)
+
+    def _stopped_ranks(self) -> StoppedRanks:
         if self._stopped is None:
             from agents.pct.ranks.stopped import StoppedRanks
 
             self._stopped = StoppedRanks(self._loop, self._events.stopped)
-        self._stopped.changed(rank, stopped=stopped)
+        return self._stopped
 
     def exec_failed(self, _rank: Rank, message: str) -> None:
         """The exec of a gated rank failed after GO."""
