@@ -41,6 +41,11 @@ def upgrade(settings: Settings, report: Report, only: str = "", labels: Sequence
         config = lifecycle.read_config(settings)
         if config is None or not evidence_of_life.lives(config):
             raise ConsoleError("no mesh is up", "mesh up brings this version", exit_status=1)
+        if evidence_of_life.lives_elsewhere(config):
+            raise ConsoleError(
+                f"the mesh is up, but none of it is seen from here: its keeper holds {settings.state_dir}/mesh.lock",
+                "mesh upgrade on the host, or in the container, where mesh up was run",
+            )
         errands = workers.errands(host for host in hosts if _is_of(host.name, config))
         workers.each(errands, workers.look)
         with open_store(cpa_url(settings), any_schema=True) as store:

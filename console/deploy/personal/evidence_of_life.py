@@ -29,6 +29,7 @@ __all__ = [
     "any_answers",
     "await_sockets",
     "lives",
+    "lives_elsewhere",
     "lock_is_held",
     "processes",
 ]
@@ -38,6 +39,13 @@ def lives(config: dict[str, Any]) -> bool:
     """True if any part of the mesh runs: a daemon, or a launch child without daemons."""
     run, state = str(config["run"]), str(config["state"])
     return any_answers(run) or lock_is_held(state) or bool(processes(state))
+
+
+def lives_elsewhere(config: dict[str, Any]) -> bool:
+    """True if a keeper holds the lock of the mesh, and no part of the mesh is seen from here: two machines or
+    containers share a state directory."""
+    run, state = str(config["run"]), str(config["state"])
+    return lock_is_held(state) and not (processes(state) or any_answers(run))
 
 
 def answers(path: str) -> bool:

@@ -1,6 +1,7 @@
 """A personal mesh from up to down, and what goes wrong on the way."""
 
 import contextlib
+import fcntl
 import json
 import os
 import pty
@@ -263,6 +264,21 @@ def test_the_mesh_of_somebody_else_is_not_called_down(private: PrivateMesh) -> N
     for command in (["mesh", "down"], ["mesh", "status"], ["showmesh"], ["pingd"]):
         got = private.run(*stranger, f"{bin}/{command[0]}", *command[1:], cwd=Path("/"))
         assert got.returncode == 125 and "Permission denied" in got.stderr and got.stderr.count("\n") == 1, command
+
+
+def test_a_mesh_whose_keeper_is_on_another_machine_is_not_upgraded_from_here(mesh: MakeMesh) -> None:
+    """The two share a state directory: its lock is held, and no process or socket of the mesh is here."""
+    private = mesh(up=False)
+    private.state.mkdir(mode=0o700)
+    config = json.dumps({"run": str(private.home / "elsewhere"), "state": str(private.state), "nodes": []})
+    (private.state / "keeper.json").write_text(config)
+    with open(private.state / "mesh.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        told = private.run("mesh", "upgrade")
+    assert told.returncode == 125 and told.stderr.count("\n") == 1, told.stderr
+    assert "none of it is seen from here: its keeper holds" in told.stderr
+    assert not private.processes() and (private.state / "keeper.json").read_text() == config
+    (private.state / "keeper.json").unlink()
 
 
 def test_usage_errors_are_one_line_and_status_2(mesh: MakeMesh) -> None:
