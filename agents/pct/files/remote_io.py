@@ -146,7 +146,7 @@ class Application:
             raise WireError("no question about a process")
         _, number, peak, itself = REQUEST.unpack_from(payload)
         (pid,) = _PID.unpack_from(payload, REQUEST.size)
-        text = self._launch.memory.task_killed(pid, peak, itself=bool(itself)).encode()
+        text = self._launch.out_of_memory(pid, peak, bool(itself)).encode()
         if channel.link is not None:
             head = _HEADER.pack(FILE, ANSWER.size + len(text)) + ANSWER.pack(number, 0, len(text))
             channel.link.send_parts(head, text)

@@ -10,17 +10,20 @@ if TYPE_CHECKING:
     from agents.pct.errors import LoadFailed
     from agents.pct.launch.load import Load, Program
     from agents.pct.launch.tree import Tree
-    from agents.pct.ranks.out_of_memory import LaunchMemory
 
 
 class LaunchContext:
-    """A launch on a node; ``run`` is the directory of files that its ranks see; ``fail`` ends it before GO."""
+    """A launch on a node; ``run`` is the directory of files that its ranks see; ``fail`` ends it before GO.
 
-    __slots__ = ("fail", "load", "loop", "memory", "node", "program", "run", "tree")
+    ``out_of_memory(pid, peak, itself)``: the evidence, for people, that the kernel killed a process that a rank has
+    reaped, or a child of it (not ``itself``); "" if there is none.
+    """
+
+    __slots__ = ("fail", "load", "loop", "node", "out_of_memory", "program", "run", "tree")
 
     def __init__(
         self, loop: Loop, run: str, load: Load, program: Program, tree: Tree, fail: Callable[[LoadFailed], None],
-        memory: LaunchMemory,
+        out_of_memory: Callable[[int, int, bool], str],
     ) -> None:  # fmt: skip
         self.loop, self.run, self.node, self.load, self.program = loop, run, load.name, load, program
-        self.tree, self.fail, self.memory = tree, fail, memory
+        self.tree, self.fail, self.out_of_memory = tree, fail, out_of_memory

@@ -263,7 +263,7 @@ class Launch:
         """Create the parts of the launch that need its load. Raises LoadFailed if this node cannot run it."""
         assert self._relay is not None and self._endpoint is not None
         run = self._user.run if self._user is not None else self._host.run
-        launch = LaunchContext(self._loop, run, load, program, self._tree, self._fail, self._memory)
+        launch = LaunchContext(self._loop, run, load, program, self._tree, self._fail, self._memory.task_killed)
         own: Optional[OwnVariables] = None
         if program.subgroups or "gpus" in load.nodes[0]:
             from agents.pct.launch.line_and_gpu_variables import own_variables

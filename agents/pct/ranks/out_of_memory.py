@@ -127,7 +127,7 @@ class LaunchMemory:
         """The evidence that the kernel killed ``rank``, which has just exited, or its child; None: there is none."""
         return self._shortage(rank.pid, rank.peak, itself=os.WIFSIGNALED(rank.status or 0))
 
-    def task_killed(self, pid: int, peak: int, *, itself: bool) -> str:
+    def task_killed(self, pid: int, peak: int, itself: bool) -> str:
         """The same of a process that a rank had started and has reaped, for people; "" if there is no evidence.
 
         ``peak``: the bytes that it had at most."""
