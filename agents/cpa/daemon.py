@@ -15,6 +15,7 @@ from agents.cpa.cleanup.nodes import LostNodes
 from agents.cpa.cleanup.runner import Cleanups
 from agents.cpa.config import Config
 from agents.cpa.credentials import Issuing
+from agents.cpa.line.give_back_notices import GivingBack
 from agents.cpa.line.delivery import Delivery
 from agents.cpa.line.post_backs import PostBacks
 from agents.cpa.line.queue import Queue
@@ -86,7 +87,8 @@ class Cpa:
         self.post_backs = PostBacks(loop, self.operations, self.outage, line, journal, address)
         self.post_backs.queue, self.post_backs.requests = self.queue, self.requests
         self.giving_way = GivingWay(loop, self.operations, self.outage.guard, journal, config.nice_grace_s)
-        self.post_backs.make_room = self.giving_way.make_room
+        self.giving_back = GivingBack(loop, self.operations, self.outage.guard, journal)
+        self.post_backs.make_room = self._make_room
         after = self._released, config.unwatched_s
         self.exited = ExitedProcesses(loop, store, self.outage, self.lost, self.logins, journal, *after)
         self._known_requesters = False  # the processes of requesters whose CPA died, perhaps together with them
@@ -400,6 +402,10 @@ class Cpa:
 
     def _released(self) -> None:
         self._happened()  # waiting requests were served in the same transaction
+
+    def _make_room(self, uid: int, message: Message) -> None:
+        if not self.giving_way.make_room(uid, message):
+            self.giving_back.make_room(uid, message)
 
     def _undo_now(self) -> None:
         while self._undo:

@@ -132,13 +132,17 @@ class Operations:
     def place_in_line(self, uid: int, message: Message) -> PlaceInLine | None:
         """The line in which a request waits; None without managers, or inside a batch partition."""
         return limits.place_in_line(
-            self.machine, user_name(uid), message["command"][:MAX_COMMAND], message.get("partition")
+            self.machine,
+            user_name(uid),
+            message["command"][:MAX_COMMAND],
+            message.get("partition"),
+            grows=bool(message.get("grows")),
         )
 
     def place_of(self, waiter: Waiter) -> PlaceInLine:
         """The line to which a request of the pool belongs now."""
         command = str(waiter.request.get("command", ""))[:MAX_COMMAND]
-        return limits.place_in_line(self.machine, waiter.user, command) or PlaceInLine()
+        return limits.place_in_line(self.machine, waiter.user, command, grows=waiter.grows) or PlaceInLine()
 
     def demand(self, uid: int, message: Message) -> Demand:
         """The demand of an allocate message."""
@@ -170,6 +174,8 @@ class Operations:
             resources=message.get("resources", {}),
             shape=shape,
             nice=message.get("preemptible", False),
+            gives_back=message.get("gives_back", False),
+            grows=max(0, message.get("grows", 0)),
             time_s=message.get("time_s"),
             pending_s=min(max(self.pending_s, message.get("pending_s", 0.0)), LONGEST_PENDING_S),
         )

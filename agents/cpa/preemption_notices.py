@@ -39,9 +39,9 @@ class GivingWay:
         self._told: dict[int, tuple[Nice, Demand]] = {}  # by launcher, until it has ended
         self._again = False
 
-    def make_room(self, uid: int, message: Message) -> None:
+    def make_room(self, uid: int, message: Message) -> bool:
         """Have launches of low priority end for the head of a line that found too few processors, if that would
-        help."""
+        help. Returns whether any are ending."""
         operations = self._operations
         demand = operations.demand(uid, message)
         choose = operations.choose_for(message)
@@ -53,6 +53,7 @@ class GivingWay:
                 self._told[one.launcher] = one, demand
                 self._tell(one, demand)
         self._begin()
+        return bool(ending)
 
     def _begin(self) -> None:
         if self._told and not self._again:

@@ -31,8 +31,8 @@ class Description:
     """
 
     __slots__ = (
-        "after", "command", "cpus", "cwd", "env", "error", "functions", "gpus", "limit", "max_fails", "name", "output",
-        "package", "retries", "sections", "standby", "stdin", "time_s",
+        "after", "command", "cpus", "cwd", "env", "error", "functions", "gpus", "hold_processors", "limit", "max_fails",
+        "name", "output", "package", "retries", "sections", "standby", "stdin", "time_s",
     )  # fmt: skip
 
     def __init__(self, command: List[str], cwd: str) -> None:
@@ -45,6 +45,7 @@ class Description:
         self.time_s = 0.0  # for each task; 0: none
         self.cpus, self.gpus = 1, 0  # for each task
         self.package = ""  # where tasks find packaged files: they BEGIN_IN their directory, or it is BESIDE; "": none
+        self.hold_processors = False  # give none back to other requests before the end
         self.standby = True  # copy its object to a second host, if there is one
         #: UUID, "ok" or "any", and the final state of a job that has ended on another host.
         self.after: List[List[str]] = []
@@ -242,7 +243,8 @@ _RULES: Dict[str, object] = {
 }  # fmt: skip
 _KINDS: Dict[str, Callable[[Any], bool]] = {
     "after": _is_after, "command": _are_words, "cpus": _is_count, "cwd": _is_path, "env": _is_environment,
-    "error": _is_text, "functions": _are_functions, "gpus": _is_count, "limit": _is_count,
+    "error": _is_text, "functions": _are_functions, "gpus": _is_count, "hold_processors": _is_flag,
+    "limit": _is_count,
     "max_fails": lambda told: told is None or _is_count(told), "name": _is_text, "output": _is_text,
     "package": _is_path, "retries": _is_count, "sections": _are_sections, "standby": _is_flag, "stdin": _is_text,
     "time_s": _is_time,

@@ -92,6 +92,8 @@ class JobOwner:
         words += ["-mpi", "none", "-rendezvous", "none"] if self._ranks == 1 else []
         if described.cpus > 1:
             words += ["-cpus-per-task", str(described.cpus)]
+        if described.hold_processors:
+            words.append("-worker-holds")
         if described.gpus:
             words += ["-gpus-per-task", str(described.gpus)]
         for part in self._parts:
@@ -213,6 +215,11 @@ class JobOwner:
             self.loop.after(0.0, self.serve)
         else:
             self._end_if_free()
+
+    def on_wanted(self) -> None:
+        """Processors are to be given back: workers without a task exit at once."""
+        if self.phase.active:
+            self.loop.after(0.0, self.serve)
 
     def on_hopeless(self, reason: str) -> bool:
         """Returns whether to ask again later."""

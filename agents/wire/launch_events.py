@@ -9,7 +9,7 @@ TYPE_CHECKING = False  # importing typing would cost every yod 3 ms
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Union
 
-    LaunchEvent = Union["NodeCannotStart", "NodeSilent", "RanksStopped"]
+    LaunchEvent = Union["NodeCannotStart", "NodeSilent", "RanksStopped", "GiveBack"]
 
 
 class NodeCannotStart:
@@ -58,6 +58,25 @@ class RanksStopped:
         }  # fmt: skip
 
 
+class GiveBack:
+    """Processors of a job are wanted for a request that waits: of its ``launchers``, the job keeps ``keep`` processors
+    at most."""
+
+    __slots__ = ("keep", "key", "launchers", "pause", "to")
+
+    def __init__(self, key: str, launchers: List[int], keep: int, to: str, *, pause: bool) -> None:
+        self.key, self.launchers, self.keep = key, launchers, keep
+        self.to = to  # the user who waits
+        self.pause = pause  # the request is a job's that is to catch up with this one: ask for no more for a moment
+
+    def as_event(self) -> Dict[str, Any]:
+        """The event in text form."""
+        return {
+            "event": "give_back", "key": self.key, "launchers": self.launchers, "keep": self.keep, "to": self.to,
+            "pause": self.pause,
+        }  # fmt: skip
+
+
 def read(event: Dict[str, Any]) -> Optional[LaunchEvent]:
     """The record of an event in text form; None for another event. Raises KeyError, TypeError or ValueError for an
     invalid one."""
@@ -72,4 +91,9 @@ def read(event: Dict[str, Any]) -> Optional[LaunchEvent]:
     if kind == "stopped":
         pids, since = list(map(int, event["pids"])), list(map(float, event["since"]))
         return RanksStopped(str(event["node"]), list(map(int, event["ranks"])), pids, since)
+    if kind == "give_back":
+        launchers = list(map(int, event["launchers"]))
+        return GiveBack(
+            str(event["key"]), launchers, int(event["keep"]), str(event["to"]), pause=bool(event.get("pause"))
+        )
     return None

@@ -22,6 +22,7 @@ LAUNCH_ROLES = (LAUNCHER, "parent")
 PCT: Dict[str, FrozenSet[str]] = {
     "status": frozenset(("cpa", "rca")),
     "kill_launch": frozenset(("cpa", LAUNCHER)),
+    "give_back": frozenset(("cpa",)),
     "failed": frozenset(("cpa", LAUNCHER)),
     "death": frozenset(("pct", LAUNCHER)),
     "wipe": frozenset(("cpa",)),

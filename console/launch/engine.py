@@ -10,7 +10,7 @@ from agents.link.sockets import EXHAUSTED
 from agents.wire.control import encode
 from agents.wire.errors import AgentError, WireError
 from agents.wire.frames import COMMON, STDIN, frame
-from agents.wire.launch_events import NodeCannotStart, RanksStopped
+from agents.wire.launch_events import GiveBack, NodeCannotStart, RanksStopped
 from console.errors import ConsoleError
 from console.launch import plan as plans
 from console.launch.daemons.allocation import Allocation, told
@@ -586,6 +586,12 @@ class Engine:
         if stopped is not None:  # not for the terminal: mostly it is its user who has stopped them
             self.stream.emit(RanksStopped(node, stopped["ranks"], stopped["pids"], stopped["since"]).as_event())
             return
+        wish = message.get("give_back")
+        if wish is not None:  # for the owner of the job
+            pause = bool(wish.get("pause"))
+            told = GiveBack(wish["key"], wish["launchers"], wish["keep"], str(wish.get("to", "")), pause=pause)
+            self.stream.emit(told.as_event())
+            return
         if way is None:
             self.stream.emit({"event": "note", "node": node, "text": text})
             if not self._notes:
@@ -593,8 +599,8 @@ class Engine:
             self._notes.setdefault(text, []).append(node)
             return
         self.front.line(f"yod: {text}")
-        told = {"to": str(way.get("to", "")), "kill_in_s": float(way.get("kill_in_s", 0.0))}
-        self.stream.emit({"event": "gives_way", "node": node, **told, "text": text})
+        by = {"to": str(way.get("to", "")), "kill_in_s": float(way.get("kill_in_s", 0.0))}
+        self.stream.emit({"event": "gives_way", "node": node, **by, "text": text})
 
     def _print_notes(self) -> None:
         """Print one line for all nodes with the same message."""

@@ -109,6 +109,7 @@ def _insert_launcher(
     request_key: str,
     nice: bool,
     time_s: float | None,
+    gives_back: bool,
 ) -> Query:
     return Launcher.insert(
         {
@@ -135,6 +136,7 @@ def _insert_launcher(
             Launcher.changed: STAMP,
             Launcher.nice: nice,
             Launcher.time_s: time_s,
+            Launcher.gives_back: gives_back,
         }
     )
 
@@ -497,7 +499,7 @@ def _look_at_line(t: Transaction, machine: Machine, demand: Demand, granted: int
     if mine is not None and whose != demand.uid:
         raise Denied(NOT_YOURS, "use a new random key")
     behind = None
-    if granted is None and head is not None and (head != mine or machine.policy is not None):
+    if granted is None and head is not None and (head != mine or machine.policy is not None or demand.grows):
         count = _in_front(t.rows, machine, demand, mine)
         if count:
             behind = NotEnough(
@@ -516,9 +518,9 @@ def _look_at_line(t: Transaction, machine: Machine, demand: Demand, granted: int
 
 def _in_front(read: Read, machine: Machine, demand: Demand, request: int | None = None) -> int:
     """How many requests wait in front of this one, without those held back only by a limit of their users."""
-    place = place_in_line(machine, demand.user, demand.command, demand.partition)
-    if place is None:
-        return in_front(read, demand.login, demand.partition, request)
+    place = place_in_line(machine, demand.user, demand.command, demand.partition, grows=bool(demand.grows))
+    if place is None or machine.policy is None or demand.partition is not None:
+        return in_front(read, demand.login, demand.partition, request, place)
     before = those_in_front(read, demand.login, LAST_ID if request is None else request, place)
     counts: dict[tuple[int, str], bool] = {}  # for each user (uid and manager): True if their requests count
     for waiter in before:
@@ -584,6 +586,7 @@ def take(t: Transaction, machine: Machine, demand: Demand, ids: Sequence[int]) -
             request_key=demand.request_key,
             nice=demand.nice,
             time_s=demand.time_s,
+            gives_back=demand.gives_back,
         )
     )
     _change_exactly(t, claim, len(ids))  # the last statement: its row count is checked together with the commit

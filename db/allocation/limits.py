@@ -14,6 +14,9 @@ from db.schema.models import Launcher, Partition
 from db.store.statements import Bound, Query, statement
 from db.store.store import Row
 
+#: Added to the precedence of a request for further processors of a job.
+GROWTH = 1
+
 Read = Callable[[Bound], list[Row]]
 
 
@@ -54,12 +57,18 @@ def manager_of(machine: Machine, demand: Demand) -> Manager | None:
     return machine.policy.manager_of(demand.user, demand.command)
 
 
-def place_in_line(machine: Machine, user: str, command: str, partition: int | None = None) -> PlaceInLine | None:
-    """The line in which a request waits; None without managers, or inside a batch partition."""
+def place_in_line(
+    machine: Machine, user: str, command: str, partition: int | None = None, *, grows: bool = False
+) -> PlaceInLine | None:
+    """The line in which a request waits; None without managers, or inside a batch partition.
+
+    ``grows``: it is for further processors of a job that has some. Such a request comes behind all others of its
+    priority, because it may wait for as long as the job runs.
+    """
     if machine.policy is None or partition is not None:
-        return None
+        return PlaceInLine(precedence=GROWTH) if grows else None
     manager = machine.policy.manager_of(user, command)
-    return PlaceInLine(manager.name, machine.policy.part_of(manager), -manager.priority)
+    return PlaceInLine(manager.name, machine.policy.part_of(manager), -2 * manager.priority + GROWTH * grows)
 
 
 def check(read: Read, machine: Machine, demand: Demand, size: int) -> None:

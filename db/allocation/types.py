@@ -44,6 +44,8 @@ class Demand(NamedTuple):
     nice: bool = False  # may be ended for other requests (db/allocation/scheduling/preemption.py)
     time_s: float | None = None  # the time limit in seconds (db/allocation/scheduling/backfill.py)
     own: bool = False
+    gives_back: bool = False  # ended by its job for other requests (db/allocation/scheduling/giving_back.py)
+    grows: int = 0  # of a job that has processors: how many more it could use
 
 
 class Allocation(NamedTuple):

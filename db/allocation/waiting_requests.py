@@ -34,19 +34,26 @@ def _leaving(node: pw.ModelAlias[Node]) -> pw.Case:
     return pw.Case(None, [(node.reason == DRAINED_FOR_SIDES, 1)], 0)
 
 
+def _sooner(precedence: int, before: int) -> pw.Expression:
+    """True for requests that are served before one with this precedence and the id ``before``."""
+    return (Waiting.precedence < precedence) | ((Waiting.precedence == precedence) & (Waiting.id < before))
+
+
 @statement
 def _request(*, request_key: str) -> Query:
     return Waiting.select(Waiting.id, Waiting.uid).where(Waiting.request_key == request_key)
 
 
 @statement
-def _count(*, partition: int | None, before: int) -> Query:
-    """The number of requests for a partition (None: the pool) with an id below ``before``."""
-    return Waiting.select(pw.fn.COUNT(Waiting.id)).where(same(Waiting.partition, partition), Waiting.id < before)
+def _count(*, partition: int | None, before: int, precedence: int) -> Query:
+    """The number of requests for a partition (None: the pool) that are served before one with id ``before``."""
+    return Waiting.select(pw.fn.COUNT(Waiting.id)).where(
+        same(Waiting.partition, partition), _sooner(precedence, before)
+    )
 
 
 @statement
-def _count_near(*, login: str, partition: int | None, before: int) -> Query:
+def _count_near(*, login: str, partition: int | None, before: int, precedence: int) -> Query:
     """The same number, for login processors on the side of ``login`` that change sides as it does, or do not."""
     there, here = Node.alias("there"), Node.alias("here")
     return (
@@ -55,7 +62,7 @@ def _count_near(*, login: str, partition: int | None, before: int) -> Query:
         .join(here, on=here.side == there.side)
         .where(
             same(Waiting.partition, partition),
-            Waiting.id < before,
+            _sooner(precedence, before),
             here.name == login,
             _leaving(there) == _leaving(here),
         )
@@ -66,7 +73,6 @@ def _count_near(*, login: str, partition: int | None, before: int) -> Query:
 def _near_in_part(*, login: str, before: int, part: str, precedence: int) -> Query:
     """The requests in front of one in the line of a manager's part."""
     there, here = Node.alias("there"), Node.alias("here")
-    sooner = (Waiting.precedence < precedence) | ((Waiting.precedence == precedence) & (Waiting.id < before))
     return (
         Waiting.select(*_COLUMNS)
         .join(there, on=there.id == Waiting.login_processor)
@@ -74,7 +80,7 @@ def _near_in_part(*, login: str, before: int, part: str, precedence: int) -> Que
         .where(
             Waiting.partition.is_null(),
             Waiting.part == part,
-            sooner,
+            _sooner(precedence, before),
             here.name == login,
             _leaving(there) == _leaving(here),
         )
@@ -391,6 +397,11 @@ class Waiter(NamedTuple):
     precedence: int
     id: int
 
+    @property
+    def grows(self) -> bool:
+        """True if it is for further processors of a job that has some."""
+        return bool(self.request.get("grows"))
+
 
 def enqueue(store: Store, wait: Wait) -> int:
     """Put a request at the end of its queue; returns how many are in front. A queued request keeps its place. Raises
@@ -558,10 +569,11 @@ def in_front(
     before = LAST_ID if request is None else request
     if login and partition is None and place is not None:
         return len(those_in_front(read, login, before, place))
+    precedence = place.precedence if place is not None else 0
     if login:
-        question = _count_near.bind(login=login, partition=partition, before=before)
+        question = _count_near.bind(login=login, partition=partition, before=before, precedence=precedence)
     else:
-        question = _count.bind(partition=partition, before=before)
+        question = _count.bind(partition=partition, before=before, precedence=precedence)
     return int(read(question)[0][0])
 
 

@@ -153,6 +153,7 @@ class Launcher(pw.Model):
     time_s = pw.DoubleField(null=True)
     full_command = LongText(null=True)
     full_reason = pw.TextField(null=True)
+    gives_back = pw.BooleanField(default=False)
 
     class Meta:
         table_name = "launcher"

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 #: The number of the newest file in db/schema/migrations.
-SCHEMA_VERSION = 11
+SCHEMA_VERSION = 12
 
 
 def check_version(rows: Callable[[], list[Any]], where: str) -> None:

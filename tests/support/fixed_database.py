@@ -103,6 +103,7 @@ class FixedDatabase:
                     "reason": "",
                     "resources": "{}",
                     "nice": False,
+                    "gives_back": False,
                     "request_key": f"l{number}",
                 },
             )

@@ -16,8 +16,9 @@ import signal
 import time
 
 from agents.job.grants.failed_starts import FORGIVE_S, FailedStarts
+from agents.job.grants.giving import Giving
 from agents.link.loop import READ
-from agents.wire.launch_events import NodeCannotStart, NodeSilent, RanksStopped, read
+from agents.wire.launch_events import GiveBack, NodeCannotStart, NodeSilent, RanksStopped, read
 from redmesh import answers
 from redmesh.start_command import start_command
 
@@ -47,6 +48,9 @@ if TYPE_CHECKING:
         def on_trouble(self) -> None:
             """Called when ``trouble`` has changed."""
 
+        def on_wanted(self) -> None:
+            """Called when processors are to be given back: ``gives_back`` says which."""
+
         def on_failed(self, grant: Grant, start: NodeCannotStart, again_s: float) -> None:
             """Called for a node on which a launch could not start; it is tried again after ``again_s`` while others
             run."""
@@ -65,6 +69,8 @@ _MOST, _WAIT_S, _AGAIN_S, _AGAIN_MOST_S = 256, 365 * 86400, 0.5, 60.0
 _SAID = 4096
 #: Seconds until an impossible request is repeated for a job that wants so.
 _HOPE_S = 5.0
+#: Seconds for which a job asks for no more processors when another job is to catch up with it.
+_CATCH_UP_S = 2.0
 #: Exit statuses of yod that are permanent: invalid options, or a request that can never be granted.
 HOPELESS = (2,)
 
@@ -82,15 +88,17 @@ class Grant:
     """A launch: requested, then running, then over."""
 
     __slots__ = (
-        "_said", "allocated", "excludes", "failed", "launcher", "never", "nodes", "number", "process", "silent", "size",
-        "started", "stopped", "stopped_ranks", "stopped_tasks", "stopping", "vanished", "waits", "words",
+        "_said", "allocated", "excludes", "failed", "giving", "grows", "launcher", "never", "nodes", "number", "process",
+        "silent", "size", "started", "stopped", "stopped_ranks", "stopped_tasks", "stopping", "vanished", "waits", "words",
     )  # fmt: skip
 
     def __init__(
         self, number: int, size: int, process: subprocess.Popen[bytes], said: IO[bytes], *, waits: bool,
-        excludes: Collection[str],
+        grows: bool, excludes: Collection[str],
     ) -> None:  # fmt: skip
         self.number, self.size, self.process, self.waits = number, size, process, waits
+        self.grows = grows  # the job had others when it was requested: other requests come first
+        self.giving = False  # it is given back, so its workers exit when they have no task
         self.excludes = excludes  # the nodes on which no launch can start that were left out
         self._said = said  # what yod printed that were not events
         self.allocated = self.started = self.stopping = self.never = False
@@ -102,6 +110,11 @@ class Grant:
         self.silent: Set[str] = set()  # nodes for which it waits
         self.stopped_ranks: Dict[str, RanksStopped] = {}  # by node
         self.stopped_tasks: Dict[int, StoppedTask] = {}  # by the worker's rank
+
+    @property
+    def processors(self) -> int:
+        """How many it has: a rank may have several."""
+        return sum(len(node["processors"]) for node in self.nodes)
 
     def read_words(self) -> None:
         """Add the last lines that yod printed for people, when it has exited."""
@@ -130,6 +143,7 @@ class Processors:
         self._probe: Optional[Timer] = None
         self._excluded: List[str] = []
         self._failed_starts = FailedStarts()
+        self._giving = Giving()
         self._pause_s = 0.0  # of the pause between two rounds of tries
         #: True once no more processors are requested.
         self.ending = False
@@ -181,18 +195,20 @@ class Processors:
         if self.ending or self._again is not None:
             return
         asking = [grant for grant in self.grants.values() if not grant.allocated]
-        missing = self._wanted - sum(one.size - one.stopped for one in self.grants.values() if one.allocated)
+        kept = sum(one.size - one.stopped for one in self.grants.values() if one.allocated and not one.giving)
+        missing = self._wanted - kept
         if missing <= 0:
             for grant in asking:
                 self._leave(grant)
             return
         if not asking:
             size = 1 if self._waits_next else min(missing, self._step)
-            self._ask(size if self._unit == 1 else self._unit, waits=self._waits_next)
+            self._ask(size if self._unit == 1 else self._unit, waits=self._waits_next, could_use=missing if kept else 0)
 
-    def _ask(self, size: int, *, waits: bool) -> None:
+    def _ask(self, size: int, *, waits: bool, could_use: int) -> None:
         self._numbers += 1
         words = ["-wait-for-nodes", str(_WAIT_S)] if waits else ["-immediate"]
+        words += ["-worker-grows", str(could_use)] if could_use else []
         useless = self._failed_starts.nodes
         if self._excluded or useless:
             words += ["-exclude", ",".join(sorted({*self._excluded, *useless}))]
@@ -200,7 +216,7 @@ class Processors:
         said = answers.said_file()
         command = [*start_command("yod"), "-json", "-sz", str(size), *words, *self._words]
         process, events = answers.start(command, None, said, start_new_session=True)
-        grant = Grant(self._numbers, size, process, said, waits=waits, excludes=useless)
+        grant = Grant(self._numbers, size, process, said, waits=waits, grows=bool(could_use), excludes=useless)
         self.grants[self._numbers] = grant
         os.set_blocking(events.fileno(), False)
         pending = bytearray()
@@ -262,6 +278,8 @@ class Processors:
         elif isinstance(record, NodeSilent):
             (grant.silent.discard if record.back else grant.silent.add)(record.node)
             self._listener.on_silence()
+        elif isinstance(record, GiveBack):
+            self._asked_back(record)
         elif isinstance(record, RanksStopped):
             grant.stopped_ranks.pop(record.node, None)
             if record.ranks:
@@ -274,6 +292,25 @@ class Processors:
         if task.pid:
             grant.stopped_tasks[rank] = task
         self._listener.on_silence()
+
+    def _asked_back(self, wish: GiveBack) -> None:
+        self._giving.ask(wish)
+        if wish.pause and self._again is None and not self.ending:
+            # The job that is to catch up asks for one processor after the other. What is given to it must not go to a
+            # request of this one meanwhile.
+            for grant in self.grants.values():
+                if grant.grows and not grant.allocated:
+                    self._leave(grant)
+            self._again = self._loop.after(_CATCH_UP_S, self._ask_again)
+        self._listener.on_wanted()
+
+    def gives_back(self, grant: Optional[Grant]) -> bool:
+        """True if a launch is given back, now that one of its workers has no task: the worker exits."""
+        if grant is None or not self._giving:
+            return grant is not None and grant.giving
+        if not grant.giving and self._giving.chooses(grant, [one for one in self.grants.values() if one.allocated]):
+            grant.giving = True
+        return grant.giving
 
     def _cannot_start(self, grant: Grant, start: NodeCannotStart) -> None:
         """A node has stated a lasting reason: yod gives its processors back, and requests some of other nodes."""
@@ -326,6 +363,9 @@ class Processors:
         self._failures = 0
         if not any(one.allocated for one in self.grants.values()):
             self._waits_next = True
+            for one in self.grants.values():
+                if one.grows:
+                    self._leave(one)  # the job has none: its request is no longer behind all others
         self._grow()
 
     def _pause(self, failures: int) -> float:
@@ -359,7 +399,7 @@ class Processors:
             return
         if self._failed_starts.forgive(time.monotonic()) and self._again is None:
             if any(not grant.allocated for grant in self.grants.values()):
-                self._ask(self._unit, waits=False)
+                self._ask(self._unit, waits=False, could_use=self._wanted)
             else:
                 self._grow()
         if self._failed_starts.nodes:

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
         def on_grant_over(self) -> None:
             """Called when a launch is over, or its request."""
 
+        def on_wanted(self) -> None:
+            """Called when processors are to be given back."""
+
         def on_hopeless(self, reason: str) -> bool:
             """Called when no processor can ever be granted. Returns whether to ask again."""
 
@@ -121,6 +124,10 @@ class RecordedProcessors:
             job.set_meta(trouble=why[:500])  # a load that failed; cleared by the next grant
         if grant.process.returncode and not self.processors.ending:
             job.log(f"launch {grant.launcher} ended with {grant.process.returncode}: {why}")
+
+    def on_wanted(self) -> None:
+        """Processors are to be given back."""
+        self._user.on_wanted()
 
     def on_hopeless(self, reason: str) -> bool:
         """No processor can ever be granted."""

@@ -62,6 +62,10 @@ class Dispatch:
         ahead = min(self._context.pace.ahead(tasks.waiting + has, len(self._context.workers)), self._most_ahead)
         if has > ahead // 2:
             return
+        if self._context.processors.gives_back(worker.connection.grant):
+            if not has:
+                self.stop(worker)
+            return
         if tasks.waiting and tasks.open and tasks.suits(worker.node):
             room = self.room()
             if room > 0:

@@ -686,6 +686,10 @@ class Launch:
             session.reply(message, {"clean": False, "killed": 0, "deferred": True})
         elif op == "kill_launch":
             self._kill_timer.ask(session, message, self._local, self._processes_gone, bool(self._unclean))
+        elif op == "give_back":
+            wish = {key: message[key] for key in ("key", "launchers", "keep", "to", "pause") if key in message}
+            self.noted(f"processors are wanted for {wish.get('to', '')}", give_back=wish)
+            session.reply(message, {"told": True})
         elif op == "fetch":
             self._payload.fetch(session, message)
         else:

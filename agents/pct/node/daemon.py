@@ -415,6 +415,8 @@ class Pct:
             self._gateway.check(session, op, message)
         if op == "kill_launch":
             self._kill_launch(session, message)
+        elif op == "give_back":
+            self._hosted.pass_on(session, message)
         elif op == "wipe":
             from agents.pct.node.launches import Wipe  # needed at most once on most machines
 

@@ -108,6 +108,21 @@ class Hosted:
         else:
             session.reply(message, death or {})
 
+    def pass_on(self, session: Session, message: Message) -> None:
+        """Pass a notice on to a launch child, and its reply back. The notice may be lost with either: it is repeated
+        then."""
+
+        def answered(reply: Optional[Message], _error: Optional[AgentError]) -> None:
+            session.reply(message, {"told": bool(reply and reply.get("told"))})
+            if caller is not None:
+                self._loop.after(0, caller.close)
+
+        caller = self.connect(message["launcher"], lambda _caller, _reason: None)
+        if caller is None:
+            answered(None, None)
+        else:
+            caller.call({key: message[key] for key in message if key != "id"}, answered)
+
     @property
     def pids(self) -> List[int]:
         """The pids of all living launch children."""

@@ -617,6 +617,8 @@ def _add_queue(commands: "argparse._SubParsersAction[_Parser]") -> None:
     submit.add_argument("--after", metavar="JOB", action="append", default=[], help="start after JOB has succeeded;"
                         " JOB:any: after it has ended; may be repeated")  # fmt: skip
     submit.add_argument("--hold", action="store_true", help="do not start before mesh release")
+    submit.add_argument("--hold-processors", action="store_true", help="give no processors back to other requests that"
+                        " wait while tasks are left")  # fmt: skip
     submit.add_argument("--no-standby", action="store_true", help="keep no copy of the job's object on a second host")
     submit.add_argument("--name", metavar="NAME", default="", help="the job's name in mesh queue")
     submit.add_argument("--functions", metavar="JSON", default="", help=argparse.SUPPRESS)  # redmesh.Executor

@@ -125,6 +125,7 @@ def _describe(options: argparse.Namespace) -> Description:
     described.cpus, described.gpus = options.cpus_per_task, options.gpus_per_task
     described.env = dict(_variable(text) for text in options.env)
     described.standby = not options.no_standby
+    described.hold_processors = options.hold_processors
     return described
 
 

@@ -214,6 +214,14 @@ WORDS = (
         "worker-of", "text", "start the ranks as workers of a job of mesh submit whose owner listens on this socket",
         metavar="PATH", group="Others",
     ),
+    Word(
+        "worker-holds", "flag", "with -worker-of: the job gives no processors back to requests that wait",
+        group="Others",
+    ),
+    Word(
+        "worker-grows", "int", "with -worker-of: the job has processors, and could use that many more", metavar="N",
+        group="Others",
+    ),
     Word("config", "text", "the configuration file to read", metavar="FILE", group="Others"),
     Word("manager", "text", "the batch system whose job is used, or none", metavar="NAME", group="Others"),
     Word("parent", "daemon|rank",
@@ -283,6 +291,8 @@ EXTRAS = frozenset(
         "keep",
         "purge",
         "worker-of",
+        "worker-holds",
+        "worker-grows",
     ]
 )
 #: Run options (console/launch/options/run.py).

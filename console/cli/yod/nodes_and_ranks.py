@@ -53,7 +53,7 @@ def extend(request: Request, given: dict[str, Any], programs: list[Program] | No
     if "worker-of" in given:
         from console.launch.features.workers import options as worker_options
 
-        request.state = worker_options(given["worker-of"])
+        request.state = worker_options(given)
     elif not {"state", "keep", "purge"}.isdisjoint(given):
         from console.launch.features.state import options
 

@@ -22,16 +22,20 @@ from redmesh.state import is_uuid
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
     from console.launch.features.feature import LaunchContext
 
 
-def options(path: str) -> StateOptions:
-    """Read -worker-of. Raises UsageError if the socket's name is not a job's."""
+def options(given: dict[str, Any]) -> StateOptions:
+    """Read -worker-of and the options that belong to it. Raises UsageError if the socket's name is not a job's."""
+    path = given["worker-of"]
     uuid = os.path.basename(path).partition(".")[0]
     if not is_uuid(uuid):
         raise UsageError(f"-worker-of {path}: this is not the socket of a job's owner", "mesh submit starts workers")
-    return StateOptions(uuid, keep=False, purge=False, socket=os.path.abspath(path))
+    read = StateOptions(uuid, keep=False, purge=False, socket=os.path.abspath(path))
+    read.holds, read.grows = "worker-holds" in given, max(0, given.get("worker-grows", 0))
+    return read
 
 
 def run_for_job(engine: LaunchContext, run: Callable[[], int], state: StateOptions) -> int:

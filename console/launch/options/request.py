@@ -58,12 +58,22 @@ class StateOptions:
     connection to it.
     """
 
-    __slots__ = ("keep", "owner", "purge", "relay", "socket", "uuid")
+    __slots__ = ("grows", "holds", "keep", "owner", "purge", "relay", "socket", "uuid")
 
     def __init__(self, uuid: str, *, keep: bool, purge: bool, socket: str = "") -> None:
         self.uuid, self.keep, self.purge, self.socket = uuid, keep, purge, socket
+        self.holds = False  # the job gives no processors back before its end
+        self.grows = 0  # how many more processors the job could use, if it has some
         self.owner: Owner | None = None
         self.relay: OwnerRelay | None = None
+
+    def allocation(self) -> dict[str, Any]:
+        """What the CPA must know of workers: whether they are given back when other requests wait, and that their job
+        has some."""
+        if not self.socket:
+            return {}
+        told: dict[str, Any] = {} if self.holds else {"gives_back": True}
+        return {**told, "grows": self.grows} if self.grows else told
 
 
 class Program:
@@ -214,6 +224,8 @@ class Request:
             message["most"] = where.most
         if self.run is not None:
             message.update(self.run.allocation())
+        if self.state is not None:
+            message.update(self.state.allocation())
         if self.output is not None and self.output.limit_s is not None:
             message["time_s"] = self.output.limit_s + ENDING_S
         if where.gpus_per_task:

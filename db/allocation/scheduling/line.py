@@ -2,7 +2,8 @@
 
 Each line is strictly first come, first served: one for each part of the pool on a side of the machine, and one for each
 batch partition. Higher priorities come first. Requests with a time limit may pass others (backfill.py), and every
-request may pass those whose users have reached a limit (db.allocation.limits). A request that processors reserved for
+request may pass those whose users have reached a limit (db.allocation.limits). Requests for further processors of
+running jobs come last; of those, the one whose user has the fewest processors is next (giving_back.py). A request that processors reserved for
 its user suffice for passes requests of other users, who cannot be given those.
 """
 
@@ -16,7 +17,7 @@ from db.allocation import limits, waiting_requests
 from db.allocation.allocate import candidates, decide, grant_again, take
 from db.allocation.finish import end_inside
 from db.allocation.free import Machine
-from db.allocation.scheduling import backfill
+from db.allocation.scheduling import backfill, giving_back
 from db.allocation.types import Allocation, Choose, Demand
 from db.allocation.waiting_requests import Wait, Waiter
 from db.errors import Denied, Expired, NotEnough, StoreError
@@ -272,6 +273,9 @@ class Line:
             heads = waiting_requests.first_in(t, partition, logins, part=part, passed=full)
             if not heads:
                 return
+            if heads[0].grows:
+                heads = waiting_requests.first_in(t, partition, logins, DEPTH, part, full)
+                heads = [giving_back.next_to_grow(t.rows, heads)]
             try:
                 if not self._serve_one(t, heads[0]):
                     break

@@ -119,7 +119,7 @@ def could(store: Store, machine: Machine, demand: Demand, choose: Choose) -> int
     nice = _read(store.read(_nice.bind()))
     if not nice or not could_be_met(Vacated(machine, nice), demand, choose):
         return 0
-    useful = _useful(machine, demand)
+    useful = useful_of(machine, demand)
     return sum(useful(one.processors) for one in nice)
 
 
@@ -160,7 +160,7 @@ def make_room(store: Store, machine: Machine, demand: Demand, grace_s: float, ch
 
 
 def _pick(machine: Machine, demand: Demand, nice: Sequence[Nice], choose: Choose) -> list[Nice]:
-    useful = _useful(machine, demand)
+    useful = useful_of(machine, demand)
     devices = demand.resources or (demand.shape is not None and demand.shape.per_task)
     those = [one for one in nice if devices or useful(one.processors)]
     there = len(candidates(machine, demand._replace(resources={})))  # the launchers that end may free the devices
@@ -178,7 +178,8 @@ def _read(rows: Sequence[Sequence[object]]) -> list[Nice]:
     return [Nice(row[0], row[1], unfold(row[2]), json.loads(row[3])) for row in rows]  # type: ignore[arg-type]
 
 
-def _useful(machine: Machine, demand: Demand) -> Callable[[Sequence[int]], int]:
+def useful_of(machine: Machine, demand: Demand) -> Callable[[Sequence[int]], int]:
+    """A function that counts the processors that a request could take if their launchers ended."""
     out = set(demand.exclude)
     listed = None if demand.wanted is None else set(demand.wanted)
     side = machine.side_of(demand.login) if demand.login else None

@@ -1,0 +1,84 @@
+"""Asks running jobs for processors that a request waits for; each is given back after the task at hand.
+
+``giving_back.find`` (db/allocation/scheduling) decides it anew whenever the first request of a line finds too few
+processors. This module tells the jobs, by a node of one of their launches: what the node's launch child is told goes
+up to yod, and from there to the owner of the job. A job that was told is not told again until something changes.
+"""
+
+from collections.abc import Callable
+
+from agents.cpa.operations import Operations
+from agents.link.journal import Journal
+from agents.link.link import Caller
+from agents.link.loop import Loop
+from agents.link.sockets import connect_now
+from agents.wire.control import Message
+from agents.wire.errors import AgentError
+from db.allocation import finish
+from db.allocation.scheduling import giving_back
+from db.allocation.scheduling.giving_back import JobKey, Keep
+from db.allocation.types import Demand
+from db.errors import StoreError
+
+#: Seconds until a notice is repeated that reached no launch of its job, which may just be starting; and how often.
+AGAIN_S, TIMES = 1.0, 5
+#: Jobs of which the last notice is remembered.
+MOST = 4096
+
+
+class GivingBack:
+    """Sends the notices. ``guard`` runs a transaction unless the database is known to be away."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        operations: Operations,
+        guard: Callable[[Callable[[], list[Keep]]], list[Keep]],
+        journal: Journal,
+    ) -> None:
+        self._loop, self._operations, self._guard, self._journal = loop, operations, guard, journal
+        self._told: dict[JobKey, tuple[str, Keep]] = {}  # the last notice of each job, and for which request it was
+
+    def make_room(self, uid: int, message: Message) -> None:
+        """Ask jobs for what the head of a line lacks."""
+        operations = self._operations
+        demand, choose = operations.demand(uid, message), operations.choose_for(message)
+        for one in self._guard(lambda: giving_back.find(operations.store, operations.machine, demand, choose)):
+            if self._told.get(one.job) == (demand.request_key, one):
+                continue
+            if len(self._told) >= MOST:
+                self._told.clear()
+            self._told[one.job] = demand.request_key, one
+            self._journal.write("gives_back", job=one.job.digits, uid=one.job.uid, keep=one.keep, to=demand.user)
+            self._tell(one, demand, list(one.launchers), TIMES)
+
+    def _tell(self, one: Keep, demand: Demand, left: list[int], times: int) -> None:
+        """Tell one of the launchers ``left``, or the next one if it cannot be reached."""
+        if self._told.get(one.job) != (demand.request_key, one):
+            return  # it is asked for something else since
+        message: Message = {
+            "op": "give_back", "key": demand.request_key, "launchers": one.launchers, "keep": one.keep,
+            "to": demand.user, "pause": bool(demand.grows),
+        }  # fmt: skip
+        while left:
+            launcher = left.pop(0)
+            try:
+                live = finish.find_live(self._operations.store, launcher)
+                if live is None or live.state != "busy":
+                    continue
+                node = self._operations.nodes_of(live.processors)[0]
+                caller = Caller(self._loop, connect_now(node.address), "cpa", lambda _caller, _reason: None)
+            except (OSError, AgentError, StoreError):
+                continue
+
+            def answered(reply: Message | None, _error: AgentError | None, caller: Caller = caller) -> None:
+                self._loop.after(0, caller.close)  # not from within its own callback
+                if reply is None or not reply.get("told"):
+                    self._tell(one, demand, left, times)
+
+            caller.call({**message, "launcher": launcher}, answered)
+            return
+        if times:
+            self._loop.after(AGAIN_S, lambda: self._tell(one, demand, list(one.launchers), times - 1))
+        else:
+            self._told.pop(one.job, None)  # the next change of the line asks again

@@ -1,0 +1,200 @@
+"""Giving back: how many processors running jobs give to a request that waits, each after the task at hand.
+
+Nothing is recorded, and nothing is ended here. For each job the answer is how many processors it may keep, so asking
+twice changes nothing. The owner of the job chooses the launches and ends them when they have no task
+(agents/job/grants/giving.py).
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from db.allocation.allocate import candidates, could_be_met
+from db.allocation.free import Machine
+from db.allocation.managers import worker_of
+from db.allocation.scheduling.preemption import Nice, Vacated, pick, useful_of
+from db.allocation.types import Choose, Demand
+from db.allocation.waiting_requests import Read, Waiter
+from db.schema.models import Launcher, Partition
+from db.store.orm import pw
+from db.store.ranges import unfold
+from db.store.statements import Query, statement
+from db.store.store import Row, Store
+
+
+class JobKey(NamedTuple):
+    """A job: its user, and its first digits."""
+
+    uid: int
+    digits: str
+
+
+class Asker(NamedTuple):
+    """Who waits. ``job``: the first digits of the job whose workers it would start; "" for any other launch.
+    ``grows``: how many more processors that job could use, if it has some. ``missing``: how many it lacks now."""
+
+    uid: int
+    job: str
+    grows: int
+    missing: int
+
+
+class Launch(NamedTuple):
+    """A launch of workers that a job gives back when asked."""
+
+    launcher: int
+    job: JobKey
+    processors: list[int]
+    devices: Mapping[str, Mapping[str, Sequence[int]]]  # by node id and name
+
+
+class Keep(NamedTuple):
+    """What a job is asked: of these launches it keeps ``keep`` processors at most."""
+
+    job: JobKey
+    launchers: list[int]
+    keep: int
+
+
+@statement
+def _giving() -> Query:
+    """Launches that are given back, outside batch partitions, the youngest first."""
+    return (
+        Launcher.select(Launcher.id, Launcher.uid, Launcher.command, Launcher.processors, Launcher.resources)
+        .join(Partition, on=Partition.id == Launcher.partition)
+        .where(Launcher.gives_back, Launcher.ended_at.is_null(), Partition.batch_job.is_null())
+        .order_by(Launcher.id.desc())
+    )
+
+
+@statement
+def _held() -> Query:
+    """How many processors each user has outside batch partitions."""
+    return (
+        Launcher.select(Launcher.uid, pw.fn.SUM(Launcher.size))
+        .join(Partition, on=Partition.id == Launcher.partition)
+        .where(Launcher.ended_at.is_null(), Partition.batch_job.is_null())
+        .group_by(Launcher.uid)
+    )
+
+
+def held(rows: Iterable[Row]) -> dict[int, int]:
+    """The processors of each user (uid)."""
+    return {int(uid): int(count) for uid, count in rows}
+
+
+def next_to_grow(read: Read, waiters: Sequence[Waiter]) -> Waiter:
+    """The request that is served next if the first of a line is for further processors of a job.
+
+    It is the first one of the user who has the fewest processors.
+    """
+    alike = [one for one in waiters if one.precedence == waiters[0].precedence]
+    if len({one.uid for one in alike}) == 1:
+        return alike[0]
+    has = held(read(_held.bind()))
+    return min(alike, key=lambda one: (has.get(one.uid, 0), one.id))
+
+
+def shares(asker: Asker, jobs: Mapping[JobKey, int], has: Mapping[int, int]) -> dict[JobKey, int]:
+    """How many of its processors each job gives; empty if they would not be enough. ``has``: what each user has.
+
+    Users with the most processors give first, and of theirs the largest job. A launch takes what it lacks, and the last
+    processor of a job only if it must. A job takes from other users until it has as many as they have; it leaves them
+    the last processor of a job, and takes from its own user's jobs, for its first processors alone.
+    """
+    taking = _Taking(asker, jobs, has)
+    if not asker.job:
+        taking.take(asker.missing, least=1)
+        taking.take(asker.missing, least=0)
+    elif asker.grows:
+        taking.take(max(asker.missing, asker.grows), least=1, fair=True)
+    else:
+        taking.take(asker.missing, least=1, fair=True)
+        taking.take(asker.missing, least=0, fair=True)
+        taking.take(asker.missing, least=1, own=True)
+    return dict(taking.given) if taking.given.total() >= asker.missing else {}
+
+
+class _Taking:
+    """Takes processors from jobs, one after the other."""
+
+    def __init__(self, asker: Asker, jobs: Mapping[JobKey, int], has: Mapping[int, int]) -> None:
+        self._asker, self._left = asker, dict(jobs)
+        self._left.pop(JobKey(asker.uid, asker.job), None)  # no job gives to itself
+        self._has = defaultdict(int, has)
+        self.given: Counter[JobKey] = Counter()
+
+    def take(self, most: int, *, least: int, fair: bool = False, own: bool = False) -> None:
+        """Take up to ``most`` in all, and leave each job ``least``. ``fair``: from users who have more than the asker;
+        ``own``: from the asker's user."""
+        uid = self._asker.uid
+        by_user: dict[int, list[JobKey]] = {}
+        for job, left in self._left.items():
+            if left > least and (job.uid == uid if own else not fair or job.uid != uid):
+                by_user.setdefault(job.uid, []).append(job)
+        while by_user and self.given.total() < most:
+            giver = max(by_user, key=lambda one: (self._has[one], one))
+            if fair and self._has[giver] - 1 <= self._has[uid]:
+                return
+            job = max(by_user[giver], key=lambda one: (self._left[one], one))
+            self._left[job] -= 1
+            self.given[job] += 1
+            self._has[giver] -= 1
+            self._has[uid] += 1
+            if self._left[job] <= least:
+                by_user[giver].remove(job)
+                if not by_user[giver]:
+                    del by_user[giver]
+
+
+def find(store: Store, machine: Machine, demand: Demand, choose: Choose) -> list[Keep]:
+    """What jobs are asked for a request that is first in its line and cannot be met; nothing inside a batch
+    partition."""
+    if demand.partition is not None:
+        return []
+    machine.refresh(store)
+    rows, totals = store.read_together([_giving.bind(), _held.bind()])
+    launches = [Launch(row[0], JobKey(row[1], worker_of(row[2])), unfold(row[3]), json.loads(row[4])) for row in rows]
+    useful = useful_of(machine, demand)
+    launches = [one for one in launches if one.job.digits and useful(one.processors)]
+    if not launches:
+        return []
+    jobs: Counter[JobKey] = Counter()
+    for one in launches:
+        jobs[one.job] += useful(one.processors)
+    asker = Asker(demand.uid, worker_of(demand.command), demand.grows, 0)
+    certain = bool(demand.shape or demand.resources) or demand.wanted is not None
+    missing = (demand.at_least or demand.size) - (0 if certain else len(candidates(machine, demand)))
+    if certain and not asker.job:
+        return _those(machine, demand, choose, launches)
+    given = shares(asker._replace(missing=missing), jobs, held(totals)) if missing > 0 else {}
+    if certain:
+        return _those(machine, demand, choose, _up_to(launches, given))
+    return [
+        Keep(job, [one.launcher for one in launches if one.job == job], jobs[job] - count)
+        for job, count in given.items()
+    ]
+
+
+def _up_to(launches: Sequence[Launch], given: Mapping[JobKey, int]) -> list[Launch]:
+    """Launches of each job with no more processors together than it gives, the smallest first."""
+    left, found = dict(given), []
+    for one in sorted(launches, key=lambda one: len(one.processors)):
+        if len(one.processors) <= left.get(one.job, 0):
+            left[one.job] -= len(one.processors)
+            found.append(one)
+    return found
+
+
+def _those(machine: Machine, demand: Demand, choose: Choose, launches: Sequence[Launch]) -> list[Keep]:
+    """The launches that a request needs which cannot take just any processors."""
+    ends = [Nice(one.launcher, None, one.processors, one.devices) for one in launches]
+    picked = {one.launcher for one in pick(lambda some: could_be_met(Vacated(machine, some), demand, choose), ends)}
+    by_job: dict[JobKey, list[int]] = {}
+    for one in launches:
+        if one.launcher in picked:
+            by_job.setdefault(one.job, []).append(one.launcher)
+    return [Keep(job, launchers, 0) for job, launchers in by_job.items()]
