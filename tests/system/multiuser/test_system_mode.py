@@ -9,6 +9,7 @@ import shlex
 import signal
 import socket
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -802,3 +803,30 @@ def test_it_needs_root_a_database_server_and_a_configuration(mesh: SystemMesh) -
     assert plain.returncode == 2 and "/etc/redmesh/mesh.toml" in plain.stderr
     lite = mesh.run("mesh", "up", env={"REDMESH_DATABASE": f"sqlite://{mesh.home}/x.db"})
     assert lite.returncode == 2 and "SQLite" in lite.stderr
+
+
+def processors_of(mesh: SystemMesh) -> dict[str, int]:
+    """How many processors each user has."""
+    with open_viewer(mesh.database) as viewer:
+        found: Counter[str] = Counter()
+        for one in viewer.read().launchers:
+            found[one.user] += one.size
+        return dict(found)
+
+
+def test_two_users_arrays_share_the_machine_and_give_back_to_a_launch_that_waits(mesh: SystemMesh) -> None:
+    submit = ("mesh", "submit", "--quiet", "--array", "1-100000", "--", "sleep", "0.1")
+    jobs = {"ada": mesh.as_user("ada", *submit, check=True).stdout.strip()}
+    try:
+        wait_until(lambda: processors_of(mesh) == {"ada": 4}, "the first array has the whole machine")
+        jobs["bob"] = mesh.as_user("bob", *submit, check=True).stdout.strip()
+        wait_until(lambda: processors_of(mesh) == {"ada": 2, "bob": 2}, lambda: f"half each: {processors_of(mesh)}")
+        done = mesh.as_user("bob", "yod", "-wait-for-nodes", "3600", "-sz", "4", "echo", "four", check=True)
+        assert done.stdout == "four\n" * 4, "each of the four was given back after the task at hand"
+        wait_until(lambda: processors_of(mesh) == {"ada": 2, "bob": 2}, lambda: f"as before: {processors_of(mesh)}")
+        for user, job in jobs.items():
+            assert '"failed": 0' in mesh.as_user(user, "mesh", "queue", "--json").stdout, job
+    finally:
+        for user, job in jobs.items():
+            mesh.as_user(user, "mesh", "cancel", job, check=True)
+            mesh.as_user(user, "mesh", "wait", job)

@@ -1,0 +1,220 @@
+"""What running jobs are asked to give to a request that waits: enough, not more, and fairly among users."""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from agents.cpa.operations import Operations
+from agents.cpa.permissions import Rights
+from db.allocation import waiting_requests
+from db.allocation.free import Machine
+from db.allocation.limits import GROWTH
+from db.allocation.scheduling import giving_back
+from db.allocation.scheduling.giving_back import Asker, JobKey, shares
+from db.allocation.scheduling.line import Line
+from db.allocation.tasks_and_nodes import Shape
+from db.allocation.types import Allocation
+from db.allocation.waiting_requests import PlaceInLine, Wait
+from db.store.store import Store
+from tests.support.stores import LOGIN, demand, first, give_back, key, take
+
+ADA, BOB = 1000, 1001
+A, B, C = JobKey(ADA, "aaaaaaaa"), JobKey(BOB, "bbbbbbbb"), JobKey(ADA, "cccccccc")
+
+
+def launch(missing: int, uid: int = 7) -> Asker:
+    return Asker(uid, "", 0, missing)
+
+
+def test_a_launch_takes_what_it_lacks_and_the_last_processor_of_a_job_only_if_it_must() -> None:
+    assert shares(launch(1), {A: 4}, {ADA: 4}) == {A: 1}
+    assert shares(launch(4), {A: 4}, {ADA: 4}) == {A: 4}
+    assert shares(launch(2), {A: 2, B: 2}, {ADA: 2, BOB: 2}) == {A: 1, B: 1}
+    assert shares(launch(5), {A: 4}, {ADA: 4}) == {}, "in vain: what else it needs nobody gives"
+    assert shares(launch(3, ADA), {A: 2, B: 4}, {ADA: 2, BOB: 4}) == {B: 2, A: 1}, "who has most gives first"
+
+
+def test_a_job_takes_until_its_user_has_as_many_as_the_others() -> None:
+    first_one, more = Asker(BOB, B.digits, 0, 1), Asker(BOB, B.digits, 9, 1)
+    assert shares(first_one, {A: 4}, {ADA: 4}) == {A: 1}
+    assert shares(more, {A: 3, B: 1}, {ADA: 3, BOB: 1}) == {A: 1}
+    assert shares(more, {A: 2, B: 2}, {ADA: 2, BOB: 2}) == {}, "equal users do not take turns"
+    assert shares(more, {A: 15, B: 1}, {ADA: 15, BOB: 1}) == {A: 7}, "all that it is to have at once"
+    assert shares(Asker(BOB, B.digits, 2, 1), {A: 15, B: 1}, {ADA: 15, BOB: 1}) == {A: 2}, "if it can use as many"
+    assert shares(first_one, {A: 1}, {ADA: 1}) == {}, "the other job would have none"
+
+
+def test_jobs_of_one_user_share_nothing_but_first_processors() -> None:
+    assert shares(Asker(ADA, C.digits, 0, 1), {A: 4}, {ADA: 4}) == {A: 1}
+    assert shares(Asker(ADA, C.digits, 9, 1), {A: 3, C: 1}, {ADA: 4}) == {}
+    assert shares(Asker(ADA, C.digits, 0, 1), {A: 1}, {ADA: 1}) == {}, "and never the last one"
+
+
+_JOBS = st.dictionaries(
+    st.builds(JobKey, st.integers(0, 3), st.sampled_from(["a", "b", "c"])), st.integers(1, 9), max_size=6
+)
+
+
+@given(_JOBS, st.integers(0, 3), st.sampled_from(["", "a", "z"]), st.integers(0, 9), st.integers(1, 20))
+def test_enough_or_nothing_and_nobody_ends_with_less_than_the_asker(
+    jobs: Mapping[JobKey, int], uid: int, job: str, grows: int, missing: int
+) -> None:
+    has: Counter[int] = Counter()
+    for one, count in jobs.items():
+        has[one.uid] += count
+    asker = Asker(uid, job, grows, missing)
+    given_ = shares(asker, jobs, has)
+    total = sum(given_.values())
+    assert not given_ or total >= missing
+    assert total <= max(missing, grows if job else 0)
+    assert JobKey(uid, job) not in given_ and all(0 < count <= jobs[one] for one, count in given_.items())
+    if job and given_:
+        others = Counter({one: count for one, count in given_.items() if one.uid != uid})
+        after = has[uid] + others.total()
+        for one in others:
+            left = has[one.uid] - sum(count for other, count in others.items() if other.uid == one.uid)
+            assert left >= after, "otherwise the two would take turns for ever"
+    if job and grows:
+        assert all(count < jobs[one] and one.uid != uid for one, count in given_.items())
+    if not job:
+        able = sum(count for one, count in jobs.items())
+        assert bool(given_) is (able >= missing)
+
+
+class TwoSidesOfTheLine(RuleBasedStateMachine):
+    """Jobs with tasks without end on eight processors, and launches that come and go: who has what, a step a task."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.jobs: dict[JobKey, int] = defaultdict(int)
+        self.launches: list[list[int]] = []  # uid and processors, in the order of the line; then those that run
+        self.running: list[int] = []
+        self.waited: dict[int, int] = {}
+
+    @property
+    def free(self) -> int:
+        return 8 - sum(self.jobs.values()) - sum(self.running)
+
+    @rule(uid=st.integers(0, 2), digits=st.sampled_from(["a", "b"]))
+    def submit(self, uid: int, digits: str) -> None:
+        self.jobs[JobKey(uid, digits)] += 0
+
+    @rule(uid=st.integers(0, 2), size=st.integers(1, 8))
+    def ask(self, uid: int, size: int) -> None:
+        if len(self.launches) < 3:
+            self.launches.append([uid, size, 0])
+
+    @precondition(lambda self: self.running)
+    @rule()
+    def end_of_a_launch(self) -> None:
+        self.running.pop(0)
+
+    @rule()
+    def every_task_ends(self) -> None:
+        self._serve()
+        asked = self._asked()
+        before = dict(self.jobs)
+        for job, count in asked.items():
+            self.jobs[job] -= count
+        self._serve()
+        if not self.launches and not self._new() and before:
+            for job, count in self.jobs.items():
+                assert count >= min(1, before[job]), "nobody needs the last one"
+        for one in self.launches[:1]:
+            one[2] += 1
+            assert one[2] < 3 or sum(self.running) + one[1] > 8, "a request that jobs could serve waits for one task"
+
+    def _new(self) -> list[JobKey]:
+        return [job for job, count in self.jobs.items() if not count]
+
+    def _has(self) -> dict[int, int]:
+        has: Counter[int] = Counter()
+        for job, count in self.jobs.items():
+            has[job.uid] += count
+        return dict(has)
+
+    def _asked(self) -> dict[JobKey, int]:
+        jobs = {job: count for job, count in self.jobs.items() if count}
+        if self.launches:
+            uid, size, _ = self.launches[0]
+            return shares(Asker(uid, "", 0, size - self.free), jobs, self._has()) if size > self.free else {}
+        for job in [*self._new(), *sorted(jobs, key=lambda job: self._has()[job.uid])][:1]:
+            return shares(Asker(job.uid, job.digits, 8 if self.jobs[job] else 0, 1), jobs, self._has())
+        return {}
+
+    def _serve(self) -> None:
+        while self.launches and self.launches[0][1] <= self.free:
+            self.running.append(self.launches.pop(0)[1])
+        while self.jobs and self.free and not self.launches:
+            new = self._new()
+            has = self._has()
+            self.jobs[new[0] if new else min(self.jobs, key=lambda job: (has.get(job.uid, 0), job))] += 1
+
+    @invariant()
+    def nothing_is_given_while_nobody_waits(self) -> None:
+        assert self.free >= 0
+        alone = len({job.uid for job in self.jobs}) == 1
+        if not self.launches and alone and not self._new():
+            assert self._asked() == {}
+
+
+TestTwoSidesOfTheLine = TwoSidesOfTheLine.TestCase
+
+
+# With the database
+
+
+def workers(store: Store, machine: Machine, job: JobKey, size: int, **more: object) -> Allocation:
+    command = f"yodwork job {job.digits} sleep"
+    return take(store, machine, size, uid=job.uid, user=str(job.uid), command=command, gives_back=True, **more)
+
+
+def found(store: Store, machine: Machine, size: int, **more: object) -> dict[JobKey, tuple[list[int], int]]:
+    keeps = giving_back.find(store, machine, demand(size, uid=7, **more), first)
+    return {one.job: (sorted(one.launchers), one.keep) for one in keeps}
+
+
+def test_what_is_free_counts_and_asking_twice_asks_for_the_same(store: Store, machine: Machine) -> None:
+    own = [workers(store, machine, A, size) for size in (1, 1, 2, 8)]
+    ids = sorted(one.launcher for one in own)
+    assert found(store, machine, 4) == {}, "there are four free ones"
+    assert found(store, machine, 6) == {A: (ids, 10)}
+    give_back(store, own[0])
+    machine.refresh(store)
+    assert found(store, machine, 6) == {A: (ids[1:], 10)}, "one of the two is given, and ten are left to it as before"
+    assert found(store, machine, 17) == {}
+
+
+def test_a_job_that_holds_its_processors_is_not_asked(store: Store, machine: Machine) -> None:
+    take(store, machine, 16, uid=ADA, command=f"yodwork job {A.digits} sleep")
+    assert found(store, machine, 1) == {}
+
+
+def test_a_request_for_certain_processors_gets_those(store: Store, machine: Machine) -> None:
+    own = [workers(store, machine, A, 4) for _ in range(4)]
+    assert found(store, machine, 1, wanted=own[1].processors[:1]) == {A: ([own[1].launcher], 0)}
+    assert found(store, machine, 2, shape=Shape(nodes=2)) != {}
+    assert found(store, machine, 1, exclude=[one for each in own for one in each.processors]) == {}
+
+
+def test_further_processors_of_a_job_come_last_and_go_to_the_user_with_fewest(store: Store, machine: Machine) -> None:
+    operations = Operations(store, Rights(0, frozenset(), frozenset()), login=LOGIN)
+    operations.machine = machine
+    line = Line(machine, operations.understand)
+    held = [take(store, machine, 8, uid=ADA), take(store, machine, 7, uid=BOB), take(store, machine, 1, uid=BOB)]
+    store.serving = line
+
+    def wait(uid: int, grows: int) -> str:
+        request = {"size": 1, "login": LOGIN, "pid": 1, "pid_started": 1, "command": "x", "grows": grows}
+        place = PlaceInLine(precedence=GROWTH) if grows else None
+        made = Wait(key(), None, uid, str(uid), LOGIN, 1, 1, 1, request, 60.0, place_in_line=place)
+        waiting_requests.enqueue(store, made)
+        return made.request_key
+
+    of_ada, of_bob, of_all = wait(ADA, 3), wait(BOB, 3), wait(ADA, 0)
+    for freed, served in ((held[2], [of_all]), (held[1], [of_bob, of_ada])):
+        give_back(store, freed)
+        assert [grant.waiter.request_key for grant in line.taken()[0]] == served
