@@ -138,7 +138,8 @@ class Executor(_Base):
     """Run functions on at most ``max_workers`` processors of the mesh (None: as many as are needed and exist).
 
     Starts a personal mesh if there is none. ``initializer``, ``initargs`` and ``max_tasks_per_child`` are those of
-    ``ProcessPoolExecutor``. ``options`` are further options of ``mesh submit``.
+    ``ProcessPoolExecutor``. ``hold_processors``: idle workers are not given to requests that wait. ``options`` are
+    further options of ``mesh submit``.
     """
 
     def __init__(
@@ -152,6 +153,7 @@ class Executor(_Base):
         initializer: Callable[..., object] | None = None,
         initargs: tuple[Any, ...] = (),
         max_tasks_per_child: int | None = None,
+        hold_processors: bool = False,
     ) -> None:
         if initializer is not None and not callable(initializer):
             raise TypeError("initializer must be a callable")
@@ -183,6 +185,8 @@ class Executor(_Base):
             if max_workers < 1:
                 raise ValueError("max_workers is at least 1")
             words += ["--limit", str(max_workers)]
+        if hold_processors:
+            words.append("--hold-processors")
         first = cloudpickle.dumps((initializer, initargs)) if initializer is not None else b""
         job = _submitted([*words, *options], env)
         self.uuid: str = job["uuid"]

@@ -15,8 +15,8 @@ from agents.cpa.cleanup.nodes import LostNodes
 from agents.cpa.cleanup.runner import Cleanups
 from agents.cpa.config import Config
 from agents.cpa.credentials import Issuing
-from agents.cpa.line.give_back_notices import GivingBack
 from agents.cpa.line.delivery import Delivery
+from agents.cpa.line.give_back_notices import GivingBack
 from agents.cpa.line.post_backs import PostBacks
 from agents.cpa.line.queue import Queue
 from agents.cpa.line.requests import Requests

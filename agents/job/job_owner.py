@@ -11,7 +11,7 @@ import sys
 import time
 
 from agents.job.description import read, yods_of
-from agents.job.grants.processors import StoppedTask
+from agents.job.grants.grant import StoppedTask
 from agents.job.grants.records import RecordedProcessors
 from agents.job.parts.moves import Moves
 from agents.job.parts.part import Part
@@ -36,7 +36,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Callable, Dict, List, Optional
 
-    from agents.job.grants.processors import Grant
+    from agents.job.grants.grant import Grant
     from agents.job.task_list import Change
     from agents.job.workers.commands import Command, Handler
     from agents.job.workers.messages import Request

@@ -51,7 +51,7 @@ def make(settings: Settings, job: SectionsJob, *, user: str, digests: bool) -> s
     described = Description(list(job.command), job.cwd)
     described.name, described.limit = job.name, job.limits.processors // job.limits.size * job.limits.size
     described.retries, described.time_s = job.limits.retries, job.limits.section_s or 0.0
-    described.max_fails = job.limits.max_fails
+    described.max_fails, described.hold_processors = job.limits.max_fails, job.limits.hold_processors
     named, mark = job.names_parts, f"{os.urandom(4).hex()}-"
     described.sections = {
         "recheck_s": job.probe.recheck_s,

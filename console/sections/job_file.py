@@ -22,6 +22,7 @@ from redmesh.sanitise import clean
 _KEYS = {
     "name", "command", "cwd", "parameters", "sections", "section", "inputs", "output", "size", "retries", "time",
     "limit", "mpi", "stage", "probe", "probe_time", "recheck", "min_memory_mb", "min_disk_mb", "same_node",
+    "hold_processors",
     "stragglers",
 }  # fmt: skip
 #: Values of ``mpi``: the interface by which the ranks of a section find each other (yod --mpi).
@@ -36,7 +37,8 @@ class Limits:
 
     ``size``: ranks of a section. ``mpi``: how they find each other. ``section_s``: time limit of a section in seconds.
     ``processors``: the most that the job uses at the same time (0: all). ``retries``: of a section after its first
-    failure. ``max_fails``: how many sections may fail before the rest is cancelled (None: all).
+    failure. ``max_fails``: how many sections may fail before the rest is cancelled (None: all). ``hold_processors``:
+    give none back to requests that wait.
     """
 
     size: int = 1
@@ -47,6 +49,7 @@ class Limits:
     same_node: bool = False
     stragglers: bool = True
     max_fails: int | None = None
+    hold_processors: bool = False
 
 
 @dataclass(frozen=True)
@@ -252,6 +255,7 @@ class _Reader:
                 processors=self._number(said, "limit", 0),
                 same_node=self._flag(said, "same_node", False),
                 stragglers=self._flag(said, "stragglers", True),
+                hold_processors=self._flag(said, "hold_processors", False),
             ),
             probe=Probe(
                 command=self._command(said, "probe") if "probe" in said else (),

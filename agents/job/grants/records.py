@@ -13,7 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import List, Protocol
 
-    from agents.job.grants.processors import Grant
+    from agents.job.grants.grant import Grant
     from agents.job.state_requests import Owner
     from agents.link.loop import Loop
     from agents.wire.launch_events import NodeCannotStart

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import socket
     from typing import Optional, Protocol
 
-    from agents.job.grants.processors import Grant
+    from agents.job.grants.grant import Grant
     from agents.job.workers.messages import Request
     from agents.job.workers.worker import Reply, Worker
     from agents.link.loop import Loop

@@ -10,7 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Callable, Deque, Dict, List, Optional, Set, Tuple, Union
 
-    from agents.job.grants.processors import Grant
+    from agents.job.grants.grant import Grant
     from agents.link.link import Link
     from redmesh.state import Task
 

@@ -732,6 +732,9 @@ def _add_sections_run(run: argparse.ArgumentParser) -> None:
     run.add_argument(
         "--same-node", action="store_true", default=None, help="also retry a section on a node where it has failed"
     )
+    run.add_argument(
+        "--hold-processors", action="store_true", help="give no processors back to other requests that wait"
+    )
     run.add_argument("--time", metavar="LIMIT", default="", help=_TIME_HELP.format("section"))
     run.add_argument("--max-fails", metavar="N", type=_how_many, help="end the job if more than N sections fail")
     run.add_argument(

@@ -89,6 +89,7 @@ def _job(options: argparse.Namespace) -> SectionsJob:
             processors=job.limits.processors if options.limit is None else options.limit,
             retries=job.limits.retries if options.retries is None else options.retries,
             same_node=bool(job.limits.same_node or options.same_node),
+            hold_processors=job.limits.hold_processors or options.hold_processors,
             size=options.size or job.limits.size,
             mpi=options.mpi or job.limits.mpi,
             section_s=duration(options.time) if options.time else job.limits.section_s,
@@ -106,6 +107,7 @@ def _job(options: argparse.Namespace) -> SectionsJob:
         retries=3 if options.retries is None else options.retries, processors=options.limit or 0,
         same_node=bool(options.same_node), size=options.size or 1, mpi=options.mpi or "auto",
         section_s=duration(options.time) if options.time else None, max_fails=options.max_fails,
+        hold_processors=options.hold_processors,
     )  # fmt: skip
     mark = options.colsep and options.colsep.replace("\\t", "\t")
     job = SectionsJob(

@@ -1,10 +1,10 @@
 """Lines of waiting requests. The transaction that frees processors also serves the heads of the lines.
 
-Each line is strictly first come, first served: one for each part of the pool on a side of the machine, and one for each
+Each line is first come, first served: one for each part of the pool on a side of the machine, and one for each
 batch partition. Higher priorities come first. Requests with a time limit may pass others (backfill.py), and every
-request may pass those whose users have reached a limit (db.allocation.limits). Requests for further processors of
-running jobs come last; of those, the one whose user has the fewest processors is next (giving_back.py). A request that processors reserved for
-its user suffice for passes requests of other users, who cannot be given those.
+request may pass those whose users have reached a limit (db.allocation.limits). A request that processors reserved for
+its user suffice for passes requests of other users, who cannot be given those. Requests for further processors of
+running jobs come last; of those, the one whose user has the fewest processors is next (giving_back.py).
 """
 
 from __future__ import annotations

@@ -171,7 +171,19 @@ def test_a_launch_that_ends_while_it_is_hidden_keeps_its_reason(
 
 def test_many_are_hidden_in_small_transactions(store: Store, hiding: Machine) -> None:
     columns = ("partition", "login_processor", "pid", "pid_started", "uid", "size", "created_at", "pending_until")
-    more = ("cookie", "user", "processors", "root", "reason", "resources", "state", "abnormal", "nice", "gives_back", "command")
+    more = (
+        "cookie",
+        "user",
+        "processors",
+        "root",
+        "reason",
+        "resources",
+        "state",
+        "abnormal",
+        "nice",
+        "gives_back",
+        "command",
+    )
     values = (1, 0, 1, 1, 1000, 1, 0.0, 0.0, "", "ada", "0", "n1", "", "{}", "ended", False, False, False, COMMAND)
     rows = [(one, f"key {one}", *values) for one in range(1, AT_ONCE + 2)]
     store.run(lambda t: insert(t, "launcher", ("id", "request_key", *columns, *more), rows))
