@@ -254,7 +254,7 @@ class Processors:
 
     def gives_back(self, grant: Optional[Grant]) -> bool:
         """True if a launch is given back, now that one of its workers has no task: the worker exits."""
-        if grant is None or not self._giving:
+        if grant is None or not self._giving.wishes:
             return grant is not None and grant.giving
         if not grant.giving and self._giving.chooses(grant, [one for one in self.grants.values() if one.allocated]):
             grant.giving = True
