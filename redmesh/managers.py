@@ -24,6 +24,10 @@ SYNOPSIS
     host_variable: str                 with spawn_all and spawn_ranks: the variable that names its host to each process
     signal_fails_job: bool             whether the manager ends the whole allocation if a process that ``spawn`` started
                                        dies of a signal: a starter then stays as the parent of its rank
+    supervisor: str                    the command name (/proc/PID/comm, at most 15 characters) of the process on each
+                                       host that is an ancestor of what ``spawn`` started there, and exits after it:
+                                       if it has exited, the manager has lost the host, and what runs there is ended.
+                                       Not a daemon that an administrator may restart while jobs run
     signal(handle, number) -> None     send a signal to what ``spawn`` or ``spawn_all`` started
     alive(handle) -> bool              whether that still runs
     settled(handle) -> None            called once, when everything that the client had to start runs
@@ -71,7 +75,7 @@ if TYPE_CHECKING:
 ENTRY_POINTS = "redmesh.managers"
 #: Names that a manager must define, and names that it may define.
 REQUIRED = ("detect", "hosts", "job_id", "spawn", "distributed")
-OPTIONAL = ("streams", "spawn_all", "spawn_ranks", "labelled", "host_variable", "signal_fails_job", "signal",
+OPTIONAL = ("streams", "spawn_all", "spawn_ranks", "labelled", "host_variable", "signal_fails_job", "supervisor", "signal",
             "alive", "time_left", "signals_reach", "settled", "ending",
             "kill_delay_s", "submit", "allocation", "cancel")  # fmt: skip
 #: A manager that reports more hosts or slots than this is at fault.
@@ -221,7 +225,8 @@ def problems(manager: Any) -> List[str]:
     wrong = [
         f"{name} is not a function"
         for name in (*REQUIRED, *OPTIONAL)
-        if name not in ("distributed", "streams", "labelled", "host_variable", "signal_fails_job", "kill_delay_s")
+        if name not in ("distributed", "streams", "labelled", "host_variable", "signal_fails_job", "supervisor",
+                        "kill_delay_s")
         and hasattr(manager, name) and not callable(getattr(manager, name))
     ]  # fmt: skip
     return missing + wrong

@@ -48,6 +48,8 @@ SWEEP_S = 3.0
 #: Seconds for which a keeper waits for the lock: another process may just test it
 #: (console/deploy/personal/evidence_of_life.py); in a batch job, a keeper may remove what an earlier start left.
 LOCK_S, LOCK_IN_JOB_S, _LOCK_AGAIN_S = 0.1, 3.0, 0.01
+#: Seconds from the end of the input of a batch system's host until the exit of its supervisor is seen.
+SUPERVISOR_S = 0.2
 #: Seconds for owners of jobs to record what ran, and between two looks whether they have.
 OWNERS_S, _OWNERS_AGAIN_S = 5.0, 0.05
 
@@ -116,6 +118,7 @@ class Keeper:
         self._loop.on_signal(signal.SIGCHLD, self._reap)
         self._look: Optional[Timer] = None
         self._job_end = self._expect_signals()
+        self._supervised = False  # True if a process of the batch system above us is watched
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.on_signal(number, self._on_terminate)
         self._loop.on_signal(signal.SIGHUP, self._try_now)
@@ -151,7 +154,9 @@ class Keeper:
         if self._job_end is not None and not ending.is_meant():
             self._job_end.signalled()
         else:
-            self._end("the keeper was told by a signal")
+            # If this host has lost its supervisor, its input has ended too, and the exit is seen in a moment.
+            late_s = SUPERVISOR_S if self._supervised and self._launchers() else 0.0
+            self._loop.after(late_s, lambda: self._end("the keeper was told by a signal"))
 
     def _plan(self, path: str) -> List[Kept]:
         config = self._config
@@ -201,6 +206,7 @@ class Keeper:
             cpas = [kept.socket_path for kept in self._of_kind("cpa")]
             IdleEnd(self._loop, idle_s, cpas, self._may_end_idle, lambda: self._end("the mesh was idle"))
         self._look = self._loop.after(LOOK_S, self._look_at_socket)
+        self._watch_supervisor()
         if self._config.get("ends_with"):
             self._watch_owner(*self._owner())
             self._loop.after(SWEEP_S, lambda: self._job_files().sweep_at_start())
@@ -214,6 +220,19 @@ class Keeper:
             return int(pid), int(began)
         pid = os.getppid()
         return pid, processes.start_time(pid)
+
+    def _watch_supervisor(self) -> None:
+        """End when the batch system's process above us has exited: it alone would end us with the job."""
+        name = str(self._config.get("supervisor") or "")
+        if not name:
+            return
+        from agents.linux.process_ends import SupervisorEnds  # only in a batch system's job
+
+        def on_end(pid: int, _supervised: List[int]) -> None:
+            self._end(f"{name} (process {pid}) has exited, and with it the batch system's supervision of this host")
+
+        pid = self._owner()[0] if self._config.get("ends_with") else os.getppid()
+        self._supervised = SupervisorEnds(self._loop, name, on_end).watch(pid)
 
     def _watch_owner(self, pid: int, began: int) -> None:
         """End with the process ``pid``, so that nothing outlives the batch system's job."""
@@ -493,9 +512,9 @@ class Keeper:
         if self._ending:
             return
         self._log.write("ending", reason=reason)
+        self._end_reason = reason
         if self._job_end is not None:
             self._announce_end()
-        self._end_reason = reason
         self._ending = ["pct", "rca", "cpa"]
         if self._config.get("ends_with", "parent") != "parent":
             self._end_owners(time.monotonic() + OWNERS_S, set())
@@ -504,7 +523,7 @@ class Keeper:
 
     def _announce_end(self) -> None:
         try:
-            ending.announce(self._state)
+            ending.announce(self._state, self._end_reason)
         except OSError as error:  # then the daemons are killed after END_S
             self._log.write("cannot announce the end", reason=str(error))
 

@@ -95,10 +95,19 @@ def known_reach(state: str) -> str:
     return str(told) if told else learned_reach(state)
 
 
-def announce(state: str) -> None:
+def announce(state: str, reason: str) -> None:
     """Write the file. Raises OSError."""
-    with open(os.path.join(state, _FILE), "w", encoding="ascii"):
-        pass
+    with open(os.path.join(state, _FILE), "w", encoding="utf-8") as file:
+        file.write(reason)
+
+
+def reason() -> str:
+    """Why the mesh of this process ends, as far as somebody has written it."""
+    try:
+        with open(os.path.join(_state, _FILE), encoding="utf-8", errors="replace") as file:
+            return file.read(200) if _state else ""
+    except OSError:
+        return ""
 
 
 def forget(state: str) -> None:

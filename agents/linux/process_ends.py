@@ -2,11 +2,11 @@
 
 import os
 import resource
-from typing import Callable, Dict, Optional, Tuple
+from typing import Callable, Dict, List, Optional, Tuple
 
 from agents.link.loop import READ, Loop, Timer
 from agents.link.user_limits import ALL_CONNECTIONS, OWN_FILES
-from agents.linux.processes import alive, is_gone
+from agents.linux.processes import alive, is_gone, nearest_ancestor
 
 #: Descriptors (pidfds) that one ``ProcessEnds`` takes of those that a daemon reserves for itself.
 LEAST = OWN_FILES // 4
@@ -58,6 +58,16 @@ class ProcessEnds:
         if self._looks is None:
             self._looks = self._loop.after(self._look_s, self._look)
 
+    def close(self) -> None:
+        """Watch nothing any more."""
+        for handle in self._handles.values():
+            self._loop.unwatch(handle)
+            os.close(handle)
+        self._handles, self._others = {}, {}
+        if self._looks is not None:
+            self._looks.cancel()
+            self._looks = None
+
     def _look(self) -> None:
         self._looks = None
         others, self._others = self._others, {}
@@ -69,3 +79,31 @@ class ProcessEnds:
         self._loop.unwatch(handle)
         os.close(handle)
         self._on_end(*who)
+
+
+class SupervisorEnds:
+    """Calls ``on_end(pid, descendants)`` when a process by which a batch system supervises others has exited.
+
+    ``name``: the command name of these processes (``supervisor`` in redmesh/managers.py).
+    """
+
+    def __init__(self, loop: Loop, name: str, on_end: Callable[[int, List[int]], None]) -> None:
+        self._name, self._on_end = name, on_end
+        self._ends = ProcessEnds(loop, self._ended)
+        self._supervised: Dict[Tuple[int, int], List[int]] = {}
+
+    def watch(self, pid: int) -> bool:
+        """Watch the supervisor of the process ``pid``; False if none of its ancestors is one."""
+        who = nearest_ancestor(pid, self._name)
+        if not who[0]:
+            return False
+        self._supervised.setdefault(who, []).append(pid)
+        self._ends.watch(*who)
+        return True
+
+    def _ended(self, pid: int, started: int) -> None:
+        self._on_end(pid, self._supervised.pop((pid, started), []))
+
+    def close(self) -> None:
+        """Watch nothing any more."""
+        self._ends.close()

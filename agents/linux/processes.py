@@ -122,6 +122,24 @@ def ancestors(pid: int) -> Set[int]:
     return found
 
 
+def nearest_ancestor(pid: int, name: str) -> Tuple[int, int]:
+    """Pid and start time of the nearest ancestor whose command name (/proc/PID/comm) is ``name``; (0, 0): none."""
+    child, seen = pid, {0, pid}
+    while (found := parent(child)) not in seen:
+        seen.add(found)
+        try:
+            with open(f"/proc/{found}/comm", encoding="utf-8", errors="replace") as file:
+                is_it = file.read().rstrip("\n") == name
+        except OSError:
+            return 0, 0
+        if is_it:
+            started = start_time(found)
+            # Its pid may be in use again: then the child has another parent by now.
+            return (found, started) if started and parent(child) == found else (0, 0)
+        child = found
+    return 0, 0
+
+
 def family(pid: int) -> Optional[Tuple[int, int, int]]:
     """Parent, session and start time of ``pid``; None if it does not exist or is a zombie."""
     fields = _stat(pid)

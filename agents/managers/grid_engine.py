@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 distributed = True
 #: sge_qmaster: "tightly integrated parallel task failed - killing job" (seen with 8.1.9 after SIGTERM and SIGKILL).
 signal_fails_job = True
+#: One for the job's script, and for each task of qrsh. It continues when sge_execd is restarted.
+supervisor = "sge_shepherd"
 
 
 def detect(environ: Mapping[str, str]) -> bool:

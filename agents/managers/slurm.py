@@ -28,6 +28,8 @@ _ENDS = ("BF", "CA", "CD", "CG", "DL", "F", "NF", "OOM", "PR", "RQ", "RV", "SE",
 _ASK_S = 3.0  # for squeue and scontrol, while the keeper waits
 #: The variable that names the host in each process that ``spawn_all`` starts.
 host_variable = "SLURMD_NODENAME"
+#: One for each step on a node. It continues when slurmd is restarted.
+supervisor = "slurmstepd"
 #: Variables of the job's script and of a surrounding srun that our srun would take as options, or that describe the
 #: script's node.
 _OPTIONS = (

@@ -700,6 +700,8 @@ class Launch:
 
     def _on_terminate(self) -> None:
         self._host.log.write("terminated", launcher=self._launcher)
+        if why := ending.reason():
+            self.noted(f"this node ends: {why}")
         if self._machine.state is State.LOADING:
             self._leave(_TERMINATED)  # its PCT reports the death to peers that lose the link
         if self._machine.state in (State.STARTING, State.HELD):  # those above would wait for it

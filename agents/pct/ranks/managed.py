@@ -23,9 +23,10 @@ from redmesh.sanitise import clean
 
 TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Optional, Protocol
+    from typing import Any, Callable, Dict, List, Optional, Protocol, Tuple
 
     from agents.link.loop import Loop
+    from agents.linux.process_ends import SupervisorEnds
     from agents.linux.processes import Families
     from agents.pct.launch.load import Load, Program
 
@@ -85,10 +86,10 @@ class ManagedRanks:
 
     def __init__(
         self, loop: Loop, wanted: Dict[str, Any], load: Load, program: Program, owner: Owner,
-        prepare: "Callable[[int, int], None]", fail: "Callable[[LoadFailed], None]",
+        prepare: "Callable[[int, int], None]", fail: "Callable[[LoadFailed], None]", note: "Callable[[str], None]",
     ) -> None:  # fmt: skip
         self._loop, self._load, self._program, self._owner = loop, load, program, owner
-        self._prepare, self._fail = prepare, fail
+        self._prepare, self._fail, self._note = prepare, fail, note
         self._waiting: List[Start] = []
         self._since = now()
         self._expected = len(load.ranks)
@@ -98,10 +99,13 @@ class ManagedRanks:
         self._clients: List[Any] = []
         self._said, self._retries = "", RETRIES
         self._tells_exit: Optional[bool] = None
+        self._ranks: Dict[int, Tuple[int, int]] = {}  # pid -> the rank's number, and the process's start time
+        self._supervisors: Optional[SupervisorEnds] = None
         try:
             self._token = str(wanted["token"]).encode("ascii")
             self._name, self._manager = str(wanted["name"]), str(wanted.get("manager", ""))
             self._host = str(wanted["hosts"][load.name])
+            self._supervisor = str(wanted.get("supervisor", ""))
             self._command = [str(word) for word in wanted["command"]]
             if len(self._token) != TOKEN_BYTES:
                 raise ValueError("token")
@@ -208,6 +212,8 @@ class ManagedRanks:
             return
         self._sessions[pid] = Session.of(pid)
         self._owner.adopted(start.number, pid)
+        self._ranks[pid] = start.number, processes.start_time(pid)
+        self._watch_supervisor(pid)
         try:
             self._prepare(start.number, pid)
             sock.settimeout(SEND_S)
@@ -249,6 +255,31 @@ class ManagedRanks:
             self._listener = None
 
     # Ranks
+
+    def _watch_supervisor(self, pid: int) -> None:
+        """Kill the rank when the batch system's process above it has exited: nobody else would end it."""
+        if self._supervisor:
+            from agents.linux.process_ends import SupervisorEnds
+
+            self._supervisors = self._supervisors or SupervisorEnds(
+                self._loop, self._supervisor, self._on_supervisor_end
+            )
+            self._supervisors.watch(pid)
+
+    def _on_supervisor_end(self, supervisor: int, pids: List[int]) -> None:
+        # A supervisor that exits in order has reaped the process by which it started the rank.
+        living = [pid for pid in pids if processes.alive(pid, self._ranks[pid][1])]
+        if living:
+            numbers = ", ".join(str(number) for number, _started in sorted(self._ranks[pid] for pid in living))
+            self._note(
+                f"{self._supervisor} (process {supervisor}) has exited: the batch system no longer"
+                f" supervises rank {numbers}, so it is killed"
+            )
+        for pid in living:
+            try:
+                os.killpg(pid, signal.SIGKILL)  # the leader of a session of its own
+            except OSError:
+                pass
 
     def release(self, pid: int, stopped: bool) -> None:
         """GO for a rank that is stopped at its exec. Raises OSError if it does not exist."""
@@ -326,6 +357,8 @@ class ManagedRanks:
                 pass  # its rank has closed it
             sock.close()
         self._connections = {}
+        if self._supervisors is not None:
+            self._supervisors.close()
 
 
 def command() -> List[str]:

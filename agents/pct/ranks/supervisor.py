@@ -130,7 +130,7 @@ class LocalRanks:
 
                 self.ranks.managed_by(ManagedRanks(
                     self._loop, self.options.parent, self._load, self._launch.program, self.ranks,
-                    self.options.prepare_from_outside, self._launch.fail,
+                    self.options.prepare_from_outside, self._launch.fail, self._events.noted,
                 ))  # fmt: skip
         if self._record is not None and self._record.group_fd >= 0:
             self.ranks.in_group(self._record.group_fd)

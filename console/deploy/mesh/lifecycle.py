@@ -186,6 +186,7 @@ def _begin(
         config["ends_with"] = list(steps.job_process(manager))
         config["signalled_by"] = registry.find(os.environ, settings.manager)[0]
         config["signals_reach"] = steps.signals_reach(manager)
+        config["supervisor"] = plan.supervisor(settings)
         config["keep_jobs"] = directory_of(state_directory(os.environ))
     lifecycle.define_mesh(settings, config)
     _set_modes(settings, hosts, nodes)

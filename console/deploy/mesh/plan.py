@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from agents.wire.messages import PROTOCOL
+from console.deploy.hosts.allocation import find_manager
 from console.deploy.hosts.description import Host
 from console.deploy.hosts.host_state_file import HostStateFile
 from console.deploy.hosts.host_states import HostFailed
@@ -198,6 +199,11 @@ def need_system(settings: Settings) -> None:
         )
 
 
+def supervisor(settings: Settings) -> str:
+    """The command name of the batch system's process above ours on each host of a job; empty if it has none."""
+    return str(getattr(find_manager(settings), "supervisor", ""))
+
+
 def node_config(login: dict[str, Any], node: dict[str, Any], errand: HostTask, settings: Settings) -> dict[str, Any]:
     """A node's ``keeper.json``. It has a new boot id at every start."""
     facts = errand.facts
@@ -221,6 +227,6 @@ def node_config(login: dict[str, Any], node: dict[str, Any], errand: HostTask, s
         "listen": joined(agent_place(errand, settings)),
         "rca": login["rca"],
         "trust": f"{facts['state']}/trust",
-        **({"ends_with": "parent"} if settings.allocation else {}),
+        **({"ends_with": "parent", "supervisor": supervisor(settings)} if settings.allocation else {}),
         **{key: login[key] for key in ("keep_jobs", "signalled_by", "signals_reach") if key in login},
     }

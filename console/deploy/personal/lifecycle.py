@@ -545,7 +545,7 @@ def _announce_end(config: dict[str, Any]) -> None:
     # Otherwise daemons in the job of some batch systems take no signal for their end.
     if config.get("signalled_by"):
         with contextlib.suppress(OSError):  # what does not obey is killed
-            ending.announce(config["state"])
+            ending.announce(config["state"], "")
 
 
 def _database_knows(settings: Settings, config: dict[str, Any]) -> bool:

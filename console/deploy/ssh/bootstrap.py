@@ -662,8 +662,8 @@ def end(state: str, run: str, patience_s: float) -> int:
 def announce(state: str) -> None:
     """Have the node's daemons obey the SIGTERM that follows (agents/linux/ending.py)."""
     try:
-        with open(os.path.join(state, "ending"), "w"):
-            pass
+        with open(os.path.join(state, "ending"), "a"):
+            pass  # the keeper may have written its reason
     except OSError:
         pass  # nothing is there, or the disk is full: what does not obey is killed
 

@@ -48,6 +48,7 @@ class ManagedParent(Feature):
         calls = self._manager.distributed and module[0] == "agents.managers" and module[2] in registry.OURS
         run.message["parent"] = {
             "name": name, "token": token, "manager": module[2] if calls else "",
+            "supervisor": getattr(self._manager, "supervisor", ""),
             "command": command(), "hosts": {node.name: self._hosts[node.name] for node in plan.nodes},
         }  # fmt: skip
         if calls:

@@ -33,7 +33,8 @@ CLIENTS = {
 class Job:
     """A job on ``hosts`` hosts with ``slots`` slots each; its script is a shell that reads commands from a pipe."""
 
-    def __init__(self, kind: str, hosts: int = 2, slots: int = 2) -> None:
+    def __init__(self, kind: str, hosts: int = 2, slots: int = 2, supervisor: str = "") -> None:
+        """``supervisor``: the command name of a process that is the parent of the job's script."""
         self.directory = private_directory("rj")
         self.hosts, self.slots = [f"n{index}" for index in range(hosts)], slots
         self.refused = self.directory / "refused"
@@ -55,8 +56,14 @@ class Job:
         }
         give_agent(self.directory / "state" / "redmesh")
         self._runs = 0
+        command, environ = ["sh"], self.environ
+        if supervisor:
+            parent = self.directory / supervisor
+            parent.symlink_to("/bin/sh")
+            job = [f"{name}={value}" for name, value in environ.items()]
+            command, environ = [str(parent), "-c", 'env "$@" sh; :', "parent", *job], {"PATH": "/usr/bin:/bin"}
         self.script = subprocess.Popen(
-            ["sh"], stdin=subprocess.PIPE, env=self.environ, cwd=self.directory, start_new_session=True
+            command, stdin=subprocess.PIPE, env=environ, cwd=self.directory, start_new_session=True
         )
 
     def _variables(self, kind: str) -> dict[str, str]:

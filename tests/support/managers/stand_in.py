@@ -157,6 +157,8 @@ def srun(words: list[str]) -> int:
     if found["--nodes"] != str(len(each)) or found["--ntasks"] != str(len(names)):
         refuse("nodes, tasks and the list differ")
     os.chdir(found.get("--chdir", "."))
+    with open("/proc/self/comm", "w", encoding="ascii") as comm:  # this process is the parent of the tasks too
+        comm.write("slurmstepd")
     return run([(argv, {"SLURMD_NODENAME": name}) for name in names], True, True, "--label" in found, of_step=True)
 
 

@@ -84,6 +84,30 @@ def test_held_ranks_stand_at_their_first_instruction(shared_job: Job) -> None:
     wait_until(lambda: not _sleeping("316"), "both have ended")
 
 
+def test_ranks_are_killed_when_the_batch_system_no_longer_supervises_them(shared_job: Job) -> None:
+    begun = shared_job.run("yod", "--parent=rank", "--detach", "-sz", "2", "sleep", "317")
+    assert begun.returncode == 0, begun.stderr
+    wait_until(lambda: len(_sleeping("317")) == 2, "both run")
+    for pid in {processes.nearest_ancestor(pid, "slurmstepd")[0] for pid in _sleeping("317")}:
+        processes.send_signal(pid, signal.SIGKILL)
+    wait_until(lambda: not _sleeping("317"), "both have ended")
+
+
+def test_the_mesh_ends_when_the_batch_system_no_longer_supervises_the_script() -> None:
+    for job in _job_under("slurmstepd"):
+        assert job.run("yod", "-sz", "1", "true").returncode == 0
+        job.script.kill()
+        wait_until(lambda: not any(processes.is_agent(pid) for pid in job.left()), "no agent is left")  # noqa: B023
+
+
+def _job_under(supervisor: str) -> Iterator[Job]:
+    one = Job("slurm", supervisor=supervisor)
+    try:
+        yield one
+    finally:
+        one.close()
+
+
 def test_a_program_that_is_not_there_and_a_client_that_fails(shared_job: Job) -> None:
     job, client = shared_job, shared_job.directory / "bin" / "srun"
     script = job.directory / "script"

@@ -16,7 +16,7 @@ def test_a_signal_is_meant_if_the_end_is_announced_or_state_is_gone_for_certain(
     assert ending.is_meant(), "outside of such a job"
     monkeypatch.setattr(ending, "_state", str(state))
     assert not ending.is_meant()
-    ending.announce(str(state))
+    ending.announce(str(state), "")
     assert ending.is_meant()
     ending.forget(str(state))
     assert not ending.is_meant()

@@ -1,14 +1,17 @@
 """The exit of processes that are not children of the watcher: by descriptors, and without any left."""
 
+import os
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from agents.link.loop import Loop
-from agents.linux.process_ends import ProcessEnds
-from agents.linux.processes import start_time
+from agents.linux.process_ends import ProcessEnds, SupervisorEnds
+from agents.linux.processes import nearest_ancestor, start_time
 from tests.support.waiting import PATIENCE_S, freeze
 
 
@@ -55,3 +58,27 @@ def test_every_exit_is_told_once_however_few_descriptors_there_are(
     naps[2].kill()
     until(loop, lambda: len(told) >= 4)
     assert told[3:] == [who[2]]
+
+
+def test_the_nearest_ancestor_of_a_name_is_watched_and_its_exit_names_whom_it_supervised(tmp_path: Path) -> None:
+    (tmp_path / "shepherd").symlink_to("/bin/sh")
+    script = "sh -c 'sleep 600 & echo $!; wait'; :"
+    supervisor = subprocess.Popen([tmp_path / "shepherd", "-c", script], stdout=subprocess.PIPE, start_new_session=True)
+    assert supervisor.stdout is not None
+    with supervisor.stdout:
+        pid = int(supervisor.stdout.readline())
+    try:
+        assert nearest_ancestor(pid, "shepherd") == (supervisor.pid, start_time(supervisor.pid))
+        assert nearest_ancestor(pid, "nobody") == (0, 0)
+        loop, told = Loop(), list[tuple[int, list[int]]]()
+        ends = SupervisorEnds(loop, "shepherd", lambda *what: told.append(what))
+        assert ends.watch(pid) and not SupervisorEnds(loop, "nobody", lambda *_: None).watch(pid)
+        supervisor.kill()
+        until(loop, lambda: bool(told))
+        assert told == [(supervisor.pid, [pid])]
+        assert nearest_ancestor(pid, "shepherd") == (0, 0), "its children have another parent"
+        ends.close()
+        loop.close()
+    finally:
+        os.killpg(supervisor.pid, signal.SIGKILL)
+        supervisor.wait()
