@@ -31,6 +31,8 @@ SYNOPSIS
     signal(handle, number) -> None     send a signal to what ``spawn`` or ``spawn_all`` started
     alive(handle) -> bool              whether that still runs
     settled(handle) -> None            called once, when everything that the client had to start runs
+    starts_by(environ) -> str          the path of the command or library that ``spawn`` uses here, for
+                                       ``mesh manager check``; ManagerError if there is none
     time_left(environ) -> float|None   seconds until the manager ends the allocation; None: unknown, or no limit
     signals_reach(environ) -> str      which processes a signal of the manager to the job reaches: "task", the process
                                        that it started; "group", the process group or session of that ("group" if
@@ -76,7 +78,7 @@ ENTRY_POINTS = "redmesh.managers"
 #: Names that a manager must define, and names that it may define.
 REQUIRED = ("detect", "hosts", "job_id", "spawn", "distributed")
 OPTIONAL = ("streams", "spawn_all", "spawn_ranks", "labelled", "host_variable", "signal_fails_job", "supervisor", "signal",
-            "alive", "time_left", "signals_reach", "settled", "ending",
+            "alive", "starts_by", "time_left", "signals_reach", "settled", "ending",
             "kill_delay_s", "submit", "allocation", "cancel")  # fmt: skip
 #: A manager that reports more hosts or slots than this is at fault.
 MOST = 1 << 20
@@ -217,6 +219,14 @@ def find_on_path(name: str, environ: Mapping[str, str], *folders: str) -> Option
         if os.path.isfile(path) and os.access(path, os.X_OK):
             return path
     return None
+
+
+def need_on_path(name: str, environ: Mapping[str, str]) -> str:
+    """The path of the command ``name`` on PATH of ``environ``. Raises ManagerError."""
+    path = find_on_path(name, environ)
+    if path is None:
+        raise ManagerError(f"{name} is not on PATH", "load the module of the batch system, or ask its administrator")
+    return path
 
 
 def problems(manager: Any) -> List[str]:

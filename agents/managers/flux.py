@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 
-from redmesh.managers import ManagerError, ask, client, expand, with_environment
+from redmesh.managers import ManagerError, ask, client, expand, need_on_path, with_environment
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,6 +41,11 @@ def job_id(environ: Mapping[str, str]) -> str:
         return ask(["flux", "getattr", "jobid"], environ).strip()
     except ManagerError:
         return environ["FLUX_URI"].rpartition("/run/")[2].replace("/", "-").replace(":", "-")
+
+
+def starts_by(environ: Mapping[str, str]) -> str:
+    """The path of flux. Raises ManagerError if it is not on PATH."""
+    return need_on_path("flux", environ)
 
 
 def spawn(

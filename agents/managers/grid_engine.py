@@ -49,6 +49,13 @@ def spawn(
     environ: Mapping[str, str], host: str, argv: Sequence[str], env: Mapping[str, str]
 ) -> subprocess.Popen[bytes]:
     """Start a task of the job on ``host``. Raises ManagerError if qrsh is not installed."""
+    # qrsh passes its arguments to the account's shell, so every word is quoted.
+    words = with_environment(argv, env)
+    return client([starts_by(environ), "-inherit", "-noshell", host, *words], environ)
+
+
+def starts_by(environ: Mapping[str, str]) -> str:
+    """The path of qrsh. Raises ManagerError if it is not installed."""
     folders = (
         os.path.join(environ["SGE_ROOT"], "bin", environ.get("ARC", environ.get("SGE_ARCH", "lx-amd64")))
         if environ.get("SGE_ROOT")
@@ -57,9 +64,7 @@ def spawn(
     qrsh = find_on_path("qrsh", environ, folders)
     if qrsh is None:
         raise ManagerError("qrsh is not found", "PATH, or bin/ARCH below SGE_ROOT, must have it")
-    # qrsh passes its arguments to the account's shell, so every word is quoted.
-    words = with_environment(argv, env)
-    return client([qrsh, "-inherit", "-noshell", host, *words], environ)
+    return qrsh
 
 
 def signal(handle: subprocess.Popen[bytes], number: int) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from redmesh.managers import ManagerError, client, counted, with_environment
+from redmesh.managers import ManagerError, client, counted, need_on_path, with_environment
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,6 +40,11 @@ def job_id(environ: Mapping[str, str]) -> str:
     """The job's number, with its index for an array job."""
     index = environ.get("LSB_JOBINDEX", "0")
     return environ["LSB_JOBID"] if index in ("", "0") else f"{environ['LSB_JOBID']}.{index}"
+
+
+def starts_by(environ: Mapping[str, str]) -> str:
+    """The path of blaunch. Raises ManagerError if it is not on PATH."""
+    return need_on_path("blaunch", environ)
 
 
 def spawn(

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     from redmesh.managers import Hosts
 
-_PREFIX = "/opt/pbs"
+#: Where PBS is installed if neither PBS_EXEC nor its configuration file says so (pbs.conf(5)).
+_PREFIX, _CONFIGURATION = "/opt/pbs", "/etc/pbs.conf"
 #: The client of the library: a program of its own, because a call of the library may block.
 _CLIENT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "tm.py")
 _LIBRARIES = ("libpbs.so.0", "libpbs.so", "libtorque.so.2", "libtorque.so")
@@ -57,19 +58,45 @@ def spawn(
     if library is not None:
         node = str(_first_line(environ, host))
         return client([sys.executable, "-I", "-S", _CLIENT, library, node, *words], environ, streams=False)
-    prefix = environ.get("PBS_EXEC", _PREFIX)
-    tmrsh = find_on_path("pbs_tmrsh", environ, os.path.join(prefix, "bin"), os.path.join(prefix, "sbin"))
-    if tmrsh is not None:
-        return client([tmrsh, host, *words], environ, streams=False)
-    pbsdsh = find_on_path("pbsdsh", environ, os.path.join(prefix, "bin"))
-    if pbsdsh is None:
-        raise ManagerError(
-            "neither libpbs, libtorque, pbs_tmrsh nor pbsdsh is found",
-            "PATH, or bin or lib below PBS_EXEC, must have one of them",
-        )
+    command = _command(environ)
+    if os.path.basename(command) == "pbs_tmrsh":
+        return client([command, host, *words], environ, streams=False)
+    pbsdsh = command
     if "PBS_VERSION" in environ and environ["PBS_VERSION"].upper().startswith("TORQUE"):
         return client([pbsdsh, "-h", host, *words], environ, streams=False)
     return client([pbsdsh, "-n", str(_first_line(environ, host)), "--", *words], environ, streams=False)
+
+
+def starts_by(environ: Mapping[str, str]) -> str:
+    """The library or the command by which ``spawn`` starts tasks. Raises ManagerError if there is none."""
+    return _library(environ) or _command(environ)
+
+
+def _command(environ: Mapping[str, str]) -> str:
+    prefix = _prefix(environ)
+    folders = os.path.join(prefix, "bin"), os.path.join(prefix, "sbin")
+    found = find_on_path("pbs_tmrsh", environ, *folders) or find_on_path("pbsdsh", environ, *folders)
+    if found is None:
+        raise ManagerError(
+            "neither libpbs, libtorque, pbs_tmrsh nor pbsdsh is found",
+            f"PATH, or bin or lib below {prefix} (PBS_EXEC), must have one of them",
+        )
+    return found
+
+
+def _prefix(environ: Mapping[str, str]) -> str:
+    """PBS_EXEC of the environment, or of PBS's configuration file."""
+    if environ.get("PBS_EXEC"):
+        return environ["PBS_EXEC"]
+    try:
+        with open(environ.get("PBS_CONF_FILE", _CONFIGURATION), encoding="utf-8", errors="replace") as file:
+            for line in file:
+                name, _, value = line.partition("=")
+                if name.strip() == "PBS_EXEC" and value.strip():
+                    return value.strip().strip("\"'")
+    except OSError:
+        pass
+    return _PREFIX
 
 
 def _first_line(environ: Mapping[str, str], host: str) -> int:
@@ -81,7 +108,7 @@ def _library(environ: Mapping[str, str]) -> Optional[str]:
     """The path of the TM library, or None if there is none, or if this process is no task of a job."""
     if not os.path.isfile(_CLIENT) or any(name not in environ for name in _VARIABLES):
         return None
-    prefix = environ.get("PBS_EXEC", _PREFIX)
+    prefix = _prefix(environ)
     folders = [os.path.join(prefix, "lib"), os.path.join(prefix, "lib64")]
     folders += [one for one in environ.get("LD_LIBRARY_PATH", "").split(":") if one]
     folders += ["/usr/local/lib", "/usr/lib64", "/usr/lib", f"/usr/lib/{os.uname().machine}-linux-gnu"]

@@ -11,7 +11,7 @@ from signal import SIGKILL
 
 from agents.linux import processes
 from agents.linux.batch_signals import Reach
-from redmesh.managers import ManagerError, ask, client, expand, repeated
+from redmesh.managers import ManagerError, ask, client, expand, need_on_path, repeated
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -68,6 +68,11 @@ def job_id(environ: Mapping[str, str]) -> str:
     """The job's number, after its cluster's name if that is known."""
     cluster = environ.get("SLURM_CLUSTER_NAME", "")
     return f"{cluster}.{environ['SLURM_JOB_ID']}" if cluster else environ["SLURM_JOB_ID"]
+
+
+def starts_by(environ: Mapping[str, str]) -> str:
+    """The path of srun. Raises ManagerError if it is not on PATH."""
+    return need_on_path("srun", environ)
 
 
 def spawn(

@@ -9,17 +9,8 @@ from typing import Any
 from agents.managers import registry
 from console.errors import ConsoleError
 from console.settings import Settings
-from redmesh.managers import ManagerError, find_on_path
+from redmesh.managers import ManagerError
 from redmesh.text import counted
-
-#: Commands that the built-in managers need.
-_COMMANDS = {
-    "slurm": ("srun",),
-    "grid_engine": ("qrsh",),
-    "pbs": ("pbs_tmrsh", "pbsdsh"),
-    "lsf": ("blaunch",),
-    "flux": ("flux",),
-}
 
 
 def list_managers(settings: Settings, options: argparse.Namespace) -> int:
@@ -62,15 +53,15 @@ def check(settings: Settings, options: argparse.Namespace) -> int:
         raise ConsoleError(error.message, error.hint, exit_status=1) from None
     left = _time_left(manager)
     slots = sum(count for _name, count in hosts)
-    missing = _missing(name)
+    path, missing = _starts_by(manager)
     if options.json:
-        facts = {"manager": name, "job": job, "hosts": hosts, "time_left_s": left, "missing": missing}
+        facts = {"manager": name, "job": job, "hosts": hosts, "time_left_s": left, "starts_by": path, "missing": missing}
         print(json.dumps(facts))
     else:
         print(f"manager     {name}\njob         {job}")
         print(f"hosts       {counted(len(hosts), 'host')}, {counted(slots, 'slot')}")
         print(f"time left   {'no limit is known' if left is None else f'{left:.0f} s'}")
-        print(f"starts by   {_way(manager)}")
+        print(f"starts by   {', '.join([*([path] if path else []), _way(manager)])}")
         if missing:
             print(f"missing     {missing}")
     return int(bool(missing))
@@ -100,10 +91,12 @@ def _time_left(manager: Any) -> float | None:
     return seconds
 
 
-def _missing(name: str) -> str:
-    wanted = _COMMANDS.get(name, ())
-    there = any(find_on_path(command, os.environ) for command in wanted)
-    return "" if there or not wanted else f"none of these is on PATH: {', '.join(wanted)}"
+def _starts_by(manager: Any) -> tuple[str, str]:
+    """The path of what starts processes, and what is missing for that."""
+    try:
+        return (str(manager.starts_by(os.environ)) if hasattr(manager, "starts_by") else ""), ""
+    except ManagerError as error:
+        return "", "; ".join(part for part in (error.message, error.hint) if part)
 
 
 def _way(manager: Any) -> str:

@@ -99,6 +99,23 @@ def test_pbs_counts_the_lines_of_a_host(tmp_path: Path) -> None:
         pbs.hosts({**job, "PBS_NODEFILE": str(tmp_path / "none")})
 
 
+def test_pbs_is_found_below_the_directory_that_its_configuration_file_names(tmp_path: Path) -> None:
+    installed, conf = tmp_path / "opt" / "openpbs", tmp_path / "pbs.conf"
+    conf.write_text(f"PBS_SERVER=head\nPBS_EXEC={installed}\nPBS_START_MOM=1\n")
+    job = {"PBS_JOBID": "7.server", "PBS_NODEFILE": "/nowhere", "PATH": "/nowhere", "PBS_CONF_FILE": str(conf)}
+    with pytest.raises(ManagerError, match="neither libpbs") as found:
+        pbs.starts_by(job)
+    assert str(installed) in found.value.hint
+    for path in ("bin/pbsdsh", "sbin/pbs_tmrsh", "lib/libpbs.so.0"):
+        (installed / path).parent.mkdir(parents=True, exist_ok=True)
+        (installed / path).write_text("#!/bin/sh\n")
+        (installed / path).chmod(0o755)
+        task = {name: "1" for name in ("PBS_JOBCOOKIE", "PBS_NODENUM", "PBS_TASKNUM", "PBS_MOMPORT")}
+        inside = pbs.starts_by({**job, **(task if "lib" in path else {})})
+        assert inside == str(installed / path)
+    assert pbs.starts_by({**job, "PBS_EXEC": "/nowhere", "PATH": str(installed / "bin")}).endswith("pbsdsh")
+
+
 def test_lsf_s_hosts() -> None:
     job = {"LSB_JOBID": "7", "LSB_JOBINDEX": "2", "LSB_MCPU_HOSTS": "a 4 b 2"}
     assert lsf.detect(job) and lsf.hosts(job) == [("a", 4), ("b", 2)] and lsf.job_id(job) == "7.2"
