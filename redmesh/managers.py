@@ -18,6 +18,8 @@ SYNOPSIS
                                        start ``argv`` once on each of ``hosts`` by one client; every process gets the
                                        client's whole standard input; each line of its output begins with ``N: ``
                                        (``labelled = True``) or not, and is never mixed with another host's
+    groups(environ, hosts) -> [[name]] ``hosts`` in parts that one client of ``spawn_all`` or ``spawn_ranks`` can serve, if
+                                       one cannot serve all of them
     spawn_ranks(environ, hosts, argv, env) -> handle
                                        start ``argv`` as often on each of ``hosts``, [(name, count)], as it says, by one
                                        client, without standard input
@@ -77,7 +79,7 @@ if TYPE_CHECKING:
 ENTRY_POINTS = "redmesh.managers"
 #: Names that a manager must define, and names that it may define.
 REQUIRED = ("detect", "hosts", "job_id", "spawn", "distributed")
-OPTIONAL = ("streams", "spawn_all", "spawn_ranks", "labelled", "host_variable", "signal_fails_job", "supervisor", "signal",
+OPTIONAL = ("streams", "spawn_all", "groups", "spawn_ranks", "labelled", "host_variable", "signal_fails_job", "supervisor", "signal",
             "alive", "starts_by", "time_left", "signals_reach", "settled", "ending",
             "kill_delay_s", "submit", "allocation", "cancel")  # fmt: skip
 #: A manager that reports more hosts or slots than this is at fault.

@@ -11,7 +11,8 @@ from signal import SIGKILL
 
 from agents.linux import processes
 from agents.linux.batch_signals import Reach
-from redmesh.managers import ManagerError, ask, client, expand, need_on_path, repeated
+from agents.managers import het_jobs
+from redmesh.managers import ManagerError, ask, client, need_on_path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -50,18 +51,12 @@ def detect(environ: Mapping[str, str]) -> bool:
 
 def hosts(environ: Mapping[str, str]) -> Hosts:
     """The job's nodes. Slots of each: its tasks times the processors of a task, or the allocated processors."""
-    names = expand(environ["SLURM_JOB_NODELIST"])
-    if "SLURM_NTASKS" in environ and "SLURM_TASKS_PER_NODE" in environ:
-        each = _number(environ, "SLURM_CPUS_PER_TASK", 1)
-        slots = [tasks * each for tasks in repeated(environ["SLURM_TASKS_PER_NODE"])]
-    else:
-        slots = repeated(environ.get("SLURM_JOB_CPUS_PER_NODE", "1(x%d)" % len(names)))
-    if len(slots) != len(names):
-        raise ManagerError(
-            "Slurm names %d nodes and the processors of %d" % (len(names), len(slots)),
-            "run yod in the job's script rather than inside of another srun",
-        )
-    return list(zip(names, slots))
+    return het_jobs.hosts(environ) if het_jobs.components(environ) else het_jobs.job_hosts(environ, "")
+
+
+def groups(environ: Mapping[str, str], hosts: Sequence[str]) -> List[List[str]]:
+    """The nodes by components of a heterogeneous job."""
+    return het_jobs.groups(environ, hosts)
 
 
 def job_id(environ: Mapping[str, str]) -> str:
@@ -106,7 +101,7 @@ def spawn_ranks(
         "srun", "--overlap", "--overcommit", f"--jobid={environ['SLURM_JOB_ID']}", "--job-name=redmesh-ranks",
         f"--nodes={len(hosts)}", f"--ntasks={len(names)}", "--distribution=arbitrary", f"--nodelist={','.join(names)}",
         "--input=none", "--output=none", "--mpi=none", "--cpu-bind=none", "--mem=0", "--chdir=/", "--export=ALL",
-        "--kill-on-bad-exit=0", "--wait=0", "--no-kill", "--quiet",
+        "--kill-on-bad-exit=0", "--wait=0", "--no-kill", "--quiet", *het_jobs.options(environ, names[0]),
     ]  # fmt: skip
     return client([*words, *argv], {**environ, **env}, drop=_OPTIONS)
 
@@ -119,7 +114,7 @@ def _step(
         "srun", "--overlap", f"--jobid={environ['SLURM_JOB_ID']}", "--job-name=redmesh", f"--nodes={count}",
         f"--ntasks={count}", "--ntasks-per-node=1", f"--nodelist={','.join(hosts)}", "--input=all", "--mpi=none",
         "--cpu-bind=none", "--mem=0", "--chdir=/", "--export=ALL", "--kill-on-bad-exit=0", "--wait=0", "--no-kill",
-        "--quiet",
+        "--quiet", *het_jobs.options(environ, hosts[0]),
     ]  # fmt: skip
     if label:
         words.append("--label")
@@ -185,7 +180,10 @@ def time_left(environ: Mapping[str, str]) -> Optional[float]:
     """Seconds until the job's limit, from its variables, or else from squeue."""
     if environ.get("SLURM_JOB_END_TIME", "").isdigit():
         return int(environ["SLURM_JOB_END_TIME"]) - time.time()
-    return _seconds(ask(["squeue", "--noheader", "--format=%L", f"--jobs={environ['SLURM_JOB_ID']}"], environ).strip())
+    said = ask(["squeue", "--noheader", "--format=%L", f"--jobs={environ['SLURM_JOB_ID']}"], environ)
+    # A heterogeneous job has a line for each component.
+    known = [seconds for seconds in map(_seconds, said.split()) if seconds is not None]
+    return min(known) if known else None
 
 
 def ending(environ: Mapping[str, str]) -> Optional[float]:
@@ -195,12 +193,12 @@ def ending(environ: Mapping[str, str]) -> Optional[float]:
     """
     words = ["squeue", "--noheader", "--states=all", "--format=%t", f"--jobs={environ['SLURM_JOB_ID']}"]
     try:
-        state = ask(words, environ, _ASK_S).strip()
+        states = ask(words, environ, _ASK_S).split()  # a heterogeneous job has one for each component
     except ManagerError as error:
         if "Invalid job id" not in error.message:
             raise
-        state = "CD"  # Slurm has forgotten the job
-    if state not in _ENDS:
+        states = ["CD"]  # Slurm has forgotten the job
+    if not states or any(state not in _ENDS for state in states):
         return None
     return float(_setting(environ, "KillWait").split()[0])
 
@@ -223,8 +221,3 @@ def _seconds(text: str) -> Optional[float]:
     for field in fields:
         seconds = seconds * 60 + int(field)
     return float(seconds + 86400 * int(days or 0))
-
-
-def _number(environ: Mapping[str, str], name: str, default: int) -> int:
-    text = environ.get(name, "")
-    return int(text) if text.isascii() and text.isdigit() and int(text) > 0 else default

@@ -36,6 +36,8 @@ def extend(request: Request, given: dict[str, Any], programs: list[Program] | No
         request.where.wanted = dict(SERVICE)
     if "hostfile" in given:
         _hosts(request, given["hostfile"], sized="sz" in given)
+    if "het-group" in given:
+        _het_group(request, given)
     if "nodes" in given or "tasks-per-node" in given:
         _spread(request, given)
     if "placement" in given or "shape" in given:
@@ -66,6 +68,11 @@ def _refuse_pairs(given: dict[str, Any]) -> None:
         ("hostfile", "list"),
         ("gpus-per-task", "overcommit"),
         ("placement", "shape"),
+        ("het-group", "list"),
+        ("het-group", "hostfile"),
+        ("het-group", "service"),
+        ("het-group", "shape"),
+        ("het-group", "load"),
         ("service", "list"),
         ("service", "hostfile"),
         ("service", "shape"),
@@ -92,6 +99,27 @@ def _hosts(request: Request, path: str, *, sized: bool) -> None:
     request.where.most = {name: ranks for name, ranks in hosts.items() if ranks is not None}
     if not sized:
         request.where.size = sum(request.where.most.values()) if len(request.where.most) == len(hosts) else None
+
+
+def _het_group(request: Request, given: dict[str, Any]) -> None:
+    """The nodes of some components of Slurm's heterogeneous job, as a list of nodes."""
+    from agents.managers import het_jobs
+    from console.deploy.hosts.allocation import short_names
+    from console.launch.options.lists import parse_list
+
+    text, count = given["het-group"], het_jobs.components(os.environ)
+    if not count:
+        raise UsageError("-het-group is for a heterogeneous job of Slurm, and this is none", "-list NODES")
+    if request.program.segments is not None:
+        raise UsageError("-het-group cannot be used with several programs", "-list NODES in each part")
+    groups = [group for first, last in parse_list(text)["processors"] for group in range(first, min(last, count) + 1)]
+    if not groups or max(groups) >= count:
+        raise UsageError(f"-het-group takes the components 0 to {count - 1} of this job, such as 0,1, not {clean(text)}")
+    every = [name for name, _slots in het_jobs.hosts(os.environ)]
+    nodes = dict(zip(every, short_names(every), strict=True))
+    names = [name for group in groups for name, _slots in het_jobs.job_hosts(os.environ, f"_HET_GROUP_{group}")]
+    request.where.wanted = {"processors": [], "nodes": [nodes[name] for name in dict.fromkeys(names)]}
+    request.where.size = given.get("sz")
 
 
 def _spread(request: Request, given: dict[str, Any]) -> None:

@@ -130,7 +130,6 @@ _HINTS = {
     "cpu_bind": "-cpu-bind core, none or map:0,2,4",
     "cc": "-cpu-bind core, none or map:0,2,4",
     "accel-bind": "leave it out: -gpus-per-task gives each rank its own GPUs",
-    "het-group": "yod -n 1 a : -n 2 b",
     "jobs": f"{_JOBS}: --limit N",
     "joblog": "mesh sections report --joblog",
     "halt": f"{_JOBS}; a launch ends at the first bad exit with -kill",

@@ -33,11 +33,11 @@ def job_hosts(settings: Settings) -> list[tuple[str, str, int]]:
         raise ConsoleError(error.message, error.hint) from None
     if not found:
         raise ConsoleError("the manager says that the job has no hosts", "mesh manager check")
-    names = _short([name for name, _slots in found])
+    names = short_names([name for name, _slots in found])
     return [(short, name, int(slots)) for short, (name, slots) in zip(names, found, strict=True)]
 
 
-def _short(names: Sequence[str]) -> list[str]:
+def short_names(names: Sequence[str]) -> list[str]:
     """Host names without their domains, if these are still different."""
     short = [name.partition(".")[0] for name in names]
     return short if len(set(short)) == len(names) else list(names)

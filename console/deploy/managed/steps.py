@@ -74,11 +74,13 @@ class Steps:
         """Start the process (starter.py) on each of these hosts. Raises ConsoleError if the manager refuses."""
         names = [self._names[host.name] for host in hosts]
         try:
-            if hasattr(self._manager, "spawn_all") and len(names) > 1:
-                self._begin(names)
+            if not hasattr(self._manager, "spawn_all"):
+                parts = [[name] for name in names]
             else:
-                for name in names:
-                    self._begin([name])
+                parts = self._manager.groups(os.environ, names) if hasattr(self._manager, "groups") else [names]
+                parts = parts if names else []
+            for part in parts:
+                self._begin(part)
         except ManagerError as error:
             raise ConsoleError(error.message, error.hint) from None
         record(self._settings, [stream.process.pid for stream in self._streams.values()])

@@ -75,7 +75,10 @@ class ManagedParent(Feature):
             if self._reach == Reach.GROUP and hasattr(manager, "signals_reach"):
                 # A rank has a session of its own, so what is sent to the group of the first task does not reach it.
                 env["REDMESH_STARTER_STAYS"] = "1"
-            self._keep(manager.spawn_ranks(os.environ, counts, command(), env))
+            each = dict(counts)
+            parts = manager.groups(os.environ, list(each)) if hasattr(manager, "groups") else [list(each)]
+            for part in parts:
+                self._keep(manager.spawn_ranks(os.environ, [(host, each[host]) for host in part], command(), env))
             return
         for host, count in counts:
             for _ in range(count):

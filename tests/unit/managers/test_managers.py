@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.linux import processes
-from agents.managers import flux, grid_engine, lsf, pbs, registry, slurm
+from agents.managers import flux, grid_engine, het_jobs, lsf, pbs, registry, slurm
 from redmesh import managers
 from redmesh.managers import ManagerError
 from tests.support.managers.job import LIBRARY, NEEDS_GCC
@@ -97,6 +97,39 @@ def test_pbs_counts_the_lines_of_a_host(tmp_path: Path) -> None:
     assert pbs.detect(job) and pbs.hosts(job) == [("b", 3), ("a", 1)]
     with pytest.raises(ManagerError, match="PBS_NODEFILE"):
         pbs.hosts({**job, "PBS_NODEFILE": str(tmp_path / "none")})
+
+
+HET = {
+    "SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n1", "SLURM_NTASKS": "1", "SLURM_TASKS_PER_NODE": "1",
+    "SLURM_HET_SIZE": "2", "SLURM_JOB_NODELIST_HET_GROUP_0": "n1", "SLURM_JOB_NODELIST_HET_GROUP_1": "n[2-3]",
+    "SLURM_NTASKS_HET_GROUP_0": "1", "SLURM_NTASKS_HET_GROUP_1": "4", "SLURM_TASKS_PER_NODE_HET_GROUP_0": "1",
+    "SLURM_TASKS_PER_NODE_HET_GROUP_1": "2(x2)", "SLURM_CPUS_PER_TASK_HET_GROUP_1": "3",
+}  # fmt: skip
+
+
+def test_all_components_of_a_heterogeneous_job_are_hosts() -> None:
+    """The variables are those of Slurm 22.05 in the script of `sbatch -n1 : -N2 -n4 -c3`."""
+    assert slurm.hosts(HET) == [("n1", 1), ("n2", 6), ("n3", 6)]
+    assert slurm.groups(HET, ["n3", "n1", "n2"]) == [["n1"], ["n2", "n3"]], "one srun serves one component"
+    assert het_jobs.options(HET, "n1") == ["--het-group=0"] and het_jobs.options(HET, "n3") == ["--het-group=1"]
+    assert slurm.groups({"SLURM_JOB_ID": "7"}, ["a", "b"]) == [["a", "b"]] and not het_jobs.options({}, "a")
+    shared = {**HET, "SLURM_JOB_NODELIST_HET_GROUP_1": "n[1-2]"}
+    assert slurm.hosts(shared) == [("n1", 7), ("n2", 6)]
+    assert slurm.groups(shared, ["n1", "n2"]) == [["n1"], ["n2"]], "a node of two components gets one agent"
+    with pytest.raises(ManagerError, match="3 components"):
+        slurm.hosts({**HET, "SLURM_HET_SIZE": "3"})
+
+
+def test_times_and_ends_of_a_heterogeneous_job(tmp_path: Path) -> None:
+    """squeue prints a line for each component."""
+    (tmp_path / "scontrol").write_text("#!/bin/sh\necho KillWait = 5 sec\n")
+    job = {**HET, "PATH": f"{tmp_path}:/usr/bin:/bin"}
+    squeue = tmp_path / "squeue"
+    for said, left_s, ends in (("5:00 3:00", 180.0, None), ("R CG", None, None), ("CG CG", None, 5.0)):
+        squeue.write_text("#!/bin/sh\n" + "".join(f"echo {word}\n" for word in said.split()))
+        for command in (squeue, tmp_path / "scontrol"):
+            command.chmod(0o755)
+        assert (slurm.time_left(job), slurm.ending(job)) == (left_s, ends)
 
 
 def test_pbs_is_found_below_the_directory_that_its_configuration_file_names(tmp_path: Path) -> None:
