@@ -18,11 +18,14 @@ SYNOPSIS
                                        start ``argv`` once on each of ``hosts`` by one client; every process gets the
                                        client's whole standard input; each line of its output begins with ``N: ``
                                        (``labelled = True``) or not, and is never mixed with another host's
-    groups(environ, hosts) -> [[name]] ``hosts`` in parts that one client of ``spawn_all`` or ``spawn_ranks`` can serve, if
-                                       one cannot serve all of them
+    groups(environ, hosts) -> [[name]] ``hosts`` in parts each of which one client of ``spawn_all`` or ``spawn_ranks``
+                                       can serve, if one cannot serve all of them
     spawn_ranks(environ, hosts, argv, env) -> handle
                                        start ``argv`` as often on each of ``hosts``, [(name, count)], as it says, by one
                                        client, without standard input
+    check_ranks(environ, hosts) -> None
+                                       ManagerError if the manager has no room for processes of ranks (--parent=rank) on
+                                       one of ``hosts`` beside the node's agent
     host_variable: str                 with spawn_all and spawn_ranks: the variable that names its host to each process
     signal_fails_job: bool             whether the manager ends the whole allocation if a process that ``spawn`` started
                                        dies of a signal: a starter then stays as the parent of its rank
@@ -79,9 +82,9 @@ if TYPE_CHECKING:
 ENTRY_POINTS = "redmesh.managers"
 #: Names that a manager must define, and names that it may define.
 REQUIRED = ("detect", "hosts", "job_id", "spawn", "distributed")
-OPTIONAL = ("streams", "spawn_all", "groups", "spawn_ranks", "labelled", "host_variable", "signal_fails_job", "supervisor", "signal",
-            "alive", "starts_by", "time_left", "signals_reach", "settled", "ending",
-            "kill_delay_s", "submit", "allocation", "cancel")  # fmt: skip
+OPTIONAL = ("streams", "spawn_all", "groups", "spawn_ranks", "check_ranks", "labelled", "host_variable",
+            "signal_fails_job", "supervisor", "signal", "alive", "starts_by", "time_left", "signals_reach", "settled",
+            "ending", "kill_delay_s", "submit", "allocation", "cancel")  # fmt: skip
 #: A manager that reports more hosts or slots than this is at fault.
 MOST = 1 << 20
 

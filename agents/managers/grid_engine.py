@@ -30,6 +30,10 @@ def detect(environ: Mapping[str, str]) -> bool:
 
 def hosts(environ: Mapping[str, str]) -> Hosts:
     """The hosts of PE_HOSTFILE: ``host slots queue processors``; a host may have a line for each of its queues."""
+    return _hosts(environ)
+
+
+def _hosts(environ: Mapping[str, str]) -> Hosts:
     found: Dict[str, int] = {}
     for line in read_lines(environ, "PE_HOSTFILE"):
         words = line.split()
@@ -52,6 +56,18 @@ def spawn(
     # qrsh passes its arguments to the account's shell, so every word is quoted.
     words = with_environment(argv, env)
     return client([starts_by(environ), "-inherit", "-noshell", host, *words], environ)
+
+
+def check_ranks(environ: Mapping[str, str], hosts: Sequence[str]) -> None:
+    """A host runs as many tasks as it has slots: the node's agent is one, and one starts all ranks there."""
+    slots = dict(_hosts(environ))
+    small = [name for name in hosts if slots.get(name, 2) < 2]
+    if small:
+        others = f" and {len(small) - 1} more" if len(small) > 1 else ""
+        raise ManagerError(
+            f"{small[0]}{others}: Grid Engine gives this host one slot, which the node's agent has; ranks need another",
+            "--parent=daemon; or request two slots on each host (allocation_rule of the parallel environment)",
+        )
 
 
 def starts_by(environ: Mapping[str, str]) -> str:

@@ -335,8 +335,12 @@ class Engine:
 
     def _load(self) -> None:
         assert self.plan is not None
-        for feature in self.features:
-            feature.before_load()
+        try:
+            for feature in self.features:
+                feature.before_load()
+        except ConsoleError as error:  # the processors are allocated: end the launch, which frees them
+            self._cannot_load(error.message, error.hint, error.exit_status, error.message)
+            return
         if self._transfer is not None:
             self._transfer.close()  # of a failed load; this one has its own
             self._transfer = None
@@ -374,8 +378,11 @@ class Engine:
         root = self.launch.ranks.root_name
         hint = "yod itself has too few descriptors or too little memory: ulimit -n, ulimit -v"
 
+        self._cannot_load(f"{root} {reason}", hint, 125, reason)
+
+    def _cannot_load(self, message: str, hint: str, status: int, reason: str) -> None:
         def failed() -> None:
-            self.handle(Event.FAILED, root, f"{root} {reason}", hint, 125, "launch")
+            self.handle(Event.FAILED, self.launch.ranks.root_name, message, hint, status, "launch")
             self.handle(Event.ROOT_ENDED, reason)
 
         self.loop.after(0, failed)

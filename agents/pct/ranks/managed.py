@@ -97,6 +97,7 @@ class ManagedRanks:
         self._pidfds: Dict[int, int] = {}
         self._sessions: Dict[int, Session] = {}
         self._clients: List[Any] = []
+        self._starts: Dict[int, int] = {}  # pid of a client -> the ranks that it starts
         self._said, self._retries = "", RETRIES
         self._tells_exit: Optional[bool] = None
         self._ranks: Dict[int, Tuple[int, int]] = {}  # pid -> the rank's number, and the process's start time
@@ -123,26 +124,35 @@ class ManagedRanks:
     def begin(self, starts: List[Start]) -> None:
         """The ranks for the next starters; if every node calls its own manager, request them now."""
         self._waiting += starts
-        if self._manager:
-            try:
-                self._spawn(len(starts))
-            except Exception as error:  # ManagerError, and other exceptions of a manager
-                told = f"{self._load.name}: {self._manager}: {getattr(error, 'message', error)}"
-                self._fail(LoadFailed(told, "launch", hint=getattr(error, "hint", "")))
+        if self._manager and len(self._waiting) == self._expected:  # the last batch of them
+            self._spawn(len(self._waiting))
 
     def _spawn(self, count: int) -> None:
+        """Request ``count`` ranks; if starters stay, one process of the batch system starts all of them, because each
+        takes a slot of the job (Grid Engine), and the node's agent has one already."""
         from agents.managers import registry
 
-        manager = registry.load(self._manager)
         env = {"REDMESH_STARTER": f"{self._name} {self._token.decode()} {self._host}"}
-        if getattr(manager, "signal_fails_job", False):
-            env["REDMESH_STARTER_STAYS"] = "1"
-        for _ in range(count):
-            client = manager.spawn(os.environ, self._host, self._command, env)
-            if client.stdin is not None:
-                client.stdin.close()
-            self._clients.append(client)
-            self._listen_to(client)
+        try:
+            manager = registry.load(self._manager)
+            each = count if getattr(manager, "signal_fails_job", False) else 1
+            if getattr(manager, "signal_fails_job", False):
+                env["REDMESH_STARTER_STAYS"] = str(count)
+            for _ in range(0, count, each):
+                client = manager.spawn(os.environ, self._host, self._command, env)
+                if client.stdin is not None:
+                    client.stdin.close()
+                self._clients.append(client)
+                self._starts[client.pid] = each
+                self._listen_to(client)
+        except Exception as error:  # ManagerError, and other exceptions of a manager
+            told = f"{self._load.name}: {self._manager}: {getattr(error, 'message', error)}"
+            self._fail(LoadFailed(told, "launch", hint=getattr(error, "hint", "")))
+
+    def _lacks(self) -> int:
+        """How many of the ranks that wait have no client that may still start them."""
+        requested = sum(self._starts[client.pid] for client in self._clients)
+        return len(self._waiting) - max(0, requested - len(self._ranks))
 
     def _listen_to(self, client: Any) -> None:
         self._loop.watch(client.stderr.fileno(), READ, lambda _events: self._on_said(client))
@@ -157,7 +167,7 @@ class ManagedRanks:
         self._loop.unwatch(client.stderr.fileno())
         self._clients.remove(client)
         client.returncode = 0  # the launch child reaps it with its other children
-        if self._waiting and len(self._clients) < len(self._waiting):
+        if self._waiting and self._lacks() > 0:
             if self._retries:  # Grid Engine counts a task that has just ended: "didn't accept task"
                 self._retries -= 1
                 self._loop.after(RETRY_S, self._spawn_again)
@@ -166,12 +176,8 @@ class ManagedRanks:
             self._fail(LoadFailed(told + (self._said or "its client ended"), "launch", hint="mesh manager check"))
 
     def _spawn_again(self) -> None:
-        if self._waiting and self._listener is not None:
-            try:
-                self._spawn(len(self._waiting) - len(self._clients))
-            except Exception as error:  # as in begin
-                told = f"{self._load.name}: {self._manager}: {getattr(error, 'message', error)}"
-                self._fail(LoadFailed(told, "launch", hint=getattr(error, "hint", "")))
+        if self._waiting and self._listener is not None and self._lacks() > 0:
+            self._spawn(self._lacks())
 
     # Starters
 

@@ -154,26 +154,37 @@ def limit(limits: bytes) -> None:
             resource.setrlimit(number, (most, hard))
 
 
-def forward(pid: int, number: int) -> None:
-    """Pass a signal of the batch system on to the rank, whose session the batch system does not know."""
-    try:
-        posix.killpg(pid, _signal.SIGSTOP if number == TSTP else number)
-    except OSError:
-        pass
+def stay(pids: "list[int]") -> None:
+    """Pass the batch system's signals on to the ranks, whose sessions it does not know, until all have exited; exit
+    with the highest status. A death by a signal becomes an exit status."""
+
+    def forward(number: int, _frame: object) -> None:
+        for pid in pids:
+            try:
+                posix.killpg(pid, _signal.SIGSTOP if number == TSTP else number)
+            except OSError:
+                pass
+
+    for number in FORWARDED:
+        _signal.signal(number, forward)
+    statuses = [posix.waitpid(pid, 0)[1] for pid in pids]
+    posix._exit(max(128 + (status & 127) if status & 127 else status >> 8 for status in statuses))
 
 
 def main() -> None:
     """Connect to the launch child and become the rank that it names.
 
-    With REDMESH_STARTER_STAYS a child does that, and this process turns a death by a signal into an exit status.
+    With REDMESH_STARTER_STAYS, so many children do that, and this process stays as their parent.
     """
-    if b"REDMESH_STARTER_STAYS" in posix.environ:
+    count, pids = int(posix.environ.get(b"REDMESH_STARTER_STAYS", b"0")), []
+    while len(pids) < count:
         pid = posix.fork()
-        if pid:
-            for number in FORWARDED:
-                _signal.signal(number, lambda number, _frame: forward(pid, number))
-            status = posix.waitpid(pid, 0)[1]
-            posix._exit(128 + (status & 127) if status & 127 else status >> 8)
+        if not pid:
+            break
+        pids.append(pid)
+    else:
+        if pids:
+            stay(pids)
     sock, token = connect(posix.environ)
     new_session()
     sock.send(token)

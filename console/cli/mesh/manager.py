@@ -55,8 +55,8 @@ def check(settings: Settings, options: argparse.Namespace) -> int:
     slots = sum(count for _name, count in hosts)
     path, missing = _starts_by(manager)
     if options.json:
-        facts = {"manager": name, "job": job, "hosts": hosts, "time_left_s": left, "starts_by": path, "missing": missing}
-        print(json.dumps(facts))
+        facts = {"manager": name, "job": job, "hosts": hosts, "time_left_s": left}
+        print(json.dumps({**facts, "starts_by": path, "missing": missing}))
     else:
         print(f"manager     {name}\njob         {job}")
         print(f"hosts       {counted(len(hosts), 'host')}, {counted(slots, 'slot')}")

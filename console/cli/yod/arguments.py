@@ -29,8 +29,8 @@ WORDS = (
         "service", "flag",
         "use service processors, which no pool contains; also allowed in a line of a load file", group=_WHERE,
     ),
-    Word("het-group", "text", "the nodes of these components of a heterogeneous job of Slurm: for example 0,2; with -sz "
-        "N, N of their processors", metavar="N", group=_WHERE),
+    Word("het-group", "text", "the nodes of these components of a heterogeneous job of Slurm: for example 0,2; with "
+        "-sz N, N of their processors", metavar="N", group=_WHERE),
     Word("exclude", "text", "do not use these processors or nodes", letter="x", metavar="L", group=_WHERE),
     Word(
         "hostfile", "text", "read the nodes from a file with lines `node`, `node slots=N` or `node:N` (at most N ranks "

@@ -114,7 +114,9 @@ def _het_group(request: Request, given: dict[str, Any]) -> None:
         raise UsageError("-het-group cannot be used with several programs", "-list NODES in each part")
     groups = [group for first, last in parse_list(text)["processors"] for group in range(first, min(last, count) + 1)]
     if not groups or max(groups) >= count:
-        raise UsageError(f"-het-group takes the components 0 to {count - 1} of this job, such as 0,1, not {clean(text)}")
+        raise UsageError(
+            f"-het-group takes the components 0 to {count - 1} of this job, such as 0,1, not {clean(text)}"
+        )
     every = [name for name, _slots in het_jobs.hosts(os.environ)]
     nodes = dict(zip(every, short_names(every), strict=True))
     names = [name for group in groups for name, _slots in het_jobs.job_hosts(os.environ, f"_HET_GROUP_{group}")]

@@ -42,6 +42,11 @@ class ManagedParent(Feature):
         missing = [node.name for node in plan.nodes if node.name not in self._hosts]
         if missing:
             raise ConsoleError(f"{missing[0]} is not a host of this job", "--parent=daemon")
+        try:
+            if hasattr(self._manager, "check_ranks"):
+                self._manager.check_ranks(os.environ, [self._hosts[node.name] for node in plan.nodes])
+        except ManagerError as error:
+            raise ConsoleError(error.message, error.hint) from None
         name, token = secrets.token_hex(8), secrets.token_hex(TOKEN_BYTES // 2)
         module = self._manager.__name__.rpartition(".")
         # Every node has the built-in managers; a third-party plug-in is only on this machine.

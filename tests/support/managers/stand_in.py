@@ -8,6 +8,7 @@ Engine 8.1.9; the reference of LSF 10.1, "blaunch"; pbs_tmrsh(8) and pbsdsh(1B) 
 flux-resource(1), flux-getattr(1).
 """
 
+import fcntl
 import json
 import os
 import re
@@ -259,9 +260,23 @@ def qrsh(words: list[str]) -> int:
     found, rest = options(words, {}, {"-inherit", "-noshell", "-nostdin", "-V", "-verbose"})
     if "-inherit" not in found:
         refuse("outside of a job")
-    on_host(rest[0])
+    take_slot(on_host(rest[0]))
     # sge_qmaster: "tightly integrated parallel task failed - killing job" (seen with 8.1.9).
     return run([(rest[1:], {})], "-nostdin" not in found, True, False, on_signal=kill_job)
+
+
+def take_slot(host: str) -> None:
+    """A host runs as many tasks of a job as the job has slots there (seen with 8.1.9)."""
+    for slot in range(int(os.environ["STAND_IN_SLOTS"])):
+        fd = os.open(f"{os.environ['STAND_IN_REFUSED']}.slot.{host}.{slot}", os.O_WRONLY | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until this process ends
+            return
+        except OSError:
+            os.close(fd)
+    print(f"error: executing task of job 17 failed: failed sending task to execd@{host}: didn't accept task",
+          file=sys.stderr)  # fmt: skip
+    sys.exit(1)
 
 
 def kill_job() -> None:

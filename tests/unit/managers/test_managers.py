@@ -90,6 +90,16 @@ def test_grid_engine_adds_up_the_queues_of_a_host(tmp_path: Path) -> None:
         grid_engine.hosts(job)
 
 
+def test_grid_engine_s_ranks_need_a_slot_beside_the_agent(tmp_path: Path) -> None:
+    file = tmp_path / "hosts"
+    rows = ("h1 2 all.q@h1", "h2 1 all.q@h2", "h2 1 big.q@h2", "h3 1 all.q@h3")
+    file.write_text("".join(f"{row} UNDEFINED\n" for row in rows))
+    job = {"JOB_ID": "7", "PE_HOSTFILE": str(file)}
+    grid_engine.check_ranks(job, ["h1", "h2"])
+    with pytest.raises(ManagerError, match="h3: Grid Engine gives this host one slot"):
+        grid_engine.check_ranks(job, ["h1", "h3"])
+
+
 def test_pbs_counts_the_lines_of_a_host(tmp_path: Path) -> None:
     file = tmp_path / "nodes"
     file.write_text("b\nb\na\nb\n")
@@ -143,7 +153,7 @@ def test_pbs_is_found_below_the_directory_that_its_configuration_file_names(tmp_
         (installed / path).parent.mkdir(parents=True, exist_ok=True)
         (installed / path).write_text("#!/bin/sh\n")
         (installed / path).chmod(0o755)
-        task = {name: "1" for name in ("PBS_JOBCOOKIE", "PBS_NODENUM", "PBS_TASKNUM", "PBS_MOMPORT")}
+        task = dict.fromkeys(("PBS_JOBCOOKIE", "PBS_NODENUM", "PBS_TASKNUM", "PBS_MOMPORT"), "1")
         inside = pbs.starts_by({**job, **(task if "lib" in path else {})})
         assert inside == str(installed / path)
     assert pbs.starts_by({**job, "PBS_EXEC": "/nowhere", "PATH": str(installed / "bin")}).endswith("pbsdsh")
