@@ -36,6 +36,8 @@ SYNOPSIS
     signal(handle, number) -> None     send a signal to what ``spawn`` or ``spawn_all`` started
     alive(handle) -> bool              whether that still runs
     settled(handle) -> None            called once, when everything that the client had to start runs
+    in_task(environ) -> bool           whether this process is one of several that the manager started (srun) in a job,
+                                       and may end before the others
     starts_by(environ) -> str          the path of the command or library that ``spawn`` uses here, for
                                        ``mesh manager check``; ManagerError if there is none
     time_left(environ) -> float|None   seconds until the manager ends the allocation; None: unknown, or no limit
@@ -84,6 +86,7 @@ ENTRY_POINTS = "redmesh.managers"
 REQUIRED = ("detect", "hosts", "job_id", "spawn", "distributed")
 OPTIONAL = ("streams", "spawn_all", "groups", "spawn_ranks", "check_ranks", "labelled", "host_variable",
             "signal_fails_job", "supervisor", "signal", "alive", "starts_by", "time_left", "signals_reach", "settled",
+            "in_task",
             "ending", "kill_delay_s", "submit", "allocation", "cancel")  # fmt: skip
 #: A manager that reports more hosts or slots than this is at fault.
 MOST = 1 << 20

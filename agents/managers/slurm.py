@@ -26,6 +26,7 @@ distributed = False
 labelled = True
 #: States of a job that ends or has ended.
 _ENDS = ("BF", "CA", "CD", "CG", "DL", "F", "NF", "OOM", "PR", "RQ", "RV", "SE", "TO")
+_STEPS = 0xFFFFFFF0
 _ASK_S = 3.0  # for squeue and scontrol, while the keeper waits
 #: The variable that names the host in each process that ``spawn_all`` starts.
 host_variable = "SLURMD_NODENAME"
@@ -47,6 +48,12 @@ _OPTIONS = (
 def detect(environ: Mapping[str, str]) -> bool:
     """True if a job's variables are set and list its hosts."""
     return "SLURM_JOB_ID" in environ and "SLURM_JOB_NODELIST" in environ
+
+
+def in_task(environ: Mapping[str, str]) -> bool:
+    """True in a task of srun. Steps above _STEPS are those of the script and of salloc's shell (slurm/slurm.h)."""
+    step = environ.get("SLURM_STEP_ID", "")
+    return step.isascii() and step.isdigit() and int(step) <= _STEPS
 
 
 def hosts(environ: Mapping[str, str]) -> Hosts:

@@ -326,7 +326,12 @@ def _cookie(partition: int | None) -> str | None:
 
 def _launch(settings: Settings, request: Request, *, detached: bool) -> int:
     if not detached:
-        return _engine(settings, request, None)
+        status = _engine(settings, request, None)
+        if settings.allocation:
+            from console.launch.daemons.task_mesh import wait_for_others
+
+            wait_for_others(settings)
+        return status
     from console.launch.attach.detach import detach
 
     return detach(lambda on_running: _complaining(lambda: _engine(settings, request, on_running)))

@@ -97,6 +97,18 @@ def mesh_name(settings: Settings) -> str:
     return ("" if settings.system else _of_keeper(settings, "mesh")) or settings.mesh
 
 
+def owner_of_mesh(settings: Settings) -> int:
+    """The process with which the mesh of a batch system's job ends; 0 if that is not known."""
+    from agents.wire.control import decode
+    from agents.wire.errors import WireError
+
+    try:
+        with open(f"{settings.state_dir}/keeper.json", "rb", buffering=0) as file:
+            return int(decode(file.read())["ends_with"][0])
+    except (OSError, WireError, LookupError, TypeError, ValueError):
+        return 0
+
+
 def _of_keeper(settings: Settings, key: str) -> str:
     from agents.wire.control import decode
     from agents.wire.errors import WireError

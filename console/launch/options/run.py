@@ -162,11 +162,11 @@ def _number(text: str) -> bool:
 def bind(text: str, each: int) -> dict[str, Any]:
     """Parse ``core`` or ``map:0,2,4`` for the load. Raises UsageError."""
     kind, colon, rest = text.partition(":")
-    if kind == "core" and not colon:
+    if kind in ("core", "cores") and not colon:  # srun has the plural
         return {"each": each}
     if kind == "map" and colon and all(map(_number, rest.split(","))):
         return {"each": each, "map": [int(cpu) for cpu in rest.split(",")]}
-    hint = "did you mean core?" if kind in ("cores", "rank", "hwthread") else "-cpu-bind map:0,2,4"
+    hint = "did you mean core?" if kind in ("rank", "hwthread") else "-cpu-bind map:0,2,4"
     raise UsageError(f"-cpu-bind takes none, core or map:0,2,4 …, not {text!r}", hint)
 
 
