@@ -176,7 +176,8 @@ def main() -> None:
 
     With REDMESH_STARTER_STAYS, so many children do that, and this process stays as their parent.
     """
-    count, pids = int(posix.environ.get(b"REDMESH_STARTER_STAYS", b"0")), []
+    count = int(posix.environ.get(b"REDMESH_STARTER_STAYS", b"0"))
+    pids: "list[int]" = []
     while len(pids) < count:
         pid = posix.fork()
         if not pid:

@@ -50,7 +50,8 @@ def test_no_list_of_ranks(text: str) -> None:
 def test_binding_is_a_word_or_a_map() -> None:
     assert bind("core", 2) == {"each": 2}
     assert bind("map:0,2,4", 1) == {"each": 1, "map": [0, 2, 4]}
-    for text in ("", "cores", "map", "map:", "map:0,", "map:a", "core:1", "map:-1"):
+    assert bind("cores", 2) == bind("core", 2), "srun's word"
+    for text in ("", "rank", "map", "map:", "map:0,", "map:a", "core:1", "map:-1"):
         with pytest.raises(UsageError):
             bind(text, 1)
 
