@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import string
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
@@ -59,32 +59,46 @@ _CLOCKS = ("0", "0", "5", "-5", "-3600", "86400", "-1e9")
 class Route(NamedTuple):
     """The way from anywhere to a place that keys at random seldom reach, and what has keys there."""
 
-    keys: str  # names of keys; texts with = in front; events with @, their words joined by colons; ``wait``
+    #: Names of keys; texts with = in front; events with @, their words joined by colons; ``wait``; ~ and what
+    #: is waited for on the screen; ``restart``, with an option of the console behind a colon.
+    keys: str
     places: str  # of the tables of actions
     arrive_s: float = 0.0  # how long a command takes to answer there
 
 
 _RUN = "1 home enter"
-_LIVE = "@launch:sleep:3 wait 1 end enter"  # the newest launcher, which runs for a while
-_STACKS = f"{_LIVE} s wait"
+_LIVE = "@launch:sleep:3 @launched 1 ~launchers wait end enter ~running"  # the newest, which runs for a while
+_STACKS = f"{_LIVE} s ~taken"
 _JOB = "@job:2 7 wait end enter"  # 300 tasks, which take a while
+_FRESH = "restart"  # not read-only, and no dialog open
 ROUTES = (
     Route(_RUN, "run ranks output"),
     Route(_RUN, "run output"),
     Route("1 e G enter", "run ranks output"),
     Route(_STACKS, "stacks tree", 1.5),
     Route(f"{_STACKS} down", "stacks tree", 1.5),
-    Route(f"{_STACKS} S wait", "beside"),
+    Route(f"{_FRESH} {_STACKS} s wait wait", "stacks tree", 1.5),
+    Route(f"{_STACKS} S enter wait", "beside lines"),
+    Route(f"{_FRESH} {_STACKS} s wait wait S backspace =before enter wait", "beside lines"),
+    Route(f"{_FRESH} {_STACKS} S enter wait", "beside lines"),
     Route(f"{_RUN} f =rank:0 enter", "run output"),
     Route(f"{_RUN} slash =line enter", "run"),
-    Route(f"{_LIVE} i =words enter ctrl+d", "prompt run"),
+    Route(f"{_FRESH} @launch:flood:2 @launched 1 ~launchers wait end enter ~running slash =line enter wait", "search"),
+    Route(f"{_FRESH} @prepared:input @launched 1 ~launchers wait end enter ~running i =words enter", "prompt input"),
+    Route(f"{_FRESH} @prepared:input @launched 1 ~launchers wait end enter ~running", "input run"),
+    Route(f"{_FRESH} @prepared:held @launched 1 ~launchers wait end enter ~held", "held run"),
+    Route(f"{_FRESH} {_LIVE} @kill-yod:-1 wait wait", "gone run"),
     Route(f"{_LIVE} tab", "ranks cells run"),
-    Route(f"{_LIVE} r", "output run"),
+    Route(f"{_FRESH} {_LIVE} wait", "run ranks output"),
     Route(f"{_RUN} w enter", "run"),
     Route(f"{_RUN} tab", "ranks cells"),
+    Route(f"{_RUN} z", "output run"),
     Route(f"{_RUN} L", "launch field"),
     Route(f"{_RUN} d", "choosing"),
     Route(_JOB, "job rows"),
+    Route(f"{_FRESH} @job:1 7 wait end enter wait", "job rows"),
+    Route(f"{_FRESH} @prepared:held-job 7 wait end enter wait", "job rows"),
+    Route(f"{_FRESH} @prepared:lost-job wait @kill-owner:-1 7 wait e end enter wait", "job rows"),
     Route(f"{_JOB} tab", "job"),
     Route("7 e home enter", "job rows", 0.5),
     Route("@job:2 7 wait end", "jobs"),
@@ -93,9 +107,11 @@ ROUTES = (
     Route("1", "table rows"),
     Route("2", "table rows"),
     Route("3", "table rows"),
+    Route(f"{_FRESH} 3 wait", "table rows"),
     Route("4", "table rows"),
     Route("m tab", "launchers cells lines"),
     Route("m", "map cells mesh"),
+    Route(f"{_FRESH} space", "map cells mesh"),
     Route("m K", "choosing"),
     Route("n tab tab tab", "choice launch"),
     Route("n =true ctrl+s =mine enter ctrl+o", "choosing launch"),
@@ -106,7 +122,16 @@ ROUTES = (
     Route("5", "choosing"),
     Route("ctrl+p =theme enter", "choosing"),
     Route("p", "replay"),
+    Route("restart:--replay", "replay"),
+    Route("restart:--replay p", "replay map"),
 )
+#: Parts of tables: what is possible in a certain state of a launch alone.
+_PARTS = {
+    "search": ("run.next-match", "run.previous-match"),
+    "input": ("run.input",),
+    "held": ("run.release",),
+    "gone": ("run.reattach",),
+}
 
 
 @dataclass(frozen=True)
@@ -114,7 +139,7 @@ class Act:
     """One act. ``data``: bytes for the terminal, each a character; or the words of an event."""
 
     number: int
-    kind: str  # type, mouse, size, event, leave, terminal, clock, look, beat
+    kind: str  # type, mouse, size, event, leave, restart, until, terminal, clock, look, beat
     data: str
     pause_s: float = 0.0  # afterwards
 
@@ -138,6 +163,10 @@ def _step_of(key: str) -> Step:
         return Step("event", key[1:].replace(":", " "))
     if key == "wait":
         return Step("beat", "")
+    if key[0] == "~":
+        return Step("until", key[1:])
+    if key.startswith("restart"):
+        return Step("restart", key.partition(":")[2])
     if key == "escape":
         return Step("type", key_bytes(key), 0.12)  # or it would begin the sequence of the next key
     return Step("type", _bytes(key[1:]) if key[0] == "=" else key_bytes(key), 0.0)
@@ -150,7 +179,7 @@ def _bytes(text: str) -> str:
 _KEYS = sorted({key.strip() for action in ALL.values() for key in action.keys.split(",") if key.strip()} - _LEAVE)
 #: How often each kind is chosen.
 _WEIGHTS = {"key": 28, "place": 18, "text": 8, "mouse": 12, "resize": 4, "paste": 2, "odd": 4, "focus": 1, "event": 8,
-            "leave": 2, "again": 4, "journey": 8, "terminal": 1, "clock": 1}  # fmt: skip
+            "leave": 2, "again": 4, "journey": 14, "terminal": 1, "clock": 1}  # fmt: skip
 _PAUSES = (0.0, 0.0, 0.0, 0.0, 0.01, 0.03, 0.1, 0.3)
 _BEAT_EVERY, _LOOK_EVERY = 6, 14
 #: How long a route waits for what takes a command: a launch, a job, stacks.
@@ -188,6 +217,7 @@ class _Maker:
         self._chance = random.Random(f"monkey's hand {seed}")
         self._size = (100, 30)
         self._last = "j"
+        self._decks: dict[str, list[str]] = {}
 
     def steps(self, kind: str) -> list[Step]:
         """One or more steps."""
@@ -257,15 +287,32 @@ class _Maker:
     def _clock(self) -> list[Step]:
         return [Step("clock", self._chance.choice(_CLOCKS))]
 
+    def _dealt(self, name: str, every: Sequence[str]) -> str:
+        """One of these in random order: none comes again before all have come."""
+        deck = self._decks.setdefault(name, [])
+        if not deck:
+            deck += self._chance.sample(every, len(every))
+        return deck.pop()
+
     def _journey(self) -> list[Step]:
         """To a place, and keys that do something there. A heartbeat after each key lets its screen come."""
-        route = self._chance.choice(ROUTES)
+        route = ROUTES[int(self._dealt("routes", [*map(str, range(len(ROUTES)))]))]
         steps: list[Step] = []
+        if _FRESH in route.keys:  # what is waited for has room
+            self._size = (100, 30)
+            steps += [Step("size", "100 30")]
         for key in ("escape", "escape", *route.keys.split()):
             steps += [_step_of(key), Step("beat", "", _ARRIVE_S if key == "wait" else None)]
         steps += [Step("beat", "", route.arrive_s), Step("look", "")]
-        there = [key.strip() for action in of(*route.places.split()) for key in action.keys.split(",")]
         for _ in range(self._chance.randint(3, 12)):
-            self._last = key_bytes(self._chance.choice([key for key in there if key and key not in _LEAVE]))
+            place = self._chance.choice(route.places.split())
+            self._last = key_bytes(self._dealt(place, _keys_of(place)))
             steps += [Step("type", self._last)]
         return steps
+
+
+def _keys_of(place: str) -> list[str]:
+    """The keys of a place of the tables of actions, or of a part of one."""
+    actions = [ALL[name] for name in _PARTS[place]] if place in _PARTS else of(place)
+    keys = [key.strip() for action in actions for key in action.keys.split(",")]
+    return [key for key in keys if key and key not in _LEAVE]

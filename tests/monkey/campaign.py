@@ -32,6 +32,8 @@ _CLOCK = frozenset("0123456789 :.dhms")
 #: Exit statuses of a console that somebody ended: q, ^C ^C, SIGTERM.
 _WELL = (0, 130, 129)
 _MOST_VIOLATIONS = 10
+_COMES_S = 6.0 * SLOWNESS
+_LENT_S = 3.0 * SLOWNESS  # a console that has not ended so long after ^Q is ended by a signal
 #: Options of the console's starts, one after the other.
 _STARTS = ("", "", f"--replay {RECORDING}", "", "--read-only", "--theme mono")
 
@@ -110,6 +112,10 @@ class Campaign:
             self.terminal.happen(act.data)
         elif act.kind == "clock":
             self._checked(self._set_clock)
+        elif act.kind == "until":
+            self._wait_for(act.data)
+        elif act.kind == "restart":
+            self._restart(act.data)
         elif act.kind == "leave" and act.data.isupper():
             self._signalled(act.data.split())
         else:
@@ -132,16 +138,35 @@ class Campaign:
     def _order(self, order: str) -> None:
         (self._place / "orders").write_text(order)
 
-    def _start(self) -> None:
-        """Start the console, and wait until it answers."""
+    def _start(self, options: str | None = None) -> None:
+        """Start the console, and wait until it answers. ``options``: None for the next ones."""
         wait_until(lambda: (self._place / "state").exists(), "the shell")
         (self._place / "s").unlink(missing_ok=True)
         before = (self._place / "state").stat().st_mtime_ns
-        options = _STARTS[(self.seed + self.counts["starts"]) % len(_STARTS)]
+        if options is None:
+            options = _STARTS[(self.seed + self.counts["starts"]) % len(_STARTS)]
         self._order(f"run {options}" if RECORDING not in options or self.world.recorded else "run")
         wait_until(lambda: (self._place / "state").stat().st_mtime_ns != before, "the console runs")
         self.counts["starts"] += 1
         wait_until(lambda: (self._place / "s").exists() or self._state()[0] != "running", "the console is up")
+
+    def _wait_for(self, text: str) -> None:
+        """Wait for a text on the screen, but not long: keys and events before may have led elsewhere."""
+        with suppress(AssertionError):
+            wait_until(lambda: text in self.terminal.text(), text, step_s=0.2, patience_s=_COMES_S)
+
+    def _restart(self, options: str) -> None:
+        """End the console as ^Q does, and start another, with ``--replay`` on the recording."""
+        self.terminal.send("\x11")
+        try:
+            wait_until(lambda: self._state()[0] != "running", "the console ends", patience_s=_LENT_S)
+        except AssertionError:  # a debugger has the terminal, or a dialog asks about launches that are being started
+            self._signal(signal.SIGTERM)
+            wait_until(lambda: self._state()[0] != "running", "the console is ended")
+        word, number = self._state()
+        if word == "ended":
+            self._see_end(number)
+            self._start(f"{options} {RECORDING}" if options else "")
 
     def _see_state(self) -> None:
         """Start the console again if it has ended, put it into the foreground if it was stopped."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from agents.wire.errors import AgentError
 from tests.monkey.program import MANNERS
 from tests.support.mesh import BIN, PrivateMesh
-from tests.support.waiting import SLOWNESS
+from tests.support.waiting import SLOWNESS, wait_until
 
 _PROGRAM = Path(__file__).with_name("program.py")
 #: What the console, and a launch that is typed into it, may run: keys at random must find nothing that does harm.
@@ -31,6 +31,13 @@ _ODD_NAMES = (
     "👩‍👩‍👧", "[bold]markup[/bold]", "x" * 200, "-dash", "a\x7fb", "\u2028line", "\udcff\udcfe bytes", " ",
     "%s {0} $(true)",
 )  # fmt: skip
+#: Launches and jobs of a kind: one that takes input, one that is held, and the same of jobs.
+_PREPARED = {
+    "input": ("yod", "--detach", "--input=all", "-sz", "2", "python3", "program.py", "sleep"),
+    "held": ("yod", "--detach", "--hold", "-sz", "2", "python3", "program.py", "sleep"),
+    "held-job": ("mesh", "submit", "--hold", "--array", "1-40", "--", "true"),
+    "lost-job": ("mesh", "submit", "--array", "1-100", "--", "sleep", "1"),
+}
 _BURST = 60  # launches of a burst, one after the other: the history has hundreds after a few
 
 
@@ -44,6 +51,7 @@ class World:
         (self.mesh.work / "program.py").write_bytes(_PROGRAM.read_bytes())
         self._heals: list[tuple[float, Callable[[], object]]] = []
         self._changing: threading.Thread | None = None
+        self._launchers = 0  # that ran before the last command
         self.counts: dict[str, int] = {}
 
     def _path(self) -> str:
@@ -92,11 +100,15 @@ class World:
                     undo()
 
     def _quiet(self, *command: str) -> str:
+        self._launchers = len(self._sockets())
         self.mesh.start(*command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
         return ""
 
     def _launch(self, manner: str, size: str) -> str:
         return self._quiet("yod", "--detach", "-sz", size, "python3", "program.py", manner)
+
+    def _prepared(self, name: str) -> str:
+        return self._quiet(*_PREPARED[name])
 
     def _burst(self, _some: str) -> str:
         return self._sh(f"for i in $(seq {_BURST}); do yod true; done")
@@ -153,6 +165,9 @@ class World:
     def _kill_yod(self, some: str) -> str:
         return self._kill_one(self._processes("yod", "program.py"), some)
 
+    def _kill_owner(self, some: str) -> str:
+        return self._kill_one(self._processes("redmesh-job "), some)
+
     def _kill_daemon(self, some: str) -> str:
         names = ["n0", "n1", "n1", "n2", "n3", "cpa-0", "rca"]
         name = names[int(some) % len(names)]
@@ -163,9 +178,19 @@ class World:
         name = ("USR1", "TERM", "STOP", "CONT")[int(some) % 4]
         return self._quiet("yod", "-signal", name, number) if number else "nothing runs"
 
+    def _launched(self) -> str:
+        """Waits, but not long, until there is one more launcher than there were."""
+        before = self._launchers
+        with suppress(AssertionError):
+            wait_until(lambda: len(self._sockets()) > before, "a launcher", patience_s=_AWAY_S)
+        return f"{len(self._sockets())} run"
+
+    def _sockets(self) -> list[Path]:
+        return sorted(self.mesh.run_dir.glob("yod-*.sock"))
+
     def _launcher(self, some: int) -> str:
         """One of the launchers that run; empty if there is none."""
-        sockets = sorted(self.mesh.run_dir.glob("yod-*.sock"))
+        sockets = self._sockets()
         return sockets[some % len(sockets)].stem.removeprefix("yod-") if sockets else ""
 
     def _drain(self, some: str) -> str:
