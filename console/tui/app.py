@@ -58,7 +58,6 @@ from redmesh.sanitise import clean
 from redmesh.text import counted
 
 if TYPE_CHECKING:
-    from textual.command import Provider
     from textual.driver import Driver
 
     from console.jobs.waiting import Lines
@@ -80,12 +79,6 @@ _UNPAINTED_S = 0.3  # the longest time without a picture at the start
 #: New objects between two garbage collections. With Python's default of 700, output of 50,000 lines a second causes
 #: seventy collections a second. They find nothing, and took a fifth of the time, up to 140 ms each, while keys waited.
 _COLLECT_EVERY = 20_000
-
-
-def _commands() -> type[Provider]:
-    from console.tui.screens.palette import ActionCommands  # imported late: it takes a tenth of the start-up time
-
-    return ActionCommands
 
 
 # Screens other than the map are imported when they are first shown: they are a tenth of the start-up time.
@@ -144,7 +137,6 @@ class ConsoleApp(PromptApp):
         *bindings("app"),
         Binding("ctrl+q", "quit", "Quit", show=False, priority=True, system=True),
     ]
-    COMMANDS = {_commands}
 
     def __init__(self, settings: Settings) -> None:
         super().__init__()
@@ -818,10 +810,14 @@ class ConsoleApp(PromptApp):
 
     def action_command_palette(self) -> None:
         """Open the palette."""
-        from console.tui.screens.palette import Palette
+        from console.tui.screens.palette import Palette  # not at the start
+
+        def chosen(run: Callable[[], object] | None) -> None:
+            if run is not None:
+                self.call_later(run)
 
         if not isinstance(self.screen, Palette):
-            self.push_screen(Palette())
+            self.push_screen(Palette(self, self.screen), chosen)
 
     def action_help(self) -> None:
         """Show every key of the screen in front."""

@@ -25,7 +25,7 @@ _ALONE = (
     ("the table of events", "4", "events"),
     ("the table of jobs", "7", "jobs"),
     ("the help", "?", "escape"),
-    ("the palette", "\x10", "Search"),
+    ("the palette", "\x10", "actions"),
 )
 
 

@@ -4,7 +4,6 @@ import re
 import time
 from pathlib import Path
 
-from textual.command import CommandList
 from textual.widgets import Static
 
 from console.tui.model.observation import Identity, Observation
@@ -13,6 +12,7 @@ from console.tui.screens.launch import RunScreen
 from console.tui.screens.mesh import MeshScreen
 from console.tui.widgets.details import Details
 from console.tui.widgets.machine_map import MachineMap
+from console.tui.widgets.offers import Choices
 from console.tui.widgets.table import TableView
 from console.tui.widgets.wrong_line import WrongLine
 from tests.support.big_machine import storm
@@ -198,11 +198,10 @@ async def test_every_action_is_in_the_palette(tmp_path: Path) -> None:
     async with opened(database.url, tmp_path) as (app, pilot):
         await until(pilot, lambda: app.machine.launchers, "launchers")
         await pilot.press("ctrl+p")
-        await until(pilot, lambda: app.screen.query(CommandList), "the palette")
-        shown = app.screen.query_one(CommandList)
-        await until(pilot, lambda: shown.option_count > 8, "its entries")
-        await until(pilot, lambda: shown.size.height >= 17, "nearly all of 24 lines have entries")
-        titles = " ".join(str(shown.get_option_at_index(n).prompt) for n in range(shown.option_count))
+        await until(pilot, lambda: app.screen.query(Choices), "the palette")
+        shown = app.screen.query_one(Choices)
+        await until(pilot, lambda: shown.size.height >= 16, "two thirds of 24 lines have entries")
+        titles = " ".join(f"{title} {told}" for title, told in shown._rows)
         for title in ("Mesh", "Launch", "Attach 4", "Help", "Theme", "Quit", "Read only", "showmesh --watch"):
             assert title in titles
         await pilot.press(*"Launch", "enter")

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 from textual import events
-from textual.widgets import OptionList
 
 from console.tui.app import ConsoleApp
 from console.tui.screens.dialogs import Choosing
 from console.tui.screens.mesh import MeshScreen
 from console.tui.screens.palette import Palette
+from console.tui.widgets.offers import Choices
 from tests.support.console import Keyboard, opened, screen_text, until
 from tests.support.fixed_database import busy_machine
 
@@ -34,31 +34,32 @@ def click(app: ConsoleApp, at: tuple[int, int], times: int = 1) -> None:
         app.post_message(events.MouseUp(None, **more))
 
 
-async def opened_palette(app: ConsoleApp, pilot: Keyboard, words: str) -> OptionList:
+async def opened_palette(app: ConsoleApp, pilot: Keyboard, words: str) -> Choices:
     """The palette's list, narrowed to one entry."""
     await pilot.press("ctrl+p")
     await until(pilot, lambda: isinstance(app.screen, Palette), "the palette")
-    options = app.screen.query_one(OptionList)
-    await until(pilot, lambda: options.option_count > 1, "its entries")
+    choices = app.screen.query_one(Choices)
+    await until(pilot, lambda: len(choices._rows) > 1, "its entries")
     await pilot.press(*words)
-    await until(pilot, lambda: options.option_count == 1, "the entry")
+    await until(pilot, lambda: len(choices._rows) == 1, "the entry")
     await pilot.pause()
-    return options
+    return choices
 
 
-async def test_a_search_that_ends_after_the_palette_has_closed_shows_nothing(tmp_path: Path) -> None:
-    """It looked for the palette's list, and ended the console (the monkey, seed 107)."""
+async def test_words_of_titles_come_first_and_letters_in_order_last(tmp_path: Path) -> None:
     database = busy_machine(tmp_path)
     async with opened(database.url, tmp_path, (100, 30)) as (app, pilot):
-        await opened_palette(app, pilot, "quit")
+        await until(pilot, lambda: app.machine.launchers, "launchers")
+        await pilot.press("ctrl+p")
+        await until(pilot, lambda: isinstance(app.screen, Palette), "the palette")
         palette = app.screen
         assert isinstance(palette, Palette)
-        await pilot.press("escape")
-        await until(pilot, lambda: not palette.query(OptionList), "its list is gone")
-        palette._list_visible = not palette._list_visible  # as the end of the search does
-        palette._show_busy = not palette._show_busy
-        await pilot.press("?")
-        await until(pilot, lambda: "Keys: mesh" in screen_text(app), "the help")
+        titles = [row[0] for row in palette.fitting(["launch"])]
+        assert "Launch" in titles and "Mesh: Kill" in titles, "which kills launches"
+        named = ["launch" in title.lower() for title in titles]
+        assert named == sorted(named, reverse=True)
+        assert "Read only" in [row[0] for row in palette.fitting(["rdnly"])]
+        assert palette.fitting(["qqq"]) == []
     database.close()
 
 
@@ -69,7 +70,7 @@ async def test_a_double_click_runs_an_entry_once(tmp_path: Path, times: int) -> 
     async with opened(database.url, tmp_path, (100, 30)) as (app, pilot):
         ran: list[int] = []
         app.action_read_only = lambda: ran.append(1)  # type: ignore[method-assign]
-        await opened_palette(app, pilot, "read")
+        await opened_palette(app, pilot, "read only")
         x, y = place(app, "Read")
         click(app, (x + 1, y), times)
         await until(pilot, lambda: ran, "the entry runs")
@@ -82,7 +83,7 @@ async def test_a_double_click_runs_an_entry_once(tmp_path: Path, times: int) -> 
 async def test_clicks_while_the_palette_closes(tmp_path: Path, last: str) -> None:
     database = busy_machine(tmp_path)
     async with opened(database.url, tmp_path, (100, 30)) as (app, pilot):
-        await opened_palette(app, pilot, "read")
+        await opened_palette(app, pilot, "read only")
         at = place(app, "Read")
         if last == "beside":
             click(app, (1, 27), 2)
@@ -96,35 +97,34 @@ async def test_clicks_while_the_palette_closes(tmp_path: Path, last: str) -> Non
         assert len(app.screen_stack) == 1 and app._exception is None
 
 
-async def test_an_option_is_clicked_that_a_letter_has_just_removed(tmp_path: Path) -> None:
-    """IndexError in Textual's list; the palette's list is guarded in the same way."""
+async def test_a_row_is_clicked_that_a_letter_has_just_removed(tmp_path: Path) -> None:
     database = busy_machine(tmp_path)
     async with opened(database.url, tmp_path, (100, 30)) as (app, pilot):
         app.action_choose_tab()
         await until(pilot, lambda: isinstance(app.screen, Choosing), "the list of tabs")
         await until(pilot, lambda: "events" in screen_text(app), "its rows")
-        options = app.screen.query_one(OptionList)
+        choices = app.screen.query_one(Choices)
         at = place(app, "events")
-        style = app.screen.get_style_at(*at)
-        assert style.meta["option"] > 1
         await pilot.press("n", "o", "d", "e", "s")
-        await until(pilot, lambda: options.option_count == 1, "one row")
-        options.post_message(events.Click(options, 5, 5, 0, 0, 1, False, False, False, *at, style))
+        await until(pilot, lambda: len(choices._rows) == 1, "one row")
+        click(app, at)
+        choices.post_message(Choices.Chosen(choices, 4))
         await pilot.pause(0.1)
         assert isinstance(app.screen, Choosing) and app._exception is None
+    database.close()
 
 
-async def test_a_page_down_before_the_list_is_laid_out_does_nothing(tmp_path: Path) -> None:
-    """On a busy machine a key came that early: KeyError. A monkey met it."""
+async def test_a_page_down_before_the_list_is_laid_out(tmp_path: Path) -> None:
+    """On a busy machine a key came that early: KeyError in Textual's list. A monkey met it."""
     database = busy_machine(tmp_path)
     async with opened(database.url, tmp_path, (100, 30)) as (app, pilot):
         with app.batch_update():
             await pilot.press("ctrl+p")
             await until(pilot, lambda: isinstance(app.screen, Palette), "the palette")
-            options = app.screen.query_one(OptionList)
-            await until(pilot, lambda: options.option_count > 1, "its entries")
-            assert 0 not in options._index_to_line
             await pilot.press("pagedown", "pagedown", "pageup")
-        await until(pilot, lambda: 0 in options._index_to_line, "the layout")
-        await pilot.press("home", "pagedown")
-        await until(pilot, lambda: (options.highlighted or 0) > 0, "a page down")
+        choices = app.screen.query_one(Choices)
+        await until(pilot, lambda: choices.size.height > 9, "the layout")
+        before = choices.cursor
+        await pilot.press("pagedown")
+        await until(pilot, lambda: choices.cursor > before + 8, "a page down")
+    database.close()

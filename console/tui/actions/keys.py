@@ -362,6 +362,8 @@ CHOOSING = (
     Action("choosing.close", "escape", "Close", "take nothing", "close", priority=True),
     Action("choosing.down", "down", "Down", "the next one", "move(1)", priority=True),
     Action("choosing.up", "up", "Up", "the one before", "move(-1)", priority=True),
+    Action("choosing.page-down", "pagedown", "Page down", "a screen down", "page(1)", priority=True),
+    Action("choosing.page-up", "pageup", "Page up", "a screen up", "page(-1)", priority=True),
     Action("choosing.forget", "delete", "Forget", "forget it", "forget", priority=True),
 )
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len
 from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
-from textual.widgets import Button, Input, Label, OptionList, Static
-from textual.widgets.option_list import Option
+from textual.widgets import Button, Input, Label, Static
 
 from console.tui.actions.registry import bindings
 from console.tui.screens.base import Dialog
-from console.tui.terminal.removed import Options
 from console.tui.widgets.bars import set_subtitle, set_title
 from console.tui.widgets.inputs import CleanInput
+from console.tui.widgets.lines import LineList
+from console.tui.widgets.offers import Choices
 
 _WIDEST_TITLE = 32  # columns of a list's titles; longer ones stand alone in having their explanation further right
 
@@ -110,7 +110,7 @@ class Entry(Dialog[str | None]):
             shown = "  ".join(self._mark(offer) + offer.rpartition(" ")[2] for offer in offers)
             words = f"{words}   tab: {shown}".strip()
         line = self.query_one("#entry-told", Static)
-        line.update(Content(words))
+        line.update(Content(words), layout=False)  # it has one line, as wide as the screen
         line.set_class(bad, "-bad")
         return not bad
 
@@ -170,24 +170,20 @@ class Choosing(Dialog[Any]):
             set_title(frame, self._title)
             set_subtitle(frame, "enter takes it, escape closes" + (", delete forgets" if self._forget else ""))
             yield CleanInput(placeholder="type to narrow the list", compact=True)
-            yield Options()
+            yield Choices()
 
     def on_mount(self) -> None:
         """Show all rows."""
         self._show("")
 
+    def fitting(self, words: list[str]) -> list[tuple[str, str, Any]]:
+        """The rows that have all these words."""
+        return [row for row in self._rows if all(word in f"{row[0]} {row[1]}".lower() for word in words)]
+
     def _show(self, words: str) -> None:
-        wanted = words.lower().split()
-        self._shown = [row for row in self._rows if all(word in f"{row[0]} {row[1]}".lower() for word in wanted)]
-        options = self.query_one(OptionList)
-        options.clear_options()
+        self._shown = self.fitting(words.lower().split())
         widest = min(_WIDEST_TITLE, max((cell_len(title) for title, told, _ in self._rows if told), default=0))
-        options.add_options(
-            Option(Content.assemble((f"{set_cell_size(title, max(widest, cell_len(title)))}  ", "$accent"), told))
-            for title, told, _ in self._shown
-        )
-        if self._shown:
-            options.highlighted = 0
+        self.query_one(Choices).show([(title, told) for title, told, _ in self._shown], widest)
 
     @on(Input.Changed)
     def _typed(self, event: Input.Changed) -> None:
@@ -195,11 +191,11 @@ class Choosing(Dialog[Any]):
 
     @on(Input.Submitted)
     def _submitted(self) -> None:
-        self._choose(self.query_one(OptionList).highlighted)
+        self._choose(self.query_one(Choices).selected)
 
-    @on(OptionList.OptionSelected)
-    def _selected(self, event: OptionList.OptionSelected) -> None:
-        self._choose(event.option_index)
+    @on(LineList.Chosen)
+    def _clicked(self, event: LineList.Chosen) -> None:
+        self._choose(event.key)
 
     def _choose(self, index: int | None) -> None:
         if index is not None and not self._dismissed and index < len(self._shown):
@@ -207,14 +203,18 @@ class Choosing(Dialog[Any]):
             self.dismiss(self._shown[index][2])
 
     def action_move(self, step: int) -> None:
-        """Move to the next or previous row; the line keeps the focus."""
-        options = self.query_one(OptionList)
+        """Move to the next or previous row, cyclically; the line keeps the focus."""
+        choices = self.query_one(Choices)
         if self._shown:
-            options.highlighted = ((options.highlighted or 0) + step) % len(self._shown)
+            choices.cursor = (choices.cursor + step) % len(self._shown)
+
+    def action_page(self, step: int) -> None:
+        """Move by a screen."""
+        self.query_one(Choices).action_page(step)
 
     def action_forget(self) -> None:
         """Delete the row permanently."""
-        index = self.query_one(OptionList).highlighted
+        index = self.query_one(Choices).selected
         if self._forget is None or index is None or index >= len(self._shown):
             return
         row = self._shown[index]

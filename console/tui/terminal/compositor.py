@@ -66,12 +66,7 @@ class CellsUpdate(CompositorUpdate):
 
 
 class CellsCompositor(Compositor):
-    """Textual's compositor with smaller updates, each short enough for a waiting key."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.put_off: list[Region] = []  # changed and not painted yet, the oldest first
-        self.hurried = False  # a key was pressed: paint its changes only, and deferred regions later
+    """Textual's compositor with smaller updates: only what has changed is visited and written."""
 
     @property
     def full_map(self) -> CompositorMap:
@@ -87,32 +82,11 @@ class CellsCompositor(Compositor):
         self._dirty_regions.update(region for _, region in places[0] ^ places[1] if region)
         return after
 
-    def put_off_all(self) -> None:
-        """Defer all present changes: later changes are painted before them."""
-        self.put_off = list(dict.fromkeys([*self.put_off, *sorted(self._dirty_regions, key=_top)]))
-        self._dirty_regions.clear()
-
-    def render_full_update(self, simplify: bool = False) -> LayoutUpdate:
-        """Repaint the whole screen; deferred regions are included."""
-        self.put_off = []
-        return super().render_full_update(simplify)
-
     def render_partial_update(self) -> CellsUpdate | None:  # type: ignore[override]
-        """A slice of the changes; None if there are none. A region is never split, so that scrolling does not tear."""
-        fresh = sorted(self._dirty_regions, key=_top)
-        due = fresh if self.hurried else list(dict.fromkeys([*self.put_off, *fresh]))
-        older = [region for region in self.put_off if region not in self._dirty_regions] if self.hurried else []
+        """The changes; None if there are none."""
+        due = sorted(self._dirty_regions, key=_top)
         self._dirty_regions.clear()
-        if not due:
-            return None
-        # By this thread's CPU time: on a busy machine, slices would otherwise contain next to nothing.
-        pieces: list[Piece] = []
-        taken, until = 0, time.thread_time() + _SLICE_S
-        while taken < len(due) and (not taken or time.thread_time() < until):
-            pieces += self._paint(due[taken : taken + _REGIONS])
-            taken += _REGIONS
-        self.put_off = older + due[taken:]
-        return CellsUpdate(pieces)
+        return CellsUpdate(self._paint(due)) if due else None
 
     def _render_chops(self, crop: Region, is_rendered_line: Callable[[int], bool]) -> Sequence[Mapping[int, Strip]]:
         """The strips of each line by their columns, for a repaint of the whole screen.
@@ -181,6 +155,42 @@ class CellsCompositor(Compositor):
         return next(seen, None) is widget
 
 
+class SlicedCompositor(CellsCompositor):
+    """Updates that are short enough for a waiting key."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.put_off: list[Region] = []  # changed and not painted yet, the oldest first
+        self.hurried = False  # a key was pressed: paint its changes only, and deferred regions later
+
+    def put_off_all(self) -> None:
+        """Defer all present changes: later changes are painted before them."""
+        self.put_off = list(dict.fromkeys([*self.put_off, *sorted(self._dirty_regions, key=_top)]))
+        self._dirty_regions.clear()
+
+    def render_full_update(self, simplify: bool = False) -> LayoutUpdate:
+        """Repaint the whole screen; deferred regions are included."""
+        self.put_off = []
+        return super().render_full_update(simplify)
+
+    def render_partial_update(self) -> CellsUpdate | None:  # type: ignore[override]
+        """A slice of the changes; None if there are none. A region is never split, so that scrolling does not tear."""
+        fresh = sorted(self._dirty_regions, key=_top)
+        due = fresh if self.hurried else list(dict.fromkeys([*self.put_off, *fresh]))
+        older = [region for region in self.put_off if region not in self._dirty_regions] if self.hurried else []
+        self._dirty_regions.clear()
+        if not due:
+            return None
+        # By this thread's CPU time: on a busy machine, slices would otherwise contain next to nothing.
+        pieces: list[Piece] = []
+        taken, until = 0, time.thread_time() + _SLICE_S
+        while taken < len(due) and (not taken or time.thread_time() < until):
+            pieces += self._paint(due[taken : taken + _REGIONS])
+            taken += _REGIONS
+        self.put_off = older + due[taken:]
+        return CellsUpdate(pieces)
+
+
 def _splits(strip: Strip, column: int) -> bool:
     """Whether a wide character has one half on each side of the column."""
     for segment in strip:
@@ -222,7 +232,7 @@ class PromptScreen(Screen[None]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._compositor: CellsCompositor = CellsCompositor()
+        self._compositor: SlicedCompositor = SlicedCompositor()
         self._pressed_at = 0.0
         self._rest_is_due = False
 
@@ -328,6 +338,10 @@ class OverPrompt(_Over):
     """
 
     _behind: Mapping[int, Strip] = MappingProxyType({})  # the lines that are being painted
+
+    def __init__(self, *args: Any, **keywords: Any) -> None:
+        super().__init__(*args, **keywords)
+        self._compositor = CellsCompositor()
 
     def _compositor_refresh(self) -> None:
         """Paint, unless nothing may be shown now: Textual would paint everything, and drop it."""

@@ -9,8 +9,9 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal
 from textual.content import Content
+from textual.geometry import Size
 from textual.message import Message
-from textual.reactive import reactive
+from textual.reactive import Reactive, reactive
 from textual.suggester import Suggester
 from textual.widget import Widget
 from textual.widgets import Input, Label
@@ -22,7 +23,12 @@ from redmesh.sanitise import clean
 
 
 class CleanInput(Input):
-    """An input line with sanitised contents; Textual's own shows pasted text unchanged."""
+    """An input line with sanitised contents; Textual's own shows pasted text unchanged.
+
+    Its size does not depend on its text, and it has no scroll bars. Textual lays out the whole screen for each letter.
+    """
+
+    virtual_size = Reactive(Size(0, 0))
 
     def validate_value(self, value: str) -> str:
         """Control characters as pictures."""

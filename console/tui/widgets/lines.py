@@ -160,3 +160,14 @@ class LineList(ScrollView, can_focus=True):
         begin = max(1, len(self._keys)) + 1
         fits = begin + len(self.below) <= self.size.height
         return self.below[row - begin] if fits and begin <= row < begin + len(self.below) else ""
+
+
+class OneClickList(LineList):
+    """A list in which the first click chooses."""
+
+    def on_click(self, event: events.Click) -> None:
+        """Choose the line under the mouse."""
+        offset = event.get_content_offset(self)
+        row = -1 if offset is None else offset.y + self.scroll_offset.y
+        if 0 <= row < len(self._keys):
+            self.post_message(self.Chosen(self, self._keys[row]))

@@ -1,36 +1,24 @@
-"""What fills the launch form by a click where the window has room: earlier launches, nodes with free processors."""
+"""Lists in which a click chooses: in dialogs, and what fills the launch form where the window has room."""
 
 from __future__ import annotations
 
 from itertools import count
-from typing import Any
+from typing import Any, ClassVar
 
 from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
 from rich.style import Style
-from textual import events
 
 from console.launch.options.lists import fold
 from console.tui.actions.launch_command import Form, yod_line
 from console.tui.format import fitted
 from console.tui.model.machine import Machine
-from console.tui.widgets.lines import LineList
+from console.tui.widgets.lines import OneClickList
 
 _BAR = 8  # columns of the bar that shows how much of a node is free
 
 
-class _Offers(LineList):
-    """A list in which the first click chooses."""
-
-    def on_click(self, event: events.Click) -> None:
-        """Choose the line under the mouse."""
-        offset = event.get_content_offset(self)
-        row = -1 if offset is None else offset.y + self.scroll_offset.y
-        if 0 <= row < len(self._keys):
-            self.post_message(self.Chosen(self, self._keys[row]))
-
-
-class EarlierLaunches(_Offers):
+class EarlierLaunches(OneClickList):
     """Launches with a name, then those of the history, the latest first."""
 
     EMPTY = " nothing was launched from here before"
@@ -59,7 +47,7 @@ class EarlierLaunches(_Offers):
         ]
 
 
-class FreeNodes(_Offers):
+class FreeNodes(OneClickList):
     """Nodes with free processors, and how many of theirs are free."""
 
     EMPTY = " no processor is free now"
@@ -97,3 +85,33 @@ class FreeNodes(_Offers):
         left = f" {set_cell_size(fitted(name, room), room)} "
         quiet: Any = base + self.look("line-list--quiet")
         return [Segment(left, base), Segment("━" * bar, base), Segment("─" * (_BAR - bar), quiet), Segment(told, quiet)]
+
+
+class Choices(OneClickList, can_focus=False):
+    """Rows of a title and an explanation, for a dialog whose line of input keeps the focus."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"choices--title"}
+    EMPTY = " nothing fits"
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._rows: list[tuple[str, str]] = []
+        self._widest = 0  # columns of the titles
+
+    def show(self, rows: list[tuple[str, str]], widest: int) -> None:
+        """Show these rows, the cursor on the first; titles take ``widest`` columns."""
+        self._rows, self._widest = rows, widest
+        self.cursor = 0
+        self.set_keys([*range(len(rows))])
+
+    def action_page(self, step: int) -> None:
+        """Move the cursor by ``step`` screens."""
+        self.action_move(step * max(1, self.size.height - 1))
+
+    def draw(self, key: int, width: int, base: Style) -> list[Segment]:
+        """``theme   dark, light, high contrast …``."""
+        title, told = self._rows[key]
+        width -= self.scrollbar_size_vertical
+        left = fitted(f"{set_cell_size(title, max(self._widest, cell_len(title)))}  ", width)
+        title_look = base + self.look("choices--title")
+        return [Segment(left, title_look), Segment(fitted(told, max(1, width - cell_len(left))), base)]

@@ -11,7 +11,7 @@ from textual import events
 from textual.binding import BindingType
 from textual.geometry import Region, Size
 from textual.message import Message
-from textual.reactive import reactive
+from textual.reactive import Reactive, reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
@@ -52,6 +52,8 @@ class TableView(ScrollView, can_focus=True):
     """
 
     cursor = reactive(0, repaint=False)
+    #: Without a layout and a repaint: with a filter, each letter gives another number of rows.
+    virtual_size = Reactive(Size(0, 0), repaint=False)
 
     class Moved(Message):
         """The cursor is on another row, or the marks have changed."""
@@ -108,6 +110,10 @@ class TableView(ScrollView, can_focus=True):
         self._refresh_changed()
         if self._key != before:
             self.post_message(self.Moved())
+
+    def watch_virtual_size(self, size: Size) -> None:
+        """Tell the scroll bar; if it comes or goes, Textual lays out the screen."""
+        self._scroll_update(size)
 
     def _refresh_changed(self) -> None:
         """Repaint visible lines whose text has changed."""
