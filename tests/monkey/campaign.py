@@ -32,7 +32,7 @@ _CLOCK = frozenset("0123456789 :.dhms")
 #: Exit statuses of a console that somebody ended: q, ^C ^C, SIGTERM.
 _WELL = (0, 130, 129)
 _MOST_VIOLATIONS = 10
-_COMES_S = 6.0 * SLOWNESS
+_COMES_S = 5.0
 _LENT_S = 3.0 * SLOWNESS  # a console that has not ended so long after ^Q is ended by a signal
 #: Options of the console's starts, one after the other.
 _STARTS = ("", "", f"--replay {RECORDING}", "", "--read-only", "--theme mono")

@@ -60,5 +60,5 @@ def _entry(console: AppContext, action: Action, screen: Screen[Any], node: DOMNo
         command = command_line(action, facts)
         if action.place != "app":
             title = f"{screen.TITLE_FOR_HELP.capitalize()}: {title}"
-    told = " · ".join(filter(None, (action.meaning, keys and f"key {keys}", command)))
+    told = " · ".join(filter(None, (keys, action.meaning, command)))
     return title, told, partial(screen.app.run_action, action.do, default_namespace=node)

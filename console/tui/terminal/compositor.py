@@ -145,7 +145,7 @@ class CellsCompositor(Compositor):
         a, b = span
         if _splits(strip, a - x) and self._is_in_front(widget, a - 1, y):
             a -= 1
-        if _splits(strip, b - x) and self._is_in_front(widget, b, y):
+        if b - x < strip.cell_length and _splits(strip, b - x) and self._is_in_front(widget, b, y):
             b += 1
         return a, b
 
