@@ -15,6 +15,8 @@ import pytest
 from textual import events
 
 from console.tui.app import ConsoleApp
+from console.tui.screens.base import Page
+from console.tui.screens.dialogs import Choosing, Entry
 from console.tui.screens.launch_form import LaunchScreen
 from db.machine.nodes import NodeSpec, define_machine, node_up
 from redmesh.state import StateObject
@@ -346,3 +348,23 @@ async def test_the_mouse_is_pressed_on_a_text_that_was_just_removed(tmp_path: Pa
             assert app.screen._select_state is None
         finally:
             text._parent = parent
+
+
+async def test_a_key_for_a_dialog_whose_widgets_are_gone(tmp_path: Path) -> None:
+    """NoMatches: a space behind a key that closed the page (the monkey, seed 3718)."""
+    database = busy_machine(tmp_path)
+    async with opened(database.url, tmp_path, (100, 30)) as (app, pilot):
+        page, choosing, entry = Page("p", ["text"]), Choosing("c", [("a", "b", 1)]), Entry("e", str)
+        for dialog in (page, choosing, entry):
+            await app.push_screen(dialog)
+        for closed in (entry.action_give_up, choosing.action_close, page.action_close):
+            closed()
+            await pilot.pause()
+        await until(pilot, lambda: not any([*one.query("*")] for one in (page, choosing, entry)), "they are gone")
+        page.action_scroll(1)
+        choosing.action_move(1)
+        choosing.action_page(1)
+        choosing.action_forget()
+        entry.action_complete(1)
+    assert app.crash_line == ""
+    database.close()

@@ -135,8 +135,9 @@ class Page(Dialog[None]):
         await self.app.run_action("app.wrong")
 
     def action_scroll(self, lines: int) -> None:
-        """Scroll the page."""
-        self.query_one("#page-text").scroll_relative(y=lines, animate=False)
+        """Scroll the page, unless it has closed and its text is gone."""
+        if not self._dismissed:
+            self.query_one("#page-text").scroll_relative(y=lines, animate=False)
 
     def action_copy(self) -> None:
         """Copy all of it to the clipboard."""

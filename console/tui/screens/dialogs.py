@@ -116,6 +116,8 @@ class Entry(Dialog[str | None]):
 
     def action_complete(self, step: int) -> None:
         """Take the next, or previous, continuation."""
+        if self.answered:
+            return
         field = self.query_one(Input)
         if not self._offered and self._offers is not None:
             self._offered, self._nth = list(self._offers(field.value)), -1 if step > 0 else 0
@@ -204,16 +206,19 @@ class Choosing(Dialog[Any]):
 
     def action_move(self, step: int) -> None:
         """Move to the next or previous row, cyclically; the line keeps the focus."""
-        choices = self.query_one(Choices)
-        if self._shown:
+        if self._shown and not self._dismissed:
+            choices = self.query_one(Choices)
             choices.cursor = (choices.cursor + step) % len(self._shown)
 
     def action_page(self, step: int) -> None:
         """Move by a screen."""
-        self.query_one(Choices).action_page(step)
+        if not self._dismissed:
+            self.query_one(Choices).action_page(step)
 
     def action_forget(self) -> None:
         """Delete the row permanently."""
+        if self._dismissed:
+            return
         index = self.query_one(Choices).selected
         if self._forget is None or index is None or index >= len(self._shown):
             return
