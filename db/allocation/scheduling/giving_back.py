@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from db.allocation.allocate import candidates, could_be_met
 from db.allocation.free import Machine
+from db.allocation.limits import place_in_line
 from db.allocation.managers import worker_of
 from db.allocation.scheduling.preemption import Nice, Vacated, pick, useful_of
 from db.allocation.types import Choose, Demand
@@ -63,7 +64,9 @@ class Keep(NamedTuple):
 def _giving() -> Query:
     """Launches that are given back, outside batch partitions, the youngest first."""
     return (
-        Launcher.select(Launcher.id, Launcher.uid, Launcher.command, Launcher.processors, Launcher.resources)
+        Launcher.select(
+            Launcher.id, Launcher.uid, Launcher.command, Launcher.processors, Launcher.resources, Launcher.user
+        )
         .join(Partition, on=Partition.id == Launcher.partition)
         .where(Launcher.gives_back, Launcher.ended_at.is_null(), Partition.batch_job.is_null())
         .order_by(Launcher.id.desc())
@@ -152,12 +155,21 @@ class _Taking:
 
 def find(store: Store, machine: Machine, demand: Demand, choose: Choose) -> list[Keep]:
     """What jobs are asked for a request that is first in its line and cannot be met; nothing inside a batch
-    partition."""
-    if demand.partition is not None:
+    partition.
+
+    A job that would come before the request when it asks for more is asked for nothing: it would take back what it
+    gives. A request of low priority gets nothing, because the next request of the job would end its launch.
+    """
+    if demand.partition is not None or demand.nice:
         return []
     machine.refresh(store)
     rows, totals = store.read_together([_giving.bind(), _held.bind()])
-    launches = [Launch(row[0], JobKey(row[1], worker_of(row[2])), unfold(row[3]), json.loads(row[4])) for row in rows]
+    comes_before = _comes_before(machine, demand)
+    launches = [
+        Launch(row[0], JobKey(row[1], worker_of(row[2])), unfold(row[3]), json.loads(row[4]))
+        for row in rows
+        if not comes_before(row[5], row[2])
+    ]
     useful = useful_of(machine, demand)
     launches = [one for one in launches if one.job.digits and useful(one.processors)]
     if not launches:
@@ -177,6 +189,20 @@ def find(store: Store, machine: Machine, demand: Demand, choose: Choose) -> list
         Keep(job, [one.launcher for one in launches if one.job == job], jobs[job] - count)
         for job, count in given.items()
     ]
+
+
+def _comes_before(machine: Machine, demand: Demand) -> Callable[[str, str], bool]:
+    """Whether a request for further processors of a job, by the user and the command of its workers, would be served
+    before this one."""
+    own = place_in_line(machine, demand.user, demand.command, grows=bool(demand.grows))
+
+    def comes_before(user: str, command: str) -> bool:
+        if machine.policy is None or own is None:
+            return False
+        its = place_in_line(machine, user, command, grows=True)
+        return its is not None and its.part == own.part and its.precedence < own.precedence
+
+    return comes_before
 
 
 def _up_to(launches: Sequence[Launch], given: Mapping[JobKey, int]) -> list[Launch]:

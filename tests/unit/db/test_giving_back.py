@@ -12,6 +12,7 @@ from agents.cpa.permissions import Rights
 from db.allocation import waiting_requests
 from db.allocation.free import Machine
 from db.allocation.limits import GROWTH
+from db.allocation.managers import Policy, parse
 from db.allocation.scheduling import giving_back
 from db.allocation.scheduling.giving_back import Asker, JobKey, shares
 from db.allocation.scheduling.line import Line
@@ -173,7 +174,7 @@ def workers(store: Store, machine: Machine, job: JobKey, size: int, **more: obje
 
 
 def found(store: Store, machine: Machine, size: int, **more: object) -> dict[JobKey, tuple[list[int], int]]:
-    keeps = giving_back.find(store, machine, demand(size, uid=7, **more), first)
+    keeps = giving_back.find(store, machine, demand(size, **{"uid": 7, **more}), first)
     return {one.job: (sorted(one.launchers), one.keep) for one in keeps}
 
 
@@ -191,6 +192,16 @@ def test_what_is_free_counts_and_asking_twice_asks_for_the_same(store: Store, ma
 def test_a_job_that_holds_its_processors_is_not_asked(store: Store, machine: Machine) -> None:
     take(store, machine, 16, uid=ADA, command=f"yodwork job {A.digits} sleep")
     assert found(store, machine, 1) == {}
+
+
+def test_a_job_gives_nothing_to_what_comes_after_it(store: Store, machine: Machine) -> None:
+    workers(store, machine, A, 8), workers(store, machine, A, 8)
+    assert found(store, machine, 1, nice=True) == {}, "the request of the job would end that launch"
+    high, bobs = {"name": "a", "users": [str(ADA)], "priority": 1}, {"name": "b", "users": [str(BOB)], "priority": 2}
+    machine.policy = Policy(parse([high]))
+    assert found(store, machine, 1) == {}, "the job would have it back at once, again and again"
+    machine.policy = Policy(parse([high, bobs]))
+    assert set(found(store, machine, 1, user=str(BOB))) == {A}
 
 
 def test_a_request_for_certain_processors_gets_those(store: Store, machine: Machine) -> None:
