@@ -62,12 +62,15 @@ class Dispatch:
         ahead = min(self._context.pace.ahead(tasks.waiting + has, len(self._context.workers)), self._most_ahead)
         if has > ahead // 2:
             return
-        if self._context.processors.gives_back(worker.connection.grant):
+        gets = bool(tasks.waiting and tasks.open and tasks.suits(worker.node))
+        room = self.room() if gets else 0
+        # A new worker has a task first. Requests that come and go would otherwise have workers started for nothing.
+        new = room > 0 and not worker.since
+        if not new and self._context.processors.gives_back(worker.connection.grant):
             if not has:
                 self.stop(worker)
             return
-        if tasks.waiting and tasks.open and tasks.suits(worker.node):
-            room = self.room()
+        if gets:
             if room > 0:
                 worker.since = worker.since if has else time.monotonic()
                 self.give(worker, min(ahead - has, room))

@@ -10,17 +10,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agents.job.description import META, Description
+from agents.job.grants.grant import Grant
 from agents.job.job_owner import JobOwner
 from agents.job.parts.moves import Moves
 from agents.job.phase import Phase
 from agents.job.workers.commands import Command
-from agents.job.workers.worker import Connection
+from agents.job.workers.worker import Connection, Worker
 from agents.link.link import Link
 from agents.link.loop import Loop
 from agents.link.sockets import connect
 from agents.linux.processes import start_time
 from agents.wire.control import control, decode
 from agents.wire.frames import Decoder
+from agents.wire.launch_events import GiveBack
+from redmesh.answers import said_file
 from redmesh.state import CANCELLED, StateFull, StateGone, StateObject, job_path, new_uuid, open_for_reading
 from tests.support.waiting import PATIENCE_S
 
@@ -149,6 +152,36 @@ def test_a_move_that_another_login_processor_asks_for_waits_for_launches_of_a_lo
     db = open_for_reading(job.path)
     assert db.execute("SELECT value FROM meta WHERE key = 'handed_to'").fetchall() == [("l2",)]
     db.close()
+
+
+def test_a_worker_of_a_launch_that_is_wanted_by_others_has_a_task_before_it_exits(tmp_path: Path) -> None:
+    """Otherwise requests that come and go would have workers started for nothing, and the job would never go on."""
+    uuid, loop = new_uuid(), Loop()
+    meta = {"uuid": uuid, META: Description(["true"], "/").dump()}
+    job = StateObject.create(job_path(str(tmp_path), uuid), meta, durable=False)
+    job.add_array(1, 5)
+    owner = JobOwner(loop, job, lambda: None)
+    owner.tasks.add(1, 5)
+    process = subprocess.Popen(["true"])
+    grant = Grant(1, 1, process, said_file(), waits=True, grows=False, excludes=())
+    grant.allocated, grant.launcher, grant.nodes = True, 7, [{"name": "n0", "processors": [0]}]
+    owner.processors.grants[1] = grant
+    owner.processors._giving.ask(GiveBack("k", [7], 0, "bob", pause=False))
+    connection, answers = Connection(), []
+    connection.grant = grant
+    worker = Worker(connection, "n0", 0, 0, None)
+    owner.workers.append(worker)
+    try:
+        for ended in range(2):
+            worker.reply = answers.append
+            owner.dispatch.serve()
+            for number, attempt in list(owner.tasks.given_to(worker).items()):
+                owner.tasks.end(worker, number, attempt, failed=False)
+            assert worker.stopped is bool(ended)
+        assert owner.tasks.waiting < 5 and len(answers) == 2
+    finally:
+        process.wait()
+        loop.close()
 
 
 EVENTS: dict[str, Callable[[JobOwner, Moves], object]] = {
