@@ -28,6 +28,11 @@ if TYPE_CHECKING:
             """True if it is given back."""
 
 
+#: The most wishes: a job with long tasks may be asked for requests that come and go without end. Of those that still
+#: wait, one in each line is asked for, the last ones that were asked for.
+_MOST = 64
+
+
 class _Wish:
     """Of these launchers, the job keeps ``keep`` processors at most."""
 
@@ -46,7 +51,10 @@ class Giving:
 
     def ask(self, wish: GiveBack) -> None:
         """Add a wish, instead of what was asked for the same request before."""
+        self.wishes.pop(wish.key, None)
         self.wishes[wish.key] = _Wish(frozenset(wish.launchers), wish.keep)
+        if len(self.wishes) > _MOST:
+            del self.wishes[next(iter(self.wishes))]
 
     def chooses(self, one: Given, grants: Collection[Given]) -> bool:
         """True if ``one`` is to be given back, of a job that has ``grants``: then ``giving`` is to be set.

@@ -53,6 +53,15 @@ def test_asking_twice_for_one_request_asks_once() -> None:
     assert sum(choose(giving, one, launches) for one in launches) == 1
 
 
+def test_requests_that_come_and_go_leave_no_more_and_more_wishes_and_the_last_one_counts() -> None:
+    launches = [Launch(number, 1) for number in range(4)]
+    giving = Giving()
+    for number in range(10_000):
+        giving.ask(GiveBack(f"k{number}", [0, 1, 2, 3], 3 if number < 9_999 else 1, "ada", pause=False))
+    assert len(giving.wishes) < 100
+    assert sum(choose(giving, one, launches) for one in launches) == 3
+
+
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=8), st.integers(0, 40), st.randoms(use_true_random=False))
 def test_enough_and_the_least_that_is_enough(sizes: list[int], keep: int, random: object) -> None:
     launches = [Launch(number, size) for number, size in enumerate(sizes)]
