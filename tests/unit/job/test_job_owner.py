@@ -157,8 +157,8 @@ def test_a_move_that_another_login_processor_asks_for_waits_for_launches_of_a_lo
 def test_a_worker_of_a_launch_that_is_wanted_by_others_has_a_task_before_it_exits(tmp_path: Path) -> None:
     """Otherwise requests that come and go would have workers started for nothing, and the job would never go on."""
     uuid, loop = new_uuid(), Loop()
-    meta = {"uuid": uuid, META: Description(["true"], "/").dump()}
-    job = StateObject.create(job_path(str(tmp_path), uuid), meta, durable=False)
+    path, text = job_path(str(tmp_path), uuid), Description(["true"], "/").dump()
+    job = StateObject.create(path, {"uuid": uuid, META: text}, durable=False)
     job.add_array(1, 5)
     owner = JobOwner(loop, job, lambda: None)
     owner.tasks.add(1, 5)
@@ -167,8 +167,9 @@ def test_a_worker_of_a_launch_that_is_wanted_by_others_has_a_task_before_it_exit
     grant.allocated, grant.launcher, grant.nodes = True, 7, [{"name": "n0", "processors": [0]}]
     owner.processors.grants[1] = grant
     owner.processors._giving.ask(GiveBack("k", [7], 0, "bob", pause=False))
-    connection, answers = Connection(), []
+    connection = Connection()
     connection.grant = grant
+    answers: list[bytes] = []
     worker = Worker(connection, "n0", 0, 0, None)
     owner.workers.append(worker)
     try:
