@@ -26,6 +26,7 @@ distributed = False
 labelled = True
 #: States of a job that ends or has ended.
 _ENDS = ("BF", "CA", "CD", "CG", "DL", "F", "NF", "OOM", "PR", "RQ", "RV", "SE", "TO")
+#: The last number of a step that srun starts (SLURM_MAX_NORMAL_STEP_ID).
 _STEPS = 0xFFFFFFF0
 _ASK_S = 3.0  # for squeue and scontrol, while the keeper waits
 #: The variable that names the host in each process that ``spawn_all`` starts.
@@ -51,9 +52,14 @@ def detect(environ: Mapping[str, str]) -> bool:
 
 
 def in_task(environ: Mapping[str, str]) -> bool:
-    """True in a task of srun. Steps above _STEPS are those of the script and of salloc's shell (slurm/slurm.h)."""
-    step = environ.get("SLURM_STEP_ID", "")
-    return step.isascii() and step.isdigit() and int(step) <= _STEPS
+    """True in one of several tasks of srun. Steps above _STEPS are those of the script and of salloc's shell
+    (slurm/slurm.h). A step with one task, such as ``srun --pty bash``, has no others that use the mesh."""
+    step, tasks = environ.get("SLURM_STEP_ID", ""), environ.get("SLURM_STEP_NUM_TASKS", "")
+    return _is_number(step) and int(step) <= _STEPS and _is_number(tasks) and int(tasks) > 1
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit()
 
 
 def hosts(environ: Mapping[str, str]) -> Hosts:

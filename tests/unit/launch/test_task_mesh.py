@@ -10,9 +10,18 @@ from console.launch.daemons import task_mesh
 
 
 def test_tasks_of_srun_and_other_steps() -> None:
-    assert slurm.in_task({"SLURM_STEP_ID": "0"})
+    assert slurm.in_task({"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4"})
     for step in ("", "4294967290", "4294967291"):  # salloc's shell, the batch script
-        assert not slurm.in_task({"SLURM_STEP_ID": step})
+        assert not slurm.in_task({"SLURM_STEP_ID": step, "SLURM_STEP_NUM_TASKS": "4"})
+
+
+def test_the_only_task_of_a_step_waits_for_nobody() -> None:
+    """In ``srun --pty bash``, a launch in the background would hold each yod of the foreground."""
+    for tasks in ("1", "", "x"):
+        assert not slurm.in_task({"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": tasks})
+
+
+_TASK = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n1", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4"}
 
 
 class Settings:
@@ -26,7 +35,7 @@ class Settings:
 def test_only_the_owner_of_the_mesh_looks_at_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ours: bool) -> None:
     looked: list[str] = []
     monkeypatch.setattr(task_mesh, "connect_any", lambda run, _start: looked.append(run))
-    for name, value in (("SLURM_JOB_ID", "7"), ("SLURM_JOB_NODELIST", "n1"), ("SLURM_STEP_ID", "0")):
+    for name, value in _TASK.items():
         monkeypatch.setenv(name, value)
     (tmp_path / "keeper.json").write_text(f'{{"ends_with": [{os.getpid() if ours else 1 << 22}, 1]}}')
     task_mesh.wait_for_others(Settings(tmp_path))  # type: ignore[arg-type]
