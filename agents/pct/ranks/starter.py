@@ -167,7 +167,12 @@ def stay(pids: "list[int]") -> None:
 
     for number in FORWARDED:
         _signal.signal(number, forward)
-    statuses = [posix.waitpid(pid, 0)[1] for pid in pids]
+    statuses = []
+    while pids:
+        info = posix.waitid(posix.P_ALL, 0, posix.WEXITED | posix.WNOWAIT)
+        assert info is not None  # without WNOHANG
+        pids.remove(info.si_pid)  # before the pid is free for another process
+        statuses.append(posix.waitpid(info.si_pid, 0)[1])
     posix._exit(max(128 + (status & 127) if status & 127 else status >> 8 for status in statuses))
 
 
