@@ -283,6 +283,8 @@ class Worker:
             if caller.results >= 0:
                 self._poll.register(caller.results, select.POLLIN)
             caller.restarted = False
+            if self._halts.told:
+                self._tell_stopped()
         for row in rows:
             self._add(row, len(row[7]))
         self._tell_broken(caller)

@@ -70,6 +70,31 @@ def test_while_a_process_of_the_job_is_stopped(yods: PrivateMesh, what: str) -> 
     assert waits.wait() == 130
 
 
+CALLS = """
+import os, redmesh, time
+with redmesh.Executor(1) as executor:
+    print(executor.uuid, executor.submit(os.getpid).result(), flush=True)
+    print(executor.submit(time.sleep, 600).exception(), flush=True)
+    executor.submit(time.sleep, 600).result()
+"""
+
+
+def test_a_stopped_call_that_is_killed_is_stopped_no_more(yods: PrivateMesh) -> None:
+    """Another process runs the next call, and the killed one was named as stopped until the processors were given
+    back."""
+    with yods.start(sys.executable, "-c", CALLS, stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdout is not None
+        uuid, pid = program.stdout.readline().split()
+        wait_until(lambda: yods.json("mesh", "job", "show", uuid)["counts"].get("running"), "the call runs")
+        freeze(int(pid))
+        wait_until(lambda: yods.json("mesh", "job", "show", uuid)["stopped"], "the stop is known")
+        os.kill(int(pid), signal.SIGKILL)
+        assert "signal 9" in program.stdout.readline()
+        wait_until(lambda: not yods.json("mesh", "job", "show", uuid)["stopped"], "the process is gone")
+        yods.run("mesh", "cancel", uuid, check=True)
+        program.wait()
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason=NOT_ROOT)
 def test_while_no_worker_can_start(mesh: MakeMesh) -> None:
     """Workers travel through the RAM disk, where a file is in the way. It is no news that --quiet hides, and the end of
