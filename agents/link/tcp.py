@@ -65,12 +65,13 @@ def tune(sock: socket.socket) -> None:
 class _State:
     """What the kernel knows of a connection (struct tcp_info).
 
-    ``waits``: data is not acknowledged, or waits for a larger window. ``acked``: bytes that were acknowledged.
+    ``waits``: data is not acknowledged, or waits for a larger window; ``full``: all of that waits for a window.
+    ``acked``: bytes that were acknowledged.
     ``heard_ms``: since the peer's kernel was last heard. ``unanswered``: how often data or a probe of a full window was
     sent since then, as far as is known.
     """
 
-    __slots__ = ("acked", "heard_ms", "unanswered", "waits")
+    __slots__ = ("acked", "full", "heard_ms", "unanswered", "waits")
 
     def __init__(self, sock: socket.socket) -> None:
         told = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 148)
@@ -79,7 +80,7 @@ class _State:
         sent_ms, self.heard_ms = struct.unpack_from("I8xI", told, 44)
         # kernels before 4.6 do not have the last field: there the kernel's own limit holds
         self.acked, unsent = struct.unpack_from("Q16xI", told, 120)
-        self.waits = bool(in_flight or unsent)
+        self.waits, self.full = bool(in_flight or unsent), bool(unsent and not in_flight)
         self.unanswered = probes
         if in_flight and self.heard_ms > sent_ms:
             self.unanswered += 1 + retransmits
@@ -92,6 +93,9 @@ class FullWindow:
     (SIGSTOP) and whose window is full, although the peer's kernel answers each probe of the window (tcp(7); Linux,
     tcp_probe_timer). While it answers, the limit is put off here. After two probes without an answer the connection
     has timed out: ``lost(reason)``.
+
+    The limit is put off until nothing waits, not until some data was acknowledged: the kernel's clock of a full window
+    runs on if the peer makes less room than the first unsent segment takes (tcp_ack_probe).
     """
 
     __slots__ = ("_acked", "_loop", "_lost", "_put_off", "_since", "_sock", "_timer")
@@ -105,6 +109,7 @@ class FullWindow:
     def sent(self) -> None:
         """Data was given to the kernel."""
         if self._timer is None:
+            self._since = time.monotonic()
             self._timer = self._loop.after(_LOOK_S, self._look)
 
     def close(self) -> None:
@@ -125,21 +130,21 @@ class FullWindow:
             self._timer = self._loop.after(_AGAIN_S, self._look)
 
     def _decide(self, state: _State) -> None:
-        now = time.monotonic()
-        if not state.waits or state.acked != self._acked:
-            self._acked, self._since = state.acked, now
+        moves, self._acked = state.acked != self._acked, state.acked
+        if not state.waits:
             if self._put_off:
                 self._put_off = False
                 self._limit(_UNHEARD_MS)
-        elif state.unanswered <= self._put_off:  # the answer to one probe may be lost
+        elif moves and not (self._put_off or state.full):
+            pass  # the peer reads
+        elif moves or state.unanswered <= self._put_off:  # the answer to one probe may be lost
             if not self._put_off:
                 self._put_off = True
                 try:
                     self._sock.setsockopt(socket.IPPROTO_TCP, _RTO_MAX_MS, _PROBE_MS)
                 except OSError:
                     pass  # before Linux 6.15: the pauses between probes grow up to the limit
-            # The kernel counts from the first probe of this window, which may have come _LOOK_S earlier.
-            self._limit(int((now - self._since + _LOOK_S) * 1000) + _UNHEARD_MS)
+            self._limit(int((time.monotonic() - self._since) * 1000) + _UNHEARD_MS)
 
     def _limit(self, limit_ms: int) -> None:
         self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, limit_ms)

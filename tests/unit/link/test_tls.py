@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -227,6 +228,31 @@ def test_a_peer_that_does_not_read_is_not_lost_while_its_kernel_answers(
     _turn(loop, lambda: len(frames[1]) == 17)
     assert [data for _, data in frames[1][1:]] == sent
     _turn(loop, lambda: limit() == short_limit)  # a host that is cut off later is noticed as soon as ever
+
+
+def test_a_peer_that_reads_less_than_a_segment_at_a_time_is_not_lost(short_limit: int) -> None:
+    """The kernel's clock of a full window runs on when some data is acknowledged: TimeoutError soon after the read."""
+    loop, lost = Loop(), []  # type: ignore[var-annotated]
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket() as here:
+        here.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 1448)  # as over Ethernet
+        here.connect(listener.getsockname())
+        here.setblocking(False)
+        there, _ = listener.accept()
+        with there:
+            tcp.tune(here)
+            window = tcp.FullWindow(loop, here, lost.append)
+
+            def limit() -> int:
+                with suppress(BlockingIOError):
+                    while here.send(bytes(1 << 16)):
+                        window.sent()
+                return here.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+
+            _turn(loop, lambda: lost or limit() > 3 * short_limit)
+            there.recv(20_000)
+            _turn(loop, lambda: lost or limit() > 5 * short_limit)
+            assert not lost
+            window.close()
 
 
 class TestAuthority:
