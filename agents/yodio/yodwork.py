@@ -183,7 +183,6 @@ class Worker:
         self._poll = select.poll()
         self._poll.register(self._channel.fileno(), select.POLLIN)
         self._halts = Stops()
-        self._poll.register(self._halts.fileno(), select.POLLIN)
         self._queue: Deque[List[Any]] = deque()
         self._results: List[List[Any]] = []
         self._size, self._oldest = 0, 0.0
@@ -232,7 +231,8 @@ class Worker:
         timeout = -1.0
         process = self._process
         now = time.monotonic()
-        due = [self._halts.due] if self._halts.due else []
+        busy = process is not None or (self._caller is not None and self._caller.busy)
+        due = [self._halts.due] if busy or self._halts.told else []
         if self._caller is not None and self._results:
             due.append(self._oldest + _FLUSH_S)
         if process is not None:  # otherwise nothing waits to be sent
@@ -250,8 +250,6 @@ class Worker:
         for fd, _ in ready:
             if fd == self._channel.fileno():
                 self._take()
-            elif fd == self._halts.fileno():
-                self._halts.changed()
             elif self._caller is not None and fd == self._caller.results:
                 self._take_results(self._caller)
             elif process is not None and fd in process.pipes:
@@ -259,7 +257,7 @@ class Worker:
                     self._close_pipe(process, fd)
             elif self._reports is not None and not answered:
                 self._reports.handle(fd)
-        if self._halts.due and time.monotonic() >= self._halts.due:
+        if time.monotonic() >= self._halts.due:
             self._tell_stopped()
         if process is not None:
             if process.pidfd < 0 or any(fd == process.pidfd for fd, _ in ready):
