@@ -214,6 +214,8 @@ def pytest_configure(config: pytest.Config) -> None:
         raise KeyboardInterrupt("SIGTERM")
 
     config.stash[_TERMINAL] = os.dup(2)
+    # pytest-xdist would begin with the files that have the most tests, and end with the few that take longest
+    config.option.loadscopereorder = False
     config.addinivalue_line("markers", "load_sensitive(reason): needs a quiet machine; runs alone, after the others")
     if hasattr(config, "workerinput"):
         config.stash[_TURNS] = Turns(Path(config.workerinput["turns"]))

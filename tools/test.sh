@@ -40,10 +40,10 @@ if [ ${#missing[@]} -gt 0 ]; then
   fi
 fi
 
-# Most tests wait for daemons rather than compute, so five share a core. The tests of a file run in one process: each
+# Most tests wait for daemons rather than compute, so four share a core. The tests of a file run in one process: each
 # that had some would bring up the file's mesh. A list of one's own tests runs one by one.
 if [ $# -eq 0 ]; then
-  most=16 workers=$((5 * $(nproc))) && [ "$workers" -le $most ] || workers=$most
+  most=16 workers=$((4 * $(nproc))) && [ "$workers" -le $most ] || workers=$most
   set -- -n "$workers" --dist loadfile
   # The tests are compiled once, not by each worker (tests/conftest.py).
   collecting=()

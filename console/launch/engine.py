@@ -423,9 +423,14 @@ class Engine:
                 raise WireError("files before their load")
             self._transfer = Transfer(
                 self.loop, self.request, self.plan, self.allocation.reply["launcher"], self.root.link,
-                self.front.status, lambda *facts: self.handle(Event.FAILED, *facts), self.front.complain,
+                self._say_how_far, lambda *facts: self.handle(Event.FAILED, *facts), self.front.complain,
             )  # fmt: skip
         return self._transfer
+
+    def _say_how_far(self, text: str) -> None:
+        """Tell people about a transfer, unless the launch has failed: the reason stays the last line."""
+        if self.launch.state is State.LOADING:
+            self.front.status(text)
 
     @property
     def reads(self) -> bool:

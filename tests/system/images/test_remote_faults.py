@@ -185,7 +185,7 @@ def test_a_fault_while_a_program_travels_to_hosts_ends_or_moves_the_launch(
     if decided is None:
         assert watched.process.returncode == 0, watched.said
     else:
-        assert any(one.name in decided[1] for one in mesh.hosts), "it names a node"
+        assert any(one.name in decided[1] for one in mesh.hosts), f"it names a node: {watched.said}"
 
 
 @pytest.fixture
