@@ -47,6 +47,7 @@ class Config(NamedTuple):
     post_back_urls: frozenset[str] = frozenset()  # https://HOST:PORT of the URLs that grants may be posted back to
     post_back_ca: str = ""  # the CA certificates for these URLs; empty: the system's
     installed: str = ""  # the directory of the full Redmesh with its commands; daemons run a copy without them
+    rca_listens: bool = False  # this login processor's RCA hears from those of others what their CPAs have changed
     listen: str = ""  # HOST:PORT for RCAs of login processors without a CPA; the next CPA uses the next port
 
     def place(self, name: str) -> str:
@@ -92,6 +93,7 @@ def read(path: str) -> Config:
             policy=read_policy(whole),
             post_back_urls=frozenset(map(read_origin, whole.get("post_back_urls", ()))),
             post_back_ca=str(whole.get("post_back_ca") or ""),
+            rca_listens=bool(whole.get("rca")),
             listen=str(whole.get("cpa_listen") or ""),
             public=bool(whole.get("users")),
             show_commands=not whole.get("users") or bool(whole.get("show_commands")),

@@ -45,13 +45,14 @@ from db.store.outage import Outage, is_away
 from db.store.store import Store
 
 LOOK_S, LEAST_S = 1.0, 0.05
+SWEEP_S = 60.0  # between looks for what other login processors have done, which their RCAs announce
 AWAY_S = 5.0  # how often the timer retries a database that is away; requests retry once a second
 CHECKPOINT_S = 60.0
 TRIM_S, TRIM_MORE_S = 60.0, 0.2
 AHEAD = 64  # queued requests of one connection
 
 #: Operations that are also sent while nothing happens.
-IDLE = frozenset(("nodes_out", "nodes_moved", "idle"))
+IDLE = frozenset(("nodes_out", "beat", "nodes_moved", "moved_elsewhere", "idle"))
 
 #: Fields of a request that may be logged. Never log cookies, keys or commands.
 LOGGED = ("launcher", "partition", "node", "login", "pid", "size", "mode", "user", "batch_job", "exit_status")
@@ -88,9 +89,11 @@ class Cpa:
         self.post_backs.queue, self.post_backs.requests = self.queue, self.requests
         self.giving_way = GivingWay(loop, self.operations, self.outage.guard, journal, config.nice_grace_s)
         self.giving_back = GivingBack(loop, self.operations, self.outage.guard, journal)
-        self.post_backs.make_room = self._make_room
+        self.post_backs.make_room, self.post_backs.on_elsewhere = self._make_room, self._nodes_moved
         after = self._released, config.unwatched_s
         self.exited = ExitedProcesses(loop, store, self.outage, self.lost, self.logins, journal, *after)
+        self._announcing = False
+        self._listeners: set[Session] = set()  # RCAs, which are told when the machine's state changes
         self._known_requesters = False  # the processes of requesters whose CPA died, perhaps together with them
         self._looks: Timer | None = None  # checks the database for due work soon after an event
         self._next: Timer | None = None  # the same, when the next reservation or request expires
@@ -205,8 +208,12 @@ class Cpa:
             session.link.resume()
 
     def _do(self, session: Session, op: str, message: Message) -> None:
-        if self.config.granted or session.peer.names:
-            self.outage.guard(lambda: self.logins.need_member(session.peer))
+        if op != "beat" and (self.config.granted or session.peer.names):  # a beat says the time alone
+            try:
+                self.outage.guard(lambda: self.logins.need_member(session.peer))
+            except Denied:
+                self._look_soon()  # it was revoked: other connections of that login processor end too
+                raise
         if op in FROM_A_LOGIN or op in REACHING:
             self.outage.guard(lambda: self.logins.check(session.peer, op, message))
         if op in RECORDING:
@@ -234,11 +241,16 @@ class Cpa:
             self._answer(session, message, self.outage.guard(lambda: self.requests.cancel(session, message)))
         elif op == "nodes_moved":
             self.rights.need_daemon(session.peer.uid, op)
-            self.operations.nodes_moved()
+            self._announce()
+            self._look_soon()
+            session.reply(message, {})
+        elif op == "moved_elsewhere":
+            self.rights.need_daemon(session.peer.uid, op)
+            self._moved_elsewhere(tell=bool(message.get("tell")))
             session.reply(message, {})
         elif op == "cpa_started":
             self.rights.need_daemon(session.peer.uid, op)
-            self.operations.nodes_moved()
+            self._announce()
             session.reply(message, {})
             self.queue.find_granted()
             self.post_backs.post_all_unconfirmed()
@@ -273,6 +285,8 @@ class Cpa:
             self._watch_launcher(session, message, {**message, **answer.message}["launcher"])
         elif op in ("finish", "free"):
             self.exited.ended(message["launcher"])
+        elif op == "nodes_out":
+            self._listeners.add(session)
         elif op == "launchers_of" and not session.peer.names:
             self.exited.look_at_all_soon()  # the RCA has lost its CPA, which may have watched launches
         self._answer(session, message, answer)
@@ -316,11 +330,33 @@ class Cpa:
             note(message["login"], Process(message["pid"], message["pid_started"]), launcher)
 
     def _nodes_moved(self) -> None:
+        """A transaction of this CPA has changed nodes, or granted something to a request at another login processor."""
         self.operations.nodes_moved()
-        self.loop.after(0, lambda: self._tell_others("nodes_moved"))
+        if not self._announcing:
+            self._announcing = True
+            self.loop.after(0, self._announce_moves)
+
+    def _announce_moves(self) -> None:
+        self._announcing = False
+        self._announce()
+        self._tell_others("nodes_moved")
+
+    def _announce(self) -> None:
+        """Tell RCAs that the machine's state has changed, which they may read."""
+        self.operations.nodes_moved()
+        for session in self._listeners:
+            session.link.send({"notice": "nodes_out"})
+
+    def _moved_elsewhere(self, *, tell: bool) -> None:
+        """A CPA of another login processor has changed nodes, or granted something to a request that waits here."""
+        self.operations.nodes_moved()
+        self._look_soon()
+        if tell:
+            self._tell_others("moved_elsewhere")
 
     def _tell_others(self, op: str) -> None:
-        """Tell the other CPAs of this login processor, which answer *nodes_out* from memory while every node is up."""
+        """Tell the other CPAs of this login processor, which answer *nodes_out* from memory while every node is up, and
+        whose RCAs wait for the news."""
         for path in glob.glob(self.config.socket("cpa-*")):
             if path != self.config.socket(self.name):
                 try:
@@ -395,6 +431,7 @@ class Cpa:
     def _session_ended(self, session: Session, reason: str) -> None:
         if reason != "the connection ended":
             self.journal.write("session_ended", uid=session.peer.uid, reason=reason)
+        self._listeners.discard(session)
         self.queue.session_ended(session)
         self.requests.session_ended(session)
 
@@ -433,6 +470,12 @@ class Cpa:
         if self._looks is None:
             self._looks = self.loop.after(LOOK_S, self._look)
 
+    def _look_soon(self) -> None:
+        """Check for due work now, because of an event elsewhere."""
+        if self._looks is not None:
+            self._looks.cancel()
+        self._looks = self.loop.after(0, self._look)
+
     def _look(self) -> None:
         self._looks = None
         if self._next is not None:
@@ -462,9 +505,10 @@ class Cpa:
             self.post_backs.post_all_unconfirmed()
             self._known_requesters = True
         late, due_s = self.operations.expire()
+        elsewhere_s = SWEEP_S if self.config.rca_listens else LOOK_S
         self.post_backs.too_late(late)
         if self.config.granted or any(session.peer.names for session in self.server.sessions.values()):
-            due_s = LOOK_S  # no message announces the revocation of a login processor
+            due_s = min(due_s or elsewhere_s, elsewhere_s)  # a login processor may be revoked elsewhere
         for session in list(self.server.sessions.values()):
             refusal = self.logins.refusal(session.peer)
             if refusal is not None:
@@ -472,11 +516,11 @@ class Cpa:
                 session.dismiss("its login processor was revoked")
         self.operations.keep_ready()
         if len(self.operations.machine.logins()) > 1 and (len(self.queue) or len(self.requests)):
-            # CPAs of other login processors cannot announce grants to requests that wait here.
+            # CPAs of other login processors announce grants to requests that wait here only by RCAs, if those listen.
             self.queue.find_granted()
             self.requests.find_outside()
             self.post_backs.post_all_unconfirmed()
-            due_s = LOOK_S
+            due_s = min(due_s or elsewhere_s, elsewhere_s)
         return LOOK_S if self._undo else due_s
 
     def _checkpoint(self) -> None:

@@ -427,6 +427,10 @@ class Operations:
         read_at, reply = self._nobody_out
         return Answer({**reply, "now": reply["now"] + now - read_at})
 
+    def _beat(self, uid: int, message: Message) -> Answer:
+        self.rights.need_daemon(uid, "beat")
+        return Answer({} if message.get("near") else {"now": float(self.store.read(daemon_reads.clock.bind())[0][0])})
+
     def nodes_moved(self) -> None:
         """Another CPA of this login processor, or this one, changed the state of a node."""
         self._nobody_out = None

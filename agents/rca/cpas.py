@@ -22,6 +22,8 @@ class Cpas:
     ) -> None:
         self._loop, self._paths = loop, paths
         self._on_connected, self._on_lost = on_connected, on_lost
+        #: Called with what the CPA announces.
+        self.on_notice: Callable[[str], None] = lambda _text: None
         self._caller: Caller | None = None
         self._at = 0
         self._asked: dict[int, float] = {}  # unanswered calls, with the time when each is overdue
@@ -46,6 +48,7 @@ class Cpas:
                 self._at = (self._at + 1) % len(self._paths)
                 continue
             self._caller = Caller(self._loop, sock, "rca", self._on_end)
+            self._caller.on_notice = lambda text: self.on_notice(text)
             self._asked.clear()
             self._on_connected()
             return

@@ -18,6 +18,7 @@ from agents.rca.config import Config
 from agents.rca.cpas import Cpas
 from agents.rca.datagrams import MeshClock, RemoteNode, RemoteNodes
 from agents.rca.logins.members import Members
+from agents.rca.machine_changes import MachineChanges, MachineState
 from agents.rca.outbox import Event, Outbox
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
@@ -26,7 +27,7 @@ from agents.wire.messages import RCA
 TICK_S = 0.25
 STOPPED = "T"  # the state letter of a process that job control has stopped
 LATE_S = 1.0  # a tick this late means that this process itself was stopped
-NODES_OUT_S = 2.0  # between queries for nodes that the database has out of service
+KEYS_S = 2.0  # between checks of the key file
 #: Ends of launches that one user may leave here for a CPA, and the bytes of all of them.
 MOST_FINISHES, FINISH_BYTES = 4096, 4 << 20
 #: Seconds after the exit of a CPA's client in which its *finish* may arrive there.
@@ -69,6 +70,11 @@ class Rca:
             self._on_cpa_connected,
             self._on_cpa_lost,
         )
+        self.cpas.on_notice = self._on_notice
+        self.changes = MachineChanges(
+            loop, self.cpas, near=not config.listen, failed_s=config.failed_s, on_state=self._on_machine,
+            on_time=self._on_time, is_uncertain=self._is_uncertain,
+        )  # fmt: skip
         self._ticked_at = self._began_at = self._answered_at = time.monotonic()
         self._missing_told = False
         self._looked_at = 0.0
@@ -88,7 +94,9 @@ class Rca:
         self.journal.write("started", socket=self.config.socket, listen=self.config.listen)
         self.cpas.start()
         self.loop.after(TICK_S, self._tick)
-        self.loop.after(NODES_OUT_S, self._look_after_nodes)
+        self.changes.start()
+        if self.far is not None:
+            self.loop.after(KEYS_S, self._look_at_keys)
 
     def stop(self) -> None:
         """Stop listening and end the loop. Launchers and PCTs will register with the next RCA."""
@@ -345,8 +353,14 @@ class Rca:
         if config.listen:
             self.far = RemoteNodes(self.loop, config, self.journal, self._on_far_event, self.mesh_clock.now)
             self.members = Members(
-                self.loop, config, self.far, self.outbox, self.journal, self._ask_cpa, self._tell_all_nodes
-            )
+                self.loop, config, self.far, self.outbox, self.journal, self._ask_cpa, self._tell_all_nodes,
+                self._on_news,
+            )  # fmt: skip
+
+    def _look_at_keys(self) -> None:
+        self.loop.after(KEYS_S, self._look_at_keys)
+        if self.far is not None:
+            self.far.look_at_keys()
 
     def _ask_cpa(self, message: dict[str, Any], then: Callable[[dict[str, Any]], None]) -> None:
         def answered(reply: dict[str, Any] | None, _error: AgentError | None) -> None:
@@ -384,45 +398,54 @@ class Rca:
             known.machine.reason = "its PCT has not been heard of"
             self._tell_node(known, (nodes.Action.TELL_DOWN,))
 
-    def _look_after_nodes(self) -> None:
-        if self.far is not None:
-            self.far.look_at_keys()
-        self._ask_nodes_out()
-        self.loop.after(NODES_OUT_S, self._look_after_nodes)
+    def _is_uncertain(self) -> bool:
+        return self.members is not None and self.members.is_uncertain()
 
-    def _ask_nodes_out(self) -> None:
-        """Query the nodes that others have taken out of service.
+    def _on_notice(self, _text: str) -> None:
+        """The CPA has a change of the machine to tell, or a grant to somebody at another login processor."""
+        self.changes.read()
+        if self.members is not None:
+            self.members.peers.announce()
+
+    def _on_news(self) -> None:
+        """Something has changed at another login processor."""
+        self.changes.read()
+        self._tell_moved_elsewhere()
+
+    def _tell_moved_elsewhere(self) -> None:
+        self.cpas.call({"op": "moved_elsewhere", "tell": True}, time.monotonic(), lambda _reply, _error: None)
+
+    def _on_time(self, now: float, asked_at: float) -> None:
+        self._answered_at = time.monotonic()
+        if self.far is not None:
+            self.mesh_clock.learn(now, asked_at, self._answered_at)
+
+    def _on_machine(self, machine: MachineState, asked_at: float) -> None:
+        """Tell nodes what they do not know, now that a CPA was asked.
 
         A node whose boot is given up must be told. A node that was reported as failed is used again after its rest,
         even if its PCT could not be told of the report.
         """
-        if (self.far is not None or self.nodes) and self.cpas.connected:
-            asked_at = time.monotonic()
-            message = {"op": "nodes_out", "failed_s": self.config.failed_s, "near": self.far is None}
-            self.cpas.call(message, asked_at, lambda reply, _error: self._on_nodes_out(reply, asked_at))
-
-    def _on_nodes_out(self, reply: dict[str, Any] | None, asked_at: float) -> None:
-        if reply is None:
-            return
-        self._tell_rested(self.nodes, reply)
+        self._on_time(machine.now, asked_at)
+        if self._is_uncertain():
+            self._tell_moved_elsewhere()
+        self._tell_rested(self.nodes, machine)
         if self.far is None:
             return
-        self._answered_at = time.monotonic()
-        self.mesh_clock.learn(float(reply["now"]), asked_at, self._answered_at)
-        if self.members is not None and "logins" in reply:
-            self.members.learn(reply)
+        if self.members is not None:
+            self.members.learn(machine)
         if self.relays is not None:
-            self.relays.learn(reply.get("logins", ()))
-        for name, boot_id in reply["given_up"]:
+            self.relays.learn(machine.logins)
+        for name, boot_id in machine.given_up:
             known = self.far.nodes.get(name)
             if known is not None and known.boot_id == boot_id and known.machine.state is not nodes.State.DOWN:
                 self._give_up(known)
                 self.journal.write("given_up", node=name, boot_id=boot_id)
-        self._tell_rested(self.far.nodes, reply)
+        self._tell_rested(self.far.nodes, machine)
 
-    def _tell_rested(self, known_nodes: Mapping[str, KnownNode | RemoteNode], reply: dict[str, Any]) -> None:
+    def _tell_rested(self, known_nodes: Mapping[str, KnownNode | RemoteNode], machine: MachineState) -> None:
         # another RCA may have reported the latter as suspect
-        for name in (*reply["rested"], *reply.get("suspect", ())):
+        for name in (*machine.rested, *machine.suspect):
             known = known_nodes.get(name)
             if known is not None and known.machine.state is nodes.State.UP:
                 self._tell_node(known, (nodes.Action.TELL_UP,))
@@ -562,7 +585,7 @@ class Rca:
     def _on_cpa_connected(self) -> None:
         now = time.monotonic()
         self.journal.write("cpa_connected", socket=self.cpas.path)
-        self._ask_nodes_out()  # nodes wait for the mesh's time
+        self.changes.read()  # nodes wait for the mesh's time
         self._tell_all_nodes()
         self.cpas.call({"op": "launchers_of", "login": self.config.login}, now, self._on_launchers_of)
         self._send_due(now)
@@ -575,6 +598,7 @@ class Rca:
 
     def _on_cpa_lost(self, reason: str) -> None:
         self.journal.write("cpa_lost", socket=self.cpas.path, reason=reason)
+        self.changes.disconnected()
         self.outbox.disconnected(time.monotonic())
 
     def _on_launchers_of(self, reply: dict[str, Any] | None, error: AgentError | None) -> None:

@@ -119,6 +119,8 @@ class RemoteNodes:
         self._known_at = time.monotonic()
         self.places: list[str] = []  # the addresses of the mesh's RCAs, this one included
         self.alone = False  # True if no CPA answers us
+        #: Gets each question of another login processor's RCA.
+        self.on_question: Callable[[heartbeat.Beat], None] = lambda _question: None
         self.interval_s = MANY_INTERVAL_S if len(self._expected) > MANY else min(INTERVAL_S, config.suspect_s / 2.5)
         self.nodes: dict[str, RemoteNode] = {}
         self._epoch = int.from_bytes(os.urandom(8), "big") or 1
@@ -222,7 +224,9 @@ class RemoteNodes:
     def _take(self, datagram: bytes, sender: Any, arrived: float) -> None:
         name = heartbeat.node_of(datagram)
         if datagram[4] == heartbeat.RCA:
-            self._send(answer_rca(datagram, self.masters, self._login), sender)
+            question, which = read_question(datagram, self.masters, self._login)
+            self._send(answer_to(question, self.masters[which]), sender)
+            self.on_question(question)
             return
         known = self.nodes.get(name)
         if known is None and name not in self._expected:
@@ -292,9 +296,9 @@ class RemoteNodes:
             pass  # the sender repeats its question
 
 
-def answer_rca(datagram: bytes, masters: Sequence[bytes], own: str) -> bytes:
-    """The answer to the question of another login processor's RCA to ``own``. Raises WireError if it is not meant
-    for us.
+def read_question(datagram: bytes, masters: Sequence[bytes], own: str) -> tuple[heartbeat.Beat, int]:
+    """Verify the question of another login processor's RCA to ``own``; also returns which of ``masters`` its key is of.
+    Raises WireError if it is not meant for us.
 
     The check keeps an attacker on the path, or at another's address, from having us answer in another RCA's place.
     """
@@ -302,7 +306,13 @@ def answer_rca(datagram: bytes, masters: Sequence[bytes], own: str) -> bytes:
     told, which = heartbeat.read_beat(datagram, asks)
     if told.kind != heartbeat.RCA or told.facts.address != own:
         raise WireError("this RCA does not answer such requests")
-    return heartbeat.Acknowledgement(heartbeat.UP, told.sequence, 0, ASK_S).encode(asks[which], told.boot_id)
+    return told, which
+
+
+def answer_to(question: heartbeat.Beat, master: bytes) -> bytes:
+    """The answer to the question of another login processor's RCA."""
+    said = heartbeat.Acknowledgement(heartbeat.UP, question.sequence, 0, ASK_S)
+    return said.encode(keys.rca_key(master, question.node), question.boot_id)
 
 
 def _arrival(ancillary: Sequence[tuple[int, int, bytes]]) -> float:

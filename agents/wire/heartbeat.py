@@ -36,6 +36,7 @@ REGISTER, TIMELESS, UNHEARD = 1, 2, 4
 MAC_SIZE = 32
 LONGEST = 1024
 AT_ONCE = 64  # datagrams read before other events are handled: anybody may send them
+MOST_COUNT = (1 << 32) - 1  # the largest number in a field of a beat
 MOST_PLACES = 16  # the most RCAs that a node is given
 LONGEST_PLACE = 58  # characters of an address, so that MOST_PLACES fit in one datagram
 

@@ -176,7 +176,9 @@ CPA: Dict[str, Shape] = {
         {"nodes": _list, "wipe": _bool, "rca": _str}, node=_str, boot_id=_str, incarnation=_int, reason=_str
     ),
     "nodes_out": _shape({"near": _bool}, failed_s=_num),
+    "beat": _shape({"near": _bool}),
     "nodes_moved": _shape(),
+    "moved_elsewhere": _shape({"tell": _bool}),
     "cpa_started": _shape(),
     "remote_nodes": _shape(login=_str),
     "rca_here": _shape(login=_str, listen=_str),

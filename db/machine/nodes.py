@@ -596,6 +596,7 @@ def give_up(store: Store, node: str, launcher: int, reason: str, by: str) -> Non
 def give_up_life(t: Transaction, row: NodeRow) -> None:
     """Accept no PCT under this boot id again."""
     t.change(_give_up.bind(node=row.id))
+    t.moved_nodes = True
 
 
 def node_failed(store: Store, node: str, launcher: int, reason: str) -> bool:

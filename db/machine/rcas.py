@@ -139,6 +139,7 @@ def here(store: Store, login: str, listen: str) -> bool:
         address = UDP + listen
         if row.address != address:
             t.change(_set_address.bind(node=row.id, address=address))
+            t.moved_nodes = True
         return move(t, row, NodeEvent.REGISTERED, "", login) or row.address != address
 
     return store.run(work)
@@ -208,6 +209,7 @@ def revoke(store: Store, login: str, by: str) -> Revoked:
         t.change(_delete_node.bind(node=row.id))
         t.change(_touch_first_node.bind())
         t.trimmed_to = t.stamp  # viewers read everything anew
+        t.moved_nodes = True
         t.event("revoked", f"login processor {login}, by {by}")
         return had
 

@@ -54,10 +54,10 @@ def _rca_addresses() -> Query:
 
 
 @statement
-def _out_of_service(*, failed_before: float) -> Query:
-    rested = (Node.state == "down") & (Node.by == "cpa") & (Node.state_at < failed_before)
-    return Node.select(Node.name, Node.boot_id, Node.incarnation, Node.state).where(
-        Node.role != "login", (Node.incarnation >= GIVEN_UP) | (Node.state == "suspect") | rested
+def _out_of_service() -> Query:
+    failed = (Node.state == "down") & (Node.by == "cpa")
+    return Node.select(Node.name, Node.boot_id, Node.incarnation, Node.state, Node.state_at).where(
+        Node.role != "login", (Node.incarnation >= GIVEN_UP) | (Node.state == "suspect") | failed
     )
 
 
@@ -90,6 +90,8 @@ class NodesOut(NamedTuple):
     """Nodes out of service: those whose rest after a failed load is over, suspect ones, and boots given up (name,
     boot id).
 
+    ``rest_s``: seconds until the next such rest is over (None: no node rests).
+
     An RCA recognises from the rest that its knowledge is out of date: the mesh's boot, the number of nodes, and the
     addresses of its RCAs (name, address, state).
     """
@@ -101,16 +103,19 @@ class NodesOut(NamedTuple):
     boot_id: str
     nodes: int
     logins: list[tuple[str, str, str]]
+    rest_s: float | None
 
 
 def nodes_out(store: Store, failed_s: float) -> NodesOut:
     """What an RCA must tell nodes that run and do not know that the mesh has excluded them."""
     ((now, boot_id, count),), logins = store.read_together([_clock_and_size.bind(), _rca_addresses.bind()])
-    rows = store.read(_out_of_service.bind(failed_before=float(now) - failed_s))
-    given_up = [(row[0], row[1]) for row in rows if row[2] >= GIVEN_UP]
+    rows = store.read(_out_of_service.bind())
+    boots = [(row[0], row[1]) for row in rows if row[2] >= GIVEN_UP]
     suspect = [row[0] for row in rows if row[2] < GIVEN_UP and row[3] == "suspect"]
-    rested = [row[0] for row in rows if row[2] < GIVEN_UP and row[3] == "down"]
-    return NodesOut(float(now), rested, suspect, given_up, boot_id, count, [tuple(row) for row in logins])
+    failed = [(row[0], float(row[4]) + failed_s - float(now)) for row in rows if row[2] < GIVEN_UP and row[3] == "down"]
+    rested = [name for name, left_s in failed if left_s < 0]
+    rest_s = min((left_s for _, left_s in failed if left_s >= 0), default=None)
+    return NodesOut(float(now), rested, suspect, boots, boot_id, count, [tuple(row) for row in logins], rest_s)
 
 
 def given_up(store: Store) -> set[str]:

@@ -36,6 +36,8 @@ class PostBacks:
         self.requests: Requests
         #: Called if the head of a line cannot be served: launches of low priority may have to end (uid, request).
         self.make_room: Callable[[int, Message], None] = lambda _uid, _message: None
+        #: Called if a request was granted or ended that waits at another login processor.
+        self.on_elsewhere: Callable[[], None] = lambda: None
         line.on_served = self._served
         line.on_undone = self._undone
 
@@ -103,7 +105,8 @@ class PostBacks:
 
         login, _, path = cpa.partition(" ")
         if login != self._address.partition(" ")[0]:
-            return  # that CPA checks by itself (daemon)
+            self.on_elsewhere()  # that CPA reads it
+            return
 
         def answered(_reply: Message | None, error: AgentError | None) -> None:
             self._loop.after(0, caller.close)

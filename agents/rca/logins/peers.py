@@ -1,5 +1,7 @@
 """The RCAs of other login processors: asked by datagrams now and then whether they run.
 
+A question also says how many changes this login processor has announced (news.py).
+
 If an RCA is lost, its living nodes come here: they try the next RCA by themselves. Nobody would report the others, so a
 CPA is told that the RCA is lost. :class:`Peer` does no I/O.
 """
@@ -16,6 +18,7 @@ from agents.rca.datagrams import ASK_S
 from agents.wire import heartbeat, keys
 from agents.wire.errors import WireError
 
+TOGETHER_S = 0.02  # changes within this time are announced together
 LATE_S = 1.0  # a question this late means that this process itself was stopped
 
 
@@ -111,6 +114,7 @@ class Peers:
         self.peers: dict[str, Peer] = {}
         self._asked_at = time.monotonic()
         self._asked: dict[int, str] = {}  # sequence -> the RCA that was asked, for the last few
+        self._changes, self._announcing = 1, False
         self._sock = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         loop.watch(self._sock.fileno(), READ, self._on_datagrams)
         loop.after(ASK_S, self._ask)
@@ -130,6 +134,17 @@ class Peers:
         if name in self.peers:
             self.peers[name].handle(Event.CONTRADICTED, time.monotonic())
 
+    def announce(self) -> None:
+        """Tell the others, now and with every later question, that this login processor has changed something."""
+        self._changes = self._changes % heartbeat.MOST_COUNT + 1
+        if not self._announcing:  # many changes at once are one announcement
+            self._announcing = True
+            self._loop.after(TOGETHER_S, self._announce)
+
+    def _announce(self) -> None:
+        self._announcing = False
+        self._send_questions(time.monotonic())
+
     def _ask(self) -> None:
         now = time.monotonic()
         gap_s, self._asked_at = now - self._asked_at - ASK_S, now
@@ -137,23 +152,29 @@ class Peers:
             for peer in self.peers.values():
                 peer.heard_at += gap_s
         self._asked = {sequence: name for sequence, name in self._asked.items() if name in self.peers}
+        self._send_questions(now)
+        for peer in self.peers.values():
+            action = peer.tick(now, *self._times)
+            if action is not Action.NONE:
+                self._tell(peer, action)
+        self._loop.after(ASK_S, self._ask)
+
+    def _send_questions(self, now: float) -> None:
         while len(self._asked) > 8 * len(self.peers):
             del self._asked[next(iter(self._asked))]
         for number, peer in enumerate(self.peers.values()):
             sequence = int(now * 1e6) + number
             self._asked[sequence] = peer.name
             facts = heartbeat.Facts(address=peer.name)
-            question = heartbeat.Beat(self._name, self._life, 0, sequence, kind=heartbeat.RCA, facts=facts)
+            question = heartbeat.Beat(
+                self._name, self._life, self._changes, sequence, kind=heartbeat.RCA, facts=facts
+            )  # fmt: skip
             try:
                 place = self._names.address(peer.place, self._family)
                 if place is not None:  # otherwise its name is being looked up; it is asked the next time
                     self._sock.sendto(question.encode(keys.rca_key(self._masters()[0], self._name)), place[1])
             except (OSError, WireError):
                 pass  # without a route there is no answer
-            action = peer.tick(now, *self._times)
-            if action is not Action.NONE:
-                self._tell(peer, action)
-        self._loop.after(ASK_S, self._ask)
 
     def _on_datagrams(self, _events: int) -> None:
         for _ in range(heartbeat.AT_ONCE):

@@ -1,6 +1,7 @@
 """Requests to any CPA of the mesh that answers."""
 
 import glob
+from contextlib import suppress
 from typing import Any
 
 from agents.link.client import Client, Unreachable
@@ -29,3 +30,12 @@ def ask_cpa(settings: Settings, request: dict[str, Any], timeout_s: float = 10.0
     if not paths:
         raise ConsoleError("no mesh is up", "mesh up")
     raise ConsoleError(f"no CPA answers{last}", "mesh status")
+
+
+def announce_change(settings: Settings) -> None:
+    """Have the mesh's daemons read the state of the machine, which this command has changed in the database.
+
+    They find it within a minute without this, if no CPA answers.
+    """
+    with suppress(ConsoleError, AgentError):
+        ask_cpa(settings, {"op": "nodes_moved"})

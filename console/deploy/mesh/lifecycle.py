@@ -20,6 +20,7 @@ from console.deploy.hosts.host_states import Event, HostFailed, State
 from console.deploy.managed import steps
 from console.deploy.managed.notice import give_notice
 from console.deploy.mesh import login_hosts, plan, sharing
+from console.deploy.mesh.cpas import announce_change
 from console.deploy.mesh.waiting import await_nodes
 from console.deploy.personal import evidence_of_life, lifecycle
 from console.deploy.personal.plan import cpa_url, size_of
@@ -206,6 +207,7 @@ def _grow(
     if not grown:
         return config
     extend(cpa_url(settings), config["boot_id"], grown)
+    announce_change(settings)
     _set_modes(settings, hosts, grown)
     known = {node["name"] for node in config["nodes"]}
     config = {**config, "nodes": nodes}

@@ -13,6 +13,7 @@ from agents.link.sockets import own_directory
 from agents.wire import heartbeat
 from agents.wire.address import parse
 from agents.wire.errors import AgentError
+from console.deploy.mesh.cpas import announce_change
 from console.deploy.mesh.plan import joined, route_to
 from console.deploy.personal import evidence_of_life, lifecycle
 from console.deploy.personal.plan import cpa_url
@@ -65,6 +66,7 @@ def grant(settings: Settings, name: str, *, cpas: int = 0) -> dict[str, Any]:
     places = [] if cpas else _places_of_cpas(config)
     files = _files(settings, name, cpa=bool(cpas))
     _enter(url, config, name)
+    announce_change(settings)
     # The new keeper gets a boot id of its own, so that its end is not the mesh's end.
     of_mesh = {key: config[key] for key in (*SHARED, *(OF_CPAS if cpas else ())) if key in config}
     keeper = {**of_mesh, "boot_id": f"{config['boot_id']}-{name}", "login": name, "granted": True}

@@ -14,7 +14,7 @@ from agents.wire.errors import AgentError
 from console.deploy.hosts.description import read_hosts
 from console.deploy.hosts.host_state_file import HostStateFile
 from console.deploy.mesh import logins
-from console.deploy.mesh.cpas import ask_cpa
+from console.deploy.mesh.cpas import announce_change, ask_cpa
 from console.deploy.personal import lifecycle
 from console.deploy.personal.plan import cpa_url, cpa_url_file
 from console.deploy.trust.authority import authority
@@ -62,6 +62,7 @@ def revoke(settings: Settings, name: str, say: Say, *, force: bool) -> Revoked:
             if not force:
                 _refuse_while_launches_run(store, name)
             had = _forget(settings, store, name)
+            announce_change(settings)
             say(f"{name} is not a login processor any more: no CPA of this mesh serves it")
             left = _end(settings, store, had.launchers, say)
             for partition in had.partitions:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -363,3 +365,57 @@ def test_an_up_brings_new_keys(mesh: ManyLogins) -> None:
     with standing([mesh.pid_of("rca")]):
         wait_until(lambda: "h0" not in mesh.heard_by().values(), "they beat to others", step_s=0.05)
         assert set(mesh.states().values()) <= {"up", "suspect"}
+
+
+#: What an RCA's heartbeat asks: the database's clock.
+CLOCK = re.compile(r"SELECT [^,]*UNIX_TIMESTAMP[^,]* FROM `mesh` AS `t1` WHERE \(`t1`\.`id` = 1\)( LIMIT \d+)?")
+_LOG = "SELECT CONVERT(argument USING utf8mb4) FROM mysql.general_log WHERE command_type = 'Query' AND thread_id IN"
+REST_S = 4.5  # what was asked every second or two comes in it
+
+
+def asked_meanwhile(mesh: ManyLogins, work: Callable[[], object]) -> list[str]:
+    """What the daemons ask of the database while ``work`` runs."""
+    with open_store(mesh.url) as watcher:
+        watcher.connect()
+
+        def own() -> set[int]:
+            sql = "SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()"
+            return {row[0] for row in watcher.read(sql)}
+
+        watcher.execute("SET GLOBAL log_output = 'TABLE'")
+        watcher.execute("TRUNCATE mysql.general_log")
+        watcher.execute("SET GLOBAL general_log = 1")
+        try:
+            threads = own()
+            work()
+            threads |= own()
+        finally:
+            watcher.execute("SET GLOBAL general_log = 0")
+        return [row[0] for row in watcher.read(f"{_LOG} ({','.join(map(str, sorted(threads)))})")]
+
+
+def rest() -> None:
+    end = time.monotonic() + REST_S
+    wait_until(lambda: time.monotonic() > end, "the time is over")
+
+
+def test_at_rest_nobody_asks_for_a_state_and_what_changes_anywhere_is_an_event(mesh: ManyLogins) -> None:
+    """A request waits at the CPA of h4 meanwhile, for processors of a launch of ours."""
+    ours = mesh.start("yod", "-sz", str(PROCESSORS), *HERE)
+    runs(mesh, PROCESSORS)
+    theirs = mesh.start_on(mesh.own, "yod", "-wait-for-nodes", "600", "-sz", "1", "true")
+    wait_until(lambda: mesh.rows("SELECT COUNT(*) FROM waiting") == [(1,)], "it waits")
+    for _ in range(5):  # what has happened is looked after a second later; a beat that is late is an event too
+        asked = asked_meanwhile(mesh, rest)
+        states = [text for text in asked if not CLOCK.fullmatch(text)]
+        if not states:
+            break
+    assert asked and not states, states
+
+    def end_ours() -> None:
+        ours.send_signal(signal.SIGTERM)
+        _, said = theirs.communicate()
+        assert theirs.returncode == 0, said
+
+    beats = [text for text in asked_meanwhile(mesh, end_ours) if CLOCK.fullmatch(text)]
+    assert len(beats) < 2 * len(asked), "it had its processors when ours ended, not by a look a minute later"

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from agents.rca.datagrams import answer_rca as answer
+from agents.rca.datagrams import answer_to, read_question
 from agents.rca.logins.peers import TRANSITIONS, Action, Event, Peer, State
 from agents.wire import heartbeat, keys
 from agents.wire.errors import WireError
@@ -42,14 +42,15 @@ def test_one_that_is_there_after_all_begins_anew(event: Event) -> None:
 
 def test_a_question_is_answered_for_the_life_that_asks() -> None:
     question = asked(keys.rca_key(MASTER, "login2"))
-    said = answer(question, [OTHER, MASTER], "login1")
+    told, which = read_question(question, [OTHER, MASTER], "login1")
+    said = answer_to(told, [OTHER, MASTER][which])
     assert heartbeat.read_acknowledgement(said, [keys.rca_key(MASTER, "login2")], "life-1").sequence == 77
     with pytest.raises(WireError):
-        answer(question, [OTHER], "login1")
+        read_question(question, [OTHER], "login1")
     with pytest.raises(WireError):  # sent on to another: it does not say that login1 is there
-        answer(question, [MASTER], "login3")
+        read_question(question, [MASTER], "login3")
     with pytest.raises(WireError):  # and back to who asked
-        answer(question, [MASTER], "login2")
+        read_question(question, [MASTER], "login2")
     with pytest.raises(WireError):
         heartbeat.read_acknowledgement(said, [keys.rca_key(MASTER, "login2")], "life-2")
 
@@ -63,7 +64,7 @@ def asked(key: bytes) -> bytes:
 
 def test_a_node_cannot_ask_in_an_rcas_name() -> None:
     with pytest.raises(WireError):
-        answer(asked(keys.beat_key(MASTER, "login2")), [MASTER], "login1")
+        read_question(asked(keys.beat_key(MASTER, "login2")), [MASTER], "login1")
 
 
 def test_what_nodes_can_be_told_of() -> None:
