@@ -479,7 +479,8 @@ def test_a_call_whose_executor_can_never_run_fails_and_one_that_only_waits_does_
         rows = queue(private)
         return [(one["why"], one["stuck"]) for one in rows if one["name"] == "inner" and one["why"]]
 
-    assert wait_until(inner, "the inner job waits") == [("first in the line: 1 processor not free yet", False)]
+    told = wait_until(inner, lambda: f"the inner job waits: {queue(private, ended=True)}")
+    assert told == [("first in the line: 1 processor not free yet", False)]
     held.stdin.close()
     out, _ = outer.communicate()
     _, results, refused = out.splitlines()
