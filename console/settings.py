@@ -12,182 +12,138 @@ import stat
 import sys
 
 from console.errors import UsageError
+from redmesh.settings.groups import (
+    AllocationSettings,
+    CleanupSettings,
+    HeartbeatSettings,
+    NodeSettings,
+    PrologSettings,
+    UsersSettings,
+)
+from redmesh.settings.record import COUNT_OR_AUTO, HOSTS, NAMES, PATH, SECONDS, TEXT, Record, field
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Any, NoReturn
+    from typing import Any
 
     Value = str | int | float | tuple[str, ...]
 
-TEXT, PATH, COUNT, SECONDS, NAMES = "text", "path", "whole number", "number", "list of names"
-COUNT_OR_AUTO = 'whole number or "auto"'
-HOSTS = "list of names or tables"
 
-#: Every key: name, kind, default, smallest value, meaning. A test compares the table with docs/configuration.md.
-KEYS: tuple[tuple[str, str, Value, int, str], ...] = (
-    ("database", TEXT, "", 0, "the system database as viewers open it; empty: SQLite in the state directory"),
-    (
-        "cpa_database_file",
-        PATH,
-        "",
-        0,
-        "a file of mode 0600 with the URL that the CPAs open; empty: the same URL as `database`",
-    ),
-    ("processors", COUNT, 0, 0, "processors of a personal mesh; 0: as many as this machine has cores"),
-    ("nodes", COUNT, 1, 1, "number of PCTs (nodes) that share the processors of a personal mesh"),
-    ("service_nodes", COUNT, 0, 0, "how many of the nodes are service nodes: in no pool, reached by `yod -service`"),
-    ("service_memory_mb", COUNT, 0, 0, "address space in MiB that a process on a service node may have; 0: any"),
-    ("cpas", COUNT, 1, 1, "CPAs of a personal mesh"),
-    (
-        "gpus",
-        COUNT_OR_AUTO,
-        "auto",
-        0,
-        "GPUs of each node of a personal mesh; auto: this machine's (/dev/nvidia0 …), divided among the nodes",
-    ),
-    (
-        "hosts",
-        HOSTS,
-        (),
-        0,
-        "machines of a mesh over SSH (docs/deployment.md); if there are any, yod starts no personal mesh",
-    ),
-    (
-        "login_address",
-        TEXT,
-        "",
-        0,
-        "the address at which agents reach this machine; empty: the address of the route to the hosts",
-    ),
-    ("agent_port", COUNT, 7117, 1, "the TCP port that agents listen on, and the UDP port of the RCA"),
-    (
-        "cpa_port",
-        COUNT,
-        0,
-        0,
-        "the TCP port of the first CPA, for login processors that have no CPA; 0: no CPA listens",
-    ),
-    (
-        "manager",
-        TEXT,
-        "auto",
-        0,
-        "the batch system whose job is used (docs/managers.md): auto, none, slurm, grid_engine, pbs, lsf, flux …",
-    ),
-    ("max_processors", COUNT, 0, 0, "processors that a user may have at once outside batch partitions; 0: any number"),
-    ("max_jobs", COUNT, 0, 0, "jobs, and launches outside of jobs, that one user may run at once; 0: any number"),
-    (
-        "post_back_urls",
-        NAMES,
-        (),
-        0,
-        "https://HOST:PORT of the servers to which a CPA may report processors that a request was granted",
-    ),
-    ("post_back_ca", PATH, "", 0, "a file with the CA certificates for these servers; empty: the system's"),
-    (
-        "job",
-        TEXT,
-        "",
-        0,
-        "for commands outside of a batch job: the state directory of the job's mesh (`mesh manager list` prints it)",
-    ),
-    ("ssh_config", PATH, "", 0, "the configuration file of SSH; empty: ~/.ssh/config"),
-    ("connect_s", SECONDS, 15.0, 1, "seconds after which a connection to a host over SSH times out"),
-    ("fanout", COUNT, 32, 2, "the largest number of children of a node in the tree of a launch"),
-    ("idle_minutes", SECONDS, 30.0, 0, "minutes without a launch after which a personal mesh that yod started ends"),
-    (
-        "batch_accounts",
-        NAMES,
-        (),
-        0,
-        "accounts of the batch system, which may create partitions for batch jobs, as administrators may",
-    ),
-    (
-        "admins",
-        NAMES,
-        (),
-        0,
-        "accounts that may end and signal any user's launches, drain and reset nodes, change modes and reserve; root "
-        "and the mesh's owner always may",
-    ),
-    (
-        "cleanup",
-        PATH,
-        "",
-        0,
-        "the executable that kills what a lost launcher left on its nodes; empty: the one of Redmesh",
-    ),
-    ("suspect_s", SECONDS, 5.0, 0, "seconds without a heartbeat after which a node is suspect"),
-    ("down_s", SECONDS, 15.0, 0, "seconds without a heartbeat after which a node is down"),
-    ("failed_s", SECONDS, 30.0, 0, "seconds after which a node on which a load failed is used again, if its PCT lives"),
-    (
-        "pending_s",
-        SECONDS,
-        60.0,
-        1,
-        "seconds for which processors are kept for a launcher until its ranks are ready, or yod reports that it loads",
-    ),
-    ("loading_s", SECONDS, 300.0, 2, "seconds for which processors are kept while a launch loads; yod renews them"),
-    (
-        "silent_s",
-        SECONDS,
-        10.0,
-        0,
-        "seconds without a heartbeat after which a yod that still exists counts as lost (a yod "
-        "that exits is noticed at once)",
-    ),
-    (
-        "placement",
-        TEXT,
-        "",
-        0,
-        "the placement of requests that name no placement (docs/placement.md); empty: `default`",
-    ),
-    ("nice_grace_s", SECONDS, 300.0, 0, "seconds between SIGTERM and SIGKILL for a -nice launch that is preempted"),
-    (
-        "login",
-        TEXT,
-        "",
-        0,
-        "the name of this login processor in the mesh; empty: the login processor that started the mesh",
-    ),
-    (
-        "system",
-        PATH,
-        "",
-        0,
-        "the state directory of a mesh that root runs for every user (docs/system.md); empty: no such mesh",
-    ),
-    ("system_run", PATH, "/run/redmesh", 0, "the directory of the sockets of that mesh"),
-    ("prolog", PATH, "", 0, "system mode: the executable that root runs on every node before a launch"),
-    ("epilog", PATH, "", 0, "system mode: the executable that root runs on every node after a launch"),
-    ("prolog_s", SECONDS, 60.0, 1, "seconds after which a prolog or an epilog is killed"),
-    ("allow_root", COUNT, 0, 0, "system mode: 1 allows root to launch"),
-    (
-        "show_commands",
-        COUNT,
-        0,
-        0,
-        "system mode: 1 shows the arguments of everybody's launches, and why launches failed, to all users; 0: to the "
-        "launch's user and root",
-    ),
-    (
-        "mpi",
-        TEXT,
-        "auto",
-        0,
-        "the value of `--mpi` for scripts, and for programs that are linked against no MPI: auto, "
-        "pmi1, pmi2, pmix, none",
-    ),
-    ("history_days", COUNT, 30, 0, "days for which ended partitions and launchers are kept"),
-    ("history_rows", COUNT, 10000, 0, "number of ended partitions and launchers that are kept"),
-    ("job_limit_mb", COUNT, 1024, 1, "MiB that the state object of one job may have"),
-    ("job_days", SECONDS, 30.0, 0, "days for which state objects of ended jobs are kept; 0: no limit"),
-    ("jobs_mb", COUNT, 10240, 0, "MiB of state objects above which the oldest of ended jobs are deleted; 0: no limit"),
-    ("node_jobs_mb", COUNT, 10240, 0, "MiB of one user's state objects that a node accepts; 0: no limit"),
-)
-_BY_NAME = {key[0]: key for key in KEYS}
+class MachineSettings(Record):
+    """A personal mesh: its size and its end."""
+
+    processors: int = field(
+        default=0, in_job=False, meaning="processors of a personal mesh; 0: as many as this machine has cores"
+    )
+    nodes: int = field(
+        default=1,
+        least=1,
+        in_job=False,
+        meaning="number of PCTs (nodes) that share the processors of a personal mesh",
+    )
+    service_nodes: int = field(
+        default=0,
+        in_job=False,
+        meaning="how many of the nodes are service nodes: in no pool, reached by `yod -service`",
+    )
+    cpas: int = field(default=1, least=1, in_job=False, meaning="CPAs of a personal mesh")
+    gpus: int | str = field(
+        default="auto",
+        kind=COUNT_OR_AUTO,
+        in_job=False,
+        meaning="GPUs of each node of a personal mesh; auto: this machine's (/dev/nvidia0 …), divided among the nodes",
+    )
+    idle_minutes: float = field(
+        default=30.0, meaning="minutes without a launch after which a personal mesh that yod started ends"
+    )
+
+
+class DatabaseSettings(Record):
+    """The system database."""
+
+    database: str = field(
+        default="",
+        in_job=False,
+        meaning="the system database as viewers open it; empty: SQLite in the state directory",
+    )
+    cpa_database_file: str = field(
+        default="",
+        kind=PATH,
+        in_job=False,
+        meaning="a file of mode 0600 with the URL that the CPAs open; empty: the same URL as `database`",
+    )
+
+
+class HostSettings(Record):
+    """A mesh over SSH, or one that root runs for every user."""
+
+    hosts: tuple[str, ...] = field(
+        default=(),
+        kind=HOSTS,
+        in_job=False,
+        meaning="machines of a mesh over SSH (docs/deployment.md); if there are any, yod starts no personal mesh",
+    )
+    login_address: str = field(
+        default="",
+        in_job=False,
+        meaning="the address at which agents reach this machine; empty: the address of the route to the hosts",
+    )
+    agent_port: int = field(
+        default=7117,
+        least=1,
+        in_job=False,
+        meaning="the TCP port that agents listen on, and the UDP port of the RCA",
+    )
+    cpa_port: int = field(
+        default=0,
+        in_job=False,
+        meaning="the TCP port of the first CPA, for login processors that have no CPA; 0: no CPA listens",
+    )
+    ssh_config: str = field(default="", kind=PATH, meaning="the configuration file of SSH; empty: ~/.ssh/config")
+    connect_s: float = field(
+        default=15.0, least=1, meaning="seconds after which a connection to a host over SSH times out"
+    )
+    login: str = field(
+        default="",
+        in_job=False,
+        meaning="the name of this login processor in the mesh; empty: the login processor that started the mesh",
+    )
+    system: str = field(
+        default="",
+        kind=PATH,
+        in_job=False,
+        meaning="the state directory of a mesh that root runs for every user (docs/system.md); empty: no such mesh",
+    )
+    system_run: str = field(default="/run/redmesh", kind=PATH, meaning="the directory of the sockets of that mesh")
+
+
+class JobSettings(Record):
+    """Batch systems, launches, and the state objects of jobs."""
+
+    manager: str = field(
+        default="auto",
+        meaning="the batch system whose job is used (docs/managers.md): auto, none, slurm, grid_engine, pbs, lsf, "
+        "flux …",
+    )
+    job: str = field(
+        default="",
+        meaning="for commands outside of a batch job: the state directory of the job's mesh (`mesh manager list` "
+        "prints it)",
+    )
+    mpi: str = field(
+        default="auto",
+        meaning="the value of `--mpi` for scripts, and for programs that are linked against no MPI: auto, pmi1, pmi2, "
+        "pmix, none",
+    )
+    job_limit_mb: int = field(default=1024, least=1, meaning="MiB that the state object of one job may have")
+    job_days: float = field(default=30.0, meaning="days for which state objects of ended jobs are kept; 0: no limit")
+    jobs_mb: int = field(
+        default=10240,
+        meaning="MiB of state objects above which the oldest of ended jobs are deleted; 0: no limit",
+    )
+
+
 #: The section that describes the machine (docs/topology.md), kept unparsed because only ``mesh up`` reads it.
 TOPOLOGY = "topology"
 #: The console's preferences (docs/console.md), kept unparsed because only the console reads them.
@@ -204,86 +160,21 @@ SITE = "/etc/redmesh/mesh.toml"
 
 #: Every job of a batch system has at least one of these variables; without one, no manager is imported.
 JOB_MARKS = ("FLUX_URI", "SLURM_JOB_ID", "PE_HOSTFILE", "PBS_JOBID", "LSB_JOBID")
-#: Keys that describe a machine; they are ignored in a batch job, where the machine is the job's allocation.
-_MACHINE = frozenset(
-    ("database", "cpa_database_file", "processors", "nodes", "service_nodes", "cpas", "gpus", "hosts", "login_address",
-     "agent_port", "cpa_port", "batch_accounts", "admins", "login", "system", "max_processors", "max_jobs",
-     "post_back_urls", "post_back_ca")
-)  # fmt: skip
 
 
 class ConfigurationError(UsageError):
     """An unusable configuration; the message says where the value came from."""
 
 
-class Settings:
+class Settings(
+    MachineSettings, DatabaseSettings, HostSettings, JobSettings, NodeSettings, HeartbeatSettings, AllocationSettings,
+    CleanupSettings, PrologSettings, UsersSettings, slots=True,
+):  # fmt: skip
     """The immutable settings of a command. ``where[key]`` is the source of a value: a file, variable or option."""
 
-    __slots__ = (
-        *_BY_NAME,
-        "_runtime",
-        "allocation",
-        "console",
-        "file",
-        "host_tables",
-        "managers",
-        "mesh",
-        "state_dir",
-        "topology",
-        "where",
-    )
-
-    database: str
-    cpa_database_file: str
-    processors: int
-    nodes: int
-    service_nodes: int
-    service_memory_mb: int
-    cpas: int
-    gpus: int | str
-    hosts: tuple[str, ...]  # the names of the hosts, as written in the file
-    login_address: str
-    agent_port: int
-    cpa_port: int
-    manager: str
     managers: list[dict[str, Any]]  # the tables [[manager]] as written in the file (db/allocation/managers.py)
-    max_processors: int
-    max_jobs: int
-    post_back_urls: tuple[str, ...]
-    post_back_ca: str
-    job: str
     allocation: str  # MANAGER-JOB of the batch system's job that this process is in and uses; "" outside of one
-    ssh_config: str
-    connect_s: float
     host_tables: tuple[Mapping[str, Any], ...]  # the settings of each of `hosts` (console/deploy/hosts/description.py)
-    fanout: int
-    idle_minutes: float
-    batch_accounts: tuple[str, ...]
-    admins: tuple[str, ...]
-    cleanup: str
-    suspect_s: float
-    down_s: float
-    silent_s: float
-    failed_s: float
-    pending_s: float
-    loading_s: float
-    placement: str
-    login: str
-    mpi: str
-    system: str
-    system_run: str
-    prolog: str
-    epilog: str
-    prolog_s: float
-    allow_root: int
-    show_commands: int
-    nice_grace_s: float
-    history_days: int
-    history_rows: int
-    job_limit_mb: int
-    job_days: float
-    jobs_mb: int
-    node_jobs_mb: int
     topology: dict[str, Any] | None  # the section [topology] as it was written; `mesh up` reads it (db/topology)
     console: dict[str, Any] | None  # the section [console] as it was written; console/tui/config.py reads it
     state_dir: str  # STATE of docs/architecture.md
@@ -308,9 +199,7 @@ class Settings:
         put(self, "allocation", allocation)
         put(self, "console", console)
         put(self, "topology", topology)
-        put(self, "host_tables", ())
-        for name, _kind, default, _least, _meaning in KEYS:
-            put(self, name, values.get(name, default))
+        self._fill(values)
         self._name_hosts(values.get("hosts", ()))
         put(self, "where", where)
         put(self, "file", file)
@@ -340,9 +229,6 @@ class Settings:
         tables = tuple({"name": one} if isinstance(one, str) else one for one in given)
         object.__setattr__(self, "host_tables", tables)
         object.__setattr__(self, "hosts", tuple(str(table.get("name", "?")) for table in tables))
-
-    def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise AttributeError("settings do not change; load them again")
 
     @property
     def run_dir(self) -> str:
@@ -426,7 +312,7 @@ def load(
     file = config or environ.get("REDMESH_CONFIG", "") or _find(environ)
     values, sections = _read_file(file) if file else ({}, {})
     where = dict.fromkeys((*values, *sections), file)
-    for name in _BY_NAME:
+    for name in Settings.FIELDS:
         variable = f"REDMESH_{name.upper()}"
         if variable in environ and not (name == "job" and _is_uuid(environ[variable])):
             values[name] = _parsed(name, environ[variable], variable)
@@ -438,8 +324,7 @@ def load(
             where[name] = word
     allocation = _allocation(values, environ)
     if allocation:
-        for name in _MACHINE & values.keys():
-            del values[name]
+        values = {name: value for name, value in values.items() if Settings.FIELDS[name].in_job}
         sections.pop(TOPOLOGY, None)
         sections.pop(MANAGER, None)
     settings = Settings(
@@ -492,7 +377,7 @@ def _read_file(file: str) -> tuple[dict[str, Value], dict[str, Any]]:
             sections[name] = raw
         elif name == MANAGER and isinstance(raw, list):
             sections[name] = raw  # the tables [[manager]]; the text key `manager` then has its default "auto"
-        elif name in _BY_NAME:
+        elif name in Settings.FIELDS:
             values[name] = _typed(name, raw, file, folder)
         else:
             raise ConfigurationError(f"{file}: no key is called {name!r}", _nearest(name))
@@ -538,13 +423,13 @@ def _read_toml(path: str) -> dict[str, Any]:
 def _nearest(name: str) -> str:
     import difflib
 
-    close = difflib.get_close_matches(name, (*_BY_NAME, TOPOLOGY, CONSOLE), 1, 0.5)
-    return f"did you mean {close[0]!r}?" if close else f"known keys: {', '.join(_BY_NAME)}"
+    close = difflib.get_close_matches(name, (*Settings.FIELDS, TOPOLOGY, CONSOLE), 1, 0.5)
+    return f"did you mean {close[0]!r}?" if close else f"known keys: {', '.join(Settings.FIELDS)}"
 
 
 def _typed(name: str, raw: object, origin: str, folder: str) -> Value:
     """Check a value that already has a type, from TOML or an option; return it converted to the key's type."""
-    kind = _BY_NAME[name][1]
+    kind = Settings.FIELDS[name].kind
     if kind == NAMES:
         if isinstance(raw, list | tuple) and all(isinstance(item, str) for item in raw):
             return tuple(raw)
@@ -563,7 +448,7 @@ def _typed(name: str, raw: object, origin: str, folder: str) -> Value:
 
 def _parsed(name: str, text: str, origin: str) -> Value:
     """Parse a value from the environment or the command line. Items of a list are separated by commas."""
-    kind = _BY_NAME[name][1]
+    kind = Settings.FIELDS[name].kind
     if kind in (NAMES, HOSTS):
         return tuple(part.strip() for part in text.split(",") if part.strip())
     if kind in (TEXT, PATH):
@@ -578,7 +463,7 @@ def _parsed(name: str, text: str, origin: str) -> Value:
 
 
 def _large_enough(name: str, number: int | float, origin: str) -> int | float:
-    least = _BY_NAME[name][3]
+    least = Settings.FIELDS[name].least
     if not least <= number < 1 << 31:  # NaN also fails this test
         raise ConfigurationError(f"{origin}: {name} must be at least {least}, not {number}")
     return number
