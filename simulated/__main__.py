@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import sys
 
 from agents.wire.errors import AgentError
+from agents.wire.keeper_json import read_keeper_json
 from simulated.daemon import serve
 
 TYPE_CHECKING = False
@@ -17,9 +17,7 @@ def main(arguments: list[str]) -> int:
         print("usage: python -P -m redmesh simulated --config FILE --name NAME", file=sys.stderr)
         return 2
     try:
-        with open(arguments[1], encoding="utf-8") as file:
-            config = json.load(file)
-        serve(config, arguments[3])
+        serve(read_keeper_json(arguments[1]), arguments[3])
     except (OSError, ValueError, KeyError) as error:
         print(f"simulated: {arguments[1]}: {error!r}", file=sys.stderr)
         return 2

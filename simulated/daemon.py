@@ -18,6 +18,7 @@ from agents.pct.node.listener import LaunchListener
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
 from agents.wire.messages import PCT
+from redmesh.settings.keeper_file import KeeperFile
 from redmesh.version import VERSION
 from simulated.launch import Host, Launch
 
@@ -29,9 +30,9 @@ if TYPE_CHECKING:
 class StandIn:
     """The daemon ``name``; the file STATE/name.json lists the nodes that it stands in for."""
 
-    def __init__(self, loop: Loop, config: dict[str, Any], name: str) -> None:
-        self._loop, self._name, self._boot_id = loop, name, str(config["boot_id"])
-        run, state = str(config["run"]), str(config["state"])
+    def __init__(self, loop: Loop, config: KeeperFile, name: str) -> None:
+        self._loop, self._name, self._boot_id = loop, name, config.boot_id
+        run, state = config.run, config.state
         self._run, self._state = run, state
         share = _share(os.path.join(state, f"{name}.json"))
         self._nodes: list[str] = [str(node) for node in share["nodes"]]
@@ -136,7 +137,7 @@ def _share(path: str) -> dict[str, Any]:
         raise AgentError(f"{path} does not say which nodes: {error}", "mesh up --simulate FILE writes it") from None
 
 
-def serve(config: dict[str, Any], name: str) -> None:
+def serve(config: KeeperFile, name: str) -> None:
     """Run the daemon until SIGTERM or SIGINT."""
     import signal
 

@@ -5,13 +5,14 @@ import os
 import signal
 import sys
 
-from agents.cpa.config import ConfigError, read
+from agents.cpa.config import read
 from agents.cpa.daemon import Cpa
 from agents.link.acceptor import allow_many_files
 from agents.link.journal import Journal
 from agents.link.loop import Loop
 from agents.linux.ending import expect_signals, on_terminate
 from agents.wire.errors import AgentError
+from agents.wire.keeper_json import ConfigError
 from db.errors import StoreError
 from db.store.store import open_store
 from redmesh.resource_limits import limit_hint

@@ -1,54 +1,43 @@
 """The CPA's part of keeper.json (docs/architecture.md)."""
 
-import json
 import os
 import stat
-from typing import Any, NamedTuple
 
 from agents.cpa.line.places import read_origin
 from agents.wire.errors import AgentError
-from db.allocation.managers import Policy, read_policy
+from agents.wire.keeper_json import ConfigError, read_keeper_json
+from db.allocation.managers import read_policy
 from db.errors import Invalid
-from redmesh.byte_text import each_to_system
+from redmesh.settings.keeper_file import KeeperFile
 from redmesh.start_command import ROOT, start_command
 
 
-class ConfigError(AgentError):
-    """An unusable configuration of a CPA."""
+class Config:
+    """What a CPA takes from keeper.json; the types are those of the record.
 
-    code = "invalid"
-    exit_status = 2
+    Raises OSError or ConfigError for the file with the database's URL; Invalid or AgentError for a wrong policy or URL.
+    """
 
-
-class Config(NamedTuple):
-    """The CPA's part of keeper.json."""
-
-    run: str
-    state: str
-    login: str
-    database: str
-    batch_accounts: frozenset[str]
-    admins: frozenset[str]
-    cleanup: tuple[str, ...]
-    history_days: float
-    history_rows: int
-    placement: str
-    nice_grace_s: float
-    mesh: str
-    public: bool  # system mode: every user of this login processor may connect
-    show_commands: bool = True  # viewers read the arguments of launches (db/allocation/full_texts.py)
-    signalled: bool = False  # the batch system sends signals to daemons too (agents/linux/ending.py)
-    granted: bool = False  # another login processor's mesh up granted it, and may revoke it
-    pending_s: float = 60.0
-    loading_s: float = 300.0
-    unwatched_s: float = 30.0  # when launches are looked at whose process nobody may watch
-    backfill: bool = True  # smaller requests may pass if they delay nobody
-    policy: Policy | None = None  # managers of parts of the machine, and limits of users
-    post_back_urls: frozenset[str] = frozenset()  # https://HOST:PORT of the URLs that grants may be posted back to
-    post_back_ca: str = ""  # the CA certificates for these URLs; empty: the system's
-    installed: str = ""  # the directory of the full Redmesh with its commands; daemons run a copy without them
-    rca_listens: bool = False  # this login processor's RCA hears from those of others what their CPAs have changed
-    listen: str = ""  # HOST:PORT for RCAs of login processors without a CPA; the next CPA uses the next port
+    def __init__(self, file: KeeperFile) -> None:
+        self.run, self.state, self.mesh, self.login = file.run, file.state, file.mesh, file.login
+        self.database = _database(file)
+        self.batch_accounts, self.admins = frozenset(file.batch_accounts), frozenset(file.admins)
+        self.cleanup = (file.cleanup,) if file.cleanup else tuple(start_command("cleanup"))
+        self.history_days, self.history_rows = file.history_days, file.history_rows
+        self.placement = file.placement or "default"
+        self.pending_s, self.loading_s, self.nice_grace_s = file.pending_s, file.loading_s, file.nice_grace_s
+        self.unwatched_s, self.backfill = file.unwatched_s, file.backfill
+        self.policy = read_policy(file.managers, file.max_processors, file.max_jobs)
+        self.post_back_urls = frozenset(map(read_origin, file.post_back_urls))
+        self.post_back_ca = file.post_back_ca
+        self.public = file.users  # system mode: every user of this login processor may connect
+        # Viewers read the arguments of launches (db/allocation/full_texts.py).
+        self.show_commands = not file.users or bool(file.show_commands)
+        self.signalled = bool(file.signalled_by)  # see agents/linux/ending.py
+        self.granted = file.granted
+        self.installed = file.installed or ROOT
+        self.rca_listens = bool(file.rca)  # it hears from other login processors' RCAs what their CPAs have changed
+        self.listen = file.cpa_listen
 
     def place(self, name: str) -> str:
         """The address of the CPA ``name`` for other login processors; empty if it has none."""
@@ -66,57 +55,24 @@ class Config(NamedTuple):
 
 def read(path: str) -> Config:
     """Read the configuration in ``path``. Raises ConfigError, which names the file and the fault."""
+    file = read_keeper_json(path)
     try:
-        with open(path, encoding="utf-8") as file:
-            whole: dict[str, Any] = each_to_system(json.load(file))
-        cleanup = whole.get("cleanup")
-        return Config(
-            run=str(whole["run"]),
-            state=str(whole["state"]),
-            login=str(whole["login"]),
-            database=_database(whole),
-            batch_accounts=frozenset(map(str, whole.get("batch_accounts", ()))),
-            admins=frozenset(map(str, whole.get("admins", ()))),
-            cleanup=(str(cleanup),) if cleanup else tuple(start_command("cleanup")),
-            history_days=float(whole.get("history_days", 30)),
-            history_rows=int(whole.get("history_rows", 10_000)),
-            placement=str(whole.get("placement") or "default"),
-            signalled=bool(whole.get("signalled_by")),
-            nice_grace_s=float(whole.get("nice_grace_s", 300.0)),
-            pending_s=float(whole.get("pending_s", 60.0)),
-            loading_s=float(whole.get("loading_s", 300.0)),
-            unwatched_s=float(whole.get("unwatched_s", 30.0)),
-            mesh=str(whole["mesh"]),
-            installed=str(whole.get("installed") or ROOT),
-            granted=bool(whole.get("granted")),
-            backfill=bool(whole.get("backfill", True)),
-            policy=read_policy(whole),
-            post_back_urls=frozenset(map(read_origin, whole.get("post_back_urls", ()))),
-            post_back_ca=str(whole.get("post_back_ca") or ""),
-            rca_listens=bool(whole.get("rca")),
-            listen=str(whole.get("cpa_listen") or ""),
-            public=bool(whole.get("users")),
-            show_commands=not whole.get("users") or bool(whole.get("show_commands")),
-        )
+        return Config(file)
+    except ConfigError:
+        raise
     except OSError as error:
         raise ConfigError(f"{error.filename or path}: {error.strerror}") from None
     except (Invalid, AgentError) as error:
         raise ConfigError(f"{path}: {error.message}", error.hint) from None
-    except KeyError as error:
-        raise ConfigError(f"{path} lacks {error.args[0]!r}", "run: mesh up") from None
-    except (ValueError, TypeError, AttributeError) as error:
-        raise ConfigError(f"{path} is not a keeper.json: {error}", "run: mesh up") from None
 
 
-def _database(whole: dict[str, Any]) -> str:
+def _database(file: KeeperFile) -> str:
     """The CPA's database URL: from its own 0600 file if one is named, otherwise from keeper.json."""
-    file_name = whole.get("database_file")
-    if not file_name:
-        return str(whole["database"])
-    with open(file_name, encoding="utf-8") as file:
-        status = os.fstat(file.fileno())
+    name = file.database_file
+    if not name:
+        return file.database
+    with open(name, encoding="utf-8") as url:
+        status = os.fstat(url.fileno())
         if status.st_uid not in (0, os.geteuid()) or stat.S_IMODE(status.st_mode) & 0o077:
-            raise ConfigError(
-                f"{file_name} holds the database's password and must be yours alone", f"chmod 600 {file_name}"
-            )
-        return file.read().strip()
+            raise ConfigError(f"{name} holds the database's password and must be yours alone", f"chmod 600 {name}")
+        return url.read().strip()

@@ -7,6 +7,7 @@ import os
 import subprocess
 
 from agents.job.description import ENVIRONMENT, parse_environment, read
+from redmesh.settings.keeper_file import read_keeper_file
 from redmesh.start_command import start_command
 from redmesh.state import SUFFIX, StateError, is_uuid
 from redmesh.state_reader import StateReader
@@ -59,7 +60,7 @@ def _mesh_of_batch_job(state: str) -> Dict[bytes, bytes]:
     task's."""
     try:
         with open(os.path.join(state, "keeper.json"), encoding="utf-8") as file:
-            in_job = "ends_with" in json.load(file)
+            in_job = bool(read_keeper_file(json.load(file)).ends_with)
     except (OSError, ValueError):
         return {}
     return {b"REDMESH_JOB": os.fsencode(state)} if in_job else {}

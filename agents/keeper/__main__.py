@@ -8,9 +8,8 @@ import sys
 from agents.keeper.errors import KeeperError
 from agents.keeper.keeper import Keeper
 from agents.keeper.spawn import detach_stdio
-from agents.wire.control import decode
 from agents.wire.errors import AgentError
-from redmesh.byte_text import each_to_system
+from agents.wire.keeper_json import read_keeper_json
 from redmesh.resource_limits import limit_hint
 
 TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
@@ -32,19 +31,16 @@ def main(arguments: List[str]) -> int:
         return 2
     path = os.path.abspath(words[1])
     try:
-        with open(path, "rb") as file:
-            config = each_to_system(decode(file.read()))
+        config = read_keeper_json(path)
         if detach and not _detach():
             return 0
         keeper = Keeper(config, path)
         if detach:
-            detach_stdio(os.path.join(str(config["state"]), "log", "keeper.stderr"))
+            detach_stdio(os.path.join(config.state, "log", "keeper.stderr"))
         if ready >= 0:
             os.write(ready, b"%d" % os.getpid())
             os.close(ready)
         keeper.run()
-    except KeyError as error:
-        return _complain(KeeperError(f"{path} lacks {error}", "run mesh down and mesh up", exit_status=2))
     except OSError as error:
         return _complain(KeeperError(f"{error.filename or path}: {error.strerror}", limit_hint(error), exit_status=2))
     except AgentError as error:

@@ -13,11 +13,10 @@ from agents.linux import processes
 from agents.linux.removal import remove_all_but, remove_empty, remove_state, remove_tree
 from agents.objects.carry import carry_all, has_objects
 from agents.wire.errors import AgentError
+from redmesh.settings.keeper_file import PARENT, KeeperFile
 
 TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Any, Dict
-
     from agents.link.journal import Journal
 
 #: Seconds for which a node's keeper that ends waits for that of the mesh, at least; and before the batch system's kill.
@@ -31,10 +30,10 @@ _NODES, _ABOVE, _ABOVE_MESH = "nodes", 5, 2
 class JobFiles:
     """The files of the mesh whose keeper has ``config``, and those of the user's other jobs on this host."""
 
-    def __init__(self, config: Dict[str, Any], log: Journal) -> None:
-        self._state, self._target, self._log = str(config["state"]), config.get("keep_jobs"), log
+    def __init__(self, config: KeeperFile, log: Journal) -> None:
+        self._state, self._target, self._log = config.state, config.keep_jobs, log
         #: True for the keeper of a node, False for that of the job's script.
-        self._node = config["ends_with"] == "parent"
+        self._node = config.ends_with == PARENT
         self._mesh = self._state
         for _ in range(_ABOVE if self._node else 0):  # JOB/nodes/HOST/redmesh/nodes/NODE
             self._mesh = os.path.dirname(self._mesh)

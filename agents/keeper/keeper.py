@@ -29,11 +29,12 @@ from agents.wire.messages import KEEPER
 
 TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Optional, Set, Tuple
+    from typing import Callable, Dict, List, Optional, Set, Tuple
 
     from agents.keeper.job_end import JobEnd
     from agents.keeper.job_files import JobFiles
     from agents.link.loop import Timer
+    from redmesh.settings.keeper_file import KeeperFile
 
 #: Seconds: for daemons of one kind to end; for a CPA to record that the mesh is down.
 END_S, TELL_S = 10.0, 3.0
@@ -88,19 +89,19 @@ class Kept:
 class Keeper:
     """Runs the daemons that ``config`` (keeper.json at ``path``) names. Raises KeeperError if another keeper does."""
 
-    def __init__(self, config: Dict[str, Any], path: str) -> None:
+    def __init__(self, config: KeeperFile, path: str) -> None:
         self._config = config
-        self._run, self._state = str(config["run"]), str(config["state"])
-        own_directory(self._run, public=bool(config.get("users")))
+        self._run, self._state = config.run, config.state
+        own_directory(self._run, public=config.users)
         own_directory(os.path.join(self._state, "log"))
         # mesh up sends SIGHUP to a keeper that it finds by its socket, perhaps before we handle it.
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         self._try_certificate()
-        self._lock = take_lock(self._state, LOCK_IN_JOB_S if config.get("ends_with") else LOCK_S)
+        self._lock = take_lock(self._state, LOCK_IN_JOB_S if config.ends_with else LOCK_S)
         prctl.become_subreaper()
         prctl.set_name(b"redmesh-keeper")
-        if not config["login"]:
-            prctl.set_title(f"redmesh-keeper {config['nodes'][0]['name']} ({self._state})")
+        if not config.login:
+            prctl.set_title(f"redmesh-keeper {config.nodes[0].name} ({self._state})")
         self._log = Journal(os.path.join(self._state, "log", "keeper.jsonl"), "keeper")
         self._loop = Loop()
         self._server = Server(self._loop, os.path.join(self._run, "keeper.sock"), "keeper", KEEPER, self._on_request)
@@ -127,22 +128,23 @@ class Keeper:
         # Create the TLS context now: if a host's TLS refuses it, mesh up, which waits for us, learns of it, and the PCT
         # inherits the imported modules by its fork.
         config = self._config
-        if config["login"] or not config.get("listen"):
+        if config.login or not config.listen:
             return
         try:
-            Trust(config["mesh"], f"{config['trust']}/ca.pem", f"{config['trust']}/node.pem").client()
+            trust = config.trust_directory
+            Trust(config.mesh, f"{trust}/ca.pem", f"{trust}/node.pem").client()
         except ImportError as error:
             raise KeeperError(f"this Python has no ssl module: {error}", "python in mesh.toml names another") from None
 
     def _expect_signals(self) -> Optional[JobEnd]:
-        manager = str(self._config.get("signalled_by") or "")
+        manager = self._config.signalled_by
         if not manager:
             return None
         from agents.keeper.job_end import JobEnd  # only in a batch system's job
         from agents.keeper.manager_questions import ReachQuestion
 
         ending.forget(self._state)
-        reach = str(self._config.get("signals_reach") or ending.learned_reach(self._state))
+        reach = self._config.signals_reach or ending.learned_reach(self._state)
         ending.expect_signals(self._state, reach)
         if not reach:
             ReachQuestion(self._loop, self._log, manager, self._state)
@@ -174,15 +176,15 @@ class Keeper:
             words = errors("pct")
             kept.append(Kept(name, "pct", place, words, lambda: fork_pct(config, name, words, self._let_go)))
 
-        for number in range(int(config.get("cpas", 1))):
+        for number in range(config.cpas):
             program(f"cpa-{number}", ["cpa", "--config", path, "--name", f"cpa-{number}"])
-        if config["login"]:
+        if config.login:
             program("rca", ["rca", "--config", path])
-        for node in config["nodes"]:
-            if not node.get("address"):  # a node with an address has a keeper of its own
-                pct(str(node["name"]))
-        for name in config.get("simulated", ()):  # stand-ins for many PCTs, ended like PCTs
-            program(str(name), ["simulated", "--config", path, "--name", str(name)])
+        for node in config.nodes:
+            if not node.address:  # a node with an address has a keeper of its own
+                pct(node.name)
+        for name in config.simulated:  # stand-ins for many PCTs, ended like PCTs
+            program(name, ["simulated", "--config", path, "--name", name])
             kept[-1].kind = "pct"
         return kept
 
@@ -196,18 +198,17 @@ class Keeper:
 
     def run(self) -> None:
         """Start or adopt every daemon, and run until the end."""
-        if self._config["login"]:  # PCTs share them; a node's only PCT registers first
+        if self._config.login:  # PCTs share them; a node's only PCT registers first
             prepare()
         prctl.settle_memory()  # before the first fork
         self._log.write("keeper started", pid=os.getpid(), daemons=len(self._kept))
         self._adopt_or_start(self._kept, time.monotonic() + SOCKET_S)
-        if self._config.get("auto"):
-            idle_s = float(self._config.get("idle_s", 1800))
+        if self._config.auto:
             cpas = [kept.socket_path for kept in self._of_kind("cpa")]
-            IdleEnd(self._loop, idle_s, cpas, self._may_end_idle, lambda: self._end("the mesh was idle"))
+            IdleEnd(self._loop, self._config.idle_s, cpas, self._may_end_idle, lambda: self._end("the mesh was idle"))
         self._look = self._loop.after(LOOK_S, self._look_at_socket)
         self._watch_supervisor()
-        if self._config.get("ends_with"):
+        if self._config.ends_with:
             self._watch_owner(*self._owner())
             self._loop.after(SWEEP_S, lambda: self._job_files().sweep_at_start())
         self._loop.run()
@@ -215,15 +216,15 @@ class Keeper:
     def _owner(self) -> Tuple[int, int]:
         # In a batch system's job, the owner is its script; on the other hosts, the process by which the manager started
         # us.
-        if self._config["ends_with"] != "parent":
-            pid, began = self._config["ends_with"]
-            return int(pid), int(began)
+        script = self._config.script
+        if script is not None:
+            return script
         pid = os.getppid()
         return pid, processes.start_time(pid)
 
     def _watch_supervisor(self) -> None:
         """End when the batch system's process above us has exited: it alone would end us with the job."""
-        name = str(self._config.get("supervisor") or "")
+        name = self._config.supervisor
         if not name:
             return
         from agents.linux.process_ends import SupervisorEnds  # only in a batch system's job
@@ -231,7 +232,7 @@ class Keeper:
         def on_end(pid: int, _supervised: List[int]) -> None:
             self._end(f"{name} (process {pid}) has exited, and with it the batch system's supervision of this host")
 
-        pid = self._owner()[0] if self._config.get("ends_with") else os.getppid()
+        pid = self._owner()[0] if self._config.ends_with else os.getppid()
         self._supervised = SupervisorEnds(self._loop, name, on_end).watch(pid)
 
     def _watch_owner(self, pid: int, began: int) -> None:
@@ -247,7 +248,7 @@ class Keeper:
         def on_end(_events: int) -> None:
             self._loop.unwatch(handle)
             os.close(handle)
-            if self._job_end is not None and self._config["ends_with"] != "parent":
+            if self._job_end is not None and self._config.script is not None:
                 self._job_end.script_ended()
             else:
                 self._end("the job has ended")
@@ -313,20 +314,20 @@ class Keeper:
 
     def _write_again(self) -> None:
         config = self._config
-        if config["login"] and not os.path.exists(os.path.join(self._run, "login")):
+        if config.login and not os.path.exists(os.path.join(self._run, "login")):
             try:
                 with open(os.path.join(self._state, "trust", "ca.pem"), "rb") as file:
                     self._put("ca.pem", file.read())
             except FileNotFoundError:
                 pass  # a mesh of this machine alone has none
-            self._put("login", f"{config['login']}\n".encode())
+            self._put("login", f"{config.login}\n".encode())
 
     def _put(self, name: str, content: bytes) -> None:
         # A file in RUN that yods read.
         fd = os.open(os.path.join(self._run, name), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         with open(fd, "wb") as file:
             file.write(content)
-            os.fchmod(fd, 0o644 if self._config.get("users") else 0o600)
+            os.fchmod(fd, 0o644 if self._config.users else 0o600)
 
     def _find(self, kept: Kept) -> int:
         try:
@@ -381,7 +382,7 @@ class Keeper:
         kept.said_before = size_of(kept.errors)
         try:
             if kept.kind == "pct":
-                own_directory(self._run, public=bool(self._config.get("users")))
+                own_directory(self._run, public=self._config.users)
             kept.pid = kept.spawn()
         except OSError as error:
             kept.pid = 0
@@ -413,7 +414,7 @@ class Keeper:
             else:
                 kept.reason = ""
                 self._log.write("daemon died", name=kept.name, pid=pid, status=status, restarts=kept.machine.restarts)
-            if kept.kind == "pct" and self._config.get("rca") and not self._config.get("login"):
+            if kept.kind == "pct" and self._config.rca and not self._config.login:
                 self._tell_gone(kept.name)
         self._feed(kept, Event.FAILED if code else Event.DIED)
         if self._ending:
@@ -434,13 +435,13 @@ class Keeper:
 
         boot_id, incarnation = node_life.present(self._run, node)
         try:
-            found = keys.read(os.path.join(str(self._config["trust"]), "beat.key"))
+            found = keys.read(os.path.join(self._config.trust_directory, "beat.key"))
         except AgentError as error:
             self._log.write("cannot tell", name=node, error=error.message)
             return
         if boot_id:
-            configured = [str(rca) for rca in self._config["rca"]]
-            rcas = rca_places.known(self._run, node, str(self._config["mesh_boot"]), configured)
+            configured = list(self._config.rca)
+            rcas = rca_places.known(self._run, node, self._config.mesh_boot, configured)
             datagram = gone(found, node, boot_id, incarnation)
             self._untold = [(rca, datagram) for rca in rcas]
             self._tell_untold()
@@ -455,7 +456,7 @@ class Keeper:
     def _on_request(self, session: Session, op: str, message: Message) -> None:
         if op == "status":
             daemons = [self._state_of(kept) for kept in self._kept]
-            auto = bool(self._config.get("auto"))
+            auto = self._config.auto
             session.reply(message, {"pid": os.getpid(), "auto": auto, "daemons": daemons})
             return
         if op == "job_end":
@@ -516,7 +517,7 @@ class Keeper:
         if self._job_end is not None:
             self._announce_end()
         self._ending = ["pct", "rca", "cpa"]
-        if self._config.get("ends_with", "parent") != "parent":
+        if self._config.script is not None:
             self._end_owners(time.monotonic() + OWNERS_S, set())
         else:
             self._begin_ending()
@@ -557,7 +558,7 @@ class Keeper:
             except (OSError, AgentError):
                 continue
             caller = Caller(self._loop, sock, "keeper", lambda _caller, _reason: self._on_told())
-            message = {"op": "mesh_down", "boot_id": self._config["boot_id"], "reason": self._end_reason}
+            message = {"op": "mesh_down", "boot_id": self._config.boot_id, "reason": self._end_reason}
             caller.call(message, lambda _reply, _error: self._on_told())
             self._loop.after(TELL_S, self._on_told)
             return
@@ -598,7 +599,7 @@ class Keeper:
             self._look.cancel()  # it may be due before the loop stops, and would create RUN again
         remove_tree(self._run)
         self._log.write("keeper ended")
-        if self._config.get("ends_with"):  # a job leaves nothing behind
+        if self._config.ends_with:  # a job leaves nothing behind
             self._job_files().leave(self._job_end.killed_at if self._job_end is not None else 0.0)
         self._loop.stop()
         os.close(self._lock)

@@ -25,10 +25,11 @@ from agents.linux.removal import remove_empty, remove_state, remove_tree
 from agents.objects.carry import carry_all, has_objects
 from agents.pct.ranks.fork import file_system
 from agents.wire.errors import AgentError
+from redmesh.settings.keeper_file import KeeperFile, read_keeper_file
 
 TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import AbstractSet, Any, Dict, Iterable, List
+    from typing import AbstractSet, Dict, Iterable, List
 
 #: Seconds for which a mesh is left alone after something was created in it; and one in which no keeper was started.
 YOUNG_S, STARTS_S = 120.0, 3600.0
@@ -145,7 +146,7 @@ class _Locks:
 
 def _remove(mesh: str, states: List[str]) -> bool:
     for state in states:
-        target, objects = _config(state).get("keep_jobs"), os.path.join(state, "jobs")
+        target, objects = _config(state).keep_jobs, os.path.join(state, "jobs")
         if target and os.path.isdir(objects):
             try:
                 own_directory(str(target))
@@ -168,8 +169,8 @@ def _remove(mesh: str, states: List[str]) -> bool:
 def _remove_run(state: str) -> None:
     """Remove the directory of sockets, unless another mesh of that name (a requeued job's) uses it."""
     config = _config(state)
-    run = str(config.get("run", ""))
-    named = os.path.basename(run) in (os.path.basename(state), config.get("mesh"))
+    run = config.run
+    named = os.path.basename(run) in (os.path.basename(state), config.mesh)
     if named and os.path.isdir(run) and os.lstat(run).st_uid == os.geteuid() and not _is_used(run):
         remove_tree(run)
 
@@ -190,19 +191,15 @@ def _is_used(run: str) -> bool:
 def _has_owner(states: List[str]) -> bool:
     """True if the job's script runs, or nobody can say."""
     try:
-        owners = [_config(state).get("ends_with") for state in states]
-        pairs = [(int(owner[0]), int(owner[1])) for owner in owners if isinstance(owner, list)]
-        return any(not processes.is_gone(pid, began) for pid, began in pairs)
+        scripts = [_config(state).script for state in states]
+        return any(not processes.is_gone(*script) for script in scripts if script is not None)
     except (OSError, ValueError, TypeError, IndexError, OverflowError):
         return True
 
 
-def _config(state: str) -> Dict[str, Any]:
+def _config(state: str) -> KeeperFile:
     with open(os.path.join(state, "keeper.json"), encoding="utf-8") as file:
-        found = json.load(file)
-    if not isinstance(found, dict):
-        raise ValueError(f"{state}/keeper.json holds no JSON object")
-    return found
+        return read_keeper_file(json.load(file))
 
 
 def _is_young(mesh: str) -> bool:
@@ -210,7 +207,7 @@ def _is_young(mesh: str) -> bool:
     try:
         states = states_of(mesh)
         files = [os.path.join(state, "keeper.json") for state in states]
-        runs = [run for run in (str(_config(state).get("run", "")) for state in states) if os.path.isdir(run)]
+        runs = [run for run in (_config(state).run for state in states) if os.path.isdir(run)]
         newest = max(os.lstat(path).st_mtime for path in (*files, *runs, *(place for place, _, _ in os.walk(mesh))))
     except (OSError, ValueError):
         return True

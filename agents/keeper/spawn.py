@@ -12,7 +12,9 @@ from agents.wire.errors import AgentError
 
 TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, NoReturn
+    from typing import Callable, List, NoReturn
+
+    from redmesh.settings.keeper_file import KeeperFile
 
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT
 #: Bytes of a file that are searched for its last line, and the longest part of the line that is reported.
@@ -43,15 +45,15 @@ def spawn_program(arguments: List[str], errors: str) -> int:
     )
 
 
-def fork_pct(config: Dict[str, Any], node: str, errors: str, let_go: Callable[[], None]) -> int:
+def fork_pct(file: KeeperFile, node: str, errors: str, let_go: Callable[[], None]) -> int:
     """Fork the PCT of ``node``; ``let_go`` releases the keeper's resources in it. Returns its pid."""
     pid = os.fork()
     if pid == 0:
-        _be_pct(config, node, errors, let_go)
+        _be_pct(file, node, errors, let_go)
     return pid
 
 
-def _be_pct(config: Dict[str, Any], node: str, errors: str, let_go: Callable[[], None]) -> NoReturn:
+def _be_pct(file: KeeperFile, node: str, errors: str, let_go: Callable[[], None]) -> NoReturn:
     status = 70
     try:
         # Until its own loop handles them: the keeper's handler would swallow a request to end.
@@ -63,7 +65,7 @@ def _be_pct(config: Dict[str, Any], node: str, errors: str, let_go: Callable[[],
         let_go()
         os.setsid()
         detach_stdio(errors)
-        serve(config, node)
+        serve(file, node)
         status = 0
     except AgentError as error:
         _say(f"{node}: {error.message}")

@@ -87,12 +87,14 @@ def known_reach(state: str) -> str:
     """What the mesh at ``state`` was told as it started, or has learned since; or Reach.UNKNOWN."""
     import json
 
+    from redmesh.settings.keeper_file import read_keeper_file
+
     try:
         with open(os.path.join(state, "keeper.json"), encoding="utf-8") as file:
-            told = json.load(file).get("signals_reach")
-    except (OSError, ValueError, AttributeError, RecursionError):
-        told = None
-    return str(told) if told else learned_reach(state)
+            told = read_keeper_file(json.load(file)).signals_reach
+    except (OSError, ValueError, RecursionError):
+        told = ""
+    return told or learned_reach(state)
 
 
 def announce(state: str, reason: str) -> None:

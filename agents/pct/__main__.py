@@ -7,8 +7,8 @@ import sys
 from agents.linux import prctl
 from agents.pct.errors import PctError
 from agents.pct.node.daemon import serve
-from agents.wire.control import decode
 from agents.wire.errors import AgentError
+from agents.wire.keeper_json import read_keeper_json
 from redmesh.resource_limits import limit_hint
 
 TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
@@ -25,10 +25,9 @@ def main(arguments: List[str]) -> int:
         print(_USAGE, file=sys.stderr)
         return 2
     try:
-        with open(options["--config"], "rb") as file:
-            config = decode(file.read())
+        file = read_keeper_json(options["--config"])
         prctl.settle_memory()
-        serve(config, options["--node"])
+        serve(file, options["--node"])
     except OSError as error:
         told = f"{error.filename or options['--config']}: {error.strerror}"
         return _complain(PctError(told, limit_hint(error), exit_status=2))

@@ -8,9 +8,10 @@ from agents.link.acceptor import allow_many_files
 from agents.link.journal import Journal
 from agents.link.loop import Loop
 from agents.linux.ending import expect_signals, on_terminate
-from agents.rca.config import ConfigError, read
+from agents.rca.config import Config
 from agents.rca.daemon import Rca
 from agents.wire.errors import AgentError
+from agents.wire.keeper_json import ConfigError, read_keeper_json
 from redmesh.resource_limits import limit_hint
 
 
@@ -19,7 +20,7 @@ def main(arguments: list[str]) -> int:
     try:
         if len(arguments) != 2 or arguments[0] != "--config":
             raise ConfigError("usage: python -P -m redmesh rca --config FILE")
-        config = read(arguments[1])
+        config = Config(read_keeper_json(arguments[1]))
         allow_many_files()
         loop = Loop()
         rca = Rca(loop, config, Journal(os.path.join(config.state, "log", "rca.jsonl"), "rca"), os.geteuid())

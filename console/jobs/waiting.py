@@ -14,6 +14,7 @@ from db.allocation.limits import shares_of
 from db.allocation.managers import Policy, read_policy
 from db.errors import Invalid, StoreError
 from db.views.viewer import open_viewer
+from redmesh.settings.keeper_file import read_keeper_file
 from redmesh.text import counted
 
 
@@ -166,10 +167,10 @@ def _policy(settings: Settings) -> Policy | None:
     """The policy of the CPAs, or if it is unreadable, that of the configuration."""
     try:
         with open(f"{settings.state_dir}/keeper.json", encoding="utf-8") as file:
-            return read_policy(json.load(file))
+            told = read_keeper_file(json.load(file))
+        return read_policy(told.managers, told.max_processors, told.max_jobs)
     except (OSError, ValueError, Invalid):
-        given = {name: getattr(settings, name) for name in ("managers", "max_processors", "max_jobs")}
         try:
-            return read_policy(given)
+            return read_policy(settings.managers, settings.max_processors, settings.max_jobs)
         except Invalid:
             return None

@@ -256,8 +256,8 @@ def check_parts(managers: Sequence[Manager], members: Mapping[str, Sequence[int]
                 )
 
 
-def read_policy(config: Mapping[str, Any]) -> Policy | None:
-    """The managers and limits in a keeper.json; None if it has none. Raises Invalid."""
-    managers = parse(config.get("managers") or [])
-    most = int(config.get("max_processors") or 0), int(config.get("max_jobs") or 0)
-    return Policy(managers, max_processors=most[0], max_jobs=most[1]) if managers or any(most) else None
+def read_policy(tables: Sequence[dict[str, Any]], max_processors: int, max_jobs: int) -> Policy | None:
+    """The managers in the tables ``[[manager]]``, with the limits; None if there are none. Raises Invalid."""
+    managers = parse(list(tables))
+    limited = managers or max_processors or max_jobs
+    return Policy(managers, max_processors=max_processors, max_jobs=max_jobs) if limited else None

@@ -55,7 +55,8 @@ class FarMachine:
         self.equip(name)
         config = {
             "mesh": MESH, "run": f"{self.directory}/{name}/run", "state": f"{self.directory}/{name}/state",
-            "boot_id": "b0", "nodes": [node], "listen": place, "trust": f"{self.directory}/{name}/trust",
+            "boot_id": "b0", "login": "", "cpas": 0, "nodes": [node], "listen": place,
+            "trust": f"{self.directory}/{name}/trust",
         }  # fmt: skip
         Path(f"{self.directory}/{name}/keeper.json").write_text(json.dumps(config))
 

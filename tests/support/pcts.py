@@ -44,7 +44,8 @@ class Machine:
         ]
         self.config = os.path.join(self.directory, "keeper.json")
         with open(self.config, "w", encoding="utf-8") as file:
-            config = {"mesh": MESH, "run": self.run, "state": self.state, "boot_id": "b0", "nodes": self.nodes}
+            config = {"mesh": MESH, "run": self.run, "state": self.state, "boot_id": "b0", "login": "", "cpas": 0,
+                      "nodes": self.nodes}  # fmt: skip
             json.dump({**config, **settings}, file)
         self.pcts: dict[str, subprocess.Popen[bytes]] = {}
         self.everybody: set[int] = set()

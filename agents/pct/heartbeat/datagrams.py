@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from agents.link.loop import Timer
     from agents.pct.heartbeat.clock import MeshTime
     from agents.wire.control import Message
+    from redmesh.settings.keeper_file import KeeperFile
 
 INTERVAL_S = 1.0  # until an RCA sets the interval
 GREET_S = 0.02  # after an RCA that does not know the time yet; doubled each time
@@ -45,13 +46,13 @@ class ContactConfig:
 
     __slots__ = ("key_file", "lease_s", "mesh_boot", "node", "rcas", "run")
 
-    def __init__(self, config: Dict[str, Any], node: str) -> None:
-        self.run, self.node = str(config["run"]), node
-        self.mesh_boot = str(config.get("mesh_boot") or config["boot_id"])
-        self.rcas = rcas.known(self.run, node, self.mesh_boot, [str(one) for one in config["rca"]])
-        self.key_file = os.path.join(str(config["trust"]), "beat.key")
+    def __init__(self, file: KeeperFile, node: str) -> None:
+        self.run, self.node = file.run, node
+        self.mesh_boot = file.mesh_boot or file.boot_id
+        self.rcas = rcas.known(self.run, node, self.mesh_boot, list(file.rca))
+        self.key_file = os.path.join(file.trust_directory, "beat.key")
         # An RCA waits for down_s; the launches here must have ended by then.
-        self.lease_s = float(config.get("lease_s") or float(config.get("down_s", 15.0)) * 2 / 3)
+        self.lease_s = file.lease_s or file.down_s * 2 / 3
 
 
 class DatagramBeats:

@@ -20,12 +20,13 @@ from agents.pct.multiuser.processor_lock import ProcessorLock
 
 TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Optional
+    from typing import Callable, List, Optional
 
     from agents.link.journal import Journal
     from agents.link.loop import Loop
     from agents.pct.launch.load import Load
     from agents.wire.caller_groups import CallerGroups
+    from redmesh.settings.keeper_file import KeeperFile
 
 _NOBODY = 65534
 _SWEEP_S = 10.0  # for one user's files, so that a user who stops the process cannot delay others for longer
@@ -37,11 +38,10 @@ class SystemMode:
 
     __slots__ = ("allow_root", "epilog", "objects", "patience_s", "prolog")
 
-    def __init__(self, config: "Dict[str, Any]") -> None:
-        self.prolog, self.epilog = str(config.get("prolog") or ""), str(config.get("epilog") or "")
-        self.patience_s = float(config.get("prolog_s", 60.0))
-        self.objects = str(config.get("objects") or "")
-        self.allow_root = bool(config.get("allow_root", False))
+    def __init__(self, file: KeeperFile) -> None:
+        self.prolog, self.epilog, self.patience_s = file.prolog, file.epilog, file.prolog_s
+        self.objects = file.objects
+        self.allow_root = bool(file.allow_root)
         load_all_modules()
 
 

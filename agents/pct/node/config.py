@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 
 from agents.pct.errors import PctError
+from redmesh.settings.keeper_file import SERVICE, KeeperFile, NodeEntry
 
 TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional
+    from typing import Optional
 
-#: The role of nodes whose PCT runs beside logins and file systems (the PCT emulator, row A11).
-SERVICE = "service"
-#: Added to the nice value of processes there, because logins and file systems have priority.
+    from agents.pct.heartbeat.datagrams import ContactConfig
+    from agents.pct.multiuser.system_mode import SystemMode
+    from agents.pct.remote.gateway import GatewayConfig
+
+#: Added to the nice value of processes on a service node, because logins and file systems have priority.
 NICE = 10
 
 
@@ -21,8 +24,8 @@ class Service:
 
     __slots__ = ("memory",)
 
-    def __init__(self, config: Dict[str, Any]) -> None:
-        self.memory = int(config.get("service_memory_mb", 0)) << 20
+    def __init__(self, memory: int) -> None:
+        self.memory = memory
 
     def begin(self) -> None:
         """Apply the limits to this process, a launch child, and all its descendants."""
@@ -45,6 +48,7 @@ class PctConfig:
         "gateway",
         "gpus",
         "mesh",
+        "mesh_boot",
         "node",
         "objects_mb",
         "processors",
@@ -56,46 +60,37 @@ class PctConfig:
         "system",
     )  # fmt: skip
 
-    def __init__(
-        self, mesh: str, run: str, state: str, boot_id: str, node: str, processors: List[int], gpus: List[int]
-    ) -> None:
-        self.mesh, self.run, self.state = mesh, run, state
-        self.boot_id, self.node, self.processors, self.gpus = boot_id, node, processors, gpus
-        self.service: Optional[Service] = None  # limits of launches on a service node
-        self.gateway: Any = None  # the connection for other machines (agents/pct/remote/gateway.py)
-        self.system: Any = None  # settings of system mode (agents/pct/multiuser/system_mode.py)
-        self.contact: Any = None  # the connection to RCAs of other machines (agents/pct/node/contact.py)
-        self.failed_s = 30.0  # seconds until a node that failed a load is used again
-        self.started_on = ""  # the machine from which the mesh was brought up; "": other meshes do not matter
-        self.objects_mb = 0  # state objects of one user that the node takes; 0: any number
-        self.spare_s = 10.0  # seconds for which a used launch child waits for the next launch
+    def __init__(self, file: KeeperFile, node: NodeEntry) -> None:
+        self.mesh, self.run, self.state, self.boot_id = file.mesh, file.run, file.state, file.boot_id
+        self.mesh_boot = file.mesh_boot or file.boot_id  # the boot id of the login processor
+        self.node, self.processors, self.gpus = node.name, list(node.processors), list(node.gpus)
+        self.failed_s = file.failed_s  # seconds until a node that failed a load is used again
+        self.objects_mb = file.node_jobs_mb  # state objects of one user that the node takes; 0: any number
+        self.spare_s = file.spare_s  # seconds for which a used launch child waits for the next launch
+        # The machine from which the mesh was brought up; "": other meshes do not matter.
+        self.started_on = os.uname().nodename if file.started_on is None else file.started_on
+        #: Limits of launches on a service node.
+        self.service: Optional[Service] = Service(file.service_memory_mb << 20) if node.role == SERVICE else None
+        self.gateway: Optional[GatewayConfig] = None  # the connection for other machines
+        self.system: Optional[SystemMode] = None  # settings of system mode
+        self.contact: Optional[ContactConfig] = None  # the connection to RCAs of other machines
+        if file.listen or node.listen:
+            from agents.pct.remote.gateway import GatewayConfig  # a mesh of one machine never imports TLS
+
+            self.gateway = GatewayConfig(file, node)
+        if file.system:
+            from agents.pct.multiuser.system_mode import SystemMode
+
+            self.system = SystemMode(file)
+        if file.rca and not file.login:
+            from agents.pct.heartbeat.datagrams import ContactConfig
+
+            self.contact = ContactConfig(file, node.name)
 
 
-def read_config(config: Dict[str, Any], node: str) -> PctConfig:
+def read_config(file: KeeperFile, node: str) -> PctConfig:
     """The settings of ``node``. Raises PctError if it is not listed."""
-    for entry in config.get("nodes", []):
-        if entry.get("name") == node:
-            found = PctConfig(
-                str(config["mesh"]), str(config["run"]), str(config["state"]), str(config["boot_id"]), node,
-                list(entry["processors"]), list(entry.get("gpus", [])),
-            )  # fmt: skip
-            if entry.get("role") == SERVICE:
-                found.service = Service(config)
-            if config.get("listen") or entry.get("listen"):
-                from agents.pct.remote.gateway import GatewayConfig  # a mesh of one machine never imports TLS
-
-                found.gateway = GatewayConfig({**config, **entry}, node)
-            if config.get("system"):
-                from agents.pct.multiuser.system_mode import SystemMode
-
-                found.system = SystemMode(config)
-            if config.get("rca") and not config.get("login"):
-                from agents.pct.heartbeat.datagrams import ContactConfig
-
-                found.contact = ContactConfig(config, node)
-            found.started_on = str(config.get("started_on", os.uname().nodename))
-            found.objects_mb = int(config.get("node_jobs_mb", 0))
-            found.failed_s = float(config.get("failed_s", found.failed_s))
-            found.spare_s = float(config.get("spare_s", found.spare_s))
-            return found
+    for entry in file.nodes:
+        if entry.name == node:
+            return PctConfig(file, entry)
     raise PctError(f"the configuration names no node {node!r}", "run mesh down and mesh up", exit_status=2)

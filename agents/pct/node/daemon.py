@@ -39,6 +39,10 @@ TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, NoReturn, Optional, Tuple
 
+    from agents.pct.multiuser.system_mode import SystemMode
+    from agents.pct.remote.gateway import Gateway, GatewayConfig
+    from redmesh.settings.keeper_file import KeeperFile
+
 MOST_HELPERS = 64  # at the same time; each is a process
 MOST_OF_USER = 12  # of them, for one user's connections about state objects
 #: Seconds for which a tombstone is kept: longer than any load that it may concern can be pending.
@@ -71,14 +75,12 @@ class Pct:
         if config.contact is not None:
             from agents.pct.heartbeat import boot_id as node_life
 
-            config.boot_id, begins_anew = node_life.boot_id(
-                config.run, config.state, config.node, config.contact.mesh_boot
-            )
+            config.boot_id, begins_anew = node_life.boot_id(config.run, config.state, config.node, config.mesh_boot)
         self._incarnation = self._next_incarnation()
         self.mesh_time = MeshTime()
-        self._gateway: Any = None
+        self._gateway: Optional[Gateway] = None
         if config.gateway is not None:
-            self._gateway = self._open(config)
+            self._gateway = self._open(config, config.gateway)
             self._address = self._gateway.address
         self._loop.after(_PREPARE_S, self._prepare_all)
         self._tracking = ProcessTracking(config.state, config.node, self._log)
@@ -87,7 +89,7 @@ class Pct:
         self._loop.on_signal(signal.SIGCHLD, self._hosted.reap)
         on_terminate(self._loop, self._end, signal.SIGTERM, signal.SIGINT)
         if config.system is not None:
-            self._clean_up_for_users(config)
+            self._clean_up_for_users(config, config.system)
         self._hosted.adopt()
         self._hosted.sweep_images()
         for launcher in set(launchers_here(config.run, config.node, "epilog")) - set(self._hosted.launchers()):
@@ -141,10 +143,10 @@ class Pct:
         # the last file, because it announces that all exist
         write_incarnation(config.run, config.node, self._incarnation)
 
-    def _open(self, config: PctConfig) -> Any:
+    def _open(self, config: PctConfig, own: GatewayConfig) -> Gateway:
         from agents.pct.remote.gateway import Gateway
 
-        gateway = Gateway(self._loop, config.mesh, config.run, config.node, config.gateway, self._log, self)
+        gateway = Gateway(self._loop, config.mesh, config.run, config.node, own, self._log, self)
         self._spares.answer = gateway.answer
         return gateway
 
@@ -161,12 +163,10 @@ class Pct:
         if self._gateway is not None:
             self._gateway.prepare_images()
 
-    def _clean_up_for_users(self, config: PctConfig) -> None:
+    def _clean_up_for_users(self, config: PctConfig, mode: SystemMode) -> None:
         # For launch children that were killed, whether or not a PCT was running.
         from agents.pct.multiuser.prolog_epilog import pay_epilog
         from agents.pct.multiuser.system_mode import sweep_all
-
-        mode = config.system
 
         def on_cleared(launcher: int) -> None:
             owed = owed_epilog(config.run, config.node, launcher)
@@ -199,16 +199,15 @@ class Pct:
     def _find_neighbours(self) -> Neighbours:
         # Beats report what it finds.
         config = self._config
-        mesh_id = config.contact.mesh_boot if config.contact is not None else config.boot_id
         listen = self._address.partition("//")[2].partition("/")[0]
         own = Introduction(config.mesh, config.started_on, len(config.processors), listen)
-        return Neighbours(self._loop, mesh_id, own, self._log)
+        return Neighbours(self._loop, config.mesh_boot, own, self._log)
 
     def _begin_anew(self) -> None:
         from agents.pct.heartbeat import boot_id as node_life
 
         config = self._config
-        config.boot_id = node_life.new_boot_id(config.run, config.node, config.contact.mesh_boot)
+        config.boot_id = node_life.new_boot_id(config.run, config.node, config.mesh_boot)
         self._incarnation = self._next_incarnation()
         self._log.write("begins anew", boot_id=config.boot_id, incarnation=self._incarnation)
 
@@ -621,11 +620,11 @@ def _memory() -> Optional[List[int]]:
         return None
 
 
-def serve(config: Dict[str, Any], node: str) -> None:
+def serve(file: KeeperFile, node: str) -> None:
     """Run the PCT of ``node`` until SIGTERM: called by the keeper's forked child and ``python -m agents.pct``."""
     prctl.become_subreaper()
     prctl.set_name(b"redmesh-pct")
-    prctl.set_title(f"redmesh-pct {node} ({config['state']})")
+    prctl.set_title(f"redmesh-pct {node} ({file.state})")
     prctl.raise_descriptor_limit()
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, _nothing)  # a handler, not SIG_IGN, which a rank would inherit
@@ -633,7 +632,7 @@ def serve(config: Dict[str, Any], node: str) -> None:
     policy = judge_here()
     if policy.refusal:
         raise PctError(policy.refusal, policy.hint)
-    Pct(read_config(config, node)).run()
+    Pct(read_config(file, node)).run()
 
 
 def _nothing(_number: int, _frame: object) -> None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from agents.wire.control import Message
     from agents.wire.credential import Credential, Pass
     from agents.wire.object_pass import ObjectPeer
+    from redmesh.settings.keeper_file import KeeperFile, NodeEntry
 
     class LocalPct(Protocol):
         """The interface of the PCT for its port (agents/pct/node/daemon.py)."""
@@ -59,15 +60,16 @@ class GatewayConfig:
 
     __slots__ = ("address", "clock", "listen", "owner", "trust")
 
-    def __init__(self, config: Dict[str, Any], node: str) -> None:
-        host, _, port = str(config["listen"]).rpartition(":")
+    def __init__(self, file: KeeperFile, node: NodeEntry) -> None:
+        listen = node.listen or file.listen
+        host, _, port = listen.rpartition(":")
         self.listen: Tuple[str, int] = (host.strip("[]"), int(port))
-        self.trust = str(config["trust"])
-        self.owner: Optional[int] = None if config.get("system") else int(config.get("owner", os.geteuid()))
+        self.trust = node.trust or file.trust_directory
+        self.owner: Optional[int] = None if file.system else file.owner if file.owner >= 0 else os.geteuid()
         # The address for others if one is configured (a gateway, several networks), otherwise where it listens.
-        self.address = f"{SCHEME}{config.get('address') or config['listen']}/{node}"
+        self.address = f"{SCHEME}{node.address or listen}/{node.name}"
         #: A node without an RCA uses its own clock.
-        self.clock: Optional[Callable[[], float]] = None if config.get("rca") else time.time
+        self.clock: Optional[Callable[[], float]] = None if file.rca else time.time
 
 
 class Gateway:

@@ -22,7 +22,7 @@ def replay(settings: Settings, options: argparse.Namespace) -> int:
     sockets = sorted(glob.glob(f"{glob.escape(settings.run_dir)}/cpa-*.sock"))
     if config is None or not sockets:
         raise ConsoleError("no mesh is up", "mesh up --simulate examples/red_storm.toml")
-    login = settings.login or config["login"]
+    login = settings.login or config.login
     processors = _free(settings, login)
     jobs = _jobs(options, processors)
     if not jobs:

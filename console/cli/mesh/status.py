@@ -92,7 +92,7 @@ def _unheard(settings: Settings) -> str:
     """Describe a mesh whose keeper does not answer, after giving it time to make sockets again; "" if none is up."""
     if not lifecycle.is_up(settings):
         return ""
-    there = lifecycle.found_config(settings)[0] or {"run": settings.run_dir, "state": settings.state_dir}
+    there = lifecycle.found_config(settings)[0] or lifecycle.bare_config(settings)
     silent = evidence_of_life.await_sockets(there)
     if evidence_of_life.any_answers(settings.run_dir):
         return "a part of it does not answer"

@@ -127,11 +127,12 @@ def tell_policy(settings: Settings) -> bool:
     config, _ = found_config(settings)
     if config is None:
         return False
-    changed = [
-        key
-        for key in ("managers", "max_processors", "max_jobs")
-        if (config.get(key) or 0) != (getattr(settings, key) or 0)
-    ]
+    compared = (
+        ("managers", list(config.managers), settings.managers),
+        ("max_processors", config.max_processors, settings.max_processors),
+        ("max_jobs", config.max_jobs, settings.max_jobs),
+    )
+    changed = [key for key, was, now in compared if was != now]
     if changed:
         told = ", ".join("[[manager]]" if key == "managers" else key for key in changed)
         print(

@@ -20,6 +20,7 @@ from console.deploy.ssh import bootstrap
 from console.deploy.ssh.worker_pool import HostTask, Report, WorkerPool, crew
 from console.errors import ConsoleError
 from console.settings import Settings
+from redmesh.settings.keeper_file import KeeperFile, read_keeper_file
 from redmesh.text import counted
 
 #: Bytes needed in the RAM disk for images, on disk for the agent and its log, and in /tmp.
@@ -83,7 +84,7 @@ def ram_disk_here() -> list[Finding]:
     return [_without_ram_disk(why, instead)] if why else []
 
 
-def _from_facts(errand: HostTask, settings: Settings, config: dict[str, Any] | None) -> list[Finding]:
+def _from_facts(errand: HostTask, settings: Settings, config: KeeperFile | None) -> list[Finding]:
     if errand.failure is not None:
         return [Finding(errand.failure.code, errand.failure.message, errand.failure.hint)]
     facts = errand.facts
@@ -128,16 +129,16 @@ def from_neighbours(facts: Mapping[str, Any]) -> list[Finding]:
     return found
 
 
-def _from_agent(errand: HostTask, settings: Settings, config: dict[str, Any] | None) -> list[Finding]:
+def _from_agent(errand: HostTask, settings: Settings, config: KeeperFile | None) -> list[Finding]:
     facts = errand.facts
     if not facts["keeper"]:
         return [Finding("agent", "no agent runs there, and the mesh is up", "mesh up")] if config is not None else []
     try:
-        there = json.loads(facts["config"])
-        boot, started_on = there.get("mesh_boot"), there.get("started_on")
-    except (ValueError, AttributeError):
-        boot = started_on = None
-    if config is None or boot != config["boot_id"]:
+        there = read_keeper_file(json.loads(facts["config"]))
+        boot, started_on = there.mesh_boot, there.started_on
+    except ValueError:
+        boot, started_on = "", None
+    if config is None or boot != config.boot_id:
         if started_on and started_on != os.uname().nodename:
             told = f"the agent there belongs to a mesh of the same name that was brought up on {started_on}"
             return [Finding("agent", told, f"{bootstrap.OTHER_HOME} (none is needed if this machine was called so)")]
@@ -152,7 +153,7 @@ def _from_agent(errand: HostTask, settings: Settings, config: dict[str, Any] | N
 def _from_network(
     workers: WorkerPool,
     settings: Settings,
-    config: dict[str, Any] | None,
+    config: KeeperFile | None,
     errands: Sequence[HostTask],
     found: dict[str, list[Finding]],
 ) -> None:
@@ -222,7 +223,7 @@ def _hear(sock: socket.socket | None, awaited: set[str]) -> set[str]:
 
 
 def _from_mesh(
-    settings: Settings, config: dict[str, Any] | None, errands: Sequence[HostTask], found: dict[str, list[Finding]]
+    settings: Settings, config: KeeperFile | None, errands: Sequence[HostTask], found: dict[str, list[Finding]]
 ) -> None:
     """Add findings about hosts whose agent runs, but whose node is not registered in the database."""
     if config is None:
@@ -243,5 +244,5 @@ def _from_mesh(
                 hint = "mesh up brings its files anew, and has it tried at once"
                 found[errand.name].append(Finding("agent", stopped, hint))
                 continue
-            told = f"its agent runs, but the mesh does not hear of it at {config['rca'][0]} (UDP)"
+            told = f"its agent runs, but the mesh does not hear of it at {config.rca[0]} (UDP)"
             found[errand.name].append(Finding("beats", told, "a firewall? mesh up tries again, and tells more"))

@@ -29,6 +29,7 @@ from console.settings import Settings, job_directory
 from db.store.store import open_store
 from db.views.deployment_reads import node_sizes
 from redmesh.managers import ManagerError
+from redmesh.settings.keeper_file import KeeperFile
 
 #: Nodes are drained this long before the manager's limit, or for the last quarter of a shorter job.
 DRAIN_S = 60.0
@@ -110,11 +111,11 @@ def grow(
         raise
 
 
-def _living(settings: Settings) -> dict[str, Any]:
+def _living(settings: Settings) -> KeeperFile:
     config = lifecycle.living_config(settings)
     if config is None:
         raise ConsoleError("no mesh is up that could grow", "mesh up")
-    if not config.get("rca"):
+    if not config.rca:
         hint = "describe hosts in mesh.toml (mesh init --host); a mesh over SSH listens for other machines"
         raise ConsoleError("this mesh is for one machine: nodes of other machines cannot reach it", hint)
     return config
@@ -144,7 +145,7 @@ def _join(settings: Settings, manager: Any, job: str, report: Report) -> tuple[G
         config = _living(settings)
         _refuse_taken(settings, config, names)
         _record(settings, [*(row for row in recorded(settings) if row.job != job), grown])
-        rca = config["rca"][0].rpartition(":")[0].strip("[]")
+        rca = config.rca[0].rpartition(":")[0].strip("[]")
         place = f"{job_directory(os.environ)}/redmesh-{os.geteuid()}/grown/{settings.allocation}"
         with crew(settings, report, starter=steps.Steps(settings, login=rca, place=place)) as workers:
             errands = workers.errands(members)
@@ -157,13 +158,13 @@ def _join(settings: Settings, manager: Any, job: str, report: Report) -> tuple[G
     return grown, errands
 
 
-def _refuse_taken(settings: Settings, config: dict[str, Any], names: Sequence[str]) -> None:
+def _refuse_taken(settings: Settings, config: KeeperFile, names: Sequence[str]) -> None:
     for row in recorded(settings):
         for name in row.nodes:
             if name in names:
                 hint = f"mesh shrink {row.job}, if that job has ended"
                 raise ConsoleError(f"{name} is a node of job {row.job} already", hint)
-    own = {host.name for host in read_hosts(settings.within("", settings.manager))} | {config["login"]}
+    own = {host.name for host in read_hosts(settings.within("", settings.manager))} | {config.login}
     for name in names:
         if name in own:
             raise ConsoleError(f"the mesh has a node {name} already", "exclude that host by an option of the manager")

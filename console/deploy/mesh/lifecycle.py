@@ -9,7 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from agents.managers import registry
 from console.deploy.agent import build
@@ -32,6 +32,7 @@ from console.jobs.objects import directory_of
 from console.settings import Settings, state_directory
 from db.store.store import open_store
 from db.views.deployment_reads import registered
+from redmesh.settings.keeper_file import KeeperFile, NodeEntry
 
 #: Bytes that the agent, its log and its keys need on a host.
 ROOM = 8 << 20
@@ -43,7 +44,7 @@ class Outcome(NamedTuple):
     """The result of a command: every host's task, and for ``mesh up`` the mesh."""
 
     errands: list[HostTask]
-    config: dict[str, Any] | None
+    config: KeeperFile | None
     started: bool
     took_s: float
 
@@ -118,14 +119,14 @@ def _not_up(settings: Settings, hosts: list[Host]) -> list[Host]:
     return [host for host in hosts if host.name not in up_there]
 
 
-def _living(settings: Settings) -> dict[str, Any] | None:
+def _living(settings: Settings) -> KeeperFile | None:
     """keeper.json of the running mesh; None if there is none. Raises ConsoleError for a mesh of this machine alone."""
     config = lifecycle.living_config(settings)
     if config is None:
         return None
-    if config.get("granted"):
-        raise ConsoleError(f"this is login processor {config['login']} of another mesh", "mesh down leaves it")
-    if not config.get("rca"):
+    if config.granted:
+        raise ConsoleError(f"this is login processor {config.login} of another mesh", "mesh down leaves it")
+    if not config.rca:
         raise ConsoleError(f"a mesh of this machine is up already: {size_of(config)}", "mesh down, then mesh up")
     return config
 
@@ -173,7 +174,7 @@ class NoHost(ConsoleError):
 def _begin(
     settings: Settings, hosts: list[Host], errands: Sequence[HostTask], ledger: HostStateFile,
     starter: steps.Steps | None,
-) -> dict[str, Any]:  # fmt: skip
+) -> KeeperFile:  # fmt: skip
     """Define the machine, and start the login processor's daemons."""
     answered = {errand.name: errand for errand in errands if errand.state is not State.FAILED}
     nodes = plan.plan_nodes(hosts, answered, ledger, settings)
@@ -184,35 +185,37 @@ def _begin(
     config = plan.login_config(settings, nodes, os.urandom(4).hex(), listen)
     if settings.allocation:
         manager = find_manager(settings)
-        config["ends_with"] = list(steps.job_process(manager))
-        config["signalled_by"] = registry.find(os.environ, settings.manager)[0]
-        config["signals_reach"] = steps.signals_reach(manager)
-        config["supervisor"] = plan.supervisor(settings)
-        config["keep_jobs"] = directory_of(state_directory(os.environ))
+        config = config.replace(
+            ends_with=steps.job_process(manager),
+            signalled_by=registry.find(os.environ, settings.manager)[0],
+            signals_reach=steps.signals_reach(manager),
+            supervisor=plan.supervisor(settings),
+            keep_jobs=directory_of(state_directory(os.environ)),
+        )
     lifecycle.define_mesh(settings, config)
     _set_modes(settings, hosts, nodes)
     lifecycle.write_config(settings, config)
     keys = authority(settings.state_dir, settings.mesh)
-    keys.equip_login(config["login"], [ours], config["run"])
+    keys.equip_login(config.login, [ours], config.run)
     lifecycle.spawn_keeper(config, anew=True, lifelines=starter.lifelines() if starter is not None else ())
     return config
 
 
 def _grow(
-    settings: Settings, config: dict[str, Any], hosts: list[Host], errands: Sequence[HostTask], ledger: HostStateFile
-) -> dict[str, Any]:
+    settings: Settings, config: KeeperFile, hosts: list[Host], errands: Sequence[HostTask], ledger: HostStateFile
+) -> KeeperFile:
     """Add hosts to a running mesh; returns its new keeper.json. Raises StoreError if it cannot grow."""
     answered = {errand.name: errand for errand in errands if errand.state is not State.FAILED}
-    nodes, grown = plan.plan_growth(config["nodes"], hosts, answered, ledger, settings)
+    nodes, grown = plan.plan_growth(config.nodes, hosts, answered, ledger, settings)
     if not grown:
         return config
-    extend(cpa_url(settings), config["boot_id"], grown)
+    extend(cpa_url(settings), config.boot_id, grown)
     announce_change(settings)
     _set_modes(settings, hosts, grown)
-    known = {node["name"] for node in config["nodes"]}
-    config = {**config, "nodes": nodes}
+    known = {node.name for node in config.nodes}
+    config = config.replace(nodes=tuple(nodes))
     lifecycle.write_config(settings, config)
-    if any(node["name"] not in known for node in grown):
+    if any(node.name not in known for node in grown):
         lifecycle.restart(config, "rca")  # the RCA accepts heartbeats only of nodes that it read at its start
     return config
 
@@ -220,34 +223,34 @@ def _grow(
 def grow_by(
     workers: WorkerPool,
     settings: Settings,
-    config: dict[str, Any],
+    config: KeeperFile,
     members: list[Host],
     errands: Sequence[HostTask],
     ledger: HostStateFile,
-) -> dict[str, Any]:
+) -> KeeperFile:
     """Add the hosts of a batch job to a running mesh and start their agents; returns the new keeper.json."""
     config = _grow(settings, config, members, errands, ledger)
     _place_all(workers, settings, config, errands, ledger)
     return config
 
 
-def _set_modes(settings: Settings, hosts: Sequence[Host], nodes: Sequence[Any]) -> None:
+def _set_modes(settings: Settings, hosts: Sequence[Host], nodes: Sequence[NodeEntry]) -> None:
     from db.machine.reservations import set_mode
     from db.store.store import open_store
 
     for mode in ("interactive", "batch"):
         names = {host.name for host in hosts if host.mode == mode}
-        ids = [one for node in nodes if node["name"] in names for one in node["processors"]]
+        ids = [one for node in nodes if node.name in names for one in node.processors]
         if ids:
             with open_store(cpa_url(settings)) as store:
                 set_mode(store, ids, mode, "mesh.toml")
 
 
 def _place_all(
-    workers: WorkerPool, settings: Settings, config: dict[str, Any], errands: Sequence[HostTask], ledger: HostStateFile
+    workers: WorkerPool, settings: Settings, config: KeeperFile, errands: Sequence[HostTask], ledger: HostStateFile
 ) -> None:
     keys = authority(settings.state_dir, settings.mesh)
-    nodes = {node["name"]: node for node in config["nodes"]}
+    nodes = {node.name: node for node in config.nodes}
     agents: dict[str, build.Agent] = {}
     papers: dict[str, dict[str, bytes]] = {}
     for errand in errands:
@@ -272,18 +275,18 @@ def _place_all(
     workers.each(errands, place)
 
 
-def _await_cpa(config: dict[str, Any]) -> None:
+def _await_cpa(config: KeeperFile) -> None:
     # A PCT that starts before the CPAs repeats its registration; if no CPA comes up, await_nodes reports it.
     deadline = time.monotonic() + _CPA_S
-    while not evidence_of_life.answers(f"{config['run']}/cpa-0.sock") and time.monotonic() < deadline:
+    while not evidence_of_life.answers(f"{config.run}/cpa-0.sock") and time.monotonic() < deadline:
         time.sleep(_POLL_S)  # poll: a socket does not report its creation
 
 
 def _place(
     errand: HostTask,
     settings: Settings,
-    config: dict[str, Any],
-    node: Any,
+    config: KeeperFile,
+    node: NodeEntry,
     program: build.Agent,
     papers: dict[str, bytes],
 ) -> None:
@@ -295,7 +298,7 @@ def _place(
             "start",
             blobs={} if program.sha in errand.facts["agents"] else {"agent": program.content},
             sha=program.sha,
-            config=json.dumps(plan.node_config(config, node, errand, settings)),
+            config=json.dumps(plan.node_config(config, node, errand, settings).to_json()),
             files=papers,
             listen=place,
         )

@@ -7,6 +7,7 @@ copy it by scp, like any private key.
 
 import json
 import os
+from collections.abc import Sequence
 from typing import Any
 
 from agents.link.sockets import own_directory
@@ -25,28 +26,12 @@ from db.machine.nodes import FIRST_GRANTED
 from db.schema.login_views import label
 from db.store.store import open_store
 from db.views import deployment_reads
+from redmesh.settings.keeper_file import CpaSettings, KeeperFile, NodeEntry, ServedSettings, read_keeper_file
 from redmesh.start_command import ROOT
 
-#: The settings of the mesh that the new keeper and RCA use, and those that its CPAs use.
-SHARED = ("mesh", "users", "fanout", "silent_s", "register_again_s", "suspect_s", "down_s", "failed_s")
-OF_CPAS = (
-    "batch_accounts",
-    "admins",
-    "show_commands",
-    "placement",
-    "nice_grace_s",
-    "managers",
-    "max_processors",
-    "max_jobs",
-    "post_back_urls",
-    "post_back_ca",
-    "pending_s",
-    "loading_s",
-    "history_days",
-    "history_rows",
-    "topology",
-)
 VERSION = 2
+#: What a grant does not know: the new login processor adds it.
+_NOT_YET: dict[str, Any] = {"run": "", "state": "", "nodes": ()}
 
 
 def grant(settings: Settings, name: str, *, cpas: int = 0) -> dict[str, Any]:
@@ -58,7 +43,7 @@ def grant(settings: Settings, name: str, *, cpas: int = 0) -> dict[str, Any]:
     config = lifecycle.read_config(settings)
     if config is None or not evidence_of_life.lives(config):
         raise ConsoleError("no mesh is up", "mesh up")
-    if config.get("granted"):
+    if config.granted:
         raise ConsoleError("this login processor was granted by another one", f"mesh login grant {name} there")
     url = cpa_url(settings)
     if cpas and url.startswith("sqlite:"):
@@ -68,14 +53,26 @@ def grant(settings: Settings, name: str, *, cpas: int = 0) -> dict[str, Any]:
     _enter(url, config, name)
     announce_change(settings)
     # The new keeper gets a boot id of its own, so that its end is not the mesh's end.
-    of_mesh = {key: config[key] for key in (*SHARED, *(OF_CPAS if cpas else ())) if key in config}
-    keeper = {**of_mesh, "boot_id": f"{config['boot_id']}-{name}", "login": name, "granted": True}
-    keeper["cpas"], keeper["cpas_afar"] = cpas, places
-    # The port of CPAs for login processors without one, on every login processor (agents/rca/logins/routes.py).
-    keeper["cpa_port"] = int(str(config.get("cpa_listen") or "").rpartition(":")[2] or 0)
-    near = str((config.get("rca") or ("",))[0])  # empty if every node is on this machine
+    keeper = KeeperFile(
+        **config.values_of(ServedSettings),
+        **(config.values_of(CpaSettings) if cpas else {}),
+        managers=config.managers if cpas else (),
+        topology=config.topology if cpas else None,
+        mesh=config.mesh,
+        users=config.users,
+        register_again_s=config.register_again_s,
+        boot_id=f"{config.boot_id}-{name}",
+        login=name,
+        granted=True,
+        cpas=cpas,
+        cpas_afar=tuple(places),
+        # The port of CPAs for login processors without one, on every login processor (agents/rca/logins/routes.py).
+        cpa_port=int(config.cpa_listen.rpartition(":")[2] or 0),
+        **_NOT_YET,
+    )
+    near = config.rca[0] if config.rca else ""  # empty if every node is on this machine
     return {
-        "version": VERSION, "keeper": keeper, "near": near, "url": url if cpas else "", "files": files,
+        "version": VERSION, "keeper": keeper.to_json(), "near": near, "url": url if cpas else "", "files": files,
         "view": _view(settings, name),
     }  # fmt: skip
 
@@ -94,15 +91,14 @@ def view_file(settings: Settings, login: str) -> str:
     return f"{settings.state_dir}/view-{label(login)}.url"
 
 
-def _places_of_cpas(config: dict[str, Any]) -> list[str]:
-    listen = str(config.get("cpa_listen") or "")
-    if not listen:
+def _places_of_cpas(config: KeeperFile) -> list[str]:
+    if not config.cpa_listen:
         raise ConsoleError(
             "the CPAs of this mesh are reached on this machine alone",
             "cpa_port in mesh.toml, then mesh down and mesh up; or --cpas, for some of its own",
         )
-    host, _, port = listen.rpartition(":")
-    return [f"tls://{host}:{int(port) + number}/cpa/{config['login']}" for number in range(int(config.get("cpas", 1)))]
+    host, _, port = config.cpa_listen.rpartition(":")
+    return [f"tls://{host}:{int(port) + number}/cpa/{config.login}" for number in range(config.cpas)]
 
 
 def _files(settings: Settings, name: str, *, cpa: bool) -> dict[str, str]:
@@ -114,20 +110,20 @@ def _files(settings: Settings, name: str, *, cpa: bool) -> dict[str, str]:
     return {file: content.decode("ascii") for file, content in files.items()}
 
 
-def _enter(url: str, config: dict[str, Any], name: str) -> None:
+def _enter(url: str, config: KeeperFile, name: str) -> None:
     """Add the login processor to the system database, under an unused id."""
     with open_store(url) as store:
         known = {node.name: (node.role, node.id) for node in deployment_reads.places(store)}
         # Launches and partitions of a revoked login processor keep its id in the history.
         used = deployment_reads.last_login(store)
     role = known.get(name, ("login", 0))[0]
-    if role != "login" or name == config["login"]:
+    if role != "login" or name == config.login:
         what = "this login processor" if role == "login" else f"a {role} node of this mesh"
         raise ConsoleError(f"{name} is {what}", "another name, as the processor's own is")
     if name not in known:
         number = 1 + max(used, *(number for _, number in known.values()))
-        node = {"id": max(FIRST_GRANTED, number), "name": name, "role": "login", "processors": []}
-        extend(url, config["boot_id"], [node])
+        node = NodeEntry(id=max(FIRST_GRANTED, number), name=name, role="login", processors=())
+        extend(url, config.boot_id, [node])
 
 
 def join(settings: Settings, given: dict[str, Any]) -> str:
@@ -136,11 +132,12 @@ def join(settings: Settings, given: dict[str, Any]) -> str:
     If it is that login processor already, with the same keys, nothing changes. Raises ConsoleError.
     """
     try:
-        wanted, near, url = dict(given["keeper"]), str(given["near"]), str(given["url"])
+        wanted = read_keeper_file({**_NOT_YET, **given["keeper"]})
+        near, url = str(given["near"]), str(given["url"])
         view = str(given.get("view", ""))
         files = {name: str(given["files"][name]).encode("ascii") for name in given["files"]}
-        name, mesh = str(wanted["login"]), str(wanted["mesh"])
-        bad = set(files) - {"ca.pem", "login.pem", "beat.key", "master.key"} or not (wanted["cpas_afar"] or url)
+        name, mesh = wanted.login, wanted.mesh
+        bad = set(files) - {"ca.pem", "login.pem", "beat.key", "master.key"} or not (wanted.cpas_afar or url)
         if given["version"] != VERSION or bad or not (mesh.isalnum() and mesh.isascii()):
             raise ValueError(given["version"])
     except (KeyError, TypeError, ValueError, UnicodeError):
@@ -159,37 +156,37 @@ def join(settings: Settings, given: dict[str, Any]) -> str:
         if view:
             lifecycle.write_private(view_file(settings, name), view + "\n")
         lifecycle.spawn_keeper(config)
-        place = os.path.join(config["run"], "cpa-0.sock")
+        place = os.path.join(config.run, "cpa-0.sock")
         lifecycle.until(
             lambda: evidence_of_life.answers(place), lifecycle.UP_S, "nobody takes requests on this processor"
         )
     return name
 
 
-def _need_mode(settings: Settings, wanted: dict[str, Any]) -> None:
+def _need_mode(settings: Settings, wanted: KeeperFile) -> None:
     """Raise ConsoleError unless both meshes are in system mode, or neither is: root joins a system mesh."""
-    if bool(wanted.get("users")) != bool(settings.system and os.geteuid() == 0):
-        if not wanted.get("users"):
+    if wanted.users != bool(settings.system and os.geteuid() == 0):
+        if not wanted.users:
             raise ConsoleError("that mesh is its owner's own, and this is system mode", "without `system`, mesh.toml")
         raise ConsoleError("that mesh is everybody's", "as root, with `system` in this machine's configuration")
-    if settings.system and settings.mesh != wanted["mesh"]:
+    if settings.system and settings.mesh != wanted.mesh:
         raise ConsoleError(
             f"`system` is another directory there: users here would look for mesh {settings.mesh}",
             "the same `system` in both configurations",
         )
 
 
-def _leave(settings: Settings, there: dict[str, Any]) -> None:
-    if not there.get("granted"):
+def _leave(settings: Settings, there: KeeperFile) -> None:
+    if not there.granted:
         raise ConsoleError("a mesh of this machine is up here", "mesh down, then join the other one")
     lifecycle.down_locked(settings, force=True)  # even if launches run: it starts again, with the new keys
 
 
-def _has(config: dict[str, Any], files: dict[str, bytes]) -> bool:
+def _has(config: KeeperFile, files: dict[str, bytes]) -> bool:
     """True if this machine has the keys in ``files``. The certificate is not compared: each grant has a new one."""
     for file in set(files) - {"login.pem"}:
         try:
-            with open(os.path.join(config["state"], "trust", file), "rb") as there:
+            with open(os.path.join(config.state, "trust", file), "rb") as there:
                 if there.read() != files[file]:
                     return False
         except OSError:
@@ -197,23 +194,22 @@ def _has(config: dict[str, Any], files: dict[str, bytes]) -> bool:
     return True
 
 
-def _config(settings: Settings, wanted: dict[str, Any], near: str, url: str) -> dict[str, Any]:
+def _config(settings: Settings, wanted: KeeperFile, near: str, url: str) -> KeeperFile:
     """The ``keeper.json`` of the new login processor (docs/architecture.md)."""
-    listen = (settings.login_address or _own_address(near, wanted["cpas_afar"]), settings.agent_port)
-    config = {
-        **wanted, "auto": False, "run": os.path.join(os.path.dirname(settings.new_run_dir), wanted["mesh"]),
-        "state": settings.state_dir, "nodes": [], "rca": [joined(listen)] if near else [],
-        "cleanup": settings.cleanup or None, "installed": ROOT,
-    }  # fmt: skip
-    if url:
-        config["database"], config["database_file"] = None, f"{settings.state_dir}/cpa.url"
-        port = settings.cpa_port or int(wanted.get("cpa_port", 0))
-        if port:
-            config["cpa_listen"] = joined((listen[0], port))
-    return config
+    address = settings.login_address or _own_address(near, wanted.cpas_afar)
+    port = settings.cpa_port or wanted.cpa_port
+    return wanted.replace(
+        run=os.path.join(os.path.dirname(settings.new_run_dir), wanted.mesh),
+        state=settings.state_dir,
+        rca=(joined((address, settings.agent_port)),) if near else (),
+        cleanup=settings.cleanup,
+        installed=ROOT,
+        database_file=f"{settings.state_dir}/cpa.url" if url else "",
+        cpa_listen=joined((address, port)) if url and port else "",
+    )
 
 
-def _own_address(near: str, cpas: list[str]) -> str:
+def _own_address(near: str, cpas: Sequence[str]) -> str:
     """This machine's address on the route to the mesh; nodes use it too. Raises ConsoleError."""
     try:
         host = parse(cpas[0]).host if cpas else heartbeat.split_address(near)[0]
@@ -227,8 +223,8 @@ def _own_address(near: str, cpas: list[str]) -> str:
     return address
 
 
-def _write_files(config: dict[str, Any], files: dict[str, bytes], url: str) -> None:
-    trust = os.path.join(config["state"], "trust")
+def _write_files(config: KeeperFile, files: dict[str, bytes], url: str) -> None:
+    trust = os.path.join(config.state, "trust")
     own_directory(trust)
     for file in ("login.pem", "beat.key", "master.key", "ca.pem"):
         path = os.path.join(trust, file)
@@ -237,10 +233,10 @@ def _write_files(config: dict[str, Any], files: dict[str, bytes], url: str) -> N
         elif os.path.lexists(path):
             os.unlink(path)  # an earlier grant had more files
     if url:
-        lifecycle.write_private(config["database_file"], url + "\n")
-    public = os.path.join(config["run"], "ca.pem")
+        lifecycle.write_private(config.database_file, url + "\n")
+    public = os.path.join(config.run, "ca.pem")
     write_private(public, files["ca.pem"])
-    if config.get("users"):
+    if config.users:
         os.chmod(public, 0o644)  # every user's yod verifies nodes with it
 
 

@@ -7,7 +7,6 @@ import os
 import socket
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 from agents.wire.messages import PROTOCOL
 from console.deploy.hosts.allocation import find_manager
@@ -18,9 +17,8 @@ from console.deploy.personal.plan import MOST_PROCESSORS, Size, keeper_config
 from console.deploy.ssh.worker_pool import HostTask
 from console.errors import ConsoleError, UsageError
 from console.settings import Settings
-
-#: Settings that a node's configuration shares with the login processor's.
-SHARED = ("fanout", "service_memory_mb", "suspect_s", "down_s", "silent_s", "failed_s", "node_jobs_mb")
+from redmesh.settings.groups import PrologSettings
+from redmesh.settings.keeper_file import PARENT, KeeperFile, NodeEntry, ServedSettings
 
 
 def agent_place(errand: HostTask, settings: Settings) -> tuple[str, int]:
@@ -93,39 +91,48 @@ def joined(place: tuple[str, int]) -> str:
 
 def plan_nodes(
     hosts: Sequence[Host], errands: dict[str, HostTask], ledger: HostStateFile, settings: Settings
-) -> list[Any]:
+) -> list[NodeEntry]:
     """The nodes in the order of the description, for keeper.json. Raises UsageError if there are too many.
 
     A host that did not answer has its last known size; an unknown host has no processors yet.
     """
-    nodes: list[Any] = []
+    nodes: list[NodeEntry] = []
     for host in hosts:
         _append(nodes, host, errands.get(host.name), ledger, settings)
     return nodes
 
 
 def plan_growth(
-    nodes: list[Any], hosts: Sequence[Host], errands: dict[str, HostTask], ledger: HostStateFile, settings: Settings
-) -> tuple[list[Any], list[Any]]:
+    nodes: Sequence[NodeEntry],
+    hosts: Sequence[Host],
+    errands: dict[str, HostTask],
+    ledger: HostStateFile,
+    settings: Settings,
+) -> tuple[list[NodeEntry], list[NodeEntry]]:
     """Return all nodes after a growth, and the added ones alone: new hosts, and those whose size was unknown before."""
-    known = {node["name"]: node for node in nodes}
+    known = {node.name: node for node in nodes}
     all_of_them, grown = list(nodes), []
     for host in hosts:
         errand, node = errands.get(host.name), known.get(host.name)
-        if errand is None or (node is not None and (node["processors"] or not size_of(host, errand, ledger)[0])):
+        if errand is None or (node is not None and (node.processors or not size_of(host, errand, ledger)[0])):
             continue
         if node is not None:
             all_of_them.remove(node)
-        _append(all_of_them, host, errand, ledger, settings, number=node["id"] if node is not None else 0)
+        _append(all_of_them, host, errand, ledger, settings, number=node.id if node is not None else 0)
         grown.append(all_of_them[-1])
-    return sorted(all_of_them, key=lambda node: int(node["id"])), grown
+    return sorted(all_of_them, key=lambda node: node.id), grown
 
 
 def _append(
-    nodes: list[Any], host: Host, errand: HostTask | None, ledger: HostStateFile, settings: Settings, number: int = 0
+    nodes: list[NodeEntry],
+    host: Host,
+    errand: HostTask | None,
+    ledger: HostStateFile,
+    settings: Settings,
+    number: int = 0,
 ) -> None:
     """Append a node; its processors follow the existing ones."""
-    first = 1 + max((one for node in nodes for one in node["processors"]), default=-1)
+    first = 1 + max((one for node in nodes for one in node.processors), default=-1)
     count, gpus = size_of(host, errand, ledger)
     if first + count > MOST_PROCESSORS:
         raise UsageError(f"a mesh has at most {MOST_PROCESSORS} processors: {host.name} makes it one host too many")
@@ -133,17 +140,16 @@ def _append(
         place = agent_place(errand, settings)
     else:
         place = (host.agent_address or host.address, host.agent_port or settings.agent_port)
-    node: dict[str, Any] = {
-        "id": number or 1 + max((int(one["id"]) for one in nodes), default=0),
-        "name": host.name,
-        "processors": list(range(first, first + count)),
-        "address": f"tls://{joined(place)}/{host.name}",
-    }
-    if gpus:
-        node["gpus"] = list(range(gpus))
-    if host.role != "compute":
-        node["role"] = host.role
-    nodes.append(node)
+    nodes.append(
+        NodeEntry(
+            id=number or 1 + max((one.id for one in nodes), default=0),
+            name=host.name,
+            processors=tuple(range(first, first + count)),
+            address=f"tls://{joined(place)}/{host.name}",
+            gpus=tuple(range(gpus)),
+            role=host.role,
+        )
+    )
 
 
 def size_of(host: Host, errand: HostTask | None, ledger: HostStateFile) -> tuple[int, int]:
@@ -155,35 +161,20 @@ def size_of(host: Host, errand: HostTask | None, ledger: HostStateFile) -> tuple
     return processors, gpus
 
 
-def login_config(settings: Settings, nodes: list[Any], boot_id: str, listen: str) -> dict[str, Any]:
+def login_config(settings: Settings, nodes: list[NodeEntry], boot_id: str, listen: str) -> KeeperFile:
     """The login processor's ``keeper.json`` (docs/architecture.md)."""
     config = keeper_config(settings, Size(1, 1, settings.cpas), boot_id, auto=False, machine=nodes)
-    name = settings.login or os.uname().nodename.partition(".")[0] or "login"
-    if any(node["name"] == name for node in nodes):
+    name = settings.login or config.login
+    if any(node.name == name for node in nodes):
         name = f"{name}-login"
-    far = {"nodes": nodes, "login": name, "rca": [listen], "trust": f"{settings.state_dir}/trust"}
-    if settings.cpa_port:
-        far["cpa_listen"] = joined((listen.rpartition(":")[0].strip("[]"), settings.cpa_port))
-    return {**config, **far, "users": bool(settings.system), "show_commands": bool(settings.show_commands)}
-
-
-def login_knobs(settings: Settings) -> dict[str, Any]:
-    """The part of every keeper.json that depends only on the configuration."""
-    return {key: getattr(settings, key) for key in SHARED}
-
-
-def system_knobs(settings: Settings) -> dict[str, Any]:
-    """The settings of system mode for a node's keeper (agents/pct/multiuser/system_mode.py)."""
-    if not settings.system:
-        return {}
-    return {
-        "system": True,
-        "prolog": settings.prolog,
-        "epilog": settings.epilog,
-        "prolog_s": settings.prolog_s,
-        "allow_root": bool(settings.allow_root),
-        "objects": f"{settings.system}-objects",
-    }
+    host = listen.rpartition(":")[0].strip("[]")
+    return config.replace(
+        login=name,
+        rca=(listen,),
+        trust=f"{settings.state_dir}/trust",
+        cpa_listen=joined((host, settings.cpa_port)) if settings.cpa_port else "",
+        users=bool(settings.system),
+    )
 
 
 def need_system(settings: Settings) -> None:
@@ -204,29 +195,33 @@ def supervisor(settings: Settings) -> str:
     return str(getattr(find_manager(settings), "supervisor", ""))
 
 
-def node_config(login: dict[str, Any], node: dict[str, Any], errand: HostTask, settings: Settings) -> dict[str, Any]:
+def node_config(login: KeeperFile, node: NodeEntry, errand: HostTask, settings: Settings) -> KeeperFile:
     """A node's ``keeper.json``. It has a new boot id at every start."""
     facts = errand.facts
-    entry = {key: value for key, value in node.items() if key != "address"}
-    return {
-        **{key: login[key] for key in SHARED},
-        **system_knobs(settings),
-        "mesh": login["mesh"],
-        "protocol": PROTOCOL,
+    return KeeperFile(
+        **login.values_of(ServedSettings),
+        **(settings.values_of(PrologSettings) if settings.system else {}),
+        system=bool(settings.system),
+        objects=f"{settings.system}-objects" if settings.system else "",
+        mesh=login.mesh,
+        protocol=PROTOCOL,
         # the owner's uid on the login processor, which the CPA uses; the account may have another uid on the node
-        "owner": os.geteuid(),
-        "mesh_boot": login["boot_id"],
-        "boot_id": f"{login['boot_id']}-{os.urandom(4).hex()}",
-        "run": str(facts["run"]),
-        "state": str(facts["state"]),
-        "nodes": [entry],
-        "cpas": 0,
-        "login": None,
+        owner=os.geteuid(),
+        mesh_boot=login.boot_id,
+        boot_id=f"{login.boot_id}-{os.urandom(4).hex()}",
+        run=str(facts["run"]),
+        state=str(facts["state"]),
+        nodes=(node.replace(address=""),),
+        cpas=0,
+        login="",
         # a batch job has its processors for itself, and its PCTs look for no other meshes
-        "started_on": "" if settings.allocation else os.uname().nodename,
-        "listen": joined(agent_place(errand, settings)),
-        "rca": login["rca"],
-        "trust": f"{facts['state']}/trust",
-        **({"ends_with": "parent", "supervisor": supervisor(settings)} if settings.allocation else {}),
-        **{key: login[key] for key in ("keep_jobs", "signalled_by", "signals_reach") if key in login},
-    }
+        started_on="" if settings.allocation else os.uname().nodename,
+        listen=joined(agent_place(errand, settings)),
+        rca=login.rca,
+        trust=f"{facts['state']}/trust",
+        ends_with=PARENT if settings.allocation else (),
+        supervisor=supervisor(settings) if settings.allocation else "",
+        keep_jobs=login.keep_jobs,
+        signalled_by=login.signalled_by,
+        signals_reach=login.signals_reach,
+    )

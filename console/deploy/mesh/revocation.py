@@ -8,7 +8,7 @@ be lost or compromised, and is not contacted.
 import os
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from agents.wire.errors import AgentError
 from console.deploy.hosts.description import read_hosts
@@ -28,6 +28,7 @@ from db.machine import rcas
 from db.store.store import Store, open_store
 from db.store.url import mysql_options
 from db.views.deployment_reads import unheard
+from redmesh.settings.keeper_file import KeeperFile
 
 #: Seconds: for the clean-up of launches; the least wait for nodes to send heartbeats elsewhere; between two checks.
 CLEAN_S, COME_S, _POLL_S = 60.0, 10.0, 0.1
@@ -153,12 +154,12 @@ def _tell_what_is_left(settings: Settings, name: str, say: Say) -> None:
         os.unlink(view)
 
 
-def _await_nodes(store: Store, config: dict[str, Any], heard: Sequence[str], say: Say) -> None:
+def _await_nodes(store: Store, config: KeeperFile, heard: Sequence[str], say: Say) -> None:
     """Wait until the nodes ``heard``, whose heartbeats went to the revoked RCA, send heartbeats to another RCA.
 
     If some do not, restart this machine's RCA: at its start it reports every node that no RCA hears.
     """
-    deadline = time.monotonic() + max(COME_S, 3 * float(config["suspect_s"]))
+    deadline = time.monotonic() + max(COME_S, 3 * config.suspect_s)
     while True:
         left = sorted(unheard(store) & set(heard))
         if not left or time.monotonic() > deadline:

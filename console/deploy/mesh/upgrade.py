@@ -8,14 +8,12 @@ import json
 import signal
 import time
 from collections.abc import Sequence
-from typing import Any
 
 from agents.wire.messages import OLDEST, PROTOCOL
 from console.deploy.agent import build
 from console.deploy.hosts.description import read_hosts, selected
 from console.deploy.hosts.host_states import Event, HostFailed, State
 from console.deploy.mesh.lifecycle import Outcome
-from console.deploy.mesh.plan import SHARED, login_knobs
 from console.deploy.mesh.waiting import await_them
 from console.deploy.personal import evidence_of_life, lifecycle
 from console.deploy.personal.plan import cpa_url
@@ -27,6 +25,7 @@ from db.schema.version import SCHEMA_VERSION
 from db.store.store import Store, open_store
 from db.views.daemon_reads import Life
 from db.views.deployment_reads import lives
+from redmesh.settings.keeper_file import KeeperFile, ServedSettings, read_keeper_file
 
 #: The most seconds for a node to register again.
 AGAIN_S = 15.0
@@ -57,28 +56,28 @@ def upgrade(settings: Settings, report: Report, only: str = "", labels: Sequence
         return Outcome(errands, config, True, time.monotonic() - begun)
 
 
-def _is_of(name: str, config: dict[str, Any]) -> bool:
-    return any(node["name"] == name for node in config["nodes"])
+def _is_of(name: str, config: KeeperFile) -> bool:
+    return any(node.name == name for node in config.nodes)
 
 
-def _replace(errand: HostTask, workers: WorkerPool, config: dict[str, Any]) -> None:
+def _replace(errand: HostTask, workers: WorkerPool, config: KeeperFile) -> None:
     """Replace the agent of one host, unless it is current. Raises HostFailed."""
     facts = errand.facts
     theirs = _config_of(errand)
-    if not facts["keeper"] or theirs.get("mesh_boot") != config["boot_id"]:
+    if not facts["keeper"] or theirs is None or theirs.mesh_boot != config.boot_id:
         raise HostFailed("agent", "no agent of this mesh runs there", "mesh up")
-    refuse_strangers(int(theirs.get("protocol", 1)))
+    refuse_strangers(theirs.protocol)
     program = build.agent_for(str(facts["tag"]), build.archives(workers.settings))
     errand.handle(Event.ORDERED)
-    knobs = login_knobs(workers.settings)
-    if facts["agent"] == program.sha and all(theirs.get(key) == knobs[key] for key in SHARED if key in knobs):
+    current = workers.settings.values_of(ServedSettings)
+    if facts["agent"] == program.sha and theirs.values_of(ServedSettings) == current:
         errand.handle(Event.DONE)
         return
     errand.ask(
         "replace",
         blobs={} if program.sha in facts["agents"] else {"agent": program.content},
         sha=program.sha,
-        config=json.dumps({**theirs, **knobs, "protocol": PROTOCOL}),
+        config=json.dumps(theirs.replace(**current, protocol=PROTOCOL).to_json()),
     )
     errand.handle(Event.STARTED)
 
@@ -90,30 +89,29 @@ def refuse_strangers(theirs: int, ours: int = PROTOCOL, oldest: int = OLDEST) ->
         raise HostFailed("protocol", told, "mesh down with the version it was started by, then mesh up")
 
 
-def _config_of(errand: HostTask) -> dict[str, Any]:
+def _config_of(errand: HostTask) -> KeeperFile | None:
     try:
-        found = json.loads(errand.facts["config"])
-        return found if isinstance(found, dict) else {}
+        return read_keeper_file(json.loads(errand.facts["config"]))
     except ValueError:
-        return {}
+        return None
 
 
-def _change_login(settings: Settings, config: dict[str, Any], before: dict[str, Life]) -> None:
+def _change_login(settings: Settings, config: KeeperFile, before: dict[str, Life]) -> None:
     """Replace CPAs, RCA, keeper and PCTs here, and migrate the schema; interrupted requests are repeated."""
     with open_store(cpa_url(settings), any_schema=True) as store:
         there = version(store)
     if there != SCHEMA_VERSION:
         migrate(cpa_url(settings), make_file=False)  # before anything is ended, because the account may lack the rights
-    lifecycle.write_config(settings, {**config, **login_knobs(settings)})
+    lifecycle.write_config(settings, config.replace(**settings.values_of(ServedSettings)))
     daemons = lifecycle.daemons(config)
-    pcts = {str(node["name"]) for node in config["nodes"] if not node.get("address")}
+    pcts = {node.name for node in config.nodes if not node.address}
     lifecycle.kill(daemons.pop("keeper", 0), signal.SIGKILL)  # after SIGTERM it would end the mesh
     for name, pid in daemons.items():  # after SIGTERM a PCT would end its launches
         lifecycle.kill(pid, signal.SIGKILL if name in pcts else lifecycle.end_signal(config))
     lifecycle.spawn_keeper(config)
     lifecycle.until(lambda: lifecycle.keeper_lives(config), AGAIN_S, "the keeper does not answer")
     # Wait for the CPAs too: otherwise the next launch may find none, because no local node is waited for.
-    cpas = [f"{config['run']}/{name}.sock" for name in daemons if name.startswith("cpa-")]
+    cpas = [f"{config.run}/{name}.sock" for name in daemons if name.startswith("cpa-")]
     lifecycle.until(lambda: all(map(evidence_of_life.answers, cpas)), AGAIN_S, "the CPAs do not answer")
     with open_store(cpa_url(settings)) as store:
 
@@ -124,7 +122,7 @@ def _change_login(settings: Settings, config: dict[str, Any], before: dict[str, 
         lifecycle.until(again, AGAIN_S + lifecycle.UP_EACH_S * len(pcts), "nodes here have not registered again")
 
 
-def _await(settings: Settings, config: dict[str, Any], errands: Sequence[HostTask], before: dict[str, Life]) -> None:
+def _await(settings: Settings, config: KeeperFile, errands: Sequence[HostTask], before: dict[str, Life]) -> None:
     """Wait until every changed node has registered again."""
     waiting = {errand.name: errand for errand in errands if errand.state is State.STARTED}
 

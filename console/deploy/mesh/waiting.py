@@ -12,13 +12,14 @@ from console.deploy.personal.logs import readable
 from console.deploy.ssh.worker_pool import HostTask
 from db.store.store import Store, open_store
 from db.views.deployment_reads import registered
+from redmesh.settings.keeper_file import KeeperFile
 
 #: Seconds for nodes to register after their agents' start: a base, and an addition for each node.
 REGISTER_S, REGISTER_EACH_S = 15.0, 0.02
 _POLL_S, _REACH_S = 0.01, 3.0
 
 
-def await_nodes(url: str, config: dict[str, Any], errands: Sequence[HostTask]) -> None:
+def await_nodes(url: str, config: KeeperFile, errands: Sequence[HostTask]) -> None:
     """Wait until every started host is up in the database; the task of a host that is not in time fails. Raises
     StoreError."""
     waiting = {errand.name: errand for errand in errands if errand.state is State.STARTED}
@@ -27,7 +28,7 @@ def await_nodes(url: str, config: dict[str, Any], errands: Sequence[HostTask]) -
 
 def await_them(
     url: str,
-    config: dict[str, Any],
+    config: KeeperFile,
     waiting: dict[str, HostTask],
     patience_s: float,
     came: Callable[[Store], Iterable[str]],
@@ -42,10 +43,10 @@ def await_them(
                     waiting.pop(name).handle(Event.REGISTERED)
             if waiting:
                 time.sleep(_POLL_S)  # poll: a database does not report changes
-    failing = _failing_here(config["run"]) if waiting else ""
-    addresses = {node["name"]: node.get("address", "") for node in config["nodes"]}
+    failing = _failing_here(config.run) if waiting else ""
+    addresses = {node.name: node.address for node in config.nodes}
     for name, errand in waiting.items():
-        errand.fail(diagnosis(errand, addresses[name], config["rca"][0], failing))
+        errand.fail(diagnosis(errand, addresses[name], config.rca[0], failing))
 
 
 def _failing_here(run: str) -> str:

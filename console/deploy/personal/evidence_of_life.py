@@ -8,11 +8,11 @@ processes show what runs.
 import fcntl
 import os
 import time
-from typing import Any
 
 from agents.keeper.daemon_processes import CPA, KEEPER, LAUNCH, PCT, RCA, SIMULATED, processes
 from agents.link.sockets import LOOK_S, connect
 from agents.linux.processes import children
+from redmesh.settings.keeper_file import KeeperFile
 
 #: Seconds for sockets to come back: the keeper creates RUN again, then the other daemons their sockets in it.
 BACK_S = 2 * LOOK_S + 1
@@ -35,16 +35,16 @@ __all__ = [
 ]
 
 
-def lives(config: dict[str, Any]) -> bool:
+def lives(config: KeeperFile) -> bool:
     """True if any part of the mesh runs: a daemon, or a launch child without daemons."""
-    run, state = str(config["run"]), str(config["state"])
+    run, state = config.run, config.state
     return any_answers(run) or lock_is_held(state) or bool(processes(state))
 
 
-def lives_elsewhere(config: dict[str, Any]) -> bool:
+def lives_elsewhere(config: KeeperFile) -> bool:
     """True if a keeper holds the lock of the mesh, and no part of the mesh is seen from here: two machines or
     containers share a state directory."""
-    run, state = str(config["run"]), str(config["state"])
+    run, state = config.run, config.state
     return lock_is_held(state) and not (processes(state) or any_answers(run))
 
 
@@ -77,9 +77,9 @@ def lock_is_held(state: str) -> bool:
     return False
 
 
-def await_sockets(config: dict[str, Any]) -> list[str]:
+def await_sockets(config: KeeperFile) -> list[str]:
     """Wait until every running daemon of the mesh has its socket; return the names of those that have none in time."""
-    run, state = str(config["run"]), str(config["state"])
+    run, state = config.run, config.state
     deadline = time.monotonic() + BACK_S
     whole = os.path.exists(f"{run}/login")
     while True:

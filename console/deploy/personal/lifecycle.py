@@ -29,7 +29,8 @@ from console.deploy.personal.program_snapshot import keep
 from console.errors import ConsoleError
 from console.settings import Settings
 from db.errors import StoreError
-from redmesh.byte_text import each_from_system, each_to_system
+from redmesh.settings.keeper_file import KeeperFile, read_keeper_file
+from redmesh.settings.record import MissingFields
 from redmesh.start_command import ROOT, start_command, without_relative
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def down(settings: Settings, *, force: bool = False) -> bool:
 def down_locked(settings: Settings, *, force: bool) -> bool:
     """Like :func:`down`, for a caller that holds ``up.lock``."""
     config, trouble = found_config(settings)
-    there = config or _bare_config(settings)
+    there = config or bare_config(settings)
     if not lives(there):
         if config is not None and os.path.islink(f"{settings.state_dir}/run"):
             tell_database(settings, config)  # the keeper was killed, or the machine rebooted, before it could do this
@@ -133,7 +134,7 @@ def down_locked(settings: Settings, *, force: bool) -> bool:
     return True
 
 
-def adopt(settings: Settings, config: dict[str, Any]) -> bool:
+def adopt(settings: Settings, config: KeeperFile) -> bool:
     """Reach the keeper of a living mesh, or start one that adopts what is left; returns whether one was started.
 
     Raises ConsoleError if neither is possible; in that case nothing is ended or redefined.
@@ -147,8 +148,8 @@ def adopt(settings: Settings, config: dict[str, Any]) -> bool:
     if silent or evidence_of_life.lock_is_held(settings.state_dir):
         who = ", ".join(silent) or f"the keeper that holds {settings.state_dir}/mesh.lock"
         raise ConsoleError(
-            f"the mesh is up, but {who} cannot be reached in {config['run']}",
-            f"a stopped process goes on by kill -CONT; the log is {config['state']}/log/keeper.jsonl; {FORCE}",
+            f"the mesh is up, but {who} cannot be reached in {config.run}",
+            f"a stopped process goes on by kill -CONT; the log is {config.state}/log/keeper.jsonl; {FORCE}",
         )
     begun_at = time.time()
     keeper = spawn_keeper(config)
@@ -157,22 +158,22 @@ def adopt(settings: Settings, config: dict[str, Any]) -> bool:
         status = keeper.poll()
         if status is not None or time.monotonic() > deadline:
             what = "does not answer yet" if status is None else f"ended with status {status}"
-            said = tail(f"{config['state']}/log", begun_at)
+            said = tail(f"{config.state}/log", begun_at)
             raise MeshFailed(
                 f"the new keeper of the mesh that is up {what}: no process of the mesh was ended{said}",
-                f"the logs are in {config['state']}/log",
+                f"the logs are in {config.state}/log",
             )
         time.sleep(_POLL_S)  # poll: a socket does not report its creation
     keeper.returncode = 0  # it continues to run; this prevents a ResourceWarning of Popen
     return True
 
 
-def restore_run(config: dict[str, Any]) -> None:
+def restore_run(config: KeeperFile) -> None:
     """Create RUN again if it was removed under a living mesh. Raises ConsoleError if that is impossible."""
-    run = str(config["run"])
+    run = config.run
     try:
         _make_run(config)
-        if config.get("login") and not os.path.exists(f"{run}/login"):
+        if config.login and not os.path.exists(f"{run}/login"):
             _write_login(config)
     except (OSError, UnsafeDirectory) as error:
         why = error.message if isinstance(error, UnsafeDirectory) else f"{error.filename or run}: {error.strerror}"
@@ -182,73 +183,72 @@ def restore_run(config: dict[str, Any]) -> None:
         ) from None
 
 
-def _make_run(config: dict[str, Any]) -> None:
-    public = bool(config.get("users"))  # system mode
-    own_directory(os.path.dirname(config["run"]), public=public)
-    own_directory(config["run"], public=public)
+def _make_run(config: KeeperFile) -> None:
+    public = config.users  # system mode
+    own_directory(os.path.dirname(config.run), public=public)
+    own_directory(config.run, public=public)
 
 
-def _write_login(config: dict[str, Any]) -> None:
-    write_private(f"{config['run']}/login", f"{config['login']}\n")
-    if config.get("users"):
-        os.chmod(f"{config['run']}/login", 0o644)
+def _write_login(config: KeeperFile) -> None:
+    write_private(f"{config.run}/login", f"{config.login}\n")
+    if config.users:
+        os.chmod(f"{config.run}/login", 0o644)
 
 
-def found_config(settings: Settings) -> tuple[dict[str, Any] | None, str]:
+def found_config(settings: Settings) -> tuple[KeeperFile | None, str]:
     """``keeper.json`` if it is usable; otherwise None, and the reason."""
     try:
         config = read_config(settings)
     except ConsoleError as error:
         return None, error.message
-    if config is None:
-        return None, f"{settings.state_dir}/keeper.json does not exist"
-    missing = [key for key in ("run", "state", "boot_id", "login", "nodes", "cpas") if key not in config]
-    return (config, "") if not missing else (None, f"{settings.state_dir}/keeper.json lacks {', '.join(missing)}")
+    return config, "" if config is not None else f"{settings.state_dir}/keeper.json does not exist"
 
 
 def is_up(settings: Settings) -> bool:
     """True if any part of the mesh lives, with or without a usable keeper.json."""
-    return lives(found_config(settings)[0] or _bare_config(settings))
+    return lives(found_config(settings)[0] or bare_config(settings))
 
 
-def living_config(settings: Settings) -> dict[str, Any] | None:
+def living_config(settings: Settings) -> KeeperFile | None:
     """``keeper.json`` of a mesh of which any part runs; None if nothing runs.
 
     Raises ConsoleError if something runs and the file is unusable, because a new boot of the mesh would end it.
     """
     config, trouble = found_config(settings)
-    if not lives(config or _bare_config(settings)):
+    if not lives(config or bare_config(settings)):
         return None
     if config is None:
         raise ConsoleError(f"a mesh is up, but its file cannot be used: {trouble}", FORCE)
     return config
 
 
-def _bare_config(settings: Settings) -> dict[str, Any]:
-    # The part of keeper.json that finding daemons needs, for when the file is unusable.
-    return {"run": settings.run_dir, "state": settings.state_dir, "users": bool(settings.system)}
+def bare_config(settings: Settings) -> KeeperFile:
+    """The part of keeper.json that finding daemons needs, for when the file is unusable."""
+    return KeeperFile(
+        run=settings.run_dir, state=settings.state_dir, mesh=settings.mesh, boot_id="", login="", nodes=(), cpas=0,
+        users=bool(settings.system),
+    )  # fmt: skip
 
 
-def read_config(settings: Settings) -> dict[str, Any] | None:
+def read_config(settings: Settings) -> KeeperFile | None:
     """The ``keeper.json`` of the last ``mesh up``; None if there is none."""
     path = f"{settings.state_dir}/keeper.json"
     try:
         with open(path, encoding="utf-8") as file:
-            config = each_to_system(json.load(file))
+            return read_keeper_file(json.load(file))
     except FileNotFoundError:
         return None
     except OSError as error:
         raise ConsoleError(f"{path}: {error.strerror}", NOT_YOURS) from None
+    except MissingFields as error:
+        raise ConsoleError(f"{path} lacks {error}", FORCE) from None
     except (ValueError, RecursionError) as error:
         raise ConsoleError(f"{path} cannot be read: {error}", FORCE) from None
-    if not isinstance(config, dict):
-        raise ConsoleError(f"{path} cannot be read: it holds no JSON object", FORCE)
-    return config
 
 
-def keeper_lives(config: dict[str, Any]) -> bool:
+def keeper_lives(config: KeeperFile) -> bool:
     """True if the mesh's keeper answers."""
-    return answers(f"{config['run']}/keeper.sock")
+    return answers(f"{config.run}/keeper.sock")
 
 
 @contextmanager
@@ -300,16 +300,16 @@ def _refuse_other_size(settings: Settings, size: Size, there: Size) -> None:
             raise ConsoleError(f"a mesh of {there} is up already", "mesh down, then mesh up with the new size")
 
 
-def define_mesh(settings: Settings, config: dict[str, Any], nodes: "Sequence[NodeSpec] | None" = None) -> None:
+def define_mesh(settings: Settings, config: KeeperFile, nodes: "Sequence[NodeSpec] | None" = None) -> None:
     from console.deploy.personal.schema import define
 
     url = cpa_url(settings)
-    if config["database_file"] and config["database_file"] != settings.cpa_database_file:
-        write_private(config["database_file"], url + "\n")
+    if config.database_file and config.database_file != settings.cpa_database_file:
+        write_private(config.database_file, url + "\n")
     define(url, config, nodes)
 
 
-def _simulate(settings: Settings, simulation: "Simulation", boot_id: str) -> dict[str, Any]:
+def _simulate(settings: Settings, simulation: "Simulation", boot_id: str) -> KeeperFile:
     from console.deploy.personal.simulated import config_of, write_shares
 
     config = config_of(settings, simulation, boot_id)
@@ -331,21 +331,19 @@ def write_private(path: str, text: str) -> None:
     os.replace(new, path)
 
 
-def write_config(settings: Settings, config: dict[str, Any]) -> None:
+def write_config(settings: Settings, config: KeeperFile) -> None:
     _make_run(config)
-    write_private(f"{settings.state_dir}/keeper.json", json.dumps(each_from_system(config)) + "\n")
+    write_private(f"{settings.state_dir}/keeper.json", json.dumps(config.to_json()) + "\n")
     _write_login(config)
     link = f"{settings.state_dir}/run"
     try:
         os.unlink(link)
     except FileNotFoundError:
         pass
-    os.symlink(config["run"], link)
+    os.symlink(config.run, link)
 
 
-def spawn_keeper(
-    config: dict[str, Any], *, anew: bool = False, lifelines: Sequence[int] = ()
-) -> "subprocess.Popen[bytes]":
+def spawn_keeper(config: KeeperFile, *, anew: bool = False, lifelines: Sequence[int] = ()) -> "subprocess.Popen[bytes]":
     """Start a keeper, detached from this terminal and from any surrounding launch.
 
     ``anew``: no part of the mesh runs. ``lifelines``: descriptors that it and its daemons keep open.
@@ -354,7 +352,7 @@ def spawn_keeper(
     environ = {k: v for k, v in kept if not k.startswith("YOD_") and k != "REDMESH_ALLOCATION_COOKIE"}
     if lifelines:
         environ["REDMESH_LIFELINES"] = "1"
-    state = config["state"]
+    state = config.state
     command = start_command("keeper", _kept_program(config, anew))
     with open(f"{state}/log/keeper.stderr", "ab") as log:
         return subprocess.Popen(
@@ -369,41 +367,41 @@ def spawn_keeper(
         )
 
 
-def _kept_program(config: dict[str, Any], anew: bool) -> str:
+def _kept_program(config: KeeperFile, anew: bool) -> str:
     """The directory of the daemons' program: a snapshot if possible, so that upgrades do not change what runs."""
-    if config.get("users"):
+    if config.users:
         return ROOT  # in system mode daemons run the installed program; PCTs import everything at their start
     try:
-        return keep(config["state"], alone=anew)
+        return keep(config.state, alone=anew)
     except OSError:
         return ROOT  # the disk is full: use the installed program
 
 
-def daemons(config: dict[str, Any]) -> dict[str, int]:
+def daemons(config: KeeperFile) -> dict[str, int]:
     """The pids of the keeper and its daemons, by name; empty if the keeper does not answer."""
     try:
-        with Client(f"{config['run']}/keeper.sock", "admin", 5.0) as keeper:
+        with Client(f"{config.run}/keeper.sock", "admin", 5.0) as keeper:
             told = keeper.call({"op": "status"})
     except Unreachable:
         return {}
     return {"keeper": int(told["pid"]), **{str(one["name"]): int(one["pid"]) for one in told["daemons"]}}
 
 
-def try_now(config: dict[str, Any]) -> None:
+def try_now(config: KeeperFile) -> None:
     """Make the keeper retry daemons that did not come up, at once: the user may have removed the cause."""
     pid = daemons(config).get("keeper", 0)
     if pid > 1:
         os.kill(pid, signal.SIGHUP)
 
 
-def restart(config: dict[str, Any], name: str) -> None:
+def restart(config: KeeperFile, name: str) -> None:
     """Restart a daemon, which then reads ``keeper.json`` again: terminate it, and the keeper starts it again."""
     kill(daemons(config).get(name, 0), end_signal(config))
 
 
-def end_signal(config: dict[str, Any]) -> int:
+def end_signal(config: KeeperFile) -> int:
     """The signal that ends a CPA or an RCA while its mesh goes on; it may be killed at any moment."""
-    return signal.SIGKILL if config.get("signalled_by") else signal.SIGTERM
+    return signal.SIGKILL if config.signalled_by else signal.SIGTERM
 
 
 def kill(pid: int, number: int) -> None:
@@ -423,7 +421,7 @@ def kill(pid: int, number: int) -> None:
         os.close(handle)
 
 
-def _start(settings: Settings, config: dict[str, Any]) -> None:
+def _start(settings: Settings, config: KeeperFile) -> None:
     """Start the keeper of a mesh that is not up, and wait until every node is up.
 
     On failure, take down what was started, unless a launch runs on it. Raises MeshFailed with the reason.
@@ -436,14 +434,14 @@ def _start(settings: Settings, config: dict[str, Any]) -> None:
         _take_down(settings, config, keeper)
         raise
     if cause:
-        said = tail(f"{config['state']}/log", begun_at)
+        said = tail(f"{config.state}/log", begun_at)
         if not _take_down(settings, config, keeper):
             cause += "; launches run on it already, so what is up stays up"
-        raise MeshFailed(f"the mesh did not come up: {cause}{said}", f"the logs are in {config['state']}/log")
+        raise MeshFailed(f"the mesh did not come up: {cause}{said}", f"the logs are in {config.state}/log")
     keeper.returncode = 0  # it continues to run; this prevents a ResourceWarning of Popen
 
 
-def _await_nodes(settings: Settings, config: dict[str, Any], patience_s: float) -> None:
+def _await_nodes(settings: Settings, config: KeeperFile, patience_s: float) -> None:
     """Wait at most ``patience_s`` until every node of a running mesh is up; never fails."""
     from console.deploy.personal.schema import watch
     from db.views.deployment_reads import absent
@@ -457,7 +455,7 @@ def _await_nodes(settings: Settings, config: dict[str, Any], patience_s: float) 
         pass  # the caller reads from the database what is up, and reports it
 
 
-def _wait(settings: Settings, config: dict[str, Any], keeper: "subprocess.Popen[bytes]") -> str:
+def _wait(settings: Settings, config: KeeperFile, keeper: "subprocess.Popen[bytes]") -> str:
     """Wait until the keeper answers and every node is up; returns "", or the reason of a failure."""
     from console.deploy.personal.schema import watch
     from db.views.deployment_reads import absent
@@ -479,9 +477,9 @@ def _wait(settings: Settings, config: dict[str, Any], keeper: "subprocess.Popen[
     return ""
 
 
-def _end(settings: Settings, config: dict[str, Any], force: bool) -> None:
+def _end(settings: Settings, config: KeeperFile, force: bool) -> None:
     try:
-        with Client(f"{config['run']}/keeper.sock", "admin", DOWN_S) as keeper:
+        with Client(f"{config.run}/keeper.sock", "admin", DOWN_S) as keeper:
             keeper.call({"op": "down", "force": force})
     except Unreachable as error:
         if evidence_of_life.lock_is_held(settings.state_dir):
@@ -489,7 +487,7 @@ def _end(settings: Settings, config: dict[str, Any], force: bool) -> None:
     _ended(settings, config)
 
 
-def _ended(settings: Settings, config: dict[str, Any]) -> None:
+def _ended(settings: Settings, config: KeeperFile) -> None:
     """Wait for the exit of a keeper that was told to end, and of its daemons; then remove the mesh's files."""
     until(lambda: not evidence_of_life.lock_is_held(settings.state_dir), DOWN_S, "the keeper has not ended")
     deadline = time.monotonic() + LEFT_S
@@ -499,13 +497,13 @@ def _ended(settings: Settings, config: dict[str, Any]) -> None:
             raise ConsoleError(f"the keeper ended before its daemons: {some} still run", "mesh down once more")
         time.sleep(_POLL_S)  # poll: daemons are no children of this command
     forget(settings, config)
-    if "boot_id" in config and not config.get("granted") and not _database_knows(settings, config):
+    if config.boot_id and not config.granted and not _database_knows(settings, config):
         tell_database(settings, config)
 
 
-def _end_by_signal(settings: Settings, config: dict[str, Any], force: bool) -> None:
+def _end_by_signal(settings: Settings, config: KeeperFile, force: bool) -> None:
     """End a mesh whose keeper lives but is unreachable, for example without a directory for its sockets."""
-    told = f"the mesh is up, but its keeper cannot be reached in {config['run']}"
+    told = f"the mesh is up, but its keeper cannot be reached in {config.run}"
     if not force:
         raise ConsoleError(f"{told}: which launches run is not known", "mesh down --force ends them too")
     keepers = [
@@ -523,7 +521,7 @@ def _end_by_signal(settings: Settings, config: dict[str, Any], force: bool) -> N
     _ended(settings, config)
 
 
-def _end_without_keeper(settings: Settings, config: dict[str, Any], trouble: str, force: bool) -> None:
+def _end_without_keeper(settings: Settings, config: KeeperFile, trouble: str, force: bool) -> None:
     """End the daemons that a killed keeper left, if no other keeper can be started because keeper.json is unusable."""
     if not force:
         raise ConsoleError(f"the daemons that are left have no keeper, and none can be started: {trouble}", FORCE)
@@ -541,14 +539,14 @@ def _end_without_keeper(settings: Settings, config: dict[str, Any], trouble: str
     _ended(settings, config)
 
 
-def _announce_end(config: dict[str, Any]) -> None:
+def _announce_end(config: KeeperFile) -> None:
     # Otherwise daemons in the job of some batch systems take no signal for their end.
-    if config.get("signalled_by"):
+    if config.signalled_by:
         with contextlib.suppress(OSError):  # what does not obey is killed
-            ending.announce(config["state"], "")
+            ending.announce(config.state, "")
 
 
-def _database_knows(settings: Settings, config: dict[str, Any]) -> bool:
+def _database_knows(settings: Settings, config: KeeperFile) -> bool:
     """True if the database shows this boot of the mesh as down."""
     from db.views.viewer import open_viewer
 
@@ -558,24 +556,24 @@ def _database_knows(settings: Settings, config: dict[str, Any]) -> bool:
     except (StoreError, ConsoleError):
         return False
     up = any(node.role != "login" and node.state in ("up", "suspect") for node in there.nodes)
-    return there.mesh.boot_id != config["boot_id"] or not (up or there.launchers)
+    return there.mesh.boot_id != config.boot_id or not (up or there.launchers)
 
 
-def tell_database(settings: Settings, config: dict[str, Any]) -> None:
+def tell_database(settings: Settings, config: KeeperFile) -> None:
     from console.deploy.personal.schema import close_down
 
-    if config.get("granted"):
+    if config.granted:
         return  # the mesh continues without this login processor
-    if config.get("ends_with") and not os.path.exists(settings.state_dir):
+    if config.ends_with and not os.path.exists(settings.state_dir):
         return  # the keeper of a job's mesh has removed it, including the database
     try:
-        close_down(cpa_url(settings), config["boot_id"])
+        close_down(cpa_url(settings), config.boot_id)
     except (StoreError, ConsoleError) as error:
         # The next `mesh up` corrects the database.
         print(f"mesh: the mesh is down, but the database was not told: {error.message}", file=sys.stderr)
 
 
-def _take_down(settings: Settings, config: dict[str, Any], keeper: "subprocess.Popen[bytes]") -> bool:
+def _take_down(settings: Settings, config: KeeperFile, keeper: "subprocess.Popen[bytes]") -> bool:
     """End the keeper that this call started, and its daemons; if a launch runs on them, return False and keep them."""
     try:
         _end(settings, config, False)
@@ -599,9 +597,9 @@ def _take_down(settings: Settings, config: dict[str, Any], keeper: "subprocess.P
     return True
 
 
-def forget(settings: Settings, config: dict[str, Any] | None) -> None:
+def forget(settings: Settings, config: KeeperFile | None) -> None:
     """Remove what an ended mesh leaves outside its state directory."""
-    for run in {settings.run_dir, settings.new_run_dir, *([config["run"]] if config else [])}:
+    for run in {settings.run_dir, settings.new_run_dir, *([config.run] if config else [])}:
         if os.path.basename(run) == settings.mesh and os.path.isdir(run) and os.lstat(run).st_uid == os.geteuid():
             import shutil
 

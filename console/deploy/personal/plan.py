@@ -1,13 +1,14 @@
 """The plan of a personal mesh: its nodes, and the keeper's configuration."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from agents.cpa.line.places import read_origin
 from agents.wire.errors import AgentError
 from console.errors import ConsoleError, UsageError
 from console.settings import Settings
+from redmesh.settings.keeper_file import SERVICE, KeeperFile, LoginSettings, NodeEntry
 from redmesh.start_command import ROOT
 from redmesh.text import counted
 
@@ -48,115 +49,94 @@ def wanted_size(settings: Settings) -> Size:
     return Size(processors, settings.nodes, settings.cpas)
 
 
-def spread(size: Size) -> list[dict[str, Any]]:
+def spread(size: Size) -> list[NodeEntry]:
     """The nodes ``n0``…, with the processors spread in runs of about equal length."""
     each, more = divmod(size.processors, size.nodes)
     nodes, first = [], 0
     for index in range(size.nodes):
         count = each + (index < more)
-        nodes.append({"id": index + 1, "name": f"n{index}", "processors": list(range(first, first + count))})
+        nodes.append(NodeEntry(id=index + 1, name=f"n{index}", processors=tuple(range(first, first + count))))
         first += count
     return nodes
 
 
-def with_service(nodes: list[dict[str, Any]], count: int) -> list[dict[str, Any]]:
-    """The same nodes, with the last ``count`` as service nodes. Raises UsageError if no compute node remains."""
+def plan_nodes(settings: Settings, size: Size) -> list[NodeEntry]:
+    """The nodes with their GPUs, the last ones as service nodes. Raises UsageError if no compute node remains."""
+    count, nodes = settings.service_nodes, spread(size)
     if count >= len(nodes) > 0 and count:
         raise UsageError(
             f"{count} of {counted(len(nodes), 'node')} for service leave none to compute", "mesh up with more --nodes"
         )
-    for node in nodes[len(nodes) - count :]:
-        node["role"] = "service"
-    return nodes
+    first = len(nodes) - count
+    return [
+        node.replace(gpus=tuple(devices), role=SERVICE if at >= first else "compute")
+        for at, (node, devices) in enumerate(zip(nodes, deal_gpus(settings, size.nodes), strict=True))
+    ]
 
 
-def login_name(nodes: list[dict[str, Any]]) -> str:
+def login_name(nodes: Sequence[NodeEntry]) -> str:
     """The login processor's name: this machine's, unless a node has that name."""
     name = os.uname().nodename.partition(".")[0] or "login"
-    return f"{name}-login" if any(node["name"] == name for node in nodes) else name
+    return f"{name}-login" if any(node.name == name for node in nodes) else name
 
 
-def size_of(config: dict[str, Any]) -> Size:
+def size_of(config: KeeperFile) -> Size:
     """The size of an existing plan."""
-    nodes = config["nodes"]
-    if "simulated" in config:
-        processors, count = config["size"]
-        return Size(processors, count, config["cpas"])
-    return Size(sum(len(node["processors"]) for node in nodes), len(nodes), config["cpas"])
+    if config.simulated:
+        return Size(config.size[0], config.size[1], config.cpas)
+    return Size(sum(len(node.processors) for node in config.nodes), len(config.nodes), config.cpas)
 
 
 def keeper_config(
-    settings: Settings, size: Size, boot_id: str, *, auto: bool, machine: Sequence[Mapping[str, Any]] | None = None
-) -> dict[str, Any]:
+    settings: Settings, size: Size, boot_id: str, *, auto: bool, machine: Sequence[NodeEntry] | None = None
+) -> KeeperFile:
     """The ``keeper.json`` (docs/architecture.md). ``machine``: the nodes, if they are not on this machine."""
-    nodes = with_service(spread(size), settings.service_nodes)
-    for node, devices in zip(nodes, deal_gpus(settings, size.nodes), strict=True):
-        if devices:
-            node["gpus"] = devices
+    nodes = plan_nodes(settings, size) if machine is None else machine
     file = cpa_url_file(settings)
     refuse_useless_cleanup(settings)
-    return {
-        "mesh": settings.mesh,
-        "run": settings.new_run_dir,
-        "state": settings.state_dir,
-        "boot_id": boot_id,
-        "login": login_name(nodes),
-        "auto": auto,
-        "idle_s": settings.idle_s,
-        "fanout": settings.fanout,
-        "database": None if file else settings.database,
-        "database_file": file,
-        "nodes": nodes,
-        "cpas": size.cpas,
-        "cleanup": settings.cleanup or None,
-        "installed": ROOT,
-        "batch_accounts": list(settings.batch_accounts),
-        "admins": list(settings.admins),
-        "service_memory_mb": settings.service_memory_mb,
-        "topology": described(settings),
-        "placement": settings.placement,
-        "nice_grace_s": settings.nice_grace_s,
-        "managers": managers_of(settings, nodes if machine is None else machine),
-        "max_processors": settings.max_processors,
-        "max_jobs": settings.max_jobs,
-        "post_back_urls": post_back_urls(settings),
-        "post_back_ca": settings.post_back_ca,
-        "suspect_s": settings.suspect_s,
-        "failed_s": settings.failed_s,
-        "pending_s": settings.pending_s,
-        "loading_s": settings.loading_s,
-        "down_s": settings.down_s,
-        "silent_s": settings.silent_s,
-        "history_days": settings.history_days,
-        "history_rows": settings.history_rows,
-        "node_jobs_mb": settings.node_jobs_mb,
-    }
+    return KeeperFile(
+        **settings.values_of(LoginSettings),
+        mesh=settings.mesh,
+        run=settings.new_run_dir,
+        state=settings.state_dir,
+        boot_id=boot_id,
+        login=login_name(nodes),
+        auto=auto,
+        idle_s=settings.idle_s,
+        database="" if file else settings.database,
+        database_file=file or "",
+        nodes=tuple(nodes),
+        cpas=size.cpas,
+        installed=ROOT,
+        topology=described(settings),
+        managers=managers_of(settings, nodes),
+    ).replace(post_back_urls=post_back_urls(settings))
 
 
-def post_back_urls(settings: Settings) -> list[str]:
+def post_back_urls(settings: Settings) -> tuple[str, ...]:
     """The hosts of URLs that requests may be posted back to. Raises UsageError."""
     try:
-        return [read_origin(url) for url in settings.post_back_urls]
+        return tuple(map(read_origin, settings.post_back_urls))
     except AgentError as error:
         raise UsageError(f"{settings.where['post_back_urls']}: post_back_urls: {error.message}", error.hint) from None
 
 
-def managers_of(settings: Settings, nodes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def managers_of(settings: Settings, nodes: Sequence[NodeEntry]) -> tuple[dict[str, Any], ...]:
     """Check the configured managers against these nodes; return them unchanged. Raises UsageError."""
     if not settings.managers:
-        return []
+        return ()
     from db.allocation.managers import check_parts, parse
     from db.errors import Invalid
 
     try:
         check_parts(
             parse(settings.managers, settings.file),
-            {node["name"]: node.get("processors", ()) for node in nodes},
+            {node.name: node.processors for node in nodes},
             settings.file,
         )
     except Invalid as error:
         raise UsageError(error.message, error.hint) from None
-    return settings.managers
+    return tuple(settings.managers)
 
 
 def refuse_useless_cleanup(settings: Settings) -> None:

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from console.deploy.personal.evidence_of_life import lock_is_held
 from db.errors import Invalid
@@ -13,31 +13,31 @@ from db.schema.version import SCHEMA_VERSION
 from db.store.store import Store, open_store
 from db.store.url import sqlite_path, without_password
 from db.views.deployment_reads import node_sizes
+from redmesh.settings.keeper_file import KeeperFile, NodeEntry
 from redmesh.text import counted
 
 
-def define(url: str, config: dict[str, Any], nodes: Sequence[NodeSpec] | None = None) -> None:
+def define(url: str, config: KeeperFile, nodes: Sequence[NodeSpec] | None = None) -> None:
     """Create or migrate the schema and define the machine in it, under its new boot id. Raises StoreError.
 
     ``nodes``: if they differ from those in ``config``.
     """
-    name, boot_id, login = config["mesh"], config["boot_id"], config["login"]
     # A database file in the state directory belongs to this mesh, even if the directory was moved.
-    shared = os.path.dirname(sqlite_path(url) or "") != config["state"]
+    shared = os.path.dirname(sqlite_path(url) or "") != config.state
     # A site's account for CPAs may not alter tables, so run migrations only if there are any.
     with open_store(url, any_schema=True, make_file=True) as store:
         there = version(store)
         if there and shared:
-            refuse_another_mesh(store.read, name, login)
+            refuse_another_mesh(store.read, config.mesh, config.login)
     if there != SCHEMA_VERSION:
         migrate(url)
     if nodes is None:
-        nodes = [_spec(node) for node in config["nodes"]]
+        nodes = [_spec(node) for node in config.nodes]
     with open_store(url) as store:
-        define_machine(store, name, boot_id, login, nodes, config.get("topology"), refuse_others=shared)
+        define_machine(store, config.mesh, config.boot_id, config.login, nodes, config.topology, refuse_others=shared)
 
 
-def extend(url: str, boot_id: str, nodes: Sequence[dict[str, Any]]) -> None:
+def extend(url: str, boot_id: str, nodes: Sequence[NodeEntry]) -> None:
     """Add nodes from ``keeper.json`` to a running machine. Raises StoreError."""
     from db.machine.nodes_bulk import add_nodes
 
@@ -45,9 +45,9 @@ def extend(url: str, boot_id: str, nodes: Sequence[dict[str, Any]]) -> None:
         add_nodes(store, boot_id, [_spec(node) for node in nodes])
 
 
-def _spec(node: dict[str, Any]) -> NodeSpec:
-    resources = {"gpu": len(node["gpus"])} if node.get("gpus") else {}
-    return NodeSpec(node["id"], node["name"], node["processors"], node.get("role", "compute"), resources=resources)
+def _spec(node: NodeEntry) -> NodeSpec:
+    resources = {"gpu": len(node.gpus)} if node.gpus else {}
+    return NodeSpec(node.id, node.name, node.processors, node.role, resources=resources)
 
 
 def release(url: str, mesh: str, *, force: bool = False) -> int:

@@ -10,6 +10,7 @@ from console.errors import UsageError
 from console.settings import Settings, load
 from db.machine.nodes import NodeSpec
 from db.topology import Cluster, Mesh, Topology, parse
+from redmesh.settings.keeper_file import KeeperFile, NodeEntry
 
 #: How many nodes one process stands in for (about), and the most processes.
 A_PROCESS, MOST = 3000, 8
@@ -70,20 +71,21 @@ def _of_cluster(cluster: Cluster, each: int, file: str) -> list[NodeSpec]:
     return [NodeSpec(at + 1, name, list(range(at * each, (at + 1) * each))) for at, name in enumerate(cluster.nodes)]
 
 
-def config_of(settings: Settings, simulation: Simulation, boot_id: str) -> dict[str, Any]:
+def config_of(settings: Settings, simulation: Simulation, boot_id: str) -> KeeperFile:
     """The machine's part of ``keeper.json``."""
     size = Size(simulation.processors, len(simulation.nodes), settings.cpas)
-    nodes = [{"name": node.name, "processors": node.processors} for node in simulation.nodes]
-    config = keeper_config(settings, Size(1, 1, settings.cpas), boot_id, auto=False, machine=nodes)
-    config["nodes"] = []
-    config["simulated"] = [f"sim-{at}" for at in range(len(simulation.shares))]
-    config["size"] = [size.processors, size.nodes]
-    config["topology"] = simulation.topology.to_dict()
-    return config
+    nodes = [NodeEntry(name=node.name, processors=tuple(node.processors)) for node in simulation.nodes]
+    config = keeper_config(settings, size, boot_id, auto=False, machine=nodes)
+    return config.replace(
+        nodes=(),
+        simulated=tuple(f"sim-{at}" for at in range(len(simulation.shares))),
+        size=(size.processors, size.nodes),
+        topology=simulation.topology.to_dict(),
+    )
 
 
-def write_shares(simulation: Simulation, config: dict[str, Any], write: Any) -> None:
+def write_shares(simulation: Simulation, config: KeeperFile, write: Any) -> None:
     """Write a file in STATE for each simulating process, with the nodes that it stands in for."""
-    for name, share in zip(config["simulated"], simulation.shares, strict=True):
+    for name, share in zip(config.simulated, simulation.shares, strict=True):
         what = {"nodes": [node.name for node in share], "processors": sum(len(node.processors) for node in share)}
-        write(f"{config['state']}/{name}.json", json.dumps(what) + "\n")
+        write(f"{config.state}/{name}.json", json.dumps(what) + "\n")

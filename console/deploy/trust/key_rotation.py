@@ -1,7 +1,7 @@
 """``mesh trust rotate``: sends every node its new files through its PCT's own port, while launches run."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from agents.link import trust
 from agents.link.link import Caller
@@ -19,6 +19,7 @@ from console.settings import Settings
 from db.store.store import open_store
 from db.views import deployment_reads
 from db.views.deployment_reads import places
+from redmesh.settings.keeper_file import KeeperFile
 from redmesh.text import counted
 
 #: The most seconds for a node to accept its files; how many nodes are contacted in parallel.
@@ -69,14 +70,14 @@ def rotate(settings: Settings, say: Callable[[str], None]) -> list[str]:
         return rotate_locked(settings, config, say)
 
 
-def rotate_locked(settings: Settings, config: dict[str, Any], say: Callable[[str], None]) -> list[str]:
+def rotate_locked(settings: Settings, config: KeeperFile, say: Callable[[str], None]) -> list[str]:
     """Like :func:`rotate`, for the mesh of ``config``, and for a caller that holds ``up.lock``."""
     keys = authority(settings.state_dir, settings.mesh)
     nodes = nodes_of(settings)
     there = [node for node in nodes if node.is_there]
 
     def tell(now: Authority) -> None:
-        now.equip_login(config["login"], _own_addresses(config), config["run"])
+        now.equip_login(config.login, _own_addresses(config), config.run)
         trust.use_login(settings.mesh, settings.state_dir)
         reasons = Telling(now, there).run()
         if reasons:
@@ -95,18 +96,18 @@ def _granted(settings: Settings) -> list[str]:
         return deployment_reads.granted(store)
 
 
-def living(settings: Settings) -> dict[str, Any]:
+def living(settings: Settings) -> KeeperFile:
     """keeper.json of the mesh whose keys are here. Raises ConsoleError if it is down, or another login processor's."""
     config = lifecycle.read_config(settings)
     if config is None or not lives(config):
         raise ConsoleError("no mesh is up", "keys are made by mesh up, and anew by it when STATE/trust is gone")
-    if config.get("granted"):
+    if config.granted:
         raise ConsoleError("this login processor was granted by another one, which has the mesh's keys", "do it there")
     return config
 
 
-def _own_addresses(config: dict[str, Any]) -> list[str]:
-    return [str(place).rpartition(":")[0].strip("[]") for place in config.get("rca", ())]
+def _own_addresses(config: KeeperFile) -> list[str]:
+    return [place.rpartition(":")[0].strip("[]") for place in config.rca]
 
 
 class Telling:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from console.launch.options.request import Request
     from console.settings import Settings
+    from redmesh.settings.keeper_file import KeeperFile
 
 #: Seconds for a running mesh to restart a CPA.
 CPA_S = 5.0
@@ -89,35 +90,29 @@ def login_name(settings: Settings) -> str:
                 return name.read().strip()
         except OSError:
             return os.uname().nodename.partition(".")[0] or "login"
-    return _of_keeper(settings, "login") or os.uname().nodename.partition(".")[0] or "login"
+    file = _keeper_file(settings)
+    return (file.login if file is not None else "") or os.uname().nodename.partition(".")[0] or "login"
 
 
 def mesh_name(settings: Settings) -> str:
     """The mesh's name in certificates: that in keeper.json, because a granted login processor has another STATE."""
-    return ("" if settings.system else _of_keeper(settings, "mesh")) or settings.mesh
+    file = None if settings.system else _keeper_file(settings)
+    return file.mesh if file is not None else settings.mesh
 
 
 def owner_of_mesh(settings: Settings) -> int:
     """The process with which the mesh of a batch system's job ends; 0 if that is not known."""
-    from agents.wire.control import decode
-    from agents.wire.errors import WireError
+    file = _keeper_file(settings)
+    return file.script[0] if file is not None and file.script is not None else 0
+
+
+def _keeper_file(settings: Settings) -> KeeperFile | None:
+    from agents.wire.keeper_json import ConfigError, read_keeper_json
 
     try:
-        with open(f"{settings.state_dir}/keeper.json", "rb", buffering=0) as file:
-            return int(decode(file.read())["ends_with"][0])
-    except (OSError, WireError, LookupError, TypeError, ValueError):
-        return 0
-
-
-def _of_keeper(settings: Settings, key: str) -> str:
-    from agents.wire.control import decode
-    from agents.wire.errors import WireError
-
-    try:
-        with open(f"{settings.state_dir}/keeper.json", "rb", buffering=0) as file:
-            return str(decode(file.read())[key])
-    except (OSError, WireError, KeyError):
-        return ""
+        return read_keeper_json(f"{settings.state_dir}/keeper.json")
+    except ConfigError:
+        return None
 
 
 def stay_on_side(settings: Settings, launcher: int) -> None:

@@ -25,7 +25,7 @@ IMAGING = {"name": "imaging", "applications": ["rtm*"], "nodes": ["n0"], "max_pr
 
 
 def policy(*tables: dict[str, Any], **limits: int) -> Policy:
-    found = read_policy({"managers": list(tables), **limits})
+    found = read_policy(tables, limits.get("max_processors", 0), limits.get("max_jobs", 0))
     assert found is not None
     return found
 
@@ -245,7 +245,7 @@ def test_what_is_wrong_is_named() -> None:
     with pytest.raises(Invalid, match="managers 'a' and 'b' both have processor 1"):
         check_parts(parse([{"name": "a", "nodes": ["n0"]}, {"name": "b", "processors": "1..2"}]), nodes)
     check_parts(parse([{"name": "a", "nodes": ["n0"]}, {"name": "b", "nodes": ["n0"], "priority": 2}, URGENT]), nodes)
-    assert read_policy({}) is None
+    assert read_policy((), 0, 0) is None
 
 
 def test_programs_and_jobs_are_known_by_what_they_are_called() -> None:

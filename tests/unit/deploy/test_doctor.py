@@ -79,15 +79,15 @@ def test_processors_are_numbered_in_the_order_of_the_description(settings: Setti
     ledger = HostStateFile(str(tmp_path))
     one, two = errand(settings, hosts[0], processors=4), errand(settings, hosts[2], processors=2)
     nodes = plan.plan_nodes(hosts, {"n1": one, "n3": two}, ledger, settings)
-    assert [node["processors"] for node in nodes] == [[0, 1, 2, 3], [], [4, 5]]
-    assert nodes[0]["address"] == "tls://10.0.0.1:7117/n1" and nodes[0]["gpus"] == [0, 1]
+    assert [list(node.processors) for node in nodes] == [[0, 1, 2, 3], [], [4, 5]]
+    assert nodes[0].address == "tls://10.0.0.1:7117/n1" and nodes[0].gpus == (0, 1)
     late = errand(settings, hosts[1], processors=3, connection="10.0.0.254 50000 10.0.0.2 22")
     new = errand(settings, Host("n9", "10.0.0.9"), processors=1)
     every, grown = plan.plan_growth(
         nodes, [*hosts, new.host], {"n1": one, "n2": late, "n9": new}, ledger, settings
     )  # fmt: skip
-    assert [(node["id"], node["name"], node["processors"]) for node in grown] == [(2, "n2", [6, 7, 8]), (4, "n9", [9])]
-    assert [node["name"] for node in every] == ["n1", "n2", "n3", "n9"]
+    assert [(node.id, node.name, list(node.processors)) for node in grown] == [(2, "n2", [6, 7, 8]), (4, "n9", [9])]
+    assert [node.name for node in every] == ["n1", "n2", "n3", "n9"]
     ledger.put(hosts[1], 3, 0)
     ledger.write()
     again = HostStateFile(str(tmp_path))

@@ -28,6 +28,8 @@ from tests.support.waiting import wait_until
 _DEPLOY = Path(__file__).parents[3] / "console" / "deploy"
 #: A pid that no process has, and a start time.
 _NOBODY = [1 << 22, 5]
+#: Required in every keeper.json, and not looked at here.
+_FILE = {"boot_id": "b", "login": "", "nodes": [], "cpas": 0}
 
 
 @pytest.fixture
@@ -41,7 +43,9 @@ def state_at(path: Path, *, age_s: float = YOUNG_S + 60, run: Path | None = None
     for directory in (path, run):
         directory.mkdir(parents=True, exist_ok=True)
     (run / "rca.sock").touch()
-    (path / "keeper.json").write_text(json.dumps({"mesh": path.name, "run": str(run), **more}))
+    (path / "keeper.json").write_text(
+        json.dumps({**_FILE, "mesh": path.name, "run": str(run), "state": str(path), **more})
+    )
     (path / "mesh.lock").touch()
     grow_old(path, age_s)
     grow_old(run, age_s)

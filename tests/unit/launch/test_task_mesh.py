@@ -37,6 +37,9 @@ def test_only_the_owner_of_the_mesh_looks_at_it(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(task_mesh, "connect_any", lambda run, _start: looked.append(run))
     for name, value in _TASK.items():
         monkeypatch.setenv(name, value)
-    (tmp_path / "keeper.json").write_text(f'{{"ends_with": [{os.getpid() if ours else 1 << 22}, 1]}}')
+    (tmp_path / "keeper.json").write_text(
+        f'{{"run": "", "state": "", "mesh": "", "boot_id": "", "login": "", "nodes": [], "cpas": 1,'
+        f' "ends_with": [{os.getpid() if ours else 1 << 22}, 1]}}'
+    )
     task_mesh.wait_for_others(Settings(tmp_path))  # type: ignore[arg-type]
     assert looked == ([str(tmp_path)] if ours else []), "the mesh has ended: nobody waits"

@@ -17,6 +17,7 @@ from agents.pct.heartbeat.datagrams import ContactConfig, DatagramBeats
 from agents.rca.logins.peers import Peers
 from agents.wire import heartbeat
 from agents.wire.control import Message
+from redmesh.settings.keeper_file import KeeperFile
 from tests.support.waiting import PATIENCE_S
 
 MANY = 3 * heartbeat.AT_ONCE
@@ -84,7 +85,11 @@ def test_a_pct_reads_some_of_many_datagrams(asked: socket.socket, tmp_path: Path
     key_file.write_bytes(b"6d" * 32 + b"\n")
     key_file.chmod(0o600)
     place = f"127.0.0.1:{asked.getsockname()[1]}"
-    config = ContactConfig({"run": str(tmp_path), "boot_id": "boot-1", "rca": [place], "trust": str(tmp_path)}, "n0")
+    file = KeeperFile(
+        run=str(tmp_path), state=str(tmp_path), mesh="m", boot_id="boot-1", login="", nodes=(), cpas=0, rca=(place,),
+        trust=str(tmp_path),
+    )  # fmt: skip
+    config = ContactConfig(file, "n0")
     log = Journal("", "pct")
     beats = DatagramBeats(loop, config, calls.who, lambda: 0, lambda _action: None, log, MeshTime())
     assert flood(loop, asked, calls) == heartbeat.AT_ONCE

@@ -11,6 +11,7 @@ from agents.rca.config import Config
 from agents.rca.datagrams import SO_TIMESTAMPNS, RemoteNode, RemoteNodes
 from agents.rca.nodes import Event
 from agents.wire import heartbeat, keys
+from redmesh.settings.keeper_file import KeeperFile, NodeEntry
 from tests.support.addresses import address
 from tests.support.waiting import wait_until
 
@@ -31,11 +32,12 @@ def make_config(tmp_path: Path) -> Config:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
         free.bind((address(1), 0))
         port = free.getsockname()[1]
-    return Config(
-        run=str(tmp_path), state=str(tmp_path), login="h0", boot_id="b1", cpas=1, nodes=(), suspect_s=5.0, down_s=15.0,
-        silent_s=10.0, register_again_s=5.0, failed_s=30.0, listen=f"{address(1)}:{port}", trust=str(tmp_path),
-        hosts=("h1",), public=False,
+    file = KeeperFile(
+        run=str(tmp_path), state=str(tmp_path), mesh="m", login="h0", boot_id="b1", cpas=1,
+        nodes=(NodeEntry(name="h1", processors=(), address="tls://h1:1/h1"),), rca=(f"{address(1)}:{port}",),
+        trust=str(tmp_path),
     )  # fmt: skip
+    return Config(file)
 
 
 def test_a_beat_that_waited_in_the_socket_counts_from_when_it_arrived(tmp_path: Path) -> None:
