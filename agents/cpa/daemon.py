@@ -9,7 +9,6 @@ from typing import Any
 
 from agents.cpa.admin_actions import Interventions
 from agents.cpa.cleanup.exited import ExitedProcesses
-from agents.cpa.cleanup.jobs import JobsLeft
 from agents.cpa.cleanup.launchers import Error, Lost
 from agents.cpa.cleanup.nodes import LostNodes
 from agents.cpa.cleanup.runner import Cleanups
@@ -69,7 +68,6 @@ class Cpa:
         self.operations.pending_s, self.operations.loading_s = config.pending_s, config.loading_s
         self.operations.machine.policy = config.policy
         self.operations.machine.hides_texts = not config.show_commands
-        self.operations.on_jobs_left = JobsLeft(config.login, config.installed, journal).go_on
         self.operations.issuing = Issuing(config.mesh, config.state, config.pending_s)
         trust.use_login(config.mesh, config.state)
         self.logins = Logins(config.login, store, self.operations.machine, granted=config.granted)

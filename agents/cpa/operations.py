@@ -66,8 +66,6 @@ class Operations:
         self._nobody_out: tuple[float, Message] | None = None
         self._frozen = ""  # the boot id whose picture is frozen for the garbage collector
         self.issuing: Issuing | None = None  # issues credentials for nodes on other machines
-        #: Called when jobs without an owner must continue on a login processor ("": this one).
-        self.on_jobs_left: Callable[[str, list[tuple[str, int]]], None] = lambda _login, _jobs: None
         self.pending_s, self.loading_s = PENDING_S, LOADING_S
 
     def do(self, op: str, uid: int, message: Message) -> Answer:
@@ -451,7 +449,8 @@ class Operations:
         tell = rcas.lost if message.get("lost") else rcas.missed if message.get("missed") else rcas.silent
         taken = tell(self.store, message["rca"], message["reason"][:MAX_REASON], message["login"])
         if taken and message.get("lost"):
-            self.on_jobs_left("", locations.with_standby_on(self.store, {message["rca"]}))
+            locations.leave_lost(self.store, message["rca"], message["login"])  # our RCA has them continue here
+            self.store.on_nodes_moved()
         return Answer({"taken": taken})
 
     def _node_event(
@@ -511,15 +510,43 @@ class Operations:
     def _state_takeover(self, uid: int, message: Message) -> Answer:
         uuid, node, owner = self._of_job(uid, message, "node")
         witness = node if message.get("witness") else ""
-        found = locations.take_over(self.store, uuid, message["counter"], owner, witness)
-        if found is not None and message.get("to"):
-            self.on_jobs_left(str(message["to"]), [(uuid, owner)])
+        found = locations.take_over(self.store, uuid, message["counter"], owner, witness, message.get("to", ""))
         if found is None:
             raise AgentError(
                 f"job {uuid} stays where it is: its node is not down, or it has no standby", "mesh job show",
                 code="state",
             )  # fmt: skip
+        if found.goes_to:
+            self.store.on_nodes_moved()
         return Answer(self._place(found))
+
+    def _state_send(self, uid: int, message: Message) -> Answer:
+        uuid, login, owner = self._of_job(uid, message, "login")
+        if locations.send(self.store, uuid, owner, login):
+            self.store.on_nodes_moved()
+            return Answer({})
+        found = locations.locate(self.store, uuid)
+        if found is None or found.uid != owner or not found.standby:
+            raise AgentError(
+                f"job {uuid} cannot move: it has no standby, whose copy would become the object",
+                "a job gets one after 3 s where another host is up; mesh job log names it", code="state",
+            )  # fmt: skip
+        if locations.node_in(found.url) == login:
+            raise AgentError(f"job {uuid} is on {login} already", "mesh job show", code="state")
+        raise AgentError(
+            f"{login[:80]} is no login processor that is up: a job's owner starts launches, which nodes cannot",
+            "mesh status lists the login processors", code="state",
+        )  # fmt: skip
+
+    def _state_stay(self, uid: int, message: Message) -> Answer:
+        uuid, login, owner = self._of_job(uid, message, "login")
+        return Answer({"news": locations.stay(self.store, uuid, owner, login)})
+
+    def _state_on(self, uid: int, message: Message) -> Answer:
+        """The jobs with a standby whose owners are on a login processor: the caller's, or for an administrator all."""
+        found = locations.with_standby_on(self.store, message["login"])
+        every = self.rights.is_admin(uid)
+        return Answer({"jobs": [[uuid, owner] for uuid, owner in found if every or owner == uid]})
 
     def _place(self, found: locations.Location) -> Message:
         names = [name for name in (locations.node_in(found.url), found.standby) if name]
@@ -527,6 +554,7 @@ class Operations:
             self.machine.refresh(self.store)  # otherwise answer from memory, at no cost to the database
         addresses = {name: self.machine.address_of(name) for name in names}
         told = {"url": found.url, "counter": found.counter, "proxied": found.proxied, "standby": found.standby}
+        told["goes_to"] = found.goes_to
         return {**told, "addresses": {name: address for name, address in addresses.items() if address}}
 
     def _of_job(self, uid: int, message: Message, node: str) -> tuple[str, str, int]:

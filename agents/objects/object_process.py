@@ -46,9 +46,7 @@ _LOOK_S = 1.0
 _REQUEST_S = 900
 #: A file beside a copy that receives commits: a process wants to continue the job with this copy.
 _CLAIM = ".claim"
-#: A file beside a copy that receives commits: the login processor on which a process wants to continue the job.
-_WANTED = ".wanted"
-_LONGEST_NAME, _LONGEST_ERROR = 255, 300
+_LONGEST_ERROR = 300
 #: Seconds for which an object process asks about objects in doubt; then another process continues.
 _SETTLE_S = 86400.0
 
@@ -242,8 +240,7 @@ class ObjectProcess:
         holder.room(int(message["size"]), holder.standby(uuid))
         self._arrival = Arrival(holder, message)
         self._fed = _feeding(holder.standby(uuid))
-        for ending in (_CLAIM, _WANTED):
-            _unlink(holder.standby(uuid) + ending)  # since then the owner has asked the tracker
+        _unlink(holder.standby(uuid) + _CLAIM)  # since then the owner has asked the tracker
         return {}
 
     def _copied(self, message: Message) -> Message:
@@ -275,21 +272,7 @@ class ObjectProcess:
             self._looked = time.monotonic()
             self._holder.room(0)
         replica.apply(data)
-        wanted = _read(replica.path + _WANTED)
-        if wanted:
-            _unlink(replica.path + _WANTED)  # reported once: the owner decides
-        return {"commits": replica.commits, "wanted": wanted}
-
-    def _want(self, message: Message) -> Message:
-        """A process on a login processor wants to continue the job there; the owner is told at its next commits."""
-        path = self._holder.standby(str(message["uuid"]))
-        if not owned(path):
-            raise AgentError(
-                f"no owner sends commits to a copy of job {message['uuid']} here", "mesh job show", code="state"
-            )
-        with open(os.open(path + _WANTED, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w") as file:
-            file.write(str(message["login"])[:_LONGEST_NAME])
-        return {}
+        return {"commits": replica.commits}
 
     def _standing(self, message: Message) -> Message:
         path = self._holder.standby(str(message["uuid"]))
@@ -313,7 +296,7 @@ class ObjectProcess:
     def _drop(self, message: Message) -> Message:
         """The owner reports that the job has ended, or has another standby."""
         self._end_feeding()
-        for ending in ("", "-wal", "-shm", ".lock", _CLAIM, _WANTED):
+        for ending in ("", "-wal", "-shm", ".lock", _CLAIM):
             _unlink(self._holder.standby(str(message["uuid"])) + ending)
         return {}
 
@@ -327,7 +310,7 @@ class ObjectProcess:
     _DO = {
         "offer": _offer, "sent": _sent, "take": _take, "settled": _settled, "move": _move, "ask": _ask, "held": _held,
         "give": _give, "confirm": _confirm, "answer": _answer, "copy": _copy, "copied": _copied, "commits": _apply,
-        "standing": _standing, "promote": _promote, "drop": _drop, "want": _want, "purge": _purge,
+        "standing": _standing, "promote": _promote, "drop": _drop, "purge": _purge,
     }  # fmt: skip
 
 
@@ -336,14 +319,6 @@ def _unlink(path: str) -> None:
         os.unlink(path)
     except FileNotFoundError:
         pass
-
-
-def _read(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read(_LONGEST_NAME)
-    except FileNotFoundError:
-        return ""
 
 
 def _feeding(path: str) -> int:

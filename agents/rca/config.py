@@ -3,6 +3,7 @@
 import os
 
 from redmesh.settings.keeper_file import KeeperFile
+from redmesh.start_command import ROOT
 
 
 class Config:
@@ -20,6 +21,8 @@ class Config:
         self.listen = file.rca[0] if file.rca else ""  # our HOST:PORT for nodes on other machines
         self.job = file.script[0] if file.script is not None else 0  # the process of the batch job's script
         self.signalled = bool(file.signalled_by)  # see agents/linux/ending.py
+        self.cpa_listen = file.cpa_listen  # HOST:PORT of our CPAs for other login processors
+        self.installed = file.installed or ROOT  # the full Redmesh with its commands; daemons run a copy without them
 
     @property
     def socket(self) -> str:

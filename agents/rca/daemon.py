@@ -19,6 +19,7 @@ from agents.rca.cpas import Cpas
 from agents.rca.datagrams import MeshClock, RemoteNode, RemoteNodes
 from agents.rca.logins.members import Members
 from agents.rca.machine_changes import MachineChanges, MachineState
+from agents.rca.moving_jobs import MovingJobs
 from agents.rca.outbox import Event, Outbox
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
@@ -58,6 +59,7 @@ class Rca:
         self.members: Members | None = None  # RCAs of other login processors
         self.relays: Any = None  # to CPAs of other login processors
         self.mesh_clock = MeshClock()
+        self.moving_jobs = MovingJobs(config.login, config.installed, journal)
         # launchers that a CPA knows and that are not registered here, with the time since when
         self.unregistered: dict[tuple[int, int], float] = {}
         self.ends = ProcessEnds(loop, self._on_requester_ended)  # exits of processes whose requests wait for processors
@@ -72,7 +74,7 @@ class Rca:
         )
         self.cpas.on_notice = self._on_notice
         self.changes = MachineChanges(
-            loop, self.cpas, near=not config.listen, failed_s=config.failed_s, on_state=self._on_machine,
+            loop, self.cpas, near=self._alone, failed_s=config.failed_s, on_state=self._on_machine,
             on_time=self._on_time, is_uncertain=self._is_uncertain,
         )  # fmt: skip
         self._ticked_at = self._began_at = self._answered_at = time.monotonic()
@@ -398,8 +400,16 @@ class Rca:
             known.machine.reason = "its PCT has not been heard of"
             self._tell_node(known, (nodes.Action.TELL_DOWN,))
 
+    @property
+    def _alone(self) -> bool:
+        """True if this mesh has no node on another machine and can have no other login processor: a CPA of its own
+        changes all that *nodes_out* has, and knows it without the database."""
+        return not self.config.listen and not self.config.cpas_afar and not self.config.cpa_listen
+
     def _is_uncertain(self) -> bool:
-        return self.members is not None and self.members.is_uncertain()
+        if self._alone:
+            return False
+        return self.members is None or self.members.is_uncertain() or self.moving_jobs.any
 
     def _on_notice(self, _text: str) -> None:
         """The CPA has a change of the machine to tell, or a grant to somebody at another login processor."""
@@ -430,6 +440,7 @@ class Rca:
         if self._is_uncertain():
             self._tell_moved_elsewhere()
         self._tell_rested(self.nodes, machine)
+        self.moving_jobs.learn(machine.moving)
         if self.far is None:
             return
         if self.members is not None:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from agents.link.loop import Loop, Timer
 from agents.rca.cpas import Cpas
+from agents.rca.moving_jobs import MovingJob
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
 
@@ -32,6 +33,7 @@ class MachineState(NamedTuple):
     nodes: int
     logins: list[tuple[str, str, str]]  # login processors with an RCA: name, address, state
     rest_s: float | None  # seconds until the next rest is over
+    moving: list[MovingJob]
 
     @classmethod
     def from_wire(cls, reply: Message) -> MachineState:
@@ -46,6 +48,7 @@ class MachineState(NamedTuple):
             int(reply["nodes"]),
             [(str(name), str(address), str(state)) for name, address, state in reply["logins"]],
             None if rest_s is None else float(rest_s),
+            [MovingJob(*row) for row in reply.get("moving", ())],
         )
 
 

@@ -190,6 +190,9 @@ CPA: Dict[str, Shape] = {
     "state_pass": _shape({"uid": _int}, node=_str),
     "state_standby": _shape(uuid=_str, node=_str, standby=_str, counter=_int, uid=_int),
     "state_takeover": _shape({"witness": _bool, "to": _str}, uuid=_str, node=_str, counter=_int, uid=_int),
+    "state_send": _shape(uuid=_str, login=_str, uid=_int),
+    "state_stay": _shape(uuid=_str, login=_str, uid=_int),
+    "state_on": _shape(login=_str),
     "set_switches": _shape({"closed": _list, "drain": _bool, "wipe_both": _bool}, open=_list),
     "idle": _shape(),
     "vouch": _shape({"pid_started": _int, "groups": _str}, pid=_int, uid=_int, gid=_int),
@@ -252,7 +255,6 @@ OBJECT: Dict[str, Shape] = {
     "standing": _shape(uuid=_str),
     "promote": _shape(uuid=_str, counter=_int),
     "drop": _shape(uuid=_str),
-    "want": _shape(uuid=_str, login=_str),
     "purge": _shape(uuid=_str),
 }
 

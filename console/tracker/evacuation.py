@@ -8,17 +8,17 @@ from itertools import cycle
 from agents.objects.connection import connect
 from agents.wire.address import SCHEME
 from agents.wire.errors import AgentError
+from console.deploy.mesh.cpas import ask_cpa
 from console.errors import ConsoleError
-from console.jobs.objects import directory_of, summary, uuids
-from console.jobs.owner_client import ask
+from console.jobs.objects import ENDED, directory_of, summary, uuids
 from console.launch.daemons.connect import login_name
 from console.settings import Settings
-from console.tracker.hand_over import await_move
-from console.tracker.source import address_of, pass_for, report
+from console.tracker.destination import await_arrival, continue_on
+from console.tracker.source import address_of, pass_for, report, source
 from db.errors import StoreError
 from db.machine.node_states import NodeState
 from db.views.viewer import open_viewer
-from redmesh.state import job_path, owned, url_on
+from redmesh.state import job_path, owned
 
 #: The most seconds for a node to send an object of any size.
 LONGEST_S = 600.0
@@ -62,32 +62,51 @@ def evacuate(settings: Settings, names: list[str], say: Callable[[str], None]) -
 
 
 def hand_over_all(settings: Settings, names: list[str], say: Callable[[str], None]) -> int:
-    """Hand the caller's jobs whose owners run on this login processor over to others that are up and not in ``names``;
-    returns how many went. ``say`` gets a line for each job.
+    """Have the jobs that run on the login processors among ``names`` continue on others that are up; returns how many
+    do. An administrator does so for all users. ``say`` gets a line for each job.
     """
-    home = login_name(settings)
-    directory = directory_of(settings.state_dir)
     with open_viewer(settings.database, settings.login) as viewer:
         nodes = viewer.read().nodes
-    up = sorted(one.name for one in nodes if one.role == "login" and one.state == NodeState.UP)
-    others, moved = cycle([name for name in up if name not in (home, *names)]), 0
-    for uuid in uuids(directory):
-        path = job_path(directory, uuid)
-        if not owned(path) or summary(path)["kind"] != "job":
-            continue  # a launch ends with its yod, which nobody can move
-        login = next(others, "")
-        if not login:
-            say(f"job {uuid} continues on {home}: no other login processor is up")
-            continue
+    logins = [one for one in nodes if one.role == "login"]
+    up = sorted(one.name for one in logins if one.state == NodeState.UP and one.name not in names)
+    others, sent = cycle(up), []
+    for name in (one.name for one in logins if one.name in names):
+        jobs = [(str(uuid), int(uid)) for uuid, uid in ask_cpa(settings, {"op": "state_on", "login": name})["jobs"]]
+        if name == login_name(settings):
+            _tell_staying(settings, name, [uuid for uuid, _ in jobs], say)
+        for uuid, uid in jobs:
+            login = next(others, "")
+            if not login:
+                say(f"job {uuid} continues on {name}: no other login processor is up")
+            elif not _has_ended(settings, uuid):
+                continue_on(settings, uuid, login, uid)
+                sent.append((uuid, login))
+    moved = 0
+    for uuid, login in sent:
         try:
-            ask(path, "move", node=login)
-            await_move(settings, uuid, url_on(home, uuid))
+            await_arrival(settings, uuid, login)
         except (AgentError, ConsoleError) as error:
-            say(f"job {uuid} continues on {home}: {error.message}")
+            say(f"job {uuid} does not continue on {login} yet: {error.message}")
             continue
-        say(f"job {uuid} continues on {login}; where that has no CPA: mesh job resume {uuid} there")
+        say(f"job {uuid} continues on {login}")
         moved += 1
     return moved
+
+
+def _tell_staying(settings: Settings, home: str, moving: list[str], say: Callable[[str], None]) -> None:
+    """Say which jobs of this login processor cannot move."""
+    directory = directory_of(settings.state_dir)
+    for uuid in uuids(directory):
+        path = job_path(directory, uuid)
+        if uuid not in moving and owned(path) and summary(path)["kind"] == "job":  # a launch ends with its yod
+            say(f"job {uuid} continues on {home}: it has no standby, whose copy would become the object")
+
+
+def _has_ended(settings: Settings, uuid: str) -> bool:
+    try:
+        return (source(settings, uuid).job() or {}).get("state") in ENDED
+    except ConsoleError:
+        return False  # another user's, or its standby does not answer: the processes of the move find out
 
 
 def _sent(

@@ -19,15 +19,14 @@ from agents.wire.errors import AgentError
 from console.deploy.mesh.cpas import ask_cpa
 from console.errors import ConsoleError
 from console.settings import Settings
-from console.tracker.source import address_of
+from console.tracker.destination import stay
 from db.errors import StoreError
 from db.machine.node_states import NodeState
 from db.views.viewer import open_viewer
 from redmesh.state import HANDED_TO, StateError, StateObject, url_on
 
-#: Seconds: the most for readers of the object to finish; between two checks; the most until the tracker has the job's
-#: new place.
-_SEAL_S, _LOOK_S, _LONGEST_S = 5.0, 0.1, 120.0
+#: Seconds: the most for readers of the object to finish, and for a CPA to answer; between two checks.
+_SEAL_S, _ANSWER_S, _LOOK_S = 5.0, 10.0, 0.1
 
 
 def why_not(settings: Settings, login: str, home: str) -> str:
@@ -69,7 +68,7 @@ class HandOver:
         try:
             if job.meta(HANDED_TO) != login or job.commits != commits:
                 why = "the copy is not complete" if job.meta(HANDED_TO) == login else "it was resumed"
-                self._stay(job, why)
+                self._stay(job, login, why)
                 return
             until = time.monotonic() + _SEAL_S
             while not job.seal() and time.monotonic() < until:
@@ -77,7 +76,7 @@ class HandOver:
             try:
                 found = self._take(job, login)
             except (AgentError, ConsoleError) as error:
-                self._stay(job, error.message)
+                self._stay(job, login, error.message)
                 return
             counter = int(found["counter"])
             self._holder.fence(job.uuid, counter, self._node, self._address)
@@ -92,18 +91,28 @@ class HandOver:
     def _take(self, job: StateObject, login: str) -> dict[str, Any]:
         home, counter = self._holder.node, int(job.meta("counter") or 0)
         take = {"op": "state_takeover", "uuid": job.uuid, "node": home, "counter": counter, "uid": os.geteuid()}
-        try:
-            return ask_cpa(self._settings, {**take, "witness": True, "to": login})
-        except (AgentError, ConsoleError):
-            # The answer may be lost although the change was made.
-            found = ask_cpa(self._settings, {"op": "state_locate", "uuid": job.uuid})
-            if found["url"] == url_on(self._node, job.uuid) and int(found["counter"]) == counter + 1:
-                return found
-            raise
+        until = time.monotonic() + _ANSWER_S
+        while True:
+            try:
+                return ask_cpa(self._settings, {**take, "witness": True, "to": login})
+            except (AgentError, ConsoleError) as error:
+                found = self._located(job.uuid)  # the answer may be lost although the change was made
+                if found and found["url"] == url_on(self._node, job.uuid) and int(found["counter"]) == counter + 1:
+                    return found
+                if (found and isinstance(error, AgentError)) or time.monotonic() > until:
+                    raise
+            time.sleep(_LOOK_S)  # the keeper starts a CPA that has died
 
-    def _stay(self, job: StateObject, reason: str) -> None:
+    def _located(self, uuid: str) -> dict[str, Any]:
+        try:
+            return ask_cpa(self._settings, {"op": "state_locate", "uuid": uuid})
+        except (AgentError, ConsoleError):
+            return {}
+
+    def _stay(self, job: StateObject, login: str, reason: str) -> None:
         job.set_meta(**{HANDED_TO: None})
         job.log(f"the job stays here: {reason}")
+        stay(self._settings, job.uuid, login)
         job.close()
         start_owner(self._path)
 
@@ -116,27 +125,3 @@ class HandOver:
                     return True
             time.sleep(_LOOK_S)  # the connection that fed the copy may still be open
         return False
-
-
-def want(settings: Settings, uuid: str, home: str, found: dict[str, Any]) -> None:
-    """Ask the owner of a job on another login processor to hand it over to ``home`` (this one), and wait for that.
-
-    ``found``: the tracker's entry, with a standby. Raises AgentError or ConsoleError.
-    """
-    with connect(address_of(settings, str(found["standby"]), found["addresses"]), FED_S) as client:
-        client.call({"op": "want", "uuid": uuid, "login": home})
-    await_move(settings, uuid, str(found["url"]))
-
-
-def await_move(settings: Settings, uuid: str, url: str) -> dict[str, Any]:
-    """Wait until the tracker's location of a job is not ``url`` any more; returns its entry. Raises AgentError or
-    ConsoleError."""
-    until = time.monotonic() + _LONGEST_S
-    while time.monotonic() < until:
-        found = ask_cpa(settings, {"op": "state_locate", "uuid": uuid})
-        if found["url"] != url:
-            return found
-        time.sleep(5 * _LOOK_S)  # poll: a CPA does not report changes of a location
-    raise ConsoleError(
-        f"job {uuid} has not moved within {_LONGEST_S:g} s", "mesh job log tells why it stays", exit_status=1
-    )

@@ -13,10 +13,9 @@ import contextlib
 import hashlib
 import os
 import socket
-import time
 from typing import Any
 
-from agents.job.start import start_dependents, start_owner
+from agents.job.start import start_dependents
 from agents.link.client import Client
 from agents.linux.ready import ready
 from agents.objects.connection import connect
@@ -41,8 +40,6 @@ from redmesh.state import SUFFIX, StateError, url_on
 _PIECE = 256 << 10
 #: Seconds until a request that no CPA answered is repeated; the most seconds for a copy of any size to arrive.
 _AGAIN_S, _COPY_S = 2.0, 600.0
-#: How often the process that a CPA started tries to continue a job.
-_TRIES = 5
 
 
 class Fenced(Exception):
@@ -176,7 +173,6 @@ class Feed:
             client.send(frame(FILE, data[at : at + _PIECE]))
         told = client.call({"op": "commits", "uuid": self.uuid, "size": len(data)}, FED_S)
         self._have = int(told["commits"])
-        self._asked = self._asked or str(told.get("wanted") or "")
         if data:
             self._tell(op="have", commits=told["commits"])
 
@@ -206,20 +202,6 @@ class Feed:
         """Wait until the owner has released the object."""
         while not self._ended:
             self._receive(FED_S)
-
-
-def go_on(settings: Settings, options: argparse.Namespace) -> int:
-    """Continue on this login processor jobs whose owners were lost with their node. A CPA starts this command."""
-    left = list(options.jobs)
-    for _ in range(_TRIES):
-        for uuid in list(left):
-            with contextlib.suppress(ConsoleError):
-                start_owner(there_or_brought(settings, uuid))
-                left.remove(uuid)
-        if not left:
-            return 0
-        time.sleep(FED_S / 2)  # a standby's connection from a lost host stays open for FED_S
-    return 1
 
 
 def bring(settings: Settings, uuid: str) -> str:

@@ -7,8 +7,8 @@ changes these rows.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from db.errors import Invalid
 from db.machine.node_states import NodeState
@@ -28,23 +28,38 @@ class Location(NamedTuple):
     proxied: bool
     uid: int
     standby: str = ""  # the node with the standby copy that the owner updates; "" for none
+    goes_to: str = ""  # the login processor on which the job is to continue; "" for a job that stays
+
+
+class OnTheMove(NamedTuple):
+    """A job that is to continue on the login processor ``goes_to``. ``node``: where its object is."""
+
+    uuid: str
+    uid: int
+    node: str
+    goes_to: str
+
+
+#: Jobs on the move that one reading returns.
+MOST_ON_THE_MOVE = 1000
 
 
 @statement
 def locating(*, uuid: str) -> Query:
     """The indexed read that finds an object."""
     found = StateLocation
-    return found.select(found.url, found.counter, found.proxied, found.uid, found.standby).where(found.uuid == uuid)
+    columns = (found.url, found.counter, found.proxied, found.uid, found.standby, found.goes_to)
+    return found.select(*columns).where(found.uuid == uuid)
 
 
 @statement
 def _registering(*, uuid: str, url: str, uid: int, node: str) -> Query:
     known = StateLocation.alias("known")
     there = known.select(pw.SQL("1")).where(known.uuid == uuid)
-    new = (uuid, url, pw.SQL("0"), pw.SQL("0"), uid, pw.SQL("''"))
+    new = (uuid, url, pw.SQL("0"), pw.SQL("0"), uid, pw.SQL("''"), pw.SQL("''"))
     row = Node.select(*new).where((Node.name == node) & ~pw.fn.EXISTS(there))
     one = StateLocation
-    return one.insert_from(row, [one.uuid, one.url, one.counter, one.proxied, one.uid, one.standby])
+    return one.insert_from(row, [one.uuid, one.url, one.counter, one.proxied, one.uid, one.standby, one.goes_to])
 
 
 @statement
@@ -65,11 +80,49 @@ def _standing_by(*, uuid: str, url: str, counter: int, uid: int, standby: str, p
 
 
 @statement
-def _taking_over(*, uuid: str, url: str, counter: int, uid: int, standby: str, next_url: str) -> Query:
+def _taking_over(*, uuid: str, url: str, counter: int, uid: int, standby: str, next_url: str, goes_to: str) -> Query:
     one = StateLocation
     changed = {one.url: next_url, one.counter: one.counter + 1, one.standby: "", one.proxied: False}
+    changed[one.goes_to] = goes_to
     same = (one.url == url) & (one.counter == counter) & (one.standby == standby)
     return one.update(changed).where((one.uuid == uuid) & (one.uid == uid) & same)
+
+
+@statement
+def _sending(*, uuid: str, uid: int, goes_to: str, url: str, up: str) -> Query:
+    one = StateLocation
+    login = (Node.name == goes_to) & (Node.role == "login") & (Node.state == up)
+    there = pw.fn.EXISTS(Node.select(pw.SQL("1")).where(login))
+    can = (one.standby != "") & (one.url != url) & there
+    return one.update({one.goes_to: goes_to}).where((one.uuid == uuid) & (one.uid == uid) & can)
+
+
+@statement
+def _staying(*, uuid: str, uid: int, goes_to: str) -> Query:
+    one = StateLocation
+    same = (one.uuid == uuid) & (one.uid == uid) & (one.goes_to == goes_to)
+    return one.update({one.goes_to: ""}).where(same)
+
+
+@statement
+def on_the_move(*, most: int) -> Query:
+    """The jobs that are to continue on another login processor."""
+    one = StateLocation
+    return one.select(one.uuid, one.uid, one.url, one.goes_to).where(one.goes_to > "").order_by(one.goes_to).limit(most)
+
+
+@statement
+def _on_node(*, urls: str, length: int) -> Query:
+    one = StateLocation
+    there = pw.fn.SUBSTR(one.url, 1, length) == urls
+    return one.select(one.uuid, one.uid).where((one.standby != "") & there).order_by(one.uuid)
+
+
+@statement
+def _leaving_lost(*, urls: str, length: int, lost: str, goes_to: str) -> Query:
+    one = StateLocation
+    left = ((one.standby != "") & (pw.fn.SUBSTR(one.url, 1, length) == urls)) | (one.goes_to == lost)
+    return one.update({one.goes_to: goes_to}).where(left)
 
 
 @statement
@@ -81,12 +134,6 @@ def _taking_over_lost(
     same = (one.url == url) & (one.counter == counter) & (one.standby == standby)
     lost = pw.fn.EXISTS(Node.select(pw.SQL("1")).where((Node.name == owner) & (Node.state == down)))
     return one.update(changed).where((one.uuid == uuid) & (one.uid == uid) & same & lost)
-
-
-@statement
-def _with_standby() -> Query:
-    one = StateLocation
-    return one.select(one.uuid, one.uid, one.url).where(one.standby != "").order_by(one.uuid)
 
 
 @statement
@@ -133,16 +180,24 @@ def stand_by(store: Store, uuid: str, node: str, counter: int, uid: int, standby
     return locate(store, uuid)
 
 
-def take_over(store: Store, uuid: str, counter: int, uid: int, witness: str) -> Location | None:
+def take_over(
+    store: Store, uuid: str, counter: int, uid: int, witness: str, goes_to: str = ""
+) -> Location | None:  # fmt: skip
     """Give the object to its standby if the owner's node is down, or if it is ``witness``, which reports that it has
-    neither the object nor an owner. Returns the new location. One guarded statement decides; None: nothing changed."""
+    neither the object nor an owner. Returns the new location. One guarded statement decides; None: nothing changed.
+
+    ``goes_to``: the login processor on which the witness wants the job to continue; "" changes nothing of that.
+    """
     known = locate(store, uuid)
     if known is None or not known.standby or known.counter != counter:
         return None
     owner, url, standby = node_in(known.url), known.url, known.standby
     there = url_on(standby, uuid)
     if owner == witness:
-        change = _taking_over.bind(uuid=uuid, url=url, counter=counter, uid=uid, standby=standby, next_url=there)
+        change = _taking_over.bind(
+            uuid=uuid, url=url, counter=counter, uid=uid, standby=standby, next_url=there,
+            goes_to=goes_to or known.goes_to,
+        )  # fmt: skip
     else:
         change = _taking_over_lost.bind(
             uuid=uuid, url=url, counter=counter, uid=uid, standby=standby, next_url=there, owner=owner,
@@ -152,9 +207,36 @@ def take_over(store: Store, uuid: str, counter: int, uid: int, witness: str) -> 
     return locate(store, uuid) if changed else None
 
 
-def with_standby_on(store: Store, nodes: Collection[str]) -> list[tuple[str, int]]:
-    """The objects of ``nodes`` that have a standby on another node, and the uids of their users."""
-    return [(uuid, uid) for uuid, uid, url in store.read(_with_standby.bind()) if node_in(url) in nodes]
+def send(store: Store, uuid: str, uid: int, login: str) -> bool:
+    """Record that a job with a standby is to continue on ``login``, a login processor that is up; False if it cannot.
+
+    The RCAs of both login processors see to it until it is so (docs/decisions/0033-the-tracker-says-who-continues.md).
+    """
+    sending = _sending.bind(uuid=uuid, uid=uid, goes_to=login, url=url_on(login, uuid), up=NodeState.UP.value)
+    return bool(store.change_alone(sending)) or getattr(locate(store, uuid), "goes_to", "") == login
+
+
+def stay(store: Store, uuid: str, uid: int, login: str) -> bool:
+    """Record that a job is not to move to ``login`` any more: it continues there, or it stays; False if it was not."""
+    return bool(store.change_alone(_staying.bind(uuid=uuid, uid=uid, goes_to=login)))
+
+
+def jobs_in(rows: Sequence[Sequence[Any]]) -> list[OnTheMove]:
+    """The jobs in the rows of ``on_the_move``."""
+    return [OnTheMove(uuid, uid, node_in(url), goes_to) for uuid, uid, url, goes_to in rows]
+
+
+def with_standby_on(store: Store, node: str) -> list[tuple[str, int]]:
+    """The objects of ``node`` that have a standby on another node, and the uids of their users."""
+    urls = f"{SCHEME}{node}/"
+    return [(uuid, uid) for uuid, uid in store.read(_on_node.bind(urls=urls, length=len(urls)))]
+
+
+def leave_lost(store: Store, lost: str, login: str) -> None:
+    """Record that the jobs of the lost login processor ``lost``, and those on their way there, continue on
+    ``login``."""
+    urls = f"{SCHEME}{lost}/"
+    store.change_alone(_leaving_lost.bind(urls=urls, length=len(urls), lost=lost, goes_to=login))
 
 
 def node_in(url: str) -> str:

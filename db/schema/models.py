@@ -235,6 +235,7 @@ class StateLocation(pw.Model):
     proxied = pw.BooleanField()
     uid = pw.BigIntegerField()
     standby = pw.CharField(max_length=255, default="")
+    goes_to = pw.CharField(max_length=255, default="", index=True)
 
     class Meta:
         table_name = "state_location"

@@ -14,7 +14,6 @@ CREATE TABLE "event" ("id" INTEGER NOT NULL PRIMARY KEY, "at" REAL NOT NULL, "ki
 CREATE INDEX "event_changed" ON "event" ("changed");
 CREATE TABLE "post_back" ("id" INTEGER NOT NULL PRIMARY KEY, "request_key" VARCHAR(64) NOT NULL, "sequence" INTEGER NOT NULL, "launcher" INTEGER NOT NULL, "missing" INTEGER NOT NULL, "place" VARCHAR(255) NOT NULL, "cpa" VARCHAR(255) NOT NULL, "uid" INTEGER NOT NULL, "failures" INTEGER NOT NULL);
 CREATE UNIQUE INDEX "postback_request_key_sequence" ON "post_back" ("request_key", "sequence");
-CREATE TABLE "state_location" ("uuid" VARCHAR(36) NOT NULL PRIMARY KEY, "url" VARCHAR(255) NOT NULL, "counter" INTEGER NOT NULL, "proxied" INTEGER NOT NULL, "uid" INTEGER NOT NULL, "standby" VARCHAR(255) NOT NULL);
 CREATE TABLE "waiting" ("id" INTEGER NOT NULL PRIMARY KEY, "request_key" VARCHAR(64) NOT NULL, "partition" INTEGER, "uid" INTEGER NOT NULL, "user" VARCHAR(255) NOT NULL, "login_processor" INTEGER NOT NULL, "pid" INTEGER NOT NULL, "pid_started" INTEGER NOT NULL, "size" INTEGER NOT NULL, "request" LONGTEXT NOT NULL, "created_at" REAL NOT NULL, "deadline_at" REAL NOT NULL, "changed" INTEGER NOT NULL, "partial" INTEGER NOT NULL, "place" VARCHAR(255) NOT NULL, "cpa" VARCHAR(255) NOT NULL, "sequence" INTEGER NOT NULL, "time_s" REAL, "manager" VARCHAR(64) NOT NULL, "part" VARCHAR(64) NOT NULL, "precedence" INTEGER NOT NULL);
 CREATE INDEX "waiting_changed" ON "waiting" ("changed");
 CREATE INDEX "waiting_partition_login_processor_id" ON "waiting" ("partition", "login_processor", "id");
@@ -28,7 +27,9 @@ CREATE INDEX "launcher_changed" ON "launcher" ("changed");
 CREATE INDEX "launcher_ended_at" ON "launcher" ("ended_at");
 CREATE INDEX "launcher_partition" ON "launcher" ("partition");
 CREATE UNIQUE INDEX "launcher_request_key" ON "launcher" ("request_key");
-INSERT INTO "mesh" VALUES(1,'','',NULL,12,0,0,1,1,0.0);
+CREATE TABLE "state_location" ("uuid" VARCHAR(36) NOT NULL PRIMARY KEY, "url" VARCHAR(255) NOT NULL, "counter" INTEGER NOT NULL, "proxied" INTEGER NOT NULL, "uid" INTEGER NOT NULL, "standby" VARCHAR(255) NOT NULL, "goes_to" VARCHAR(255) NOT NULL);
+CREATE INDEX "state_location_goes_to" ON "state_location" ("goes_to");
+INSERT INTO "mesh" VALUES(1,'','',NULL,13,0,0,1,1,0.0);
 INSERT INTO "schema_migration" ("name", "applied") VALUES ('0001_first', strftime('%Y-%m-%d %H:%M:%f', 'now', 'localtime'));
 INSERT INTO "schema_migration" ("name", "applied") VALUES ('0002_nice', strftime('%Y-%m-%d %H:%M:%f', 'now', 'localtime'));
 INSERT INTO "schema_migration" ("name", "applied") VALUES ('0003_sides', strftime('%Y-%m-%d %H:%M:%f', 'now', 'localtime'));
@@ -41,3 +42,4 @@ INSERT INTO "schema_migration" ("name", "applied") VALUES ('0009_managers', strf
 INSERT INTO "schema_migration" ("name", "applied") VALUES ('0010_drain_at', strftime('%Y-%m-%d %H:%M:%f', 'now', 'localtime'));
 INSERT INTO "schema_migration" ("name", "applied") VALUES ('0011_full_texts', strftime('%Y-%m-%d %H:%M:%f', 'now', 'localtime'));
 INSERT INTO "schema_migration" ("name", "applied") VALUES ('0012_gives_back', strftime('%Y-%m-%d %H:%M:%f', 'now', 'localtime'));
+INSERT INTO "schema_migration" ("name", "applied") VALUES ('0013_goes_to', strftime('%Y-%m-%d %H:%M:%f', 'now', 'localtime'));

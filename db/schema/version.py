@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 #: The number of the newest file in db/schema/migrations.
-SCHEMA_VERSION = 12
+SCHEMA_VERSION = 13
 
 
 def check_version(rows: Callable[[], list[Any]], where: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from db.errors import Invalid
+from db.jobs.locations import MOST_ON_THE_MOVE, OnTheMove, jobs_in, on_the_move
 from db.machine.node_states import GIVEN_UP
 from db.machine.sides import topology_text
 from db.schema.models import Mesh, Node, Partition, Waiting
@@ -93,7 +94,7 @@ class NodesOut(NamedTuple):
     ``rest_s``: seconds until the next such rest is over (None: no node rests).
 
     An RCA recognises from the rest that its knowledge is out of date: the mesh's boot, the number of nodes, and the
-    addresses of its RCAs (name, address, state).
+    addresses of its RCAs (name, address, state). ``moving``: the jobs that are to continue on another login processor.
     """
 
     now: float
@@ -104,18 +105,22 @@ class NodesOut(NamedTuple):
     nodes: int
     logins: list[tuple[str, str, str]]
     rest_s: float | None
+    moving: list[OnTheMove]
 
 
 def nodes_out(store: Store, failed_s: float) -> NodesOut:
     """What an RCA must tell nodes that run and do not know that the mesh has excluded them."""
-    ((now, boot_id, count),), logins = store.read_together([_clock_and_size.bind(), _rca_addresses.bind()])
+    ((now, boot_id, count),), logins, moving = store.read_together(
+        [_clock_and_size.bind(), _rca_addresses.bind(), on_the_move.bind(most=MOST_ON_THE_MOVE)]
+    )
     rows = store.read(_out_of_service.bind())
     boots = [(row[0], row[1]) for row in rows if row[2] >= GIVEN_UP]
     suspect = [row[0] for row in rows if row[2] < GIVEN_UP and row[3] == "suspect"]
     failed = [(row[0], float(row[4]) + failed_s - float(now)) for row in rows if row[2] < GIVEN_UP and row[3] == "down"]
     rested = [name for name, left_s in failed if left_s < 0]
     rest_s = min((left_s for _, left_s in failed if left_s >= 0), default=None)
-    return NodesOut(float(now), rested, suspect, boots, boot_id, count, [tuple(row) for row in logins], rest_s)
+    known = [tuple(row) for row in logins]
+    return NodesOut(float(now), rested, suspect, boots, boot_id, count, known, rest_s, jobs_in(moving))
 
 
 def given_up(store: Store) -> set[str]:

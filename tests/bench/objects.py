@@ -73,7 +73,8 @@ def served(objects: int, nodes: int) -> Iterator[tuple[Server, Daemons, list[str
             for at in range(0, objects, 1000):
                 some = list(enumerate(uuids))[at : at + 1000]
                 cursor.executemany(
-                    "INSERT INTO state_location (uuid, url, counter, proxied, uid, standby) VALUES (%s,%s,0,0,%s,'')",
+                    "INSERT INTO state_location (uuid, url, counter, proxied, uid, standby, goes_to)"
+                    " VALUES (%s,%s,0,0,%s,'','')",
                     [(uuid, f"redmesh://n{number % nodes}/{uuid}", os.geteuid()) for number, uuid in some],
                 )
                 cursor.executemany(

@@ -8,7 +8,6 @@ from datetime import datetime
 from console.cli.options.times import seconds_until
 from console.deploy.mesh.cpas import ask_cpa
 from console.errors import UsageError
-from console.launch.daemons.connect import login_name
 from console.launch.options.lists import parse_list
 from console.settings import Settings
 from redmesh.byte_text import from_system
@@ -30,8 +29,7 @@ def drain(settings: Settings, options: argparse.Namespace) -> int:
         print(f"mesh: {text}", file=sys.stderr)
 
     evacuate(settings, names, say)
-    if login_name(settings) in names:
-        hand_over_all(settings, names, say)
+    hand_over_all(settings, names, say)
     return 0
 
 

@@ -2,9 +2,10 @@
 
 import argparse
 import sys
+from contextlib import suppress
 from typing import Any
 
-from agents.job.start import start_dependents, start_owner
+from agents.job.start import start_dependents
 from agents.objects.connection import connect, shown_to
 from agents.objects.holder import Holder
 from agents.objects.receiver import fetch
@@ -13,15 +14,16 @@ from agents.objects.states import State
 from agents.wire.errors import AgentError
 from console.deploy.mesh.cpas import ask_cpa
 from console.errors import ConsoleError
-from console.jobs.objects import directory_of, node_of
-from console.jobs.owner_client import ask
+from console.jobs.objects import ENDED, directory_of, node_of
+from console.jobs.owner_client import NoOwner, ask
 from console.launch.daemons.connect import login_name
 from console.settings import Settings
+from console.tracker.destination import await_arrival, continue_on, stay
 from console.tracker.follow import follow
-from console.tracker.hand_over import await_move, want
+from console.tracker.moving import go_on
 from console.tracker.source import Source, address_of, report, source
-from console.tracker.standby import go_on, stand_by, there_or_brought
-from redmesh.state import SCHEME, StateError, is_uuid, job_path, owned, url_on
+from console.tracker.standby import stand_by
+from redmesh.state import StateError, is_uuid, job_path, owned, url_on
 
 __all__ = ["follow", "go_on", "move", "stand_by"]
 #: The most seconds for a node to send an object of any size.
@@ -31,11 +33,11 @@ _LONGEST_S = 600.0
 def move(settings: Settings, options: argparse.Namespace) -> int:
     """Move a job's object to a node, or a running job to a login processor; returns 1 if the node has not confirmed."""
     home = login_name(settings)
-    if options.node == home and is_uuid(options.job) and _handed_to_us(settings, options.job, home):
-        return 0
+    if options.node == home and is_uuid(options.job) and _runs_elsewhere(settings, options.job, home):
+        return _continued(settings, options.job, home)
     found = source(settings, options.job, options.at or "")
-    if found.path and owned(found.path):
-        return _handed_over(settings, found, options.node)
+    if (found.path and owned(found.path)) or (found.proxied and (found.job() or {}).get("state") not in ENDED):
+        return _continued(settings, found.uuid, options.node, found.path)
     here = node_of(settings, found.path) if found.path else ""
     if here:  # that node's PCT sends it
         found = Source(found.uuid, address=address_of(settings, here))
@@ -63,39 +65,38 @@ def move(settings: Settings, options: argparse.Namespace) -> int:
     return 0
 
 
-def _handed_over(settings: Settings, found: Source, login: str) -> int:
-    """Have the owner of a job on this host hand the job over to another login processor."""
-    url = url_on(login_name(settings), found.uuid)
-    ask(found.path, "move", node=login)
-    try:
-        told = await_move(settings, found.uuid, url)
-    except AgentError as error:
-        raise ConsoleError(error.message, error.hint or "mesh job show", exit_status=1) from None
-    print(f"job {found.uuid} continues on {login} (move {told['counter']})")
-    node = str(told["url"]).removeprefix(SCHEME).partition("/")[0]
-    if node != login:
-        print(
-            f"mesh: its object is on {node} until {login} fetches it: at once where {login} has CPAs; else with"
-            f" mesh job resume {found.uuid} there",
-            file=sys.stderr,
-        )
-    return 0
-
-
-def _handed_to_us(settings: Settings, uuid: str, home: str) -> bool:
-    """Continue here a job that runs on another login processor. Returns False if it does not run on another one."""
+def _runs_elsewhere(settings: Settings, uuid: str, home: str) -> bool:
+    """True if a job runs on another login processor, as the tracker says."""
     try:
         found = ask_cpa(settings, {"op": "state_locate", "uuid": uuid})
-        if not found["standby"] or found["url"] == url_on(home, uuid):
-            return False
-        want(settings, uuid, home, found)
     except AgentError as error:
         if error.code == "invalid":  # the tracker knows no job with this UUID
             return False
         raise ConsoleError(error.message, error.hint or "mesh job show", exit_status=1) from None
-    start_owner(there_or_brought(settings, uuid))
-    print(f"job {uuid} continues on {home}")
+    if not found["standby"] or found["url"] == url_on(home, uuid):
+        return False
+    with suppress(ConsoleError):  # the copy of an ended job answers too
+        return (source(settings, uuid).job() or {}).get("state") not in ENDED
     return True
+
+
+def _continued(settings: Settings, uuid: str, login: str, path: str = "") -> int:
+    """Have a running job continue on a login processor. ``path``: its object, if it runs here."""
+    try:
+        continue_on(settings, uuid, login)
+        if path:
+            try:
+                ask(path, "move", node=login)  # at once, and with the owner's reason if it refuses
+            except NoOwner:
+                pass  # it was lost; the processes of the move start another one
+            except ConsoleError:
+                stay(settings, uuid, login)
+                raise
+        counter = await_arrival(settings, uuid, login)
+    except AgentError as error:
+        raise ConsoleError(error.message, error.hint or "mesh job show", exit_status=1) from None
+    print(f"job {uuid} continues on {login} (move {counter})")
+    return 0
 
 
 def _fetched(settings: Settings, found: Source) -> int:

@@ -208,8 +208,7 @@ for name, forged in (("other uid", text.replace(str(os.getuid()), str(os.getuid(
     attempt(name, lambda: held(one, {**good, "credential": forged}))
 for name in (adas, "../21001/" + adas, "/etc/passwd", "", "x" * 60000):
     for op, more in (("move", {"node": "h9", "address": other}), ("give", {"receiver": "me"}), ("purge", {}),
-                     ("drop", {}), ("take", {"counter": 99, "uid": 21001}), ("promote", {"counter": 99}),
-                     ("want", {"login": "me"})):
+                     ("drop", {}), ("take", {"counter": 99, "uid": 21001}), ("promote", {"counter": 99})):
         attempt(f"{op} {name[:12]}", lambda: tell({"op": op, "uuid": name, **more}))
     attempt(f"ask {name[:12]}", lambda: tell({"op": "ask", "uuid": name, "what": ""})["status"])
 attempt("held", lambda: tell({"op": "held"})["jobs"])

@@ -118,8 +118,8 @@ def test_an_old_owner_that_comes_back_stops_writing(mesh: TlsMesh) -> None:
         with Client(str(next(mesh.run_dir.glob("cpa-*.sock"))), "admin") as cpa:
             with pytest.raises(Exception, match="not down"):
                 cpa.call(take)  # the login processor is up: nobody says that it is lost
-            assert cpa.call({**take, "witness": True})["counter"] == 1
-        # as the CPA of another login processor has it done; while its connection lasts the copy is not taken
+            assert cpa.call({**take, "witness": True, "to": login})["counter"] == 1
+        # as the RCA of a login processor has it done; while its connection lasts the copy is not taken
         asked = mesh.start("mesh", "job", "take-over", job.uuid)
         wait_until(Path(f"{copy}.claim").exists, "the copy is claimed")
         assert copy.exists() and not copy.with_suffix("").exists()

@@ -10,10 +10,11 @@ from db.allocation.free import Machine
 from db.errors import Invalid
 from db.jobs import locations
 from db.jobs.locations import Location, url_on
-from db.machine import nodes
+from db.machine import nodes, rcas
 from db.store.store import Store, open_store
 from db.views import daemon_reads
 from redmesh.state import new_uuid
+from tests.support.stores import LOGIN
 
 UID = 1000
 
@@ -86,18 +87,18 @@ def test_reports_at_once_end_at_the_highest(store: Store, machine: Machine, data
 def test_nothing_else_of_a_job_is_in_the_database(store: Store) -> None:
     store.connect()
     columns = {column.name for column in store.db.get_columns("state_location")}
-    assert columns == {"uuid", "url", "counter", "proxied", "uid", "standby"}
+    assert columns == {"uuid", "url", "counter", "proxied", "uid", "standby", "goes_to"}
     tables = set(store.db.get_tables())
     assert not tables & {"job", "task", "value", "log"}
 
 
 def test_of_ten_thousand_one_is_found_by_one_indexed_read(store: Store, machine: Machine) -> None:
     found = [new_uuid() for _ in range(10_000)]
-    columns = ("uuid", "url", "counter", "proxied", "uid", "standby")
+    columns = ("uuid", "url", "counter", "proxied", "uid", "standby", "goes_to")
     store.connect()
     for start in range(0, len(found), 500):
-        rows = [(one, url_on(f"n{int(one[0], 16) % 4}", one), 0, 0, UID, "") for one in found[start : start + 500]]
-        marks = ", ".join(["(?, ?, ?, ?, ?, ?)"] * len(rows))
+        rows = [(one, url_on(f"n{int(one[0], 16) % 4}", one), 0, 0, UID, "", "") for one in found[start : start + 500]]
+        marks = ", ".join(["(?, ?, ?, ?, ?, ?, ?)"] * len(rows))
         values = [value for row in rows for value in row]
         store.together([(store.sent((f"INSERT INTO state_location ({', '.join(columns)}) VALUES {marks}", values)))[0]])
     there = locations.locate(store, found[4711])
@@ -116,22 +117,57 @@ def test_a_standby_goes_on_only_with_evidence_and_once(store: Store, machine: Ma
     uuid = new_uuid()
     locations.register(store, uuid, "n0", UID)
     assert locations.take_over(store, uuid, 0, UID, "n0") is None, "it has no standby"
-    assert locations.stand_by(store, uuid, "n0", 0, UID, "n1") == (url_on("n0", uuid), 0, True, UID, "n1")
+    assert locations.stand_by(store, uuid, "n0", 0, UID, "n1") == (url_on("n0", uuid), 0, True, UID, "n1", "")
     assert locations.take_over(store, uuid, 0, UID, "") is None, "n0 is up"
     assert locations.take_over(store, uuid, 0, UID, "n2") is None, "n2 says nothing of n0"
     life = node_life(store, "n0")
     nodes.node_down(store, "n0", *life, "silent", "login")
     assert locations.take_over(store, uuid, 0, UID + 1, "") is None, "another user's"
     assert locations.take_over(store, uuid, 1, UID, "") is None, "a counter that nobody knows"
-    assert locations.take_over(store, uuid, 0, UID, "") == (url_on("n1", uuid), 1, False, UID, "")
+    assert locations.take_over(store, uuid, 0, UID, "") == (url_on("n1", uuid), 1, False, UID, "", "")
     assert locations.take_over(store, uuid, 0, UID, "") is None, "once"
     # the old owner comes back: what it tells changes nothing, and the answer says so
-    assert locations.stand_by(store, uuid, "n0", 0, UID, "n2") == (url_on("n1", uuid), 1, False, UID, "")
-    assert locations.stand_by(store, uuid, "n1", 1, UID, "n2") == (url_on("n1", uuid), 1, True, UID, "n2")
-    assert locations.with_standby_on(store, {"n1"}) == [(uuid, UID)] and not locations.with_standby_on(store, {"n0"})
+    assert locations.stand_by(store, uuid, "n0", 0, UID, "n2") == (url_on("n1", uuid), 1, False, UID, "", "")
+    assert locations.stand_by(store, uuid, "n1", 1, UID, "n2") == (url_on("n1", uuid), 1, True, UID, "n2", "")
+    assert locations.with_standby_on(store, "n1") == [(uuid, UID)] and not locations.with_standby_on(store, "n0")
     assert locations.report_move(store, uuid, url_on("n1", uuid), "n3", 2, UID) is False, "a node is named, not a url"
     assert locations.report_move(store, uuid, "n1", "n3", 2, UID)
-    assert locations.locate(store, uuid) == (url_on("n3", uuid), 2, False, UID, ""), "a copy elsewhere is none of it"
+    assert locations.locate(store, uuid) == (url_on("n3", uuid), 2, False, UID, "", ""), (
+        "a copy elsewhere is none of it"
+    )
+
+
+def on_the_move(store: Store) -> list[tuple[str, int, str, str]]:
+    """What *nodes_out* tells RCAs of the jobs on the move."""
+    return [(one.uuid, one.uid, one.node, one.goes_to) for one in daemon_reads.nodes_out(store, 0.0).moving]
+
+
+def test_where_a_job_is_to_continue_is_known_until_it_does(store: Store, machine: Machine) -> None:
+    uuid = new_uuid()
+    rcas.here(store, LOGIN, "h:7117")
+    locations.register(store, uuid, "n0", UID)
+    assert not locations.send(store, uuid, UID, LOGIN), "it has no standby"
+    locations.stand_by(store, uuid, "n0", 0, UID, "n1")
+    assert not locations.send(store, uuid, UID + 1, LOGIN), "another user's"
+    assert not locations.send(store, uuid, UID, "n2"), "no login processor"
+    assert on_the_move(store) == []
+    assert locations.send(store, uuid, UID, LOGIN) and locations.send(store, uuid, UID, LOGIN), "may be repeated"
+    assert on_the_move(store) == [(uuid, UID, "n0", LOGIN)]
+    assert not locations.stay(store, uuid, UID, "other") and not locations.stay(store, uuid, UID + 1, LOGIN)
+    # whoever gives the object to the standby says so too; nothing on its way takes it back
+    assert locations.take_over(store, uuid, 0, UID, "n0") == (url_on("n1", uuid), 1, False, UID, "", LOGIN)
+    assert locations.report_move(store, uuid, "n1", LOGIN, 2, UID)
+    locations.stand_by(store, uuid, LOGIN, 2, UID, "n1")
+    assert on_the_move(store) == [(uuid, UID, LOGIN, LOGIN)]
+    assert locations.stay(store, uuid, UID, LOGIN) and not locations.stay(store, uuid, UID, LOGIN)
+    assert on_the_move(store) == []
+    # a login processor that is lost leaves its jobs, and those on their way there, to another one
+    onward = new_uuid()
+    locations.register(store, onward, "n0", UID)
+    locations.stand_by(store, onward, "n0", 0, UID, "n1")
+    locations.take_over(store, onward, 0, UID, "n0", LOGIN)
+    locations.leave_lost(store, LOGIN, "other")
+    assert sorted(on_the_move(store)) == sorted([(uuid, UID, LOGIN, "other"), (onward, UID, "n1", "other")])
 
 
 def node_life(store: Store, name: str) -> tuple[str, int]:

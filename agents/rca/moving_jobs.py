@@ -1,0 +1,82 @@
+"""Has jobs go on that are to continue on another login processor: this one, or one to which they leave from here.
+
+The tracker says which jobs (docs/decisions/0033-the-tracker-says-who-continues.md). It does so until a job continues
+where it is to, so whichever process of this is lost, another one is started.
+"""
+
+import os
+import pwd
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from agents.link.journal import Journal
+from redmesh.start_command import start_command
+
+#: Seconds after the start of a process for a job until another one is started for this job.
+AGAIN_S = 5.0
+
+
+class MovingJob(NamedTuple):
+    """A job of the user ``uid``, its object on ``node``, that is to continue on the login processor ``goes_to``."""
+
+    uuid: str
+    uid: int
+    node: str
+    goes_to: str
+
+
+class _Process(NamedTuple):
+    """A process that has a job go on."""
+
+    process: "subprocess.Popen[bytes]"
+    since: float
+
+
+class MovingJobs:
+    """Starts a process for each job on the move that concerns this login processor, ``login``: the Redmesh in
+    ``installed``, in system mode with the uid of the job's user."""
+
+    def __init__(
+        self, login: str, installed: str, journal: Journal, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._login, self._installed, self._journal, self._clock = login, installed, journal, clock
+        self._started: dict[str, _Process] = {}
+        #: True while jobs are on the move: the tracker is read until they are where they are to be.
+        self.any = False
+
+    def learn(self, jobs: Sequence[MovingJob]) -> None:
+        """Apply what the tracker says: the jobs on the move, as in *nodes_out*."""
+        now = self._clock()
+        self.any = bool(jobs)
+        self._started = {
+            uuid: one for uuid, one in self._started.items() if one.process.poll() is None or now - one.since < AGAIN_S
+        }
+        ours = [job for job in jobs if self._login in (job.node, job.goes_to)]
+        for job in ours:
+            if job.uuid not in self._started:
+                self._start(job, now)
+
+    def _start(self, job: MovingJob, now: float) -> None:
+        try:
+            process = subprocess.Popen(
+                [*start_command("mesh", self._installed), "job", "take-over", job.uuid],
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True, cwd="/",
+                **({} if job.uid == os.geteuid() else as_user(job.uid)),
+            )  # fmt: skip
+        except (OSError, KeyError) as error:
+            why = getattr(error, "strerror", None) or f"there is no user with uid {job.uid} here"
+            self._journal.write("fault", reason=f"a job cannot go on here: {why}", job=job.uuid)
+            return
+        self._started[job.uuid] = _Process(process, now)
+        self._journal.write("job_moving", job=job.uuid, node=job.node, goes_to=job.goes_to, pid=process.pid)
+
+
+def as_user(uid: int) -> dict[str, Any]:
+    """How subprocess starts a command of another user, with nothing of root's in its environment. Raises KeyError."""
+    user = pwd.getpwuid(uid)
+    kept = {name: os.environ[name] for name in ("PATH", "REDMESH_CONFIG") if name in os.environ}
+    groups = os.getgrouplist(user.pw_name, user.pw_gid)
+    environment = {**kept, "HOME": user.pw_dir, "USER": user.pw_name, "LOGNAME": user.pw_name}
+    return {"user": uid, "group": user.pw_gid, "extra_groups": groups, "env": environment}
