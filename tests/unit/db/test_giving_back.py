@@ -14,7 +14,7 @@ from db.allocation.free import Machine
 from db.allocation.limits import GROWTH
 from db.allocation.managers import Policy, parse
 from db.allocation.scheduling import giving_back
-from db.allocation.scheduling.giving_back import Asker, JobKey, shares
+from db.allocation.scheduling.giving_back import Answer, Asker, JobKey, shares
 from db.allocation.scheduling.line import Line
 from db.allocation.tasks_and_nodes import Shape
 from db.allocation.types import Allocation
@@ -173,9 +173,31 @@ def workers(store: Store, machine: Machine, job: JobKey, size: int, **more: obje
     return take(store, machine, size, uid=job.uid, user=str(job.uid), command=command, gives_back=True, **more)
 
 
+def asked(store: Store, machine: Machine, size: int, *, waited_s: float = 0.0, **more: object) -> Answer:
+    """What ``find`` answers for a request that has waited in the line."""
+    wants = demand(size, **{"uid": 7, **more})
+    request = {"size": size, "login": LOGIN, "pid": 1, "pid_started": 1, "command": "x"}
+    waits = Wait(wants.request_key, None, wants.uid, wants.user, LOGIN, 1, 1, size, request, 60.0)
+    waiting_requests.enqueue(store, waits)
+    past(store, waited_s, "UPDATE waiting SET created_at = created_at - ?")
+    answer = giving_back.find(store, machine, wants, first)
+    waiting_requests.drop(store, wants.request_key)
+    assert giving_back.find(store, machine, wants, first) == Answer([]), "it waits no more"
+    return answer
+
+
+#: Time passes for launches.
+_PASSES = tuple(f"UPDATE launcher SET {column} = {column} - ?" for column in ("created_at", "ended_at"))
+
+
+def past(store: Store, seconds: float, *statements: str) -> None:
+    """Let time pass for the rows that these statements change."""
+    for one in statements:
+        store.run(lambda t, one=one: t.write(one, (seconds,)))  # type: ignore[misc]
+
+
 def found(store: Store, machine: Machine, size: int, **more: object) -> dict[JobKey, tuple[list[int], int]]:
-    keeps = giving_back.find(store, machine, demand(size, **{"uid": 7, **more}), first)
-    return {one.job: (sorted(one.launchers), one.keep) for one in keeps}
+    return {one.job: (sorted(one.launchers), one.keep) for one in asked(store, machine, size, **more).keeps}
 
 
 def test_what_is_free_counts_and_asking_twice_asks_for_the_same(store: Store, machine: Machine) -> None:
@@ -209,6 +231,43 @@ def test_a_request_for_certain_processors_gets_those(store: Store, machine: Mach
     assert found(store, machine, 1, wanted=own[1].processors[:1]) == {A: ([own[1].launcher], 0)}
     assert found(store, machine, 2, shape=Shape(nodes=2)) != {}
     assert found(store, machine, 1, exclude=[one for each in own for one in each.processors]) == {}
+
+
+def test_a_job_keeps_what_it_got_back_from_a_user_who_would_have_more(store: Store, machine: Machine) -> None:
+    """Who requests the whole machine and cancels, again and again, takes a job its processors half of the time."""
+    before = workers(store, machine, A, 16)
+    assert set(found(store, machine, 16)) == {A}
+    give_back(store, before)
+    past(store, 30.0, *_PASSES)
+    now = workers(store, machine, A, 16)
+    machine.refresh(store)
+    answer = asked(store, machine, 16)
+    assert answer.keeps == [] and answer.again_s is not None and 29.0 < answer.again_s < 30.1
+    assert found(store, machine, 8) == {A: ([now.launcher], 8)}, "no more than its share: at once"
+    assert found(store, machine, 16, uid=ADA) == {A: ([now.launcher], 0)}, "it is the user's own"
+    assert asked(store, machine, 16, shape=Shape(nodes=4)).keeps == []
+    past(store, 30.0, *_PASSES)
+    assert found(store, machine, 16) == {A: ([now.launcher], 0)}
+
+
+def test_others_are_asked_if_those_that_were_asked_give_nothing(store: Store, machine: Machine) -> None:
+    """A hostile client says that its launches are given back, and never gives any."""
+    hostile, other = workers(store, machine, B, 10), workers(store, machine, A, 6)
+    assert asked(store, machine, 1, waited_s=1.0).again_s is not None
+    assert found(store, machine, 1, waited_s=9.0) == {B: ([hostile.launcher], 9)}
+    of_both = {B: ([hostile.launcher], 9), A: ([other.launcher], 5)}
+    assert found(store, machine, 1, waited_s=11.0) == of_both
+    assert found(store, machine, 6, waited_s=0.0) == {B: ([hostile.launcher], 5), A: ([other.launcher], 5)}
+    assert found(store, machine, 6, waited_s=11.0)[A] == ([other.launcher], 0), "it has enough alone"
+    assert found(store, machine, 8, waited_s=500.0)[B] == ([hostile.launcher], 2), "the other has too few alone"
+    assert asked(store, machine, 8, waited_s=500.0).again_s is None, "nobody is left"
+
+
+def test_the_user_with_the_second_most_may_be_the_one_who_gives_nothing(store: Store, machine: Machine) -> None:
+    most, hostile = workers(store, machine, A, 9), workers(store, machine, B, 7)
+    assert found(store, machine, 7) == {A: ([most.launcher], 5), B: ([hostile.launcher], 4)}
+    assert found(store, machine, 7, waited_s=11.0)[B] == ([hostile.launcher], 0)
+    assert found(store, machine, 7, waited_s=21.0)[A] == ([most.launcher], 2)
 
 
 def test_further_processors_of_a_job_come_last_and_go_to_the_user_with_fewest(store: Store, machine: Machine) -> None:
