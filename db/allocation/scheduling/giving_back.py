@@ -27,7 +27,6 @@ from db.store.ranges import unfold
 from db.store.statements import NOW, Query, statement
 from db.store.store import Row, Store
 
-
 #: After each so many seconds for which a request waits, it asks as if one more user gave nothing, up to so many users:
 #: their jobs may have long tasks, or a client that never gives anything back.
 OTHERS_S, _ROUNDS = 10.0, 4
@@ -101,9 +100,14 @@ def _giving() -> Query:
     """Launches that are given back, outside batch partitions, the youngest first."""
     return (
         Launcher.select(
-            Launcher.id, Launcher.uid, Launcher.command, Launcher.processors, Launcher.resources, Launcher.user,
+            Launcher.id,
+            Launcher.uid,
+            Launcher.command,
+            Launcher.processors,
+            Launcher.resources,
+            Launcher.user,
             Launcher.created_at,
-        )  # fmt: skip
+        )
         .join(Partition, on=Partition.id == Launcher.partition)
         .where(Launcher.gives_back, Launcher.ended_at.is_null(), Partition.batch_job.is_null())
         .order_by(Launcher.id.desc())
